@@ -1,0 +1,41 @@
+# Two commands on a fresh machine: `make demo` and `make test`. Each fills .venv first if need be.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+AGENT_VENV := .venv-agent
+
+.PHONY: demo test test-all test-agent check bench clean
+
+$(VENV)/.installed: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+# A node's environment: the base dependencies and what the tests themselves need, nothing of the extras.
+$(AGENT_VENV)/.installed: pyproject.toml
+	$(PYTHON) -m venv $(AGENT_VENV)
+	$(AGENT_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
+	@touch $@
+
+demo: $(VENV)/.installed
+	$(BIN)/laggard demo $(DEMO_ARGS)
+
+test: test-all test-agent
+
+test-all: $(VENV)/.installed
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+test-agent: $(AGENT_VENV)/.installed
+	LAGGARD_AGENT_ONLY=1 $(AGENT_VENV)/bin/python -m pytest tests/common tests/agent $(PYTEST_ARGS)
+
+check: $(VENV)/.installed
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(VENV)/.installed
+	$(BIN)/python -m bench
+
+clean:
+	rm -rf $(VENV) $(AGENT_VENV) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis

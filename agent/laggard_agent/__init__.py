@@ -1,0 +1,1 @@
+"""The agent: samples counters on a node, compresses, spools and publishes them. No numpy."""

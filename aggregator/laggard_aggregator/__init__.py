@@ -1,0 +1,1 @@
+"""The aggregator: compares peers window by window, raises alarms, keeps the archive."""

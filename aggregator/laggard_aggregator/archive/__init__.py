@@ -1,0 +1,1 @@
+"""The Parquet archive: the contract that later tools build on."""

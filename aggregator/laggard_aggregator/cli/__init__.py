@@ -1,0 +1,1 @@
+"""Command lines: `laggard-aggregator`, `laggard demo | diagnose | train | top`."""

@@ -1,0 +1,1 @@
+"""The demonstration: a recorded run replayed into real agents, a real broker and a real aggregator."""

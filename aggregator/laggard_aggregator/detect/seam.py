@@ -1,0 +1,91 @@
+"""The one seam of all detectors: window arrays in, scores and verdicts out.
+
+Shapes: C components, H samples of history before the window, W samples in it. Values are float64; NaN means
+that the sample is missing (the component was absent), never that it was zero.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray = NDArray[np.float64]
+BoolArray = NDArray[np.bool_]
+
+MIN_PEERS = 4
+"""A group with fewer live members gets no verdict (DESIGN.md 7)."""
+
+
+@dataclass(frozen=True, slots=True)
+class MetricWindow:
+    """One metric of one peer group over one window.
+
+    `components`: C names, each once, in any order; state is kept by name. `values` (C, H + W): the metric per
+    detection interval, the first `history` columns lie before the window. For latency metrics a value is 0 in an
+    interval without I/O. `load`: arrays of the same shape that say what the component was asked to do, by name:
+    `operations` (I/Os completed in the interval), `throughput` (bytes per second), `request_bytes` (mean size),
+    `read_share` (0-1); each may be missing, and `{}` means that load is unknown.
+    `start`, `end`: epoch seconds. `interval_seconds`: seconds per sample; W = (end - start) / interval_seconds.
+    `worse` is +1 where larger values are worse (latency), -1 where smaller are (throughput), 0 for behaviour.
+    """
+
+    metric: str
+    components: tuple[str, ...]
+    values: FloatArray
+    history: int
+    start: float
+    end: float
+    interval_seconds: float
+    load: Mapping[str, FloatArray] = field(default_factory=dict)
+    worse: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Verdicts:
+    """What a detector says of one window: one entry per component, in the window's order.
+
+    `judged` (C,): False where the component had too few samples or the group too few members; its other entries
+    then mean nothing. `anomalous` (C,): the raw flag of this window, before k of 2k-1. `score` (C,): larger is
+    worse, in the detector's own unit. `severity` (C,): how many times slower than its peers, 1.0 = like them,
+    NaN where there is no ratio. `reference` (C,): the peers' value that the component was held against (NaN if
+    none), `observed` (C,): its own, both in the metric's unit. `note`: empty, or why the group as a whole was
+    not judged (`too few members`, `not a group of peers`). `undecided`: pairs left open by a pair budget.
+    """
+
+    judged: BoolArray
+    anomalous: BoolArray
+    score: FloatArray
+    severity: FloatArray
+    observed: FloatArray
+    reference: FloatArray
+    note: str = ""
+    undecided: int = 0
+
+
+class Detector(Protocol):
+    """Judges the windows of one group and one metric, in order of time.
+
+    `name` is what configuration calls it; `version` changes whenever verdicts may; `history_samples` is H.
+    """
+
+    name: str
+    version: int
+    history_samples: int
+
+    def observe(self, window: MetricWindow) -> Verdicts:
+        """The verdicts on `window`; advances the detector's own state."""
+
+    def state(self) -> dict[str, Any]:
+        """The state as plain data (dict, list, str, int, float), from which `restore` goes on exactly."""
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Goes on from a saved state of the same name and version. Raises ValueError on any other."""
+
+
+def not_judged(components: int, note: str) -> Verdicts:
+    """Verdicts for a window in which nothing can be said of any component."""
+    nan = np.full(components, np.nan)
+    no = np.zeros(components, dtype=np.bool_)
+    return Verdicts(no, no.copy(), np.zeros(components), nan, nan.copy(), nan.copy(), note)

@@ -1,0 +1,34 @@
+"""What the operator may turn: the `[detect]` section, which every `[[group]]` may override."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+DETECTORS = ("laggard", "cdf", "manhattan")
+
+
+@dataclass(frozen=True, slots=True)
+class DetectSettings:
+    """How one group is judged. The defaults are the Intrepid paper's (4.2): 60 samples of 15 s, 3 of 5 windows.
+
+    `false_alarms_per_week` is for the whole site; `tests_at_once` is how many component-metric series share it.
+    `thresholds[metric][component]` are a trained detector's; empty for `laggard`.
+    """
+
+    detector: str = "laggard"
+    interval_seconds: float = 15.0
+    window_samples: int = 60
+    shift_samples: int = 30
+    confirm: int = 3
+    false_alarms_per_week: float = 1.0
+    tests_at_once: int = 1
+    thresholds: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+
+    @property
+    def window_seconds(self) -> float:
+        """Length of a window."""
+        return self.window_samples * self.interval_seconds
+
+    @property
+    def shift_seconds(self) -> float:
+        """Time from one window's end to the next one's."""
+        return self.shift_samples * self.interval_seconds

@@ -1,0 +1,1 @@
+"""What the outside sees of the aggregator: Prometheus metrics, the JSON API."""

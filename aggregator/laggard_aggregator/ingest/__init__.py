@@ -1,0 +1,1 @@
+"""From MQTT message to counter rings: subscriber, decoding, accounting, peer groups, metrics."""

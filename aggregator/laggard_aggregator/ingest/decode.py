@@ -1,0 +1,131 @@
+"""Counter payloads straight into numpy, without an object per record. The layout is docs/wire-format.md's."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import zstandard
+from numpy.typing import NDArray
+
+from laggard_common import codec, limits
+from laggard_common.errors import WireError
+from laggard_common.wire import Envelope
+
+
+@dataclass(frozen=True, slots=True)
+class CounterBatch:
+    """The counters of one message: n ticks, c components, f fields.
+
+    `indexes` (c,) uint32: positions in the schema's components. `values` (n, c, f) int64: raw 64-bit lanes.
+    `present` (c, f) bool, or None when every component has every field. `tick_ns` (n,) int64: nominal times,
+    `read_ns` (n,) int64: times of reading, both ns since the epoch. `idle` counts the last components of
+    `indexes` whose rows stayed the same over all ticks.
+    """
+
+    indexes: NDArray[np.uint32]
+    values: NDArray[np.int64]
+    present: NDArray[np.bool_] | None
+    tick_ns: NDArray[np.int64]
+    read_ns: NDArray[np.int64]
+    idle: int
+
+
+class Decoder:
+    """Decodes counter payloads; keeps the zstd context, so it belongs to one thread."""
+
+    def __init__(self) -> None:
+        self._zstd = zstandard.ZstdDecompressor()
+
+    def decode(self, envelope: Envelope) -> CounterBatch:
+        """The batch in `envelope`. Raises WireError on any payload that is not exactly one."""
+        data = self._raw(envelope)
+        n = envelope.n
+        if len(data) < codec.HEADER.size:
+            raise WireError("payload", "shorter than its header")
+        flags, f, changing, idle = codec.HEADER.unpack_from(data)
+        c = changing + idle
+        if flags & ~codec.FLAG_PRESENCE or c > limits.MAX_COMPONENTS or not 1 <= f <= limits.MAX_FIELDS:
+            raise WireError("payload", f"flags {flags}, {c} components, {f} fields")
+        if n * c * f > limits.MAX_VALUES:
+            raise WireError("payload", f"{n} x {c} x {f} values")
+        take = _Reader(data, codec.HEADER.size)
+        indexes = take.array("<u4", c)
+        _check_indexes(indexes, changing)
+        present = _presence(take.array("u1", (c * f + 7) // 8), c, f) if flags & codec.FLAG_PRESENCE else None
+        offsets_us = take.array("<i4", n)
+        first = take.array("<i8", c * f)
+        values = np.empty((n, c, f), dtype=np.int64)
+        values[:] = first.reshape(c, f)
+        if n > 1 or envelope.codec == codec.DELTA_ZSTD:
+            body = values.reshape(n, c * f)[:, : changing * f]
+            if envelope.codec == codec.RAW:
+                body[1:] = take.array("<i8", (n - 1) * changing * f).reshape(n - 1, changing * f)
+            else:
+                _add_deltas(body, take, n)
+        take.end()
+        tick_ns = envelope.t0_ns + np.arange(n, dtype=np.int64) * envelope.dt_ns
+        return CounterBatch(indexes, values, present, tick_ns, tick_ns + offsets_us * np.int64(1000), idle)
+
+    def _raw(self, envelope: Envelope) -> bytes:
+        if envelope.codec == codec.RAW:
+            return envelope.payload
+        if envelope.codec != codec.DELTA_ZSTD:
+            raise WireError("codec", str(envelope.codec))
+        try:
+            size = zstandard.frame_content_size(envelope.payload)
+            if not 0 <= size <= limits.MAX_PAYLOAD_BYTES:
+                raise WireError("payload", f"{size} bytes after decompression")
+            raw: bytes = self._zstd.decompress(envelope.payload, allow_extra_data=False)
+        except zstandard.ZstdError as exc:
+            raise WireError("zstd", str(exc)[:200]) from exc
+        return raw
+
+
+class _Reader:
+    """Takes arrays from the front of a payload, and insists on its exact length."""
+
+    def __init__(self, data: bytes, offset: int) -> None:
+        self._data = data
+        self._offset = offset
+
+    def array(self, dtype: str, count: int) -> NDArray[np.int64]:
+        end = self._offset + count * np.dtype(dtype).itemsize
+        if end > len(self._data):
+            raise WireError("payload", "truncated")
+        taken = np.frombuffer(self._data, dtype=dtype, count=count, offset=self._offset)
+        self._offset = end
+        return taken
+
+    def end(self) -> None:
+        if self._offset != len(self._data):
+            raise WireError("payload", "trailing bytes")
+
+
+def _check_indexes(indexes: NDArray[np.int64], changing: int) -> None:
+    """Each part ascends strictly and no component is in both."""
+    for part in (indexes[:changing], indexes[changing:]):
+        if part.size > 1 and not (part[1:] > part[:-1]).all():
+            raise WireError("payload", "component indexes do not ascend")
+    if 0 < changing < indexes.size and np.intersect1d(indexes[:changing], indexes[changing:]).size:
+        raise WireError("payload", "component indexes repeat")
+    if indexes.size and indexes.max() >= limits.MAX_COMPONENTS:
+        raise WireError("payload", "component index too large")
+
+
+def _presence(bitmap: NDArray[np.int64], c: int, f: int) -> NDArray[np.bool_]:
+    bits = np.unpackbits(bitmap.astype(np.uint8), count=c * f, bitorder="little")
+    return bits.reshape(c, f).astype(np.bool_)
+
+
+def _add_deltas(body: NDArray[np.int64], take: _Reader, n: int) -> None:
+    """Turns rows 1.. of `body` (n, series), all holding the first values, into the running values."""
+    codes = take.array("u1", body.shape[1])
+    known = codes == 0
+    with np.errstate(over="ignore"):
+        for width, _ in codec.WIDTHS:
+            chosen = np.flatnonzero(codes == width)
+            known[chosen] = True
+            if chosen.size and n > 1:
+                deltas = take.array(f"<i{width}", (n - 1) * chosen.size).reshape(n - 1, chosen.size)
+                body[1:, chosen] += np.cumsum(deltas, axis=0, dtype=np.int64)
+    if not known.all():
+        raise WireError("payload", "unknown width code")

@@ -1,0 +1,219 @@
+"""Loop-device LUNs with real kernel counters, and faults to slow one of them down.
+
+A LUN is two loop devices on one file. The lower one is throttled by cgroup v1 blkio, the upper one carries the
+file system and is what gets sampled. Throttling sits before the kernel's accounting, so a cap on the sampled
+device itself would leave no trace in its counters.
+
+    scratch/lunN.img  <-  loop40+N (capped)  <-  loop20+N (sampled, ext4)  <-  scratch/lunN/
+
+Everything made here is taken down when its context ends, also after an exception; `stop_on_signals` turns
+SIGTERM and SIGINT into one. Devices that exist already are refused, never reused.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+LOOP_CTL_ADD = 0x4C80  # include/uapi/linux/loop.h
+LOOP_CTL_REMOVE = 0x4C81
+MAX_LUNS = 20  # loop20..39 are sampled, loop40..59 are throttled
+DETACH_SECONDS = 10.0
+STOP_SECONDS = 10.0
+
+
+class TestbedError(Exception):
+    """The machine cannot carry the testbed; the message is one line for the person who asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lun:
+    """One fake LUN: its number, its two kernel device names, its backing file, its mount point, its cap."""
+
+    index: int
+    sampled: str
+    throttled: str
+    backing: Path
+    mount: Path
+    cap_bytes_per_second: int
+
+
+@contextmanager
+def loop_luns(
+    count: int, scratch: Path, size_bytes: int, cap_bytes_per_second: int
+) -> Iterator[tuple[Lun, ...]]:
+    """Yield `count` mounted LUNs of `size_bytes` each, every one capped at `cap_bytes_per_second` each way.
+
+    The cap keeps a LUN under load from saturating the shared disk below, which would slow its peers too. It binds
+    only processes in this one's own blkio cgroup: v1 blkio is flat. Raises TestbedError without root, blkio or
+    free device numbers.
+    """
+    if os.geteuid() != 0:
+        raise TestbedError("loop devices, mounts and blkio throttling need root")
+    if not 1 <= count <= MAX_LUNS:
+        raise TestbedError(f"expected 1 to {MAX_LUNS} LUNs, got {count}")
+    blkio_folder()
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="testbed-", dir=scratch)))
+        yield tuple(_build(stack, index, folder, size_bytes, cap_bytes_per_second) for index in range(count))
+
+
+@contextmanager
+def throttled(lun: Lun, bytes_per_second: int) -> Iterator[None]:
+    """Cut the LUN to `bytes_per_second` each way while the context lasts; its usual cap comes back after it."""
+    try:
+        _set_cap(lun.throttled, bytes_per_second)
+        yield
+    finally:
+        _set_cap(lun.throttled, lun.cap_bytes_per_second)
+
+
+@contextmanager
+def disk_hog(lun: Lun, block_bytes: int = 256 << 20) -> Iterator[None]:
+    """Read the LUN's own device from end to end, again and again, in direct requests of `block_bytes`."""
+    dd = ["dd", f"if=/dev/{lun.sampled}", "of=/dev/null", f"bs={block_bytes}", "iflag=direct", "status=none"]
+    # `exec` is of no use in a loop, so the shell gets a session of its own and is ended with its dd.
+    with process(["sh", "-c", 'while "$@"; do :; done', "sh", *dd]):
+        yield
+
+
+@contextmanager
+def process(command: Sequence[str], *, stdout: int | None = None) -> Iterator[subprocess.Popen[bytes]]:
+    """Yield a running process in a session of its own; its process group gets SIGTERM, then SIGKILL, at the end."""
+    running = subprocess.Popen(command, stdout=stdout, stdin=subprocess.DEVNULL, start_new_session=True)
+    try:
+        yield running
+    finally:
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            if running.poll() is not None:
+                break
+            os.killpg(running.pid, number)
+            try:
+                running.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                continue
+
+
+def stop_on_signals() -> None:
+    """Turn the first SIGTERM or SIGINT into SystemExit, so that contexts end; ignore those during the teardown."""
+
+    def stop(number: int, _frame: FrameType | None) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        raise SystemExit(128 + number)
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
+
+
+def blkio_folder() -> Path:
+    """Return the cgroup v1 blkio folder that binds this process and its children. Raises TestbedError without one."""
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        folder = Path("/sys/fs/cgroup/blkio") / path.lstrip("/")
+        if "blkio" in controllers.split(",") and (folder / "blkio.throttle.read_bps_device").exists():
+            return folder
+    raise TestbedError("no cgroup v1 blkio controller with throttling at /sys/fs/cgroup/blkio")
+
+
+def _build(stack: ExitStack, index: int, folder: Path, size_bytes: int, cap: int) -> Lun:
+    """Return one mounted LUN; every step leaves its undoing on the stack before it is taken."""
+    lun = Lun(
+        index,
+        f"loop{20 + index}",
+        f"loop{40 + index}",
+        folder / f"lun{index}.img",
+        folder / f"lun{index}",
+        cap,
+    )
+    lun.mount.mkdir()
+    with lun.backing.open("wb") as backing:
+        backing.truncate(size_bytes)
+    _attach(stack, lun.throttled, lun.backing)
+    stack.callback(_set_cap, lun.throttled, 0)
+    _set_cap(lun.throttled, cap)
+    _attach(stack, lun.sampled, Path("/dev") / lun.throttled)
+    device = f"/dev/{lun.sampled}"
+    _run("mkfs.ext4", "-q", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0", device)
+    stack.callback(_unmount, lun.mount)
+    _run("mount", "-o", "noatime", device, str(lun.mount))
+    return lun
+
+
+def _attach(stack: ExitStack, name: str, target: Path) -> None:
+    """Add loop device `name` and put it on `target` with direct I/O."""
+    number = int(name.removeprefix("loop"))
+    node = Path("/dev") / name
+    if Path("/sys/block", name).exists():
+        raise TestbedError(f"{name} exists already; it is not this testbed's to use")
+    _control(LOOP_CTL_ADD, number)
+    stack.callback(_remove, number, node)
+    if not node.exists():
+        major, minor = map(int, Path("/sys/block", name, "dev").read_text().split(":"))
+        os.mknod(node, 0o600 | stat.S_IFBLK, os.makedev(major, minor))
+    stack.callback(_detach, name)
+    _run("losetup", "--direct-io=on", str(node), str(target))
+
+
+def _set_cap(name: str, bytes_per_second: int) -> None:
+    """Set a device's read and write cap; 0 clears it."""
+    device = Path("/sys/block", name, "dev").read_text().strip()
+    for direction in ("read", "write"):
+        rule = blkio_folder() / f"blkio.throttle.{direction}_bps_device"
+        rule.write_text(f"{device} {bytes_per_second}\n")
+
+
+def _unmount(mount: Path) -> None:
+    if mount.is_mount():
+        _run("umount", str(mount))
+
+
+def _detach(name: str) -> None:
+    """Take a loop device off its file and wait until the kernel has let go of it."""
+    attached = Path("/sys/block", name, "loop")
+    if attached.exists():
+        _run("losetup", "--detach", f"/dev/{name}")
+    deadline = time.monotonic() + DETACH_SECONDS
+    while attached.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+
+def _remove(number: int, node: Path) -> None:
+    """Remove a loop device and its node; a device that stays busy is reported, as there is no more to be done."""
+    deadline = time.monotonic() + DETACH_SECONDS
+    while True:
+        try:
+            _control(LOOP_CTL_REMOVE, number)
+        except OSError as exc:
+            if exc.errno == errno.EBUSY and time.monotonic() < deadline:
+                time.sleep(0.05)
+                continue
+            print(f"testbed: /dev/loop{number} stays behind: {exc.strerror}", file=sys.stderr)
+        else:
+            node.unlink(missing_ok=True)
+        return
+
+
+def _control(request: int, number: int) -> None:
+    with Path("/dev/loop-control").open("rb", buffering=0) as control:
+        fcntl.ioctl(control, request, number)
+
+
+def _run(*command: str) -> None:
+    """Run a command to its end; raises TestbedError with its last line of stderr."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        raise TestbedError(f"{command[0]} failed with {done.returncode}: {reason}")

@@ -1,0 +1,5 @@
+"""What agent and aggregator share: wire format, topics, schemas, segments, configuration, errors. No numpy."""
+
+from importlib.metadata import version
+
+__version__ = version("laggard")

@@ -1,0 +1,75 @@
+"""Laggard's errors.
+
+```
+LaggardError
+├── ConfigError        a configuration file or option is wrong; carries every problem found at once
+├── InputError         an input that the user named cannot be read (file, column, archive)
+├── WireError          bytes from the network are not a message of this version
+├── SpoolError         the spool's directory or a segment cannot be used
+├── CollectError       a collector could not read its source
+└── ServiceError       something outside does not let us run: port taken, broker refused us
+```
+
+They are caught in three places only: the collector runner, the connection loop, and `main`.
+"""
+
+from collections.abc import Sequence
+
+
+class LaggardError(Exception):
+    """Any error that Laggard raises on purpose; its text is one clear line."""
+
+    exit_code = 1
+
+
+class ConfigError(LaggardError):
+    """All that is wrong with one configuration file. `problems`: one line each, `key: expected X, got Y`."""
+
+    exit_code = 2
+
+    def __init__(self, path: str, problems: Sequence[str]) -> None:
+        self.path = path
+        self.problems = tuple(problems)
+        super().__init__("\n".join(f"{path}: {problem}" if path else problem for problem in self.problems))
+
+
+class InputError(LaggardError):
+    """An input named by the user cannot be used. `path` says which, `reason` why."""
+
+    exit_code = 2
+
+    def __init__(self, path: str, reason: str) -> None:
+        self.path = path
+        self.reason = reason
+        super().__init__(f"{path}: {reason}" if path else reason)
+
+
+class WireError(LaggardError):
+    """Bytes from the network that are not a valid message. `reason` is one of a small fixed set of words."""
+
+    def __init__(self, reason: str, detail: str = "") -> None:
+        self.reason = reason
+        self.detail = detail
+        super().__init__(f"{reason}: {detail}" if detail else reason)
+
+
+class SpoolError(LaggardError):
+    """The spool cannot be used. `path` says which file or folder."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        self.path = path
+        self.reason = reason
+        super().__init__(f"{path}: {reason}")
+
+
+class CollectError(LaggardError):
+    """A collector could not read its source. `path` says which file, `reason` why."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        self.path = path
+        self.reason = reason
+        super().__init__(f"{path}: {reason}")
+
+
+class ServiceError(LaggardError):
+    """Something outside does not let this program run, such as a listening port that is taken."""

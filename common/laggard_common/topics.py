@@ -1,0 +1,62 @@
+"""MQTT topics: `laggard/1/<site>/<role>/<node>/{data,schema}/<source>`, `.../status`, `laggard/1/<site>/ack/<node>`."""
+
+import re
+from dataclasses import dataclass
+
+from laggard_common.errors import WireError
+
+ROLES = ("compute", "forwarding", "storage", "metadata")
+PREFIX = "laggard/1"
+
+_LEVEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A parsed topic. `channel` is `data`, `schema` or `status`; `source` is empty for `status`."""
+
+    site: str
+    role: str
+    node: str
+    channel: str
+    source: str
+
+
+def is_level(name: str) -> bool:
+    """True when `name` may stand as one level of a topic (site, node or source name)."""
+    return _LEVEL.fullmatch(name) is not None
+
+
+def data_topic(site: str, role: str, node: str, source: str) -> str:
+    """The topic of a source's data."""
+    return f"{PREFIX}/{site}/{role}/{node}/data/{source}"
+
+
+def schema_topic(site: str, role: str, node: str, source: str) -> str:
+    """The topic of a source's retained schema."""
+    return f"{PREFIX}/{site}/{role}/{node}/schema/{source}"
+
+
+def status_topic(site: str, role: str, node: str) -> str:
+    """The topic of a node's retained status and last will."""
+    return f"{PREFIX}/{site}/{role}/{node}/status"
+
+
+def ack_topic(site: str, node: str) -> str:
+    """The topic on which the aggregator acknowledges a node's batches."""
+    return f"{PREFIX}/{site}/ack/{node}"
+
+
+def parse_topic(topic: str) -> Topic:
+    """The parts of a topic that an agent publishes to. Raises WireError("topic") on any other."""
+    levels = topic.split("/")
+    if len(levels) not in (6, 7) or levels[0] != "laggard" or levels[1] != "1":
+        raise WireError("topic", topic[:200])
+    site, role, node, channel = levels[2:6]
+    source = levels[6] if len(levels) == 7 else ""
+    right_shape = (
+        channel == "status" if len(levels) == 6 else channel in ("data", "schema") and is_level(source)
+    )
+    if not (right_shape and role in ROLES and is_level(site) and is_level(node)):
+        raise WireError("topic", topic[:200])
+    return Topic(site, role, node, channel, source)

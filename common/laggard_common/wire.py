@@ -1,0 +1,261 @@
+"""Messages as bytes: the envelope, schemas, statuses and acknowledgements. docs/wire-format.md is the contract.
+
+Everything that comes in is hostile until checked: `decode_*` returns a valid value or raises WireError.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, TypeVar
+
+import msgpack
+
+from laggard_common import limits
+from laggard_common.errors import WireError
+from laggard_common.schema import Component, Field, FieldKind, FieldType, Schema
+from laggard_common.topics import is_level
+
+VERSION = 1
+OLDEST_VERSION = 1  # an aggregator takes this version and the one before
+
+_U64 = 2**64
+
+T = TypeVar("T")
+
+
+class Kind(IntEnum):
+    """What a message carries."""
+
+    COUNTERS = 0
+    EVENTS = 1
+    STATE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """One message. `t0_ns`: nominal time of the first tick, ns since the epoch; `dt_ns`: ns between ticks.
+
+    `n`: ticks (counters), records (events) or 1 (state). `stream`: 16 random bytes made with the spool.
+    `seq`: counts the messages of one source in one stream from 0.
+    """
+
+    kind: Kind
+    node: str
+    source: str
+    stream: bytes
+    seq: int
+    schema_epoch: int
+    t0_ns: int
+    dt_ns: int
+    n: int
+    codec: int
+    payload: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Ack:
+    """What the aggregator has safe of one source in one stream: inclusive ranges of seq, ascending."""
+
+    stream: bytes
+    source: str
+    ranges: tuple[tuple[int, int], ...]
+
+
+def encode_envelope(envelope: Envelope) -> bytes:
+    """The bytes of one message."""
+    e = envelope
+    fields = (VERSION, int(e.kind), e.node, e.source, e.stream, e.seq, e.schema_epoch)
+    return _pack((*fields, e.t0_ns, e.dt_ns, e.n, e.codec, e.payload))
+
+
+def decode_envelope(data: bytes) -> Envelope:
+    """The message in `data`. Raises WireError; `payload` is still encoded as `codec` says."""
+    parts = _unpack(data, limits.MAX_MESSAGE_BYTES)
+    _version(parts)
+    if len(parts) != 12:
+        raise WireError("envelope", f"{len(parts)} fields, expected 12")
+    _, kind, node, source, stream, seq, epoch, t0_ns, dt_ns, n, codec, payload = parts
+    return Envelope(
+        kind=Kind(_integer(kind, "kind", 0, max(Kind))),
+        node=_level(node, "node"),
+        source=_level(source, "source"),
+        stream=_stream(stream),
+        seq=_integer(seq, "seq", 0, _U64 - 1),
+        schema_epoch=_integer(epoch, "schema_epoch", 0, 2**32 - 1),
+        t0_ns=_integer(t0_ns, "t0", 0, 2**63 - 1),
+        dt_ns=_integer(dt_ns, "dt", 0, limits.MAX_INTERVAL_NS),
+        n=_integer(n, "n", 1, limits.MAX_TICKS),
+        codec=_integer(codec, "codec", 0, 255),
+        payload=_binary(payload, "payload"),
+    )
+
+
+def encode_schema(schema: Schema) -> bytes:
+    """The bytes of a schema message."""
+    s = schema
+    fields = [(f.name, int(f.kind), f.unit, int(f.type)) for f in s.fields]
+    components = [(c.id, c.name, dict(c.labels)) for c in s.components]
+    return _pack(
+        (VERSION, s.node, s.source, s.stream, s.epoch, s.interval_ns, s.batch_ticks, fields, components)
+    )
+
+
+def decode_schema(data: bytes) -> Schema:
+    """The schema in `data`. Raises WireError."""
+    parts = _unpack(data, limits.MAX_MESSAGE_BYTES)
+    _version(parts)
+    if len(parts) != 9:
+        raise WireError("schema", f"{len(parts)} fields, expected 9")
+    _, node, source, stream, epoch, interval_ns, batch_ticks, fields, components = parts
+    schema = Schema(
+        node=_level(node, "node"),
+        source=_level(source, "source"),
+        stream=_stream(stream),
+        epoch=_integer(epoch, "epoch", 0, 2**32 - 1),
+        interval_ns=_integer(interval_ns, "interval", limits.MIN_INTERVAL_NS, limits.MAX_INTERVAL_NS),
+        batch_ticks=_integer(batch_ticks, "batch_ticks", 1, limits.MAX_TICKS),
+        fields=_items(fields, "fields", limits.MAX_FIELDS, _field),
+        components=_items(components, "components", limits.MAX_COMPONENTS, _component),
+    )
+    if len({f.name for f in schema.fields}) != len(schema.fields) or not schema.fields:
+        raise WireError("schema", "field names are empty or repeat")
+    if len({c.id for c in schema.components}) != len(schema.components):
+        raise WireError("schema", "component ids repeat")
+    return schema
+
+
+def encode_ack(acks: Sequence[Ack]) -> bytes:
+    """The bytes of an acknowledgement to one node."""
+    return _pack((VERSION, [(a.stream, a.source, a.ranges) for a in acks]))
+
+
+def decode_ack(data: bytes) -> tuple[Ack, ...]:
+    """The acknowledgements in `data`. Raises WireError."""
+    parts = _unpack(data, limits.MAX_MESSAGE_BYTES)
+    _version(parts)
+    if len(parts) != 2:
+        raise WireError("ack", f"{len(parts)} fields, expected 2")
+    return _items(parts[1], "acks", limits.MAX_FIELDS, _ack)
+
+
+def encode_state(state: Mapping[str, Any]) -> bytes:
+    """The payload of a state message: a map with string keys."""
+    return _pack(dict(state))
+
+
+def decode_state(payload: bytes) -> dict[str, Any]:
+    """The map in a state message's payload; nothing is promised about its keys. Raises WireError."""
+    state = _unpack_any(payload, limits.MAX_MESSAGE_BYTES)
+    if not isinstance(state, dict):
+        raise WireError("state", "not a map")
+    return state
+
+
+def _pack(value: object) -> bytes:
+    packed: bytes = msgpack.packb(value, use_bin_type=True)
+    return packed
+
+
+def _unpack_any(data: bytes, max_bytes: int) -> Any:
+    if len(data) > max_bytes:
+        raise WireError("too long", f"{len(data)} bytes")
+    try:
+        return msgpack.unpackb(
+            data,
+            raw=False,
+            use_list=False,
+            strict_map_key=True,
+            max_str_len=4096,
+            max_bin_len=max_bytes,
+            max_array_len=limits.MAX_ACK_RANGES,
+            max_map_len=4096,
+            max_ext_len=0,
+        )
+    except (ValueError, TypeError, RecursionError, OverflowError, msgpack.UnpackException) as exc:
+        raise WireError("msgpack", str(exc)[:200]) from exc
+
+
+def _unpack(data: bytes, max_bytes: int) -> tuple[Any, ...]:
+    value = _unpack_any(data, max_bytes)
+    if not isinstance(value, tuple) or not value:
+        raise WireError("msgpack", "not an array")
+    return value
+
+
+def _version(parts: tuple[Any, ...]) -> None:
+    version = parts[0]
+    if type(version) is not int or not OLDEST_VERSION <= version <= VERSION:
+        raise WireError("version", repr(version)[:40])
+
+
+def _integer(value: object, what: str, low: int, high: int) -> int:
+    if type(value) is not int or not low <= value <= high:
+        raise WireError(what, repr(value)[:40])
+    return value
+
+
+def _text(value: object, what: str) -> str:
+    if not isinstance(value, str) or len(value) > limits.MAX_NAME_CHARS or not value.isprintable():
+        raise WireError(what, repr(value)[:40])
+    return value
+
+
+def _level(value: object, what: str) -> str:
+    if not isinstance(value, str) or not is_level(value):
+        raise WireError(what, repr(value)[:40])
+    return value
+
+
+def _binary(value: object, what: str) -> bytes:
+    if not isinstance(value, bytes):
+        raise WireError(what, "not binary")
+    return value
+
+
+def _stream(value: object) -> bytes:
+    if not isinstance(value, bytes) or len(value) != limits.STREAM_BYTES:
+        raise WireError("stream", repr(value)[:40])
+    return value
+
+
+def _items(value: object, what: str, most: int, parse: Callable[[object], T]) -> tuple[T, ...]:
+    if not isinstance(value, tuple) or len(value) > most:
+        raise WireError(what, "not an array, or too long")
+    return tuple(parse(item) for item in value)
+
+
+def _row(value: object, what: str, length: int) -> tuple[Any, ...]:
+    if not isinstance(value, tuple) or len(value) != length:
+        raise WireError(what, repr(value)[:40])
+    return value
+
+
+def _field(value: object) -> Field:
+    name, kind, unit, type_ = _row(value, "field", 4)
+    return Field(
+        name=_text(name, "field"),
+        kind=FieldKind(_integer(kind, "field", 0, max(FieldKind))),
+        unit=_text(unit, "field"),
+        type=FieldType(_integer(type_, "field", 0, max(FieldType))),
+    )
+
+
+def _component(value: object) -> Component:
+    id_, name, labels = _row(value, "component", 3)
+    if not isinstance(labels, dict) or len(labels) > limits.MAX_LABELS:
+        raise WireError("component", "labels")
+    pairs = tuple((_text(k, "component"), _text(v, "component")) for k, v in labels.items())
+    if not id_:
+        raise WireError("component", "empty id")
+    return Component(_text(id_, "component"), _text(name, "component"), pairs)
+
+
+def _ack(value: object) -> Ack:
+    stream, source, ranges = _row(value, "ack", 3)
+    return Ack(_stream(stream), _level(source, "ack"), _items(ranges, "ack", limits.MAX_ACK_RANGES, _range))
+
+
+def _range(value: object) -> tuple[int, int]:
+    low, high = _row(value, "ack", 2)
+    low = _integer(low, "ack", 0, _U64 - 1)
+    return low, _integer(high, "ack", low, _U64 - 1)
