@@ -1,0 +1,86 @@
+"""The life of an alarm: raised once for an episode, kept up to date, cleared once."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
+
+Key = tuple[str, str, str]
+"""Group, component, metric."""
+
+
+@dataclass(frozen=True, slots=True)
+class Alarm:
+    """A standing alarm.
+
+    `since`: start of the first anomalous window; `raised_at`: end of the window that raised it; both epoch
+    seconds of sample time. `severity`: times slower than the peers, now; `worst_severity`: at most so far.
+    `observed` and `reference`: the component's value and its peers', in the metric's unit.
+    """
+
+    group: str
+    component: str
+    metric: str
+    level: str
+    since: float
+    raised_at: float
+    updated_at: float
+    score: float
+    severity: float
+    worst_severity: float
+    observed: float
+    reference: float
+
+    @property
+    def key(self) -> Key:
+        """What tells this alarm from any other that may stand at the same time."""
+        return (self.group, self.component, self.metric)
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """An alarm that was raised or cleared at `at` (end of the window, epoch seconds)."""
+
+    kind: Literal["raised", "cleared"]
+    alarm: Alarm
+    at: float
+
+
+class AlarmBook:
+    """The alarms that stand, by key. An alarm is raised once a straggler has lasted `after_seconds`."""
+
+    def __init__(self, after_seconds: float = 0.0) -> None:
+        self.after_seconds = after_seconds
+        self._standing: dict[Key, Alarm] = {}
+
+    @property
+    def standing(self) -> Mapping[Key, Alarm]:
+        """The alarms that stand now."""
+        return self._standing
+
+    def straggling(self, now: Alarm) -> Transition | None:
+        """The raising, if this is one: takes in that `now.component` is a straggler as of `now.updated_at`."""
+        standing = self._standing.get(now.key)
+        if standing is not None:
+            worst = max(standing.worst_severity, now.severity)
+            self._standing[now.key] = replace(
+                now, since=standing.since, raised_at=standing.raised_at, worst_severity=worst
+            )
+            return None
+        if now.updated_at - now.since < self.after_seconds:
+            return None
+        self._standing[now.key] = now
+        return Transition("raised", now, now.updated_at)
+
+    def recovered(self, key: Key, at: float) -> Transition | None:
+        """The clearing of the alarm, if one stood: takes in that a component is no straggler (any more)."""
+        alarm = self._standing.pop(key, None)
+        return None if alarm is None else Transition("cleared", alarm, at)
+
+    def state(self) -> list[dict[str, Any]]:
+        """The standing alarms as plain data."""
+        return [asdict(alarm) for alarm in self._standing.values()]
+
+    def restore(self, state: list[dict[str, Any]]) -> None:
+        """Stands where `state()` stood."""
+        alarms = [Alarm(**kept) for kept in state]
+        self._standing = {alarm.key: alarm for alarm in alarms}

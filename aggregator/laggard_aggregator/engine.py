@@ -1,0 +1,136 @@
+"""Window in, verdicts and alarms out: one code for the daemon and for `laggard diagnose`. No clock, no I/O.
+
+One engine holds the state of every group: its detectors (one a metric), persistence and alarms. Windows of a
+group come in order of time; everything else about order is the caller's.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from laggard_aggregator.alarms.life import Alarm, AlarmBook, Transition
+from laggard_aggregator.alarms.persistence import Persistence
+from laggard_aggregator.detect.registry import make_detector
+from laggard_aggregator.detect.seam import BoolArray, Detector, FloatArray, MetricWindow, Verdicts
+from laggard_aggregator.detect.settings import DetectSettings
+
+
+@dataclass(frozen=True, slots=True)
+class GroupWindow:
+    """All metrics of one peer group over one window; arrays (components, history + samples) as in MetricWindow."""
+
+    group: str
+    components: tuple[str, ...]
+    start: float
+    end: float
+    history: int
+    metrics: Mapping[str, FloatArray]
+    load: Mapping[str, FloatArray] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What was found of one group and metric in one window; arrays have one entry a component.
+
+    `persistence`: accumulators; `straggler`: k of 2k - 1 confirmed; `since`: start of the episode.
+    """
+
+    group: str
+    metric: str
+    components: tuple[str, ...]
+    start: float
+    end: float
+    verdicts: Verdicts
+    persistence: NDArray[np.int64]
+    straggler: BoolArray
+    since: NDArray[np.float64]
+    transitions: tuple[Transition, ...]
+
+
+class Engine:
+    """Judges the windows of all groups. `groups`: settings by group name; groups may be added later."""
+
+    def __init__(self, groups: Mapping[str, DetectSettings], after_seconds: float = 0.0) -> None:
+        self._settings = dict(groups)
+        self._series: dict[tuple[str, str], tuple[Detector, Persistence]] = {}
+        self.alarms = AlarmBook(after_seconds)
+
+    def add_group(self, name: str, settings: DetectSettings) -> None:
+        """Makes a group known; a group that is known already keeps its settings and state."""
+        self._settings.setdefault(name, settings)
+
+    def history_samples(self, group: str, metric: str) -> int:
+        """How many samples before a window the group's detector wants to see."""
+        return self._of(group, metric)[0].history_samples
+
+    def judge(self, window: GroupWindow) -> tuple[Judgement, ...]:
+        """The judgement of each metric of `window`, in the order of `window.metrics`."""
+        return tuple(self._judge(window, metric) for metric in window.metrics)
+
+    def _judge(self, window: GroupWindow, metric: str) -> Judgement:
+        detector, persistence = self._of(window.group, metric)
+        verdicts = detector.observe(
+            MetricWindow(
+                metric=metric,
+                components=window.components,
+                values=window.metrics[metric],
+                history=window.history,
+                start=window.start,
+                end=window.end,
+                interval_seconds=self._settings[window.group].interval_seconds,
+                load=window.load,
+            )
+        )
+        rows = persistence.update(window.components, window.start, verdicts)
+        judged = Judgement(
+            group=window.group,
+            metric=metric,
+            components=window.components,
+            start=window.start,
+            end=window.end,
+            verdicts=verdicts,
+            persistence=persistence.accumulator(rows),
+            straggler=persistence.faulty(rows),
+            since=persistence.since(rows),
+            transitions=(),
+        )
+        return replace(judged, transitions=self._transitions(judged))
+
+    def _transitions(self, judged: Judgement) -> tuple[Transition, ...]:
+        """Raises and clears alarms; only components that straggle, or whose alarm stands, are looked at."""
+        found = [self.alarms.straggling(_alarm(judged, c)) for c in np.flatnonzero(judged.straggler)]
+        stragglers = set(np.asarray(judged.components, dtype=object)[judged.straggler])
+        present = set(judged.components)
+        for key in list(self.alarms.standing):
+            group, component, metric = key
+            if (group, metric) == (judged.group, judged.metric) and component in present - stragglers:
+                found.append(self.alarms.recovered(key, judged.end))
+        return tuple(transition for transition in found if transition is not None)
+
+    def _of(self, group: str, metric: str) -> tuple[Detector, Persistence]:
+        series = self._series.get((group, metric))
+        if series is None:
+            settings = self._settings[group]
+            series = (make_detector(settings, metric), Persistence(settings.confirm))
+            self._series[group, metric] = series
+        return series
+
+
+def _alarm(judged: Judgement, c: int) -> Alarm:
+    v = judged.verdicts
+    return Alarm(
+        group=judged.group,
+        component=judged.components[c],
+        metric=judged.metric,
+        level="component",
+        since=float(judged.since[c]),
+        raised_at=judged.end,
+        updated_at=judged.end,
+        score=float(v.score[c]),
+        severity=float(v.severity[c]),
+        worst_severity=float(v.severity[c]),
+        observed=float(v.observed[c]),
+        reference=float(v.reference[c]),
+    )
