@@ -1,0 +1,109 @@
+"""Persistence against its obvious twin: one component, one list of flags at a time."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from laggard_aggregator.alarms.persistence import Persistence
+from laggard_aggregator.detect.seam import Verdicts
+
+COMPONENTS = ("oss-1/sda", "oss-1/sdb", "oss-2/sda")
+
+
+def verdicts(flags: list[bool | None]) -> Verdicts:
+    """Verdicts with these raw flags; None is a component that was not judged."""
+    n = len(flags)
+    nan = np.full(n, np.nan)
+    return Verdicts(
+        judged=np.array([flag is not None for flag in flags]),
+        anomalous=np.array([bool(flag) for flag in flags]),
+        score=np.zeros(n),
+        severity=nan,
+        observed=nan,
+        reference=nan,
+    )
+
+
+@dataclass
+class Twin:
+    """Intrepid 4.2 and 4.3 word by word, for one component."""
+
+    k: int
+    accumulator: int = 0
+    flags: list[bool] = field(default_factory=list)
+    faulty: bool = False
+    since: float = 0.0
+
+    def window(self, flag: bool, start: float) -> None:
+        if flag and not any(self.flags[-(2 * self.k - 1) :]) and not self.faulty:
+            self.since = start
+        self.accumulator = self.accumulator + 1 if flag else max(0, self.accumulator - 1)
+        self.flags.append(flag)
+        if self.faulty:
+            self.faulty = any(self.flags[-self.k :])
+        else:
+            self.faulty = sum(self.flags[-(2 * self.k - 1) :]) >= self.k
+
+
+@given(
+    k=st.integers(1, 4),
+    windows=st.lists(st.lists(st.sampled_from([True, False, None]), min_size=3, max_size=3), max_size=40),
+    order=st.permutations(range(3)),
+)
+def test_agrees_with_the_twin_in_any_order_of_components(
+    k: int, windows: list[list[bool | None]], order: list[int]
+) -> None:
+    persistence = Persistence(k)
+    twins = [Twin(k) for _ in COMPONENTS]
+    names = [COMPONENTS[i] for i in order]
+    for w, flags in enumerate(windows):
+        rows = persistence.update(names, float(w), verdicts([flags[i] for i in order]))
+        for twin, flag in zip(twins, flags, strict=True):
+            if flag is not None:
+                twin.window(flag, float(w))
+        ordered = [twins[i] for i in order]
+        assert persistence.accumulator(rows).tolist() == [t.accumulator for t in ordered]
+        assert persistence.faulty(rows).tolist() == [t.faulty for t in ordered]
+        for got, twin in zip(persistence.since(rows).tolist(), ordered, strict=True):
+            assert got == twin.since or not (twin.faulty or any(twin.flags[-(2 * k - 1) :]))
+
+
+@given(st.lists(st.lists(st.booleans(), min_size=3, max_size=3), max_size=12), st.integers(0, 12))
+def test_goes_on_from_a_saved_state(windows: list[list[bool]], split: int) -> None:
+    whole, before, after = Persistence(3), Persistence(3), Persistence(3)
+    for w, flags in enumerate(windows[:split]):
+        whole.update(COMPONENTS, w, verdicts([*flags]))
+        before.update(COMPONENTS, w, verdicts([*flags]))
+    after.restore(before.state())
+    for w, flags in enumerate(windows[split:], start=split):
+        whole.update(COMPONENTS, w, verdicts([*flags]))
+        after.update(COMPONENTS, w, verdicts([*flags]))
+    assert after.state() == whole.state()
+
+
+def test_a_component_may_come_later_and_be_forgotten() -> None:
+    persistence = Persistence(2)
+    persistence.update(COMPONENTS[:1], 0.0, verdicts([True]))
+    rows = persistence.update(COMPONENTS[:2], 1.0, verdicts([True, True]))
+    assert persistence.accumulator(rows).tolist() == [2, 1]
+    assert persistence.faulty(rows).tolist() == [True, False]
+    persistence.forget(COMPONENTS[0])
+    persistence.forget("never seen")
+    assert persistence.accumulator(rows).tolist() == [0, 1]
+    assert persistence.faulty(rows).tolist() == [False, False]
+
+
+@pytest.mark.parametrize("k", [1, 3])
+def test_hysteresis_needs_k_normal_windows_in_a_row(k: int) -> None:
+    persistence = Persistence(k)
+    for w in range(k):
+        rows = persistence.update(COMPONENTS[:1], w, verdicts([True]))
+    assert persistence.faulty(rows)[0]
+    for w in range(k - 1):
+        rows = persistence.update(COMPONENTS[:1], k + w, verdicts([False]))
+        assert persistence.faulty(rows)[0]
+    rows = persistence.update(COMPONENTS[:1], 2 * k, verdicts([False]))
+    assert not persistence.faulty(rows)[0]
