@@ -1,4 +1,4 @@
-"""What agent and aggregator share: wire format, topics, schemas, segments, configuration, errors. No numpy."""
+"""What agent and aggregator share: wire format, topics, schemas, segments, configuration. No numpy."""
 
 from importlib.metadata import version
 

@@ -1,7 +1,7 @@
 """Counters as bytes: codec 0 (raw) and codec 1 (minimal width of deltas, then zstd), without numpy.
 
-Every value is one 64-bit lane; the schema says whether it is unsigned, signed or a double. The work is done by
-`map` over flat rows, so an interpreted agent pays tens of nanoseconds a value and not microseconds.
+Every value is one 64-bit lane; the schema says whether it is unsigned, signed or a double. The work is done
+by `map` over flat rows, so an interpreted agent pays tens of nanoseconds a value and not microseconds.
 docs/wire-format.md describes the layout byte by byte.
 """
 
@@ -10,7 +10,7 @@ import sys
 from array import array
 from collections.abc import Iterable, Sequence
 from functools import reduce
-from itertools import chain, compress, repeat
+from itertools import chain, compress, pairwise, repeat
 from operator import is_, or_, sub
 
 import zstandard
@@ -99,7 +99,7 @@ def _double(value: float) -> int:
 
 def _delta_blocks(lanes: Sequence[list[int]]) -> Iterable[bytes]:
     """Width codes of the changing series, then their deltas: grouped by width, tick after tick."""
-    deltas = [list(map(sub, after, before)) for before, after in zip(lanes, lanes[1:], strict=False)]
+    deltas = [list(map(sub, after, before)) for before, after in pairwise(lanes)]
     bits = reduce(lambda a, b: list(map(or_, a, b)), (list(map(abs, d)) for d in deltas), [0] * len(lanes[0]))
     try:
         codes = bytes(map(_WIDTH_OF_BITS.__getitem__, map(int.bit_length, bits)))

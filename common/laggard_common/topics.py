@@ -1,4 +1,6 @@
-"""MQTT topics: `laggard/1/<site>/<role>/<node>/{data,schema}/<source>`, `.../status`, `laggard/1/<site>/ack/<node>`."""
+"""MQTT topics: `laggard/1/<site>/<role>/<node>/{data,schema}/<source>` and `.../status`, and acknowledgements
+on `laggard/1/<site>/ack/<node>`.
+"""
 
 import re
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Messages as bytes: the envelope, schemas, statuses and acknowledgements. docs/wire-format.md is the contract.
+"""Messages as bytes: the envelope, schemas, states and acknowledgements; docs/wire-format.md is the contract.
 
 Everything that comes in is hostile until checked: `decode_*` returns a valid value or raises WireError.
 """

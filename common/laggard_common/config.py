@@ -1,0 +1,205 @@
+"""A TOML file as one frozen dataclass, with every problem of the file reported together.
+
+The dataclass is the whole description: a nested dataclass is a table, `tuple[Dataclass, ...]` an array of
+tables, a field without a default is required. Checks stand in the field's metadata:
+
+    port: int = field(default=1883, metadata=checked(tcp_port()))
+
+A dataclass may have a method `problems(self) -> Iterable[tuple[str, str]]` (key, what is wrong) for rules
+that hold between fields; it is asked only when the table's own fields are right.
+"""
+
+import difflib
+import math
+import re
+import tomllib
+import types
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import MISSING, Field, fields, is_dataclass
+from pathlib import Path
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from laggard_common.errors import ConfigError
+from laggard_common.topics import is_level
+
+T = TypeVar("T")
+Check = Callable[[Any], str | None]  # what is wrong with a value of the right type, or None
+
+_CHECKS = "laggard.checks"
+_NAMES = {int: "an integer", float: "a number", str: "a string", bool: "true or false", Path: "a path"}
+_BROKEN = object()  # stands for a value whose problem has been reported
+
+
+def checked(*checks: Check) -> Mapping[str, tuple[Check, ...]]:
+    """Metadata for a dataclass field; the checks run in order up to the first that finds something."""
+    return {_CHECKS: checks}
+
+
+def between(low: float, high: float = math.inf) -> Check:
+    """Accepts numbers from `low` to `high`, both included."""
+    expected = f"at least {low}" if high == math.inf else f"{low}-{high}"
+    return lambda value: None if low <= value <= high else f"expected {expected}, got {value}"
+
+
+def above(low: float) -> Check:
+    """Accepts numbers greater than `low`."""
+    return lambda value: None if value > low else f"expected more than {low}, got {value}"
+
+
+def tcp_port() -> Check:
+    """Accepts TCP port numbers."""
+    return between(1, 65535)
+
+
+def one_of(choices: Collection[str]) -> Check:
+    """Accepts one of `choices`."""
+    listed = ", ".join(choices)
+    return lambda value: None if value in choices else f"expected one of {listed}, got {value!r}"
+
+
+def non_empty() -> Check:
+    """Accepts strings and arrays with something in them."""
+    return lambda value: None if value else "must not be empty"
+
+
+def regex() -> Check:
+    """Accepts strings that compile as a regular expression."""
+
+    def check(value: str) -> str | None:
+        try:
+            re.compile(value)
+        except re.error as exc:
+            return f"not a regular expression: {exc}: {value!r}"
+        return None
+
+    return check
+
+
+def topic_level() -> Check:
+    """Accepts names that may stand as one level of an MQTT topic."""
+    expected = "expected letters, digits and . _ : - (at most 128)"
+    return lambda value: None if is_level(value) else f"{expected}, got {value!r}"
+
+
+def each(check: Check) -> Check:
+    """Accepts arrays every item of which `check` accepts."""
+    return lambda values: next((wrong for value in values if (wrong := check(value))), None)
+
+
+def distinct() -> Check:
+    """Accepts arrays in which nothing repeats."""
+    return lambda values: None if len(set(values)) == len(values) else f"must not repeat, got {list(values)}"
+
+
+def load(cls: type[T], path: Path) -> T:
+    """The configuration in the TOML file at `path`. Raises ConfigError with all problems of the file."""
+    try:
+        text = path.read_bytes().decode()
+    except OSError as exc:
+        raise ConfigError(str(path), [_os_problem(exc)]) from exc
+    except UnicodeDecodeError as exc:
+        raise ConfigError(str(path), [f"not UTF-8 at byte {exc.start}"]) from exc
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as exc:
+        raise ConfigError(str(path), [f"not TOML: {exc}"]) from exc
+    return parse(cls, table, str(path))
+
+
+def parse(cls: type[T], table: Mapping[str, Any], path: str = "") -> T:
+    """The configuration in a table that was read already; `path` goes into the errors. Raises ConfigError."""
+    problems: list[str] = []
+    value = _table(cls, table, "", problems)
+    if problems:
+        raise ConfigError(path, problems)
+    return value  # type: ignore[no-any-return]
+
+
+def _os_problem(exc: OSError) -> str:
+    if isinstance(exc, FileNotFoundError):
+        return "no such file"
+    if isinstance(exc, IsADirectoryError):
+        return "is a directory, expected a file"
+    return f"cannot be read: {exc.strerror or exc}"
+
+
+def _table(cls: Any, table: Mapping[str, Any], prefix: str, problems: list[str]) -> Any:
+    known = {field.name: field for field in fields(cls)}
+    hints = get_type_hints(cls)
+    before = len(problems)
+    for key in table:
+        if key not in known:
+            close = difflib.get_close_matches(key, known, n=1)
+            problems.append(f"{prefix}{key}: unknown key" + (f", did you mean {close[0]}?" if close else ""))
+    values = {}
+    for name, field in known.items():
+        if name in table:
+            values[name] = _field(field, hints[name], table[name], prefix + name, problems)
+        elif field.default is MISSING and field.default_factory is MISSING:
+            problems.append(f"{prefix}{name}: missing, expected {_describe(hints[name])}")
+    if len(problems) > before:
+        return _BROKEN
+    built = cls(**values)
+    for key, wrong in built.problems() if hasattr(built, "problems") else ():
+        problems.append(f"{prefix}{key}: {wrong}")
+    return built
+
+
+def _field(field: "Field[Any]", hint: Any, raw: Any, key: str, problems: list[str]) -> Any:
+    before = len(problems)
+    value = _value(hint, raw, key, problems)
+    if len(problems) > before:
+        return _BROKEN
+    for check in field.metadata.get(_CHECKS, ()):
+        wrong = check(value)
+        if wrong:
+            problems.append(f"{key}: {wrong}")
+            return _BROKEN
+    return value
+
+
+def _value(hint: Any, raw: Any, key: str, problems: list[str]) -> Any:
+    hint = _without_none(hint)
+    if is_dataclass(hint):
+        if isinstance(raw, dict):
+            return _table(hint, raw, f"{key}.", problems)
+    elif get_origin(hint) is tuple:
+        if isinstance(raw, list):
+            item = get_args(hint)[0]
+            return tuple(_value(item, one, f"{key}[{i}]", problems) for i, one in enumerate(raw))
+    elif hint is Path:
+        if isinstance(raw, str) and raw and "\0" not in raw:
+            return Path(raw)
+    elif hint is float:
+        if type(raw) in (int, float) and math.isfinite(raw):
+            return float(raw)
+    elif type(raw) is hint:
+        return raw
+    problems.append(f"{key}: expected {_describe(hint)}, got {_shown(raw)}")
+    return _BROKEN
+
+
+def _without_none(hint: Any) -> Any:
+    if get_origin(hint) in (Union, types.UnionType):
+        return next(arg for arg in get_args(hint) if arg is not type(None))
+    return hint
+
+
+def _describe(hint: Any) -> str:
+    hint = _without_none(hint)
+    if is_dataclass(hint):
+        return "a table"
+    if get_origin(hint) is tuple:
+        return f"an array, each {_describe(get_args(hint)[0])}"
+    return _NAMES[hint]
+
+
+def _shown(raw: Any) -> str:
+    if isinstance(raw, bool):
+        return str(raw).lower()
+    if isinstance(raw, dict):
+        return "a table"
+    if isinstance(raw, list):
+        return "an array"
+    text = repr(raw) if isinstance(raw, str) else str(raw)
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -1,0 +1,39 @@
+"""Logging to stderr, configured by `main` alone; under the journal priorities instead of timestamps."""
+
+import logging
+import os
+import sys
+from collections.abc import Mapping
+
+_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+_JOURNAL_FORMAT = "%(name)s: %(message)s"
+
+
+class JournalFormatter(logging.Formatter):
+    """Lines as the journal reads them: `<3>name: message`, every line of a traceback with its priority."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record with a syslog priority (3 error, 4 warning, 6 info, 7 debug) before each line."""
+        lines = super().format(record).splitlines() or [""]
+        return "\n".join(f"<{_priority(record.levelno)}>{line}" for line in lines)
+
+
+def configure(level: int = logging.INFO, environ: Mapping[str, str] = os.environ) -> None:
+    """Sends all logging of this process to stderr. To be called by `main` and nobody else."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        JournalFormatter(_JOURNAL_FORMAT) if "JOURNAL_STREAM" in environ else logging.Formatter(_FORMAT)
+    )
+    logging.basicConfig(level=level, handlers=[handler], force=True)
+
+
+def _priority(level: int) -> int:
+    for least, priority in (
+        (logging.CRITICAL, 2),
+        (logging.ERROR, 3),
+        (logging.WARNING, 4),
+        (logging.INFO, 6),
+    ):
+        if level >= least:
+            return priority
+    return 7

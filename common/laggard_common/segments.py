@@ -1,0 +1,154 @@
+"""Append-only files of checked records, for the agent's spool and the aggregator's ingest journal.
+
+A segment is the 8 bytes `LAGGSEG1`, then records; a record is 9 bytes of header, little-endian, and a payload:
+
+    length   u32   bytes of payload
+    crc32    u32   of the type byte followed by the payload
+    type     u8    1-255, given its meaning by whoever writes the file
+    payload  length bytes
+
+A process that dies while it appends leaves a torn last record. `recover` cuts it off; nothing before it is
+touched. What a segment says after the first record that does not check is not believed.
+"""
+
+import os
+import struct
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from laggard_common.errors import SpoolError
+
+MAGIC = b"LAGGSEG1"
+HEADER = struct.Struct("<IIB")
+MAX_RECORD_BYTES = 8 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One record; `offset` is where it begins in the file and `end` where the next one would."""
+
+    type: int
+    payload: bytes
+    offset: int
+    end: int
+
+
+class SegmentWriter:
+    """Appends to one segment. A record is in the file whole or not at all once `append` returns or raises."""
+
+    def __init__(self, path: Path) -> None:
+        """Opens the segment at `path` for appending, creating it if need be. Raises SpoolError.
+
+        An existing file must have been through `recover`.
+        """
+        self.path = path
+        try:
+            self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640)
+        except OSError as exc:
+            raise SpoolError(str(path), exc.strerror or str(exc)) from exc
+        try:
+            self.size_bytes = os.fstat(self._fd).st_size
+            if self.size_bytes == 0:
+                self._write(MAGIC)
+        except OSError as exc:
+            self.close()
+            raise SpoolError(str(path), exc.strerror or str(exc)) from exc
+
+    def append(self, type_: int, payload: bytes) -> int:
+        """The offset at which the record now stands. Raises SpoolError; the file is then as it was."""
+        if not 1 <= type_ <= 255 or len(payload) > MAX_RECORD_BYTES:
+            raise ValueError(f"record of type {type_}, {len(payload)} bytes")
+        crc = zlib.crc32(payload, zlib.crc32(bytes((type_,))))
+        offset = self.size_bytes
+        try:
+            self._write(HEADER.pack(len(payload), crc, type_) + payload)
+        except OSError as exc:
+            raise SpoolError(str(self.path), exc.strerror or str(exc)) from exc
+        return offset
+
+    def sync(self) -> None:
+        """Waits until everything appended is on the disk itself. Raises SpoolError."""
+        try:
+            os.fdatasync(self._fd)
+        except OSError as exc:
+            raise SpoolError(str(self.path), exc.strerror or str(exc)) from exc
+
+    def close(self) -> None:
+        """Closes the file; closing twice is allowed."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _write(self, data: bytes) -> None:
+        view = memoryview(data)
+        try:
+            while view:
+                view = view[os.write(self._fd, view) :]
+        except OSError:
+            os.ftruncate(self._fd, self.size_bytes)
+            raise
+        self.size_bytes += len(data)
+
+
+def scan(path: Path, offset: int = 0, max_record_bytes: int = MAX_RECORD_BYTES) -> Iterator[Record]:
+    """The records of a segment in order, from the one at `offset` (0: the first) to the last good one.
+
+    Ends silently at the end of the file and at the first record that is torn or damaged; yields nothing of a
+    file that is not a segment. Raises SpoolError when the file cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            if file.read(len(MAGIC)) != MAGIC:
+                return
+            at = max(offset, len(MAGIC))
+            file.seek(at)
+            while record := _read(file.read, at, max_record_bytes):
+                yield record
+                at = record.end
+    except OSError as exc:
+        raise SpoolError(str(path), exc.strerror or str(exc)) from exc
+
+
+def recover(path: Path) -> int:
+    """Cuts off what does not check at the end of a segment, and says how many bytes that was.
+
+    A file without the magic is emptied. Raises SpoolError.
+    """
+    end = 0
+    try:
+        with path.open("rb") as file:
+            if file.read(len(MAGIC)) == MAGIC:
+                end = len(MAGIC)
+        for record in scan(path):
+            end = record.end
+        torn = path.stat().st_size - end
+        if torn:
+            os.truncate(path, end)
+    except OSError as exc:
+        raise SpoolError(str(path), exc.strerror or str(exc)) from exc
+    return torn
+
+
+def _read(read: Callable[[int], bytes], at: int, max_record_bytes: int) -> Record | None:
+    header = read(HEADER.size)
+    if len(header) < HEADER.size:
+        return None
+    length, crc, type_ = HEADER.unpack(header)
+    if not type_ or length > max_record_bytes:
+        return None
+    payload = read(length)
+    if len(payload) < length or zlib.crc32(payload, zlib.crc32(header[8:])) != crc:
+        return None
+    return Record(type_, payload, at, at + HEADER.size + length)
