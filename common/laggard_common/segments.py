@@ -1,6 +1,7 @@
 """Append-only files of checked records, for the agent's spool and the aggregator's ingest journal.
 
-A segment is the 8 bytes `LAGGSEG1`, then records; a record is 9 bytes of header, little-endian, and a payload:
+A segment is the 8 bytes `LAGGSEG1`, then records; a record is 9 bytes of header, little-endian, and a
+payload.
 
     length   u32   bytes of payload
     crc32    u32   of the type byte followed by the payload

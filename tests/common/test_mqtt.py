@@ -1,0 +1,90 @@
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from laggard_common.errors import ConfigError
+from laggard_common.mqtt import MqttSettings, client_arguments
+
+
+def secret(path: Path, text: str, mode: int = 0o600) -> Path:
+    path.write_text(text)
+    path.chmod(mode)
+    return path
+
+
+def test_plain() -> None:
+    assert client_arguments(MqttSettings()) == {
+        "hostname": "127.0.0.1",
+        "port": 1883,
+        "username": None,
+        "password": None,
+        "tls_context": None,
+    }
+
+
+def test_password_is_read_from_its_file(tmp_path: Path) -> None:
+    path = secret(tmp_path / "password", " with space \r\n")
+    arguments = client_arguments(MqttSettings(username="oss-1", password_file=path))
+    assert arguments["username"] == "oss-1"
+    assert arguments["password"] == " with space "
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o604, 0o602, 0o777])
+def test_a_secret_that_everyone_may_read_is_refused(tmp_path: Path, mode: int) -> None:
+    path = secret(tmp_path / "password", "swordfish", mode)
+    with pytest.raises(ConfigError) as caught:
+        client_arguments(MqttSettings(username="a", password_file=path))
+    assert str(caught.value) == (
+        f"mqtt.password_file: {path}: may be read or written by everyone, expected mode 0600 or 0640"
+    )
+    assert "swordfish" not in str(caught.value)
+
+
+def test_all_problems_of_the_files_at_once(tmp_path: Path) -> None:
+    not_pem = secret(tmp_path / "not.pem", "nothing")
+    settings = MqttSettings(
+        username="a",
+        password_file=tmp_path / "no-password",
+        ca_file=tmp_path / "no-ca",
+        cert_file=not_pem,
+        key_file=not_pem,
+    )
+    with pytest.raises(ConfigError) as caught:
+        client_arguments(settings)
+    password, ca, cert = caught.value.problems
+    assert password == f"mqtt.password_file: {tmp_path}/no-password: No such file or directory"
+    assert ca == f"mqtt.ca_file: {tmp_path}/no-ca: No such file or directory"
+    assert cert.startswith(f"mqtt.cert_file: {not_pem}: not usable: ")
+
+
+def test_a_password_that_is_not_text(tmp_path: Path) -> None:
+    path = secret(tmp_path / "password", "")
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match="password: not UTF-8"):
+        client_arguments(MqttSettings(username="a", password_file=path))
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl to make a certificate")
+def test_tls_with_a_client_certificate(tmp_path: Path) -> None:
+    key, cert = tmp_path / "key.pem", tmp_path / "cert.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]  # noqa: RUF005
+        + ["-keyout", str(key), "-out", str(cert), "-days", "1", "-subj", "/CN=oss-1"],
+        check=True,
+        capture_output=True,
+    )
+    key.chmod(0o600)
+    context = client_arguments(MqttSettings(ca_file=cert, cert_file=cert, key_file=key))["tls_context"]
+    assert context is not None
+    assert context.check_hostname
+    assert any(("commonName", "oss-1") in name for ca in context.get_ca_certs() for name in ca["subject"])
+
+
+def test_settings_that_do_not_go_together() -> None:
+    settings = MqttSettings(password_file=Path("x"), key_file=Path("y"))
+    assert list(settings.problems()) == [
+        ("password_file", "needs a username"),
+        ("key_file", "needs a cert_file"),
+    ]
