@@ -1,0 +1,119 @@
+"""The HTTP server: uvicorn inside the aggregator's own loop, which keeps its signals and its socket."""
+
+import asyncio
+import contextlib
+import errno
+import re
+import socket
+from collections.abc import Generator
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from laggard_common.errors import ServiceError
+
+MAX_HEADER_BYTES = 16 * 1024  # request line and headers; a longer request is answered with 400
+MAX_CONNECTIONS = 128  # open at once; beyond that a request is answered with 503
+KEEP_ALIVE_SECONDS = 75  # longer than Prometheus' usual scrape interval of 15 to 60 s
+SHUTDOWN_SECONDS = 2  # how long answers under way may take at the end
+
+_LISTEN = re.compile(r"(?:\[(?P<v6>[^\[\]]+)\]|(?P<host>[^\[\]:]+)):(?P<port>[0-9]{1,5})", re.ASCII)
+
+
+def parse_listen(listen: str) -> tuple[str, int]:
+    """Host and port of `host:port` or `[IPv6]:port`; port 0 lets the system choose. Raises ValueError."""
+    match = _LISTEN.fullmatch(listen)
+    if match is None or int(match["port"]) > 65535:
+        raise ValueError(f"expected HOST:PORT or [IPv6]:PORT, got {listen}")
+    return match["v6"] or match["host"], int(match["port"])
+
+
+class HttpServer:
+    """Serves one ASGI application. `bind()` first: a taken port is then an error before anything starts."""
+
+    def __init__(self, app: ASGIApp, listen: str) -> None:
+        self.listen = listen
+        self._app = app
+        self._socket: socket.socket | None = None
+
+    @property
+    def url(self) -> str:
+        """Where it listens, with the port that the system chose. Only after `bind()`."""
+        if self._socket is None:
+            raise RuntimeError("not bound")
+        host, port = self._socket.getsockname()[:2]
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+    def bind(self) -> None:
+        """Takes the port. Raises ServiceError with one clear line when it cannot be had."""
+        try:
+            self._socket = _listening(*parse_listen(self.listen))
+        except ValueError as exc:
+            raise ServiceError(f"http.listen: {exc}") from exc
+        except OSError as exc:
+            raise ServiceError(f"cannot listen on {self.listen}: {_why(exc)}") from exc
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Serves until `stop` is set; then ends what is under way and gives the port back."""
+        if self._socket is None:
+            self.bind()
+        server = _Server(
+            uvicorn.Config(
+                self._app,
+                http="h11",
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                log_level="warning",
+                access_log=False,
+                proxy_headers=False,
+                server_header=False,
+                limit_concurrency=MAX_CONNECTIONS,
+                timeout_keep_alive=KEEP_ALIVE_SECONDS,
+                timeout_graceful_shutdown=SHUTDOWN_SECONDS,
+                h11_max_incomplete_event_size=MAX_HEADER_BYTES,
+            )
+        )
+        assert self._socket is not None
+        serving = asyncio.create_task(server.serve(sockets=[self._socket]), name="http")
+        stopping = asyncio.create_task(stop.wait(), name="http stop")
+        try:
+            await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stopping.cancel()
+            server.should_exit = True
+            await serving
+            self._socket.close()
+            self._socket = None
+
+
+class _Server(uvicorn.Server):
+    """A server that leaves SIGINT and SIGTERM to the daemon around it."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        yield
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    family, kind, protocol, _, address = socket.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    listening = socket.socket(family, kind, protocol)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6 and host != "::":
+            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        listening.bind(address)
+        listening.listen(MAX_CONNECTIONS)
+    except OSError:
+        listening.close()
+        raise
+    listening.setblocking(False)
+    return listening
+
+
+def _why(exc: OSError) -> str:
+    if exc.errno == errno.EADDRINUSE:
+        return "the port is taken"
+    return exc.strerror or str(exc)
