@@ -1,0 +1,113 @@
+"""What its own load explains: latency judged against what throughput, request size and read share predict."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from laggard_aggregator.detect.peers import leave_one_out_median, row_median
+from laggard_aggregator.detect.seam import BoolArray, FloatArray, MetricWindow
+
+LOADS = ("operations", "throughput", "request_bytes", "read_share")
+MIN_OPERATIONS = 4.0
+"""I/Os in an interval below which their mean latency tells nothing."""
+MIN_SHARE = 0.02
+"""Load relative to the peers' middle below which an interval counts as idle."""
+MEMORY = 96
+RIDGE = 50.0
+"""Weight of the belief that load explains nothing, in ticks of unit variance of the (log) load."""
+CLIP = 1.5
+BUSY = float(np.log(1.5))
+BUSY_SLOPE = 0.8
+"""Beyond 1.5 times its peers' load, latency may grow with load to this power although no one saw it grow."""
+
+
+def usable(window: MetricWindow, columns: slice) -> BoolArray:
+    """Where an interval tells anything of latency: (C, T) over `columns`, False where nearly idle."""
+    values = window.values[:, columns]
+    with np.errstate(invalid="ignore"):
+        told = np.isfinite(values) & (values > 0)
+        operations = window.load.get("operations")
+        if operations is not None:
+            told &= ~(operations[:, columns] < MIN_OPERATIONS)
+        for name in ("operations", "throughput"):
+            load = window.load.get(name)
+            if load is not None:
+                middle = row_median(np.where(told, load[:, columns], np.nan).T)
+                told &= ~(load[:, columns] < MIN_SHARE * middle[None, :])
+    return told
+
+
+def features(window: MetricWindow, columns: slice, told: BoolArray) -> dict[str, FloatArray]:
+    """The loads as they enter the prediction: logs of amounts, the read share itself; (C, T) each."""
+    found = {}
+    for name in LOADS:
+        load = window.load.get(name)
+        if load is None or (
+            name == "throughput" and "operations" in window.load and "request_bytes" in window.load
+        ):
+            continue
+        values = np.where(told, load[:, columns], np.nan)
+        if name != "read_share":
+            with np.errstate(divide="ignore", invalid="ignore"):
+                values = np.where(values > 0, np.log(values), np.nan)
+        found[name] = values
+    return found
+
+
+@dataclass(slots=True)
+class LoadModel:
+    """How latency goes with load in this group: `cross` (F,), `square` (F, F) are rolling sums over ticks."""
+
+    cross: FloatArray = field(default_factory=lambda: np.zeros(len(LOADS)))
+    square: FloatArray = field(default_factory=lambda: np.zeros((len(LOADS), len(LOADS))))
+
+    def explained(self, loads: Mapping[str, FloatArray], trusted: BoolArray) -> FloatArray:
+        """The part of each component's log ratio that its load explains, (C,), 0 or more; 0 where unknown.
+
+        Never negative: a component with little to do has no right to be slow, but neither is its ordinary
+        latency evidence against it.
+        """
+        total = np.zeros(trusted.size)
+        slopes = np.linalg.solve(self.square + RIDGE * np.eye(len(LOADS)), self.cross)
+        for name, load in loads.items():
+            ahead = row_median(load - leave_one_out_median(load, trusted))
+            ahead = np.where(np.isfinite(ahead), ahead, 0.0)
+            slope = slopes[LOADS.index(name)]
+            if name == "read_share":
+                total += slope * ahead
+                continue
+            slope = float(np.clip(slope, 0.0, 1.0))
+            total += slope * ahead + max(BUSY_SLOPE - slope, 0.0) * np.maximum(ahead - BUSY, 0.0)
+        return np.maximum(total, 0.0)
+
+    def learn(self, loads: Mapping[str, FloatArray], deviations: FloatArray, trusted: BoolArray) -> None:
+        """Learns from ticks within the window: both sides relative to the component's own middle.
+
+        `deviations` (C, T): log ratios to peers. What stays the same for a component teaches nothing, so a
+        straggler's constant slowness never becomes a property of its load.
+        """
+        self.cross *= 1.0 - 1.0 / MEMORY
+        self.square *= 1.0 - 1.0 / MEMORY
+        if not loads or not trusted.any():
+            return
+        rows = np.zeros((len(LOADS), int(trusted.sum()), deviations.shape[1]))
+        for name, load in loads.items():
+            own = load[trusted] - leave_one_out_median(load, trusted)[trusted]
+            rows[LOADS.index(name)] = own - row_median(own)[:, None]
+        latency = deviations[trusted] - row_median(deviations[trusted])[:, None]
+        known = np.isfinite(latency) & np.isfinite(rows).all(axis=0)
+        x = np.clip(np.where(known, rows, 0.0), -CLIP, CLIP).reshape(len(LOADS), -1)
+        y = np.clip(np.where(known, latency, 0.0), -CLIP, CLIP).ravel()
+        self.cross += x @ y
+        self.square += x @ x.T
+
+    def state(self) -> dict[str, Any]:
+        """Plain data from which `restore` goes on exactly."""
+        return {"cross": self.cross.tolist(), "square": self.square.tolist()}
+
+    @classmethod
+    def restore(cls, state: Mapping[str, Any]) -> "LoadModel":
+        """The model that `state` was taken of."""
+        return cls(np.array(state["cross"], dtype=np.float64), np.array(state["square"], dtype=np.float64))

@@ -1,0 +1,67 @@
+"""What a component is held against: the leave-one-out median of its trusted peers, and whom to trust."""
+
+import numpy as np
+
+from laggard_aggregator.detect.seam import BoolArray, FloatArray
+
+
+def row_median(values: FloatArray) -> FloatArray:
+    """The median of each row of `values` (R, T) over its finite entries; (R,), NaN for a row without any."""
+    rows, ticks = values.shape
+    if ticks == 0:
+        return np.full(rows, np.nan)
+    ordered = np.sort(values, axis=1)  # NaN sorts last
+    count = np.isfinite(ordered).sum(axis=1)
+    low = np.maximum((count - 1) // 2, 0)[:, None]
+    high = np.minimum(count // 2, ticks - 1)[:, None]
+    middle = 0.5 * (np.take_along_axis(ordered, low, 1) + np.take_along_axis(ordered, high, 1))[:, 0]
+    median: FloatArray = np.where(count > 0, middle, np.nan)
+    return median
+
+
+def leave_one_out_median(values: FloatArray, trusted: BoolArray) -> FloatArray:
+    """For each component and tick the median over the trusted *other* components.
+
+    `values` (C, T), NaN = missing; `trusted` (C,). Returns (C, T), NaN where no trusted peer has a value. One
+    sort a tick: taking one value out of a sorted column moves its median by at most one place.
+    """
+    components = values.shape[0]
+    counted = np.where(trusted[:, None], values, np.nan)
+    ordered = np.sort(counted, axis=0)
+    present = np.isfinite(counted)
+    peers = present.sum(axis=0)[None, :] - present
+    low = np.maximum((peers - 1) // 2, 0)
+    high = peers // 2
+    below_low = np.take_along_axis(ordered, np.minimum(low, components - 1), 0)
+    below_high = np.take_along_axis(ordered, np.minimum(high, components - 1), 0)
+    # Where the component's own value stands at or below the place, the median without it is one place up.
+    with np.errstate(invalid="ignore"):
+        low += present & (counted <= below_low)
+        high += present & (counted <= below_high)
+    low_value = np.take_along_axis(ordered, np.minimum(low, components - 1), 0)
+    high_value = np.take_along_axis(ordered, np.minimum(high, components - 1), 0)
+    return np.where(peers > 0, 0.5 * (low_value + high_value), np.nan)
+
+
+def shortest_half(values: FloatArray) -> tuple[float, float]:
+    """Centre and length of the shortest interval that holds just over half of the finite `values` (C,).
+
+    Unlike median and MAD it stays with the majority when just under half of the values lie far to one side
+    (Rousseeuw's shortest half). Both are NaN when nothing is finite.
+    """
+    ordered = np.sort(values[np.isfinite(values)])
+    if ordered.size == 0:
+        return np.nan, np.nan
+    half = ordered.size // 2 + 1
+    lengths = ordered[half - 1 :] - ordered[: ordered.size - half + 1]
+    first = int(np.argmin(lengths))
+    return float(ordered[first : first + half].mean()), float(lengths[first])
+
+
+def most_trusted(suspicion: FloatArray, live: BoolArray) -> BoolArray:
+    """The live components with a suspicion below 1, and always the least suspect majority; (C,) each."""
+    majority = int(live.sum()) // 2 + 1
+    ranked = np.sort(np.where(live, suspicion, np.inf))
+    limit = ranked[min(majority, ranked.size) - 1]
+    trusted: BoolArray = live & ((suspicion < 1.0) | (suspicion <= limit))
+    return trusted
