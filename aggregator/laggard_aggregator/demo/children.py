@@ -1,0 +1,62 @@
+"""The demo's agents as processes of their own, none of which outlives the demo."""
+
+import asyncio
+import os
+import signal
+import sys
+from asyncio.subprocess import DEVNULL, Process
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Self
+
+LEASH = Path(__file__).with_name("leash.py")
+TERM_SECONDS = 6.0  # an agent ends within 5 s of SIGTERM
+
+
+class Children:
+    """Processes that end with the `async with` block: SIGTERM to each, SIGKILL to one that does not listen.
+
+    Should this process be killed, the kernel ends them. They are out of the terminal's reach (a session of
+    their own), so that Ctrl-C ends them in order, not all at once.
+    """
+
+    def __init__(self) -> None:
+        self._running: list[Process] = []
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.end()
+
+    async def start(self, command: Sequence[str], log: Path) -> int:
+        """Starts `command` (absolute program path, arguments), all it says going to `log`; its pid."""
+        with log.open("ab") as said:
+            child = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-I", "-S", str(LEASH), str(os.getpid()), *command),
+                stdin=DEVNULL,
+                stdout=said,
+                stderr=said,
+                start_new_session=True,
+            )
+        self._running.append(child)
+        return child.pid
+
+    def ended(self) -> dict[int, int]:
+        """Exit status by pid of those that ended by themselves."""
+        return {child.pid: child.returncode for child in self._running if child.returncode is not None}
+
+    async def end(self) -> None:
+        """Ends all of them, and waits until they are gone."""
+        for child in self._running:
+            if child.returncode is None:
+                child.send_signal(signal.SIGTERM)
+        waits = [asyncio.create_task(child.wait()) for child in self._running]
+        if waits:
+            await asyncio.wait(waits, timeout=TERM_SECONDS)
+        for child in self._running:
+            if child.returncode is None:
+                child.kill()
+        if waits:
+            await asyncio.wait(waits)
+        self._running.clear()
