@@ -1,0 +1,65 @@
+"""Histogram bins over a whole peer group by the Freedman-Diaconis rule, as Intrepid 4.2 modifies it."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from laggard_aggregator.detect.seam import FloatArray
+
+BinLimitMode = Literal["widen", "clip"]
+
+
+@dataclass(frozen=True, slots=True)
+class Bins:
+    """`count` bins of `size` from `low` up, in the metric's unit. The last one takes all that lies above."""
+
+    low: float
+    size: float
+    count: int
+
+    def indexes(self, values: FloatArray) -> NDArray[np.int16]:
+        """The bin of each value, of the same shape. No value may be missing or below `low`."""
+        if self.count == 1:
+            return np.zeros(values.shape, dtype=np.int16)
+        position = values - self.low
+        position /= self.size
+        np.minimum(position, self.count - 1, out=position)
+        return position.astype(np.int16)
+
+
+def freedman_diaconis(
+    values: FloatArray, window_samples: int, limit: int = 1000, mode: BinLimitMode = "widen"
+) -> Bins:
+    """The bins for one window of one group.
+
+    `values` (N,): all smoothed samples of all members, none missing. BinSize = 2 IQR WinSize^(-1/3), the
+    quartiles interpolated between order statistics, and Bins = Range / BinSize, rounded up. Beyond `limit`
+    bins, `widen` stretches the bins to `limit` over the range, `clip` keeps their size and lets the last bin
+    take the rest; the paper does not say which. With an IQR of 0 (an idle group) the rule asks for infinitely
+    many bins and leaves no size to keep, so both modes then stretch `limit` bins over the range. A range of
+    0 is one bin: all distributions are equal.
+    """
+    low, high = float(values.min()), float(values.max())
+    span = high - low
+    if span == 0:
+        return Bins(low, 0.0, 1)
+    first, third = quartiles(values)
+    size = 2 * (third - first) * window_samples ** (-1 / 3)
+    wanted = span / size if size > 0 else math.inf
+    if wanted <= limit:
+        return Bins(low, size, math.ceil(wanted))
+    if mode == "clip" and size > 0:
+        return Bins(low, size, limit)
+    return Bins(low, span / limit, limit)
+
+
+def quartiles(values: FloatArray) -> tuple[float, float]:
+    """The first and third quartile of `values` (N,), each interpolated between two order statistics."""
+    last = values.size - 1
+    ranks = [last // 4, min(last // 4 + 1, last), 3 * last // 4, min(3 * last // 4 + 1, last)]
+    ordered = np.partition(values, ranks)
+    a, b, c, d = (float(ordered[rank]) for rank in ranks)
+    return a + (b - a) * (last % 4 / 4), c + (d - c) * (3 * last % 4 / 4)

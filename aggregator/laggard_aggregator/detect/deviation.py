@@ -1,0 +1,41 @@
+"""What training takes from a fault-free window: how far each component strays (Intrepid 4.2.1)."""
+
+import numpy as np
+
+from laggard_aggregator.detect.cdf import CdfOptions, binned
+from laggard_aggregator.detect.distributions import Population, numerators
+from laggard_aggregator.detect.seam import FloatArray, MetricWindow
+
+_BLOCK_PAIRS = 1 << 20
+
+
+def largest_deviation(window: MetricWindow, options: CdfOptions | None = None) -> FloatArray:
+    """For each component (C,) the smallest threshold, in bins, that does not make it anomalous in `window`.
+
+    That is the distance which no more than half of its pair distances exceed. The trained threshold is the
+    largest of these over all fault-free windows. NaN for absent components, and for all with too few peers.
+    Computes all pairs, in blocks of bounded memory.
+    """
+    deviation = np.full(len(window.components), np.nan)
+    live, members = binned(window, options or CdfOptions())
+    if members is not None:
+        deviation[live] = _middle_distances(members)
+    return deviation
+
+
+def _middle_distances(members: Population) -> FloatArray:
+    """For each member (n,) the least distance within which at least half of the others lie."""
+    middle = np.empty(members.size)
+    rank = members.size // 2  # of the sorted row, whose first entry is the member itself
+    rows = max(1, _BLOCK_PAIRS // members.size)
+    for own in members.classes:
+        for at in range(0, len(own.members), rows):
+            block = own.vectors[at : at + rows]
+            distances = np.empty((len(block), members.size))
+            for other in members.classes:
+                numerator, denominator = numerators(
+                    block, own.samples, other.vectors, other.samples, members.cumulative
+                )
+                distances[:, other.members] = numerator / denominator
+            middle[own.members[at : at + rows]] = np.partition(distances, rank, axis=1)[:, rank]
+    return middle
