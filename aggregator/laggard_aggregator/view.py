@@ -1,0 +1,138 @@
+"""What the aggregator shows of itself: read-only values for the exposition, the API and the page.
+
+Everything here is asked on the event loop. What is returned is frozen, so it may be rendered in a thread
+afterwards. Times are epoch seconds.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from laggard_aggregator.alarms.life import Alarm, Key
+from laggard_aggregator.engine import Judgement
+
+NodeState = Literal["up", "silent", "stopped", "down"]
+"""`silent`: no sample for several batches while the agent should be up; `stopped`: ended in order; `down`: the
+broker lost the agent."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupView:
+    """A peer group. `live` of its `live + silent` known components had data in the window closed last.
+
+    `metrics`: what is judged. `automatic`: from the default grouping, not from configuration.
+    """
+
+    name: str
+    source: str
+    role: str
+    detector: str
+    metrics: tuple[str, ...]
+    live: int
+    silent: int
+    interval_seconds: float
+    window_seconds: float
+    automatic: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CollectorView:
+    """An agent's collector as of its latest reading; `error` is empty on success."""
+
+    success: bool
+    seconds: float
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """A node. NaN and None: not known, as before the first status or sample.
+
+    `last_sample`: newest time of reading. `clock_offset_seconds`: the node's clock less the aggregator's.
+    `well`: up, every collector succeeds, and the clock is off by less than one sampling interval. Of the agent's
+    own figures `collectors` to `resident_bytes` docs/wire-format.md tells the meaning.
+    """
+
+    node: str
+    role: str
+    state: NodeState
+    well: bool
+    last_sample: float
+    clock_offset_seconds: float
+    version: str = ""
+    collectors: Mapping[str, CollectorView] = field(default_factory=dict)
+    spool_bytes: int | None = None
+    dropped_samples: int | None = None
+    missed_ticks: int | None = None
+    cpu_seconds: float | None = None
+    resident_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """Totals since the start. Mappings are by reason.
+
+    `samples`: readings of one component (ticks x components). `gaps`: messages that never came. `queue_dropped`:
+    messages thrown away because ingest did not keep up; `archive_dropped`: records that the archive lost for the
+    same reason. `refused`: messages over a limit, or contradicting their topic or earlier schema. `held`:
+    messages that wait for their schema, now. `window_lag_seconds`: how long after its deadline the latest
+    window was judged.
+    """
+
+    messages: int = 0
+    samples: int = 0
+    gaps: int = 0
+    duplicates: int = 0
+    late_samples: int = 0
+    future_samples: int = 0
+    resets: int = 0
+    windows: int = 0
+    window_lag_seconds: float = 0.0
+    queue_dropped: int = 0
+    archive_dropped: int = 0
+    held: int = 0
+    wire_errors: Mapping[str, int] = field(default_factory=dict)
+    refused: Mapping[str, int] = field(default_factory=dict)
+
+
+class View(Protocol):
+    """The aggregator as others may see it."""
+
+    site: str
+    version: str
+    started_at: float
+
+    @property
+    def now(self) -> float:
+        """The aggregator's clock."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether it is connected to the broker and subscribed."""
+
+    def groups(self) -> tuple[GroupView, ...]:
+        """All groups, by name."""
+
+    def judgements(self) -> tuple[Judgement, ...]:
+        """The latest judgement of every group and metric, by group and metric."""
+
+    def alarms(self) -> Mapping[Key, Alarm]:
+        """The alarms that stand."""
+
+    def shown(self, component: str) -> str:
+        """The name of the day, `node/sda`, of a component in a judgement or alarm, named by what never changes."""
+
+    def node_counts(self) -> Mapping[tuple[str, NodeState], int]:
+        """How many nodes there are of each role and state."""
+
+    def nodes(self) -> tuple[NodeView, ...]:
+        """Every node, by name."""
+
+    def node(self, name: str) -> NodeView | None:
+        """One node, None when unknown."""
+
+    def unwell_nodes(self) -> tuple[NodeView, ...]:
+        """The nodes that are not well, by name."""
+
+    def counters(self) -> Counters:
+        """Totals since the start."""
