@@ -83,3 +83,41 @@ def cdf_verdicts(
             beyond = sum(distances[i, j] > thresholds[c] for j in range(len(live)) if j != i)
             verdicts[c] = bool(2 * beyond > len(live) - 1)
     return verdicts
+
+
+# --- manhattan (HotDep) ------------------------------------------------------------------------------------
+
+
+def manhattan_distances(vectors: Sequence[Sequence[float]]) -> list[list[float]]:
+    """For each server the sorted Manhattan distances to the others."""
+    found = []
+    for i, p in enumerate(vectors):
+        others = [q for j, q in enumerate(vectors) if j != i]
+        found.append(sorted(sum(abs(a - b) for a, b in zip(p, q, strict=True)) for q in others))
+    return found
+
+
+def manhattan_median(distances: Sequence[float]) -> float:
+    """The median of sorted `distances`."""
+    middle = len(distances) // 2
+    return distances[middle] if len(distances) % 2 else (distances[middle - 1] + distances[middle]) / 2
+
+
+def manhattan_threshold(medians: Sequence[float]) -> float:
+    """Twice the smallest integer that none of a server's fault-free `medians` exceeds; by binary search."""
+    low, high = -1, 1
+    while any(median > high for median in medians):
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        if any(median > middle for median in medians):
+            low = middle
+        else:
+            high = middle
+    return 2.0 * high
+
+
+def manhattan_kept(seconds: Sequence[NDArray[np.float64]], least: float) -> list[int]:
+    """Which functions take at least `least` seconds in one of the windows (S, F) on one server."""
+    functions = range(seconds[0].shape[1])
+    return [f for f in functions if any(row[f] >= least for window in seconds for row in window.tolist())]

@@ -22,13 +22,14 @@ MIN_PEERS = 4
 class MetricWindow:
     """One metric of one peer group over one window.
 
-    `components`: C names, each once, in any order; state is kept by name. `values` (C, H + W): the metric per
-    detection interval, the first `history` columns lie before the window. For latency metrics a value is 0 in an
-    interval without I/O. `load`: arrays of the same shape that say what the component was asked to do, by name:
-    `operations` (I/Os completed in the interval), `throughput` (bytes per second), `request_bytes` (mean size),
-    `read_share` (0-1); each may be missing, and `{}` means that load is unknown.
-    `start`, `end`: epoch seconds. `interval_seconds`: seconds per sample; W = (end - start) / interval_seconds.
-    `worse` is +1 where larger values are worse (latency), -1 where smaller are (throughput), 0 for behaviour.
+    `components`: C names, each once, in any order; state is kept by name. `values` (C, H + W): the metric
+    per detection interval, the first `history` columns lie before the window. For latency metrics a value
+    is 0 in an interval without I/O. `load`: arrays of the same shape that say what the component was asked
+    to do, by name: `operations` (I/Os completed in the interval), `throughput` (bytes per second),
+    `request_bytes` (mean size), `read_share` (0-1); each may be missing, and `{}` means that load is
+    unknown. `start`, `end`: epoch seconds. `interval_seconds`: seconds per sample; W = (end - start) /
+    interval_seconds. `worse` is +1 where larger values are worse (latency), -1 where smaller are
+    (throughput), 0 for behaviour.
     """
 
     metric: str
@@ -43,15 +44,37 @@ class MetricWindow:
 
 
 @dataclass(frozen=True, slots=True)
+class VectorWindow:
+    """What the functions of a peer group's servers did over one window (HotDep, "Feature-Vector").
+
+    `servers`: S names, each once, in any order; `functions`: F names, each once. `values` (S, F): the
+    window's sum of `metric` (`samples`, `count` or `time` in seconds) per server and function, 0 where a
+    server never ran it; a row with a NaN is an absent server. `seconds` (S, F): what decides which
+    functions are looked at, CPU time for `samples` and self time, which counts waiting, for `count` and
+    `time`. `start`, `end`: epoch seconds.
+    """
+
+    metric: str
+    servers: tuple[str, ...]
+    functions: tuple[str, ...]
+    values: FloatArray
+    seconds: FloatArray
+    start: float
+    end: float
+
+
+@dataclass(frozen=True, slots=True)
 class Verdicts:
     """What a detector says of one window: one entry per component, in the window's order.
 
-    `judged` (C,): False where the component had too few samples or the group too few members; its other entries
-    then mean nothing. `anomalous` (C,): the raw flag of this window, before k of 2k-1. `score` (C,): larger is
-    worse, in the detector's own unit. `severity` (C,): how many times slower than its peers, 1.0 = like them,
-    NaN where there is no ratio. `reference` (C,): the peers' value that the component was held against (NaN if
-    none), `observed` (C,): its own, both in the metric's unit. `note`: empty, or why the group as a whole was
-    not judged (`too few members`, `not a group of peers`). `undecided`: pairs left open by a pair budget.
+    `judged` (C,): False where the component had too few samples or the group too few members; its other
+    entries then mean nothing. `anomalous` (C,): the raw flag of this window, before k of 2k-1. `score`
+    (C,): larger is worse, in the detector's own unit. `severity` (C,): how many times slower than its
+    peers, 1.0 = like them, NaN where there is no ratio. `reference` (C,): the peers' value that the
+    component was held against (NaN if none), `observed` (C,): its own, both in the metric's unit. `note`:
+    empty, or why the group as a whole was not judged (`too few members`, `not a group of peers`).
+    `undecided`: pairs left open by a pair budget. `causes`: by component, what it differs in, largest
+    first, each with its amount; of anomalous ones only.
     """
 
     judged: BoolArray
@@ -62,6 +85,7 @@ class Verdicts:
     reference: FloatArray
     note: str = ""
     undecided: int = 0
+    causes: Mapping[str, tuple[tuple[str, float], ...]] = field(default_factory=dict)
 
 
 class Detector(Protocol):

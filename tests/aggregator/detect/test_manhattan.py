@@ -1,0 +1,229 @@
+"""`manhattan` and its training against the slow twin, and what they promise of order, absence and causes."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from laggard_aggregator.detect.manhattan import LEAST_SECONDS, ManhattanDetector, ManhattanOptions
+from laggard_aggregator.detect.manhattan_training import (
+    fault_free_functions,
+    fault_free_spread,
+    fault_free_thresholds,
+)
+from laggard_aggregator.detect.seam import VectorWindow
+from laggard_aggregator.detect.settings import DetectSettings
+from tests import naive
+
+Values = NDArray[np.float64]
+METRICS = tuple(LEAST_SECONDS)
+
+
+def window_of(
+    values: Values, seconds: Values | None = None, metric: str = "samples", at: int = 0
+) -> VectorWindow:
+    servers = tuple(f"oss-{s}" for s in range(values.shape[0]))
+    functions = tuple(f"f{f:02}" for f in range(values.shape[1]))
+    seconds = np.ones_like(values) if seconds is None else seconds
+    return VectorWindow(metric, servers, functions, values, seconds, at * 30.0, at * 30.0 + 60.0)
+
+
+def detector_of(
+    thresholds: dict[str, float], metric: str = "samples", options: ManhattanOptions | None = None
+) -> ManhattanDetector:
+    return ManhattanDetector(
+        DetectSettings(detector="manhattan", thresholds={metric: thresholds}), metric, options
+    )
+
+
+def everywhere(threshold: float, servers: int) -> dict[str, float]:
+    return {f"oss-{s}": threshold for s in range(servers)}
+
+
+def reordered(window: VectorWindow, order: NDArray[np.intp], functions: NDArray[np.intp]) -> VectorWindow:
+    return VectorWindow(
+        window.metric,
+        tuple(window.servers[s] for s in order),
+        tuple(window.functions[f] for f in functions),
+        window.values[order][:, functions],
+        window.seconds[order][:, functions],
+        window.start,
+        window.end,
+    )
+
+
+groups = st.fixed_dictionaries(
+    {
+        "seed": st.integers(0, 2**32 - 1),
+        "servers": st.integers(4, 12),
+        "functions": st.integers(1, 20),
+        "metric": st.sampled_from(METRICS),
+        "windows": st.integers(1, 6),
+    }
+)
+
+
+def draw(drawn: dict[str, object], faulty: bool = False) -> tuple[np.random.Generator, list[VectorWindow]]:
+    rng = np.random.default_rng(int(str(drawn["seed"])))
+    servers, functions = int(str(drawn["servers"])), int(str(drawn["functions"]))
+    busy = rng.integers(0, 500, functions)
+    windows = []
+    for at in range(int(str(drawn["windows"]))):
+        values = rng.poisson(busy, (servers, functions)).astype(np.float64)
+        if faulty:
+            values[0, rng.integers(functions)] += 300.0
+        least = LEAST_SECONDS[str(drawn["metric"])]
+        seconds = least * rng.choice([0.0, 0.5, 1.0, 2.0], (servers, functions), p=[0.6, 0.37, 0.02, 0.01])
+        windows.append(window_of(values, seconds, str(drawn["metric"]), at))
+    return rng, windows
+
+
+@given(groups, st.floats(0, 400))
+@settings(max_examples=100, deadline=None)
+def test_verdicts_are_the_naive_twins(drawn: dict[str, object], threshold: float) -> None:
+    _, windows = draw(drawn, faulty=True)
+    metric = str(drawn["metric"])
+    detector = detector_of(everywhere(threshold, len(windows[0].servers)), metric)
+    for at, window in enumerate(windows):
+        kept = naive.manhattan_kept([w.seconds for w in windows[: at + 1]], LEAST_SECONDS[metric])
+        distances = naive.manhattan_distances(window.values[:, kept].tolist())
+        expected = [naive.manhattan_median(row) > threshold for row in distances]
+        verdicts = detector.observe(window)
+        assert verdicts.anomalous.tolist() == expected
+        assert verdicts.judged.all()
+
+
+@given(groups)
+@settings(max_examples=60, deadline=None)
+def test_thresholds_are_the_naive_twins_and_silence_what_they_were_trained_on(
+    drawn: dict[str, object],
+) -> None:
+    _, windows = draw(drawn)
+    metric = str(drawn["metric"])
+    functions = fault_free_functions(windows)
+    kept = naive.manhattan_kept([w.seconds for w in windows], LEAST_SECONDS[metric])
+    assert sorted(functions) == [windows[0].functions[f] for f in kept]
+    options = ManhattanOptions(functions)
+    thresholds = fault_free_thresholds(windows, options)
+    medians = [
+        [naive.manhattan_median(row) for row in naive.manhattan_distances(w.values[:, kept].tolist())]
+        for w in windows
+    ]
+    expected = [naive.manhattan_threshold(own) for own in zip(*medians, strict=True)]
+    assert list(thresholds.values()) == expected
+    detector = detector_of(thresholds, metric, options)
+    assert not any(detector.observe(window).anomalous.any() for window in windows)
+
+
+@given(groups, st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_order_of_servers_and_functions_does_not_matter(drawn: dict[str, object], spread: bool) -> None:
+    rng, windows = draw(drawn, faulty=True)
+    options = ManhattanOptions(
+        spread=fault_free_spread(windows, fault_free_functions(windows)) if spread else {}
+    )
+    metric = str(drawn["metric"])
+    thresholds = everywhere(5.0 if spread else 150.0, len(windows[0].servers))
+    one, other = detector_of(thresholds, metric, options), detector_of(thresholds, metric, options)
+    for window in windows:
+        order, functions = rng.permutation(len(window.servers)), rng.permutation(len(window.functions))
+        here = one.observe(window)
+        there = other.observe(reordered(window, order, functions))
+        assert here.score[order].tobytes() == there.score.tobytes()
+        assert here.anomalous[order].tolist() == there.anomalous.tolist()
+        assert set(here.causes) == set(there.causes)
+
+
+@given(groups)
+@settings(max_examples=40, deadline=None)
+def test_an_absent_server_is_as_if_it_were_not_there(drawn: dict[str, object]) -> None:
+    _, windows = draw(drawn, faulty=True)
+    window = windows[0]
+    if len(window.servers) < 5:
+        return
+    thresholds = everywhere(100.0, len(window.servers))
+    absent = window.values.copy()
+    absent[-1, 0] = np.nan
+    seconds = window.seconds.copy()
+    seconds[-1] = 0.0
+    with_hole = VectorWindow(window.metric, window.servers, window.functions, absent, seconds, 0.0, 60.0)
+    without = VectorWindow(
+        window.metric, window.servers[:-1], window.functions, window.values[:-1], seconds[:-1], 0.0, 60.0
+    )
+    here = detector_of(thresholds, window.metric).observe(with_hole)
+    there = detector_of(thresholds, window.metric).observe(without)
+    assert here.score[:-1].tolist() == there.score.tolist()
+    assert here.anomalous[:-1].tolist() == there.anomalous.tolist()
+    assert not here.judged[-1]
+
+
+def test_fewer_than_four_servers_get_no_verdict() -> None:
+    verdicts = detector_of(everywhere(1.0, 3)).observe(window_of(np.eye(3) * 100))
+    assert verdicts.note == "too few members"
+    assert not verdicts.judged.any()
+
+
+def test_a_server_without_a_threshold_is_a_peer_but_not_judged() -> None:
+    values = np.full((5, 2), 10.0)
+    values[4] = 1000.0
+    thresholds = everywhere(50.0, 5)
+    del thresholds["oss-4"]
+    verdicts = detector_of(thresholds).observe(window_of(values))
+    assert verdicts.judged.tolist() == [True] * 4 + [False]
+    assert not verdicts.anomalous.any()
+
+
+def test_causes_are_the_functions_that_differ_summed_over_the_episode() -> None:
+    values = np.tile(np.arange(12.0) * 10, (6, 1))
+    faulty = values.copy()
+    faulty[2] += np.arange(12.0)[::-1] * 20
+    detector = detector_of(everywhere(100.0, 6))
+    detector.observe(window_of(faulty))
+    verdicts = detector.observe(window_of(faulty, at=1))
+    assert list(verdicts.causes) == ["oss-2"]
+    assert verdicts.causes["oss-2"] == tuple((f"f{f:02}", 40.0 * (11 - f)) for f in range(10))
+    for at in range(3):  # an episode is over after k normal windows
+        assert not detector.observe(window_of(values, at=2 + at)).causes
+    assert detector.observe(window_of(faulty, at=5)).causes["oss-2"][0] == ("f00", 220.0)
+
+
+def test_spread_makes_a_quiet_function_count_and_a_noisy_one_not() -> None:
+    rng = np.random.default_rng(5)
+    quiet_and_noisy = np.array([1.0, 200.0])
+    runs = [window_of(1000 + rng.normal(0, quiet_and_noisy, (8, 2))) for _ in range(40)]
+    functions = fault_free_functions(runs)
+    spread = fault_free_spread(runs, functions)
+    assert spread["f00"] == pytest.approx(0.1 * np.median([1.0, 200.0]), rel=0.2)  # raised to the least
+    assert spread["f01"] == pytest.approx(200.0, rel=0.15)
+    faulty = 1000 + rng.normal(0, quiet_and_noisy, (8, 2))
+    faulty[3, 0] += 400.0
+    plain = ManhattanOptions(functions)
+    divided = ManhattanOptions(functions, spread)
+    for options, found in ((plain, False), (divided, True)):
+        detector = detector_of(fault_free_thresholds(runs, options), options=options)
+        assert detector.observe(window_of(faulty)).anomalous.tolist() == [found and s == 3 for s in range(8)]
+
+
+def test_goes_on_from_a_saved_state() -> None:
+    rng = np.random.default_rng(1)
+    windows = [window_of(rng.poisson(50, (6, 5)).astype(np.float64), at=at) for at in range(8)]
+    one = detector_of(everywhere(20.0, 6))
+    for window in windows[:4]:
+        one.observe(window)
+    other = detector_of(everywhere(20.0, 6))
+    other.restore(json.loads(json.dumps(one.state())))
+    for window in windows[4:]:
+        here, there = one.observe(window), other.observe(window)
+        assert here.score.tobytes() == there.score.tobytes()
+        assert here.causes == there.causes
+    with pytest.raises(ValueError, match="manhattan"):
+        other.restore({"name": "cdf", "version": 1})
+
+
+@pytest.mark.parametrize("threshold", [-1.0, np.inf, np.nan])
+def test_refuses_thresholds_that_are_none(threshold: float) -> None:
+    with pytest.raises(ValueError, match="thresholds"):
+        detector_of({"oss-0": threshold})
