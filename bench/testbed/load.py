@@ -1,8 +1,8 @@
 """The load on the LUNs: one fio process, the same profile on every LUN.
 
-Pauses (`thinktime`) hold the rate down, not `rate_iops`: fio's rate limiter makes up for lost time, so a LUN that
-was slow for five minutes would get a flood as soon as it recovers. The pauses do not, and each job has one request
-in flight, as an application that waits for its data.
+Pauses (`thinktime`) hold the rate down, not `rate_iops`: fio's rate limiter makes up for lost time, so a LUN
+that was slow for five minutes would get a flood as soon as it recovers. The pauses do not, and each job has
+one request in flight, as an application that waits for its data.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SETTLE_SECONDS = 5.0
 COMMON = {
     "direct": "1",
     "ioengine": "psync",
-    "size": "96m",
+    "size": "32m",
     "fallocate": "none",  # unwritten extents would be read without touching the disk
     "time_based": "1",
     "thread": "1",
@@ -51,7 +51,8 @@ def profile() -> str:
 
 @contextmanager
 def fio_load(luns: Sequence[Lun], folder: Path, seconds: float) -> Iterator[subprocess.Popen[bytes]]:
-    """Yield fio at work on every LUN, its files laid out and its load settled; it ends itself after `seconds`.
+    """Yield fio at work on every LUN, its files laid out and its load settled; it ends by itself
+    after `seconds`.
 
     `folder` takes the job file. Raises TestbedError without fio, or when laying out the files fails.
     """
@@ -69,7 +70,7 @@ def fio_load(luns: Sequence[Lun], folder: Path, seconds: float) -> Iterator[subp
 
 
 def _job_file(luns: Sequence[Lun], path: Path, common: dict[str, str]) -> str:
-    """Write a fio job file with every job on every LUN and return its path; each job has a seed of its own."""
+    """Write a fio job file, every job on every LUN with a seed of its own, and return its path."""
     sections = ["[global]\n" + _options(common, "\n")]
     for lun in luns:
         for number, (name, options) in enumerate(JOBS.items()):

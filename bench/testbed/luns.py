@@ -1,8 +1,8 @@
 """Loop-device LUNs with real kernel counters, and faults to slow one of them down.
 
-A LUN is two loop devices on one file. The lower one is throttled by cgroup v1 blkio, the upper one carries the
-file system and is what gets sampled. Throttling sits before the kernel's accounting, so a cap on the sampled
-device itself would leave no trace in its counters.
+A LUN is two loop devices on one file. The lower one is throttled by cgroup v1 blkio, the upper one carries
+the file system and is what gets sampled. Throttling sits before the kernel's accounting, so a cap on the
+sampled device itself would leave no trace in its counters.
 
     scratch/lunN.img  <-  loop40+N (capped)  <-  loop20+N (sampled, ext4)  <-  scratch/lunN/
 
@@ -56,9 +56,9 @@ def loop_luns(
 ) -> Iterator[tuple[Lun, ...]]:
     """Yield `count` mounted LUNs of `size_bytes` each, every one capped at `cap_bytes_per_second` each way.
 
-    The cap keeps a LUN under load from saturating the shared disk below, which would slow its peers too. It binds
-    only processes in this one's own blkio cgroup: v1 blkio is flat. Raises TestbedError without root, blkio or
-    free device numbers.
+    The cap keeps a LUN under load from saturating the shared disk below, which would slow its peers too. It
+    binds only processes in this one's own blkio cgroup: v1 blkio is flat. Raises TestbedError without root,
+    blkio or free device numbers.
     """
     if os.geteuid() != 0:
         raise TestbedError("loop devices, mounts and blkio throttling need root")
@@ -72,7 +72,7 @@ def loop_luns(
 
 @contextmanager
 def throttled(lun: Lun, bytes_per_second: int) -> Iterator[None]:
-    """Cut the LUN to `bytes_per_second` each way while the context lasts; its usual cap comes back after it."""
+    """Cut the LUN to `bytes_per_second` each way while the context lasts, then back to its usual cap."""
     try:
         _set_cap(lun.throttled, bytes_per_second)
         yield
@@ -84,15 +84,14 @@ def throttled(lun: Lun, bytes_per_second: int) -> Iterator[None]:
 def disk_hog(lun: Lun, block_bytes: int = 256 << 20) -> Iterator[None]:
     """Read the LUN's own device from end to end, again and again, in direct requests of `block_bytes`."""
     dd = ["dd", f"if=/dev/{lun.sampled}", "of=/dev/null", f"bs={block_bytes}", "iflag=direct", "status=none"]
-    # `exec` is of no use in a loop, so the shell gets a session of its own and is ended with its dd.
     with process(["sh", "-c", 'while "$@"; do :; done', "sh", *dd]):
         yield
 
 
 @contextmanager
-def process(command: Sequence[str], *, stdout: int | None = None) -> Iterator[subprocess.Popen[bytes]]:
-    """Yield a running process in a session of its own; its process group gets SIGTERM, then SIGKILL, at the end."""
-    running = subprocess.Popen(command, stdout=stdout, stdin=subprocess.DEVNULL, start_new_session=True)
+def process(command: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
+    """Yield a process in a session of its own; its group gets SIGTERM, then SIGKILL, at the end."""
+    running = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
     try:
         yield running
     finally:
@@ -107,19 +106,24 @@ def process(command: Sequence[str], *, stdout: int | None = None) -> Iterator[su
 
 
 def stop_on_signals() -> None:
-    """Turn the first SIGTERM or SIGINT into SystemExit, so that contexts end; ignore those during the teardown."""
+    """Turn the first SIGTERM or SIGINT into SystemExit, so that contexts end, and ignore later ones."""
 
     def stop(number: int, _frame: FrameType | None) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        ignore_signals()
         raise SystemExit(128 + number)
 
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
 
 
+def ignore_signals() -> None:
+    """Ignore SIGTERM and SIGINT from here on: a teardown is short, and one cut off leaves devices behind."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
 def blkio_folder() -> Path:
-    """Return the cgroup v1 blkio folder that binds this process and its children. Raises TestbedError without one."""
+    """Return the cgroup v1 blkio folder that binds this process and its children, or raise TestbedError."""
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
         folder = Path("/sys/fs/cgroup/blkio") / path.lstrip("/")
@@ -191,7 +195,7 @@ def _detach(name: str) -> None:
 
 
 def _remove(number: int, node: Path) -> None:
-    """Remove a loop device and its node; a device that stays busy is reported, as there is no more to be done."""
+    """Remove a loop device and its node; one that stays busy is reported, no more."""
     deadline = time.monotonic() + DETACH_SECONDS
     while True:
         try:

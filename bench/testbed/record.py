@@ -1,7 +1,8 @@
 """Record real LUNs with one of them slow: `python -m bench.testbed.record --output FILE`.
 
-Builds the LUNs, puts the same load on each, and samples their rows of /proc/diskstats at every whole second through
-a healthy phase, a fault on one LUN, and a recovery. Needs root and cgroup v1; without them one line and exit 2.
+Builds the LUNs, puts the same load on each, and samples their rows of /proc/diskstats at every whole second
+through a healthy phase, a fault on one LUN, and a recovery. Needs root and cgroup v1; without them one line
+and exit 2.
 """
 
 from __future__ import annotations
@@ -19,7 +20,16 @@ from pathlib import Path
 
 from bench.testbed import recording
 from bench.testbed.load import fio_load, profile
-from bench.testbed.luns import Lun, TestbedError, disk_hog, loop_luns, process, stop_on_signals, throttled
+from bench.testbed.luns import (
+    Lun,
+    TestbedError,
+    disk_hog,
+    ignore_signals,
+    loop_luns,
+    process,
+    stop_on_signals,
+    throttled,
+)
 
 SADC = "/usr/lib/sysstat/sadc"
 DISKSTATS = Path("/proc/diskstats")
@@ -62,6 +72,7 @@ def record(options: argparse.Namespace) -> None:
             sampler.run(options.fault)
         end = time.time()
         sampler.run(options.recover, last=True)
+        ignore_signals()
     recording.write(options.output, header(options, luns, start, end), samples)
     print(f"{options.output}: {len(samples)} samples of {len(luns)} LUNs")
 
@@ -83,9 +94,10 @@ class Sampler:
         time.sleep(max(0.0, self._next_second - time.time()))
 
     def run(self, seconds: int, *, last: bool = False) -> None:
-        """Take a sample a second; a second that went by unsampled stays missing. Raises TestbedError without load.
+        """Take a sample a second; a second that went by unsampled stays missing.
 
-        `last` takes the sample that closes the last second, which the next phase takes otherwise.
+        `last` takes the sample that closes the last second, which the next phase takes otherwise. Raises
+        TestbedError when the load has ended.
         """
         end = self._next_second + seconds + (1 if last else 0)
         while self._next_second < end:
@@ -100,13 +112,14 @@ class Sampler:
 
 @contextmanager
 def sadc(activity: Path, seconds: int, compressed: Path) -> Iterator[None]:
-    """Run sysstat's collector once a second while the context lasts, then write its file to `compressed` with xz.
+    """Run sysstat's collector once a second while the context lasts, then write its file to `compressed`.
 
-    It gets a host name of its own in a UTS namespace, as the file's header carries one.
+    The collector gets a host name of its own in a UTS namespace, as the file's header carries one.
     """
     named = ["unshare", "--uts", "sh", "-c", 'hostname testbed && exec "$@"', "sh"]
     with process([*named, SADC, "-S", "DISK", "1", str(seconds), str(activity)]) as running:
         yield
+        time.sleep(0.5)  # it ticks some milliseconds after the sampler; let it take the last second too
         if running.poll() is not None:
             raise TestbedError(f"sadc ended early with {running.returncode}")
     recording.write_xz(compressed, activity.read_bytes())
@@ -146,7 +159,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--fault-kind", choices=("throttle", "disk-hog"), default="throttle")
     parser.add_argument("--fault-lun", type=int, default=7, metavar="N", help="from 0")
     parser.add_argument(
-        "--fault-bps", type=int, default=1_500_000, metavar="BYTES", help="of a throttle fault"
+        "--fault-bps", type=int, default=3_000_000, metavar="BYTES", help="of a throttle fault"
     )
     parser.add_argument(
         "--cap-bps", type=int, default=40_000_000, metavar="BYTES", help="of every LUN, always"

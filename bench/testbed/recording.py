@@ -1,14 +1,13 @@
 """The recording's format: writing it, and reading it back for the summary.
 
-xz-compressed text. First `# key: value` lines, then for each sample a line `@ <epoch seconds, 9 decimals>` with the
-clock read right before /proc/diskstats, and under it the rows of the sampled devices byte for byte as the kernel
-printed them.
+xz-compressed text. First `# key: value` lines, then for each sample a line `@ <epoch seconds, 9 decimals>`
+with the clock read right before /proc/diskstats, and under it the rows of the sampled devices byte for byte
+as the kernel printed them.
 """
 
 from __future__ import annotations
 
 import lzma
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,9 +30,9 @@ class Recording:
 
 
 def select_rows(diskstats: bytes, names: frozenset[bytes]) -> bytes:
-    """Return the rows of /proc/diskstats whose third field is one of `names`, unchanged and in the kernel's order."""
+    """Return the rows of /proc/diskstats whose third field is in `names`, unchanged and in order."""
     rows = diskstats.splitlines(keepends=True)
-    return b"".join(row for row in rows if row.split(None, 3)[2:3] and row.split(None, 3)[2] in names)
+    return b"".join(row for row in rows if not names.isdisjoint(row.split(None, 3)[2:3]))
 
 
 def write(path: Path, header: dict[str, str], samples: Iterable[Sample]) -> None:
@@ -49,7 +48,7 @@ def write_xz(path: Path, data: bytes) -> None:
     """Write `data` xz-compressed as `xz -9e` does; the file appears whole or not at all."""
     partial = path.with_name(path.name + ".partial")
     partial.write_bytes(lzma.compress(data, preset=9 | lzma.PRESET_EXTREME))
-    os.replace(partial, path)
+    partial.replace(path)
 
 
 def read(path: Path) -> Recording:

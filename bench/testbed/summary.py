@@ -1,4 +1,4 @@
-"""Print a recording's medians by phase as a Markdown table: `python -m bench.testbed.summary FILE [--luns]`."""
+"""Print a recording's medians by phase as a Markdown table: `python -m bench.testbed.summary FILE`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Phase:
 
 
 def phases(made: recording.Recording) -> dict[str, dict[str, Phase]]:
-    """Return, by phase and LUN, what /proc/diskstats says of it; intervals across a phase's border are left out."""
+    """Return, by phase and LUN, what the counters say; intervals across a border are left out."""
     start, end = (round(float(made.header[key]) * NS) for key in ("fault_start", "fault_end"))
     names = made.header["luns"].split()
     spans = {"healthy": (0, start), "fault": (start, end), "recovery": (end, sys.maxsize)}
@@ -41,35 +41,45 @@ def phases(made: recording.Recording) -> dict[str, dict[str, Phase]]:
 
 
 def table(made: recording.Recording) -> str:
-    """Return the faulty LUN against its peers by phase, as a Markdown table; peers are medians over LUNs."""
+    """Return the faulty LUN against its peers by phase, as a Markdown table.
+
+    A peers' cell is the median over peers of their medians; in brackets the lowest and highest of those.
+    """
     faulty = made.header["faulty"]
-    lines = [
-        f"| phase | {faulty} await | peers' await (lowest to highest) | factor | {faulty} r/w await | peers' r/w await "
-        f"| {faulty} tps, MB/s | peers' tps, MB/s |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
+    columns = ["phase", "LUN", "await", "factor", "r_await", "w_await", "tps", "MB/s"]
+    lines = [_row(columns), "|---" * len(columns) + "|"]
     for phase, luns in phases(made).items():
         slow = luns[faulty]
         peers = [lun for name, lun in luns.items() if name != faulty]
-        awaits = [peer.await_ms for peer in peers]
         usual = Phase(*(median(getattr(peer, field) for peer in peers) for field in Phase.__slots__))
-        lines.append(
-            f"| {phase} | {slow.await_ms:.2f} ms | {usual.await_ms:.2f} ms ({min(awaits):.2f} to {max(awaits):.2f}) "
-            f"| {slow.await_ms / usual.await_ms:.1f} | {slow.r_await_ms:.2f} / {slow.w_await_ms:.2f} ms "
-            f"| {usual.r_await_ms:.2f} / {usual.w_await_ms:.2f} ms | {slow.tps:.0f}, {slow.megabytes_per_second:.2f} "
-            f"| {usual.tps:.0f}, {usual.megabytes_per_second:.2f} |"
-        )
+        awaits = [peer.await_ms for peer in peers]
+        span = f" ({min(awaits):.2f} to {max(awaits):.2f})"
+        lines.append(_row([phase, faulty, *_cells(slow, "", f"{slow.await_ms / usual.await_ms:.1f}")]))
+        lines.append(_row([phase, "peers", *_cells(usual, span, "")]))
     return "\n".join(lines)
+
+
+def _cells(lun: Phase, span: str, factor: str) -> list[str]:
+    return [
+        f"{lun.await_ms:.2f} ms{span}",
+        factor,
+        f"{lun.r_await_ms:.2f} ms",
+        f"{lun.w_await_ms:.2f} ms",
+        f"{lun.tps:.0f}",
+        f"{lun.megabytes_per_second:.2f}",
+    ]
+
+
+def _row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
 
 
 def lun_table(made: recording.Recording) -> str:
     """Return every LUN's median await in ms by phase, as a Markdown table."""
     by_phase = phases(made)
-    lines = ["| LUN | " + " | ".join(by_phase) + " |", "|---" * (len(by_phase) + 1) + "|"]
+    lines = [_row(["LUN", *by_phase]), "|---" * (len(by_phase) + 1) + "|"]
     for name in made.header["luns"].split():
-        lines.append(
-            f"| {name} | " + " | ".join(f"{luns[name].await_ms:.2f}" for luns in by_phase.values()) + " |"
-        )
+        lines += [_row([name, *(f"{luns[name].await_ms:.2f}" for luns in by_phase.values())])]
     return "\n".join(lines)
 
 
