@@ -7,24 +7,27 @@ exceed its own threshold. Distances are unsigned: a component that is faster tha
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from laggard_aggregator.detect.binning import BinLimitMode, freedman_diaconis
-from laggard_aggregator.detect.distributions import IntArray, Population, population
+from laggard_aggregator.detect.binning import BinLimitMode, Bins, freedman_diaconis
+from laggard_aggregator.detect.distributions import Population, population
 from laggard_aggregator.detect.leave_one_out import leave_one_out_median
-from laggard_aggregator.detect.moving_average import moving_average, present
+from laggard_aggregator.detect.moving_average import smooth
 from laggard_aggregator.detect.pivots import far_majority
 from laggard_aggregator.detect.seam import (
     MIN_PEERS,
-    BoolArray,
     FloatArray,
+    IntArray,
     MetricWindow,
     Verdicts,
     not_judged,
 )
 from laggard_aggregator.detect.settings import DetectSettings
+
+Scalar = TypeVar("Scalar", bound=np.generic)
 
 LEAST_PRESENT = 0.75
 """A component with fewer of a window's samples (45 of 60) is absent from the comparison."""
@@ -74,27 +77,24 @@ class CdfDetector:
         come from the mean of the component's samples and the median of its peers' means.
         """
         n = len(window.components)
-        live, members = binned(window, self._options)
-        if members is None:
+        group = binned(window, self._options)
+        if group is None:
             return not_judged(n, "too few members")
-        thresholds = self._thresholds_of(window.components)
+        thresholds = self._thresholds_of(window.components)[group.live]
         known = np.isfinite(thresholds)
         if not known.any():
             return not_judged(n, "no thresholds")
-        judged, anomalous, score = np.zeros((3, n))
-        own = thresholds[live]
-        found = far_majority(members, own, known[live], self._options.pair_budget)
-        judged[live], anomalous[live] = found.decided, found.far
+        found = far_majority(group.members, thresholds, known, self._options.pair_budget)
         step = 1 / (window.values.shape[1] - window.history)
-        score[live] = np.where(found.decided, found.to_median / np.maximum(own, step), 0.0)
-        observed, reference, severity = _against_peers(window, live)
+        score = np.where(found.decided, found.to_median / np.maximum(thresholds, step), 0.0)
+        peers = leave_one_out_median(group.means)
         return Verdicts(
-            judged=judged.astype(np.bool_),
-            anomalous=anomalous.astype(np.bool_),
-            score=score,
-            severity=severity,
-            observed=observed,
-            reference=reference,
+            judged=_spread(n, group.live, found.decided, absent=False),
+            anomalous=_spread(n, group.live, found.far, absent=False),
+            score=_spread(n, group.live, score, absent=0.0),
+            severity=_spread(n, group.live, _times_slower(group.means, peers, window.worse), absent=np.nan),
+            observed=_spread(n, group.live, group.means, absent=np.nan),
+            reference=_spread(n, group.live, peers, absent=np.nan),
             undecided=found.undecided,
         )
 
@@ -115,33 +115,50 @@ class CdfDetector:
         return self._by_component
 
 
-def binned(window: MetricWindow, options: CdfOptions) -> tuple[IntArray, Population | None]:
-    """Positions of the live components, and their distributions: None with fewer than MIN_PEERS of them."""
-    smoothed = moving_average(window.values, window.history, options.moving_average_samples)
-    samples = np.count_nonzero(~np.isnan(smoothed), axis=0)
-    live = np.flatnonzero(samples >= LEAST_PRESENT * len(smoothed))
+@dataclass(frozen=True, slots=True)
+class BinnedGroup:
+    """A group's live members in one window: positions `live` (n,), distributions, raw means (n,)."""
+
+    live: IntArray
+    members: Population
+    means: FloatArray
+
+
+def binned(window: MetricWindow, options: CdfOptions) -> BinnedGroup | None:
+    """The live members' binned distributions; None with fewer than MIN_PEERS of them."""
+    smoothed = smooth(window.values, window.history, options.moving_average_samples)
+    live = np.flatnonzero(smoothed.samples >= LEAST_PRESENT * len(smoothed.values))
     if live.size < MIN_PEERS:
-        return live, None
-    if live.size < len(window.components):
-        smoothed, samples = smoothed[:, live], samples[live]
-    here = ~np.isnan(smoothed)
-    values = smoothed.ravel() if here.all() else smoothed[here]
-    bins = freedman_diaconis(values, len(smoothed), options.bin_limit, options.bin_limit_mode)
-    indexes = bins.indexes(np.where(here, smoothed, bins.low))
-    indexes[~here] = bins.count
-    return live, population(indexes, samples, bins.count)
+        return None
+    smoothed = smoothed.of(live)
+    if smoothed.complete:
+        bins = _bins(smoothed.values.ravel(), len(smoothed.values), options)
+        indexes = bins.indexes(smoothed.values)
+    else:
+        missing = np.isnan(smoothed.values)
+        bins = _bins(smoothed.values[~missing], len(smoothed.values), options)
+        indexes = bins.indexes(np.where(missing, bins.low, smoothed.values))
+        indexes[missing] = bins.count
+    return BinnedGroup(live, population(indexes, smoothed.samples, bins.count), smoothed.means)
 
 
-def _against_peers(window: MetricWindow, live: IntArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Mean, the median of the peers' means and their ratio, each (C,), NaN for absent components."""
-    values = window.values[live, window.history :]
-    here: BoolArray = present(values)
-    means = np.where(here, values, 0.0).sum(axis=1) / np.count_nonzero(here, axis=1)
-    peers = leave_one_out_median(means)
-    slower, faster = (means, peers) if window.worse > 0 else (peers, means)
-    ratio = np.full(live.size, np.nan)
-    if window.worse != 0:
-        np.divide(slower, faster, out=ratio, where=faster > 0)
-    observed, reference, severity = np.full((3, len(window.components)), np.nan)
-    observed[live], reference[live], severity[live] = means, peers, ratio
-    return observed, reference, severity
+def _bins(values: FloatArray, window_samples: int, options: CdfOptions) -> Bins:
+    return freedman_diaconis(values, window_samples, options.bin_limit, options.bin_limit_mode)
+
+
+def _times_slower(means: FloatArray, peers: FloatArray, worse: int) -> FloatArray:
+    """How many times slower than the peers, NaN where there is no ratio."""
+    above, below = (means, peers) if worse > 0 else (peers, means)
+    ratio = np.full(len(means), np.nan)
+    if worse != 0:
+        np.divide(above, below, out=ratio, where=below > 0)
+    return ratio
+
+
+def _spread(size: int, live: IntArray, values: NDArray[Scalar], absent: float) -> NDArray[Scalar]:
+    """`values` of the live components at their places among all `size`, `absent` elsewhere."""
+    if len(live) == size:
+        return values
+    spread = np.full(size, absent, dtype=values.dtype)
+    spread[live] = values
+    return spread

@@ -17,9 +17,9 @@ def largest_deviation(window: MetricWindow, options: CdfOptions | None = None) -
     Computes all pairs, in blocks of bounded memory.
     """
     deviation = np.full(len(window.components), np.nan)
-    live, members = binned(window, options or CdfOptions())
-    if members is not None:
-        deviation[live] = _middle_distances(members)
+    group = binned(window, options or CdfOptions())
+    if group is not None:
+        deviation[group.live] = _middle_distances(group.members)
     return deviation
 
 

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
-from laggard_aggregator.detect.seam import FloatArray
+from laggard_aggregator.detect.seam import FloatArray, IntArray
 
-IntArray = NDArray[np.int64]
+BinArray = NDArray[np.int16]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +25,12 @@ class SampleClass:
     """Members with the same number of samples.
 
     `members` (k,): their positions in the population. `vectors` (k, L): cumulative counts or sorted bin
-    indexes, integers held as float64.
+    indexes.
     """
 
     samples: int
     members: IntArray
-    vectors: FloatArray
+    vectors: BinArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Population:
     classes: tuple[SampleClass, ...]
 
 
-def population(indexes: NDArray[np.int16], samples: IntArray, bins: int) -> Population:
+def population(indexes: BinArray, samples: IntArray, bins: int) -> Population:
     """The population of n members.
 
     `indexes` (W, n): bin indexes in order of time, `bins` where a sample is missing. `samples` (n,): how many
@@ -50,49 +50,53 @@ def population(indexes: NDArray[np.int16], samples: IntArray, bins: int) -> Popu
     """
     window, n = indexes.shape
     cumulative = bins - 1 < window
-    counts, sizes = np.unique(samples, return_counts=True)
-    order = np.lexsort((-counts, -sizes))
     vectors = _cumulative(indexes, bins) if cumulative else np.sort(np.ascontiguousarray(indexes.T), axis=1)
+    counts, sizes = np.unique(samples, return_counts=True)
+    if len(counts) == 1:
+        return Population(n, cumulative, (SampleClass(int(counts[0]), np.arange(n), vectors),))
     classes = []
-    for m in counts[order].tolist():
-        members = np.flatnonzero(samples == m) if len(counts) > 1 else np.arange(n)
-        own = vectors[members] if len(counts) > 1 else vectors
-        classes.append(SampleClass(m, members, (own if cumulative else own[:, :m]).astype(np.float64)))
+    for m in counts[np.lexsort((-counts, -sizes))].tolist():
+        members = np.flatnonzero(samples == m)
+        classes.append(SampleClass(m, members, vectors[members, : vectors.shape[1] if cumulative else m]))
     return Population(n, cumulative, tuple(classes))
 
 
-def _cumulative(indexes: NDArray[np.int16], bins: int) -> NDArray[np.int16]:
+def _cumulative(indexes: BinArray, bins: int) -> BinArray:
     """Cumulative counts (n, bins - 1): samples of each member in bins 0 to i. Of one bin, a column of 0."""
-    counts = np.zeros((max(bins - 1, 1), indexes.shape[1]), dtype=np.int16)
+    window, n = indexes.shape
+    counts = np.zeros((max(bins - 1, 1), n), dtype=np.int16)
+    narrow = np.uint8 if window < 256 else np.int16
     for i in range(bins - 1):
-        np.sum(indexes <= i, axis=0, dtype=np.int16, out=counts[i])
-    return counts.T
+        counts[i] = np.add.reduce((indexes <= i).view(np.uint8), axis=0, dtype=narrow)
+    return np.ascontiguousarray(counts.T)
 
 
 def numerators(
-    a: FloatArray, a_samples: int, b: FloatArray, b_samples: int, cumulative: bool
+    a: BinArray, a_samples: int, b: BinArray, b_samples: int, cumulative: bool
 ) -> tuple[FloatArray, int]:
     """All distances of the vectors `a` (p, L) to `b` (q, K): integers (p, q), and what to divide them by."""
     common = math.lcm(a_samples, b_samples)
-    if a_samples != b_samples:
-        if cumulative:
-            a, b = a * (common // a_samples), b * (common // b_samples)
-        else:
-            a_steps = np.arange(1, a_samples + 1) * (common // a_samples)
-            b_steps = np.arange(1, b_samples + 1) * (common // b_samples)
-            ends = np.union1d(a_steps, b_steps)
-            weights = np.diff(ends, prepend=0)
-            a = a[:, np.searchsorted(a_steps, ends)] * weights
-            b = b[:, np.searchsorted(b_steps, ends)] * weights
-    return cdist(a, b, "cityblock"), common
+    if a_samples == b_samples:
+        return cdist(a, b, "cityblock"), common
+    if cumulative:
+        a_scale, b_scale = float(common // a_samples), float(common // b_samples)
+        return cdist(a * a_scale, b * b_scale, "cityblock"), common
+    a_steps = np.arange(1, a_samples + 1) * (common // a_samples)
+    b_steps = np.arange(1, b_samples + 1) * (common // b_samples)
+    ends = np.union1d(a_steps, b_steps)
+    weights = np.diff(ends, prepend=0).astype(np.float64)
+    a_merged = a[:, np.searchsorted(a_steps, ends)] * weights
+    b_merged = b[:, np.searchsorted(b_steps, ends)] * weights
+    return cdist(a_merged, b_merged, "cityblock"), common
 
 
-def median_vector(vectors: FloatArray, cumulative: bool) -> FloatArray:
-    """The componentwise median (L,) of `vectors` (k, L), itself a distribution.
+def median_vectors(vectors: BinArray, cumulative: bool) -> BinArray:
+    """The componentwise medians (..., L) of sets of k vectors (..., k, L), themselves distributions.
 
     The lower median of sorted indexes and the upper one of cumulative counts are the same distribution.
     """
-    k = len(vectors)
+    k = vectors.shape[-2]
     rank = k // 2 if cumulative else (k - 1) // 2
-    median: FloatArray = np.partition(np.ascontiguousarray(vectors.T), rank, axis=1)[:, rank]
+    along = np.ascontiguousarray(np.swapaxes(vectors, -1, -2))
+    median: BinArray = np.partition(along, rank, axis=-1)[..., rank]
     return median

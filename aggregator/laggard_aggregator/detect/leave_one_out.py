@@ -10,7 +10,7 @@ def leave_one_out_median(values: FloatArray) -> FloatArray:
     n = len(values)
     if n < 2:
         return np.full(n, np.nan)
-    order = np.argsort(values, kind="stable")
+    order = np.argsort(values)
     ordered = values[order]
     rank = np.empty(n, dtype=np.int64)
     rank[order] = np.arange(n)

@@ -1,45 +1,70 @@
 """The trailing moving average that smooths a metric before its distribution is taken (Intrepid 4.2)."""
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from laggard_aggregator.detect.seam import BoolArray, FloatArray
+from laggard_aggregator.detect.seam import FloatArray, IntArray
 
 LARGEST = 1e300
 """Values beyond this, which no storage metric reaches, count as missing: sums of them would overflow."""
 
 
-def present(values: FloatArray) -> BoolArray:
-    """Where `values` holds a sample, of the same shape: False for NaN, infinities and beyond LARGEST."""
-    with np.errstate(invalid="ignore"):
-        return np.abs(values) <= LARGEST
+@dataclass(frozen=True, slots=True)
+class Smoothed:
+    """A smoothed window of C components, samples first, so that what follows runs along components.
+
+    `values` (W, C): NaN where the sample is missing. `samples` (C,): how many are there. `means` (C,): of the
+    window's raw samples, NaN where there is none.
+    """
+
+    values: FloatArray
+    samples: IntArray
+    means: FloatArray
+
+    @property
+    def complete(self) -> bool:
+        """True when no sample is missing."""
+        return bool((self.samples == len(self.values)).all())
+
+    def of(self, components: IntArray) -> "Smoothed":
+        """The same window of some components only, given by position."""
+        if len(components) == len(self.samples):
+            return self
+        return Smoothed(self.values[:, components], self.samples[components], self.means[components])
 
 
-def moving_average(values: FloatArray, history: int, width: int) -> FloatArray:
-    """The smoothed window, shape (W, C): samples first, so that what follows runs along components.
+def smooth(values: FloatArray, history: int, width: int) -> Smoothed:
+    """The moving average of `values` (C, history + W), NaN or infinite = missing, over its last W samples.
 
-    `values` (C, history + W), NaN = missing. Each smoothed sample is the mean of those of the last `width`
-    samples, itself included, that are present, added up from the oldest to the newest; where fewer than
-    `width` lie before, of those there are. It is NaN where the sample itself is missing: a missing sample is
-    absent from the distribution, never bridged by its neighbours.
+    Each smoothed sample is the mean of those of the last `width` samples, itself included, that are present,
+    added up from the oldest to the newest; where fewer than `width` lie before, of those there are. A missing
+    sample stays missing: it is absent from the distribution, never bridged by its neighbours.
     """
     window = values.shape[1] - history
-    lead = max(0, width - 1 - history)  # samples that the history lacks, missing ones
-    tail = np.ascontiguousarray(values[:, max(0, history - width + 1) :].T)
-    here = present(tail)
-    if lead == 0 and here.all():
-        total = tail[:window].copy()
-        for k in range(1, width):
-            total += tail[k : k + window]
+    before = min(history, width - 1)
+    series = np.ascontiguousarray(values[:, history - before :].T)
+    raw = series[before:]
+    if series.min(initial=0.0) >= -LARGEST and series.max(initial=0.0) <= LARGEST and before == width - 1:
+        total = _sums(series, window, width)
         total /= width
-        return total
-    samples = np.zeros((lead + tail.shape[0], tail.shape[1]))
-    samples[lead:] = np.where(here, tail, 0.0)
-    count = np.zeros(samples.shape, dtype=np.int64)
-    count[lead:] = here
-    total = samples[:window].copy()
-    seen = count[:window].copy()
+        samples = np.full(series.shape[1], window)
+        return Smoothed(total, samples, raw.sum(axis=0) / window)
+    with np.errstate(invalid="ignore"):
+        here = np.abs(series) <= LARGEST
+    lead = ((width - 1 - before, 0), (0, 0))  # what the history lacks is missing
+    filled = np.pad(np.where(here, series, 0.0), lead)
+    seen = _sums(np.pad(here.astype(np.float64), lead), window, width)
+    samples = np.count_nonzero(here[before:], axis=0)
+    with np.errstate(invalid="ignore"):
+        means = filled[-window:].sum(axis=0) / samples
+        smoothed = np.where(here[before:], _sums(filled, window, width) / seen, np.nan)
+    return Smoothed(smoothed, samples, means)
+
+
+def _sums(series: FloatArray, window: int, width: int) -> FloatArray:
+    """Sums (window, C) over `width` rows of `series` (window + width - 1, C), added in their order."""
+    total = series[:window].copy()
     for k in range(1, width):
-        total += samples[k : k + window]
-        seen += count[k : k + window]
-    smoothed: FloatArray = np.where(here[-window:], total / np.maximum(seen, 1), np.nan)
-    return smoothed
+        total += series[k : k + window]
+    return total

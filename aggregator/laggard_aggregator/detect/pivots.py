@@ -13,15 +13,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
-from laggard_aggregator.detect.distributions import (
-    IntArray,
-    Population,
-    median_vector,
-    numerators,
-)
-from laggard_aggregator.detect.seam import BoolArray, FloatArray
+from laggard_aggregator.detect.distributions import BinArray, Population, median_vectors, numerators
+from laggard_aggregator.detect.seam import BoolArray, FloatArray, IntArray
 
 PIVOTS = 12
 ALL_PAIRS_BELOW = 128
@@ -128,7 +122,7 @@ class _Count:
         return Majority(self._far, self._decided, to_median / self._unit, self._computed, undecided)
 
     def _to_median(self) -> FloatArray:
-        centre = median_vector(self._members.classes[0].vectors, self._members.cumulative)
+        centre = median_vectors(self._members.classes[0].vectors, self._members.cumulative)
         distances: FloatArray = self._distances_to(centre[np.newaxis])[0]
         return distances
 
@@ -155,13 +149,14 @@ class _Count:
         far += len(ordered) - np.searchsorted(ordered, own + limits + self._slack, side="right")
         self._settle(np.zeros_like(far), far)
 
-    def _distances_to(self, pivots: FloatArray) -> FloatArray:
+    def _distances_to(self, pivots: BinArray) -> FloatArray:
         """Distances (p, n) of all members to `pivots` (p, L), vectors of the first sample class."""
+        cumulative = self._members.cumulative
+        if len(self._members.classes) == 1:
+            return numerators(pivots, self._unit, self._members.classes[0].vectors, self._unit, cumulative)[0]
         found = np.empty((len(pivots), self._members.size))
         for c in self._members.classes:
-            numerator, denominator = numerators(
-                pivots, self._unit, c.vectors, c.samples, self._members.cumulative
-            )
+            numerator, denominator = numerators(pivots, self._unit, c.vectors, c.samples, cumulative)
             found[:, c.members] = numerator * self._unit / denominator
         return found
 
@@ -169,16 +164,17 @@ class _Count:
         """Vector sums (n,), which differ between two members by no more than their distance."""
         levels = np.empty(self._members.size)
         for c in self._members.classes:
-            levels[c.members] = c.vectors.sum(axis=1) * self._unit / c.samples
+            levels[c.members] = c.vectors.sum(axis=1) * (self._unit / c.samples)
         return levels
 
-    def _pivots(self, levels: FloatArray, most: int) -> FloatArray:
+    def _pivots(self, levels: FloatArray, most: int) -> BinArray:
         """Pivots (p, L), `most` at most: medians of slices of the first sample class by vector sum."""
         first = self._members.classes[0]
-        order = np.argsort(levels[first.members], kind="stable")
-        slices = np.array_split(order, min(most, len(order)))
-        sampled = (part[:: -(-len(part) // _SLICE_SAMPLE)] for part in slices)
-        return np.array([median_vector(first.vectors[part], self._members.cumulative) for part in sampled])
+        order = np.argsort(levels[first.members])
+        count = min(most, len(order))
+        each = min(_SLICE_SAMPLE, len(order) // count)
+        sampled = order[np.linspace(0, len(order) - 1, count * each).astype(np.int64)]
+        return median_vectors(first.vectors[sampled.reshape(count, each)], self._members.cumulative)
 
     def _cells(self, radii: FloatArray) -> Iterator[_Cell]:
         """Every member in the cell of its nearest pivot, by distances `radii` (p, n)."""
@@ -186,7 +182,8 @@ class _Count:
         for number, c in enumerate(self._members.classes):
             own = nearest[c.members]
             distance = radii[own, c.members]
-            order = np.lexsort((distance, own))
+            order = np.argsort(distance)
+            order = order[np.argsort(own[order].astype(np.int16), kind="stable")]
             edges = np.searchsorted(own[order], np.arange(len(radii) + 1))
             for pivot, (start, stop) in enumerate(pairwise(edges.tolist())):
                 if stop > start:
@@ -252,9 +249,7 @@ class _Count:
             left = self._settle(near.sum(axis=1), far)
             near, open_, start, stop = near[left], open_[left], start[left], stop[left]
 
-    def _near(
-        self, cell: _Cell, rows: IntArray, near: IntArray, start: IntArray, stop: IntArray
-    ) -> NDArray[np.int64]:
+    def _near(self, cell: _Cell, rows: IntArray, near: IntArray, start: IntArray, stop: IntArray) -> IntArray:
         """How many members of the cell are near each row, by computing positions `start` to `stop`."""
         counts = np.empty(len(rows), dtype=np.int64)
         columns = self._members.classes[cell.sample_class]

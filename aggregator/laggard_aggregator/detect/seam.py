@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
+IntArray = NDArray[np.int64]
 
 MIN_PEERS = 4
 """A group with fewer live members gets no verdict (DESIGN.md 7)."""

@@ -124,11 +124,14 @@ def test_verdicts_are_the_naive_twins(case: Case) -> None:
     window = window_of(values)
     assert flags(detector_of(window, thresholds, options).observe(window)) == expected
 
-    found_live, members = binned(window, options)  # and with pruning forced on, by any number of pivots
-    assert found_live.tolist() == live
-    if members is not None:
-        own = thresholds[found_live]
-        found = far_majority(members, own, np.isfinite(own), 10**9, pivots=case.pivots, all_pairs_below=0)
+    group = binned(window, options)  # and with pruning forced on, by any number of pivots
+    assert (group is not None) == (len(live) >= 4)
+    if group is not None:
+        assert group.live.tolist() == live
+        own = thresholds[group.live]
+        found = far_majority(
+            group.members, own, np.isfinite(own), 10**9, pivots=case.pivots, all_pairs_below=0
+        )
         pruned = [bool(f) if d else None for f, d in zip(found.far, found.decided, strict=True)]
         assert pruned == [expected[c] for c in live]
         assert found.undecided == 0
@@ -264,10 +267,10 @@ def test_ordinary_groups_need_few_pairs() -> None:
     rng = np.random.default_rng(5)
     values = rng.gamma(4, 5, (2000, HISTORY + 60)) * 4.0 ** (np.arange(2000) % 2)[:, np.newaxis]
     window = window_of(values)
-    _, members = binned(window, CdfOptions())
-    assert members is not None
+    group = binned(window, CdfOptions())
+    assert group is not None
     trained = 1.5 * largest_deviation(window)
-    found = far_majority(members, trained, np.ones(2000, dtype=np.bool_), 10**9)
+    found = far_majority(group.members, trained, np.ones(2000, dtype=np.bool_), 10**9)
     assert found.decided.all()
     assert not found.far.any()
     assert found.computed < 0.01 * 2000 * 2000
