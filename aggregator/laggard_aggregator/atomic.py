@@ -1,0 +1,31 @@
+"""Output files that are whole or not there."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TextIO
+
+from laggard_common.errors import InputError
+
+
+@contextmanager
+def written(path: Path) -> Iterator[TextIO]:
+    """A text file that takes the place of `path` when the body ends without an error, and never otherwise.
+
+    Raises InputError when it cannot be written, as the path is what the user named.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        if path.is_dir():
+            raise InputError(str(path), "is a directory, expected a file to write")
+        with temporary.open("w", encoding="utf-8") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as exc:
+        raise InputError(str(path), f"cannot be written: {exc.strerror or exc}") from exc
+    finally:
+        with suppress(OSError):
+            temporary.unlink()

@@ -1,0 +1,113 @@
+"""`laggard diagnose`: the detectors of the aggregator over recorded data."""
+
+import argparse
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import TextIO
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from laggard_aggregator import thresholds
+from laggard_aggregator.atomic import written
+from laggard_aggregator.cli.options import (
+    add_input_options,
+    add_window_options,
+    count,
+    csv_columns,
+    positive,
+    settings_given,
+)
+from laggard_aggregator.offline import records, table
+from laggard_aggregator.offline.findings import Findings
+from laggard_aggregator.offline.run import Progress as Advance
+from laggard_aggregator.offline.run import open_run
+from laggard_common.errors import ConfigError
+
+EXAMPLES = """\
+examples:
+  laggard diagnose /var/lib/laggard/archive
+  laggard diagnose sa20 sa21 --interval 600 --window 12 --shift 6
+  laggard diagnose host_*.csv.xz --time-column ts --component-column disk_id --metric latency \\
+      --load throughput --group-by file --interval 15 --window 20 --shift 20 --format json -o found.jsonl
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the options of `laggard diagnose`."""
+    parser.epilog = EXAMPLES
+    add_input_options(parser)
+    add_window_options(parser)
+    parser.add_argument(
+        "--confirm", metavar="K", type=count, help="straggler after K of 2K-1 windows (default 3)"
+    )
+    parser.add_argument(
+        "--false-alarms", metavar="F", type=positive, help="a week, over all inputs together (default 1)"
+    )
+    parser.add_argument("--thresholds", metavar="FILE", type=Path, help="from laggard train (cdf, manhattan)")
+    parser.add_argument(
+        "--topology", metavar="FILE", type=Path, help="[[topology]] tables: who shares a parent"
+    )
+    parser.add_argument("--windows", action="store_true", help="print every window too")
+    parser.add_argument("--format", choices=("table", "json"), default="table", help="default %(default)s")
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", type=Path, help="write there, and only when all went well"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Judges the inputs and writes what is found; 0 also when there are stragglers. Raises LaggardError."""
+    _check(args)
+    with written(args.output) if args.output else nullcontext(sys.stdout) as output:
+        _diagnose(args, output)
+    return 0
+
+
+def _diagnose(args: argparse.Namespace, output: TextIO) -> None:
+    given = settings_given(args)
+    trained = thresholds.load(args.thresholds) if args.thresholds else None
+    with _progress() as progress:
+        opened = open_run(args.inputs, csv_columns(args), given, trained, progress)
+        findings = Findings(opened.confirm)
+        for judged in opened.judgements:
+            findings.add(judged)
+            if args.windows:
+                line = records.line if args.format == "json" else table.window_line
+                output.writelines(line(record) for record in records.window_records(judged))
+    if args.format == "json":
+        output.writelines(records.line(records.day_record(finding)) for finding in findings.days())
+        output.writelines(
+            records.line(records.component_record(finding)) for finding in findings.components()
+        )
+    else:
+        table.print_findings(table.console_for(output), findings, list(findings.components()))
+
+
+def _check(args: argparse.Namespace) -> None:
+    """Raises ConfigError for options that do not go together."""
+    if args.detector in ("cdf", "manhattan") and args.thresholds is None:
+        raise ConfigError("", [f"--detector {args.detector} needs --thresholds FILE, from laggard train"])
+    if args.thresholds is not None and args.detector not in ("cdf", "manhattan"):
+        raise ConfigError("", ["--thresholds goes with --detector cdf or manhattan"])
+    if args.topology is not None:
+        raise ConfigError(str(args.topology), ["--topology is not supported yet"])
+
+
+@contextmanager
+def _progress() -> Iterator[Advance | None]:
+    """A bar on stderr where that is a terminal, nothing elsewhere."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield None
+        return
+    columns = (
+        TextColumn("judging"),
+        BarColumn(),
+        TextColumn("{task.percentage:3.0f}%"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("judging", total=1.0)
+        yield lambda done: bar.update(task, completed=done)

@@ -1,0 +1,102 @@
+"""`laggard`: one command, a module each for what it can do, imported only when it is asked for."""
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NoReturn, Protocol
+
+from laggard_common import __version__
+from laggard_common.errors import LaggardError
+
+
+class Subcommand(Protocol):
+    """What a subcommand's module offers."""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Declares the subcommand's options."""
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Does it; returns the exit code. Raises LaggardError with one clear line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A subcommand: its name, the module that is it, a line of help."""
+
+    name: str
+    module: str
+    help: str
+
+
+COMMANDS = (
+    Entry("demo", "laggard_aggregator.demo.command", "see a slow LUN found among twelve, on this machine"),
+    Entry("diagnose", "laggard_aggregator.cli.diagnose", "find the stragglers in recorded data"),
+    Entry("train", "laggard_aggregator.cli.train", "learn thresholds from fault-free data"),
+    Entry("top", "laggard_aggregator.cli.top", "live ranking of a running aggregator"),
+)
+
+
+class OneLineParser(argparse.ArgumentParser):
+    """Says what is wrong with the options in one line, without the usage before it."""
+
+    def error(self, message: str) -> NoReturn:
+        """Ends the program with exit code 2."""
+        self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs `laggard` and returns its exit code: 2 for bad input or options, 130 after Ctrl-C."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    entry = next((e for e in COMMANDS for word in arguments[:1] if e.name == word), None)
+    name = f"laggard {entry.name}" if entry else "laggard"
+    try:
+        module: Subcommand | None = importlib.import_module(entry.module) if entry else None
+        args = _parser(entry, module).parse_args(arguments)
+        assert module is not None  # the parser demands a subcommand
+        code = module.run(args)
+        sys.stdout.flush()
+    except LaggardError as exc:
+        for line in str(exc).splitlines():
+            print(f"{name}: {line}", file=sys.stderr)
+        return exc.exit_code
+    except ModuleNotFoundError as exc:
+        if exc.name is None or exc.name.startswith("laggard_"):
+            raise
+        print(
+            f"{name}: needs {exc.name}, which is not installed: pip install 'laggard[all]'", file=sys.stderr
+        )
+        return 1
+    except BrokenPipeError:
+        # The reader has enough, as in `laggard diagnose ... | head`; the flush at exit must not complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return code
+
+
+def _parser(entry: Entry | None, module: Subcommand | None) -> argparse.ArgumentParser:
+    parser = OneLineParser(
+        prog="laggard",
+        description="Finds the components of a storage system that answer, but more slowly than their peers.",
+        epilog="laggard COMMAND --help has each command's options and examples.",
+    )
+    parser.add_argument("--version", action="version", version=f"laggard {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for each in COMMANDS:
+        sub = commands.add_parser(
+            each.name,
+            help=each.help,
+            description=each.help[0].upper() + each.help[1:] + ".",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        if each is entry and module is not None:
+            module.add_arguments(sub)
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,102 @@
+"""The options that say what to read and how to judge it, the same for `diagnose` and `train`."""
+
+import argparse
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+from laggard_aggregator.detect.settings import DETECTORS, DetectSettings
+from laggard_aggregator.offline.csv_input import CsvColumns
+from laggard_common.errors import ConfigError
+
+_COLUMNS = CsvColumns()
+_SETTINGS = DetectSettings()
+
+
+def add_input_options(parser: argparse.ArgumentParser) -> None:
+    """Declares INPUT and how a CSV is to be read."""
+    parser.add_argument(
+        "inputs",
+        metavar="INPUT",
+        nargs="+",
+        type=Path,
+        help="a Laggard archive folder, sysstat activity files, or CSV files (also .gz, .xz, .zst)",
+    )
+    csv = parser.add_argument_group("columns of a CSV")
+    csv.add_argument("--time-column", metavar="NAME", default=_COLUMNS.time, help="default %(default)s")
+    csv.add_argument(
+        "--component-column", metavar="NAME", default=_COLUMNS.component, help="default %(default)s"
+    )
+    csv.add_argument(
+        "--metric",
+        metavar="NAME",
+        action="append",
+        help="larger is worse; may be given more than once (default latency)",
+    )
+    csv.add_argument("--load", metavar="NAME", help="what the component had to do, such as throughput")
+    csv.add_argument(
+        "--group-by",
+        metavar="file|NAME",
+        help="peers are the components of one file, or with one value of a column",
+    )
+
+
+def csv_columns(args: argparse.Namespace) -> CsvColumns:
+    """The columns that the options name."""
+    return CsvColumns(
+        time=args.time_column,
+        component=args.component_column,
+        metrics=tuple(dict.fromkeys(args.metric or _COLUMNS.metrics)),
+        load=args.load,
+        group_by=args.group_by,
+    )
+
+
+def add_window_options(parser: argparse.ArgumentParser, detectors: Sequence[str] = DETECTORS) -> None:
+    """Declares detector, interval and windows."""
+    judging = parser.add_argument_group("judging")
+    judging.add_argument("--detector", choices=detectors, help=f"default {detectors[0]}")
+    judging.add_argument(
+        "--interval", metavar="SECONDS", type=positive, help="detection interval (default 15)"
+    )
+    judging.add_argument("--window", metavar="N", type=count, help="intervals a window (default 60)")
+    judging.add_argument(
+        "--shift", metavar="N", type=count, help="intervals from window to window (default 30)"
+    )
+
+
+def positive(text: str) -> float:
+    """A number that may be a time in seconds."""
+    value = float(text)
+    if not (math.isfinite(value) and value >= 0.001):
+        raise argparse.ArgumentTypeError(f"expected a number of 0.001 or more, got {text}")
+    return value
+
+
+def count(text: str) -> int:
+    """A number of intervals or windows."""
+    value = int(text)
+    if not 1 <= value <= 100_000:
+        raise argparse.ArgumentTypeError(f"expected 1-100000, got {text}")
+    return value
+
+
+def settings_given(args: argparse.Namespace) -> dict[str, object]:
+    """The fields of DetectSettings that options set; what is missing keeps its default or its recorded value.
+
+    Raises ConfigError when windows would leave gaps.
+    """
+    named = {
+        "detector": args.detector,
+        "interval_seconds": args.interval,
+        "window_samples": args.window,
+        "shift_samples": args.shift,
+        "confirm": getattr(args, "confirm", None),
+        "false_alarms_per_week": getattr(args, "false_alarms", None),
+    }
+    given = {name: value for name, value in named.items() if value is not None}
+    window = args.window or _SETTINGS.window_samples
+    shift = args.shift or _SETTINGS.shift_samples
+    if shift > window:
+        raise ConfigError("", [f"--shift: expected at most the window of {window} intervals, got {shift}"])
+    return given

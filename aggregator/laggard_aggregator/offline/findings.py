@@ -1,0 +1,191 @@
+"""What a whole run found: judgements added up by component, and by component and day (UTC)."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+import numpy as np
+from numpy.typing import NDArray
+
+from laggard_aggregator.detect.seam import FloatArray
+from laggard_aggregator.engine import Judgement
+
+Key = tuple[str, str, str]
+"""Group, component, metric."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One component over a day or over the whole run, its metrics taken together.
+
+    `score`: the highest of any window. `severity`: times slower than its peers, the geometric mean over its
+    anomalous windows, or over all where none was; the worst of its metrics; NaN without a ratio.
+    `first_alarm`: epoch seconds, None without one. `metrics`: those that raised an alarm. `persistence`: at
+    the end.
+    """
+
+    group: str
+    component: str
+    straggler: bool
+    score: float
+    severity: float
+    windows: int
+    anomalous_windows: int
+    persistence: int
+    first_alarm: float | None = None
+    metrics: tuple[str, ...] = ()
+    day: str = ""
+
+
+def straggler(tally: "Tally") -> NDArray[np.bool_]:
+    """Whether each component was a straggler in the time that `tally` covers: a day, or the whole run.
+
+    It was when its alarm stood at any time and its verdicts persisted: the accumulator reached 2k - 1, one
+    full span of confirmation, where k of its windows are enough to raise the alarm.
+    """
+    return (tally.standing[: tally.size] > 0) & (tally.peak[: tally.size] >= 2 * tally.confirm - 1)
+
+
+@dataclass(slots=True)
+class Tally:
+    """Running sums over the windows of one group and metric, one row a component."""
+
+    confirm: int
+    rows: dict[str, int] = field(default_factory=dict)
+    components: tuple[str, ...] = ()
+    places: NDArray[np.intp] = field(default_factory=lambda: np.zeros(0, dtype=np.intp))
+    windows: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    anomalous: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    standing: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    persistence: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    peak: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    score: FloatArray = field(default_factory=lambda: np.zeros(0))
+    slowness: FloatArray = field(default_factory=lambda: np.zeros((4, 0)))
+
+    @property
+    def size(self) -> int:
+        """How many components were seen."""
+        return len(self.rows)
+
+    def add(self, judged: Judgement, standing: NDArray[np.bool_]) -> None:
+        """Takes one window in. `standing` (C,): whose alarm stands after it."""
+        if judged.components != self.components:
+            self._make_room(judged.components)
+        verdicts, at = judged.verdicts, self.places
+        counted, flagged = verdicts.judged, verdicts.judged & verdicts.anomalous
+        self.windows[at] += counted
+        self.anomalous[at] += flagged
+        self.standing[at] += standing
+        self.persistence[at] = judged.persistence
+        self.peak[at] = np.maximum(self.peak[at], judged.persistence)
+        self.score[at] = np.where(counted, np.fmax(self.score[at], verdicts.score), self.score[at])
+        with np.errstate(divide="ignore", invalid="ignore"):
+            logs = np.log(verdicts.severity)
+        for row, mask in enumerate((flagged, counted)):
+            told = mask & np.isfinite(logs)
+            self.slowness[2 * row, at] += np.where(told, logs, 0.0)
+            self.slowness[2 * row + 1, at] += told
+
+    def severity(self) -> FloatArray:
+        """Geometric means of the severities, of the anomalous windows where there are any; (C,)."""
+        flagged, flags, all_, windows = self.slowness[:, : self.size]
+        with np.errstate(invalid="ignore"):
+            mean: FloatArray = np.exp(np.where(flags > 0, flagged / flags, all_ / windows))
+        return mean
+
+    def _make_room(self, components: tuple[str, ...]) -> None:
+        for name in components:
+            self.rows.setdefault(name, len(self.rows))
+        self.components = components
+        self.places = np.fromiter((self.rows[name] for name in components), dtype=np.intp)
+        new = self.size - self.windows.size
+        if new > 0:
+            for name in ("windows", "anomalous", "standing", "persistence", "peak", "score", "slowness"):
+                kept = getattr(self, name)
+                setattr(
+                    self, name, np.concatenate([kept, np.zeros((*kept.shape[:-1], new), kept.dtype)], axis=-1)
+                )
+
+
+class Findings:
+    """Adds up the judgements of one run. `confirm`: the k of 2k - 1 of a group by its name.
+
+    `windows` counts judgements, `notes` those in which no one was judged, by the reason.
+    """
+
+    def __init__(self, confirm: Callable[[str], int]) -> None:
+        self._confirm = confirm
+        self.windows = 0
+        self.notes: dict[str, int] = {}
+        self._runs: dict[tuple[str, str], Tally] = {}
+        self._days: dict[str, dict[tuple[str, str], Tally]] = {}
+        self._standing: dict[tuple[str, str], set[str]] = {}
+        self._first: dict[Key, float] = {}
+
+    def add(self, judged: Judgement) -> None:
+        """Takes one judgement in; those of a group and metric come in order of time."""
+        key = (judged.group, judged.metric)
+        self.windows += 1
+        if judged.verdicts.note:
+            note = judged.verdicts.note
+            self.notes[note] = self.notes.get(note, 0) + 1
+        standing = self._follow(judged)
+        mask = np.zeros(len(judged.components), dtype=np.bool_)
+        if standing:
+            mask[:] = [name in standing for name in judged.components]
+        day = datetime.fromtimestamp(judged.start, UTC).date().isoformat()
+        for tallies in (self._runs, self._days.setdefault(day, {})):
+            tally = tallies.get(key)
+            if tally is None:
+                tally = tallies[key] = Tally(self._confirm(judged.group))
+            tally.add(judged, mask)
+
+    def _follow(self, judged: Judgement) -> set[str]:
+        """The components of the judgement's group and metric whose alarms stand after it."""
+        standing = self._standing.setdefault((judged.group, judged.metric), set())
+        for transition in judged.transitions:
+            alarm = transition.alarm
+            if transition.kind == "raised":
+                standing.add(alarm.component)
+                self._first.setdefault(alarm.key, transition.at)
+            else:
+                standing.discard(alarm.component)
+        return standing
+
+    def components(self) -> Iterator[Finding]:
+        """One finding a component over the whole run, ordered by group and component."""
+        for group, tallies in _by_group(self._runs):
+            yield from self._merged(group, tallies, "")
+
+    def days(self) -> Iterator[Finding]:
+        """One finding a component and day, ordered by day, group and component."""
+        for day in sorted(self._days):
+            for group, tallies in _by_group(self._days[day]):
+                yield from self._merged(group, tallies, day)
+
+    def _merged(self, group: str, tallies: Sequence[tuple[str, Tally]], day: str) -> Iterator[Finding]:
+        columns = [(metric, tally, straggler(tally), tally.severity()) for metric, tally in tallies]
+        for name in sorted({name for _, tally in tallies for name in tally.rows}):
+            rows = [(m, t, s, v, t.rows[name]) for m, t, s, v in columns if name in t.rows]
+            raised = {m: self._first[group, name, m] for m, *_ in rows if (group, name, m) in self._first}
+            severities = [float(v[r]) for _, _, _, v, r in rows if np.isfinite(v[r])]
+            yield Finding(
+                group=group,
+                component=name,
+                straggler=any(bool(s[r]) for _, _, s, _, r in rows),
+                score=max(float(t.score[r]) for _, t, _, _, r in rows),
+                severity=max(severities, default=float("nan")),
+                windows=max(int(t.windows[r]) for _, t, _, _, r in rows),
+                anomalous_windows=max(int(t.anomalous[r]) for _, t, _, _, r in rows),
+                persistence=max(int(t.persistence[r]) for _, t, _, _, r in rows),
+                first_alarm=min(raised.values(), default=None),
+                metrics=tuple(raised),
+                day=day,
+            )
+
+
+def _by_group(tallies: dict[tuple[str, str], Tally]) -> Iterator[tuple[str, list[tuple[str, Tally]]]]:
+    groups: dict[str, list[tuple[str, Tally]]] = {}
+    for (group, metric), tally in tallies.items():
+        groups.setdefault(group, []).append((metric, tally))
+    yield from sorted(groups.items())

@@ -1,0 +1,41 @@
+"""Grids through the engine: the verdicts that the running aggregator would have given."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from laggard_aggregator.detect.settings import DetectSettings
+from laggard_aggregator.engine import Engine, Judgement
+from laggard_aggregator.offline.grid import Grid, windows_in_order
+from laggard_aggregator.thresholds import ByMetric
+
+
+def tests_at_once(grids: Sequence[Grid]) -> int:
+    """How many component-metric series share the operator's budget of false alarms."""
+    return sum(len(grid.components) * len(grid.metrics) for grid in grids)
+
+
+def judge(
+    grids: Sequence[Grid],
+    settings: DetectSettings,
+    thresholds: Mapping[str, ByMetric],
+    progress: Callable[[float], None] | None,
+) -> Iterator[Judgement]:
+    """The judgements of all windows of `grids`, all groups by the same settings, in order of windows' ends.
+
+    Settings' `tests_at_once` is replaced by the number of series in `grids`, `thresholds` by those of each
+    group. `progress` is told the end of
+    each window as a share of the whole run's time.
+    """
+    settings = replace(settings, tests_at_once=max(tests_at_once(grids), 1))
+    engine = Engine(
+        {grid.group: replace(settings, thresholds=thresholds.get(grid.group, {})) for grid in grids}
+    )
+    history = {
+        grid.group: max(engine.history_samples(grid.group, metric) for metric in grid.metrics)
+        for grid in grids
+    }
+    total = sum(grid.window_ends(settings.window_samples).size for grid in grids)
+    for done, window in enumerate(windows_in_order(list(grids), settings.window_samples, history), 1):
+        yield from engine.judge(window)
+        if progress is not None:
+            progress(done / total)

@@ -1,0 +1,71 @@
+"""Findings as JSON records, one object a line; their keys are a promise (docs/diagnose.md)."""
+
+import json
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from laggard_aggregator.engine import Judgement
+from laggard_aggregator.offline.findings import Finding
+
+
+def window_records(judged: Judgement) -> Iterator[dict[str, Any]]:
+    """One record for each component that was judged in this window."""
+    verdicts = judged.verdicts
+    for c in np.flatnonzero(verdicts.judged):
+        yield {
+            "record": "window",
+            "group": judged.group,
+            "component": judged.components[c],
+            "level": "component",
+            "metric": judged.metric,
+            "start": judged.start,
+            "end": judged.end,
+            "anomalous": bool(verdicts.anomalous[c]),
+            "score": _number(verdicts.score[c]),
+            "severity": _number(verdicts.severity[c]),
+        }
+
+
+def day_record(finding: Finding) -> dict[str, Any]:
+    """The record of one component on one day."""
+    return {
+        "record": "day",
+        "group": finding.group,
+        "component": finding.component,
+        "day": finding.day,
+        "straggler": finding.straggler,
+        "score": _number(finding.score),
+        "severity": _number(finding.severity),
+    }
+
+
+def component_record(finding: Finding) -> dict[str, Any]:
+    """The record of one component over the whole run."""
+    return {
+        "record": "component",
+        "group": finding.group,
+        "component": finding.component,
+        "level": "component",
+        "parent": None,
+        "straggler": finding.straggler,
+        "score": _number(finding.score),
+        "severity": _number(finding.severity),
+        "first_alarm": finding.first_alarm,
+        "anomalous_windows": finding.anomalous_windows,
+        "windows": finding.windows,
+        "persistence": finding.persistence,
+        "metrics": list(finding.metrics),
+    }
+
+
+def line(record: dict[str, Any]) -> str:
+    """The record as one line of JSON."""
+    return json.dumps(record, allow_nan=False, ensure_ascii=False) + "\n"
+
+
+def _number(value: float) -> float | None:
+    """Six significant digits; None for what JSON cannot say."""
+    return float(f"{value:.6g}") if math.isfinite(value) else None

@@ -1,0 +1,172 @@
+"""sysstat activity files (`saDD`) as peer groups, through sysstat's own `sadf`.
+
+Only the combined await is kept there: no r_await, w_await or svctm. Numbers are averages over the file's own
+interval, with two decimals.
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from laggard_aggregator.offline.binning import Rows
+from laggard_aggregator.offline.compressed import open_input
+from laggard_aggregator.offline.csv_input import ONE_GROUP
+from laggard_aggregator.offline.grid import NS
+from laggard_common.errors import InputError
+
+MAGIC = (b"\x96\xd5", b"\xd5\x96")
+METRIC = "await"
+_COLUMNS = (METRIC, "operations", "throughput", "request_bytes", "read_share")
+_TIMEOUT_SECONDS = 600
+
+
+def is_sysstat(path: Path) -> bool:
+    """Whether the file, decompressed, begins as activity files do. Raises InputError if it cannot be read."""
+    with open_input(path) as file:
+        return file.read(2) in MAGIC
+
+
+def read_sysstat(paths: Sequence[Path], interval_seconds: float, by_file: bool = False) -> Iterator[Rows]:
+    """Await and load of every disk in `paths`: one group, or one for each file's stem with `by_file`.
+
+    `interval_seconds`: what operations are counted over, as detectors expect them per detection interval.
+    Components are `node/device`; partitions are left out. A sample belongs to the interval that it ends.
+    Raises InputError when sadf is not there, does not know the file, or finds no disks in it.
+    """
+    sadf = shutil.which("sadf")
+    if sadf is None:
+        raise InputError(str(paths[0]), "a sysstat activity file: reading it needs sadf (install sysstat)")
+    groups: dict[str, _Samples] = {}
+    for path in paths:
+        found = _hosts(path, sadf)
+        samples = groups.setdefault(path.stem if by_file else ONE_GROUP, _Samples(interval_seconds))
+        if not samples.add(found):
+            raise InputError(
+                str(path), "no disk statistics in this activity file (sadc -S DISK records them)"
+            )
+    for group in sorted(groups):
+        yield groups[group].rows(group)
+
+
+@dataclass(slots=True)
+class _Samples:
+    """Columns that grow: one entry a disk and sample."""
+
+    interval_seconds: float
+    names: dict[str, int] = field(default_factory=dict)
+    component: list[int] = field(default_factory=list)
+    time_ns: list[int] = field(default_factory=list)
+    values: list[tuple[float, ...]] = field(default_factory=list)
+
+    def add(self, hosts: Iterable[Mapping[str, Any]]) -> int:
+        """Takes in what sadf printed, and says how many values that were."""
+        before = len(self.values)
+        for host in hosts:
+            for statistic in host.get("statistics", ()):
+                disks = statistic.get("disk", ())
+                devices = {disk["disk-device"] for disk in disks}
+                time_ns = _middle_ns(statistic["timestamp"]) if disks else 0
+                for disk in disks:
+                    device = disk["disk-device"]
+                    if not _is_partition(device, devices):
+                        name = f"{host['nodename']}/{device}"
+                        self.component.append(self.names.setdefault(name, len(self.names)))
+                        self.time_ns.append(time_ns)
+                        self.values.append(_values(disk, self.interval_seconds))
+        return len(self.values) - before
+
+    def rows(self, group: str) -> Rows:
+        """All of it as one group, its components in order of their names."""
+        order = sorted(self.names)
+        place = np.empty(len(order), dtype=np.int32)
+        place[[self.names[name] for name in order]] = np.arange(len(order))
+        columns = dict(zip(_COLUMNS, np.array(self.values, dtype=np.float64).T.copy(), strict=True))
+        return Rows(
+            group=group,
+            components=tuple(order),
+            component=place[np.array(self.component, dtype=np.int64)],
+            time_ns=np.array(self.time_ns, dtype=np.int64),
+            metrics={METRIC: columns.pop(METRIC)},
+            load=columns,
+            weight="operations",
+        )
+
+
+def _middle_ns(stamp: Mapping[str, Any]) -> int:
+    """The middle of the interval that a sample describes; sadf gives its end, in UTC."""
+    end = datetime.fromisoformat(f"{stamp['date']}T{stamp['time']}").replace(tzinfo=UTC)
+    return int(end.timestamp()) * NS - int(stamp["interval"]) * NS // 2
+
+
+def _values(disk: Mapping[str, float], seconds: float) -> tuple[float, ...]:
+    """One entry for each of _COLUMNS. Versions before 12 print sectors where later ones print kB."""
+    read = disk.get("rkB", disk.get("rd_sec", 0.0) / 2)
+    written = disk.get("wkB", disk.get("wr_sec", 0.0) / 2)
+    size = disk.get("areq-sz", disk.get("avgrq-sz", 0.0) / 2)
+    moved = read + written
+    share = read / moved if moved else float("nan")
+    return (disk["await"], disk["tps"] * seconds, moved * 1024, size * 1024, share)
+
+
+def _is_partition(device: str, devices: set[str]) -> bool:
+    """Whether `device` is named as a partition of another of `devices`, as the kernel names them."""
+    letters = re.fullmatch(r"(.*[^0-9])[0-9]+", device)
+    digits = re.fullmatch(r"(.*[0-9])p[0-9]+", device)
+    return bool((letters and letters[1] in devices) or (digits and digits[1] in devices))
+
+
+def _hosts(path: Path, sadf: str) -> list[dict[str, Any]]:
+    """What `sadf -j` says of the disks in a file, which is converted first where sadf asks for that."""
+    with _plain(path) as plain:
+        run = _run([sadf, "-j", str(plain), "--", "-d"], path)
+        if run.returncode and b"sadf -c" in run.stderr + run.stdout:
+            with tempfile.TemporaryDirectory(prefix="laggard-") as folder:
+                converted = Path(folder) / "converted"
+                converted.write_bytes(_run([sadf, "-c", str(plain)], path).stdout)
+                run = _run([sadf, "-j", str(converted), "--", "-d"], path)
+    if run.returncode:
+        lines = (run.stderr or run.stdout).decode(errors="replace").split("\n")
+        raise InputError(str(path), f"sadf cannot read it: {lines[0].replace(str(plain), path.name)[:200]}")
+    try:
+        hosts: list[dict[str, Any]] = json.loads(run.stdout)["sysstat"]["hosts"]
+    except (ValueError, KeyError, TypeError) as exc:
+        raise InputError(str(path), "sadf printed something else than its JSON") from exc
+    return hosts
+
+
+def _run(command: list[str], path: Path) -> subprocess.CompletedProcess[bytes]:
+    try:
+        return subprocess.run(
+            command,
+            capture_output=True,
+            check=False,
+            timeout=_TIMEOUT_SECONDS,
+            env={**os.environ, "LC_ALL": "C", "S_TIME_FORMAT": "ISO", "TZ": "UTC"},
+        )
+    except (OSError, subprocess.TimeoutExpired) as exc:
+        raise InputError(str(path), f"sadf cannot be run: {exc}") from exc
+
+
+@contextmanager
+def _plain(path: Path) -> Iterator[Path]:
+    """The file itself, or a decompressed copy of it in a temporary folder."""
+    with path.open("rb") as file:
+        if file.read(2) in MAGIC:
+            yield path
+            return
+    with tempfile.TemporaryDirectory(prefix="laggard-") as folder:
+        copy = Path(folder) / path.stem
+        with open_input(path) as source, copy.open("wb") as target:
+            shutil.copyfileobj(source, target)
+        yield copy

@@ -1,0 +1,76 @@
+"""Findings as a table for people."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, TextIO
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from laggard_aggregator.offline.findings import Finding, Findings
+
+WIDTH = 110
+"""Columns of a table that goes into a file or a pipe."""
+
+
+def console_for(output: TextIO) -> Console:
+    """A console on `output`: as wide as the terminal, or WIDTH and without colours where there is none."""
+    return Console(file=output) if output.isatty() else Console(file=output, width=WIDTH, color_system=None)
+
+
+def print_findings(console: Console, findings: Findings, found: Sequence[Finding]) -> None:
+    """The components that were ever anomalous, worst first, and a line that says what was looked at."""
+    ranked = sorted(
+        (f for f in found if f.anomalous_windows),
+        key=lambda f: (not f.straggler, -f.persistence, -f.anomalous_windows, f.group, f.component),
+    )
+    shown = [f for f in ranked if f.straggler or f.first_alarm is not None]
+    if shown:
+        console.print(_table(shown))
+    groups = len({f.group for f in found})
+    stragglers = sum(f.straggler for f in found)
+    console.print(
+        Text(
+            f"{stragglers} stragglers, {len(shown)} components with an alarm, {len(ranked)} ever anomalous, "
+            f"of {len(found)} in {groups} groups; {findings.windows} windows"
+        )
+    )
+    for note, windows in sorted(findings.notes.items()):
+        console.print(Text(f"{windows} windows not judged: {note}"))
+
+
+def window_line(record: Mapping[str, Any]) -> str:
+    """One window of one component as a line of text."""
+    severity = record["severity"]
+    return (
+        f"{_time(record['start'])} - {_time(record['end'])}  {record['group']} {record['component']} "
+        f"{record['metric']}: score {record['score']:.2f}, "
+        f"{'' if severity is None else f'{severity:.2f} times slower, '}"
+        f"{'ANOMALOUS' if record['anomalous'] else 'normal'}\n"
+    )
+
+
+def _table(shown: Sequence[Finding]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("group", "component", "straggler"):
+        table.add_column(name, overflow="fold")
+    for name in ("times slower", "score", "anomalous", "persistence"):
+        table.add_column(name, justify="right")
+    table.add_column("first alarm (UTC)", no_wrap=True)
+    for f in shown:
+        table.add_row(
+            Text(f.group),
+            Text(f.component),
+            Text("yes", style="bold red") if f.straggler else Text("no"),
+            f"{f.severity:.2f}",
+            f"{f.score:.2f}",
+            f"{f.anomalous_windows}/{f.windows}",
+            str(f.persistence),
+            "" if f.first_alarm is None else _time(f.first_alarm),
+        )
+    return table
+
+
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S")

@@ -1,0 +1,143 @@
+"""Trained thresholds in a TOML file that people can read, compare and edit.
+
+```toml
+detector = "cdf"
+version = 1
+trained = "2026-01-31T00:00:00Z"
+sources = ["host_1.csv.xz"]
+interval_seconds = 15.0
+window_samples = 60
+
+[thresholds."luns"."await"]
+"oss-1/sda" = 12.5
+```
+"""
+
+import json
+import math
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from laggard_aggregator.atomic import written
+from laggard_aggregator.detect.settings import DetectSettings
+from laggard_common.errors import ConfigError
+
+ByMetric = Mapping[str, Mapping[str, float]]
+"""Thresholds of one group: by metric, then by component, in the detector's own unit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """What training found. It holds for its detector's version, and for windows like those of the training.
+
+    `trained`: ISO 8601 UTC. `sources`: names of the inputs. `groups`: thresholds by group.
+    """
+
+    detector: str
+    version: int
+    trained: str
+    sources: Sequence[str]
+    interval_seconds: float
+    window_samples: int
+    groups: Mapping[str, ByMetric]
+
+    def mismatches(self, settings: DetectSettings, version: int) -> list[str]:
+        """In what respects these are not for `settings` and this detector version; empty when they are."""
+        pairs = (
+            ("detector", self.detector, settings.detector),
+            ("version", self.version, version),
+            ("interval_seconds", self.interval_seconds, settings.interval_seconds),
+            ("window_samples", self.window_samples, settings.window_samples),
+        )
+        return [
+            f"{name}: trained with {own}, to be used with {other}"
+            for name, own, other in pairs
+            if own != other
+        ]
+
+
+def save(path: Path, thresholds: Thresholds) -> None:
+    """Writes the file, whole or not at all. Raises InputError when it cannot be written."""
+    t = thresholds
+    lines = [
+        "# Thresholds of `laggard train`. Larger is more tolerant; a component without one is not judged.",
+        f"detector = {_quoted(t.detector)}",
+        f"version = {t.version}",
+        f"trained = {_quoted(t.trained)}",
+        f"sources = [{', '.join(map(_quoted, t.sources))}]",
+        f"interval_seconds = {t.interval_seconds!r}",
+        f"window_samples = {t.window_samples}",
+    ]
+    for group, metrics in t.groups.items():
+        for metric, components in metrics.items():
+            lines += ["", f"[thresholds.{_quoted(group)}.{_quoted(metric)}]"]
+            lines += [f"{_quoted(name)} = {float(value)!r}" for name, value in components.items()]
+    with written(path) as file:
+        file.write("\n".join(lines) + "\n")
+
+
+def load(path: Path) -> Thresholds:
+    """The thresholds in the file at `path`. Raises ConfigError with everything that is wrong with it."""
+    try:
+        table = tomllib.loads(path.read_bytes().decode())
+    except OSError as exc:
+        raise ConfigError(str(path), [f"cannot be read: {exc.strerror or exc}"]) from exc
+    except UnicodeDecodeError as exc:
+        raise ConfigError(str(path), [f"not UTF-8 at byte {exc.start}"]) from exc
+    except tomllib.TOMLDecodeError as exc:
+        raise ConfigError(str(path), [f"not TOML: {exc}"]) from exc
+    problems = [f"{key}: {wrong}" for key, wrong in _problems(table)]
+    if problems:
+        raise ConfigError(str(path), problems)
+    return Thresholds(
+        detector=table["detector"],
+        version=table["version"],
+        trained=table["trained"],
+        sources=tuple(table["sources"]),
+        interval_seconds=float(table["interval_seconds"]),
+        window_samples=table["window_samples"],
+        groups={
+            group: {
+                metric: {name: float(v) for name, v in components.items()}
+                for metric, components in by.items()
+            }
+            for group, by in table["thresholds"].items()
+        },
+    )
+
+
+def _problems(table: Mapping[str, Any]) -> list[tuple[str, str]]:
+    expected: dict[str, tuple[str, tuple[type, ...]]] = {
+        "detector": ("a string", (str,)),
+        "version": ("an integer", (int,)),
+        "trained": ("a string", (str,)),
+        "sources": ("an array", (list,)),
+        "interval_seconds": ("a number", (int, float)),
+        "window_samples": ("an integer", (int,)),
+        "thresholds": ("a table", (dict,)),
+    }
+    found = [(key, "unknown key") for key in table if key not in expected]
+    for key, (what, types) in expected.items():
+        value = table.get(key)
+        if not isinstance(value, types) or isinstance(value, bool):
+            found.append((key, f"missing, expected {what}" if key not in table else f"expected {what}"))
+    by_group = table.get("thresholds")
+    for group, metrics in by_group.items() if isinstance(by_group, dict) else ():
+        for metric, components in metrics.items() if isinstance(metrics, dict) else [("", None)]:
+            if not isinstance(components, dict):
+                found.append((f"thresholds.{group}.{metric}".rstrip("."), "expected a table"))
+                continue
+            found += [
+                (f"thresholds.{group}.{metric}.{name}", f"expected a number of 0 or more, got {value!r}")
+                for name, value in components.items()
+                if type(value) not in (int, float) or not 0 <= value < math.inf
+            ]
+    return found
+
+
+def _quoted(text: str) -> str:
+    """A TOML basic string, which is JSON's but for DEL."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
