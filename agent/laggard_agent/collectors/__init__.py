@@ -1,1 +1,29 @@
 """One collector a file: each reads one source of counters of this node."""
+
+from laggard_agent.collectors.base import Collector, Now
+from laggard_agent.settings import AgentSettings, Roots
+from laggard_common.clock import Clock
+
+
+def make_collectors(settings: AgentSettings, roots: Roots, now: Now, clock: Clock) -> list[Collector]:
+    """The collectors that are enabled, in the order of the configuration; imports only theirs.
+
+    `now`: nanoseconds since the epoch, the time that readings carry.
+    """
+    made: list[Collector] = []
+    for name in settings.collectors:
+        if name == "diskstats":
+            from laggard_agent.collectors.blockdev import BlockDevices, Choice  # noqa: PLC0415
+            from laggard_agent.collectors.diskstats import Diskstats  # noqa: PLC0415
+
+            choice = Choice(settings.diskstats.include, settings.diskstats.exclude)
+            made.append(Diskstats(roots.procfs, BlockDevices(roots.sysfs, choice, clock.monotonic_ns), now))
+        elif name == "net":
+            from laggard_agent.collectors.net import Net  # noqa: PLC0415
+
+            made.append(Net(roots.procfs, settings.net.include, settings.net.exclude, now))
+        elif name == "host":
+            from laggard_agent.collectors.host import Host  # noqa: PLC0415
+
+            made.append(Host(roots.procfs, now))
+    return made

@@ -1,0 +1,155 @@
+"""The command `laggard-agent`."""
+
+import argparse
+import asyncio
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from laggard_agent.app import App
+from laggard_agent.once import read_once
+from laggard_agent.settings import COLLECTORS, AgentSettings, Roots
+from laggard_common import __version__, logs
+from laggard_common.clock import SystemClock
+from laggard_common.config import load
+from laggard_common.errors import ConfigError, LaggardError
+from laggard_common.mqtt import client_arguments
+
+_EXAMPLES = """\
+examples:
+  laggard-agent --config /etc/laggard/agent.toml
+  laggard-agent --config /etc/laggard/agent.toml --check-config
+  laggard-agent --once --collectors diskstats,net
+  laggard-agent --once --collectors diskstats --procfs /tmp/copied/proc
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command; returns its exit code: 0, 1 for a failure, 2 for bad input."""
+    try:
+        return _run(_parser().parse_args(argv))
+    except LaggardError as exc:
+        for line in str(exc).splitlines():
+            print(f"laggard-agent: {line}", file=sys.stderr)
+        return exc.exit_code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="laggard-agent",
+        description="Samples what this node's kernel counts and publishes it over MQTT.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--config", type=Path, metavar="FILE", help="agent.toml; required unless --once")
+    parser.add_argument(
+        "--once",
+        action="store_true",
+        help="read every collector once, print one JSON object a line, and exit",
+    )
+    parser.add_argument(
+        "--collectors", metavar="A,B", help=f"with --once: which collectors ({', '.join(COLLECTORS)})"
+    )
+    parser.add_argument(
+        "--procfs",
+        type=Path,
+        metavar="DIR",
+        help="root of /proc; without --sysfs nothing of this host's /sys filters or names devices",
+    )
+    parser.add_argument("--sysfs", type=Path, metavar="DIR", help="root of /sys")
+    parser.add_argument("--debugfs", type=Path, metavar="DIR", help="root of /sys/kernel/debug")
+    parser.add_argument(
+        "--check-config", action="store_true", help="say what is wrong with the files, and exit"
+    )
+    parser.add_argument("--verbose", action="store_true", help="log every cycle")
+    parser.add_argument("--version", action="version", version=f"laggard-agent {__version__}")
+    return parser
+
+
+def _run(options: argparse.Namespace) -> int:
+    settings = _settings(options)
+    roots = _roots(options)
+    if options.check_config:
+        _check_files(options.config, settings)
+        return 0
+    if options.once:
+        logging.disable(logging.CRITICAL)  # errors are printed below, once
+        failed = read_once(settings, roots, SystemClock())
+        for collector, error in failed.items():
+            print(f"laggard-agent: {collector}: {error}", file=sys.stderr)
+        return 1 if failed else 0
+    logs.configure(logging.DEBUG if options.verbose else logging.INFO)
+    _check_files(options.config, settings)
+    return _serve(settings, roots)
+
+
+def _settings(options: argparse.Namespace) -> AgentSettings:
+    if options.config is None:
+        if not options.once:
+            raise ConfigError("", ["--config FILE is required (or --once)"])
+        settings = AgentSettings()
+    else:
+        settings = load(AgentSettings, options.config)
+    if options.collectors is None:
+        return settings
+    if not options.once:
+        raise ConfigError("", ["--collectors needs --once"])
+    chosen = tuple(dict.fromkeys(name.strip() for name in options.collectors.split(",")))
+    unknown = [name for name in chosen if name not in COLLECTORS]
+    if unknown:
+        known = ", ".join(COLLECTORS)
+        raise ConfigError("", [f"--collectors: expected some of {known}, got {name!r}" for name in unknown])
+    return replace(settings, collectors=chosen)
+
+
+def _roots(options: argparse.Namespace) -> Roots:
+    for name in ("procfs", "sysfs", "debugfs"):
+        folder = getattr(options, name)
+        if folder is not None and not folder.is_dir():
+            raise ConfigError("", [f"--{name}: {folder}: not a directory"])
+    default = Roots()
+    foreign = options.procfs is not None
+    return Roots(
+        procfs=options.procfs or default.procfs,
+        sysfs=options.sysfs or (None if foreign else default.sysfs),
+        debugfs=options.debugfs or default.debugfs,
+    )
+
+
+def _check_files(path: Path, settings: AgentSettings) -> None:
+    """Raises ConfigError for what can only be seen by looking at the files that the settings name."""
+    try:
+        client_arguments(settings.mqtt)
+    except ConfigError as exc:
+        raise ConfigError(str(path), exc.problems) from exc
+
+
+def _serve(settings: AgentSettings, roots: Roots) -> int:
+    # Not asyncio.run: that waits for the pool's threads, and one may hang in a connect or a name look-up.
+    loop = asyncio.new_event_loop()
+    try:
+        loop.run_until_complete(_until_signalled(settings, roots))
+    finally:
+        loop.close()
+    if any(thread is not threading.main_thread() and not thread.daemon for thread in threading.enumerate()):
+        logging.shutdown()
+        os._exit(0)
+    return 0
+
+
+async def _until_signalled(settings: AgentSettings, roots: Roots) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    await App(settings, roots).run(stop)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,112 @@
+"""/proc/diskstats: the block layer's counters of every whole disk (Documentation/admin-guide/iostats.rst).
+
+A kernel before 4.18 has 14 columns, from 4.18 on 18 (discards), from 5.5 on 20 (flushes). A line that equals
+the one of the reading before is not parsed again: an idle disk costs one look-up.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Protocol
+
+from laggard_agent.collectors.base import Now, Reading, read_file
+from laggard_common.codec import Row
+from laggard_common.errors import CollectError
+from laggard_common.schema import Component, Field, FieldKind
+
+FIELDS = (
+    Field("rd_ios", unit="1"),
+    Field("rd_merges", unit="1"),
+    Field("rd_sectors", unit="sectors"),
+    Field("rd_ms", unit="ms"),
+    Field("wr_ios", unit="1"),
+    Field("wr_merges", unit="1"),
+    Field("wr_sectors", unit="sectors"),
+    Field("wr_ms", unit="ms"),
+    Field("in_flight", FieldKind.GAUGE, unit="1"),
+    Field("io_ms", unit="ms"),
+    Field("weighted_ms", unit="ms"),
+    Field("dc_ios", unit="1"),
+    Field("dc_merges", unit="1"),
+    Field("dc_sectors", unit="sectors"),
+    Field("dc_ms", unit="ms"),
+    Field("fl_ios", unit="1"),
+    Field("fl_ms", unit="ms"),
+)
+
+_LEADING = 3  # major, minor, name
+_KNOWN_COLUMNS = (20, 18, 14)
+_NO_ROW: tuple[bytes, Row] = (b"", ())
+_ABSENT = {known: (None,) * (_KNOWN_COLUMNS[0] - known) for known in _KNOWN_COLUMNS}
+_MOST = 2**64
+
+Parsed = dict[bytes, tuple[bytes, Row]]
+
+
+def parse(data: bytes, before: Mapping[bytes, tuple[bytes, Row]]) -> Parsed:
+    """Kernel name and row of every line, keyed by the line itself, in the order of `data`.
+
+    `before` is what was returned for the reading before; lines that it holds are taken from it, same objects.
+    Lines with fewer than 14 columns or with something else than numbers are left out (empty name).
+    """
+    parsed: Parsed = {}
+    known = before.get
+    for line in data.splitlines():
+        parsed[line] = known(line) or _parse_line(line)
+    return parsed
+
+
+def _parse_line(line: bytes) -> tuple[bytes, Row]:
+    columns = line.split()
+    count = len(columns)
+    end = next((known for known in _KNOWN_COLUMNS if count >= known), 0)
+    if not end:
+        return _NO_ROW
+    try:
+        row = tuple(map(int, columns[_LEADING:end]))
+    except ValueError:
+        return _NO_ROW
+    if min(row) < 0 or max(row) >= _MOST:
+        return _NO_ROW
+    return columns[2], row + _ABSENT[end]
+
+
+class Devices(Protocol):
+    """Which kernel names are components, and what they are called for good."""
+
+    def components(self, names: tuple[bytes, ...]) -> dict[bytes, Component]:
+        """The component of each of `names` that is one."""
+        ...
+
+
+class Diskstats:
+    """Reads `<procfs>/diskstats`; `devices` says which lines are peers and what their stable identity is."""
+
+    name = "diskstats"
+
+    def __init__(self, procfs: Path, devices: Devices, now: Now) -> None:
+        self._path = procfs / "diskstats"
+        self._devices = devices
+        self._now = now
+        self._parsed: Parsed = {}
+        self._names: tuple[bytes, ...] = ()
+        self._chosen: dict[bytes, Component] = {}
+        self._components: tuple[Component, ...] = ()
+
+    def read(self) -> Iterator[Reading]:
+        """One reading of all chosen disks. Raises CollectError when the file cannot be read or is not one."""
+        at = self._now()
+        data = read_file(self._path)
+        self._parsed = parse(data, self._parsed)
+        rows = {name: row for name, row in self._parsed.values() if name}
+        if data.strip() and not rows:
+            raise CollectError(str(self._path), "no line has the 14, 18 or 20 columns of diskstats")
+        self._choose(tuple(rows))
+        yield Reading("diskstats", FIELDS, at, self._components, [rows[name] for name in self._chosen])
+
+    def _choose(self, names: tuple[bytes, ...]) -> None:
+        chosen = self._devices.components(names)
+        if chosen is not self._chosen:
+            self._chosen = chosen
+            components = tuple(chosen.values())
+            if components != self._components:
+                self._components = components

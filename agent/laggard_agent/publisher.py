@@ -1,0 +1,311 @@
+"""The connection to the broker: live batches first, the backlog behind them, and the acknowledgements.
+
+One publish is in flight at a time. Every connect begins with the status and all schemas; a schema is
+published before the first batch that needs it. Losing the broker is one WARNING, finding it one INFO.
+"""
+
+import asyncio
+import logging
+import random
+import zlib
+from collections import deque
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, TypeVar
+
+import aiomqtt
+
+from laggard_agent.settings import AgentSettings
+from laggard_agent.spool import Spool, SpoolFacts
+from laggard_agent.spool_segments import Key, Stored
+from laggard_agent.worker import Worker
+from laggard_common import __version__, topics, wire
+from laggard_common.clock import Clock
+from laggard_common.errors import WireError
+from laggard_common.limits import STREAM_BYTES
+from laggard_common.mqtt import ClientArguments
+from laggard_common.schema import Schema
+
+_log = logging.getLogger(__name__)
+_mqtt_log = logging.getLogger("laggard_agent.mqtt")
+_mqtt_log.setLevel(logging.ERROR)  # what its warnings say is said here, once
+
+T = TypeVar("T")
+
+STATUS_SECONDS = 10.0
+_RECONNECT_LEAST_SECONDS = 1.0
+_RECONNECT_MOST_SECONDS = 60.0
+_RESEND_SECONDS = 60.0
+_LIVE_BATCHES = 64
+_ACK_MESSAGES = 256
+_BACKLOG_SPEED = 5  # times as fast as data is made
+_BACKLOG_LEAST_PER_SECOND = 2.0
+
+
+def phase_ns(site: str, node: str, batch_ns: int) -> int:
+    """This node's own moment inside the batch interval, so that nodes do not publish all at once."""
+    return zlib.crc32(f"{site}/{node}".encode()) * batch_ns >> 32
+
+
+class Publisher:
+    """Publishes what is in the spool. `status` says what the status message shall say, without `state`.
+
+    All that happens to `spool` happens on `worker`. `arguments` are aiomqtt's (address, credentials, TLS).
+    """
+
+    def __init__(
+        self,
+        settings: AgentSettings,
+        arguments: ClientArguments,
+        *,
+        spool: Spool,
+        worker: Worker,
+        status: Callable[[SpoolFacts], Mapping[str, Any]],
+        clock: Clock,
+        rng: random.Random,
+    ) -> None:
+        self._settings = settings
+        self._arguments = arguments
+        self._spool = spool
+        self._worker = worker
+        self._status = status
+        self._clock = clock
+        self._rng = rng
+        self._run_id = rng.randbytes(STREAM_BYTES)
+        self._status_seq = 0
+        self._live: deque[tuple[float, Stored]] = deque()
+        self._wake = asyncio.Event()
+        self._finishing = False
+        self._connected = False
+        self._warned = False
+        self._published_schemas: dict[Key, int] = {}
+        self._status_due = 0.0
+        self._backlog = False
+        self._overflowed = False
+        self._backlog_due = 0.0
+        live_per_second = len(settings.collectors) / (settings.batch_samples * settings.interval_seconds)
+        self._backlog_pause = 1 / max(_BACKLOG_LEAST_PER_SECOND, _BACKLOG_SPEED * live_per_second)
+        self._resend_due = 0.0
+        self._acks_since_check = False
+        self._oldest: dict[Key, int] = {}
+        self.acks_seen = False
+
+    def offer(self, stored: Stored, delay_seconds: float) -> None:
+        """A new batch, to be published in so many seconds if there is a connection; else it is backlog."""
+        if not self._connected:
+            return
+        if len(self._live) >= _LIVE_BATCHES:
+            self._live.popleft()
+            self._overflowed = True
+        self._live.append((self._now() + delay_seconds, stored))
+        self._wake.set()
+
+    def status_soon(self) -> None:
+        """Something in the status changed that should be known now."""
+        self._status_due = 0.0
+        self._wake.set()
+
+    def finish(self) -> None:
+        """Lets `run` publish what is live, say `stopped`, and return."""
+        self._finishing = True
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Keeps a connection until `finish`; returns then."""
+        failures = 0
+        while not self._finishing:
+            try:
+                async with self._client() as client:
+                    failures = 0
+                    await self._session(client)
+            except (aiomqtt.MqttError, OSError) as exc:
+                self._warn_once(exc)
+            finally:
+                self._connected = False
+                self._live.clear()
+            if not self._finishing:
+                ceiling = min(_RECONNECT_MOST_SECONDS, _RECONNECT_LEAST_SECONDS * 2**failures)
+                failures = min(failures + 1, 10)
+                await self._sleep(ceiling * self._rng.uniform(0.5, 1.0))
+
+    def _client(self) -> aiomqtt.Client:
+        s = self._settings
+        return aiomqtt.Client(
+            **self._arguments,
+            identifier=f"laggard-{s.site}-{s.node}",
+            will=aiomqtt.Will(
+                self._status_topic(), self._status_message("down", {}, seq=0), qos=1, retain=True
+            ),
+            keepalive=30,
+            timeout=2.0 if self._finishing else 10.0,
+            max_queued_incoming_messages=_ACK_MESSAGES,
+            logger=_mqtt_log,
+        )
+
+    def _warn_once(self, exc: Exception) -> None:
+        if not self._warned and not self._finishing:
+            self._warned = True
+            _log.warning(
+                "no connection to the broker at %s: %s; batches wait in the spool",
+                self._settings.mqtt.address,
+                exc,
+            )
+        else:
+            _log.debug("no connection to the broker: %s", exc)
+
+    # -- one connection
+
+    async def _session(self, client: aiomqtt.Client) -> None:
+        granted = await client.subscribe(topics.ack_topic(self._settings.site, self._settings.node), qos=1)
+        if any(_is_refusal(code) for code in granted):
+            _log.warning("the broker does not let us subscribe to our acknowledgements")
+        self._published_schemas.clear()
+        await self._publish_status(client)
+        for schema in await self._call(self._spool.current_schemas):
+            await self._publish_schema(client, schema)
+        _log.info("connected to the broker at %s", self._settings.mqtt.address)
+        self._connected = True
+        self._warned = False
+        await self._begin_backlog()
+        self._resend_due = self._now() + _RESEND_SECONDS
+        reader = asyncio.create_task(self._hear_acks(client), name="acks")
+        reader.add_done_callback(lambda _: self._wake.set())
+        try:
+            while not (self._finishing and not self._live):
+                if reader.done():
+                    reader.result()
+                await self._step(client)
+            client.timeout = 1.0
+            await self._publish_status(client, "stopped")
+        finally:
+            reader.cancel()
+            await asyncio.gather(reader, return_exceptions=True)
+
+    async def _step(self, client: aiomqtt.Client) -> None:
+        """Publishes what is most due, or waits until something is."""
+        now = self._now()
+        if self._live and (self._live[0][0] <= now or self._finishing):
+            await self._publish(client, self._live[0][1])
+            self._live.popleft()
+        elif self._status_due <= now:
+            await self._publish_status(client)
+        elif self._overflowed and not self._backlog:
+            self._overflowed = False
+            await self._begin_backlog()
+        elif self._resend_due <= now:
+            self._resend_due = now + _RESEND_SECONDS * self._rng.uniform(1.0, 1.5)
+            await self._resend_what_was_lost()
+        elif self._backlog and self._backlog_due <= now:
+            self._backlog_due = now + self._backlog_pause
+            stored = await self._call(self._spool.next_backlog)
+            if stored is None:
+                self._backlog = False
+            else:
+                await self._publish(client, stored)
+        else:
+            due = [self._status_due, self._resend_due]
+            due += [self._live[0][0]] if self._live else []
+            due += [self._backlog_due] if self._backlog else []
+            await self._sleep(max(0.0, min(due) - now))
+
+    async def _publish(self, client: aiomqtt.Client, stored: Stored) -> None:
+        if self._published_schemas.get(stored.key, -1) < stored.epoch:
+            schema = await self._call(partial(self._spool.schema, stored.key))
+            if schema is not None:
+                await self._publish_schema(client, schema)
+        s = self._settings
+        topic = topics.data_topic(s.site, s.role, s.node, stored.source)
+        await client.publish(topic, stored.data, qos=1)
+        if s.spool.acknowledge == "broker":
+            await self._call(partial(self._spool.acknowledge, stored.key, ((stored.seq, stored.seq),)))
+        else:
+            await self._call(partial(self._spool.mark_sent, stored))
+
+    async def _publish_schema(self, client: aiomqtt.Client, schema: Schema) -> None:
+        """Retained, unless a newer stream of the source is in use: then only for who listens now."""
+        s = self._settings
+        current = await self._call(self._spool.current_schemas)
+        topic = topics.schema_topic(s.site, s.role, s.node, schema.source)
+        retain = any(schema.stream == other.stream for other in current)
+        await client.publish(topic, wire.encode_schema(schema), qos=1, retain=retain)
+        self._published_schemas[schema.stream, schema.source] = schema.epoch
+
+    async def _publish_status(self, client: aiomqtt.Client, state: str = "up") -> None:
+        self._status_due = self._now() + STATUS_SECONDS
+        self._status_seq += 1
+        facts = self._status(await self._call(self._spool.facts))
+        message = self._status_message(state, facts, self._status_seq)
+        await client.publish(self._status_topic(), message, qos=1, retain=True)
+
+    def _status_topic(self) -> str:
+        return topics.status_topic(self._settings.site, self._settings.role, self._settings.node)
+
+    def _status_message(self, state: str, facts: Mapping[str, Any], seq: int) -> bytes:
+        always = {"state": state, "role": self._settings.role, "version": __version__}
+        envelope = wire.Envelope(
+            kind=wire.Kind.STATE,
+            node=self._settings.node,
+            source="agent",
+            stream=self._run_id,
+            seq=seq,
+            schema_epoch=0,
+            t0_ns=self._clock.wall_ns(),
+            dt_ns=0,
+            n=1,
+            codec=0,
+            payload=wire.encode_state(always | dict(facts)),
+        )
+        return wire.encode_envelope(envelope)
+
+    # -- acknowledgements
+
+    async def _hear_acks(self, client: aiomqtt.Client) -> None:
+        async for message in client.messages:
+            payload = message.payload
+            try:
+                acks = wire.decode_ack(payload if isinstance(payload, bytes) else b"")
+            except WireError as exc:
+                _log.debug("not an acknowledgement: %s", exc)
+                continue
+            for ack in acks:
+                acknowledge = partial(self._spool.acknowledge, (ack.stream, ack.source), ack.ranges)
+                if await self._call(acknowledge):
+                    self.acks_seen = True
+                    self._acks_since_check = True
+
+    async def _begin_backlog(self) -> None:
+        await self._call(self._spool.rewind)
+        self._backlog = True
+
+    async def _resend_what_was_lost(self) -> None:
+        """Sends again what the broker took a while ago, when an aggregator acknowledges but not that."""
+        oldest = await self._call(self._spool.oldest_unacknowledged)
+        stuck = [key for key, seq in oldest.items() if self._oldest.get(key) == seq]
+        heard, self._acks_since_check = self._acks_since_check, False
+        self._oldest = oldest
+        if stuck and heard:
+            _log.info("sending again what was not acknowledged")
+            await self._call(partial(self._spool.resend, stuck))
+            self._backlog = True
+
+    # -- small things
+
+    def _now(self) -> float:
+        return self._clock.monotonic_ns() / 1e9
+
+    async def _sleep(self, seconds: float) -> None:
+        """Until something wakes us, at most so long."""
+        try:
+            await asyncio.wait_for(self._wake.wait(), seconds)
+        except TimeoutError:
+            return
+        self._wake.clear()
+
+    async def _call(self, job: Callable[[], T]) -> T:
+        return await self._worker.call(job)
+
+
+def _is_refusal(code: object) -> bool:
+    """True for the return code 0x80 of a SUBACK, which aiomqtt hands on as a number or as an object."""
+    value = getattr(code, "value", code)
+    return isinstance(value, int) and value >= 0x80

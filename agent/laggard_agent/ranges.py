@@ -1,0 +1,47 @@
+"""Sets of whole numbers kept as a few ranges: which seqs were sent, which are acknowledged."""
+
+from bisect import bisect_left, bisect_right
+
+
+class Ranges:
+    """A set of integers as ascending inclusive ranges that neither touch nor overlap."""
+
+    __slots__ = ("_highs", "_lows")
+
+    def __init__(self) -> None:
+        self._lows: list[int] = []
+        self._highs: list[int] = []
+
+    def add(self, low: int, high: int) -> None:
+        """Adds every number from `low` to `high`, both included."""
+        first = bisect_left(self._highs, low - 1)
+        last = bisect_right(self._lows, high + 1)
+        if first < last:
+            low = min(low, self._lows[first])
+            high = max(high, self._highs[last - 1])
+        self._lows[first:last] = [low]
+        self._highs[first:last] = [high]
+
+    def covers(self, low: int, high: int) -> bool:
+        """True when every number from `low` to `high` is in the set."""
+        at = bisect_right(self._lows, low) - 1
+        return at >= 0 and self._highs[at] >= high
+
+    def count(self, low: int, high: int) -> int:
+        """How many numbers from `low` to `high` are in the set."""
+        first = bisect_left(self._highs, low)
+        last = bisect_right(self._lows, high)
+        pairs = zip(self._lows[first:last], self._highs[first:last], strict=True)
+        return sum(min(high, end) - max(low, begin) + 1 for begin, end in pairs)
+
+    def forget_below(self, low: int) -> None:
+        """Takes every number below `low` out of the set."""
+        at = bisect_left(self._highs, low)
+        del self._lows[:at], self._highs[:at]
+        if self._lows and self._lows[0] < low:
+            self._lows[0] = low
+
+    def first_missing(self, low: int) -> int:
+        """The smallest number from `low` on that is not in the set."""
+        at = bisect_right(self._lows, low) - 1
+        return self._highs[at] + 1 if at >= 0 and self._highs[at] >= low else low

@@ -1,0 +1,76 @@
+"""agent.toml as one frozen object, and the roots of the trees that collectors read."""
+
+import socket
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from laggard_common.config import between, checked, distinct, each, one_of, regex, topic_level
+from laggard_common.limits import MAX_TICKS
+from laggard_common.mqtt import MqttSettings
+from laggard_common.topics import ROLES
+
+COLLECTORS = ("diskstats", "net", "host")
+
+
+@dataclass(frozen=True, slots=True)
+class SpoolSettings:
+    """`[spool]`: where batches wait for their acknowledgement, and how much of it may be held."""
+
+    directory: Path = Path("/var/lib/laggard/spool")
+    max_bytes: int = field(default=256 * 1024 * 1024, metadata=checked(between(1024 * 1024)))
+    acknowledge: str = field(default="aggregator", metadata=checked(one_of(("aggregator", "broker"))))
+
+
+@dataclass(frozen=True, slots=True)
+class DiskstatsSettings:
+    """`[diskstats]`: regular expressions on kernel names; what `include` names is taken whatever it is."""
+
+    include: tuple[str, ...] = field(default=(), metadata=checked(each(regex())))
+    exclude: tuple[str, ...] = field(default=(), metadata=checked(each(regex())))
+
+
+@dataclass(frozen=True, slots=True)
+class NetSettings:
+    """`[net]`: regular expressions on interface names; an empty `include` means all."""
+
+    include: tuple[str, ...] = field(default=(), metadata=checked(each(regex())))
+    exclude: tuple[str, ...] = field(
+        default=("lo", "veth.*", "docker.*", "br-.*", "virbr.*", "cali.*", "tap.*", "ifb.*", "dummy.*"),
+        metadata=checked(each(regex())),
+    )
+
+
+def _host_name() -> str:
+    return socket.gethostname()
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSettings:
+    """All of agent.toml."""
+
+    site: str = field(default="site", metadata=checked(topic_level()))
+    node: str = field(default_factory=_host_name, metadata=checked(topic_level()))
+    role: str = field(default="storage", metadata=checked(one_of(ROLES)))
+    interval_seconds: float = field(default=1.0, metadata=checked(between(0.05, 3600)))
+    batch_samples: int = field(default=5, metadata=checked(between(1, MAX_TICKS)))
+    collectors: tuple[str, ...] = field(
+        default=COLLECTORS, metadata=checked(distinct(), each(one_of(COLLECTORS)))
+    )
+    mqtt: MqttSettings = field(default_factory=MqttSettings)
+    spool: SpoolSettings = field(default_factory=SpoolSettings)
+    diskstats: DiskstatsSettings = field(default_factory=DiskstatsSettings)
+    net: NetSettings = field(default_factory=NetSettings)
+
+    @property
+    def interval_ns(self) -> int:
+        """The sampling interval in whole nanoseconds."""
+        return round(self.interval_seconds * 1e9)
+
+
+@dataclass(frozen=True, slots=True)
+class Roots:
+    """The trees that collectors read. `sysfs` None: /proc is foreign, so nothing of this host filters it."""
+
+    procfs: Path = Path("/proc")
+    sysfs: Path | None = Path("/sys")
+    debugfs: Path = Path("/sys/kernel/debug")

@@ -1,0 +1,459 @@
+"""Where batches wait until the aggregator has them: bounded, on disk, with streams and seqs kept in it.
+
+Rules
+- A batch gets its stream and seq here, and is on disk before anyone publishes it.
+- It leaves when an acknowledgement covers it, or, oldest segment first, when `max_bytes` is reached. What the
+  broker had taken (PUBACK) is then counted as unconfirmed, all else as dropped.
+- A stream goes on over restarts when nothing can have been lost: an orderly end, or a whole file and the same
+  boot of the kernel. After a power loss records that were published may be missing; their seqs would be given
+  again to other data, which the aggregator would take for duplicates. Every source then begins a new stream.
+- A disk that cannot be written means memory, bounded, with new streams for the same reason, until it can.
+
+Everything here blocks and belongs to one thread.
+"""
+
+import fcntl
+import logging
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO
+
+from laggard_agent.batch import Batch, Dictionary
+from laggard_agent.ranges import Ranges
+from laggard_agent.spool_recovery import recover
+from laggard_agent.spool_segments import (
+    SUFFIX,
+    DiskSegment,
+    Header,
+    Key,
+    MemorySegment,
+    RecordType,
+    Segment,
+    Stored,
+    Stream,
+    batches,
+    encode_header,
+)
+from laggard_common import wire
+from laggard_common.errors import ServiceError, SpoolError
+from laggard_common.limits import MAX_MESSAGE_BYTES, STREAM_BYTES
+from laggard_common.schema import Schema
+
+_log = logging.getLogger(__name__)
+
+_LEAST_SEGMENT_BYTES = 64 * 1024
+_MOST_SEGMENT_BYTES = 4 * 1024 * 1024
+_MOST_MEMORY_BYTES = 8 * 1024 * 1024
+_TRY_DISK_EVERY = 50  # batches kept in memory
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Whose spool it is: goes into every message and schema."""
+
+    node: str
+    interval_ns: int
+    batch_ticks: int
+
+
+@dataclass(frozen=True, slots=True)
+class SpoolFacts:
+    """What the status says of the spool. `pending_bytes`: roughly, what no acknowledgement covers."""
+
+    pending_bytes: int
+    in_memory: bool
+    dropped_samples: int
+    unconfirmed_samples: int
+
+
+class Spool:
+    """The spool of one agent. Made by `open`; `random_bytes` makes streams."""
+
+    def __init__(
+        self,
+        directory: Path,
+        owner: Owner,
+        max_bytes: int,
+        boot_id: str,
+        random_bytes: Callable[[int], bytes],
+    ) -> None:
+        self._directory = directory
+        self._owner = owner
+        self._max_bytes = max_bytes
+        self._segment_bytes = max(_LEAST_SEGMENT_BYTES, min(_MOST_SEGMENT_BYTES, max_bytes // 16))
+        self._boot_id = boot_id
+        self._random_bytes = random_bytes
+        self._lock: IO[bytes] | None = None
+        self._segments: deque[Segment] = deque()
+        self._next_file = 0
+        self._streams: dict[str, Stream] = {}
+        self._generations: dict[str, int] = {}
+        self._schemas: dict[Key, Schema] = {}
+        self._acked: dict[Key, Ranges] = {}
+        self._sent: dict[Key, Ranges] = {}
+        self._backlog: Iterator[Stored] | None = None
+        self._memory_appends = 0
+        self.in_memory = False
+        self.dropped_samples = 0
+        self.unconfirmed_samples = 0
+
+    @classmethod
+    def open(
+        cls,
+        directory: Path,
+        owner: Owner,
+        max_bytes: int,
+        boot_id: str,
+        random_bytes: Callable[[int], bytes] = os.urandom,
+    ) -> "Spool":
+        """The spool in `directory`, recovered. Raises ServiceError when another agent uses it.
+
+        A directory that cannot be used is one WARNING, and the spool is in memory.
+        """
+        spool = cls(directory, owner, max_bytes, boot_id, random_bytes)
+        try:
+            spool._take_lock()
+            spent = spool._recover()
+            spool._begin_segment()
+            for segment in spent:
+                spool._delete(segment)
+        except SpoolError as exc:
+            spool._fall_back(exc)
+        return spool
+
+    def dictionaries(self) -> dict[str, Dictionary]:
+        """What each source's batches are written with, to go on from after a restart."""
+        return {
+            source: Dictionary(
+                self._generations[source], s.schema.epoch, s.schema.fields, s.schema.components
+            )
+            for source, s in self._streams.items()
+        }
+
+    def current_schemas(self) -> list[Schema]:
+        """The newest schema of every source's present stream."""
+        return [stream.schema for stream in self._streams.values()]
+
+    def schema(self, key: Key) -> Schema | None:
+        """The newest schema of a stream that has batches here."""
+        return self._schemas.get(key)
+
+    def facts(self) -> SpoolFacts:
+        """How the spool stands now."""
+        pending = sum(self._pending_share(segment) for segment in self._segments)
+        return SpoolFacts(pending, self.in_memory, self.dropped_samples, self.unconfirmed_samples)
+
+    def append(self, batch: Batch) -> Stored | None:
+        """Keeps a batch and gives it its seq; None when it is too large to travel, then it is dropped."""
+        try:
+            if self.in_memory:
+                self._try_disk_again()
+            stored = self._append(batch)
+        except SpoolError as exc:
+            self._fall_back(exc)
+            stored = self._append(batch)
+        if stored is None:
+            self.dropped_samples += batch.n
+            return None
+        self._make_room()
+        return stored
+
+    def mark_sent(self, stored: Stored) -> None:
+        """The broker has taken a batch."""
+        self._sent.setdefault(stored.key, Ranges()).add(stored.seq, stored.seq)
+
+    def acknowledge(self, key: Key, ranges: tuple[tuple[int, int], ...]) -> bool:
+        """The aggregator has these seqs safe. True when the stream is one of ours."""
+        if key not in self._schemas:
+            return False
+        acked = self._acked.setdefault(key, Ranges())
+        given = self._given(key)
+        for low, high in ranges:
+            if low < given:
+                acked.add(low, min(high, given - 1))
+        self._drop_acknowledged()
+        return True
+
+    def oldest_unacknowledged(self) -> dict[Key, int]:
+        """The lowest seq of each stream that no acknowledgement covers."""
+        oldest: dict[Key, int] = {}
+        for segment in self._segments:
+            for key, (low, high) in segment.spans.of.items():
+                acked = self._acked.get(key)
+                missing = acked.first_missing(low) if acked else low
+                if key not in oldest and missing <= high:
+                    oldest[key] = missing
+        return oldest
+
+    def resend(self, keys: Iterable[Key]) -> None:
+        """Puts what the broker had taken of these streams back into the backlog."""
+        for key in keys:
+            self._sent.pop(key, None)
+        self.rewind()
+
+    def rewind(self) -> None:
+        """Starts the backlog from the oldest batch again."""
+        self._backlog = self._unsent()
+
+    def next_backlog(self) -> Stored | None:
+        """The next batch that was not sent yet, oldest first; None when there is none left."""
+        if self._backlog is None:
+            return None
+        found = next(self._backlog, None)
+        if found is None:
+            self._backlog = None
+        return found
+
+    def close(self) -> None:
+        """Ends in order, so that the streams go on at the next start."""
+        if not self.in_memory and self._segments:
+            newest = self._segments[-1]
+            try:
+                newest.append(RecordType.CLOSED, b"")
+                if isinstance(newest, DiskSegment):
+                    newest.sync()
+            except SpoolError as exc:
+                _log.warning("spool: %s", exc)
+        for segment in self._segments:
+            segment.close()
+        if self._lock is not None:
+            self._lock.close()
+
+    # -- appending
+
+    def _append(self, batch: Batch) -> Stored | None:
+        stream = self._stream_for(batch)
+        envelope = wire.Envelope(
+            kind=wire.Kind.COUNTERS,
+            node=self._owner.node,
+            source=batch.source,
+            stream=stream.stream,
+            seq=stream.next_seq,
+            schema_epoch=batch.dictionary.epoch,
+            t0_ns=batch.t0_ns,
+            dt_ns=batch.dt_ns,
+            n=batch.n,
+            codec=batch.codec,
+            payload=batch.payload,
+        )
+        data = wire.encode_envelope(envelope)
+        if len(data) > MAX_MESSAGE_BYTES:
+            return None
+        newest = self._segments[-1]
+        newest.append(RecordType.BATCH, data)
+        newest.spans.note((stream.stream, batch.source), stream.next_seq)
+        self._streams[batch.source] = replace(stream, next_seq=stream.next_seq + 1)
+        return Stored(stream.stream, batch.source, stream.next_seq, batch.dictionary.epoch, batch.n, data)
+
+    def _stream_for(self, batch: Batch) -> Stream:
+        """The source's stream with a schema that reads `batch`; both are on record when this returns."""
+        dictionary = batch.dictionary
+        stream = self._streams.get(batch.source)
+        if stream is None or self._generations[batch.source] != dictionary.generation:
+            stream = Stream(self._random_bytes(STREAM_BYTES), 0, self._schema(batch, b""))
+            stream = replace(stream, schema=replace(stream.schema, stream=stream.stream))
+        elif stream.schema.epoch < dictionary.epoch:
+            stream = replace(stream, schema=self._schema(batch, stream.stream))
+        else:
+            return stream
+        self._segments[-1].append(RecordType.SCHEMA, wire.encode_schema(stream.schema))
+        self._remember(stream, dictionary.generation)
+        return stream
+
+    def _schema(self, batch: Batch, stream: bytes) -> Schema:
+        owner = self._owner
+        d = batch.dictionary
+        return Schema(
+            owner.node,
+            batch.source,
+            stream,
+            d.epoch,
+            owner.interval_ns,
+            owner.batch_ticks,
+            d.fields,
+            d.components,
+        )
+
+    def _remember(self, stream: Stream, generation: int) -> None:
+        source = stream.schema.source
+        self._streams[source] = stream
+        self._generations[source] = generation
+        self._schemas[stream.stream, source] = stream.schema
+
+    def _begin_segment(self) -> None:
+        """A new newest segment. Raises SpoolError; nothing has changed then."""
+        segment: Segment
+        if self.in_memory:
+            segment = MemorySegment()
+        else:
+            segment = DiskSegment.begin(self._directory / f"{self._next_file:010d}{SUFFIX}")
+            self._next_file += 1
+        header = Header(self._owner.node, self._boot_id, tuple(self._streams.values()))
+        segment.append(RecordType.HEADER, encode_header(header))
+        if self._segments:
+            self._segments[-1].close()
+        self._segments.append(segment)
+
+    def _make_room(self) -> None:
+        try:
+            if self._segments[-1].size_bytes >= self._segment_bytes:
+                self._begin_segment()
+        except SpoolError as exc:
+            self._fall_back(exc)
+        most = min(self._max_bytes, _MOST_MEMORY_BYTES) if self.in_memory else self._max_bytes
+        while len(self._segments) > 1 and sum(s.size_bytes for s in self._segments) > most:
+            self._drop_oldest()
+
+    def _drop_oldest(self) -> None:
+        oldest = self._segments.popleft()
+        for stored in batches(oldest):
+            if self._is_in(self._acked, stored):
+                continue
+            if self._is_in(self._sent, stored):
+                self.unconfirmed_samples += stored.n
+            else:
+                self.dropped_samples += stored.n
+        self._delete(oldest)
+
+    # -- acknowledged batches leave
+
+    def _drop_acknowledged(self) -> None:
+        newest = self._segments[-1]
+        if newest.size_bytes >= _LEAST_SEGMENT_BYTES and self._is_done(newest):
+            try:
+                self._begin_segment()
+            except SpoolError as exc:
+                self._fall_back(exc)
+        kept = deque(s for s in self._segments if s is self._segments[-1] or not self._is_done(s))
+        gone = [segment for segment in self._segments if segment not in kept]
+        self._segments = kept
+        for segment in gone:
+            self._delete(segment)
+
+    def _given(self, key: Key) -> int:
+        """How many seqs of a stream have been given: an acknowledgement beyond them is not believed."""
+        current = self._streams.get(key[1])
+        if current is not None and current.stream == key[0]:
+            return current.next_seq
+        return max((s.spans.of[key][1] + 1 for s in self._segments if key in s.spans.of), default=0)
+
+    def _is_done(self, segment: Segment) -> bool:
+        return all(
+            key in self._acked and self._acked[key].covers(low, high)
+            for key, (low, high) in segment.spans.of.items()
+        )
+
+    def _delete(self, segment: Segment) -> None:
+        try:
+            segment.delete()
+        except SpoolError as exc:
+            _log.debug("spool: %s", exc)
+        self._forget_old_streams()
+
+    def _forget_old_streams(self) -> None:
+        alive = {key for segment in self._segments for key in segment.spans.of}
+        alive.update((s.stream, source) for source, s in self._streams.items())
+        for key in [key for key in self._schemas if key not in alive]:
+            for table in (self._schemas, self._acked, self._sent):
+                table.pop(key, None)
+        for key in alive:
+            lows = [s.spans.of[key][0] for s in self._segments if key in s.spans.of]
+            if lows:
+                for ranges in (self._acked.get(key), self._sent.get(key)):
+                    if ranges is not None:
+                        ranges.forget_below(min(lows))
+
+    def _pending_share(self, segment: Segment) -> int:
+        held = waiting = 0
+        for key, (low, high) in segment.spans.of.items():
+            held += high - low + 1
+            acked = self._acked.get(key)
+            waiting += high - low + 1 - (acked.count(low, high) if acked else 0)
+        return segment.size_bytes * waiting // held if held else 0
+
+    # -- the backlog
+
+    def _unsent(self) -> Iterator[Stored]:
+        for segment in list(self._segments):
+            if all(
+                key in self._sent and self._sent[key].covers(*span) for key, span in segment.spans.of.items()
+            ) or self._is_done(segment):
+                continue
+            try:
+                for stored in batches(segment):
+                    if not (self._is_in(self._acked, stored) or self._is_in(self._sent, stored)):
+                        yield stored
+            except SpoolError as exc:  # deleted meanwhile, or unreadable: the next segment may do better
+                _log.debug("spool: %s", exc)
+
+    @staticmethod
+    def _is_in(table: dict[Key, Ranges], stored: Stored) -> bool:
+        ranges = table.get(stored.key)
+        return ranges is not None and ranges.covers(stored.seq, stored.seq)
+
+    # -- starting
+
+    def _take_lock(self) -> None:
+        """One agent a directory. Raises ServiceError when another has it, SpoolError if it cannot be used."""
+        try:
+            self._directory.mkdir(mode=0o750, parents=True, exist_ok=True)
+            lock = (self._directory / "lock").open("ab")
+        except OSError as exc:
+            raise SpoolError(str(self._directory), exc.strerror or str(exc)) from exc
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as exc:
+            lock.close()
+            raise ServiceError(f"{self._directory}: the spool is in use by another agent") from exc
+        self._lock = lock
+
+    def _recover(self) -> list[DiskSegment]:
+        """Takes over what an earlier agent left, its streams if they may go on; returns what is spent."""
+        recovered = recover(self._directory, self._owner.node)
+        self._next_file = recovered.next_file
+        self._segments.extend(recovered.segments)
+        self._schemas.update(recovered.schemas)
+        header = recovered.header
+        if header is not None and header.streams:
+            if recovered.whole and (recovered.closed or header.boot_id == self._boot_id != ""):
+                for stream in header.streams:
+                    self._remember(replace(stream, schema=self._as_configured(stream.schema)), generation=0)
+            else:
+                _log.info("spool: its end may be lost, so streams begin anew")
+        return recovered.spent
+
+    def _as_configured(self, schema: Schema) -> Schema:
+        """The schema with today's interval and batch size, in a new epoch if they changed."""
+        today = replace(schema, interval_ns=self._owner.interval_ns, batch_ticks=self._owner.batch_ticks)
+        return schema if today == schema else replace(today, epoch=schema.epoch + 1)
+
+    # -- without a disk
+
+    def _fall_back(self, exc: SpoolError) -> None:
+        """From now on in memory, with new streams: what the disk knows of the old ones may be behind."""
+        _log.warning("spool: %s; batches are kept in memory only", exc)
+        self.in_memory = True
+        self._memory_appends = 0
+        for source, stream in list(self._streams.items()):
+            fresh = self._random_bytes(STREAM_BYTES)
+            renewed = Stream(fresh, 0, replace(stream.schema, stream=fresh))
+            self._remember(renewed, self._generations[source])
+        self._begin_segment()
+
+    def _try_disk_again(self) -> None:
+        self._memory_appends += 1
+        if self._memory_appends % _TRY_DISK_EVERY:
+            return
+        self.in_memory = False
+        try:
+            if self._lock is None:
+                self._take_lock()
+            self._begin_segment()
+        except (SpoolError, ServiceError) as exc:
+            self.in_memory = True
+            _log.debug("spool: still in memory: %s", exc)
+            return
+        _log.info("spool: %s can be used again", self._directory)

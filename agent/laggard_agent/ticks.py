@@ -1,0 +1,85 @@
+"""When to sample: ticks at multiples of the interval on a timeline of the agent's own.
+
+The timeline is the monotonic clock plus an offset, so it runs evenly. Wall clock steps move the offset:
+
+- forward (also: the host was suspended): the timeline follows at once; the ticks jumped over never were.
+- back by up to a minute (leap seconds, ordinary corrections): the timeline slows down by 1/16 until the wall
+  clock has caught up. No tick comes twice and none is left out.
+- back by more: the clock was wrong before, so the timeline follows at once and nominal times repeat.
+
+Times of reading are taken from the same timeline, so the seconds between two readings stay the true ones.
+Intrepid 4.1.1 asks for collection that survives clock steps.
+"""
+
+from dataclasses import dataclass
+
+from laggard_common.clock import Clock
+
+_MOST_SLEWED_NS = 60 * 1_000_000_000
+_IGNORED_NS = 1_000_000
+_SLEW_SHARE = 16
+_READ_TOGETHER_NS = 200_000
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """`time_ns`: nominal time, a multiple of the interval. `missed`: ticks that went by as we were late."""
+
+    time_ns: int
+    missed: int
+
+
+class Timeline:
+    """The agent's time. `steps` counts steps of the wall clock that were followed at once."""
+
+    def __init__(self, clock: Clock, interval_ns: int) -> None:
+        self._clock = clock
+        self._interval_ns = interval_ns
+        self._offset_ns = clock.wall_ns() - clock.monotonic_ns()
+        self._next_ns = (self.now_ns() // interval_ns + 1) * interval_ns
+        self.steps = 0
+
+    def now_ns(self) -> int:
+        """Nanoseconds since the epoch on this timeline; safe from any thread."""
+        return self._clock.monotonic_ns() + self._offset_ns
+
+    def wait_seconds(self) -> float:
+        """How long to sleep before the next `take`."""
+        return max(0, self._next_ns - self.now_ns()) / 1e9
+
+    def take(self) -> Tick | None:
+        """The tick that is due now, once; None when none is."""
+        stepped = self._follow_wall_clock()
+        interval = self._interval_ns
+        due = self.now_ns() // interval * interval
+        if stepped:
+            self._next_ns = due if due > self._next_ns else due + interval
+        if due < self._next_ns:
+            return None
+        missed = (due - self._next_ns) // interval
+        self._next_ns = due + interval
+        return Tick(due, missed)
+
+    def _follow_wall_clock(self) -> bool:
+        """Corrects the offset; True when it jumped."""
+        error = self._wall_ahead_ns()
+        if error > self._interval_ns // 2 or error < -_MOST_SLEWED_NS:
+            self._offset_ns += error
+            self.steps += 1
+            return True
+        if abs(error) > _IGNORED_NS:
+            most = self._interval_ns // _SLEW_SHARE
+            self._offset_ns += max(-most, min(most, error))
+        return False
+
+    def _wall_ahead_ns(self) -> int:
+        """How far the wall clock is ahead of the timeline; the best of a few tries to read both at once."""
+        best = (2**63, 0)
+        for _ in range(3):
+            before = self._clock.monotonic_ns()
+            wall = self._clock.wall_ns()
+            took = self._clock.monotonic_ns() - before
+            best = min(best, (took, wall - before - took // 2 - self._offset_ns))
+            if took < _READ_TOGETHER_NS:
+                break
+        return best[1]
