@@ -37,6 +37,8 @@ COMMANDS = (
     Entry("train", "laggard_aggregator.cli.train", "learn thresholds from fault-free data"),
     Entry("top", "laggard_aggregator.cli.top", "live ranking of a running aggregator"),
 )
+EXTRAS = {"amqtt": "broker", "matplotlib": "plot"}
+"""Which extra brings what a subcommand lacks, where it is not the aggregator's own."""
 
 
 class OneLineParser(argparse.ArgumentParser):
@@ -65,9 +67,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ModuleNotFoundError as exc:
         if exc.name is None or exc.name.startswith("laggard_"):
             raise
-        print(
-            f"{name}: needs {exc.name}, which is not installed: pip install 'laggard[all]'", file=sys.stderr
-        )
+        extra = EXTRAS.get(exc.name.partition(".")[0], "aggregator")
+        print(f"{name}: {exc.name} is not installed: pip install 'laggard[{extra}]'", file=sys.stderr)
         return 1
     except BrokenPipeError:
         # The reader has enough, as in `laggard diagnose ... | head`; the flush at exit must not complain.

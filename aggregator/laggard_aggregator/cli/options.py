@@ -67,7 +67,7 @@ def add_window_options(parser: argparse.ArgumentParser, detectors: Sequence[str]
 
 def positive(text: str) -> float:
     """A number that may be a time in seconds."""
-    value = float(text)
+    value = _number(text)
     if not (math.isfinite(value) and value >= 0.001):
         raise argparse.ArgumentTypeError(f"expected a number of 0.001 or more, got {text}")
     return value
@@ -75,10 +75,17 @@ def positive(text: str) -> float:
 
 def count(text: str) -> int:
     """A number of intervals or windows."""
-    value = int(text)
-    if not 1 <= value <= 100_000:
-        raise argparse.ArgumentTypeError(f"expected 1-100000, got {text}")
-    return value
+    value = _number(text)
+    if not (value.is_integer() and 1 <= value <= 100_000):
+        raise argparse.ArgumentTypeError(f"expected an integer of 1-100000, got {text}")
+    return int(value)
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected a number, got {text!r}") from None
 
 
 def settings_given(args: argparse.Namespace) -> dict[str, object]:

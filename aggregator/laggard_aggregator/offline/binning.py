@@ -34,13 +34,14 @@ def binned(rows: Rows, interval_ns: int, block_samples: int) -> Grid:
     """The grid of `rows`.
 
     Of rows with the same component and time the last one counts. Rows that share an interval are averaged:
-    metrics by `weight` (evenly where all weights are 0 or missing), loads evenly. A time belongs to the
-    interval that it lies in; where samples come once an interval at a steady phase, intervals are moved so
-    that the phase is in their middle, and jitter does not put two samples in one and none in the next.
+    metrics by `weight` (evenly where all weights are 0 or missing), loads evenly. A sample belongs to the
+    interval ((k - 1) D, k D] that its time lies in or ends, as in the aggregator; where samples come once an
+    interval at a steady phase, intervals are moved so that the phase is in their middle, and jitter does not
+    put two samples in one and none in the next.
     """
     keep = _without_repeats(rows.component, rows.time_ns)
     component, times = rows.component[keep], rows.time_ns[keep]
-    index = (times + _shift(times, interval_ns)) // interval_ns
+    index = (times + _shift(times, interval_ns) - 1) // interval_ns
     blocks, place = np.unique(index // block_samples, return_inverse=True)
     width = blocks.size * block_samples
     cells = component.astype(np.int64) * width + place * block_samples + index % block_samples
@@ -81,9 +82,8 @@ def _shift(times: NDArray[np.int64], interval_ns: int) -> int:
     if abs(mean) < ONE_A_SAMPLE:
         return 0
     turn = float(np.angle(mean)) / (2 * np.pi)  # -0.5 to 0.5
-    turn = (
-        turn + 1 if turn < -0.25 else turn
-    )  # -0.25 to 0.75, so that jitter around multiples is no discontinuity
+    # Up to 1.25: what jitters around the end of an interval stays in it.
+    turn = turn + 1 if turn <= 0.25 else turn
     return round((0.5 - turn) * interval_ns)
 
 

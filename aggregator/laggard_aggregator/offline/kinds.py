@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Literal
 
 from laggard_aggregator.archive.layout import is_archive
-from laggard_aggregator.offline.sysstat_input import is_sysstat
+from laggard_aggregator.offline.compressed import open_input
+from laggard_aggregator.offline.sysstat_input import MAGIC as SYSSTAT_MAGIC
 from laggard_common.errors import InputError
 
 Kind = Literal["archive", "sysstat", "csv"]
@@ -28,4 +29,10 @@ def _kind(path: Path) -> Kind:
         if not is_archive(path):
             raise InputError(str(path), "is a directory and not a Laggard archive, expected files")
         return "archive"
-    return "sysstat" if is_sysstat(path) else "csv"
+    with open_input(path) as file:
+        head = file.read(512)
+    if head[:2] in SYSSTAT_MAGIC:
+        return "sysstat"
+    if b"\0" in head:
+        raise InputError(str(path), "a binary file, expected CSV or a sysstat activity file")
+    return "csv"

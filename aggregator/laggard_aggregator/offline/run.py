@@ -15,7 +15,7 @@ from laggard_aggregator.offline.judge import judge
 from laggard_aggregator.offline.kinds import kind_of
 from laggard_aggregator.offline.sysstat_input import read_sysstat
 from laggard_aggregator.thresholds import Thresholds
-from laggard_common.errors import ConfigError
+from laggard_common.errors import ConfigError, InputError
 
 Progress = Callable[[float], None]
 
@@ -40,7 +40,7 @@ def open_run(
     Raises InputError for inputs that cannot be read, ConfigError for thresholds of other windows.
     """
     if kind_of(paths) == "archive":
-        raise NotImplementedError
+        raise InputError(str(paths[0]), "replay of an archive is not there yet")
     settings = replace(DetectSettings(), **given)
     if trained is not None:
         check_thresholds(trained, settings)

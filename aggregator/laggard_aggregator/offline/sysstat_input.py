@@ -31,12 +31,6 @@ _COLUMNS = (METRIC, "operations", "throughput", "request_bytes", "read_share")
 _TIMEOUT_SECONDS = 600
 
 
-def is_sysstat(path: Path) -> bool:
-    """Whether the file, decompressed, begins as activity files do. Raises InputError if it cannot be read."""
-    with open_input(path) as file:
-        return file.read(2) in MAGIC
-
-
 def read_sysstat(paths: Sequence[Path], interval_seconds: float, by_file: bool = False) -> Iterator[Rows]:
     """Await and load of every disk in `paths`: one group, or one for each file's stem with `by_file`.
 

@@ -46,7 +46,7 @@ def window_line(record: Mapping[str, Any]) -> str:
     return (
         f"{_time(record['start'])} - {_time(record['end'])}  {record['group']} {record['component']} "
         f"{record['metric']}: score {record['score']:.2f}, "
-        f"{'' if severity is None else f'{severity:.2f} times slower, '}"
+        f"{'' if severity is None else f'{severity:.2f} x its peers, '}"
         f"{'ANOMALOUS' if record['anomalous'] else 'normal'}\n"
     )
 
@@ -55,7 +55,7 @@ def _table(shown: Sequence[Finding]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("group", "component", "straggler"):
         table.add_column(name, overflow="fold")
-    for name in ("times slower", "score", "anomalous", "persistence"):
+    for name in ("x its peers", "score", "anomalous", "persistence"):
         table.add_column(name, justify="right")
     table.add_column("first alarm (UTC)", no_wrap=True)
     for f in shown:
