@@ -19,7 +19,11 @@ from laggard_aggregator.detect.settings import DetectSettings
 
 @dataclass(frozen=True, slots=True)
 class GroupWindow:
-    """All metrics of one peer group over one window; arrays (components, history + samples) as in MetricWindow."""
+    """All metrics of one peer group over one window; arrays (C, H + W) as in MetricWindow.
+
+    `worse`: the side that is worse, by metric; +1 where it is not named. `tests_at_once`: component-metric
+    series of the whole site, 0 for what the settings say.
+    """
 
     group: str
     components: tuple[str, ...]
@@ -28,6 +32,8 @@ class GroupWindow:
     history: int
     metrics: Mapping[str, FloatArray]
     load: Mapping[str, FloatArray] = field(default_factory=dict)
+    worse: Mapping[str, int] = field(default_factory=dict)
+    tests_at_once: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +87,8 @@ class Engine:
                 end=window.end,
                 interval_seconds=self._settings[window.group].interval_seconds,
                 load=window.load,
+                worse=window.worse.get(metric, 1),
+                tests_at_once=window.tests_at_once,
             )
         )
         rows = persistence.update(window.components, window.start, verdicts)
@@ -118,7 +126,7 @@ class Engine:
         return series
 
 
-def _alarm(judged: Judgement, c: int) -> Alarm:
+def _alarm(judged: Judgement, c: np.intp) -> Alarm:
     v = judged.verdicts
     return Alarm(
         group=judged.group,

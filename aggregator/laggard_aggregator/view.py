@@ -12,13 +12,13 @@ from laggard_aggregator.alarms.life import Alarm, Key
 from laggard_aggregator.engine import Judgement
 
 NodeState = Literal["up", "silent", "stopped", "down"]
-"""`silent`: no sample for several batches while the agent should be up; `stopped`: ended in order; `down`: the
-broker lost the agent."""
+"""`silent`: no sample for several batches though the agent should be up; `stopped`: ended in order; `down`:
+the broker lost the agent."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupView:
-    """A peer group. `live` of its `live + silent` known components had data in the window closed last.
+    """A peer group. `live` of its `live + silent` components had data since the window before the latest.
 
     `metrics`: what is judged. `automatic`: from the default grouping, not from configuration.
     """
@@ -49,8 +49,8 @@ class NodeView:
     """A node. NaN and None: not known, as before the first status or sample.
 
     `last_sample`: newest time of reading. `clock_offset_seconds`: the node's clock less the aggregator's.
-    `well`: up, every collector succeeds, and the clock is off by less than one sampling interval. Of the agent's
-    own figures `collectors` to `resident_bytes` docs/wire-format.md tells the meaning.
+    `well`: up, every collector succeeds, and the clock is off by less than one sampling interval. The agent's
+    own figures, `collectors` to `resident_bytes`, mean what docs/wire-format.md says.
     """
 
     node: str
@@ -72,11 +72,11 @@ class NodeView:
 class Counters:
     """Totals since the start. Mappings are by reason.
 
-    `samples`: readings of one component (ticks x components). `gaps`: messages that never came. `queue_dropped`:
-    messages thrown away because ingest did not keep up; `archive_dropped`: records that the archive lost for the
-    same reason. `refused`: messages over a limit, or contradicting their topic or earlier schema. `held`:
-    messages that wait for their schema, now. `window_lag_seconds`: how long after its deadline the latest
-    window was judged.
+    `samples`: readings of one component (ticks x components). `gaps`: messages that never came.
+    `queue_dropped`: messages thrown away because ingest did not keep up; `archive_dropped`: records that the
+    archive lost for the same reason. `refused`: messages over a limit, or against their topic or an earlier
+    schema. `held`: messages that wait for their schema, now. `window_lag_seconds`: how long after its
+    deadline the latest window was judged.
     """
 
     messages: int = 0
@@ -120,7 +120,7 @@ class View(Protocol):
         """The alarms that stand."""
 
     def shown(self, component: str) -> str:
-        """The name of the day, `node/sda`, of a component in a judgement or alarm, named by what never changes."""
+        """The name of the day (`node/sda`) of a component that judgements name by what never changes."""
 
     def node_counts(self) -> Mapping[tuple[str, NodeState], int]:
         """How many nodes there are of each role and state."""

@@ -30,7 +30,8 @@ class MetricWindow:
     `request_bytes` (mean size), `read_share` (0-1); each may be missing, and `{}` means that load is
     unknown. `start`, `end`: epoch seconds. `interval_seconds`: seconds per sample; W = (end - start) /
     interval_seconds. `worse` is +1 where larger values are worse (latency), -1 where smaller are
-    (throughput), 0 for behaviour.
+    (throughput), 0 for behaviour. `tests_at_once`: component-metric series of the site that share the
+    budget of false alarms as of now, 0 for what the detector's settings say.
     """
 
     metric: str
@@ -42,6 +43,7 @@ class MetricWindow:
     interval_seconds: float
     load: Mapping[str, FloatArray] = field(default_factory=dict)
     worse: int = 1
+    tests_at_once: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,7 +63,8 @@ class Decoder:
                 _add_deltas(body, take, n)
         take.end()
         tick_ns = envelope.t0_ns + np.arange(n, dtype=np.int64) * envelope.dt_ns
-        return CounterBatch(indexes, values, present, tick_ns, tick_ns + offsets_us * np.int64(1000), idle)
+        read_ns = tick_ns + offsets_us * np.int64(1000)
+        return CounterBatch(indexes.astype(np.uint32, copy=False), values, present, tick_ns, read_ns, idle)
 
     def _raw(self, envelope: Envelope) -> bytes:
         if envelope.codec == codec.RAW:

@@ -18,9 +18,9 @@ from laggard_common.schema import Schema
 class TakenBatch:
     """A batch that is neither duplicate nor malformed, with the schema that reads it.
 
-    `received_ns`: the aggregator's clock when the message came, ns since the epoch. `late` (n,) bool: ticks that
-    came after a window over them had closed in at least one group; they are archived and counted, and each group
-    skips them by its own watermark, online and offline alike.
+    `received_ns`: the aggregator's clock when the message came, ns since the epoch. `late` (n,) bool: ticks
+    that came after a window over them had closed in at least one group; they are archived and counted, and
+    each group skips them by its own watermark, online and offline alike.
     """
 
     ordinal: int
@@ -36,7 +36,7 @@ class TakenBatch:
 
 @dataclass(frozen=True, slots=True)
 class WindowClose:
-    """The moment a group's window was closed: no batch after `ordinal` may change it. Times in epoch seconds."""
+    """The moment a group's window was closed: no batch after `ordinal` may change it. Epoch seconds."""
 
     ordinal: int
     group: str

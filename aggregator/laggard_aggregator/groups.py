@@ -1,0 +1,110 @@
+"""Who is compared with whom: membership is a function of a component and a time.
+
+Configured groups come first; a component that none of them claims goes, where its source can be compared at
+all, into the automatic group of its role, source and class, so that upgraded hardware is not held against old
+(Intrepid, Table 2).
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from laggard_aggregator.detect.settings import DetectSettings
+from laggard_aggregator.metrics.registry import SOURCES
+from laggard_common.schema import Component
+
+_UNSAFE = re.compile(r"[^A-Za-z0-9._+-]+", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class PeerGroup:
+    """A peer group and how it is judged. `role` is empty for any role."""
+
+    name: str
+    source: str
+    role: str
+    metrics: tuple[str, ...]
+    detect: DetectSettings
+    automatic: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A configured group: all components of its source and role whose `node/name` or key matches in full."""
+
+    group: PeerGroup
+    components: re.Pattern[str]
+
+
+class Membership(Protocol):
+    """Which groups a component belongs to at a time."""
+
+    def groups_of(
+        self, node: str, role: str, source: str, component: Component, at: float
+    ) -> tuple[PeerGroup, ...]:
+        """The groups of `component`, which `node` reported at `at` (epoch seconds): often one, maybe none."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConfiguredMembership:
+    """Membership by rules, with the automatic default for what no rule claims; the same at all times."""
+
+    rules: Sequence[Rule]
+    default: DetectSettings = field(default_factory=DetectSettings)
+
+    def groups_of(
+        self,
+        node: str,
+        role: str,
+        source: str,
+        component: Component,
+        at: float,  # noqa: ARG002 - these rules do not change with time
+    ) -> tuple[PeerGroup, ...]:
+        """The groups of all rules that match, or the automatic one."""
+        names = (shown_name(node, component), component_key(node, component))
+        claimed = tuple(
+            rule.group
+            for rule in self.rules
+            if rule.group.source == source
+            and rule.group.role in ("", role)
+            and any(map(rule.components.fullmatch, names))
+        )
+        if claimed or source not in SOURCES:
+            return claimed
+        name = "/".join(filter(None, (role, source, component_class(component))))
+        return (PeerGroup(name, source, role, SOURCES[source].defaults, self.default, automatic=True),)
+
+
+def component_key(node: str, component: Component) -> str:
+    """What state and archive know a component by; with the node, unless it may move between nodes."""
+    return component.id if _moves(component) else f"{node}/{component.id}"
+
+
+def shown_name(node: str, component: Component) -> str:
+    """The name of the day, as the operator knows the component."""
+    return component.name if _moves(component) else f"{node}/{component.name}"
+
+
+def component_class(component: Component) -> str:
+    """Model, kind and size in one word, such as `ST4000NM0035_hdd_4.0TB`; empty where nothing is known."""
+    labels = dict(component.labels)
+    kind = {"1": "hdd", "0": "ssd"}.get(labels.get("rotational", ""), "")
+    parts = (_UNSAFE.sub("_", labels.get("model", "").strip()), kind, _size(labels.get("size", "")))
+    return "_".join(filter(None, parts))
+
+
+def _moves(component: Component) -> bool:
+    return ("scope", "site") in component.labels
+
+
+def _size(text: str) -> str:
+    """Bytes to two figures, so that a few blocks more or less do not make another class."""
+    if not (text.isascii() and text.isdigit() and len(text) < 25) or int(text) == 0:
+        return ""
+    size = float(f"{int(text):.1e}")
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if size < 1000:
+            return f"{size:.3g}{unit}"
+        size /= 1000
+    return f"{size:.3g}PB"

@@ -1,0 +1,89 @@
+"""The short int64 ring: each component's last reading in every detection interval that is still open.
+
+Interval k covers the nominal times ((k - 1) D, k D], D being the detection interval. A rate over an interval
+needs the readings at its two ends and nothing between, so whatever the agents' own interval is, one row a
+component and interval is all that has to be kept. float64 would lose integers past 2^53; these are int64.
+"""
+
+import numpy as np
+
+from laggard_aggregator.metrics.definition import IntArray
+
+MAX_SLOTS = 4096
+
+
+class BoundaryRing:
+    """Readings after the watermark (an interval number), written in any order. Rows are components.
+
+    `tick` (slots, rows): nominal time of the reading kept, ns, 0 for none. `read`: when it was read.
+    `reset`: whether a counter was seen to fall inside the interval. `values` (slots, rows, counters).
+    """
+
+    def __init__(self, counters: int, watermark: int, slots: int) -> None:
+        self.watermark = watermark
+        self.values = np.zeros((slots, 0, counters), dtype=np.int64)
+        self.tick = np.zeros((slots, 0), dtype=np.int64)
+        self.read = np.zeros((slots, 0), dtype=np.int64)
+        self.reset = np.zeros((slots, 0), dtype=np.bool_)
+
+    @property
+    def slots(self) -> int:
+        """How many open intervals there is room for."""
+        return self.tick.shape[0]
+
+    def grow_rows(self, rows: int) -> None:
+        """Makes room for `rows` components in all."""
+        more = rows - self.tick.shape[1]
+        self.values = np.pad(self.values, ((0, 0), (0, more), (0, 0)))
+        self.tick = np.pad(self.tick, ((0, 0), (0, more)))
+        self.read = np.pad(self.read, ((0, 0), (0, more)))
+        self.reset = np.pad(self.reset, ((0, 0), (0, more)))
+
+    def reaches(self, interval: int) -> bool:
+        """Whether there is room for `interval`, growing up to MAX_SLOTS if need be."""
+        ahead = interval - self.watermark
+        if ahead <= self.slots:
+            return True
+        if ahead > MAX_SLOTS:
+            return False
+        self._grow_slots(min(max(ahead, 2 * self.slots), MAX_SLOTS))
+        return True
+
+    def write(self, interval: int, rows: IntArray, values: IntArray, tick_ns: int, read_ns: int) -> None:
+        """Keeps a reading of `rows`, each once, where it is the newest of its interval so far.
+
+        `values` (len(rows), counters). The interval lies after the watermark
+        and `reaches`.
+        """
+        slot = interval % self.slots
+        newer = self.tick[slot, rows] < tick_ns
+        if not newer.all():
+            rows, values = rows[newer], values[newer]
+        self.tick[slot, rows] = tick_ns
+        self.read[slot, rows] = read_ns
+        self.values[slot, rows] = values
+
+    def mark_reset(self, intervals: IntArray, rows: IntArray) -> None:
+        """Takes in that counters of each of `rows` fell inside the interval beside it."""
+        self.reset[intervals % self.slots, rows] = True
+
+    def open_until(self, interval: int) -> IntArray:
+        """The slots of the intervals after the watermark up to `interval`, in order; at most all of them."""
+        count = min(max(interval - self.watermark, 0), self.slots)
+        return (self.watermark + 1 + np.arange(count, dtype=np.int64)) % self.slots
+
+    def advance(self, interval: int) -> None:
+        """Moves the watermark to `interval` and frees what lies before."""
+        done = self.open_until(interval)
+        self.tick[done] = 0
+        self.reset[done] = False
+        self.watermark = max(self.watermark, interval)
+
+    def _grow_slots(self, slots: int) -> None:
+        intervals = self.watermark + 1 + np.arange(self.slots, dtype=np.int64)
+        old, new = intervals % self.slots, intervals % slots
+        for name in ("values", "tick", "read", "reset"):
+            before = getattr(self, name)
+            after = np.zeros((slots, *before.shape[1:]), dtype=before.dtype)
+            after[new] = before[old]
+            setattr(self, name, after)

@@ -1,0 +1,277 @@
+"""What is known of one peer group: counters at interval boundaries, and the metrics made of them.
+
+A message costs a handful of numpy calls whatever it holds. When a window closes, the intervals up to its end
+are differenced once, with the times of reading, into float32 rings [component, interval], NaN where data is
+missing. A component that missed up to BRIDGE intervals gets the mean over them in each (a missed sample
+costs resolution and nothing else); an interval in which a counter was reset is cut out.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from laggard_aggregator.engine import GroupWindow
+from laggard_aggregator.groups import PeerGroup
+from laggard_aggregator.ingest.boundaries import BoundaryRing
+from laggard_aggregator.metrics.definition import Differences, IntArray, SourceMetrics
+
+BRIDGE = 4
+"""How many intervals one difference may span."""
+
+MAX_COMPONENTS = 65_536
+FUTURE_NS = 5 * 1_000_000_000
+"""A nominal time so far, and BRIDGE intervals, past its reception is of a wrong clock, and not stored."""
+
+_CHUNK = 262_144  # readings differenced at once: bounds the memory of a close
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A message's counters as a group's store takes them.
+
+    `rows` (c,): the group's row of each component; `values` (n, c, counters) in the order of the store's own
+    counters; the first `changing` components are those whose values may differ from tick to tick; `tick_ns`,
+    `read_ns` (n,) ascending. `origin` changes when the counters cannot go on from those before: another node.
+    """
+
+    rows: IntArray
+    values: IntArray
+    tick_ns: IntArray
+    read_ns: IntArray
+    changing: int
+    origin: int
+    received_ns: int
+
+
+@dataclass(slots=True)
+class StoreCounts:
+    """Totals since the start; `late` and `future` count readings of one component, `resets` falls."""
+
+    late: int = 0
+    future: int = 0
+    resets: int = 0
+
+
+class GroupStore:
+    """The rings of one group. `watermark_ns`: end of the last closed window, a multiple of the interval."""
+
+    def __init__(self, group: PeerGroup, source: SourceMetrics, history: int, watermark_ns: int) -> None:
+        """`history`: samples before a window that the detectors want to see."""
+        detect = group.detect
+        self.group = group
+        self.counts = StoreCounts()
+        self.components: list[str] = []
+        self.interval_ns = round(detect.interval_seconds * 1e9)
+        self.required, self.optional = source.counters(group.metrics)
+        self.counters = (*self.required, *self.optional)
+        self._metrics = {name: source.metrics[name] for name in group.metrics}
+        self._load = source.load
+        self._history = history
+        self._columns = history + detect.window_samples
+        self._shift = detect.shift_samples
+        self._future_ns = FUTURE_NS + BRIDGE * self.interval_ns
+        self._rows: dict[str, int] = {}
+        watermark = watermark_ns // self.interval_ns
+        width = len(self.counters)
+        self._ring = BoundaryRing(width, watermark, slots=detect.shift_samples + 16)
+        self._metric_rings = {name: _missing(0, self._columns) for name in self._metrics}
+        self._load_rings = {name: _missing(0, self._columns) for name in self._load}
+        self._live = np.zeros(0, dtype=np.bool_)
+        # The newest reading of each component that was stored, to see resets between messages.
+        self._latest_tick = np.zeros(0, dtype=np.int64)
+        self._latest = np.zeros((0, width), dtype=np.int64)
+        self._origin = np.zeros(0, dtype=np.int64)
+        # The last reading before the watermark: what the next interval is differenced against.
+        self._base = np.zeros((0, width), dtype=np.int64)
+        self._base_read = np.zeros(0, dtype=np.int64)
+        self._base_interval = np.zeros(0, dtype=np.int64)
+
+    @property
+    def watermark_ns(self) -> int:
+        """End of the last closed window: readings at or before it are late."""
+        return self._ring.watermark * self.interval_ns
+
+    @property
+    def live(self) -> int:
+        """Components that had data in the last `shift` intervals of the window closed last."""
+        return int(np.count_nonzero(self._live))
+
+    def rows_of(self, keys: Iterable[str]) -> IntArray:
+        """The row of each component, new ones added; -1 where the group is full."""
+        rows = np.fromiter((self._row(key) for key in keys), dtype=np.int64)
+        if len(self._rows) > self._latest_tick.size:
+            self._grow(min(max(64, 1 << (len(self._rows) - 1).bit_length()), MAX_COMPONENTS))
+        return rows
+
+    def take(self, reading: Reading) -> None:
+        """Stores a message's counters; late and future ticks are counted and skipped."""
+        ticks = reading.tick_ns
+        first, last = self._usable(reading)
+        if first >= last:
+            return
+        ticks = ticks[first:last]
+        values = reading.values[first:last]
+        intervals = -(-ticks // self.interval_ns)
+        self._see_resets(reading, values, ticks, intervals)
+        ends = [*np.flatnonzero(intervals[1:] != intervals[:-1]).tolist(), ticks.size - 1]
+        for end in ends:
+            self._ring.write(
+                int(intervals[end]),
+                reading.rows,
+                values[end],
+                int(ticks[end]),
+                int(reading.read_ns[first + end]),
+            )
+
+    def close(self, end_ns: int) -> GroupWindow | None:
+        """The window that ends at `end_ns`, a multiple of the interval after the watermark; None when empty.
+
+        Everything up to `end_ns` is final from here on.
+        """
+        end = end_ns // self.interval_ns
+        self._shift_left(end - self._ring.watermark)
+        slots = self._ring.open_until(end)
+        rows_at_once = max(_CHUNK // (slots.size + 1), 1)
+        for first in range(0, len(self._rows), rows_at_once):
+            self._difference(slots, end, slice(first, min(first + rows_at_once, len(self._rows))))
+        self._ring.advance(end)
+        return self._window(end_ns)
+
+    def _usable(self, reading: Reading) -> tuple[int, int]:
+        """The range of ticks that are neither late nor of the future; counts the others."""
+        ticks, components = reading.tick_ns, reading.rows.size
+        first = int(np.searchsorted(ticks, self.watermark_ns, side="right"))
+        last = int(np.searchsorted(ticks, reading.received_ns + self._future_ns, side="right"))
+        while last > first and not self._ring.reaches(-(-int(ticks[last - 1]) // self.interval_ns)):
+            last -= 1
+        self.counts.late += first * components
+        self.counts.future += max(ticks.size - last, 0) * components
+        return first, last
+
+    def _see_resets(self, reading: Reading, values: IntArray, ticks: IntArray, intervals: IntArray) -> None:
+        """Marks the intervals in which a counter fell, inside the message or since the newest before it."""
+        rows = reading.rows
+        inside = values[:, : reading.changing]
+        fell = (inside[1:] < inside[:-1]).any(axis=2)
+        if fell.any():
+            tick, component = np.nonzero(fell)
+            self._ring.mark_reset(intervals[tick + 1], rows[component])
+            self.counts.resets += tick.size
+        before = self._latest_tick[rows]
+        later = before < ticks[0]
+        jumped = (
+            (values[0] < self._latest[rows]).any(axis=1) | (self._origin[rows] != reading.origin)
+        ) & later
+        jumped &= before > 0
+        if jumped.any():
+            self._ring.mark_reset(intervals[:1], rows[jumped])
+            self.counts.resets += int(np.count_nonzero(jumped))
+        newest = before < ticks[-1]
+        if not newest.all():
+            rows, values = rows[newest], values[:, newest]
+        self._latest_tick[rows] = ticks[-1]
+        self._latest[rows] = values[-1]
+        self._origin[rows] = reading.origin
+
+    def _difference(self, slots: IntArray, end: int, rows: slice) -> None:
+        """Fills the metric rings of `rows` from the boundaries in `slots`, the last of which is `end`'s."""
+        ring = self._ring
+        first = ring.watermark + 1
+        present = ring.tick[slots, rows] > 0  # (S, C)
+        known = self._base_interval[rows] > 0
+        # For each slot and component the place of the reading before it: -1 the base, -2 none.
+        places = np.where(present, np.arange(slots.size)[:, None], -2)
+        before = np.maximum.accumulate(np.vstack([np.where(known, -1, -2)[None, :], places]))[:-1]
+        at, component = np.nonzero(present & (before > -2))
+        came = before[at, component]
+        from_base = came < 0
+        row = component + rows.start
+        previous_slot = slots[np.maximum(came, 0)] if slots.size else came
+        start = np.where(from_base[:, None], self._base[row], ring.values[previous_slot, row])
+        start_read = np.where(from_base, self._base_read[row], ring.read[previous_slot, row])
+        start_interval = np.where(from_base, self._base_interval[row], first + came)
+        slot = slots[at]
+        rises = ring.values[slot, row] - start
+        seconds = (ring.read[slot, row] - start_read) / 1e9
+        span = first + at - start_interval
+        good = (span <= BRIDGE) & (seconds > 0) & (rises >= 0).all(axis=1) & ~ring.reset[slot, row]
+        differences = Differences(self.counters, rises[good], seconds[good])
+        self._fill(differences, row[good], (end - first - at)[good], span[good])
+        self._rebase(slots, first, rows, present)
+
+    def _fill(self, differences: Differences, row: IntArray, back: IntArray, span: IntArray) -> None:
+        """Writes derived values into the column that lies `back` before the last, and into those spanned."""
+        for metrics, rings in ((self._metrics, self._metric_rings), (self._load, self._load_rings)):
+            for name, metric in metrics.items():
+                values = metric.derive(differences)
+                if metric.amount:
+                    values = values / span
+                for earlier in range(int(span.max(initial=0))):
+                    column = self._columns - 1 - back - earlier
+                    inside = (span > earlier) & (column >= 0)
+                    rings[name][row[inside], column[inside]] = values[inside]
+
+    def _rebase(self, slots: IntArray, first: int, rows: slice, present: NDArray[np.bool_]) -> None:
+        """Makes the last reading in `slots` the base of each component that has one."""
+        if not slots.size:
+            return
+        some = present.any(axis=0)
+        last = slots.size - 1 - present[::-1].argmax(axis=0)[some]
+        row = np.flatnonzero(some) + rows.start
+        self._base[row] = self._ring.values[slots[last], row]
+        self._base_read[row] = self._ring.read[slots[last], row]
+        self._base_interval[row] = first + last
+
+    def _window(self, end_ns: int) -> GroupWindow | None:
+        """The components that have data in the window, and only those."""
+        count = len(self._rows)
+        rings = [ring[:count, self._history :] for ring in self._metric_rings.values()]
+        some = np.logical_or.reduce([~np.isnan(ring) for ring in rings])
+        self._live = some[:, -self._shift :].any(axis=1)
+        rows = np.flatnonzero(some.any(axis=1))
+        if not rows.size:
+            return None
+        detect = self.group.detect
+        return GroupWindow(
+            group=self.group.name,
+            components=tuple(self.components[row] for row in rows),
+            start=end_ns / 1e9 - detect.window_seconds,
+            end=end_ns / 1e9,
+            history=self._history,
+            metrics={name: ring[rows].astype(np.float64) for name, ring in self._metric_rings.items()},
+            load={name: ring[rows].astype(np.float64) for name, ring in self._load_rings.items()},
+            worse={name: metric.worse for name, metric in self._metrics.items()},
+        )
+
+    def _shift_left(self, intervals: int) -> None:
+        """Makes room for the columns of so many new intervals."""
+        keep = max(self._columns - intervals, 0)
+        for ring in (*self._metric_rings.values(), *self._load_rings.values()):
+            ring[:, :keep] = ring[:, self._columns - keep :].copy()
+            ring[:, keep:] = np.nan
+
+    def _row(self, key: str) -> int:
+        row = self._rows.get(key)
+        if row is None:
+            if len(self._rows) == MAX_COMPONENTS:
+                return -1
+            row = self._rows[key] = len(self._rows)
+            self.components.append(key)
+        return row
+
+    def _grow(self, rows: int) -> None:
+        more = rows - self._latest_tick.size
+        self._ring.grow_rows(rows)
+        for rings in (self._metric_rings, self._load_rings):
+            for name, ring in rings.items():
+                rings[name] = np.concatenate([ring, _missing(more, self._columns)])
+        for name in ("_latest_tick", "_origin", "_base_read", "_base_interval"):
+            setattr(self, name, np.pad(getattr(self, name), (0, more)))
+        for name in ("_latest", "_base"):
+            setattr(self, name, np.pad(getattr(self, name), ((0, more), (0, 0))))
+
+
+def _missing(rows: int, columns: int) -> NDArray[np.float32]:
+    return np.full((rows, columns), np.nan, dtype=np.float32)

@@ -1,0 +1,1 @@
+"""From differences of counters to the metrics that peers are compared by. A file a source."""

@@ -1,0 +1,69 @@
+"""What a source's metrics are made of."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+
+class Differences:
+    """How much each counter rose between two readings, by name: `d["rd_ios"]` is (M,) float64, never NaN.
+
+    `seconds` (M,) lies between the two readings, always more than 0. M readings of any components.
+    """
+
+    def __init__(self, counters: Sequence[str], rises: IntArray, seconds: FloatArray) -> None:
+        """`rises` (M, len(counters)): later value less earlier one."""
+        self._rises = rises
+        self._column = {name: at for at, name in enumerate(counters)}
+        self.seconds = seconds
+
+    def __getitem__(self, name: str) -> FloatArray:
+        return self._rises[:, self._column[name]].astype(np.float64)
+
+
+def ratio(above: FloatArray, below: FloatArray) -> FloatArray:
+    """`above / below`, 0 where `below` is 0: as sysstat shows a disk that did nothing."""
+    return np.divide(above, below, out=np.zeros_like(above), where=below > 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One metric. `worse`: +1 where larger is worse, -1 where smaller is, 0 for behaviour without a side.
+
+    `derive` makes (M,) values, finite, from (M,) differences; it reads no counter that is not in `needs`
+    or in the source's optional ones. `amount`: what was done in the whole time and not a rate, so that it is
+    shared out when one difference spans several intervals.
+    """
+
+    unit: str
+    worse: int
+    needs: tuple[str, ...]
+    derive: Callable[[Differences], FloatArray]
+    amount: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SourceMetrics:
+    """All metrics of one source, and the load that its components were under (see `detect.seam`).
+
+    `optional` counters read as 0 where a kernel does not have them. `defaults`: what the automatic groups
+    compare.
+    """
+
+    source: str
+    defaults: tuple[str, ...]
+    metrics: Mapping[str, Metric]
+    load: Mapping[str, Metric] = field(default_factory=dict)
+    optional: tuple[str, ...] = ()
+
+    def counters(self, metrics: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The counters that `metrics` and the load need, and those of them that may be missing."""
+        asked = [*(self.metrics[name] for name in metrics), *self.load.values()]
+        needed = dict.fromkeys(name for metric in asked for name in metric.needs)
+        optional = tuple(name for name in self.optional if name in needed)
+        return tuple(name for name in needed if name not in optional), optional

@@ -1,0 +1,197 @@
+"""From batches and window closes to judgements: what the daemon and a replay of its archive share.
+
+No clock and no loop: the same batches and closes in the same order give the same judgements.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from laggard_aggregator.engine import Engine, GroupWindow, Judgement
+from laggard_aggregator.groups import Membership, PeerGroup, component_key, shown_name
+from laggard_aggregator.ingest.store import GroupStore, Reading
+from laggard_aggregator.ingest.taken import TakenBatch, WindowClose
+from laggard_aggregator.metrics.definition import IntArray
+from laggard_aggregator.metrics.registry import SOURCES
+from laggard_aggregator.windows import DueWindow, WindowSchedule
+from laggard_common.schema import FieldType
+
+MAX_GROUPS = 1024
+
+_ABSENT = -1
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """One group's share of a schema. `rows` (components,): the group's rows, -1 for strangers.
+
+    `columns` (counters,): the field of each of the store's counters, -1 for an optional one that is missing.
+    """
+
+    store: GroupStore
+    rows: IntArray
+    complete: bool
+    columns: IntArray
+    origin: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Index:
+    """How to spread the batches of one schema (stream, epoch, fields present) over the groups."""
+
+    identity: tuple[bytes, int, int]
+    parts: tuple[_Part, ...]
+
+
+class Pipeline:
+    """All groups with their stores, windows and the engine."""
+
+    def __init__(self, membership: Membership, engine: Engine, lateness_seconds: float) -> None:
+        self.engine = engine
+        self.windows = WindowSchedule(round(lateness_seconds * 1e9))
+        self.groups: dict[str, PeerGroup] = {}
+        self.stores: dict[str, GroupStore] = {}
+        self.shown: dict[str, str] = {}
+        self.samples = 0
+        self.windows_closed = 0
+        self.ungrouped = 0
+        self._membership = membership
+        self._indexes: dict[tuple[str, str], _Index] = {}
+        self._origins: dict[tuple[str, tuple[int, ...]], int] = {}
+
+    def take(self, taken: TakenBatch) -> TakenBatch:
+        """Stores a batch, and gives it back with its late ticks flagged."""
+        batch = taken.batch
+        index = self._index(taken)
+        self.samples += batch.tick_ns.size * batch.indexes.size
+        late_ns = -1
+        for part in index.parts:
+            late_ns = max(late_ns, part.store.watermark_ns)
+            reading = _reading(part, taken)
+            if reading.rows.size:
+                part.store.take(reading)
+        if batch.tick_ns[0] > late_ns:
+            return taken
+        return replace(taken, late=batch.tick_ns <= late_ns)
+
+    def due(self, now_ns: int) -> list[DueWindow]:
+        """The windows to be closed now."""
+        return self.windows.due(now_ns)
+
+    def seal(self, close: WindowClose) -> GroupWindow | None:
+        """The window that `close` closes, None when nobody had data; what comes later for it is late."""
+        self.windows_closed += 1
+        store = self.stores.get(close.group)
+        end_ns = round(close.end * 1e9)
+        if store is None or end_ns <= store.watermark_ns:
+            return None
+        window = store.close(end_ns)
+        return None if window is None else replace(window, tests_at_once=self.tests_at_once())
+
+    def judge(self, window: GroupWindow) -> tuple[Judgement, ...]:
+        """The judgements of a sealed window; may run in a thread, one at a time."""
+        return self.engine.judge(window)
+
+    def close(self, close: WindowClose) -> tuple[Judgement, ...]:
+        """Seals and judges in one go, as a replay does."""
+        window = self.seal(close)
+        return () if window is None else self.judge(window)
+
+    def tests_at_once(self) -> int:
+        """Component-metric series of the site, up to a power of two so that it seldom changes."""
+        series = sum(len(s.components) * len(self.groups[name].metrics) for name, s in self.stores.items())
+        return 1 << max(series - 1, 0).bit_length()
+
+    def _index(self, taken: TakenBatch) -> _Index:
+        """The index of the batch's schema and its number of fields, made again when either changed."""
+        schema = taken.schema
+        key = (schema.node, schema.source)
+        identity = (schema.stream, schema.epoch, taken.batch.values.shape[2])
+        index = self._indexes.get(key)
+        if index is None or index.identity != identity:
+            parts = tuple(self._parts(taken))
+            index = self._indexes[key] = _Index(identity, parts)
+        return index
+
+    def _parts(self, taken: TakenBatch) -> Iterator[_Part]:
+        schema = taken.schema
+        members: dict[str, list[int]] = {}
+        for at, component in enumerate(schema.components):
+            groups = self._membership.groups_of(
+                schema.node, taken.role, schema.source, component, taken.received_ns / 1e9
+            )
+            for group in groups:
+                if self._known(group, taken.received_ns):
+                    members.setdefault(group.name, []).append(at)
+                    self.shown[component_key(schema.node, component)] = shown_name(schema.node, component)
+        for name, places in members.items():
+            part = self._part(self.stores[name], taken, places)
+            if part is not None:
+                yield part
+
+    def _known(self, group: PeerGroup, now_ns: int) -> bool:
+        """Whether `group` has a store, made now if there is room for one more."""
+        if group.name in self.stores:
+            return True
+        if len(self.stores) == MAX_GROUPS:
+            self.ungrouped += 1
+            return False
+        detect = group.detect
+        self.engine.add_group(group.name, detect)
+        history = max(self.engine.history_samples(group.name, metric) for metric in group.metrics)
+        interval_ns = round(detect.interval_seconds * 1e9)
+        begun_ns = self.windows.add(
+            group.name, interval_ns * detect.shift_samples, interval_ns * detect.window_samples, now_ns
+        )
+        self.groups[group.name] = group
+        self.stores[group.name] = GroupStore(group, SOURCES[group.source], history, begun_ns)
+        return True
+
+    def _part(self, store: GroupStore, taken: TakenBatch, places: list[int]) -> _Part | None:
+        """How `store` reads the components at `places`; None when a counter that it needs is missing."""
+        schema = taken.schema
+        sent = schema.fields[: taken.batch.values.shape[2]]
+        numbers = {field.name: at for at, field in enumerate(sent) if field.type != FieldType.F64}
+        if not numbers.keys() >= set(store.required):
+            return None
+        columns = tuple(numbers.get(name, _ABSENT) for name in store.counters)
+        absent = tuple(at for at, column in enumerate(columns) if column == _ABSENT)
+        rows = np.full(len(schema.components), -1, dtype=np.int64)
+        rows[places] = store.rows_of(component_key(schema.node, schema.components[at]) for at in places)
+        self.windows.announce(store.group.name, schema.node, schema.interval_ns * schema.batch_ticks)
+        return _Part(
+            store=store,
+            rows=rows,
+            complete=bool((rows >= 0).all()),
+            columns=np.array(columns, dtype=np.int64),
+            origin=self._origins.setdefault((schema.node, absent), len(self._origins) + 1),
+        )
+
+
+def _reading(part: _Part, taken: TakenBatch) -> Reading:
+    """What of a batch concerns one group."""
+    batch = taken.batch
+    rows = part.rows[batch.indexes]
+    values = batch.values.take(part.columns, axis=2)
+    missing = part.columns < 0
+    if missing.any():
+        values[:, :, missing] = 0
+    changing = rows.size - batch.idle
+    if batch.present is not None:
+        has_all = batch.present[:, part.columns[: len(part.store.required)]].all(axis=1)
+        rows = np.where(has_all, rows, -1)
+    if not part.complete or batch.present is not None:
+        keep = rows >= 0
+        changing = int(np.count_nonzero(keep[:changing]))
+        rows, values = rows[keep], values[:, keep]
+    return Reading(rows, values, batch.tick_ns, batch.read_ns, changing, part.origin, taken.received_ns)
+
+
+def closes(
+    due: list[DueWindow], ordinals: Iterator[int], groups: Mapping[str, PeerGroup], now_ns: int
+) -> Iterator[WindowClose]:
+    """The closes of windows that are due, to be recorded and replayed."""
+    for window in due:
+        start = window.end_ns / 1e9 - groups[window.group].detect.window_seconds
+        yield WindowClose(next(ordinals), window.group, start, window.end_ns / 1e9, now_ns / 1e9)

@@ -1,0 +1,83 @@
+"""When windows close: aligned to multiples of the shift, by the aggregator's clock alone.
+
+A window is due at its end, plus the longest batch span that members of its group announced, plus the
+allowed lateness, plus the group's own share of the stagger, so that groups are not judged in one burst. Lag
+is counted from there. A node whose clock runs ahead moves nothing.
+"""
+
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+MAX_SPAN_NS = 600 * 1_000_000_000
+"""An announced batch span counts up to this; one node must not hold up its group for hours."""
+
+STAGGER_NS = 2_000_000_000
+
+
+@dataclass(slots=True)
+class _Group:
+    shift_ns: int
+    window_ns: int
+    end_ns: int
+    stagger_ns: int
+    spans_ns: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def wait_ns(self) -> int:
+        return min(max(self.spans_ns.values(), default=0), MAX_SPAN_NS) + self.stagger_ns
+
+
+@dataclass(frozen=True, slots=True)
+class DueWindow:
+    """A window that may be closed: `end_ns` its end, `due_ns` the deadline from which lag is counted."""
+
+    group: str
+    end_ns: int
+    due_ns: int
+
+
+class WindowSchedule:
+    """Which windows are due. `lateness_ns`: how long after the last announced batch data may still come."""
+
+    def __init__(self, lateness_ns: int) -> None:
+        self._lateness_ns = lateness_ns
+        self._groups: dict[str, _Group] = {}
+
+    def add(self, group: str, shift_ns: int, window_ns: int, now_ns: int) -> int:
+        """Makes a group known, and says from which time on it takes data: the end before its first window."""
+        known = self._groups.get(group)
+        if known is None:
+            stagger = zlib.crc32(group.encode()) % 1000 * min(shift_ns // 10, STAGGER_NS) // 1000
+            begun = (now_ns - self._lateness_ns - stagger) // shift_ns * shift_ns
+            known = self._groups[group] = _Group(shift_ns, window_ns, begun + shift_ns, stagger)
+        return known.end_ns - known.shift_ns
+
+    def announce(self, group: str, member: str, span_ns: int) -> None:
+        """Takes in how much time a member's messages span."""
+        self._groups[group].spans_ns[member] = span_ns
+
+    def due(self, now_ns: int) -> list[DueWindow]:
+        """The windows that are due and were not handed out before, in order of their deadlines.
+
+        After a long pause (suspended machine, clock set forward) a group goes on with the windows over the
+        latest window's length; the ones before had no data.
+        """
+        found = []
+        for name, group in self._groups.items():
+            wait = self._lateness_ns + group.wait_ns
+            latest = (now_ns - wait) // group.shift_ns * group.shift_ns
+            group.end_ns = max(group.end_ns, latest - group.window_ns)
+            while group.end_ns <= latest:
+                found.append(DueWindow(name, group.end_ns, group.end_ns + wait))
+                group.end_ns += group.shift_ns
+        return sorted(found, key=lambda window: window.due_ns)
+
+    def next_due_ns(self) -> int | None:
+        """The earliest deadline to come; None without any group."""
+        ends = (group.end_ns + self._lateness_ns + group.wait_ns for group in self._groups.values())
+        return min(ends, default=None)
+
+    def lateness(self) -> Mapping[str, int]:
+        """How long each group waits after a window's end, ns."""
+        return {name: self._lateness_ns + group.wait_ns for name, group in self._groups.items()}

@@ -1,0 +1,72 @@
+"""Batches as the intake hands them on, made from a table of counters."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from laggard_aggregator.ingest.decode import CounterBatch
+from laggard_aggregator.ingest.taken import TakenBatch
+from laggard_common.schema import Component, Field, Schema
+
+SECOND = 1_000_000_000
+DISKSTATS = (
+    *("rd_ios", "rd_merges", "rd_sectors", "rd_ms", "wr_ios", "wr_merges", "wr_sectors", "wr_ms"),
+    *("in_flight", "io_ms", "weighted_ms"),
+)
+
+
+def schema_of(
+    node: str = "oss-1",
+    components: Sequence[str] = ("sda",),
+    fields: Sequence[str] = DISKSTATS,
+    interval_ns: int = SECOND,
+    batch_ticks: int = 5,
+    labels: Mapping[str, str] | None = None,
+) -> Schema:
+    """A diskstats schema; ids are `id-` and the name."""
+    own = tuple((labels or {}).items())
+    return Schema(
+        node=node,
+        source="diskstats",
+        stream=b"s" * 16,
+        epoch=1,
+        interval_ns=interval_ns,
+        batch_ticks=batch_ticks,
+        fields=tuple(Field(name) for name in fields),
+        components=tuple(Component(f"id-{name}", name, own) for name in components),
+    )
+
+
+def batch_of(
+    schema: Schema,
+    values: NDArray[np.int64],
+    first_tick_ns: int,
+    *,
+    seq: int = 0,
+    ordinal: int = 1,
+    received_ns: int | None = None,
+    role: str = "storage",
+    read_after_ns: Sequence[int] | int = 0,
+) -> TakenBatch:
+    """A batch of all components with `values` (n, c, f), a tick every `interval_ns` from `first_tick_ns`."""
+    n, c, _ = values.shape
+    ticks = first_tick_ns + np.arange(n, dtype=np.int64) * schema.interval_ns
+    return TakenBatch(
+        ordinal=ordinal,
+        site="site",
+        role=role,
+        stream=schema.stream,
+        seq=seq,
+        received_ns=int(ticks[-1]) + SECOND // 10 if received_ns is None else received_ns,
+        schema=schema,
+        batch=CounterBatch(
+            indexes=np.arange(c, dtype=np.uint32),
+            values=values,
+            present=None,
+            tick_ns=ticks,
+            read_ns=ticks + np.asarray(read_after_ns, dtype=np.int64),
+            idle=0,
+        ),
+        late=np.zeros(n, dtype=np.bool_),
+    )
