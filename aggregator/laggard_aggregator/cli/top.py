@@ -95,8 +95,8 @@ def ranking(stragglers: Sequence[Mapping[str, Any]], now: float) -> Table:
         table.add_row(
             *(_plain(straggler[key]) for key in ("group", "name", "metric")),
             _number(straggler["severity"]),
-            _number(straggler["observed"]),
-            _number(straggler["reference"]),
+            _number(straggler["observed"], straggler["unit"]),
+            _number(straggler["reference"], straggler["unit"]),
             str(straggler["persistence"]),
             f"{_clock(straggler['since'])} ({_duration(now - straggler['since'])})",
             "[bold red]yes[/]" if straggler["alarm"] else "no",
@@ -117,8 +117,10 @@ def _plain(value: object) -> Text:
     return Text(str(value))
 
 
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3g}" if abs(value) < 100 else f"{value:.0f}"
+def _number(value: float | None, unit: str = "") -> str:
+    if value is None:
+        return "-"
+    return " ".join(filter(None, (f"{value:.3g}" if abs(value) < 100 else f"{value:.0f}", unit)))
 
 
 def _clock(seconds: float) -> str:

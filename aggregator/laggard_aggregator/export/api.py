@@ -7,6 +7,7 @@ from urllib.parse import unquote_to_bytes
 
 from laggard_aggregator.engine import Judgement
 from laggard_aggregator.export.standings import Standing, component_standings, standings
+from laggard_aggregator.metrics.registry import SOURCES
 from laggard_aggregator.view import GroupView, View
 
 
@@ -19,7 +20,8 @@ def stragglers(view: View) -> dict[str, Any]:
     rows = standings(view.judgements(), view.alarms(), view.shown)
     chosen = [row for row in rows if row.straggler or row.alarm is not None]
     chosen.sort(key=lambda row: (-(row.persistence or 0), -_or_zero(row.severity), row.key))
-    return {"time": view.now, "stragglers": [_standing(row) for row in chosen]}
+    sources = {group.name: group.source for group in view.groups()}
+    return {"time": view.now, "stragglers": [_standing(row, sources.get(row.group, "")) for row in chosen]}
 
 
 def groups(view: View) -> dict[str, Any]:
@@ -43,9 +45,15 @@ def component(view: View, group: str, name: str) -> dict[str, Any]:
                 "group": _group(found, judgements),
                 "component": candidate,
                 "name": rows[0].name,
-                "metrics": [_standing(row) for row in rows],
+                "metrics": [_standing(row, found.source) for row in rows],
             }
     raise NotKnownError(f"no component {name!r} in a closed window of group {group!r}")
+
+
+def unit(source: str, metric: str) -> str:
+    """The unit of a source's metric, empty when the metric is not known here."""
+    known = SOURCES.get(source)
+    return known.metrics[metric].unit if known is not None and metric in known.metrics else ""
 
 
 def component_path(raw: bytes) -> tuple[str, str]:
@@ -87,7 +95,7 @@ def _group(group: GroupView, judgements: Iterable[Judgement]) -> dict[str, Any]:
     }
 
 
-def _standing(row: Standing) -> dict[str, Any]:
+def _standing(row: Standing, source: str) -> dict[str, Any]:
     alarm = row.alarm
     return {
         "group": row.group,
@@ -104,6 +112,7 @@ def _standing(row: Standing) -> dict[str, Any]:
         "worst_severity": None if alarm is None else _or_null(alarm.worst_severity),
         "observed": _or_null(row.observed),
         "reference": _or_null(row.reference),
+        "unit": unit(source, row.metric),
         "since": _or_null(row.since),
         "window_end": row.window_end,
         "alarm": alarm is not None,

@@ -57,8 +57,8 @@ def test_the_ranking_of_a_real_server(capsys: pytest.CaptureFixture[str]) -> Non
         assert run("--url", url, "--once") == 0
     shown = capsys.readouterr().out
     rows = [line.replace("│", " ").split() for line in shown.splitlines() if "luns" in line]
-    assert rows[0][:7] == ["luns", "oss-1/sdb", "await", "4", "8", "2", "6"]
-    assert rows[0][7:9] == ["2025-10-09", "08:56:40"]
+    assert rows[0][:9] == ["luns", "oss-1/sdb", "await", "4", "8", "ms", "2", "ms", "6"]
+    assert rows[0][9:11] == ["2025-10-09", "08:56:40"]
     assert rows[0][-1] == "yes"
     assert rows[1][:7] == ["luns", "oss-3/wwn-5", "await", "-", "-", "-", "2"]
     assert rows[2][1] == 'oss-9/"odd\\name'

@@ -85,6 +85,7 @@ def test_stragglers_are_ranked_by_persistence() -> None:
         "worst_severity": 6.0,
         "observed": 8.0,
         "reference": 2.0,
+        "unit": "ms",
         "since": made.NOW - 300,
         "window_end": made.NOW - 40,
         "alarm": True,
