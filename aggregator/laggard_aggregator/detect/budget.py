@@ -1,24 +1,38 @@
-"""From the operator's one knob, false alarms a week for the whole site, to a threshold in standard units."""
+"""From the operator's one knob, false alarms a week for the whole site, to a threshold in spreads."""
 
 from functools import lru_cache
 
 from scipy import stats
 
+from laggard_aggregator.detect.seam import FloatArray
 from laggard_aggregator.detect.settings import DetectSettings
 
 SECONDS_A_WEEK = 7 * 86400.0
+CONFIRMED = 0.9
+"""Share of the normal law's quantile that one window must reach: an alarm needs several windows to agree."""
+LENGTH_POWER = 0.1
+"""Long averages hardly change between windows, so confirmation helps them less: their quantile grows so."""
 
 
 def chance_per_window(settings: DetectSettings) -> float:
-    """The chance of a false flag that one window of one component and metric may have."""
+    """The chance of a false alarm that one window of one component and metric may have."""
     windows = SECONDS_A_WEEK / settings.shift_seconds * max(settings.tests_at_once, 1)
     return min(settings.false_alarms_per_week / windows, 0.05)
 
 
 @lru_cache(maxsize=4096)
-def critical_value(chance: float, freedom: int) -> float:
+def normal_quantile(chance: float, freedom: int) -> float:
     """How many spreads a healthy value exceeds with `chance`, the spread resting on `freedom` values.
 
-    Student's t, not the normal law: a young group knows its own spread badly and must be careful.
+    The excess of Student's t over the normal law is taken at the square root of `chance`: by the time that an
+    alarm is confirmed the spread is known better than when its first window was flagged.
     """
-    return float(stats.t.isf(chance, freedom))
+    lax = chance**0.5
+    return float(stats.norm.isf(chance) * stats.t.isf(lax, freedom) / stats.norm.isf(lax))
+
+
+def critical(chance: float, freedom: float, length: FloatArray) -> FloatArray:
+    """The threshold in spreads for averages over `length` windows; same shape as `length`."""
+    level = CONFIRMED * normal_quantile(chance, max(int(freedom), 3))
+    threshold: FloatArray = level * length**LENGTH_POWER
+    return threshold

@@ -10,71 +10,86 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from laggard_aggregator.detect.seam import BoolArray, FloatArray
+from laggard_aggregator.detect.seam import FloatArray
 
 SCALES = np.array([1.0, 2.0, 4.0, 8.0, 16.0, 32.0])
 """Lengths of the averages, in windows."""
 IDLE_HALF_LIFE = 32.0
 """Windows without I/O after which half of the evidence is forgotten."""
-MEMORY = 96.0
+SPREAD_MEMORY = 96.0
 """Windows over which a component's mean square is averaged."""
-CLIP = 3.0
-"""Deviations enter the mean square up to so many spreads."""
+NOISE_MEMORY = 32.0
+"""Windows over which a component's own noise is averaged."""
+TINY_LENGTH = 0.01
 
 _PER_SCALE = ("average", "moment")
-_SINGLE = ("windows", "seen", "score")
+_SINGLE = ("windows", "seen", "noise", "heard", "score")
 
 
 class Evidence:
-    """What is known of each of N components of a group.
+    """What is known of each of N components of a group; float64 arrays, one column a component.
 
-    `average` (K, N): mean log ratio over SCALES windows. `windows` (N,): windows behind it. `moment` (K, N):
-    mean square of the average about the group's centre, times the square root of its length, over `seen` (N,)
-    windows. `score` (N,): the last one.
+    `average` (K, N): mean log ratio over SCALES windows, `windows` (N,): windows behind it. `moment` (K, N):
+    mean square of the average about the group's centre in single-window units, over `seen` (N,) windows.
+    `noise` (N,): squared standard error of one window's log ratio, over `heard` (N,) windows. `score` (N,):
+    the last one.
     """
 
     def __init__(self) -> None:
         self.names: list[str] = []
-        self.rows: dict[str, int] = {}
         self.average: FloatArray = np.zeros((SCALES.size, 0))
         self.moment: FloatArray = np.zeros((SCALES.size, 0))
         self.windows: FloatArray = np.zeros(0)
         self.seen: FloatArray = np.zeros(0)
+        self.noise: FloatArray = np.zeros(0)
+        self.heard: FloatArray = np.zeros(0)
         self.score: FloatArray = np.zeros(0)
+        self._rows: dict[str, int] = {}
         self._last: tuple[Sequence[str], NDArray[np.intp]] = ((), np.zeros(0, dtype=np.intp))
 
     def places(self, components: Sequence[str]) -> NDArray[np.intp]:
-        """The rows of `components`, made where they are new; cheap when asked again for the same ones."""
+        """The columns of `components`, made where they are new; cheap when asked again for the same ones."""
         if self._last[0] is not components:
-            new = [name for name in components if name not in self.rows]
-            self.rows.update(zip(new, range(len(self.names), len(self.names) + len(new)), strict=True))
+            new = [name for name in components if name not in self._rows]
+            self._rows.update(zip(new, range(len(self.names), len(self.names) + len(new)), strict=True))
             self.names.extend(new)
             for name in _PER_SCALE:
                 setattr(self, name, np.pad(getattr(self, name), ((0, 0), (0, len(new)))))
             for name in _SINGLE:
                 setattr(self, name, np.pad(getattr(self, name), (0, len(new))))
-            places = np.fromiter(map(self.rows.__getitem__, components), np.intp, len(components))
+            places = np.fromiter(map(self._rows.__getitem__, components), np.intp, len(components))
             self._last = (components, places)
         return self._last[1]
 
-    def add(self, places: NDArray[np.intp], excess: FloatArray, live: BoolArray) -> None:
-        """Takes one window's log ratios `excess` (C,) of the `live` components; others' evidence decays."""
-        self.windows[places[~live]] *= 0.5 ** (1.0 / IDLE_HALF_LIFE)
-        rows = places[live]
-        self.windows[rows] = np.minimum(self.windows[rows] + 1.0, SCALES[-1])
-        gain = np.maximum(2.0 / (SCALES[:, None] + 1.0), 1.0 / np.maximum(self.windows[rows], 1.0)[None, :])
-        self.average[:, rows] += gain * (excess[live] - self.average[:, rows])
+    def add(self, places: NDArray[np.intp], excess: FloatArray, weight: FloatArray) -> None:
+        """Takes one window's log ratios `excess` (C,); `weight` (C,): the share of it that told anything.
 
-    def add_squares(self, places: NDArray[np.intp], square: FloatArray, live: BoolArray) -> None:
-        """Takes the squares (K, C), in single-window units, of the `live` components' averages."""
-        rows = places[live]
-        self.seen[rows] = np.minimum(self.seen[rows] + 1.0, MEMORY)
-        self.moment[:, rows] += (square[:, live] - self.moment[:, rows]) / self.seen[rows]
+        Where it was less than 1 the evidence decays for the rest; 0 is idleness or absence.
+        """
+        windows = self.windows[places] * 0.5 ** (np.maximum(1.0 - weight, 0.0) / IDLE_HALF_LIFE) + weight
+        self.windows[places] = np.minimum(windows, SCALES[-1])
+        known = weight > 0
+        rows, share = places[known], weight[known]
+        fading = share * 2.0 / (SCALES[:, None] + 1.0)
+        gain = np.minimum(np.maximum(fading, share / self.windows[rows]), 1.0)
+        self.average[:, rows] += gain * (excess[known] - self.average[:, rows])
+
+    def add_noise(self, places: NDArray[np.intp], variance: FloatArray) -> None:
+        """Takes each component's squared standard error (C,) in this window; NaN = unknown."""
+        known = np.isfinite(variance)
+        rows = places[known]
+        self.heard[rows] = np.minimum(self.heard[rows] + 1.0, NOISE_MEMORY)
+        self.noise[rows] += (variance[known] - self.noise[rows]) / self.heard[rows]
+
+    def add_squares(self, places: NDArray[np.intp], square: FloatArray) -> None:
+        """Takes the squares (K, C), in single-window units, of the averages at `places`."""
+        self.seen[places] = np.minimum(self.seen[places] + 1.0, SPREAD_MEMORY)
+        self.moment[:, places] += (square - self.moment[:, places]) / self.seen[places]
 
     def lengths(self, places: NDArray[np.intp]) -> FloatArray:
-        """How many windows each average rests on; (K, C)."""
-        lengths: FloatArray = np.maximum(np.minimum(SCALES[:, None], self.windows[places][None, :]), 1.0)
-        return lengths
+        """How many windows each average rests on; (K, C), more than 0."""
+        lengths: FloatArray = np.minimum(SCALES[:, None], self.windows[places][None, :])
+        return np.maximum(lengths, TINY_LENGTH)
 
     def state(self) -> dict[str, Any]:
         """Plain data from which `restore` goes on exactly."""
@@ -86,7 +101,7 @@ class Evidence:
         """The evidence that `state` was taken of."""
         evidence = cls()
         evidence.names = [str(name) for name in state["names"]]
-        evidence.rows = {name: row for row, name in enumerate(evidence.names)}
+        evidence._rows = {name: row for row, name in enumerate(evidence.names)}
         for name in _PER_SCALE:
             setattr(evidence, name, np.array(state[name], dtype=np.float64).reshape(SCALES.size, -1))
         for name in _SINGLE:

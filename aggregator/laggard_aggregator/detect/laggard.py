@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from laggard_aggregator.detect.budget import chance_per_window, critical_value
-from laggard_aggregator.detect.evidence import CLIP as EVIDENCE_CLIP
+from laggard_aggregator.detect.budget import chance_per_window, critical
 from laggard_aggregator.detect.evidence import SCALES, Evidence
 from laggard_aggregator.detect.load import LoadModel, features, usable
 from laggard_aggregator.detect.peers import leave_one_out_median, most_trusted, row_median, shortest_half
@@ -26,17 +25,33 @@ from laggard_aggregator.detect.seam import (
     not_judged,
 )
 from laggard_aggregator.detect.settings import DetectSettings
-from laggard_aggregator.detect.spread import TINY, cross_spread, pooled_spread, spread_now, standard_error
+from laggard_aggregator.detect.spread import (
+    batch_variance,
+    cross_spread,
+    pooled_spread,
+    spread_now,
+    standard_error,
+)
 
-HARMLESS = float(np.log(1.13))
-"""Log ratio below which a lasting difference is harmless: between 1.08, which healthy peers show, and 1.2."""
+HARMLESS = 0.13
+"""Log ratio of a lasting difference that is still harmless: between the 1.08 of healthy peers and 1.2."""
+SURE = 2.5
+"""Standard errors of a component's own noise by which it must exceed the harmless difference."""
 CLIP = 8.0
 """One window counts at most so many spreads, so that one spike cannot raise an alarm by itself."""
+SQUARE_CLIP = 3.0
+"""Deviations enter the spread up to so many spreads, so that a straggler not yet known cannot hide itself."""
 SUSPECT = 0.75
 """Score from which a component is no longer anyone's reference."""
-OUTLIER = 4.0
-MIN_TOLD = 0.2
-"""Share of a window's new intervals that must tell something."""
+OUTLIER = 3.0
+"""Spreads from the majority's centre beyond which a component is no reference in this window."""
+CALM = 0.8
+"""The pooled spread is at least this share of what the present window alone shows."""
+FAST_SHARE = 0.4
+"""Share of a group so much faster than the rest that these are not peers."""
+ENOUGH = 0.5
+"""Windows of evidence that a component needs to be judged."""
+NOISE_PRIOR = 2.0
 
 NOT_PEERS = "not a group of peers"
 TOO_FEW = "too few members"
@@ -51,6 +66,7 @@ class LaggardDetector:
 
     def __init__(self, settings: DetectSettings, metric: str) -> None:
         self.metric = metric
+        self._settings = settings
         self._chance = chance_per_window(settings)
         self._evidence = Evidence()
         self._load = LoadModel()
@@ -61,79 +77,86 @@ class LaggardDetector:
         fresh = self._fresh(window)
         places = self._evidence.places(window.components)
         told = usable(window, fresh)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            logs = np.where(told, np.log(np.where(told, window.values[:, fresh], 1.0)), np.nan)
-        if window.worse < 0:
-            logs = -logs
-        live = told.sum(axis=1) >= max(MIN_TOLD * told.shape[1], 1.0)
+        weight = told.sum(axis=1) / self._settings.shift_samples
+        live = weight > 0
         if live.sum() < MIN_PEERS:
-            self._evidence.add(places, np.zeros(live.size), np.zeros_like(live))
+            self._evidence.add(places, np.zeros(live.size), np.zeros(live.size))
             return not_judged(live.size, TOO_FEW)
-        logs[~live] = np.nan
-        loads = features(window, fresh, told & live[:, None])
+        values = np.where(told, window.values[:, fresh], np.nan)
+        logs = np.log(values) * (-1.0 if window.worse < 0 else 1.0)
+        loads = features(window, fresh, told)
 
-        rough = self._excess(logs, loads, live)[0]
-        trusted = self._trusted_before(rough, live, places)
-        excess, deviations = self._excess(logs, loads, trusted)
-        self._load.learn(loads, deviations, trusted)
-        now = spread_now(excess, deviations, trusted)
-        bound = max(CLIP * now, 2 * HARMLESS)
-        self._evidence.add(places, np.clip(excess, -bound, bound), live)
+        excess, now = self._accumulate(logs, loads, weight, live, places)
+        score, effect, fast = self._judge(now, weight, live, places, two_sided=window.worse == 0)
 
-        average, length = self._evidence.average[:, places], self._evidence.lengths(places)
-        trusted = self._trusted(average, live, places)
-        average = average - row_median(np.where(trusted, average, np.nan))[:, None]
-        unit, freedom = self._unit(average, length, now, trusted & live, live, places)
-        critical = critical_value(self._chance, int(max(freedom, 3)))
-        chance = unit[:, None] * standard_error(length)
-        threshold = np.maximum(HARMLESS + chance, critical * chance)
-        sided = np.abs(average) if window.worse == 0 else average
-        share = sided / threshold
-        best = share.argmax(axis=0)
-        score = np.where(live, share.max(axis=0), 0.0)
-        self._evidence.score[places[live]] = score[live]
-        return self._verdicts(window, fresh, live, score, share, average, best, excess)
-
-    def _verdicts(  # noqa: PLR0917
-        self,
-        window: MetricWindow,
-        fresh: slice,
-        live: BoolArray,
-        score: FloatArray,
-        share: FloatArray,
-        average: FloatArray,
-        best: NDArray[np.intp],
-        excess: FloatArray,
-    ) -> Verdicts:
-        anomalous = live & (score >= 1.0)
-        fast = live & ((-share).max(axis=0) >= 1.0)
-        most = (int(live.sum()) - 1) // 2
+        judged = live & (self._evidence.windows[places] >= ENOUGH)
+        anomalous = judged & (score >= 1.0)
         note = ""
-        if anomalous.sum() > most or (window.worse != 0 and fast.sum() >= 0.4 * live.sum()):
-            anomalous = np.zeros_like(anomalous)
-            note = NOT_PEERS
-        observed = row_median(np.where(live[:, None], window.values[:, fresh], np.nan))
-        effect = np.take_along_axis(average, best[None, :], 0)[0]
-        sign = 1.0 if window.worse >= 0 else -1.0
+        if anomalous.sum() > (live.sum() - 1) // 2 or (judged & fast).sum() >= FAST_SHARE * live.sum():
+            anomalous, note = np.zeros_like(anomalous), NOT_PEERS
+        observed = row_median(values)
         return Verdicts(
-            judged=live,
+            judged=judged,
             anomalous=anomalous,
             score=score,
-            severity=np.where(live, np.exp(effect), np.nan),
+            severity=np.where(judged, np.exp(effect), np.nan),
             observed=observed,
-            reference=observed * np.exp(-sign * excess),
+            reference=observed * np.exp(excess if window.worse < 0 else -excess),
             note=note,
         )
 
     def _fresh(self, window: MetricWindow) -> slice:
         """The columns after the end of the window before this one."""
         total = window.values.shape[1]
-        in_window = total - window.history
-        new = in_window
+        new = total - window.history
         if self._end is not None:
-            new = min(max(round((window.end - self._end) / window.interval_seconds), 0), in_window)
+            new = min(max(round((window.end - self._end) / window.interval_seconds), 0), new)
         self._end = window.end if self._end is None else max(self._end, window.end)
         return slice(total - new, total)
+
+    def _accumulate(
+        self,
+        logs: FloatArray,
+        loads: Mapping[str, FloatArray],
+        weight: FloatArray,
+        live: BoolArray,
+        places: NDArray[np.intp],
+    ) -> tuple[FloatArray, float]:
+        """Takes the new samples in; each one's log ratio to its peers (C,), and the spread they show."""
+        rough, deviations = self._excess(logs, loads, live)
+        now = spread_now(rough, batch_variance(deviations), live)
+        trusted = self._trusted_now(rough, now, live, places)
+        excess, deviations = self._excess(logs, loads, trusted)
+        variance = batch_variance(deviations)
+        now = spread_now(excess, variance, trusted)
+        self._load.learn(loads, deviations, trusted)
+        bound = max(CLIP * now, 2.0 * HARMLESS)
+        self._evidence.add(places, np.clip(np.where(live, excess, 0.0), -bound, bound), weight)
+        self._evidence.add_noise(places, variance)
+        return excess, now
+
+    def _judge(
+        self, now: float, weight: FloatArray, live: BoolArray, places: NDArray[np.intp], *, two_sided: bool
+    ) -> tuple[FloatArray, FloatArray, BoolArray]:
+        """Scores, effects (log ratios), and who is as much faster as a straggler is slower; (C,)."""
+        evidence = self._evidence
+        length = evidence.lengths(places)
+        trusted = self._trusted(evidence.average[:, places], length, now, live, places)
+        centre = row_median(np.where(trusted, evidence.average[:, places], np.nan))
+        average = evidence.average[:, places] - centre[:, None]
+        noise = self._noise(places, live)
+        unit, freedom = self._unit(average, length, now, weight, trusted, live, places)
+        chance = unit[:, None] * standard_error(length)
+        threshold = np.maximum(
+            HARMLESS + SURE * np.sqrt(noise / length), critical(self._chance, freedom, length) * chance
+        )
+        share = np.where(live, average / threshold, 0.0)
+        sided = np.abs(share) if two_sided else share
+        best = sided.argmax(axis=0)[None, :]
+        score = np.take_along_axis(sided, best, 0)[0]
+        evidence.score[places[live]] = score[live]
+        fast = np.zeros_like(live) if two_sided else share.min(axis=0) <= -1.0
+        return score, np.take_along_axis(average, best, 0)[0], fast
 
     def _excess(
         self, logs: FloatArray, loads: Mapping[str, FloatArray], trusted: BoolArray
@@ -142,42 +165,57 @@ class LaggardDetector:
         deviations = logs - leave_one_out_median(logs, trusted)
         return row_median(deviations) - self._load.explained(loads, trusted), deviations
 
-    def _trusted_before(self, rough: FloatArray, live: BoolArray, places: NDArray[np.intp]) -> BoolArray:
+    def _trusted_now(
+        self, rough: FloatArray, spread: float, live: BoolArray, places: NDArray[np.intp]
+    ) -> BoolArray:
         """Whom to hold this window against: not known suspects, not its outliers, but always a majority."""
         centre, _ = shortest_half(rough[live])
-        spread = cross_spread(rough[live])
-        suspicion = np.abs(rough - centre) / max(OUTLIER * spread, TINY)
-        suspicion = np.fmax(suspicion, self._evidence.score[places] / SUSPECT)
-        return most_trusted(np.where(live, suspicion, np.inf), live)
+        suspicion = np.abs(rough - centre) / (OUTLIER * spread)
+        return most_trusted(np.fmax(suspicion, self._evidence.score[places] / SUSPECT), live)
 
-    def _trusted(self, average: FloatArray, live: BoolArray, places: NDArray[np.intp]) -> BoolArray:
-        """Who is like the majority in every average."""
+    def _trusted(
+        self, average: FloatArray, length: FloatArray, now: float, live: BoolArray, places: NDArray[np.intp]
+    ) -> BoolArray:
+        """Who is like the majority in averages of every length; (C,)."""
         suspicion = self._evidence.score[places] / SUSPECT
-        for row in average:
+        usual = 2.0 * now * standard_error(np.median(length, axis=1))
+        for row, most in zip(average, usual, strict=True):
             centre, _ = shortest_half(row[live])
-            suspicion = np.maximum(
-                suspicion, (row - centre) / max(OUTLIER * cross_spread(row[live]), HARMLESS / 2)
-            )
+            spread = min(cross_spread(row[live]), float(most))
+            suspicion = np.maximum(suspicion, (row - centre) / max(OUTLIER * spread, HARMLESS / 2.0))
         return most_trusted(suspicion, live)
+
+    def _noise(self, places: NDArray[np.intp], live: BoolArray) -> FloatArray:
+        """Each one's squared standard error in one window, leaning on its peers' while it is new; (C,)."""
+        own, heard = self._evidence.noise[places], self._evidence.heard[places]
+        known = live & (heard > 0)
+        typical = float(np.median(own[known])) if known.any() else 0.0
+        return (NOISE_PRIOR * typical + heard * own) / (NOISE_PRIOR + heard)
 
     def _unit(  # noqa: PLR0917
         self,
         average: FloatArray,
         length: FloatArray,
         now: float,
+        weight: FloatArray,
         trusted: BoolArray,
         live: BoolArray,
         places: NDArray[np.intp],
     ) -> tuple[FloatArray, float]:
-        """The spread of each average in single-window units (K,), and the independent values behind it."""
+        """The spread of each length of average in single-window units (K,), and the values behind it."""
         evidence = self._evidence
-        fresh = evidence.seen[places] == 0
-        known = np.where(fresh, now**2, evidence.moment[:, places])
-        weight = np.maximum(evidence.seen[places], 1.0)
-        unit, freedom = pooled_spread(known, weight, SCALES, trusted)
-        unit = np.maximum(unit, 0.8 * now)
-        square = np.minimum(average**2 * np.sqrt(length), (EVIDENCE_CLIP * unit[:, None]) ** 2)
-        evidence.add_squares(places, np.where(fresh, np.maximum(square, now**2), square), live)
+        typical = float(np.sqrt(np.median(self._noise(places, live)[live]))) or now / 2.0
+        moment, seen = evidence.moment[:, places], evidence.seen[places]
+        # Those set aside without being stragglers count as much as the most deviant of the others.
+        doubtful = live & ~trusted & (evidence.score[places] < 1.0)
+        counted = (trusted | doubtful) & (seen > 0)
+        most = moment[:, trusted & (seen > 0)].max(axis=1, initial=0.0)[:, None]
+        unit, freedom = pooled_spread(np.minimum(moment, most), seen, SCALES, counted, typical)
+        part = min(1.0, float(np.median(weight[live])))
+        unit *= max(1.0, CALM * now * part**0.5 / unit[0])
+        square = (average / standard_error(length)) ** 2
+        whole = weight >= ENOUGH
+        evidence.add_squares(places[whole], np.minimum(square, (SQUARE_CLIP * unit[:, None]) ** 2)[:, whole])
         return unit, freedom
 
     def state(self) -> dict[str, Any]:

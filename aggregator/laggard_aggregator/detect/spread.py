@@ -5,10 +5,17 @@ import numpy as np
 from laggard_aggregator.detect.peers import row_median, shortest_half
 from laggard_aggregator.detect.seam import BoolArray, FloatArray
 
-PRIOR = 24.0
-"""Weight, in independent values, of the law by which spread falls with the length of an average."""
-BATCHES = 4
 TINY = 1e-6
+BATCHES = 4
+RATIO = 1.7
+"""Spread across healthy members over the standard error that their own course over a window tells.
+
+Members also wander from window to window and differ for good, so it is above 1: 1.6-2.1 on real drives."""
+LEAST_RATIO, MOST_RATIO = 1.2, 2.0
+PRIOR = 48.0
+"""Weight of that ratio, in independent values, until the group has shown its own."""
+LENGTH_PRIOR = 24.0
+"""Weight of the law of `standard_error`, in independent values, until the group has shown its own."""
 
 
 def standard_error(length: FloatArray) -> FloatArray:
@@ -16,8 +23,9 @@ def standard_error(length: FloatArray) -> FloatArray:
 
     Healthy components wander: an independent window-to-window noise would give length ** -1/2, a constant
     difference 1. The fourth root is what fault-free drives show (docs/detection.md); each group corrects it.
+    Parts of a window (`length` below 1) do hold independent noise.
     """
-    root: FloatArray = length**-0.25
+    root: FloatArray = np.where(length < 1.0, length**-0.5, length**-0.25)
     return root
 
 
@@ -35,44 +43,54 @@ def cross_spread(excess: FloatArray) -> float:
     return length / normal_shortest_half(finite.size)
 
 
-def batch_spread(deviations: FloatArray) -> float:
-    """The standard error of a row's middle that its own course over time tells, typical over rows.
+def batch_variance(deviations: FloatArray) -> FloatArray:
+    """The squared standard error of each row's middle, as its own course over time tells it; (C,).
 
-    `deviations` (C, T): log ratios by tick, NaN = missing. By batch means (four a row), so that noise that
-    is correlated from tick to tick is not underrated; the median over rows, so that few rows do not matter.
+    `deviations` (C, T): log ratios by tick, NaN = missing. By batch means (four a row), so that noise that is
+    correlated from tick to tick is not underrated. NaN for a row with a batch missing or fewer than 8 ticks.
     """
     length = deviations.shape[1] // BATCHES
     if length < 2:
-        return np.nan
+        return np.full(deviations.shape[0], np.nan)
     middles = np.stack(
         [row_median(deviations[:, b * length : (b + 1) * length]) for b in range(BATCHES)], axis=1
     )
-    whole = middles[np.isfinite(middles).all(axis=1)]
-    if whole.shape[0] == 0:
-        return np.nan
+    variance: FloatArray = middles.var(axis=1, ddof=1) / BATCHES
+    return variance
+
+
+def typical_variance(variance: FloatArray) -> float:
+    """The typical one of `variance` (C,), each resting on four batches; NaN when nothing is known."""
+    known = variance[np.isfinite(variance)]
     # The median of chi-square with 3 degrees of freedom is 2.366.
-    variance = np.median(whole.var(axis=1, ddof=1)) * 3.0 / 2.366
-    return float(np.sqrt(variance / BATCHES))
+    return float(np.median(known)) * 3.0 / 2.366 if known.size else np.nan
 
 
-def spread_now(excess: FloatArray, deviations: FloatArray, trusted: BoolArray) -> float:
-    """The spread that this window alone shows: the larger of across components and along time."""
-    both = [TINY, cross_spread(excess[trusted]), batch_spread(deviations[trusted])]
-    return float(np.nanmax(both))
+def spread_now(excess: FloatArray, variance: FloatArray, members: BoolArray) -> float:
+    """The spread that this window alone shows: across `members` (C,), within what their course allows."""
+    across, along = cross_spread(excess[members]), float(np.sqrt(typical_variance(variance[members])))
+    if np.isfinite(along):
+        across = float(np.clip(across, LEAST_RATIO * along, MOST_RATIO * along))
+    return max(across, TINY)
 
 
 def pooled_spread(
-    moment: FloatArray, seen: FloatArray, scales: FloatArray, trusted: BoolArray
+    moment: FloatArray, seen: FloatArray, scales: FloatArray, counted: BoolArray, typical: float
 ) -> tuple[FloatArray, float]:
-    """The spread of each length of average in single-window units, and the independent values behind it.
+    """The spread of each length of average in single-window units (K,), and the values that it rests on.
 
-    `moment` (K, C): each component's mean square, times the square root of the average's length; `seen` (C,):
-    windows that it rests on. Long averages yield few independent values, so they lean on the shortest.
+    `moment` (K, C): each component's mean square in single-window units over `seen` (C,) windows; `counted`
+    (C,): whose count; `typical`: standard error of one window. Wandering members yield new values only with
+    the square root of the windows, which is the law of `standard_error` again.
     """
-    weight = seen[trusted]
-    total = max(float(weight.sum()), 1.0)
-    square = moment[:, trusted] @ weight / total
-    values = total / scales
-    pooled = (PRIOR * square[0] + values * square) / (PRIOR + values)
-    pooled[0] = square[0]
-    return np.sqrt(np.maximum(pooled, TINY**2)), total - 1.0
+    weight = np.where(counted, seen, 0.0)
+    total = float(weight.sum())
+    if total == 0.0:
+        return np.full(scales.size, max(RATIO * typical, TINY)), PRIOR
+    square = moment @ weight / total
+    longest = float(weight.max())
+    values = np.maximum(total / longest * np.sqrt(np.maximum(longest / scales, 1.0)) - 1.0, 0.0)
+    single = (PRIOR * (RATIO * typical) ** 2 + values[0] * square[0]) / (PRIOR + values[0])
+    pooled = (LENGTH_PRIOR * single + values * square) / (LENGTH_PRIOR + values)
+    pooled[0] = single
+    return np.maximum(np.sqrt(pooled), TINY), PRIOR + float(values[0])
