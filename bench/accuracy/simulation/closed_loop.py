@@ -1,0 +1,180 @@
+"""The event loop: clients that wait for the slowest stripe, over FIFO LUNs and links, many runs at once.
+
+One step takes the next client of every run that is due, follows its record through the servers' links and
+LUNs, and puts the client back for when its slowest part is done and it has thought. Nothing is approximated
+but what README.md names: service is in order of the record's issue, and the client's own link is part of
+its thinking.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bench.accuracy.simulation.scenario import Array, Conditions, Scenario
+from bench.accuracy.simulation.shapes import IntArray
+
+PACKET_BYTES = 1448.0
+RTO_SECONDS = 0.2
+_BLOCK = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What R runs did, per interval t of T (one more for what ended after the run).
+
+    `parts` (R, T + 1, L, 2): parts finished, read and written. `waited` the same for their seconds from
+    arrival at the LUN to the middle of its requests' completions. `assigned` (R, T, L): seconds of service of
+    the parts that arrived; `free` (R, T, L): when the LUN will have done all that arrived by then.
+    `issued` (R, T, L): parts that arrived. `records` (R,): records finished within the run, `asked` issued.
+    """
+
+    parts: Array
+    waited: Array
+    assigned: Array
+    free: Array
+    issued: Array
+    records: IntArray
+    asked: IntArray
+
+
+class _Draws:
+    """Each run's own chances, so that a run does not depend on which others share the batch."""
+
+    def __init__(self, scenarios: Sequence[Scenario], popularity: Array) -> None:
+        self._of = [np.random.default_rng((scenario.seed, 1)) for scenario in scenarios]
+        self._luns = scenarios[0].shape.luns
+        self._cv = np.array([s.workload.service_cv for s in scenarios])
+        self._think = np.array([s.workload.think_cv for s in scenarios])
+        self._popularity = np.cumsum(popularity, axis=1)
+        self._at = _BLOCK
+
+    def next(self) -> tuple[Array, Array, Array, IntArray]:
+        """By run: service factors (R, L), uniforms (R, 4), think factors (R,), where new files start (R,)."""
+        if self._at == _BLOCK:
+            self._service = np.stack(
+                [
+                    g.gamma(cv**-2, cv**2, (_BLOCK, self._luns))
+                    for g, cv in zip(self._of, self._cv, strict=True)
+                ],
+                1,
+            )
+            self._uniform = np.stack([g.random((_BLOCK, 4)) for g in self._of], 1)
+            self._thinks = np.stack(
+                [g.gamma(cv**-2, cv**2, _BLOCK) for g, cv in zip(self._of, self._think, strict=True)], 1
+            )
+            self._start = np.stack(
+                [
+                    np.minimum(np.searchsorted(p, u), self._luns - 1)
+                    for p, u in zip(self._popularity, self._uniform[..., 3].T, strict=True)
+                ],
+                1,
+            )
+            self._at = 0
+        at, self._at = self._at, self._at + 1
+        return self._service[at], self._uniform[at], self._thinks[at], self._start[at]
+
+
+def run(scenarios: Sequence[Scenario], conditions: Sequence[Conditions]) -> Work:
+    """What the clients of each scenario did; all of one shape, workload and length."""
+    shape, workload = scenarios[0].shape, scenarios[0].workload
+    samples, interval = scenarios[0].samples, scenarios[0].interval_seconds
+    runs, luns, servers = len(scenarios), shape.luns, shape.servers
+    service = np.stack([c.service for c in conditions])
+    seconds_on_link = workload.part_bytes / shape.link_bytes_per_s * np.stack([c.link for c in conditions])
+    lossy = any(c.loss.any() or c.server_seconds.any() for c in conditions)
+    delay = np.stack([_delay(c, workload.part_bytes, workload.read_share) for c in conditions])
+    activity, hot = np.stack([c.activity for c in conditions]), np.stack([c.hot for c in conditions])
+    hot_lun = np.array([c.hot_lun for c in conditions])
+    draws = _Draws(scenarios, np.stack([c.popularity for c in conditions]))
+    mean_seconds = np.array([workload.service_seconds(read=True), workload.service_seconds(read=False)])
+    patterns = _stripes(luns, workload.stripe)
+
+    due, rest = _first_arrivals(scenarios)
+    start_lun = np.tile(np.arange(due.shape[1]) % luns, (runs, 1))
+    free, rx_free, tx_free = np.zeros((runs, luns)), np.zeros((runs, servers)), np.zeros((runs, servers))
+    parts = np.zeros((runs, samples + 1, luns, 2))
+    waited = np.zeros_like(parts)
+    assigned, last_free, issued = np.zeros((3, runs, samples, luns))
+    records, asked = np.zeros((2, runs), dtype=np.intp)
+    r, flat = np.arange(runs), (np.arange(runs)[:, None] * (samples + 1), np.arange(luns)[None, :])
+    half_request = (workload.requests + 1) / (2 * workload.requests)
+    horizon = samples * interval
+
+    while True:
+        c = due.argmin(axis=1)
+        t = due[r, c]
+        live = t < horizon
+        if not live.any():
+            break
+        b = np.minimum((t / interval).astype(np.intp), samples - 1)
+        noise, uniform, think, new_lun = draws.next()
+        write = uniform[:, 0] >= workload.read_share
+        begin = np.where(uniform[:, 1] < workload.new_file, new_lun, start_lun[r, c])
+        begin = np.where(uniform[:, 2] < hot[r, b], hot_lun, begin)
+        start_lun[r, c] = begin
+        on = patterns[begin] & live[:, None]
+        needs = np.where(on, service[r, b] * noise, 0.0) * mean_seconds[write.astype(np.intp)][:, None]
+        by_server = on.reshape(runs, servers, -1)
+        on_link = by_server.sum(axis=2)[:, :, None] * seconds_on_link[r, b]
+
+        through = np.maximum(rx_free, t[:, None]) + on_link[:, :, 0]
+        receiving = write[:, None] & (on_link[:, :, 0] > 0)
+        rx_free = np.where(receiving, through, rx_free)
+        arrival = np.repeat(np.where(receiving, through, t[:, None]), shape.luns_per_server, axis=1)
+        begun = np.maximum(free, arrival)
+        done = begun + needs
+        free = np.where(on, done, free)
+        ready = np.where(by_server, done.reshape(runs, servers, -1), 0.0).max(axis=2)
+        sent = np.maximum(tx_free, ready) + on_link[:, :, 1]
+        sending = ~write[:, None] & (on_link[:, :, 1] > 0)
+        tx_free = np.where(sending, sent, tx_free)
+        ready = np.where(sending, sent, ready)
+        if lossy:
+            ready = ready + np.where(ready > 0, delay[r, b] * think[:, None], 0.0)
+        end = np.maximum(ready.max(axis=1), t)
+        eager = activity[r, b]
+        due[r, c] = np.where(live, end + rest * think / eager, t)
+
+        finished = np.minimum((done / interval).astype(np.intp), samples)
+        at = ((flat[0] + finished) * luns + flat[1]) * 2 + write[:, None]
+        parts.reshape(-1)[at] += on
+        waited.reshape(-1)[at] += np.where(on, begun - arrival + needs * half_request, 0.0)
+        assigned[r, b] += needs
+        issued[r, b] += on
+        last_free[r, b] = free
+        asked += live
+        records += live & (end < horizon)
+    return Work(parts, waited, assigned, np.maximum.accumulate(last_free, axis=1), issued, records, asked)
+
+
+def _stripes(luns: int, stripe: int) -> NDArray[np.bool_]:
+    """For each LUN that a file can start at, the LUNs that its parts lie on; (L, L)."""
+    ahead = (np.arange(luns)[None, :] - np.arange(luns)[:, None]) % luns
+    pattern: NDArray[np.bool_] = ahead < min(stripe, luns)
+    return pattern
+
+
+def _first_arrivals(scenarios: Sequence[Scenario]) -> tuple[Array, Array]:
+    """When each client first asks (R, clients), spread over a cycle, and the mean think time (R,)."""
+    clients = scenarios[0].shape.luns
+    think = np.array([s.workload.think_ms / 1000 for s in scenarios])
+    spread = np.stack([np.random.default_rng((s.seed, 2)).random(clients) for s in scenarios])
+    return spread * 2 * think[:, None], think
+
+
+def _delay(conditions: Conditions, part_bytes: float, read_share: float) -> Array:
+    """Seconds (T, S) that lost packets and a busy CPU add to a part on its way, without occupying anything.
+
+    By the dominant term of Padhye's TCP model for the direction that data goes: every packet is lost with
+    probability p, and a loss ends in a timeout with probability min(1, 3 sqrt(3 p / 8)). Losing only
+    acknowledgements costs a twentieth of that.
+    """
+    packets = np.ceil(part_bytes / PACKET_BYTES)
+    share = np.array([1 - read_share, read_share])
+    effective = conditions.loss @ np.maximum(share, 0.05)
+    loss = conditions.loss.max(axis=2)
+    timeout = np.minimum(1.0, 3 * np.sqrt(3 * loss / 8))
+    delay: Array = packets * effective * timeout * RTO_SECONDS + conditions.server_seconds
+    return delay
