@@ -1,0 +1,146 @@
+"""The demo as it is seen: a live table on a terminal, plain lines everywhere else."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from laggard_aggregator.demo.watch import Episode
+from laggard_aggregator.engine import Judgement
+from laggard_aggregator.view import View
+
+LINE_EVERY_SECONDS = 60
+"""Recorded seconds from one plain line to the next."""
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What is to be seen now. `second` of `seconds`: how far the replay is, in recorded seconds.
+
+    `components`: the LUNs in order. `episodes`: by detector. `remarks`: lines under the table.
+    """
+
+    second: float
+    seconds: float
+    speed: int
+    components: tuple[str, ...]
+    group: str
+    episodes: dict[str, list[Episode]]
+    remarks: tuple[str, ...]
+
+
+class Screen:
+    """Shows states on `console`. Use as a context manager: a live table lasts as long as that."""
+
+    def __init__(self, console: Console, view: View) -> None:
+        self._console = console
+        self._view = view
+        self._live = Live(console=console, auto_refresh=False) if console.is_terminal else None
+        self._next_line = 0.0
+
+    def __enter__(self) -> "Screen":
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def say(self, line: str) -> None:
+        """A line that stays."""
+        self._console.print(Text(line), soft_wrap=True)
+
+    def show(self, state: State) -> None:
+        """The table, or now and then a line."""
+        judged = latest(self._view.judgements(), state.group)
+        if self._live is not None:
+            self._live.update(picture(state, judged, self._alarmed(state.group)), refresh=True)
+        elif state.second >= self._next_line:
+            self._next_line = (state.second // LINE_EVERY_SECONDS + 1) * LINE_EVERY_SECONDS
+            self.say(f"second {state.second:.0f} of {state.seconds:.0f}: {summary(judged)}")
+
+    def _alarmed(self, group: str) -> set[str]:
+        return {alarm.component for alarm in self._view.alarms().values() if alarm.group == group}
+
+
+def latest(judgements: Iterable[Judgement], group: str) -> Judgement | None:
+    """The group's latest judgement by await, None before its first window."""
+    return next((j for j in judgements if j.group == group and j.metric == "await"), None)
+
+
+def summary(judged: Judgement | None) -> str:
+    """A judgement in a few words."""
+    if judged is None:
+        return "no window has closed yet"
+    verdicts = judged.verdicts
+    known = [c for c in range(len(judged.components)) if verdicts.judged[c]]
+    if not known:
+        return f"no verdict: {verdicts.note}"
+    ratios = [_slower(float(verdicts.observed[c]), float(verdicts.reference[c])) for c in known]
+    worst = known[ratios.index(max(ratios))]
+    return (
+        f"{len(known)} LUNs judged, {int(verdicts.anomalous.sum())} anomalous; slowest "
+        f"{judged.components[worst]}, await {_ms(verdicts.observed[worst])}, "
+        f"its peers {_ms(verdicts.reference[worst])}"
+    )
+
+
+def picture(state: State, judged: Judgement | None, alarmed: set[str]) -> RenderableType:
+    """The table with its remarks."""
+    second = min(max(state.second, 0.0), state.seconds)
+    table = Table(
+        title=f"second {second:.0f} of {state.seconds:.0f}, replayed at {state.speed}x the speed",
+        title_justify="left",
+    )
+    for heading in ("LUN", "state"):
+        table.add_column(heading)
+    for heading in ("await", "peers' await", "times slower", "score", "persistence"):
+        table.add_column(heading, justify="right")
+    places = {} if judged is None else {name: c for c, name in enumerate(judged.components)}
+    for component in state.components:
+        c = places.get(component)
+        if judged is None or c is None or not judged.verdicts.judged[c]:
+            table.add_row(component, "-", *[""] * 5)
+            continue
+        v = judged.verdicts
+        table.add_row(
+            component,
+            _state(component in alarmed, bool(judged.straggler[c]), bool(v.anomalous[c])),
+            _ms(v.observed[c]),
+            _ms(v.reference[c]),
+            f"{_slower(v.observed[c], v.reference[c]):.1f}",
+            f"{v.score[c]:.2f}",
+            str(judged.persistence[c]),
+        )
+    told = [Text(told_of(name, episode)) for name, found in state.episodes.items() for episode in found]
+    return Group(table, *told, *(Text(remark) for remark in state.remarks))
+
+
+def told_of(detector: str, episode: Episode) -> str:
+    """An episode in one line."""
+    ended = "stands" if episode.cleared is None else f"cleared at second {episode.cleared:.0f}"
+    return (
+        f"{detector}: alarm on {episode.component}: {episode.severity:.1f} times slower than peers, since "
+        f"second {episode.since:.0f}, raised at second {episode.raised:.0f}, {ended}"
+    )
+
+
+def _state(alarmed: bool, straggler: bool, anomalous: bool) -> Text:
+    if alarmed:
+        return Text("ALARM", style="bold red")
+    if straggler:
+        return Text("straggler", style="red")
+    return Text("anomalous", style="yellow") if anomalous else Text("ok", style="green")
+
+
+def _ms(value: float) -> str:
+    return "-" if math.isnan(value) else f"{value:.2f} ms"
+
+
+def _slower(observed: float, reference: float) -> float:
+    return observed / reference if reference > 0 else 0.0

@@ -1,0 +1,173 @@
+"""The demo's site on disk: a procfs root and an agent.toml a LUN, and one aggregator.toml."""
+
+import json
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+LUNS = "luns"
+LUNS_CDF = "luns-cdf"
+OWN = "this-machine"
+DETECTORS = {LUNS: "laggard", LUNS_CDF: "cdf"}
+
+WINDOW_SAMPLES = 60
+SHIFT_SAMPLES = 30
+CONFIRM = 3
+BATCH_SAMPLES = 5
+OWN_WINDOW_SAMPLES = 10
+
+HTTP_PORT = 9464  # where `laggard top` looks, if nobody else is there
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """TCP ports on 127.0.0.1."""
+
+    mqtt: int
+    http: int
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A folder with everything in it. `nodes`: the node of each LUN; its agent sees only that LUN."""
+
+    folder: Path
+    nodes: Mapping[str, str]
+    ports: Ports
+    tick_seconds: float
+
+    @property
+    def aggregator_toml(self) -> Path:
+        """The aggregator's configuration."""
+        return self.folder / "aggregator.toml"
+
+    @property
+    def thresholds_toml(self) -> Path:
+        """What `cdf` was trained to."""
+        return self.folder / "thresholds.toml"
+
+    def agent_toml(self, node: str) -> Path:
+        """The configuration of a node's agent."""
+        return self.folder / node / "agent.toml"
+
+    def log(self, node: str) -> Path:
+        """What a node's agent says."""
+        return self.folder / node / "agent.log"
+
+    def procfs(self, node: str) -> Path:
+        """What is /proc to a node's agent."""
+        return self.folder / node / "proc"
+
+    def component(self, lun: str) -> str:
+        """What the aggregator calls a LUN."""
+        return f"{self.nodes[lun]}/{lun}"
+
+    def roots(self) -> dict[str, Path]:
+        """The procfs root of each LUN's node."""
+        return {lun: self.procfs(node) for lun, node in self.nodes.items()}
+
+    def write(self) -> None:
+        """Writes all configuration files."""
+        for node in self.nodes.values():
+            self._write(
+                self.agent_toml(node), _agent_toml(self, node, self.tick_seconds, 'include = ["loop.*"]')
+            )
+        self._write(self.agent_toml(OWN), _agent_toml(self, OWN, 1.0, ""))
+        self._write(self.aggregator_toml, _aggregator_toml(self))
+
+    @staticmethod
+    def _write(path: Path, text: str) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+def make_site(folder: Path, luns: tuple[str, ...], tick_seconds: float) -> Site:
+    """A site with a node a LUN: `oss-01`, `oss-02` and so on."""
+    nodes = {lun: f"oss-{number:02d}" for number, lun in enumerate(luns, 1)}
+    return Site(folder, nodes, Ports(free_port(), free_port(HTTP_PORT)), tick_seconds)
+
+
+def free_port(wanted: int = 0) -> int:
+    """A TCP port of 127.0.0.1 that nobody listens on: `wanted` if that is one."""
+    for port in (wanted, 0):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return int(probe.getsockname()[1])
+    raise OSError("no free port on 127.0.0.1")
+
+
+def _agent_toml(site: Site, node: str, interval_seconds: float, diskstats: str) -> str:
+    return f"""\
+site = "demo"
+node = {json.dumps(node)}
+role = "storage"
+interval_seconds = {interval_seconds!r}
+batch_samples = {BATCH_SAMPLES}
+collectors = ["diskstats"]
+
+[mqtt]
+host = "127.0.0.1"
+port = {site.ports.mqtt}
+
+[spool]
+directory = {json.dumps(str(site.folder / node / "spool"))}
+
+[diskstats]
+{diskstats}
+"""
+
+
+def _aggregator_toml(site: Site) -> str:
+    groups = "\n".join(
+        f"""\
+[[group]]
+name = "{name}"
+source = "diskstats"
+role = "storage"
+components = "oss-[0-9]+/.*"
+metrics = ["await"]
+detector = "{detector}"
+"""
+        for name, detector in DETECTORS.items()
+    )
+    return f"""\
+site = "demo"
+
+[mqtt]
+host = "127.0.0.1"
+port = {site.ports.mqtt}
+topics = ["laggard/1/demo/#"]
+embedded = true
+
+[http]
+listen = "127.0.0.1:{site.ports.http}"
+
+[detect]
+interval_seconds = {site.tick_seconds!r}
+window_samples = {WINDOW_SAMPLES}
+shift_samples = {SHIFT_SAMPLES}
+confirm = {CONFIRM}
+thresholds = {json.dumps(str(site.thresholds_toml))}
+
+{groups}
+[[group]]
+name = "{OWN}"
+source = "diskstats"
+role = "storage"
+components = "{OWN}/.*"
+metrics = ["await"]
+interval_seconds = 1.0
+window_samples = {OWN_WINDOW_SAMPLES}
+shift_samples = {OWN_WINDOW_SAMPLES // 2}
+
+[archive]
+directory = {json.dumps(str(site.folder / "archive"))}
+
+[state]
+directory = {json.dumps(str(site.folder / "state"))}
+"""

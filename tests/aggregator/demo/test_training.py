@@ -1,0 +1,39 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from laggard_aggregator.demo.recording import read_recording
+from laggard_aggregator.demo.training import healthy_grid
+from tests.aggregator.demo import made
+
+NAMES = {lun: f"node/{lun}" for lun in made.LUNS}
+
+
+def test_the_healthy_part_and_nothing_of_the_fault(tmp_path: Path) -> None:
+    recording = read_recording(made.write(tmp_path / "r.xz", made.text()))
+    grid = healthy_grid(recording, NAMES, "luns-cdf", 100_000_000, 8)
+    assert grid.components == tuple(NAMES.values())
+    values = grid.metrics["await"]
+    assert values.shape == (6, 24)
+    assert values[:, :20] == pytest.approx(2.0)  # ms a request, as the recording was made
+    assert np.isnan(values[:, 20:]).all()
+    windows = [grid.window(int(end), 16, 0) for end in grid.window_ends(16)]
+    assert [None if w is None else (w.start, w.end) for w in windows] == [
+        pytest.approx((-0.8, 0.8)),
+        pytest.approx((0.0, 1.6)),
+        pytest.approx((0.8, 2.4)),
+        pytest.approx((1.6, 3.2)),
+    ]
+
+
+def test_the_packaged_recording() -> None:
+    """What comes with Laggard: a clear fault on one of twelve LUNs, and three healthy minutes before it."""
+    recording = read_recording()
+    assert len(recording.luns) == 12
+    assert 500 < recording.seconds < 900
+    grid = healthy_grid(recording, {lun: lun for lun in recording.luns}, "g", 10**9, 30)
+    healthy = grid.metrics["await"]
+    assert 150 <= np.isfinite(healthy[0]).sum() <= 200
+    medians = np.nanmedian(healthy, axis=1)
+    assert medians.max() < 1.3 * medians.min()
