@@ -58,7 +58,7 @@ class AlarmBook:
         return self._standing
 
     def straggling(self, now: Alarm) -> Transition | None:
-        """The raising, if this is one: takes in that `now.component` is a straggler as of `now.updated_at`."""
+        """The raising, if this is one: takes in that `now.component` straggles as of `now.updated_at`."""
         standing = self._standing.get(now.key)
         if standing is not None:
             worst = max(standing.worst_severity, now.severity)

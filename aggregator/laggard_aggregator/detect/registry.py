@@ -14,5 +14,5 @@ _MAKERS: dict[str, Callable[[DetectSettings, str], Detector]] = {
 
 
 def make_detector(settings: DetectSettings, metric: str) -> Detector:
-    """A new detector for one group and metric. Raises KeyError for a name that configuration did not check."""
+    """A new detector for one group and metric. Raises KeyError for a name that is not in DETECTORS."""
     return _MAKERS[settings.detector](settings, metric)

@@ -8,10 +8,10 @@ DETECTORS = ("laggard", "cdf", "manhattan")
 
 @dataclass(frozen=True, slots=True)
 class DetectSettings:
-    """How one group is judged. The defaults are the Intrepid paper's (4.2): 60 samples of 15 s, 3 of 5 windows.
+    """How one group is judged. The defaults are the Intrepid paper's (4.2).
 
-    `false_alarms_per_week` is for the whole site; `tests_at_once` is how many component-metric series share it.
-    `thresholds[metric][component]` are a trained detector's; empty for `laggard`.
+    `false_alarms_per_week` is for the whole site; `tests_at_once` is how many component-metric series share
+    it. `thresholds[metric][component]` are a trained detector's; empty for `laggard`.
     """
 
     detector: str = "laggard"
