@@ -75,7 +75,8 @@ class Counters:
     `samples`: readings of one component (ticks x components). `gaps`: messages that never came.
     `queue_dropped`: messages thrown away because ingest did not keep up; `archive_dropped`: records that the
     archive lost for the same reason. `refused`: messages over a limit, or against their topic or an earlier
-    schema. `held`: messages that wait for their schema, now. `window_lag_seconds`: how long after its
+    schema. `held`: messages that wait for their schema, now. `two_streams`: how often two streams of one node
+    and source turned out to be live at once. `window_lag_seconds`: how long after its
     deadline the latest window was judged.
     """
 
@@ -91,6 +92,7 @@ class Counters:
     queue_dropped: int = 0
     archive_dropped: int = 0
     held: int = 0
+    two_streams: int = 0
     wire_errors: Mapping[str, int] = field(default_factory=dict)
     refused: Mapping[str, int] = field(default_factory=dict)
 

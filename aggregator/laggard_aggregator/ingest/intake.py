@@ -1,0 +1,245 @@
+"""From bytes of the broker to batches taken for good, each once, with the schema that reads it.
+
+Everything that comes in is hostile until checked: against its topic, against bounds, against what the same
+stream said before. Whatever is not taken is counted by reason and harms nothing.
+"""
+
+from collections import Counter, deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from laggard_aggregator.ingest.decode import Decoder
+from laggard_aggregator.ingest.held import Held, Waiting
+from laggard_aggregator.ingest.nodes import NodeBook
+from laggard_aggregator.ingest.streams import Source, Stream, extends
+from laggard_aggregator.ingest.taken import TakenBatch
+from laggard_common import wire
+from laggard_common.errors import WireError
+from laggard_common.schema import Schema
+from laggard_common.topics import Topic, ack_topic, parse_topic
+from laggard_common.wire import Ack, Envelope, Kind
+
+MAX_NODES = 65_536
+MAX_SOURCES = 64  # of one node
+MAX_NODE_COMPONENTS = 65_536  # over all sources and streams of one node
+MAX_SITE_COMPONENTS = 4_000_000
+GAP_HORIZON_NS = 3600 * 1_000_000_000
+OLDEST_NS = 366 * 86400 * 1_000_000_000
+AHEAD_NS = 86400 * 1_000_000_000
+
+
+@dataclass(slots=True)
+class IntakeCounts:
+    """Totals since the start; see `view.Counters`."""
+
+    messages: int = 0
+    duplicates: int = 0
+    gaps: int = 0
+    two_streams: int = 0
+
+
+class Intake:
+    """Takes messages of one site. `ordinals` are shared with whoever closes windows."""
+
+    def __init__(self, site: str, ordinals: Iterator[int]) -> None:
+        self.site = site
+        self.nodes = NodeBook()
+        self.counts = IntakeCounts()
+        self.wire_errors: Counter[str] = Counter()
+        self.refused: Counter[str] = Counter()
+        self._ordinals = ordinals
+        self._decoder = Decoder()
+        self._sources: dict[str, dict[str, Source]] = {}  # by node, then by source
+        self._components: Counter[str] = Counter()  # by node
+        self._components_in_all = 0
+        self._waiting = Waiting()
+        self._unsafe: deque[tuple[int, str, Stream, int]] = deque()
+        self._to_acknowledge: set[str] = set()
+
+    @property
+    def held(self) -> int:
+        """How many messages wait for their schema."""
+        return len(self._waiting)
+
+    def receive(self, topic: str, payload: bytes, received_ns: int) -> list[TakenBatch]:
+        """The batches that this message lets be taken: none, itself, or those that waited for it."""
+        if topic.split("/", 4)[3:4] == ["ack"]:
+            return []  # our own, under a wide subscription
+        self.counts.messages += 1
+        try:
+            return self._receive(parse_topic(topic), payload, received_ns)
+        except WireError as exc:
+            self.wire_errors[exc.reason] += 1
+            return []
+
+    def safe(self, ordinal: int) -> None:
+        """Takes in that every batch up to `ordinal` is safe, and may be acknowledged."""
+        while self._unsafe and self._unsafe[0][0] <= ordinal:
+            _, node, stream, seq = self._unsafe.popleft()
+            stream.safe.add(seq)
+            self._to_acknowledge.add(node)
+
+    def acknowledgements(self) -> list[tuple[str, bytes]]:
+        """Topic and payload for each node that sent something new, or something twice, since last asked."""
+        nodes, self._to_acknowledge = self._to_acknowledge, set()
+        acks = ((node, self._acks(node)) for node in sorted(nodes))
+        return [(ack_topic(self.site, node), wire.encode_ack(ranges)) for node, ranges in acks if ranges]
+
+    def sweep(self, now_ns: int) -> None:
+        """Declares old gaps and lets go of messages whose schema never came; to be called now and then."""
+        for sources in self._sources.values():
+            for source in sources.values():
+                for stream in source.streams.values():
+                    if len(stream.received) > 1:
+                        self.counts.gaps += stream.received.declare(now_ns, GAP_HORIZON_NS)
+        self._let_go(self._waiting.expire(now_ns))
+
+    def _acks(self, node: str) -> list[Ack]:
+        return [
+            Ack(stream_id, name, stream.safe.as_tuples())
+            for name, source in self._sources[node].items()
+            for stream_id, stream in source.streams.items()
+            if len(stream.safe)
+        ]
+
+    def _receive(self, topic: Topic, payload: bytes, received_ns: int) -> list[TakenBatch]:
+        if topic.site != self.site:
+            self.refused["site"] += 1
+            return []
+        if topic.channel == "schema":
+            return self._schema(topic, wire.decode_schema(payload), received_ns)
+        envelope = wire.decode_envelope(payload)
+        if envelope.node != topic.node or (topic.channel == "data" and envelope.source != topic.source):
+            self.refused["topic"] += 1
+        elif topic.channel == "status":
+            self._status(topic, envelope, received_ns)
+        elif envelope.kind != Kind.COUNTERS:
+            self.refused["kind"] += 1
+        else:
+            return self._counters(topic, envelope, received_ns)
+        return []
+
+    def _status(self, topic: Topic, envelope: Envelope, received_ns: int) -> None:
+        if envelope.kind != Kind.STATE:
+            self.refused["kind"] += 1
+            return
+        status = wire.decode_state(envelope.payload)
+        if self._node(topic, received_ns):
+            self.nodes.status(topic.node, status, envelope.t0_ns, received_ns)
+
+    def _schema(self, topic: Topic, schema: Schema, received_ns: int) -> list[TakenBatch]:
+        if schema.node != topic.node or schema.source != topic.source:
+            self.refused["topic"] += 1
+            return []
+        source = self._source(topic, received_ns)
+        if source is None:
+            return []
+        stream = self._stream(topic, source, schema.stream)
+        known = stream.schema
+        if known is not None and schema.epoch <= known.epoch:
+            return []
+        if known is not None and not extends(schema, known):
+            self.refused["schema"] += 1
+            return []
+        grown = len(schema.components) - (len(known.components) if known else 0)
+        if (
+            self._components[topic.node] + grown > MAX_NODE_COMPONENTS
+            or self._components_in_all + grown > MAX_SITE_COMPONENTS
+        ):
+            self.refused["components"] += 1
+            return []
+        self._account(topic.node, grown)
+        stream.schema = schema
+        self.nodes.announced(topic.node, schema.interval_ns, schema.batch_ticks)
+        return self._release(source, stream, schema)
+
+    def _counters(self, topic: Topic, envelope: Envelope, received_ns: int) -> list[TakenBatch]:
+        source = self._source(topic, received_ns)
+        if source is None:
+            return []
+        if envelope.n > 1 and envelope.dt_ns == 0:
+            raise WireError("dt", "0")
+        last_ns = envelope.t0_ns + (envelope.n - 1) * envelope.dt_ns
+        if not received_ns - OLDEST_NS < envelope.t0_ns <= last_ns < received_ns + AHEAD_NS:
+            self.refused["time"] += 1
+            return []
+        held = Held(topic, envelope, received_ns)
+        stream = self._stream(topic, source, envelope.stream)
+        if stream.schema is None or stream.schema.epoch < envelope.schema_epoch:
+            self._let_go(self._waiting.add(held))
+            return []
+        return self._take(held, source, stream, stream.schema)
+
+    def _take(self, held: Held, source: Source, stream: Stream, schema: Schema) -> list[TakenBatch]:
+        """The batch of a message that `schema` reads, unless it came before."""
+        topic, envelope, received_ns = held.topic, held.envelope, held.received_ns
+        if not stream.received.add(envelope.seq, received_ns):
+            self.counts.duplicates += 1
+            self._to_acknowledge.add(topic.node)  # whoever sends again has not heard
+            return []
+        self.counts.gaps += stream.received.give_up()
+        self.counts.two_streams += source.alternates(envelope.stream, received_ns)
+        ordinal = next(self._ordinals)
+        # Noted before it is decoded: a message that cannot be read now never can, and must not come again.
+        self._unsafe.append((ordinal, topic.node, stream, envelope.seq))
+        batch = self._decoder.decode(envelope)
+        if batch.values.shape[2] > len(schema.fields):
+            raise WireError("payload", "more fields than the schema")
+        if batch.indexes.size and int(batch.indexes.max()) >= len(schema.components):
+            raise WireError("payload", "component beyond the schema")
+        self.nodes.data(topic.node, int(batch.read_ns[-1]), received_ns)
+        late = np.zeros(envelope.n, dtype=np.bool_)
+        stream_id, seq = envelope.stream, envelope.seq
+        return [TakenBatch(ordinal, topic.site, topic.role, stream_id, seq, received_ns, schema, batch, late)]
+
+    def _release(self, source: Source, stream: Stream, schema: Schema) -> list[TakenBatch]:
+        """The batches that waited for `schema`."""
+        taken: list[TakenBatch] = []
+        for held in self._waiting.release(schema.node, schema.source, schema.stream, schema.epoch):
+            try:
+                taken += self._take(held, source, stream, schema)
+            except WireError as exc:
+                self.wire_errors[exc.reason] += 1
+        return taken
+
+    def _let_go(self, messages: int) -> None:
+        if messages:
+            self.refused["schema never came"] += messages
+
+    def _node(self, topic: Topic, now_ns: int) -> bool:
+        """Whether the node is known, made so now if there is room for one more."""
+        if topic.node not in self.nodes and len(self.nodes) >= MAX_NODES:
+            self.refused["nodes"] += 1
+            return False
+        self.nodes.add(topic.node, topic.role, now_ns)
+        return True
+
+    def _source(self, topic: Topic, now_ns: int) -> Source | None:
+        """The source, None where the node or the source is one too many."""
+        sources = self._sources.get(topic.node)
+        if sources is None:
+            if not self._node(topic, now_ns):
+                return None
+            sources = self._sources[topic.node] = {}
+        source = sources.get(topic.source)
+        if source is None:
+            if len(sources) >= MAX_SOURCES:
+                self.refused["sources"] += 1
+                return None
+            source = sources[topic.source] = Source()
+        return source
+
+    def _stream(self, topic: Topic, source: Source, stream_id: bytes) -> Stream:
+        """The stream; a new one may push out an old one, whose components no longer count then."""
+        if stream_id in source.streams:
+            return source.streams[stream_id]
+        before = source.components
+        stream = source.stream(stream_id)
+        self._account(topic.node, source.components - before)
+        return stream
+
+    def _account(self, node: str, components: int) -> None:
+        self._components[node] += components
+        self._components_in_all += components

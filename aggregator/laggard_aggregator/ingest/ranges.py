@@ -1,0 +1,80 @@
+"""Which messages of a stream came: merged inclusive ranges of seq, in bounded memory.
+
+Live data comes before the backlog of an outage, so what is missing now may still come: a gap is declared only
+when it has been open for a while.
+"""
+
+from bisect import bisect_right
+
+MAX_RANGES = 4096
+
+
+class Ranges:
+    """Inclusive ranges, ascending, never touching each other.
+
+    Beyond MAX_RANGES the oldest gap is given up: it is declared missing, and its messages count as received,
+    so that nobody goes on sending them.
+    """
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._ends: list[int] = []
+        self._opened: list[int] = []  # when the gap before each range was first seen; 0 once declared
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    def __contains__(self, seq: int) -> bool:
+        at = bisect_right(self._starts, seq) - 1
+        return at >= 0 and seq <= self._ends[at]
+
+    def as_tuples(self) -> tuple[tuple[int, int], ...]:
+        """The ranges, lowest first."""
+        return tuple(zip(self._starts, self._ends, strict=True))
+
+    def add(self, seq: int, now_ns: int = 0) -> bool:
+        """Takes in `seq` at `now_ns`; False when it was there already."""
+        starts, ends = self._starts, self._ends
+        at = bisect_right(starts, seq) - 1
+        if at >= 0 and seq <= ends[at]:
+            return False
+        joins_before = at >= 0 and ends[at] == seq - 1
+        joins_after = at + 1 < len(starts) and starts[at + 1] == seq + 1
+        if joins_before and joins_after:
+            ends[at] = ends[at + 1]
+            del starts[at + 1], ends[at + 1], self._opened[at + 1]
+        elif joins_before:
+            ends[at] = seq
+        elif joins_after:
+            starts[at + 1] = seq
+        else:
+            self._insert(at + 1, seq, now_ns)
+        return True
+
+    def declare(self, now_ns: int, horizon_ns: int) -> int:
+        """How many messages of gaps older than `horizon_ns` are missing that were not declared before."""
+        missing = 0
+        for at in range(1, len(self._starts)):
+            if self._opened[at] and now_ns - self._opened[at] >= horizon_ns:
+                missing += self._starts[at] - self._ends[at - 1] - 1
+                self._opened[at] = 0
+        return missing
+
+    def give_up(self) -> int:
+        """Closes the oldest gaps beyond MAX_RANGES; how many messages were thereby declared missing."""
+        missing = 0
+        while len(self._starts) > MAX_RANGES:
+            if self._opened[1]:
+                missing += self._starts[1] - self._ends[0] - 1
+            self._ends[0] = self._ends[1]
+            del self._starts[1], self._ends[1], self._opened[1]
+        return missing
+
+    def _insert(self, at: int, seq: int, now_ns: int) -> None:
+        """A new range of one; a gap that it splits in two keeps its age on both sides."""
+        inside = 0 < at < len(self._starts)
+        self._starts.insert(at, seq)
+        self._ends.insert(at, seq)
+        self._opened.insert(at, self._opened[at] if inside else max(now_ns, 1))
+        if at == 0 and len(self._starts) > 1:
+            self._opened[1] = max(now_ns, 1)

@@ -1,0 +1,247 @@
+import itertools
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from laggard_aggregator.ingest import held, intake
+from laggard_aggregator.ingest.intake import Intake
+from laggard_aggregator.ingest.taken import TakenBatch
+from laggard_common import wire
+from laggard_common.schema import Field, Schema
+from laggard_common.topics import ack_topic
+from laggard_common.wire import Kind
+from tests.aggregator.ingest.made_messages import (
+    NOW,
+    SECOND,
+    STREAM,
+    data_message,
+    envelope,
+    schema,
+    schema_message,
+    status_message,
+)
+
+
+def make() -> Intake:
+    return Intake("site", itertools.count(1))
+
+
+def feed(taker: Intake, *messages: tuple[str, bytes], at_ns: int = NOW + 5 * SECOND) -> list[TakenBatch]:
+    return [batch for topic, payload in messages for batch in taker.receive(topic, payload, at_ns)]
+
+
+def acks_of(taker: Intake) -> dict[str, tuple[wire.Ack, ...]]:
+    return {topic: wire.decode_ack(payload) for topic, payload in taker.acknowledgements()}
+
+
+def test_a_message_is_taken_with_its_schema_and_an_ordinal() -> None:
+    taker = make()
+    first, second = feed(
+        taker, schema_message(schema()), data_message(envelope(0)), data_message(envelope(1, t0_ns=NOW + 1))
+    )
+    assert (first.seq, first.ordinal, second.ordinal) == (0, 1, 2)
+    assert first.schema == schema()
+    assert first.batch.values.shape == (5, 2, 2)
+    assert (first.site, first.role, first.received_ns) == ("site", "storage", NOW + 5 * SECOND)
+    assert not first.late.any()
+    assert taker.counts.messages == 3
+
+
+@given(st.lists(st.integers(0, 7), max_size=20))
+def test_each_message_is_taken_once_in_whatever_order(seqs: list[int]) -> None:
+    taker = make()
+    feed(taker, schema_message(schema()))
+    taken = [batch.seq for seq in seqs for batch in feed(taker, data_message(envelope(seq)))]
+    assert taken == list(dict.fromkeys(seqs))
+    assert taker.counts.duplicates == len(seqs) - len(taken)
+
+
+def test_messages_wait_for_their_schema_and_for_their_epoch() -> None:
+    taker = make()
+    assert feed(taker, data_message(envelope(0)), data_message(envelope(1, epoch=2, components=3))) == []
+    assert taker.held == 2
+    assert [batch.seq for batch in feed(taker, schema_message(schema()))] == [0]
+    assert taker.held == 1
+    newer = schema(epoch=2, components=("a", "b", "c"))
+    assert [batch.seq for batch in feed(taker, schema_message(newer))] == [1]
+    assert taker.held == 0
+
+
+def test_a_message_held_twice_is_taken_once() -> None:
+    taker = make()
+    feed(taker, data_message(envelope(0)), data_message(envelope(0)))
+    assert len(feed(taker, schema_message(schema()))) == 1
+    assert taker.counts.duplicates == 1
+
+
+def test_a_message_of_an_earlier_epoch_is_read_with_a_later_schema() -> None:
+    taker = make()
+    feed(taker, schema_message(schema(epoch=3, components=("a", "b", "c"))))
+    (batch,) = feed(taker, data_message(envelope(0, epoch=1)))
+    assert batch.schema.epoch == 3
+    assert batch.batch.indexes.tolist() in ([0, 1], [1, 0])
+
+
+def test_waiting_is_bounded_in_number_and_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(held, "MAX_HELD", 3)
+    taker = make()
+    feed(taker, *(data_message(envelope(seq)) for seq in range(5)))
+    assert (taker.held, taker.refused["schema never came"]) == (3, 2)
+    taker.sweep(NOW + 5 * SECOND + held.HELD_NS + 1)
+    assert (taker.held, taker.refused["schema never came"]) == (0, 5)
+    assert [batch.seq for batch in feed(taker, schema_message(schema()), data_message(envelope(4)))] == [4]
+
+
+def test_one_node_cannot_fill_the_waiting_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(held, "MAX_HELD_OF_NODE", 2)
+    taker = make()
+    feed(taker, data_message(envelope(0, node="oss-2")))
+    feed(taker, *(data_message(envelope(seq)) for seq in range(9)))
+    assert (taker.held, taker.refused["schema never came"]) == (3, 7)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        schema(epoch=2, components=("b", "a")),
+        schema(epoch=2, components=("a",)),
+        replace(schema(epoch=2), fields=(Field("rd_ios"), Field("other"))),
+        replace(schema(epoch=2), fields=(Field("rd_ios"),)),
+    ],
+)
+def test_a_schema_that_does_not_extend_the_one_before_is_refused(changed: Schema) -> None:
+    taker = make()
+    feed(taker, schema_message(schema()), schema_message(changed))
+    assert taker.refused["schema"] == 1
+    (batch,) = feed(taker, data_message(envelope(0)))
+    assert batch.schema == schema()
+
+
+def test_a_name_may_change_with_the_epoch() -> None:
+    taker = make()
+    renamed = replace(
+        schema(epoch=2), components=tuple(replace(c, name=c.name + "x") for c in schema().components)
+    )
+    feed(taker, schema_message(schema()), schema_message(renamed))
+    (batch,) = feed(taker, data_message(envelope(0)))
+    assert batch.schema.components[0].name == "sdax"
+
+
+def test_a_message_that_contradicts_its_topic_is_refused() -> None:
+    taker = make()
+    feed(taker, schema_message(schema()))
+    topic, _ = data_message(envelope(0))
+    assert feed(taker, (topic, data_message(envelope(0, node="oss-2"))[1])) == []
+    assert feed(taker, (topic.replace("diskstats", "net"), data_message(envelope(0))[1])) == []
+    assert feed(taker, (schema_message(schema())[0], wire.encode_schema(schema(node="oss-9")))) == []
+    assert feed(taker, data_message(envelope(0), site="elsewhere")) == []
+    assert feed(taker, (topic, wire.encode_envelope(replace(envelope(0), kind=Kind.EVENTS)))) == []
+    assert taker.refused == {"topic": 3, "site": 1, "kind": 1}
+
+
+@pytest.mark.parametrize("t0_ns", [0, NOW - 400 * 86400 * SECOND, NOW + 2 * 86400 * SECOND, 2**63 - 1])
+def test_times_beyond_reason_are_refused(t0_ns: int) -> None:
+    taker = make()
+    feed(taker, schema_message(schema()))
+    assert feed(taker, data_message(envelope(0, t0_ns=t0_ns))) == []
+    assert taker.refused["time"] == 1
+
+
+def test_a_payload_beyond_its_schema_is_an_error_and_never_asked_for_again() -> None:
+    taker = make()
+    feed(taker, schema_message(schema()))
+    assert feed(taker, data_message(envelope(0, components=3))) == []
+    assert feed(taker, data_message(replace(envelope(1), payload=b"rubbish"))) == []
+    assert taker.wire_errors == {"payload": 1, "zstd": 1}
+    (batch,) = feed(taker, data_message(envelope(2)))
+    taker.safe(batch.ordinal)
+    assert acks_of(taker)[ack_topic("site", "oss-1")][0].ranges == ((0, 2),)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.sampled_from(["data/diskstats", "schema/diskstats", "status"]), st.binary(max_size=200))
+def test_any_bytes_are_counted_and_harm_nothing(channel: str, payload: bytes) -> None:
+    taker = make()
+    assert feed(taker, (f"laggard/1/site/storage/oss-1/{channel}", payload)) == []
+    assert taker.wire_errors.total() + taker.refused.total() + taker.held <= 1
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_mutated_messages_are_counted_or_taken(data: st.DataObject) -> None:
+    taker = make()
+    feed(taker, schema_message(schema()))
+    topic, payload = data_message(envelope(0))
+    at = data.draw(st.integers(0, len(payload) - 1))
+    mutated = payload[:at] + bytes([data.draw(st.integers(0, 255))]) + payload[at + 1 :]
+    taken = len(feed(taker, (topic, mutated)))
+    assert taken + taker.wire_errors.total() + taker.refused.total() + taker.held == 1
+
+
+@given(st.text(max_size=60))
+def test_any_topic_is_counted(topic: str) -> None:
+    taker = make()
+    assert feed(taker, (topic, b"x")) == []
+    assert taker.wire_errors.total() + taker.counts.messages in (0, 2)
+
+
+def test_our_own_acknowledgements_are_ignored() -> None:
+    taker = make()
+    assert feed(taker, (ack_topic("site", "oss-1"), b"whatever")) == []
+    assert taker.counts.messages == 0
+
+
+def test_acknowledged_is_what_is_safe_and_nothing_else() -> None:
+    taker = make()
+    feed(taker, schema_message(schema()))
+    batches = feed(taker, *(data_message(envelope(seq)) for seq in (0, 1, 2)))
+    assert acks_of(taker) == {}
+    taker.safe(batches[1].ordinal)
+    assert acks_of(taker) == {
+        "laggard/1/site/ack/oss-1": (wire.Ack(stream=STREAM, source="diskstats", ranges=((0, 1),)),)
+    }
+    assert acks_of(taker) == {}
+    feed(taker, data_message(envelope(0)))
+    assert acks_of(taker)["laggard/1/site/ack/oss-1"][0].ranges == ((0, 1),)
+
+
+def test_a_duplicate_before_anything_is_safe_acknowledges_nothing() -> None:
+    taker = make()
+    feed(taker, schema_message(schema()), data_message(envelope(0)), data_message(envelope(0)))
+    assert acks_of(taker) == {}
+
+
+def test_two_streams_at_once_are_noticed_and_a_new_spool_is_not() -> None:
+    taker = make()
+    other = b"stream-number-02"
+    feed(taker, schema_message(schema()), schema_message(schema(stream=other)))
+    feed(taker, data_message(envelope(0)), data_message(envelope(0, stream=other)))
+    assert taker.counts.two_streams == 0
+    feed(taker, data_message(envelope(1)))
+    assert taker.counts.two_streams == 1
+
+
+def test_streams_nodes_sources_and_components_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(intake, "MAX_NODES", 2)
+    monkeypatch.setattr(intake, "MAX_NODE_COMPONENTS", 8)
+    taker = make()
+    for n in range(20):
+        feed(taker, schema_message(schema(stream=n.to_bytes(16, "big"))))
+    assert taker.refused["components"] == 0  # the streams pushed out do not count
+    feed(taker, schema_message(schema(stream=b"another-stream-7", components=tuple("abcdefghi"))))
+    assert taker.refused["components"] == 1
+    feed(taker, schema_message(schema(node="oss-2")), schema_message(schema(node="oss-3")))
+    feed(taker, status_message({"state": "up"}, node="oss-4"))
+    assert taker.refused["nodes"] == 2
+    assert len(taker.nodes) == 2
+
+
+def test_a_gap_is_counted_after_its_horizon() -> None:
+    taker = make()
+    feed(taker, schema_message(schema()), data_message(envelope(0)), data_message(envelope(4)))
+    taker.sweep(NOW + intake.GAP_HORIZON_NS)
+    assert taker.counts.gaps == 0
+    taker.sweep(NOW + 5 * SECOND + intake.GAP_HORIZON_NS)
+    assert taker.counts.gaps == 3

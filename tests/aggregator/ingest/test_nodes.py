@@ -1,0 +1,113 @@
+import math
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from laggard_aggregator.ingest.nodes import OFFSET_HORIZON_NS, ClockOffset, NodeBook
+from tests.aggregator.ingest.made_messages import NOW, SECOND
+
+STATUS: dict[str, Any] = {
+    "state": "up",
+    "role": "storage",
+    "version": "0.1.0",
+    "interval_ns": SECOND,
+    "batch_ticks": 5,
+    "collectors": {"diskstats": {"success": True, "seconds": 0.001, "error": ""}},
+    "spool_bytes": 4096,
+    "dropped_samples": 3,
+    "missed_ticks": 1,
+    "cpu_seconds": 1.5,
+    "resident_bytes": 30_000_000,
+}
+
+
+def book(**changed: Any) -> NodeBook:
+    nodes = NodeBook()
+    nodes.add("oss-1", "storage", NOW)
+    nodes.announced("oss-1", SECOND, 5)
+    nodes.status("oss-1", {**STATUS, **changed}, NOW, NOW)
+    return nodes
+
+
+def test_a_status_becomes_a_view() -> None:
+    view = book().view("oss-1", NOW)
+    assert view is not None
+    assert (view.state, view.well, view.role, view.version) == ("up", True, "storage", "0.1.0")
+    assert (view.spool_bytes, view.dropped_samples, view.missed_ticks) == (4096, 3, 1)
+    assert (view.cpu_seconds, view.resident_bytes) == (1.5, 30_000_000)
+    assert view.collectors["diskstats"].success
+    assert math.isnan(view.last_sample)
+
+
+def test_a_node_is_silent_when_three_spans_went_by_without_data() -> None:
+    nodes = book()
+    nodes.data("oss-1", NOW, NOW + SECOND)
+    assert nodes.counts(NOW + 16 * SECOND) == {("storage", "up"): 1}
+    assert nodes.counts(NOW + 17 * SECOND) == {("storage", "silent"): 1}
+    assert [node.node for node in nodes.unwell(NOW + 17 * SECOND)] == ["oss-1"]
+    nodes.data("oss-1", NOW + 20 * SECOND, NOW + 20 * SECOND)
+    assert nodes.unwell(NOW + 21 * SECOND) == ()
+
+
+def test_last_will_and_orderly_end_are_told_apart() -> None:
+    nodes = book()
+    nodes.status("oss-1", {"state": "down", "role": "storage", "version": "0.1.0"}, NOW - 10**15, NOW)
+    view = nodes.view("oss-1", NOW)
+    assert view is not None
+    assert (view.state, view.well, view.spool_bytes) == ("down", False, 4096)
+    nodes.status("oss-1", {**STATUS, "state": "stopped"}, NOW, NOW)
+    assert nodes.counts(NOW) == {("storage", "stopped"): 1}
+
+
+def test_a_failing_collector_makes_a_node_unwell() -> None:
+    nodes = book(collectors={"diskstats": {"success": False, "seconds": 0.1, "error": "no such file"}})
+    (view,) = nodes.unwell(NOW)
+    assert view.collectors["diskstats"].error == "no such file"
+
+
+def test_a_wrong_clock_makes_a_node_unwell() -> None:
+    nodes = book()
+    nodes.data("oss-1", NOW + 3 * SECOND, NOW + SECOND)
+    (view,) = nodes.unwell(NOW + SECOND)
+    assert view.clock_offset_seconds == 2.0
+
+
+@given(
+    st.integers(-(10**10), 10**10),
+    st.lists(st.integers(0, 10**12), min_size=1, max_size=30),
+)
+def test_delays_loosen_the_offset_and_never_tighten_it(offset: int, delays: list[int]) -> None:
+    estimate = ClockOffset()
+    for at, delay in enumerate(delays):
+        estimate.add(NOW + at + offset - delay, NOW + at)
+    assert estimate.seconds * 1e9 == (offset - min(delays)) / 1e9 * 1e9
+
+
+def test_an_offset_of_long_ago_is_forgotten() -> None:
+    estimate = ClockOffset()
+    estimate.add(NOW + 5 * SECOND, NOW)
+    later = NOW + 2 * OFFSET_HORIZON_NS
+    estimate.add(later, later)
+    assert estimate.seconds == 0.0
+    assert math.isnan(ClockOffset().seconds)
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from([*STATUS, "other"]),
+        st.recursive(
+            st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary(),
+            lambda inner: st.dictionaries(st.text(), inner) | st.lists(inner),
+            max_leaves=8,
+        ),
+    )
+)
+def test_nothing_in_a_status_is_believed_unchecked(status: dict[str, Any]) -> None:
+    nodes = book()
+    nodes.status("oss-1", {"state": "up", **status}, NOW, NOW)
+    view = nodes.view("oss-1", NOW)
+    assert view is not None
+    for count in (view.spool_bytes, view.dropped_samples, view.resident_bytes):
+        assert count is None or 0 <= count < 2**63
+    assert view.version.isprintable()
