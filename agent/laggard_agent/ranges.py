@@ -45,3 +45,7 @@ class Ranges:
         """The smallest number from `low` on that is not in the set."""
         at = bisect_right(self._lows, low) - 1
         return self._highs[at] + 1 if at >= 0 and self._highs[at] >= low else low
+
+    def pieces(self) -> list[tuple[int, int]]:
+        """The ranges, ascending, both ends included."""
+        return list(zip(self._lows, self._highs, strict=True))

@@ -35,7 +35,8 @@ class Timeline:
     def __init__(self, clock: Clock, interval_ns: int) -> None:
         self._clock = clock
         self._interval_ns = interval_ns
-        self._offset_ns = clock.wall_ns() - clock.monotonic_ns()
+        self._corrected_ns = clock.monotonic_ns()
+        self._offset_ns = clock.wall_ns() - self._corrected_ns
         self._next_ns = (self.now_ns() // interval_ns + 1) * interval_ns
         self.steps = 0
 
@@ -67,9 +68,11 @@ class Timeline:
             self._offset_ns += error
             self.steps += 1
             return True
+        now = self._clock.monotonic_ns()
         if abs(error) > _IGNORED_NS:
-            most = self._interval_ns // _SLEW_SHARE
+            most = (now - self._corrected_ns) // _SLEW_SHARE
             self._offset_ns += max(-most, min(most, error))
+        self._corrected_ns = now
         return False
 
     def _wall_ahead_ns(self) -> int:
