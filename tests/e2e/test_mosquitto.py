@@ -1,0 +1,184 @@
+"""As on a real site: mosquitto, an agent process a node, an aggregator process, Prometheus scraping it."""
+
+import asyncio
+import json
+import shutil
+import subprocess
+import sys
+import threading
+import urllib.parse
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from laggard_aggregator.demo.recording import read_recording
+from laggard_aggregator.demo.replay import Replay
+from laggard_aggregator.demo.site import free_port, make_site
+from laggard_common.clock import SystemClock
+from tests.e2e.processes import end, get_json, running, until
+
+SYSSTAT = Path(__file__).parents[1] / "fixtures" / "demo" / "recording.sa.xz"
+SPEED = 10
+
+MOSQUITTO = """\
+listener {port} 127.0.0.1
+allow_anonymous true
+persistence false
+max_queued_messages 100000
+max_inflight_messages 1000
+"""
+
+AGGREGATOR = """\
+site = "demo"
+
+[mqtt]
+host = "127.0.0.1"
+port = {mqtt}
+topics = ["laggard/1/demo/#"]
+
+[http]
+listen = "127.0.0.1:{http}"
+
+[detect]
+interval_seconds = {interval}
+window_samples = 60
+shift_samples = 30
+confirm = 3
+
+[[group]]
+name = "luns"
+source = "diskstats"
+role = "storage"
+components = "oss-[0-9]+/loop.*"
+metrics = ["await"]
+
+[archive]
+directory = {archive}
+
+[state]
+directory = {state}
+"""
+
+PROMETHEUS = """\
+global:
+  scrape_interval: 1s
+scrape_configs:
+  - job_name: laggard
+    static_configs:
+      - targets: ["127.0.0.1:{port}"]
+"""
+
+
+def program(name: str, package: str) -> str:
+    """Where Debian's program is, or a skip."""
+    found = shutil.which(name) or shutil.which(name, path="/usr/sbin")
+    if found is None:
+        pytest.skip(f"{name} (package {package}) is not installed")
+    return found
+
+
+def python(module: str, *arguments: str) -> list[str]:
+    return [sys.executable, "-P", "-m", module, *arguments]
+
+
+class Prometheus:
+    """The query API of a running Prometheus."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    def ready(self) -> bool:
+        return get_json(f"{self.url}/api/v1/status/buildinfo") is not None
+
+    def query(self, expression: str) -> list[dict[str, Any]]:
+        answer = get_json(f"{self.url}/api/v1/query?query={urllib.parse.quote(expression)}")
+        return [] if answer is None else answer["data"]["result"]
+
+    def components(self, expression: str) -> set[str]:
+        return {series["metric"]["component"] for series in self.query(expression)}
+
+
+def diagnosed(*arguments: str) -> set[str]:
+    """The stragglers that `laggard diagnose` names."""
+    ran = subprocess.run(
+        python("laggard_aggregator.cli.main", "diagnose", *arguments, "--format", "json"),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    records = [json.loads(line) for line in ran.stdout.splitlines()]
+    return {r["component"] for r in records if r["record"] == "component" and r["straggler"]}
+
+
+@pytest.mark.e2e
+@pytest.mark.timeout(150)
+def test_the_recorded_fault_is_seen_by_prometheus_and_in_the_archive(tmp_path: Path) -> None:
+    mosquitto, prometheus = program("mosquitto", "mosquitto"), program("prometheus", "prometheus")
+    recording = read_recording()
+    site = make_site(tmp_path / "site", recording.luns, 1 / SPEED)
+    site.write()
+    faulty = site.component(recording.faulty)
+    archive = tmp_path / "archive"
+    files = {
+        "mosquitto.conf": MOSQUITTO.format(port=site.ports.mqtt),
+        "aggregator.toml": AGGREGATOR.format(
+            mqtt=site.ports.mqtt,
+            http=site.ports.http,
+            interval=site.tick_seconds,
+            archive=json.dumps(str(archive)),
+            state=json.dumps(str(tmp_path / "state")),
+        ),
+        "prometheus.yml": PROMETHEUS.format(port=site.ports.http),
+    }
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    replay = Replay(recording, site.roots(), SPEED, SystemClock())
+    replay.prepare()
+    api = f"http://127.0.0.1:{site.ports.http}"
+    queries = Prometheus(f"http://127.0.0.1:{free_port()}")
+
+    with ExitStack() as stack:
+        stack.enter_context(
+            running([mosquitto, "-c", str(tmp_path / "mosquitto.conf")], tmp_path / "mosquitto.log")
+        )
+        aggregator = stack.enter_context(
+            running(
+                python("laggard_aggregator.cli.daemon", "--config", str(tmp_path / "aggregator.toml")),
+                tmp_path / "aggregator.log",
+            )
+        )
+        scrape = (
+            f"--config.file={tmp_path / 'prometheus.yml'}",
+            f"--storage.tsdb.path={tmp_path / 'tsdb'}",
+            f"--web.listen-address={queries.url.removeprefix('http://')}",
+        )
+        stack.enter_context(running([prometheus, *scrape], tmp_path / "prometheus.log"))
+        until("the aggregator to be ready", lambda: get_json(f"{api}/readyz"), 30)
+        for node in site.nodes.values():
+            procfs = ("--procfs", str(site.procfs(node)))
+            agent = python("laggard_agent", "--config", str(site.agent_toml(node)), *procfs)
+            stack.enter_context(running(agent, site.log(node)))
+        until("Prometheus to answer", queries.ready, 30)
+        until("twelve nodes up", lambda: queries.query('laggard_nodes{role="storage",state="up"} == 12'), 30)
+        assert queries.components("laggard_alarm_active") == set()
+
+        stop = asyncio.Event()
+        player = threading.Thread(target=asyncio.run, args=(replay.run(stop),), daemon=True)
+        player.start()
+        until("an alarm in Prometheus", lambda: queries.query("laggard_alarm_active == 1"), 60)
+        assert queries.components("laggard_alarm_active == 1") == {faulty}
+        until("the alarm to clear", lambda: not queries.query("laggard_alarm_active == 1"), 60)
+        assert replay.recorded_seconds > recording.fault_end - recording.start
+        assert queries.components("max_over_time(laggard_alarm_active[10m])") == {faulty}
+        assert [series["value"][1] for series in queries.query("laggard_wire_errors_total")] == ["0"]
+        player.join(60)
+        assert end(aggregator) == 0
+
+    assert diagnosed(str(archive)) == {faulty}
+    program("sadf", "sysstat")
+    of_sysstat = diagnosed(str(SYSSTAT), "--interval", "1", "--window", "60", "--shift", "30")
+    assert {name.rpartition("/")[2] for name in of_sysstat} == {recording.faulty}
