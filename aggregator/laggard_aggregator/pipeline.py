@@ -63,6 +63,8 @@ class Pipeline:
     def take(self, taken: TakenBatch) -> TakenBatch:
         """Stores a batch, and gives it back with its late ticks flagged."""
         batch = taken.batch
+        if not batch.indexes.size:
+            return taken  # nobody's: it leaves no row in the archive either, so a replay goes without it
         index = self._index(taken)
         self.samples += batch.tick_ns.size * batch.indexes.size
         late_ns = -1

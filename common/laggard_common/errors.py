@@ -6,6 +6,7 @@ LaggardError
 ├── InputError         an input that the user named cannot be read (file, column, archive)
 ├── WireError          bytes from the network are not a message of this version
 ├── SpoolError         the spool's directory or a segment cannot be used
+├── ArchiveError       the archive cannot be written: disk full, not permitted
 ├── CollectError       a collector could not read its source
 └── ServiceError       something outside does not let us run: port taken, broker refused us
 ```
@@ -55,6 +56,15 @@ class WireError(LaggardError):
 
 class SpoolError(LaggardError):
     """The spool cannot be used. `path` says which file or folder."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        self.path = path
+        self.reason = reason
+        super().__init__(f"{path}: {reason}")
+
+
+class ArchiveError(LaggardError):
+    """The archive cannot be written. `path` says which file or folder."""
 
     def __init__(self, path: str, reason: str) -> None:
         self.path = path

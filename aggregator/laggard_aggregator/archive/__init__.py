@@ -1,1 +1,1 @@
-"""The Parquet archive: the contract that later tools build on."""
+"""The archive: Parquet that the aggregator writes and any tool may read. docs/archive.md is the contract."""

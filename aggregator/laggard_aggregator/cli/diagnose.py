@@ -78,11 +78,10 @@ def _diagnose(args: argparse.Namespace, output: TextIO) -> None:
                 output.writelines(line(record) for record in records.window_records(judged))
     if args.format == "json":
         output.writelines(records.line(records.day_record(finding)) for finding in findings.days())
-        output.writelines(
-            records.line(records.component_record(finding)) for finding in findings.components()
-        )
+        found = (records.component_record(finding, opened.shown) for finding in findings.components())
+        output.writelines(map(records.line, found))
     else:
-        table.print_findings(table.console_for(output), findings, list(findings.components()))
+        table.print_findings(table.console_for(output), findings, list(findings.components()), opened.shown)
 
 
 def _check(args: argparse.Namespace) -> None:

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -42,12 +42,13 @@ def day_record(finding: Finding) -> dict[str, Any]:
     }
 
 
-def component_record(finding: Finding) -> dict[str, Any]:
-    """The record of one component over the whole run."""
+def component_record(finding: Finding, shown: Mapping[str, str]) -> dict[str, Any]:
+    """The record of one component over the whole run; `shown`: names of the day, where they differ."""
     return {
         "record": "component",
         "group": finding.group,
         "component": finding.component,
+        "name": shown.get(finding.component, finding.component),
         "level": "component",
         "parent": None,
         "straggler": finding.straggler,

@@ -1,13 +1,15 @@
 """One offline run: whatever the user named, as a stream of judgements."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from laggard_aggregator.archive.reader import ArchiveReader
 from laggard_aggregator.detect.registry import make_detector
 from laggard_aggregator.detect.settings import DetectSettings
 from laggard_aggregator.engine import Judgement
+from laggard_aggregator.offline.archive_input import Replay
 from laggard_aggregator.offline.binning import Rows, binned
 from laggard_aggregator.offline.csv_input import CsvColumns, read_csv
 from laggard_aggregator.offline.grid import NS, Grid
@@ -15,17 +17,23 @@ from laggard_aggregator.offline.judge import judge
 from laggard_aggregator.offline.kinds import kind_of
 from laggard_aggregator.offline.sysstat_input import read_sysstat
 from laggard_aggregator.thresholds import Thresholds
-from laggard_common.errors import ConfigError, InputError
+from laggard_common.errors import ConfigError
 
 Progress = Callable[[float], None]
+
+WINDOWS = {"interval_seconds": "--interval", "window_samples": "--window", "shift_samples": "--shift"}
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Judgements in order of time, and the k of 2k - 1 of each group."""
+    """Judgements in order of time, and the k of 2k - 1 of each group that was judged.
+
+    `shown`: the names of the day, by component, where they differ; complete when the judgements are through.
+    """
 
     judgements: Iterator[Judgement]
     confirm: Callable[[str], int]
+    shown: Mapping[str, str] = field(default_factory=dict)
 
 
 def open_run(
@@ -37,24 +45,17 @@ def open_run(
 ) -> Run:
     """The run over `paths`; `given` are fields of DetectSettings that differ from default or recorded ones.
 
-    Raises InputError for inputs that cannot be read, ConfigError for thresholds of other windows.
+    Raises InputError for inputs that cannot be read, ConfigError for settings that do not fit them.
     """
     if kind_of(paths) == "archive":
-        raise InputError(str(paths[0]), "replay of an archive is not there yet")
+        replay = Replay(ArchiveReader(paths[0]), _adjustment(given, trained))
+        return Run(replay.judgements(progress), replay.confirm, replay.shown)
     settings = replace(DetectSettings(), **given)
-    if trained is not None:
-        check_thresholds(trained, settings)
+    _check_thresholds(trained, settings)
     grids = read_grids(paths, columns, settings)
     return Run(
         judge(grids, settings, trained.groups if trained else {}, progress), lambda _: settings.confirm
     )
-
-
-def check_thresholds(trained: Thresholds, settings: DetectSettings) -> None:
-    """Raises ConfigError when `trained` is for another detector, version, interval or window."""
-    problems = trained.mismatches(settings, make_detector(settings, "").version)
-    if problems:
-        raise ConfigError("thresholds", problems)
 
 
 def read_grids(paths: Sequence[Path], columns: CsvColumns, settings: DetectSettings) -> list[Grid]:
@@ -66,3 +67,31 @@ def read_grids(paths: Sequence[Path], columns: CsvColumns, settings: DetectSetti
         rows = read_csv(paths, columns)
     interval_ns = round(settings.interval_seconds * NS)
     return [binned(each, interval_ns, settings.shift_samples) for each in rows]
+
+
+def _adjustment(
+    given: Mapping[str, Any], trained: Thresholds | None
+) -> Callable[[str, DetectSettings], DetectSettings] | None:
+    """What options change in an archive's recorded settings; None where they change nothing."""
+    fixed = [option for name, option in WINDOWS.items() if name in given]
+    if fixed:
+        raise ConfigError(
+            "", [f"{option}: the windows of an archive are as they were closed" for option in fixed]
+        )
+    if not given and trained is None:
+        return None
+
+    def adjust(group: str, recorded: DetectSettings) -> DetectSettings:
+        settings = replace(recorded, **given)
+        _check_thresholds(trained, settings)
+        return settings if trained is None else replace(settings, thresholds=trained.groups.get(group, {}))
+
+    return adjust
+
+
+def _check_thresholds(trained: Thresholds | None, settings: DetectSettings) -> None:
+    """Raises ConfigError when `trained` is for another detector, version, interval or window."""
+    if trained is not None:
+        problems = trained.mismatches(settings, make_detector(settings, "").version)
+        if problems:
+            raise ConfigError("--thresholds", problems)

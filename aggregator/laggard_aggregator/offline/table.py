@@ -19,15 +19,17 @@ def console_for(output: TextIO) -> Console:
     return Console(file=output) if output.isatty() else Console(file=output, width=WIDTH, color_system=None)
 
 
-def print_findings(console: Console, findings: Findings, found: Sequence[Finding]) -> None:
-    """The components that were ever anomalous, worst first, and a line that says what was looked at."""
+def print_findings(
+    console: Console, findings: Findings, found: Sequence[Finding], names: Mapping[str, str]
+) -> None:
+    """The components that had an alarm, worst first, and what was looked at; `names`: those of the day."""
     ranked = sorted(
         (f for f in found if f.anomalous_windows),
         key=lambda f: (not f.straggler, -f.persistence, -f.anomalous_windows, f.group, f.component),
     )
     shown = [f for f in ranked if f.straggler or f.first_alarm is not None]
     if shown:
-        console.print(_table(shown))
+        console.print(_table(shown, names))
     groups = len({f.group for f in found})
     stragglers = sum(f.straggler for f in found)
     console.print(
@@ -51,7 +53,7 @@ def window_line(record: Mapping[str, Any]) -> str:
     )
 
 
-def _table(shown: Sequence[Finding]) -> Table:
+def _table(shown: Sequence[Finding], names: Mapping[str, str]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("group", "component", "straggler"):
         table.add_column(name, overflow="fold")
@@ -61,7 +63,7 @@ def _table(shown: Sequence[Finding]) -> Table:
     for f in shown:
         table.add_row(
             Text(f.group),
-            Text(f.component),
+            Text(names.get(f.component, f.component)),
             Text("yes", style="bold red") if f.straggler else Text("no"),
             f"{f.severity:.2f}",
             f"{f.score:.2f}",

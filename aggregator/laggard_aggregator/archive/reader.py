@@ -1,0 +1,204 @@
+"""Reads the archive, for replay in the order of taking and for any other tool by columns. Needs no daemon."""
+
+import heapq
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset
+import pyarrow.parquet as pq
+
+from laggard_aggregator.archive import layout
+from laggard_aggregator.archive.rebuild import Stamped, batches
+from laggard_aggregator.detect.settings import DetectSettings
+from laggard_aggregator.groups import ConfiguredMembership, PeerGroup, Rule
+from laggard_aggregator.ingest.taken import TakenBatch, WindowClose
+from laggard_common.errors import InputError
+from laggard_common.schema import Component, Field, FieldKind, FieldType, Schema
+
+_CHUNK_ROWS = 65_536
+
+_Event = tuple[int, int, TakenBatch | WindowClose]
+
+
+@dataclass(frozen=True, slots=True)
+class RunStart:
+    """What a run of the daemon began with."""
+
+    run_ns: int
+    membership: ConfiguredMembership
+    lateness_seconds: float
+    after_seconds: float
+
+
+class ArchiveReader:
+    """The archive in `directory`. Raises InputError where there is none, or a file of it cannot be read."""
+
+    def __init__(self, directory: Path) -> None:
+        if not layout.is_archive(directory):
+            raise InputError(str(directory), "not a Laggard archive")
+        self.directory = directory
+
+    def runs(self) -> list[RunStart]:
+        """The runs that wrote here, oldest first."""
+        rows: dict[int, list[dict[str, Any]]] = {}
+        for table in self._tables("groups"):
+            runs = table["run"].cast(pa.int64()).to_pylist()
+            for run_ns, row in zip(runs, table.to_pylist(), strict=True):
+                rows.setdefault(run_ns, []).append(row)
+        return [_run_start(run_ns, rows[run_ns]) for run_ns in sorted(rows)]
+
+    def events(self) -> Iterator[tuple[int, TakenBatch | WindowClose]]:
+        """All batches and closes with their run, in the order in which they were taken."""
+        # Closes are listed first: a writer writes them last, so none is read without what came before it.
+        closes: list[_Event] = list(self._closes())
+        streams = [self._batches(source, site) for source, site in self._sources()]
+        merged = heapq.merge(*streams, key=lambda stamped: (stamped.run_ns, stamped.taken.ordinal))
+        found: Iterator[_Event] = ((s.run_ns, s.taken.ordinal, s.taken) for s in merged)
+        both: Iterator[_Event] = heapq.merge(found, closes, key=lambda event: event[:2])
+        for run_ns, _, event in both:
+            yield run_ns, event
+
+    def batches(self) -> Iterator[tuple[int, TakenBatch]]:
+        """All batches with their run, in the order in which they were taken."""
+        return ((run_ns, event) for run_ns, event in self.events() if isinstance(event, TakenBatch))
+
+    def closes(self) -> Iterator[tuple[int, WindowClose]]:
+        """All window closes with their run, in order."""
+        return ((run_ns, close) for run_ns, _, close in self._closes())
+
+    def table(
+        self,
+        kind: str,
+        source: str = layout.OWN,
+        columns: Sequence[str] | None = None,
+        first_day: str = "",
+        last_day: str = "9999-12-31",
+    ) -> pa.Table:
+        """The rows of a kind and source over some days (ISO 8601, inclusive), all sites one after the other.
+
+        The columns are the union of what the files have, null where one lacks a column; `columns` picks some.
+        """
+        paths = [
+            part.path
+            for day, where in layout.days(self.directory, kind, source)
+            if first_day <= day <= last_day
+            for part in layout.parts(where)
+        ]
+        if not paths:
+            return pa.table({})
+        try:
+            schema = pa.unify_schemas([pq.read_schema(path) for path in paths], promote_options="permissive")
+            files = pyarrow.dataset.dataset(paths, schema=schema, format="parquet")
+            return files.to_table(columns=None if columns is None else list(columns))
+        except (OSError, pa.ArrowException) as exc:
+            raise InputError(str(self.directory), f"cannot be read: {_line(exc)}") from exc
+
+    def _sources(self) -> list[tuple[str, str]]:
+        found = layout.days(self.directory, "counters")
+        return sorted({(where.parts[-3].removeprefix("source="), _site(where)) for _, where in found})
+
+    def _batches(self, source: str, site: str) -> Iterator[Stamped]:
+        schemas: dict[tuple[str, str, int], Schema] = {}
+
+        def find_schema(node: str, stream: str, epoch: int) -> Schema:
+            found = schemas.get((node, stream, epoch))
+            if found is None:
+                raise InputError(str(self.directory), f"no schema of {source} of {node}, epoch {epoch}")
+            return found
+
+        def chunks() -> Iterator[pa.Table]:
+            for day, where in layout.days(self.directory, "counters", source, site):
+                schemas.update(self._schemas(source, day, site))
+                for part in layout.parts(where):
+                    yield from _chunks(part.path)
+
+        return batches(chunks(), site, find_schema)
+
+    def _schemas(self, source: str, day: str, site: str) -> Iterator[tuple[tuple[str, str, int], Schema]]:
+        where = layout.folder(self.directory, "schemas", source, day, site)
+        for part in layout.parts(where):
+            for row in _read(part.path).to_pylist():
+                yield (row["node"], row["stream"], row["epoch"]), _schema(source, row)
+
+    def _closes(self) -> Iterator[tuple[int, int, WindowClose]]:
+        found = []
+        for table in self._tables("closes"):
+            runs = table["run"].cast(pa.int64()).to_pylist()
+            for run_ns, row in zip(runs, table.drop_columns(["run"]).to_pylist(), strict=True):
+                found.append((run_ns, row["ordinal"], WindowClose(**row)))
+        yield from sorted(found, key=lambda close: close[:2])
+
+    def _tables(self, kind: str) -> Iterator[pa.Table]:
+        for _, where in layout.days(self.directory, kind):
+            for part in layout.parts(where):
+                yield _read(part.path)
+
+
+def _site(where: Path) -> str:
+    return where.name.removeprefix("site=")
+
+
+def _read(path: Path) -> pa.Table:
+    return pa.concat_tables(_chunks(path))
+
+
+def _chunks(path: Path) -> Iterator[pa.Table]:
+    """The rows of a file, some at a time; at least one table."""
+    try:
+        with pq.ParquetFile(path) as file:
+            _check_format(path, file.schema_arrow)
+            yield file.schema_arrow.empty_table()
+            for batch in file.iter_batches(_CHUNK_ROWS):
+                yield pa.Table.from_batches([batch])
+    except (OSError, pa.ArrowException) as exc:
+        raise InputError(str(path), f"cannot be read: {_line(exc)}") from exc
+
+
+def _check_format(path: Path, schema: pa.Schema) -> None:
+    found = (schema.metadata or {}).get(b"laggard.format", b"").decode(errors="replace")
+    if found != layout.FORMAT:
+        raise InputError(
+            str(path), f"archive format {found or 'unknown'}, this version reads {layout.FORMAT}"
+        )
+
+
+def _line(exc: Exception) -> str:
+    return " ".join(str(exc).split())[:200]
+
+
+def _schema(source: str, row: dict[str, Any]) -> Schema:
+    return Schema(
+        node=row["node"],
+        source=source,
+        stream=bytes.fromhex(row["stream"]),
+        epoch=row["epoch"],
+        interval_ns=row["interval_ns"],
+        batch_ticks=row["batch_ticks"],
+        fields=tuple(
+            Field(f["name"], FieldKind[f["kind"].upper()], f["unit"], FieldType[f["type"].upper()])
+            for f in row["fields"]
+        ),
+        components=tuple(Component(c["id"], c["name"], tuple(c["labels"])) for c in row["components"]),
+    )
+
+
+def _run_start(run_ns: int, rows: list[dict[str, Any]]) -> RunStart:
+    rules, default = [], DetectSettings()
+    for row in sorted(rows, key=lambda row: int(row["place"])):
+        settings = DetectSettings(**json.loads(row["detect"]))
+        if row["automatic"]:
+            default = settings
+            continue
+        group = PeerGroup(row["name"], row["source"], row["role"], tuple(row["metrics"]), settings)
+        rules.append(Rule(group, re.compile(row["components"])))
+    return RunStart(
+        run_ns=run_ns,
+        membership=ConfiguredMembership(rules, default),
+        lateness_seconds=rows[0]["lateness_seconds"],
+        after_seconds=rows[0]["after_seconds"],
+    )

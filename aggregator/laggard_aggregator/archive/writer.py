@@ -1,0 +1,162 @@
+"""Writes the archive. Nothing here is asynchronous: the daemon calls it from a thread of its own."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+
+from laggard_aggregator.archive import layout, tables
+from laggard_aggregator.archive.counters import Pending
+from laggard_aggregator.archive.files import write_parquet
+from laggard_aggregator.archive.keep import Retention, compact, retain
+from laggard_aggregator.archive.rows import (
+    Row,
+    alarm_rows,
+    close_row,
+    group_rows,
+    schema_row,
+    table_of,
+    verdict_table,
+    window_row,
+)
+from laggard_aggregator.engine import Judgement
+from laggard_aggregator.groups import ConfiguredMembership
+from laggard_aggregator.ingest.taken import TakenBatch, WindowClose
+
+FLUSH_ROWS = 262_144
+MAX_PENDING_ROWS = 8 * FLUSH_ROWS
+MAX_OWN_ROWS = 65_536
+
+_OWN_TABLES = {
+    "groups": tables.GROUPS,
+    "closes": tables.CLOSES,
+    "windows": tables.WINDOWS,
+    "alarms": tables.ALARMS,
+}
+
+
+class ArchiveWriter:
+    """Takes what ingest and engine hand on, in their order, and writes it as parts of daily tables.
+
+    `run_ns`: when the daemon started; ordinals count within a run. Rows wait in memory until `flush`, which
+    happens by itself at FLUSH_ROWS rows of a source and at the end of a day; how often else is the caller's.
+    A day is what `layout.day_of` makes of the receive time, and never goes back within a run.
+
+    While the disk does not take a flush, what it holds waits for the next one; beyond MAX_PENDING_ROWS
+    (a source) the oldest rows are thrown away and counted in `dropped_rows`.
+    """
+
+    def __init__(self, directory: Path, site: str, run_ns: int) -> None:
+        self.directory = directory
+        self.site = site
+        self.run_ns = run_ns
+        self.dropped_rows = 0
+        self.written_rows = 0
+        self.written_bytes = 0
+        self._day = layout.day_of(run_ns)
+        self._opened_ns: int | None = None
+        self._ordinal = -1
+        self._pending: dict[tuple[str, str], list[Pending]] = {}
+        self._schemas: dict[tuple[str, str], list[Row]] = {}
+        self._schemas_written: set[tuple[str, str, str, bytes, int]] = set()
+        self._own: dict[str, list[Row]] = {kind: [] for kind in _OWN_TABLES}
+        self._verdicts: list[pa.Table] = []
+        self._next_part: dict[Path, int] = {}
+
+    def groups(self, membership: ConfiguredMembership, lateness_seconds: float, after_seconds: float) -> None:
+        """Takes in by what rules this run groups and judges, so that a replay needs no configuration."""
+        self._own["groups"].extend(group_rows(membership, lateness_seconds, after_seconds))
+
+    def batch(self, taken: TakenBatch) -> None:
+        """Takes in a batch. Raises ArchiveError when that made a flush necessary and it failed."""
+        self._clock(taken.received_ns)
+        self._ordinal = taken.ordinal
+        if not taken.batch.indexes.size:
+            return
+        source = (taken.schema.source, taken.site)
+        key = (*source, taken.schema.node, taken.stream, taken.schema.epoch)
+        if key not in self._schemas_written:
+            self._schemas_written.add(key)
+            self._schemas.setdefault(source, []).append(schema_row(taken))
+        waiting = self._pending.setdefault(source, [])
+        if not waiting or waiting[-1].rows >= FLUSH_ROWS or not waiting[-1].takes(taken.schema):
+            waiting.append(Pending())
+        waiting[-1].add(taken)
+        if waiting[-1].rows >= FLUSH_ROWS:
+            self._bound(waiting)
+            self.flush()
+
+    def close(self, close: WindowClose) -> None:
+        """Takes in that a window was closed."""
+        self._clock(round(close.closed_at * 1e9))
+        self._ordinal = close.ordinal
+        self._own["closes"].append(close_row(close))
+
+    def judgement(self, judged: Judgement) -> None:
+        """Takes in what was found at the last close."""
+        self._own["windows"].append(window_row(self._ordinal, judged))
+        self._own["alarms"].extend(alarm_rows(self._ordinal, judged))
+        found = verdict_table(self.run_ns, self._ordinal, judged)
+        if found is not None:
+            self._verdicts.append(found)
+        for kept in (self._own["windows"], self._own["alarms"], self._own["closes"], self._verdicts):
+            if len(kept) > MAX_OWN_ROWS:
+                self.dropped_rows += 1
+                del kept[0]
+
+    def flush(self) -> None:
+        """Writes everything that waits; after it returns a reader sees it. Raises ArchiveError.
+
+        Schemas are written before the counters that need them, groups and batches before the closes, so that
+        whatever a reader finds it can read.
+        """
+        for (source, site), rows in list(self._schemas.items()):
+            self._write("schemas", source, site, [table_of(self.run_ns, rows, tables.SCHEMAS)])
+            del self._schemas[source, site]
+        for (source, site), waiting in list(self._pending.items()):
+            while waiting:
+                self._write("counters", source, site, [waiting[0].table(self.run_ns)])
+                del waiting[0]
+        for kind, schema in _OWN_TABLES.items():
+            if self._own[kind]:
+                self._write(kind, layout.OWN, self.site, [table_of(self.run_ns, self._own[kind], schema)])
+                self._own[kind] = []
+        if self._verdicts:
+            merged = pa.concat_tables(self._verdicts).unify_dictionaries()
+            self._write("verdicts", layout.OWN, self.site, [merged])
+            self._verdicts = []
+        self._opened_ns = None
+
+    def compact(self, now_ns: int) -> int:
+        """Merges what can be merged (`keep.compact`); returns how many files went. Raises ArchiveError."""
+        return compact(self.directory, now_ns)
+
+    def retain(self, now_ns: int, retention: Retention) -> list[Path]:
+        """Deletes what is too old or too much (`keep.retain`); returns the folders. Raises ArchiveError."""
+        return retain(self.directory, now_ns, retention)
+
+    def _clock(self, now_ns: int) -> None:
+        """Follows the time of what comes in; at a new day writes what belongs to the one before."""
+        day = layout.day_of(now_ns)
+        if day > self._day:
+            self.flush()
+            self._day = day
+            self._schemas_written.clear()
+            self._next_part.clear()
+        if self._opened_ns is None:
+            self._opened_ns = now_ns
+
+    def _bound(self, waiting: list[Pending]) -> None:
+        """Throws the oldest rows away while more wait than memory is meant for."""
+        while sum(pending.rows for pending in waiting) > MAX_PENDING_ROWS:
+            self.dropped_rows += waiting.pop(0).rows
+
+    def _write(self, kind: str, source: str, site: str, written: Sequence[pa.Table]) -> None:
+        where = layout.folder(self.directory, kind, source, self._day, site)
+        if where not in self._next_part:
+            self._next_part[where] = 1 + max((part.last for part in layout.parts(where)), default=0)
+        number = self._next_part[where]
+        path = layout.part_path(where, self._opened_ns or self.run_ns, number, number)
+        self.written_bytes += write_parquet(path, written[0].schema, written)
+        self.written_rows += sum(table.num_rows for table in written)
+        self._next_part[where] = number + 1

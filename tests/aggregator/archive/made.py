@@ -1,0 +1,98 @@
+"""Batches of every shape that may be archived."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from laggard_aggregator.ingest.decode import CounterBatch
+from laggard_aggregator.ingest.taken import TakenBatch
+from laggard_common.schema import Component, Field, FieldKind, FieldType, Schema
+
+SECOND = 1_000_000_000
+START_NS = 1_800_000_000 * SECOND  # 2027-01-15T08:00:00Z
+
+NAMES = ("rd_ios", "tick", "Node", "field.x", "site", "a b", "ü", "dot.ted", "x" * 200, '"')
+
+
+def run_of(seed: int) -> list[TakenBatch]:
+    """Batches of up to three nodes in one order, over as much as two days."""
+    chance = np.random.default_rng(seed)
+    types = {name: FieldType(int(chance.integers(3))) for name in NAMES}
+    schemas = [_schema(chance, f"n{at}", types) for at in range(chance.integers(1, 4))]
+    found = []
+    now_ns = START_NS
+    for ordinal in range(chance.integers(1, 9)):
+        now_ns += int(chance.choice([0, 1, SECOND, 28_800 * SECOND]))
+        found.append(_batch(chance, schemas[chance.integers(len(schemas))], ordinal, now_ns))
+    return found
+
+
+def _schema(chance: np.random.Generator, node: str, types: Mapping[str, FieldType]) -> Schema:
+    """A schema whose fields have the types of `types`."""
+    names = [str(name) for name in chance.permutation(NAMES)[: chance.integers(1, 6)]]
+    kinds = [FieldKind(int(kind)) for kind in chance.integers(3, size=len(names))]
+    labels = tuple((str(key), "of it") for key in chance.permutation(["model", "size"])[: chance.integers(3)])
+    return Schema(
+        node=node,
+        source=str(chance.choice(["diskstats", "net"])),
+        stream=chance.bytes(16),
+        epoch=int(chance.integers(2**32)),
+        interval_ns=SECOND,
+        batch_ticks=int(chance.integers(1, 60)),
+        fields=tuple(Field(name, kind, "ms", types[name]) for name, kind in zip(names, kinds, strict=True)),
+        components=tuple(
+            Component(f"wwn-{at}", f"sd{at}", labels) for at in chance.permutation(chance.integers(1, 6))
+        ),
+    )
+
+
+def _batch(chance: np.random.Generator, schema: Schema, ordinal: int, received_ns: int) -> TakenBatch:
+    """A batch of some of the schema's components and of its first fields, often with gaps."""
+    n, f = int(chance.integers(1, 5)), int(chance.integers(1, len(schema.fields) + 1))
+    places = chance.permutation(len(schema.components))[: chance.integers(1, len(schema.components) + 1)]
+    c = places.size
+    idle = int(chance.integers(c + 1))
+    indexes = np.concatenate([np.sort(places[: c - idle]), np.sort(places[c - idle :])])
+    values = chance.integers(-(2**63), 2**63 - 1, (n, c, f), endpoint=True)
+    values[:, c - idle :] = values[:1, c - idle :]
+    present = None
+    if chance.random() < 0.5:
+        present = chance.random((c, f)) < 0.7
+        values[:, ~present] = 0
+    tick_ns = received_ns - (n - np.arange(n, dtype=np.int64)) * SECOND
+    return TakenBatch(
+        ordinal=ordinal,
+        site="site",
+        role=str(chance.choice(["storage", "compute"])),
+        stream=schema.stream,
+        seq=int(chance.integers(2**64, dtype=np.uint64)),
+        received_ns=received_ns,
+        schema=schema,
+        batch=CounterBatch(
+            indexes=indexes.astype(np.uint32),
+            values=values,
+            present=present,
+            tick_ns=tick_ns,
+            read_ns=tick_ns + chance.integers(-(10**6), 10**6, n) * 1000,
+            idle=idle,
+        ),
+        late=chance.random(n) < 0.3,
+    )
+
+
+def assert_same(got: TakenBatch, expected: TakenBatch) -> None:
+    """Fails unless both say the same; no presence map is as good as one that is all True."""
+    for name in ("ordinal", "site", "role", "stream", "seq", "received_ns", "schema"):
+        assert getattr(got, name) == getattr(expected, name), name
+    np.testing.assert_array_equal(got.late, expected.late)
+    assert got.batch.idle == expected.batch.idle
+    for name in ("indexes", "values", "tick_ns", "read_ns"):
+        ours, theirs = getattr(got.batch, name), getattr(expected.batch, name)
+        assert ours.dtype == theirs.dtype, name
+        np.testing.assert_array_equal(ours, theirs, err_msg=name)
+    shape = (expected.batch.indexes.size, expected.batch.values.shape[2])
+    everywhere = np.ones(shape, dtype=np.bool_)
+    np.testing.assert_array_equal(
+        everywhere if got.batch.present is None else got.batch.present,
+        everywhere if expected.batch.present is None else expected.batch.present,
+    )
