@@ -1,0 +1,1 @@
+"""Lustre's counters on clients, OSS and MDS, as docs/collectors/lustre.md tells."""

@@ -1,0 +1,119 @@
+"""The collector `lustre`: everything that this node's Lustre counts, whatever its role and version."""
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+
+from laggard_agent.collectors.base import Now, Reading
+from laggard_agent.collectors.lustre.jobtable import JobTable
+from laggard_agent.collectors.lustre.locate import Parameters
+from laggard_agent.collectors.lustre.table import Outcome, Table
+from laggard_agent.collectors.lustre.tables import JOB_TABLES, TABLES
+from laggard_common.codec import Row
+from laggard_common.errors import CollectError
+from laggard_common.schema import Component, Field, FieldKind
+
+_log = logging.getLogger(__name__)
+
+NODE_FIELDS = tuple(
+    Field(name, FieldKind.GAUGE)
+    for name in (
+        "healthy",
+        "devices",
+        "files_read",
+        "files_gone",
+        "files_failed",
+        "lines_not_understood",
+        "job_entries_left_out",
+    )
+)
+_NODE = (Component("lustre", "lustre"),)
+_LOOK_EVERY_NS = 10 * 1_000_000_000
+
+
+class LustreCollector:
+    """Reads Lustre's files on a client, OSS or MDS; which it is shows in what is there.
+
+    Devices are looked for every 10 s, and at once when one has gone. A node without any Lustre device is a
+    state of its own: the row of source `lustre` says `devices` 0, and the log says so once. `leftovers`: the
+    lines of the latest sample that were not understood, by file.
+    """
+
+    name = "lustre"
+
+    def __init__(
+        self,
+        parameters: Parameters,
+        now: Now,
+        monotonic_ns: Callable[[], int],
+        *,
+        job_stats: bool = False,
+        most_job_entries: int = 8192,
+    ) -> None:
+        self._parameters = parameters
+        self._now = now
+        self._monotonic_ns = monotonic_ns
+        self._jobs = tuple(JobTable(spec, most_job_entries) for spec in JOB_TABLES) if job_stats else ()
+        self._tables: tuple[Table | JobTable, ...] = (*map(Table, TABLES), *self._jobs)
+        self._look_at_ns: int | None = None
+        self._health_place: str | None = None
+        self._nothing_said = False
+        self._node_row: Row = ()
+        self.leftovers: Mapping[str, tuple[bytes, ...]] = {}
+
+    def read(self) -> Iterator[Reading]:
+        """A reading of each table that has rows, then the node's own.
+
+        Raises CollectError at the end for the first file that could not be read, or the first table whose
+        devices are there and whose files are not.
+        """
+        self._look()
+        outcome = Outcome()
+        devices: set[str] = set()
+        for table in self._tables:
+            if table.located.places:
+                devices |= {f"{table.spec.kinds[-1]}/{name}" for name in table.located.places}
+                reading = table.read(self._parameters, self._now(), outcome)
+                if reading is not None:
+                    yield reading
+        self.leftovers = outcome.leftovers
+        if outcome.gone:
+            self._look_at_ns = None
+        yield self._node(outcome, len(devices))
+        problems = [table.located.problem for table in self._tables if table.located.problem]
+        self._say_nothing(not devices and not problems)
+        failures = [*outcome.failures, *problems]
+        if failures:
+            more = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
+            raise CollectError(failures[0].path, failures[0].reason + more) from failures[0]
+
+    def _look(self) -> None:
+        now = self._monotonic_ns()
+        if self._look_at_ns is not None and now < self._look_at_ns:
+            return
+        self._parameters.refresh()
+        for table in self._tables:
+            table.located.look(self._parameters)
+        self._health_place = self._parameters.find("health_check")
+        self._look_at_ns = now + _LOOK_EVERY_NS
+
+    def _node(self, outcome: Outcome, devices: int) -> Reading:
+        at = self._now()
+        place = self._health_place
+        health = outcome.read(self._parameters, place) if place else None
+        row = (
+            None if health is None else int(health.strip() == b"healthy"),
+            devices,
+            outcome.files,
+            outcome.gone,
+            len(outcome.failures),
+            sum(map(len, outcome.leftovers.values())),
+            sum(table.left_out for table in self._jobs),
+        )
+        if row != self._node_row:
+            self._node_row = row
+        return Reading("lustre", NODE_FIELDS, at, _NODE, [self._node_row])
+
+    def _say_nothing(self, nothing: bool) -> None:
+        if nothing and not self._nothing_said:
+            _log.warning("collector lustre: nothing found under %s", self._parameters.roots())
+        self._nothing_said = nothing

@@ -1,0 +1,72 @@
+r"""`job_stats` of targets: counters by job id, in something like YAML.
+
+Not parsed as YAML: 2.10 to 2.12 print `min:%8llu` without a blank, so that eight digits stick to the colon.
+An id may be empty, hold blanks, slashes or dots, and is quoted and escaped (`\xHH`) from 2.15.4 on. Entries
+expire, so one may vanish and start again from zero. `hist` (2.16 and later) is passed over.
+"""
+
+import re
+
+from laggard_agent.collectors.lustre.parsed import HEADERS, Gathering, Parsed, number, text
+from laggard_agent.collectors.lustre.stats import UNITS
+from laggard_common.schema import Field
+
+_ENTRY = b"\n- job_id:"
+_HIST = re.compile(rb", hist: *\{[^{}\n]*\}")
+_ESCAPE = re.compile(r"\\x([0-9A-Fa-f]{2})")
+_KEYS = {b"samples", b"unit", b"min", b"max", b"sum", b"sumsq"}
+
+
+def split_jobs(data: bytes) -> tuple[list[bytes], tuple[bytes, ...]]:
+    """The entries of a file, each from its job id on, and what stood before the first and was not understood.
+
+    A file without jobs may be empty.
+    """
+    if b"hist:" in data:
+        data = _HIST.sub(b"", data)
+    head, *entries = (b"\n" + data).split(_ENTRY)
+    head = head.strip()
+    return entries, () if head in (b"", b"job_stats:") else (head[:200],)
+
+
+def job_id(entry: bytes) -> tuple[str, bytes]:
+    """The job id that an entry begins with, unescaped where that can be shown, and the lines after it."""
+    line, _, rest = entry.partition(b"\n")
+    name = line.strip().decode("utf-8", "replace")
+    if len(name) > 1 and name[0] == name[-1] == '"':
+        plain = _ESCAPE.sub(lambda match: chr(int(match[1], 16)), name[1:-1])
+        name = plain if plain.isprintable() else name[1:-1]
+    return "".join(c if c.isprintable() else "?" for c in name), rest
+
+
+def parse_job(lines: bytes) -> Parsed:
+    """The counters of one entry, without its first line. Raises nothing."""
+    gathering = Gathering()
+    for line in lines.splitlines():
+        name, colon, value = line.strip().partition(b":")
+        if not name:
+            continue
+        if name in HEADERS:
+            gathering.header(name, value.split(), line)
+        elif not colon or not _counter(gathering, name, value.strip()):
+            gathering.left_over(line)
+    return gathering.parsed()
+
+
+def _counter(gathering: Gathering, name: bytes, value: bytes) -> bool:
+    if value[:1] != b"{" or value[-1:] != b"}":
+        return False
+    pairs = {}
+    for part in value[1:-1].split(b","):
+        key, _, word = part.partition(b":")
+        pairs[key.strip()] = word.strip()
+    unit = UNITS.get(pairs.pop(b"unit", b"reqs"))
+    numbers = {key: number(word) for key, word in pairs.items()}
+    samples = numbers.get(b"samples")
+    if unit is None or samples is None or None in numbers.values() or not numbers.keys() <= _KEYS:
+        return False
+    total = numbers.get(b"sum")
+    gathering.add(Field(f"{text(name)}_samples"), samples)
+    if total is not None:
+        gathering.add(Field(f"{text(name)}_sum", unit=unit), total)
+    return True

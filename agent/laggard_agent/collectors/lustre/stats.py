@@ -1,0 +1,57 @@
+"""Lustre's generic statistics file: `stats`, `md_stats` of every device and service.
+
+A line is `name  N samples [unit] [min max sum [sumsq]]`, cumulative since mount or reset. Counters that never
+counted are absent. The fields are `<name>_samples` and, where there is one, `<name>_sum` in the unit of the
+line. `min` and `max` are of all times, so no difference can be taken of them, and `sumsq` of bytes runs over
+2^64 within days: none of the three is a field.
+"""
+
+from laggard_agent.collectors.lustre.parsed import HEADERS, Gathering, Parsed, number, text
+from laggard_common.schema import Field
+
+# What Lustre prints in brackets -> the unit of the sum. `regs` is how llite spelt `reqs` up to 2.12.
+UNITS = {
+    b"usec": "us",
+    b"usecs": "us",
+    b"sec": "s",
+    b"secs": "s",
+    b"bytes": "bytes",
+    b"reqs": "1",
+    b"regs": "1",
+    b"bufs": "1",
+    b"pages": "pages",
+    b"locks": "1",
+}
+_LENGTHS = (0, 3, 4)  # numbers after the unit: none; min, max, sum; and sumsq
+
+
+def parse_stats(data: bytes) -> Parsed:
+    """The counters of a statistics file. Raises nothing: what it does not understand is left over."""
+    gathering = Gathering()
+    for line in data.splitlines():
+        words = line.split()
+        if not words:
+            continue
+        name = words[0].rstrip(b":")
+        if name in HEADERS:
+            gathering.header(name, words[1:], line)
+        elif not _counter(gathering, words):
+            gathering.left_over(line)
+    return gathering.parsed()
+
+
+def _counter(gathering: Gathering, words: list[bytes]) -> bool:
+    if len(words) < 4 or words[2] != b"samples" or not words[3].startswith(b"["):
+        return False
+    unit = UNITS.get(words[3].strip(b"[]"))
+    samples = number(words[1])
+    numbers = [number(word) for word in words[4:]]
+    if unit is None or samples is None or None in numbers or len(numbers) not in _LENGTHS:
+        return False
+    name = text(words[0])
+    gathering.add(Field(f"{name}_samples"), samples)
+    if numbers:
+        total = numbers[2]
+        assert total is not None
+        gathering.add(Field(f"{name}_sum", unit=unit), total)
+    return True
