@@ -34,13 +34,6 @@ class Ranges:
         pairs = zip(self._lows[first:last], self._highs[first:last], strict=True)
         return sum(min(high, end) - max(low, begin) + 1 for begin, end in pairs)
 
-    def forget_below(self, low: int) -> None:
-        """Takes every number below `low` out of the set."""
-        at = bisect_left(self._highs, low)
-        del self._lows[:at], self._highs[:at]
-        if self._lows and self._lows[0] < low:
-            self._lows[0] = low
-
     def first_missing(self, low: int) -> int:
         """The smallest number from `low` on that is not in the set."""
         at = bisect_right(self._lows, low) - 1

@@ -12,7 +12,6 @@ Rules
 Everything here blocks and belongs to one thread.
 """
 
-import fcntl
 import logging
 import os
 from collections import deque
@@ -22,7 +21,8 @@ from pathlib import Path
 from typing import IO
 
 from laggard_agent.batch import Batch, Dictionary
-from laggard_agent.ranges import Ranges
+from laggard_agent.spool_lock import take_lock
+from laggard_agent.spool_progress import Progress
 from laggard_agent.spool_recovery import recover
 from laggard_agent.spool_segments import (
     SUFFIX,
@@ -92,8 +92,7 @@ class Spool:
         self._streams: dict[str, Stream] = {}
         self._generations: dict[str, int] = {}
         self._schemas: dict[Key, Schema] = {}
-        self._acked: dict[Key, Ranges] = {}
-        self._sent: dict[Key, Ranges] = {}
+        self._progress = Progress()
         self._backlog: Iterator[Stored] | None = None
         self._memory_appends = 0
         self.in_memory = False
@@ -115,11 +114,12 @@ class Spool:
         """
         spool = cls(directory, owner, max_bytes, boot_id, random_bytes)
         try:
-            spool._take_lock()
+            spool._lock = take_lock(directory)
             spent = spool._recover()
             spool._begin_segment()
             for segment in spent:
                 spool._delete(segment)
+            spool._drop_acknowledged()
         except SpoolError as exc:
             spool._fall_back(exc)
         return spool
@@ -143,7 +143,7 @@ class Spool:
 
     def facts(self) -> SpoolFacts:
         """How the spool stands now."""
-        pending = sum(self._pending_share(segment) for segment in self._segments)
+        pending = sum(round(s.size_bytes * self._progress.unacked_share(s)) for s in self._segments)
         return SpoolFacts(pending, self.in_memory, self.dropped_samples, self.unconfirmed_samples)
 
     def append(self, batch: Batch) -> Stored | None:
@@ -163,17 +163,16 @@ class Spool:
 
     def mark_sent(self, stored: Stored) -> None:
         """The broker has taken a batch."""
-        self._sent.setdefault(stored.key, Ranges()).add(stored.seq, stored.seq)
+        self._progress.mark_sent(stored.key, stored.seq)
 
     def acknowledge(self, key: Key, ranges: tuple[tuple[int, int], ...]) -> bool:
         """The aggregator has these seqs safe. True when the stream is one of ours."""
         if key not in self._schemas:
             return False
-        acked = self._acked.setdefault(key, Ranges())
         given = self._given(key)
         for low, high in ranges:
             if low < given:
-                acked.add(low, min(high, given - 1))
+                self._progress.acknowledge(key, low, min(high, given - 1))
         self._drop_acknowledged()
         return True
 
@@ -182,8 +181,7 @@ class Spool:
         oldest: dict[Key, int] = {}
         for segment in self._segments:
             for key, (low, high) in segment.spans.of.items():
-                acked = self._acked.get(key)
-                missing = acked.first_missing(low) if acked else low
+                missing = self._progress.first_unacked(key, low)
                 if key not in oldest and missing <= high:
                     oldest[key] = missing
         return oldest
@@ -191,7 +189,7 @@ class Spool:
     def resend(self, keys: Iterable[Key]) -> None:
         """Puts what the broker had taken of these streams back into the backlog."""
         for key in keys:
-            self._sent.pop(key, None)
+            self._progress.send_again(key)
         self.rewind()
 
     def rewind(self) -> None:
@@ -212,6 +210,7 @@ class Spool:
         if not self.in_memory and self._segments:
             newest = self._segments[-1]
             try:
+                newest.append(RecordType.ACKED, self._progress.encode_acked())
                 newest.append(RecordType.CLOSED, b"")
                 if isinstance(newest, DiskSegment):
                     newest.sync()
@@ -310,9 +309,9 @@ class Spool:
     def _drop_oldest(self) -> None:
         oldest = self._segments.popleft()
         for stored in batches(oldest):
-            if self._is_in(self._acked, stored):
+            if self._progress.is_acked(stored.key, stored.seq, stored.seq):
                 continue
-            if self._is_in(self._sent, stored):
+            if self._progress.is_sent(stored.key, stored.seq, stored.seq):
                 self.unconfirmed_samples += stored.n
             else:
                 self.dropped_samples += stored.n
@@ -322,12 +321,12 @@ class Spool:
 
     def _drop_acknowledged(self) -> None:
         newest = self._segments[-1]
-        if newest.size_bytes >= _LEAST_SEGMENT_BYTES and self._is_done(newest):
+        if newest.size_bytes >= _LEAST_SEGMENT_BYTES and self._progress.is_done(newest):
             try:
                 self._begin_segment()
             except SpoolError as exc:
                 self._fall_back(exc)
-        kept = deque(s for s in self._segments if s is self._segments[-1] or not self._is_done(s))
+        kept = deque(s for s in self._segments if s is self._segments[-1] or not self._progress.is_done(s))
         gone = [segment for segment in self._segments if segment not in kept]
         self._segments = kept
         for segment in gone:
@@ -340,75 +339,31 @@ class Spool:
             return current.next_seq
         return max((s.spans.of[key][1] + 1 for s in self._segments if key in s.spans.of), default=0)
 
-    def _is_done(self, segment: Segment) -> bool:
-        return all(
-            key in self._acked and self._acked[key].covers(low, high)
-            for key, (low, high) in segment.spans.of.items()
-        )
-
     def _delete(self, segment: Segment) -> None:
         try:
             segment.delete()
         except SpoolError as exc:
             _log.debug("spool: %s", exc)
-        self._forget_old_streams()
-
-    def _forget_old_streams(self) -> None:
-        alive = {key for segment in self._segments for key in segment.spans.of}
+        alive = {key for kept in self._segments for key in kept.spans.of}
         alive.update((s.stream, source) for source, s in self._streams.items())
-        for key in [key for key in self._schemas if key not in alive]:
-            for table in (self._schemas, self._acked, self._sent):
-                table.pop(key, None)
-        for key in alive:
-            lows = [s.spans.of[key][0] for s in self._segments if key in s.spans.of]
-            if lows:
-                for ranges in (self._acked.get(key), self._sent.get(key)):
-                    if ranges is not None:
-                        ranges.forget_below(min(lows))
-
-    def _pending_share(self, segment: Segment) -> int:
-        held = waiting = 0
-        for key, (low, high) in segment.spans.of.items():
-            held += high - low + 1
-            acked = self._acked.get(key)
-            waiting += high - low + 1 - (acked.count(low, high) if acked else 0)
-        return segment.size_bytes * waiting // held if held else 0
+        self._schemas = {key: schema for key, schema in self._schemas.items() if key in alive}
+        self._progress.forget(alive, self._segments)
 
     # -- the backlog
 
     def _unsent(self) -> Iterator[Stored]:
         for segment in list(self._segments):
-            if all(
-                key in self._sent and self._sent[key].covers(*span) for key, span in segment.spans.of.items()
-            ) or self._is_done(segment):
+            if self._progress.is_all_sent(segment) or self._progress.is_done(segment):
                 continue
             try:
                 for stored in batches(segment):
-                    if not (self._is_in(self._acked, stored) or self._is_in(self._sent, stored)):
+                    one = (stored.key, stored.seq, stored.seq)
+                    if not (self._progress.is_acked(*one) or self._progress.is_sent(*one)):
                         yield stored
             except SpoolError as exc:  # deleted meanwhile, or unreadable: the next segment may do better
                 _log.debug("spool: %s", exc)
 
-    @staticmethod
-    def _is_in(table: dict[Key, Ranges], stored: Stored) -> bool:
-        ranges = table.get(stored.key)
-        return ranges is not None and ranges.covers(stored.seq, stored.seq)
-
     # -- starting
-
-    def _take_lock(self) -> None:
-        """One agent a directory. Raises ServiceError when another has it, SpoolError if it cannot be used."""
-        try:
-            self._directory.mkdir(mode=0o750, parents=True, exist_ok=True)
-            lock = (self._directory / "lock").open("ab")
-        except OSError as exc:
-            raise SpoolError(str(self._directory), exc.strerror or str(exc)) from exc
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as exc:
-            lock.close()
-            raise ServiceError(f"{self._directory}: the spool is in use by another agent") from exc
-        self._lock = lock
 
     def _recover(self) -> list[DiskSegment]:
         """Takes over what an earlier agent left, its streams if they may go on; returns what is spent."""
@@ -416,6 +371,9 @@ class Spool:
         self._next_file = recovered.next_file
         self._segments.extend(recovered.segments)
         self._schemas.update(recovered.schemas)
+        for ack in recovered.acks:
+            for low, high in ack.ranges:
+                self._progress.acknowledge((ack.stream, ack.source), low, high)
         header = recovered.header
         if header is not None and header.streams:
             if recovered.whole and (recovered.closed or header.boot_id == self._boot_id != ""):
@@ -450,7 +408,7 @@ class Spool:
         self.in_memory = False
         try:
             if self._lock is None:
-                self._take_lock()
+                self._lock = take_lock(self._directory)
             self._begin_segment()
         except (SpoolError, ServiceError) as exc:
             self.in_memory = True

@@ -8,6 +8,7 @@ from laggard_agent.spool_segments import SUFFIX, DiskSegment, Header, Key, Recor
 from laggard_common import segments, wire
 from laggard_common.errors import WireError
 from laggard_common.schema import Schema
+from laggard_common.wire import Ack
 
 _log = logging.getLogger(__name__)
 
@@ -26,6 +27,7 @@ class Recovered:
     segments: list[DiskSegment] = field(default_factory=list)
     spent: list[DiskSegment] = field(default_factory=list)
     schemas: dict[Key, Schema] = field(default_factory=dict)
+    acks: tuple[Ack, ...] = ()
 
 
 def recover(directory: Path, node: str) -> Recovered:
@@ -75,6 +77,8 @@ def _read(segment: DiskSegment, found: Recovered) -> Header | None:
                 envelope = wire.decode_envelope(record.payload)
                 streams[envelope.source] = replace(streams[envelope.source], next_seq=envelope.seq + 1)
                 segment.spans.note((envelope.stream, envelope.source), envelope.seq)
+            elif record.type == RecordType.ACKED:
+                found.acks = wire.decode_ack(record.payload)
         except (WireError, KeyError) as exc:
             _log.warning("spool: %s: a record cannot be used: %s", segment.path, exc)
             found.whole = False

@@ -28,7 +28,8 @@ class RecordType(IntEnum):
     HEADER = 1
     BATCH = 2  # an envelope
     SCHEMA = 3
-    CLOSED = 4  # the agent ended in order; nothing follows
+    ACKED = 4  # an acknowledgement of everything that was acknowledged, before CLOSED
+    CLOSED = 5  # the agent ended in order; nothing follows
 
 
 @dataclass(frozen=True, slots=True)

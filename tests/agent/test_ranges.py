@@ -25,19 +25,6 @@ def test_like_a_set(ranges: list[tuple[int, int]], low: int, length: int) -> Non
     assert fast.first_missing(low) == next(i for i in range(low, 200) if i not in slow)
 
 
-@given(pairs, st.integers(0, 50), pairs)
-def test_forgetting_and_adding_more(
-    ranges: list[tuple[int, int]], below: int, more: list[tuple[int, int]]
-) -> None:
-    fast, slow = made(ranges)
-    fast.forget_below(below)
-    slow = {i for i in slow if i >= below}
-    for low, high in more:
-        fast.add(low, high)
-        slow |= set(range(low, high + 1))
-    assert [i for i in range(100) if fast.covers(i, i)] == sorted(slow)
-
-
 def test_neighbours_become_one() -> None:
     fast, _ = made([(i, i) for i in range(1000)])
     assert fast.pieces() == [(0, 999)]

@@ -1,0 +1,80 @@
+"""How far each stream in the spool has come: which seqs the broker took, which the aggregator has safe."""
+
+from collections.abc import Iterable
+
+from laggard_agent.ranges import Ranges
+from laggard_agent.spool_segments import Key, Segment
+from laggard_common import wire
+from laggard_common.wire import Ack
+
+
+class Progress:
+    """Sent (PUBACK) and acknowledged seqs by stream and source."""
+
+    def __init__(self) -> None:
+        self._acked: dict[Key, Ranges] = {}
+        self._sent: dict[Key, Ranges] = {}
+
+    def acknowledge(self, key: Key, low: int, high: int) -> None:
+        """The aggregator has these."""
+        self._acked.setdefault(key, Ranges()).add(low, high)
+
+    def mark_sent(self, key: Key, seq: int) -> None:
+        """The broker has this one."""
+        self._sent.setdefault(key, Ranges()).add(seq, seq)
+
+    def send_again(self, key: Key) -> None:
+        """What the broker took of the stream counts as not sent."""
+        self._sent.pop(key, None)
+
+    def is_acked(self, key: Key, low: int, high: int) -> bool:
+        """True when all of these are acknowledged."""
+        ranges = self._acked.get(key)
+        return ranges is not None and ranges.covers(low, high)
+
+    def is_sent(self, key: Key, low: int, high: int) -> bool:
+        """True when the broker took all of these."""
+        ranges = self._sent.get(key)
+        return ranges is not None and ranges.covers(low, high)
+
+    def is_done(self, segment: Segment) -> bool:
+        """True when everything in the segment is acknowledged."""
+        return all(self.is_acked(key, *span) for key, span in segment.spans.of.items())
+
+    def is_all_sent(self, segment: Segment) -> bool:
+        """True when the broker took everything in the segment."""
+        return all(self.is_sent(key, *span) for key, span in segment.spans.of.items())
+
+    def first_unacked(self, key: Key, low: int) -> int:
+        """The smallest seq from `low` on that is not acknowledged."""
+        ranges = self._acked.get(key)
+        return low if ranges is None else ranges.first_missing(low)
+
+    def unacked_share(self, segment: Segment) -> float:
+        """Which part of the segment's batches is not acknowledged, 0 to 1."""
+        held = acked = 0
+        for key, (low, high) in segment.spans.of.items():
+            held += high - low + 1
+            ranges = self._acked.get(key)
+            acked += ranges.count(low, high) if ranges else 0
+        return (held - acked) / held if held else 0.0
+
+    def forget(self, alive: Iterable[Key], segments: Iterable[Segment]) -> None:
+        """Keeps only the streams in `alive`, and of those one range for all that has left the segments."""
+        lows: dict[Key, int] = {}
+        for segment in segments:
+            for key, (low, _) in segment.spans.of.items():
+                lows.setdefault(key, low)
+        kept = set(alive)
+        for table in (self._acked, self._sent):
+            for key in [key for key in table if key not in kept]:
+                del table[key]
+            for key, ranges in table.items():
+                if lows.get(key, 0) > 0:
+                    ranges.add(0, lows[key] - 1)
+
+    def encode_acked(self) -> bytes:
+        """Everything acknowledged, as an acknowledgement."""
+        return wire.encode_ack(
+            [Ack(stream, source, tuple(r.pieces())) for (stream, source), r in self._acked.items()]
+        )
