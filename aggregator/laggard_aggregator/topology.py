@@ -1,0 +1,57 @@
+"""Which components share a parent: the node that they are attached to, a controller, a couplet.
+
+A component is called `node/device`, so its node needs no configuration; `[[topology]]` tells the rest.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from laggard_aggregator.detect.escalation import Level
+
+LEVELS = ("node", "controller", "couplet")
+"""From narrow to wide."""
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    r"""What the components `node/device` that `components` matches in full have above them.
+
+    Names may hold groups of the expression (`\1`, `\g<name>`); an empty name means none.
+    """
+
+    components: re.Pattern[str]
+    parents: Mapping[str, str]
+
+
+class Topology:
+    """The parents of components, by level."""
+
+    def __init__(self, branches: Sequence[Branch] = ()) -> None:
+        self._branches = tuple(branches)
+
+    def parents_of(self, component: str) -> dict[str, str]:
+        """The parents of `component` by level; the first branch that names a level decides it."""
+        node, slash, _ = component.partition("/")
+        found = {"node": node} if slash else {}
+        for branch in self._branches:
+            match = branch.components.fullmatch(component)
+            if match is not None:
+                for level, name in branch.parents.items():
+                    if name:
+                        found.setdefault(level, match.expand(name))
+        return found
+
+    def levels(self, components: Sequence[str]) -> tuple[Level, ...]:
+        """The levels at which `components` have parents, narrow to wide."""
+        parents = [self.parents_of(component) for component in components]
+        levels = (_level(name, [above.get(name) for above in parents]) for name in LEVELS)
+        return tuple(level for level in levels if level.parents)
+
+
+def _level(name: str, of: Sequence[str | None]) -> Level:
+    parents = tuple(dict.fromkeys(parent for parent in of if parent is not None))
+    place = {parent: at for at, parent in enumerate(parents)}
+    return Level(name, parents, np.array([-1 if p is None else place[p] for p in of], dtype=np.int64))

@@ -1,0 +1,133 @@
+"""Children that shift together indict their parent; a parent is never indicted for one child."""
+
+import re
+from collections.abc import Set
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from laggard_aggregator.detect.escalation import escalate
+from laggard_aggregator.detect.seam import Verdicts
+from laggard_aggregator.topology import Branch, Topology
+
+SERVERS = 6
+LUNS = 6
+COMPONENTS = tuple(f"oss-{server}/lun{lun}" for server in range(SERVERS) for lun in range(LUNS))
+# Couplet 0 is oss-0 and oss-1; a controller carries luns 0-2 of both servers of its couplet, another 3-5.
+TOPOLOGY = Topology(
+    [
+        Branch(re.compile(r"oss-[01]/.*"), {"couplet": "couplet-0"}),
+        Branch(re.compile(r"oss-[23]/.*"), {"couplet": "couplet-1"}),
+        Branch(re.compile(r"oss-[45]/.*"), {"couplet": "couplet-2"}),
+        *(
+            Branch(re.compile(rf"oss-[{2 * c}{2 * c + 1}]/lun[{luns}]"), {"controller": f"ctl-{c}-{luns}"})
+            for c in range(3)
+            for luns in ("012", "345")
+        ),
+    ]
+)
+
+
+def judged(
+    slow: Set[str], idle: Set[str] = frozenset(), severity: dict[str, float] | None = None
+) -> Verdicts:
+    anomalous = np.array([name in slow for name in COMPONENTS])
+    factor = np.array([(severity or {}).get(name, 2.0 if name in slow else 1.0) for name in COMPONENTS])
+    return Verdicts(
+        judged=np.array([name not in idle for name in COMPONENTS]),
+        anomalous=anomalous,
+        score=np.where(anomalous, 3.0, 0.1),
+        severity=factor,
+        observed=factor * 10,
+        reference=np.full(len(COMPONENTS), 10.0),
+    )
+
+
+def indicted(verdicts: Verdicts) -> set[str]:
+    levels = TOPOLOGY.levels(COMPONENTS)
+    children, parents = escalate(verdicts, levels)
+    names = {name for name, bad in zip(COMPONENTS, children.anomalous, strict=True) if bad}
+    for level, found in zip(levels, parents, strict=True):
+        names |= {name for name, bad in zip(level.parents, found.anomalous, strict=True) if bad}
+    return names
+
+
+def luns(*servers: int, of: str = "012345") -> set[str]:
+    return {f"oss-{server}/lun{lun}" for server in servers for lun in of}
+
+
+def test_one_slow_lun_is_its_own_fault() -> None:
+    assert indicted(judged({"oss-2/lun3"})) == {"oss-2/lun3"}
+
+
+def test_all_luns_of_a_server_indict_the_server() -> None:
+    assert indicted(judged(luns(2))) == {"oss-2"}
+
+
+def test_an_idle_or_lucky_lun_does_not_save_its_server() -> None:
+    assert indicted(judged(luns(2) - {"oss-2/lun0"}, idle={"oss-2/lun1"})) == {"oss-2"}
+
+
+def test_half_of_a_servers_luns_do_not_indict_it() -> None:
+    slow = luns(2, of="024")
+    assert indicted(judged(slow)) == slow
+
+
+def test_a_controller_behind_two_servers_is_indicted() -> None:
+    assert indicted(judged(luns(2, 3, of="012"))) == {"ctl-1-012"}
+
+
+def test_a_couplet_of_two_slow_servers_is_indicted_once() -> None:
+    assert indicted(judged(luns(2, 3))) == {"couplet-1"}
+
+
+def test_a_lun_much_worse_than_its_slow_server_stays_indicted() -> None:
+    assert indicted(judged(luns(2), severity={"oss-2/lun4": 9.0})) == {"oss-2", "oss-2/lun4"}
+
+
+def test_without_a_healthy_majority_of_parents_none_is_indicted() -> None:
+    slow = luns(0, 2, 4)
+    assert indicted(judged(slow)) == slow
+
+
+def test_the_parents_severity_is_its_childrens_middle() -> None:
+    levels = TOPOLOGY.levels(COMPONENTS)
+    _, (nodes, *_) = escalate(
+        judged(luns(2), severity={f"oss-2/lun{i}": 1.5 + i / 10 for i in range(6)}), levels
+    )
+    at = levels[0].parents.index("oss-2")
+    assert nodes.severity[at] == pytest.approx(1.75)
+    assert (nodes.observed[at], nodes.reference[at]) == (pytest.approx(17.5), pytest.approx(10.0))
+
+
+@given(st.sets(st.sampled_from(COMPONENTS), max_size=20), st.permutations(range(len(COMPONENTS))))
+def test_nothing_is_lost_and_order_does_not_matter(slow: set[str], order: list[int]) -> None:
+    verdicts = judged(slow)
+    found = indicted(verdicts)
+    for name in slow:
+        assert {name, *TOPOLOGY.parents_of(name).values()} & found
+    blamed = {name for name in COMPONENTS if {name, *TOPOLOGY.parents_of(name).values()} & found}
+    assert len(blamed - slow) <= len(slow) / 2
+    shuffled = tuple(COMPONENTS[i] for i in order)
+    pick = np.array(order)
+    again = Verdicts(
+        verdicts.judged[pick],
+        verdicts.anomalous[pick],
+        verdicts.score[pick],
+        verdicts.severity[pick],
+        verdicts.observed[pick],
+        verdicts.reference[pick],
+    )
+    children, _ = escalate(again, TOPOLOGY.levels(shuffled))
+    assert {n for n, bad in zip(shuffled, children.anomalous, strict=True) if bad} == found & set(COMPONENTS)
+
+
+def test_a_name_without_a_node_has_no_parent() -> None:
+    assert Topology().levels(("disk1", "disk2")) == ()
+
+
+def test_names_may_use_groups_of_the_expression() -> None:
+    topology = Topology([Branch(re.compile(r"oss-(\d)\d/.*"), {"couplet": r"rack-\1", "controller": ""})])
+    assert topology.parents_of("oss-12/sda") == {"node": "oss-12", "couplet": "rack-1"}
