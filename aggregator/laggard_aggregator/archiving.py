@@ -1,0 +1,133 @@
+"""The way to the archive: a bounded queue, and one thread at a time that writes.
+
+Overload sheds the archive before verdicts: what does not fit is dropped and counted. Batches are safe, and
+may be acknowledged, once they are flushed.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+
+from laggard_aggregator.archive.keep import Retention
+from laggard_aggregator.archive.writer import ArchiveWriter
+from laggard_aggregator.engine import Judgement
+from laggard_aggregator.ingest.taken import TakenBatch, WindowClose
+from laggard_common.clock import Clock
+from laggard_common.errors import ArchiveError
+
+_log = logging.getLogger(__name__)
+
+Record = TakenBatch | WindowClose | Judgement
+
+MAX_SAMPLES = 4_000_000
+MAX_RECORDS = 200_000
+WRITE_SECONDS = 1.0
+FLUSH_SECONDS = 15.0  # agents send again what was not acknowledged for a minute
+KEEP_SECONDS = 600.0
+
+
+class ArchiveFeed:
+    """Takes records on the loop and writes them in a thread. `safe(ordinal)` is told after every flush."""
+
+    def __init__(
+        self, writer: ArchiveWriter, retention: Retention, safe: Callable[[int], None], clock: Clock
+    ) -> None:
+        self._writer = writer
+        self._retention = retention
+        self._safe = safe
+        self._clock = clock
+        self._records: deque[Record] = deque()
+        self._samples = 0
+        self._last_ordinal = 0
+        self._dropped = 0
+        self._failing = False
+
+    @property
+    def dropped(self) -> int:
+        """Records and rows that the archive does not have, because it was too slow or could not write."""
+        return self._dropped + self._writer.dropped_rows
+
+    def offer(self, record: Record) -> None:
+        """Takes a record; never waits."""
+        samples = _samples(record)
+        if self._samples + samples > MAX_SAMPLES or len(self._records) >= MAX_RECORDS:
+            self._dropped += 1
+            return
+        self._records.append(record)
+        self._samples += samples
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Writes, flushes, compacts and deletes what is old; writes the rest once `stop` is set."""
+        flush_due = self._now() + FLUSH_SECONDS
+        keep_due = self._now()
+        while not await is_set_within(stop, WRITE_SECONDS):
+            now = self._now()
+            flush = now >= flush_due
+            await self.write(flush)
+            if flush:
+                flush_due = now + FLUSH_SECONDS
+            if now >= keep_due:
+                keep_due = now + KEEP_SECONDS
+                await asyncio.to_thread(self._attempt, self._keep)
+        await self.write(flush=True)
+
+    async def write(self, flush: bool) -> None:
+        """Writes what waits; with `flush` a reader sees it afterwards, and batches are safe."""
+        records, self._records, self._samples = self._records, deque(), 0
+        written = await asyncio.to_thread(self._attempt, lambda: self._write(records, flush))
+        for record in reversed(records):  # a disk that fails leaves some for the next time
+            self._records.appendleft(record)
+            self._samples += _samples(record)
+        if written and flush:
+            self._safe(self._last_ordinal)
+
+    def _write(self, records: deque[Record], flush: bool) -> None:
+        while records:
+            record = records.popleft()
+            if isinstance(record, TakenBatch):
+                self._last_ordinal = record.ordinal
+                self._writer.batch(record)
+            elif isinstance(record, WindowClose):
+                self._writer.close(record)
+            else:
+                self._writer.judgement(record)
+        if flush:
+            self._writer.flush()
+
+    def _keep(self) -> None:
+        now_ns = self._clock.wall_ns()
+        self._writer.compact(now_ns)
+        self._writer.retain(now_ns, self._retention)
+
+    def _attempt(self, work: Callable[[], None]) -> bool:
+        """Whether `work` went well; a failing disk is one WARNING, and one INFO when it is over."""
+        try:
+            work()
+        except ArchiveError as exc:
+            if not self._failing:
+                _log.warning("the archive cannot be written: %s", exc)
+            self._failing = True
+            return False
+        if self._failing:
+            _log.info("the archive is written again")
+        self._failing = False
+        return True
+
+    def _now(self) -> float:
+        return self._clock.monotonic_ns() / 1e9
+
+
+async def is_set_within(event: asyncio.Event, seconds: float) -> bool:
+    """Whether `event` is set, after waiting for that for at most so long."""
+    try:
+        await asyncio.wait_for(event.wait(), seconds)
+    except TimeoutError:
+        return False
+    return True
+
+
+def _samples(record: Record) -> int:
+    if isinstance(record, TakenBatch):
+        return int(record.batch.indexes.size * record.batch.tick_ns.size)
+    return 1

@@ -1,0 +1,98 @@
+"""The command `laggard-aggregator`."""
+
+import argparse
+import asyncio
+import logging
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from laggard_aggregator.settings import AggregatorSettings
+from laggard_common import __version__, logs
+from laggard_common.config import load
+from laggard_common.errors import ConfigError, LaggardError
+
+if TYPE_CHECKING:
+    from laggard_aggregator.app import App
+
+_EXAMPLES = """\
+examples:
+  laggard-aggregator --config /etc/laggard/aggregator.toml
+  laggard-aggregator --config /etc/laggard/aggregator.toml --check-config
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command; returns its exit code: 0, 1 for a failure, 2 for bad input."""
+    try:
+        return _run(_parser().parse_args(argv))
+    except LaggardError as exc:
+        return _failed(exc)
+    except BaseExceptionGroup as group:
+        known, other = group.split(LaggardError)
+        if known is None or other is not None:
+            raise
+        return max(_failed(exc) for exc in _leaves(known))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="laggard-aggregator",
+        description="Compares the components of a storage system with their peers and finds the stragglers.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--config", type=Path, metavar="FILE", required=True, help="aggregator.toml")
+    parser.add_argument(
+        "--check-config", action="store_true", help="say what is wrong with the files, and exit"
+    )
+    parser.add_argument("--verbose", action="store_true", help="log every cycle")
+    parser.add_argument("--version", action="version", version=f"laggard-aggregator {__version__}")
+    return parser
+
+
+def _run(options: argparse.Namespace) -> int:
+    settings = load(AggregatorSettings, options.config)
+    try:
+        # Only now: the rest of the aggregator takes a second to import, and is not needed to find a typo.
+        from laggard_aggregator.app import App  # noqa: PLC0415
+
+        app = App(settings)
+    except ConfigError as exc:
+        raise exc if exc.path else ConfigError(str(options.config), exc.problems) from exc
+    if options.check_config:
+        return 0
+    logs.configure(logging.DEBUG if options.verbose else logging.INFO)
+    import uvloop  # noqa: PLC0415
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_until_signalled(app))
+    return 0
+
+
+async def _until_signalled(app: "App") -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    await app.run(stop)
+
+
+def _failed(exc: BaseException) -> int:
+    for line in str(exc).splitlines():
+        print(f"laggard-aggregator: {line}", file=sys.stderr)
+    return exc.exit_code if isinstance(exc, LaggardError) else 1
+
+
+def _leaves(group: BaseExceptionGroup[LaggardError]) -> list[LaggardError]:
+    found: list[LaggardError] = []
+    for exc in group.exceptions:
+        found.extend(_leaves(exc) if isinstance(exc, BaseExceptionGroup) else [exc])
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())

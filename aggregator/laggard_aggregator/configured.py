@@ -1,0 +1,56 @@
+"""From settings to what the pipeline needs: peer groups, each with its detector and thresholds."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from laggard_aggregator import thresholds
+from laggard_aggregator.detect.cdf import CdfDetector
+from laggard_aggregator.detect.settings import DetectSettings
+from laggard_aggregator.groups import ConfiguredMembership, PeerGroup, Rule
+from laggard_aggregator.settings import AggregatorSettings, DetectTable
+from laggard_aggregator.thresholds import ByMetric, Thresholds
+from laggard_common.errors import ConfigError
+
+
+def membership(settings: AggregatorSettings) -> ConfiguredMembership:
+    """The peer groups of `settings`. Raises ConfigError for thresholds that are missing or do not fit."""
+    files: dict[str, Thresholds] = {}
+    rules = []
+    for table in settings.group:
+        detect = _detect(settings.detect_of(table), table.name, files)
+        group = PeerGroup(table.name, table.source, table.role, table.metrics, detect)
+        rules.append(Rule(group, re.compile(table.components)))
+    return ConfiguredMembership(tuple(rules), _detect(settings.detect, "", files))
+
+
+def _detect(table: DetectTable, group: str, files: dict[str, Thresholds]) -> DetectSettings:
+    """The group's settings, with its thresholds where its detector needs some. `files` were read already."""
+    settings = DetectSettings(
+        detector=table.detector,
+        interval_seconds=table.interval_seconds,
+        window_samples=table.window_samples,
+        shift_samples=table.shift_samples,
+        confirm=table.confirm,
+        false_alarms_per_week=table.false_alarms_per_week,
+    )
+    if table.detector != CdfDetector.name:
+        return settings
+    if table.thresholds not in files:
+        files[table.thresholds] = thresholds.load(Path(table.thresholds))
+    trained = files[table.thresholds]
+    mismatches = trained.mismatches(settings, CdfDetector.version)
+    if mismatches:
+        raise ConfigError(table.thresholds, mismatches)
+    found = trained.groups.get(group) or _merged(trained.groups)
+    return replace(settings, thresholds=found)
+
+
+def _merged(groups: Mapping[str, ByMetric]) -> ByMetric:
+    """The thresholds of all groups in one, for a group that was not trained under its own name."""
+    merged: dict[str, dict[str, float]] = {}
+    for by_metric in groups.values():
+        for metric, by_component in by_metric.items():
+            merged.setdefault(metric, {}).update(by_component)
+    return merged

@@ -1,0 +1,45 @@
+"""Messages between the connection and the intake, so that neither waits for the other."""
+
+import asyncio
+from collections import deque
+from itertools import islice
+
+Received = tuple[str, bytes, int]
+"""Topic, payload, and when it came (ns since the epoch, the aggregator's clock)."""
+
+BURST = 256
+
+
+class Inbox:
+    """A bounded queue that is emptied in bursts. What comes while it is full is dropped and counted."""
+
+    def __init__(self, most: int) -> None:
+        self.dropped = 0
+        self._most = most
+        self._messages: deque[Received] = deque()
+        self._some = asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    def put(self, topic: str, payload: bytes, received_ns: int) -> None:
+        """Adds a message; never waits."""
+        if len(self._messages) >= self._most:
+            self.dropped += 1
+            return
+        self._messages.append((topic, payload, received_ns))
+        self._some.set()
+
+    async def burst(self) -> list[Received]:
+        """Up to BURST messages, in the order in which they came, as soon as there is one."""
+        await self._some.wait()
+        return self.burst_now()
+
+    def burst_now(self) -> list[Received]:
+        """Up to BURST of the messages that are there; empty when there are none."""
+        taken = list(islice(self._messages, BURST))
+        for _ in taken:
+            self._messages.popleft()
+        if not self._messages:
+            self._some.clear()
+        return taken

@@ -1,0 +1,145 @@
+"""The connection to the broker. Nothing else in the aggregator knows which MQTT library there is.
+
+aiomqtt acknowledges a message before our code sees it and would queue without bound, so messages go past its
+queue into ours. Losing the broker is one WARNING, finding it one INFO.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, cast
+
+import aiomqtt
+
+from laggard_aggregator.ingest.inbox import Inbox
+from laggard_aggregator.settings import BrokerSettings
+from laggard_common.clock import Clock
+from laggard_common.mqtt import ClientArguments
+from laggard_common.topics import PREFIX
+
+_log = logging.getLogger(__name__)
+_mqtt_log = logging.getLogger("laggard_aggregator.mqtt")
+_mqtt_log.setLevel(logging.ERROR)  # what its warnings say is said here, once
+
+_RECONNECT_LEAST_SECONDS = 0.5
+_RECONNECT_MOST_SECONDS = 30.0
+_TIMEOUT_SECONDS = 5.0
+_PUBLISHES_AT_ONCE = 64
+_CHANNELS = ("data/+", "schema/+", "status")
+
+
+class Subscriber:
+    """Puts every message of the site into `inbox`, over as many connections as it takes, until cancelled."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        site: str,
+        arguments: ClientArguments,
+        *,
+        inbox: Inbox,
+        clock: Clock,
+        rng: random.Random,
+    ) -> None:
+        self._settings = settings
+        self._arguments = arguments
+        self._identifier = settings.client_id or f"laggard-aggregator-{site}"
+        self._topics = settings.topics or tuple(f"{PREFIX}/{site}/+/+/{channel}" for channel in _CHANNELS)
+        self._inbox = inbox
+        self._clock = clock
+        self._rng = rng
+        self._client: aiomqtt.Client | None = None
+        self._warned = False
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a connection, and the subscription was granted."""
+        return self._client is not None
+
+    async def run(self) -> None:
+        """Connects, listens, and connects again, with growing and jittered pauses."""
+        failures = 0
+        while True:
+            try:
+                async with self._make_client() as client:
+                    await self._subscribe(client)
+                    failures = 0
+                    await self._listen(client)
+            except (aiomqtt.MqttError, OSError) as exc:
+                self._warn_once(exc)
+            finally:
+                self._client = None
+            ceiling = min(_RECONNECT_MOST_SECONDS, _RECONNECT_LEAST_SECONDS * 2**failures)
+            failures = min(failures + 1, 10)
+            await asyncio.sleep(ceiling * self._rng.uniform(0.5, 1.0))
+
+    async def publish(self, messages: Sequence[tuple[str, bytes]]) -> None:
+        """Publishes topics and payloads at QoS 1. What fails is left: agents ask for it by sending again."""
+        client = self._client
+        if client is None:
+            return
+        for first in range(0, len(messages), _PUBLISHES_AT_ONCE):
+            some = messages[first : first + _PUBLISHES_AT_ONCE]
+            sent = (client.publish(topic, payload, qos=1) for topic, payload in some)
+            for result in await asyncio.gather(*sent, return_exceptions=True):
+                if isinstance(result, aiomqtt.MqttError):
+                    _log.debug("acknowledgements could not be published: %s", result)
+                    return
+                if isinstance(result, BaseException):
+                    raise result
+
+    def _make_client(self) -> aiomqtt.Client:
+        return aiomqtt.Client(
+            **self._arguments,
+            identifier=self._identifier,
+            clean_session=self._settings.clean_session or self._settings.embedded,
+            keepalive=30,
+            timeout=_TIMEOUT_SECONDS,
+            queue_type=cast(Any, partial(_PastQueue, self._take)),
+            logger=_mqtt_log,
+        )
+
+    def _take(self, message: aiomqtt.Message) -> None:
+        payload = message.payload if isinstance(message.payload, bytes) else b""
+        self._inbox.put(message.topic.value, payload, self._clock.wall_ns())
+
+    async def _subscribe(self, client: aiomqtt.Client) -> None:
+        granted = await client.subscribe([(topic, 1) for topic in self._topics])
+        refused = [topic for topic, code in zip(self._topics, granted, strict=False) if _is_refusal(code)]
+        if refused:
+            raise aiomqtt.MqttError(f"the broker refuses the subscription to {', '.join(refused)}")
+
+    async def _listen(self, client: aiomqtt.Client) -> None:
+        """Until the connection is lost, which raises MqttError."""
+        client.pending_calls_threshold = _PUBLISHES_AT_ONCE
+        self._client = client
+        self._warned = False
+        _log.info("connected to the broker at %s", self._settings.address)
+        async for _ in client.messages:
+            pass  # messages go to the inbox; this only ends with the connection
+
+    def _warn_once(self, exc: Exception) -> None:
+        if self._warned:
+            _log.debug("no connection to the broker: %s", exc)
+            return
+        self._warned = True
+        _log.warning("no connection to the broker at %s: %s", self._settings.address, exc)
+
+
+class _PastQueue(asyncio.Queue[aiomqtt.Message]):
+    """A queue that is always empty: what is put into it is handed on at once."""
+
+    def __init__(self, hand_on: Callable[[aiomqtt.Message], None], maxsize: int = 0) -> None:
+        super().__init__(maxsize)
+        self._hand_on = hand_on
+
+    def put_nowait(self, item: aiomqtt.Message) -> None:
+        self._hand_on(item)
+
+
+def _is_refusal(code: object) -> bool:
+    """True for the return code 0x80 of a SUBACK, which aiomqtt hands on as a number or as an object."""
+    value = getattr(code, "value", code)
+    return isinstance(value, int) and value >= 0x80

@@ -1,0 +1,265 @@
+"""aggregator.toml as one frozen object."""
+
+import ipaddress
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+
+from laggard_aggregator.detect.settings import DETECTORS, DetectSettings
+from laggard_aggregator.export.server import parse_listen
+from laggard_aggregator.metrics.registry import SOURCES
+from laggard_common.config import (
+    Check,
+    above,
+    between,
+    checked,
+    distinct,
+    each,
+    non_empty,
+    one_of,
+    regex,
+    tcp_port,
+    topic_level,
+)
+from laggard_common.mqtt import MqttSettings
+from laggard_common.topics import PREFIX, ROLES
+
+_DETECT = DetectSettings()
+_NEEDS_THRESHOLDS = ("cdf", "manhattan")
+_BLOCK_DETECTORS = tuple(name for name in DETECTORS if name != "manhattan")  # that one judges functions
+
+
+def _topic_filter() -> Check:
+    """Accepts filters of Laggard's own topics."""
+
+    def check(value: str) -> str | None:
+        levels = value.split("/")
+        wild = all(level in ("+", "#") or not set(level) & set("+#\0") for level in levels)
+        if not value.startswith(PREFIX + "/") or not wild or "#" in levels[:-1]:
+            return f"expected an MQTT topic filter below {PREFIX}/, got {value!r}"
+        return None
+
+    return check
+
+
+def _listen() -> Check:
+    def check(value: str) -> str | None:
+        try:
+            parse_listen(value)
+        except ValueError as exc:
+            return str(exc)
+        return None
+
+    return check
+
+
+def _name() -> Check:
+    def check(value: str) -> str | None:
+        good = value.isprintable() and 0 < len(value) <= 128
+        return None if good else f"expected 1-128 printable characters, got {value!r}"
+
+    return check
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSettings(MqttSettings):
+    """`[mqtt]`. `embedded`: start the built-in broker on `host` and `port`, for demos and small sites.
+
+    `topics`: what to subscribe to; empty for all of this site. With `clean_session` the broker keeps nothing
+    for us while we are away, and agents send again what was not acknowledged. `client_id` is empty for
+    `laggard-aggregator-<site>`. `queue_messages`: how many may wait to be taken in.
+    """
+
+    topics: tuple[str, ...] = field(default=(), metadata=checked(distinct(), each(_topic_filter())))
+    embedded: bool = False
+    client_id: str = ""
+    clean_session: bool = False
+    queue_messages: int = field(default=50_000, metadata=checked(between(100, 10_000_000)))
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Settings that do not go together."""
+        yield from MqttSettings.problems(self)
+        if self.embedded and not _is_loopback(self.host):
+            yield (
+                "host",
+                f"the embedded broker lets everyone in: expected a loopback address, got {self.host}",
+            )
+        if self.embedded and (self.username or self.ca_file or self.cert_file):
+            yield "embedded", "the embedded broker has neither users nor TLS"
+
+
+@dataclass(frozen=True, slots=True)
+class HttpSettings:
+    """`[http]`."""
+
+    listen: str = field(default="127.0.0.1:9464", metadata=checked(_listen()))
+
+
+@dataclass(frozen=True, slots=True)
+class DetectTable:
+    """`[detect]`. `lateness_seconds` None: the detection interval, at least 1 s and at most 5 s."""
+
+    detector: str = field(default=_DETECT.detector, metadata=checked(one_of(_BLOCK_DETECTORS)))
+    interval_seconds: float = field(default=_DETECT.interval_seconds, metadata=checked(between(0.05, 3600)))
+    window_samples: int = field(default=_DETECT.window_samples, metadata=checked(between(2, 10_000)))
+    shift_samples: int = field(default=_DETECT.shift_samples, metadata=checked(between(1, 10_000)))
+    confirm: int = field(default=_DETECT.confirm, metadata=checked(between(1, 100)))
+    false_alarms_per_week: float = field(
+        default=_DETECT.false_alarms_per_week, metadata=checked(above(0), between(0, 1e6))
+    )
+    thresholds: str = ""
+    lateness_seconds: float | None = field(default=None, metadata=checked(between(0, 3600)))
+
+    @property
+    def lateness(self) -> float:
+        """How long after the last announced batch data may still come, seconds."""
+        if self.lateness_seconds is not None:
+            return self.lateness_seconds
+        return min(max(self.interval_seconds, 1.0), 5.0)
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Settings that do not go together."""
+        if self.shift_samples > self.window_samples:
+            yield "shift_samples", _gaps(self.shift_samples, self.window_samples)
+        if self.detector in _NEEDS_THRESHOLDS and not self.thresholds:
+            yield "thresholds", f"{self.detector} needs a file from laggard train"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupTable:
+    """A `[[group]]`: who is compared, by which metrics, and what of `[detect]` is different for it."""
+
+    name: str = field(metadata=checked(_name()))
+    source: str = field(default="diskstats", metadata=checked(one_of(SOURCES)))
+    role: str = field(default="", metadata=checked(one_of(("", *ROLES))))
+    components: str = field(default=".*", metadata=checked(regex()))
+    metrics: tuple[str, ...] = field(default=("await",), metadata=checked(non_empty(), distinct()))
+    detector: str | None = field(default=None, metadata=checked(one_of(_BLOCK_DETECTORS)))
+    interval_seconds: float | None = field(default=None, metadata=checked(between(0.05, 3600)))
+    window_samples: int | None = field(default=None, metadata=checked(between(2, 10_000)))
+    shift_samples: int | None = field(default=None, metadata=checked(between(1, 10_000)))
+    confirm: int | None = field(default=None, metadata=checked(between(1, 100)))
+    false_alarms_per_week: float | None = field(default=None, metadata=checked(above(0), between(0, 1e6)))
+    thresholds: str | None = None
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Metrics that the source does not have."""
+        known = SOURCES[self.source].metrics
+        for metric in self.metrics:
+            if metric not in known:
+                yield "metrics", f"expected some of {', '.join(known)}, got {metric!r}"
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyTable:
+    """A `[[topology]]`: what the components of the nodes that `node` matches have in common."""
+
+    node: str = field(metadata=checked(regex()))
+    controller: str = ""
+    couplet: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PeakTable:
+    """A `[[peak]]`: an alarm under `below` times the known peak for so many minutes."""
+
+    component: str = field(metadata=checked(regex()))
+    metric: str = field(metadata=checked(non_empty()))
+    peak: float = field(metadata=checked(above(0)))
+    below: float = field(default=0.3, metadata=checked(between(0, 1)))
+    minutes: float = field(default=60.0, metadata=checked(above(0)))
+
+
+@dataclass(frozen=True, slots=True)
+class AlarmTable:
+    """`[alarm]`."""
+
+    after_seconds: float = field(default=0.0, metadata=checked(between(0)))
+
+
+@dataclass(frozen=True, slots=True)
+class MailTable:
+    """`[mail]`."""
+
+    server: str = field(metadata=checked(non_empty()))
+    sender: str = field(metadata=checked(non_empty()))
+    recipients: tuple[str, ...] = field(metadata=checked(non_empty(), each(non_empty())))
+    port: int = field(default=25, metadata=checked(tcp_port()))
+    tls: bool = False
+    after_seconds: float = field(default=345_600.0, metadata=checked(between(0)))
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveTable:
+    """`[archive]`; without it nothing is kept."""
+
+    directory: Path = Path("/var/lib/laggard/archive")
+    raw_days: int = field(default=30, metadata=checked(between(1)))
+    rollup_days: int = field(default=365, metadata=checked(between(1)))
+    max_bytes: int = field(default=100 * 10**9, metadata=checked(between(10**6)))
+
+
+@dataclass(frozen=True, slots=True)
+class StateTable:
+    """`[state]`."""
+
+    directory: Path = Path("/var/lib/laggard/state")
+
+
+@dataclass(frozen=True, slots=True)
+class AggregatorSettings:
+    """All of aggregator.toml."""
+
+    site: str = field(default="site", metadata=checked(topic_level()))
+    mqtt: BrokerSettings = field(default_factory=BrokerSettings)
+    http: HttpSettings = field(default_factory=HttpSettings)
+    detect: DetectTable = field(default_factory=DetectTable)
+    group: tuple[GroupTable, ...] = ()
+    topology: tuple[TopologyTable, ...] = ()
+    peak: tuple[PeakTable, ...] = ()
+    alarm: AlarmTable = field(default_factory=AlarmTable)
+    mail: MailTable | None = None
+    archive: ArchiveTable | None = None
+    state: StateTable | None = None
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Groups that repeat a name, or do not go together with what they take over from `[detect]`."""
+        names: set[str] = set()
+        for at, group in enumerate(self.group):
+            if group.name in names:
+                yield f"group[{at}].name", f"must not repeat, got {group.name!r}"
+            names.add(group.name)
+            merged = self.detect_of(group)
+            if merged.shift_samples > merged.window_samples:
+                yield f"group[{at}].shift_samples", _gaps(merged.shift_samples, merged.window_samples)
+            if merged.detector in _NEEDS_THRESHOLDS and not merged.thresholds:
+                yield f"group[{at}].thresholds", f"{merged.detector} needs a file from laggard train"
+
+    def detect_of(self, group: GroupTable) -> DetectTable:
+        """`[detect]` with what `group` says differently."""
+        own = {each.name: getattr(group, each.name, None) for each in fields(DetectTable)}
+        kept = {each.name: getattr(self.detect, each.name) for each in fields(DetectTable)}
+        return DetectTable(**kept | {name: value for name, value in own.items() if value is not None})
+
+    @property
+    def unused(self) -> Mapping[str, bool]:
+        """Sections that are understood and checked, and of which this version makes no use."""
+        return {
+            "[mail]": self.mail is not None,
+            "[[peak]]": bool(self.peak),
+            "[[topology]]": bool(self.topology),
+            "[state]": self.state is not None,
+        }
+
+
+def _gaps(shift: int, window: int) -> str:
+    return f"expected at most window_samples ({window}), got {shift}"
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
