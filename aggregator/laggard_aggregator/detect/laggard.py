@@ -70,6 +70,7 @@ class LaggardDetector:
         self._chance = chance_per_window(settings)
         self._evidence = Evidence()
         self._load = LoadModel()
+        self._unit_before: FloatArray = np.zeros(SCALES.size)
         self._end: float | None = None
 
     def observe(self, window: MetricWindow) -> Verdicts:
@@ -87,12 +88,14 @@ class LaggardDetector:
         loads = features(window, fresh, told)
 
         excess, now = self._accumulate(logs, loads, weight, live, places)
-        score, effect, fast = self._judge(now, weight, live, places, two_sided=window.worse == 0)
+        trusted, alike = self._trusted(now, live, places)
+        score, effect, fast = self._judge(now, weight, trusted, live, places, two_sided=window.worse == 0)
 
         judged = live & (self._evidence.windows[places] >= ENOUGH)
         anomalous = judged & (score >= 1.0)
-        note = ""
-        if anomalous.sum() > (live.sum() - 1) // 2 or (judged & fast).sum() >= FAST_SHARE * live.sum():
+        members, note = int(live.sum()), ""
+        few_alike = 2 * alike <= members or 2 * anomalous.sum() >= members
+        if few_alike or (judged & fast).sum() >= FAST_SHARE * members:
             anomalous, note = np.zeros_like(anomalous), NOT_PEERS
         observed = row_median(values)
         return Verdicts(
@@ -136,12 +139,18 @@ class LaggardDetector:
         return excess, now
 
     def _judge(
-        self, now: float, weight: FloatArray, live: BoolArray, places: NDArray[np.intp], *, two_sided: bool
+        self,
+        now: float,
+        weight: FloatArray,
+        trusted: BoolArray,
+        live: BoolArray,
+        places: NDArray[np.intp],
+        *,
+        two_sided: bool,
     ) -> tuple[FloatArray, FloatArray, BoolArray]:
         """Scores, effects (log ratios), and who is as much faster as a straggler is slower; (C,)."""
         evidence = self._evidence
         length = evidence.lengths(places)
-        trusted = self._trusted(evidence.average[:, places], length, now, live, places)
         centre = row_median(np.where(trusted, evidence.average[:, places], np.nan))
         average = evidence.average[:, places] - centre[:, None]
         noise = self._noise(places, live)
@@ -173,17 +182,19 @@ class LaggardDetector:
         suspicion = np.abs(rough - centre) / (OUTLIER * spread)
         return most_trusted(np.fmax(suspicion, self._evidence.score[places] / SUSPECT), live)
 
-    def _trusted(
-        self, average: FloatArray, length: FloatArray, now: float, live: BoolArray, places: NDArray[np.intp]
-    ) -> BoolArray:
-        """Who is like the majority in averages of every length; (C,)."""
+    def _trusted(self, now: float, live: BoolArray, places: NDArray[np.intp]) -> tuple[BoolArray, int]:
+        """Who is like the majority in averages of every length (C,), and how many are alike in earnest."""
+        average, length = self._evidence.average[:, places], self._evidence.lengths(places)
         suspicion = self._evidence.score[places] / SUSPECT
-        usual = 2.0 * now * standard_error(np.median(length, axis=1))
-        for row, most in zip(average, usual, strict=True):
+        far = np.zeros_like(live)
+        usual = standard_error(np.median(length, axis=1))
+        for row, unit, before in zip(average, usual, self._unit_before, strict=True):
             centre, _ = shortest_half(row[live])
-            spread = min(cross_spread(row[live]), float(most))
-            suspicion = np.maximum(suspicion, (row - centre) / max(OUTLIER * spread, HARMLESS / 2.0))
-        return most_trusted(suspicion, live)
+            away = np.abs(row - centre)
+            spread = min(cross_spread(row[live]), max(2.0 * now, float(before)) * unit)
+            suspicion = np.fmax(suspicion, away / max(OUTLIER * spread, HARMLESS / 2.0))
+            far |= away > max(OUTLIER * 2.0 * now * unit, HARMLESS)
+        return most_trusted(suspicion, live), int((live & ~far).sum())
 
     def _noise(self, places: NDArray[np.intp], live: BoolArray) -> FloatArray:
         """Each one's squared standard error in one window, leaning on its peers' while it is new; (C,)."""
@@ -216,6 +227,7 @@ class LaggardDetector:
         square = (average / standard_error(length)) ** 2
         whole = weight >= ENOUGH
         evidence.add_squares(places[whole], np.minimum(square, (SQUARE_CLIP * unit[:, None]) ** 2)[:, whole])
+        self._unit_before = unit
         return unit, freedom
 
     def state(self) -> dict[str, Any]:
@@ -226,6 +238,7 @@ class LaggardDetector:
             "end": self._end,
             "evidence": self._evidence.state(),
             "load": self._load.state(),
+            "unit": self._unit_before.tolist(),
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -235,3 +248,4 @@ class LaggardDetector:
         self._end = None if state["end"] is None else float(state["end"])
         self._evidence = Evidence.restore(state["evidence"])
         self._load = LoadModel.restore(state["load"])
+        self._unit_before = np.array(state["unit"], dtype=np.float64)

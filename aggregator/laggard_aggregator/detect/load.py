@@ -18,9 +18,9 @@ MEMORY = 96
 RIDGE = 50.0
 """Weight of the belief that load explains nothing, in ticks of unit variance of the (log) load."""
 CLIP = 1.5
-BUSY = float(np.log(1.5))
-BUSY_SLOPE = 0.8
-"""Beyond 1.5 times its peers' load, latency may grow with load to this power although no one saw it grow."""
+BUSY = float(np.log(1.3))
+BUSY_SLOPE = 1.0
+"""Beyond 1.3 times its peers' load, latency may grow with this power of load although no one saw it grow."""
 
 
 def usable(window: MetricWindow, columns: slice) -> BoolArray:
