@@ -18,6 +18,8 @@ from laggard_aggregator.detect.distributions import BinArray, Population, median
 from laggard_aggregator.detect.seam import BoolArray, FloatArray, IntArray
 
 PIVOTS = 12
+"""The most pivots of a group; smaller groups have fewer, as each costs more than it saves there."""
+
 ALL_PAIRS_BELOW = 128
 """Groups smaller than this are compared pair by pair at once."""
 
@@ -49,7 +51,7 @@ def far_majority(
     wanted: BoolArray,
     pair_budget: int,
     *,
-    pivots: int = PIVOTS,
+    pivots: int | None = None,
     all_pairs_below: int = ALL_PAIRS_BELOW,
 ) -> Majority:
     """Judges the members `wanted` (n,) against `thresholds` (n,), in bins, 0 or more where wanted.
@@ -58,7 +60,9 @@ def far_majority(
     from the median for their threshold are judged first and those beyond the budget stay undecided.
     """
     count = _Count(members, thresholds, wanted)
-    return count.all_pairs() if members.size < all_pairs_below else count.pruned(pair_budget, pivots)
+    if members.size < all_pairs_below:
+        return count.all_pairs()
+    return count.pruned(pair_budget, pivots or min(PIVOTS, 4 + members.size // 2048))
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +111,10 @@ class _Count:
     def pruned(self, pair_budget: int, pivots: int) -> Majority:
         """The count from bounds, and from pairs where they leave something open."""
         to_median, undecided = self._to_median(), 0
-        self._settle_by(to_median, upper=True)
+        self._settle_by_median(to_median)
         if self._rows.size:
             levels = self._levels()
-            self._settle_by(levels, upper=False)
+            self._settle_by_gaps(levels)
         if self._rows.size:
             radii = self._distances_to(self._pivots(levels, pivots))
             cells = list(self._cells(radii))
@@ -136,15 +140,18 @@ class _Count:
         self._rows = self._rows[~settled]
         return ~settled
 
-    def _settle_by(self, positions: FloatArray, upper: bool) -> None:
-        """Settles rows by positions (n,): distances to one pivot, or (not `upper`) vector sums."""
+    def _settle_by_median(self, to_median: FloatArray) -> None:
+        """Settles rows by distances (n,) to the median, first by the radius that holds half of the group."""
+        n = len(to_median)
+        half = np.partition(to_median, n // 2)[n // 2]
+        near = np.where(to_median[self._rows] + half + self._slack <= self._limits[self._rows], n // 2 + 1, 0)
+        self._settle(near, np.zeros_like(near))
+        self._settle_by_gaps(to_median)
+
+    def _settle_by_gaps(self, positions: FloatArray) -> None:
+        """Settles rows by positions (n,) that differ between two members by no more than their distance."""
         ordered = np.sort(positions)
         limits, own = self._limits[self._rows], positions[self._rows]
-        if upper:
-            near = np.searchsorted(ordered, limits - own - self._slack, side="right")
-            if not self._settle(near, np.zeros_like(near)).any():
-                return
-            limits, own = self._limits[self._rows], positions[self._rows]
         far = np.searchsorted(ordered, own - limits - self._slack, side="left")
         far += len(ordered) - np.searchsorted(ordered, own + limits + self._slack, side="right")
         self._settle(np.zeros_like(far), far)
