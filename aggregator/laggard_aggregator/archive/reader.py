@@ -47,9 +47,8 @@ class ArchiveReader:
         """The runs that wrote here, oldest first."""
         rows: dict[int, list[dict[str, Any]]] = {}
         for table in self._tables("groups"):
-            runs = table["run"].cast(pa.int64()).to_pylist()
-            for run_ns, row in zip(runs, table.to_pylist(), strict=True):
-                rows.setdefault(run_ns, []).append(row)
+            for row in table.to_pylist():
+                rows.setdefault(row["run"], []).append(row)
         return [_run_start(run_ns, rows[run_ns]) for run_ns in sorted(rows)]
 
     def events(self) -> Iterator[tuple[int, TakenBatch | WindowClose]]:
@@ -111,13 +110,10 @@ class ArchiveReader:
                 raise InputError(str(self.directory), f"no schema of {source} of {node}, epoch {epoch}")
             return found
 
-        def chunks() -> Iterator[pa.Table]:
-            for day, where in layout.days(self.directory, "counters", source, site):
-                schemas.update(self._schemas(source, day, site))
-                for part in layout.parts(where):
-                    yield from _chunks(part.path)
-
-        return batches(chunks(), site, find_schema)
+        for day, where in layout.days(self.directory, "counters", source, site):
+            schemas.update(self._schemas(source, day, site))
+            for part in layout.parts(where):
+                yield from batches(_chunks(part.path), site, find_schema)
 
     def _schemas(self, source: str, day: str, site: str) -> Iterator[tuple[tuple[str, str, int], Schema]]:
         where = layout.folder(self.directory, "schemas", source, day, site)
@@ -126,11 +122,8 @@ class ArchiveReader:
                 yield (row["node"], row["stream"], row["epoch"]), _schema(source, row)
 
     def _closes(self) -> Iterator[tuple[int, int, WindowClose]]:
-        found = []
-        for table in self._tables("closes"):
-            runs = table["run"].cast(pa.int64()).to_pylist()
-            for run_ns, row in zip(runs, table.drop_columns(["run"]).to_pylist(), strict=True):
-                found.append((run_ns, row["ordinal"], WindowClose(**row)))
+        rows = [row for table in self._tables("closes") for row in table.to_pylist()]
+        found = [(row.pop("run"), row["ordinal"], WindowClose(**row)) for row in rows]
         yield from sorted(found, key=lambda close: close[:2])
 
     def _tables(self, kind: str) -> Iterator[pa.Table]:
@@ -144,7 +137,10 @@ def _site(where: Path) -> str:
 
 
 def _read(path: Path) -> pa.Table:
-    return pa.concat_tables(_chunks(path))
+    """A file's rows with the run as an integer: Python's own times have no nanoseconds."""
+    table = pa.concat_tables(_chunks(path))
+    at = table.schema.get_field_index("run")
+    return table.set_column(at, "run", table["run"].cast(pa.int64()))
 
 
 def _chunks(path: Path) -> Iterator[pa.Table]:

@@ -28,10 +28,10 @@ class Stamped:
 
 
 def batches(chunks: Iterable[pa.Table], site: str, find_schema: FindSchema) -> Iterator[Stamped]:
-    """The batches in consecutive `chunks` of one source's rows; a batch may go over several chunks."""
+    """The batches in the consecutive `chunks` of one file; a batch may go over several chunks."""
     rest: pa.Table | None = None
     for chunk in chunks:
-        table = chunk if rest is None else pa.concat_tables([rest, chunk], promote_options="permissive")
+        table = chunk if rest is None else pa.concat_tables([rest, chunk])
         bounds = _bounds(table)
         rest = table.slice(bounds[-1])
         yield from _rebuilt(table.slice(0, bounds[-1]), bounds, site, find_schema)

@@ -1,0 +1,107 @@
+"""How fast the archive takes counters, how large they are in it, and how fast a replay gets them back.
+
+    python -m bench.archive
+
+Counters grow as those of busy disks do: operations at some hundred a second that vary, sectors with them,
+milliseconds in proportion; every fourth field stands still, as merges and discards mostly do.
+"""
+
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from bench.machine import machine
+from laggard_aggregator.archive.reader import ArchiveReader
+from laggard_aggregator.archive.writer import ArchiveWriter
+from laggard_aggregator.ingest.decode import CounterBatch
+from laggard_aggregator.ingest.taken import TakenBatch
+from laggard_common.schema import Component, Field, Schema
+
+START_NS = 1_800_000_000 * 10**9
+CASES = (
+    # nodes, components, fields, ticks a batch, batches a node
+    ("storage: 64 disks x 17, 60 s", 4, 64, 17, 60, 10),
+    ("storage: 64 disks x 17, 5 s", 4, 64, 17, 5, 60),
+    ("compute: 3 x 12, 10 s", 2000, 3, 12, 10, 6),
+)
+
+
+def batches(nodes: int, components: int, fields: int, ticks: int, each: int) -> Iterator[TakenBatch]:
+    """Batches of all nodes in turn."""
+    chance = np.random.default_rng(1)
+    schemas = [_schema(f"node-{n}", components, fields) for n in range(nodes)]
+    totals = chance.integers(0, 2**40, (nodes, components, fields))
+    pace = chance.integers(1, 2000, (components, fields))
+    pace[:, ::4] = 0
+    for at in range(each):
+        for n, schema in enumerate(schemas):
+            grown = chance.poisson(pace, (ticks, components, fields))
+            values = totals[n] + np.cumsum(grown, axis=0)
+            totals[n] = values[-1]
+            tick_ns = START_NS + (at * ticks + np.arange(ticks, dtype=np.int64)) * 10**9
+            yield TakenBatch(
+                ordinal=at * nodes + n,
+                site="site",
+                role="storage",
+                stream=schema.stream,
+                seq=at,
+                received_ns=int(tick_ns[-1]) + 10**8,
+                schema=schema,
+                batch=CounterBatch(
+                    indexes=np.arange(components, dtype=np.uint32),
+                    values=values,
+                    present=None,
+                    tick_ns=tick_ns,
+                    read_ns=tick_ns + chance.integers(0, 2000, ticks) * 1000,
+                    idle=0,
+                ),
+                late=np.zeros(ticks, dtype=np.bool_),
+            )
+
+
+def _schema(node: str, components: int, fields: int) -> Schema:
+    return Schema(
+        node=node,
+        source="diskstats",
+        stream=node.encode().ljust(16, b"-")[:16],
+        epoch=1,
+        interval_ns=10**9,
+        batch_ticks=60,
+        fields=tuple(Field(f"counter_{f}") for f in range(fields)),
+        components=tuple(Component(f"wwn-{node}-{c}", f"sd{c}") for c in range(components)),
+    )
+
+
+def main() -> None:
+    """Prints the table."""
+    print(
+        "| | Mrows/s written | nodes a core (1 s) | bytes a row | bytes a node's sample | Mrows/s replayed |"
+    )
+    print("|---|---:|---:|---:|---:|---:|")
+    for name, nodes, components, fields, ticks, each in CASES:
+        made = list(batches(nodes, components, fields, ticks, each))
+        rows = sum(taken.batch.tick_ns.size * taken.batch.indexes.size for taken in made)
+        with tempfile.TemporaryDirectory() as folder:
+            begun = time.process_time()
+            writer = ArchiveWriter(Path(folder), "site", START_NS)
+            for taken in made:
+                writer.batch(taken)
+            writer.flush()
+            wrote = time.process_time() - begun
+            begun = time.process_time()
+            again = sum(1 for _ in ArchiveReader(Path(folder)).batches())
+            read = time.process_time() - begun
+        assert again == len(made)
+        size = writer.written_bytes
+        print(
+            f"| {name} | {rows / wrote / 1e6:.2f} | {rows / wrote / components:,.0f} | {size / rows:.1f} "
+            f"| {size / (rows / components):.0f} | {rows / read / 1e6:.2f} |"
+        )
+    print(f"\nCPU seconds of one process, zstd and fsync included. {machine('pyarrow', 'numpy')}.")
+
+
+if __name__ == "__main__":
+    main()

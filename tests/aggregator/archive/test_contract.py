@@ -1,0 +1,115 @@
+"""docs/archive.md's promises to other tools, kept without Laggard's reader."""
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from laggard_aggregator.alarms.life import Alarm, Transition
+from laggard_aggregator.archive import layout, tables
+from laggard_aggregator.archive.reader import ArchiveReader
+from laggard_aggregator.archive.writer import ArchiveWriter
+from laggard_aggregator.detect.seam import Verdicts
+from laggard_aggregator.engine import Judgement
+from laggard_aggregator.ingest.taken import WindowClose
+from laggard_common.schema import Field
+from tests.aggregator.archive.made import START_NS
+from tests.aggregator.archive.test_writer import MIDNIGHT_NS, SCHEMA, batch, schema_with
+from tests.aggregator.made_batches import SECOND
+
+DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "archive.md"
+
+
+def judgement() -> Judgement:
+    """Four components: one anomalous, one that was, one quiet, one not judged."""
+    nan = float("nan")
+    alarm = Alarm("luns", "a", "await", "component", 10.0, 60.0, 60.0, 1.5, 2.0, 2.0, 8.0, 4.0)
+    return Judgement(
+        group="luns",
+        metric="await",
+        components=("a", "b", "c", "d"),
+        start=0.0,
+        end=60.0,
+        verdicts=Verdicts(
+            judged=np.array([True, True, True, False]),
+            anomalous=np.array([True, False, False, True]),
+            score=np.array([1.5, 0.2, 0.1, 0.0]),
+            severity=np.array([2.0, 1.0, nan, nan]),
+            observed=np.array([8.0, 4.0, 4.0, nan]),
+            reference=np.array([4.0, 4.0, 4.0, nan]),
+            note="",
+        ),
+        persistence=np.array([3, 1, 0, 0]),
+        straggler=np.array([True, False, False, False]),
+        since=np.array([10.0, 0.0, 0.0, 0.0]),
+        transitions=(Transition("raised", alarm, 60.0),),
+    )
+
+
+def made(directory: Path) -> None:
+    writer = ArchiveWriter(directory, "lab", START_NS)
+    grown = schema_with(*SCHEMA.fields, Field("dc_ios"), epoch=2, components=("sda", "sdb"))
+    for ordinal, (schema, at_ns) in enumerate([(SCHEMA, START_NS), (grown, MIDNIGHT_NS + 60 * SECOND)]):
+        writer.batch(batch(schema, ordinal, at_ns))
+        writer.flush()
+    writer.close(WindowClose(2, "luns", 0.0, 60.0, 62.0))
+    writer.judgement(judgement())
+    writer.flush()
+
+
+def test_any_tool_reads_a_source_by_its_partitions(tmp_path: Path) -> None:
+    made(tmp_path)
+    where = tmp_path / "kind=counters" / "source=diskstats"
+    schema = pa.unify_schemas([pa.parquet.read_schema(path) for path in sorted(where.rglob("*.parquet"))])
+    dataset = ds.dataset(where, schema=schema.append(pa.field("date", pa.string())), partitioning="hive")
+    assert dataset.count_rows() == 2 + 4
+    day = dataset.to_table(
+        filter=pc.field("date") == "2027-01-16", columns=["node", "name", "tick", "dc_ios"]
+    )
+    assert day["name"].to_pylist() == ["sda", "sda", "sdb", "sdb"], "a component's ticks lie together"
+    assert day["dc_ios"].null_count == 0
+    earlier = dataset.to_table(filter=pc.field("date") == "2027-01-15", columns=["dc_ios"])
+    assert earlier["dc_ios"].null_count == 2, "a column that a file lacks is null"
+
+
+def test_verdicts_are_those_that_matter(tmp_path: Path) -> None:
+    made(tmp_path)
+    reader = ArchiveReader(tmp_path)
+    found = reader.table("verdicts", columns=["component", "anomalous", "persistence", "straggler", "end"])
+    assert found.to_pylist() == [
+        {"component": "a", "anomalous": True, "persistence": 3, "straggler": True, "end": 60.0},
+        {"component": "b", "anomalous": False, "persistence": 1, "straggler": False, "end": 60.0},
+    ]
+    windows = reader.table("windows", columns=["ordinal", "components", "judged", "anomalous", "stragglers"])
+    assert windows.to_pylist() == [
+        {"ordinal": 2, "components": 4, "judged": 3, "anomalous": 1, "stragglers": 1}
+    ]
+    alarms = reader.table("alarms", columns=["transition", "component", "at", "severity"])
+    assert alarms.to_pylist() == [{"transition": "raised", "component": "a", "at": 60.0, "severity": 2.0}]
+
+
+def test_columns_are_picked_and_days_bounded(tmp_path: Path) -> None:
+    made(tmp_path)
+    reader = ArchiveReader(tmp_path)
+    assert reader.table("counters", "diskstats", ["rd_ios"], last_day="2027-01-15").num_rows == 2
+    assert reader.table("counters", "diskstats", ["rd_ios"], first_day="2027-01-16").num_rows == 4
+    assert reader.table("counters", "nothing").num_rows == 0
+
+
+def test_the_document_explains_every_table_and_column() -> None:
+    text = DOCUMENT.read_text()
+    for kind in layout.KINDS:
+        assert f"`{kind}`" in text
+    for schema in (
+        tables.COUNTERS,
+        tables.SCHEMAS,
+        tables.GROUPS,
+        tables.CLOSES,
+        tables.VERDICTS,
+        tables.WINDOWS,
+        tables.ALARMS,
+    ):
+        for column in schema.names:
+            assert f"`{column}`" in text, column

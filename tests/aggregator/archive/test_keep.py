@@ -1,0 +1,96 @@
+"""Compaction merges what is over and loses nothing; retention deletes the oldest and never the open day."""
+
+from pathlib import Path
+
+import pytest
+
+from laggard_aggregator.archive import keep, layout
+from laggard_aggregator.archive.keep import Retention
+from laggard_aggregator.archive.reader import ArchiveReader
+from laggard_aggregator.archive.writer import ArchiveWriter
+from laggard_aggregator.ingest.taken import WindowClose
+from tests.aggregator.archive.test_writer import MIDNIGHT_NS, SCHEMA, batch, files, read
+from tests.aggregator.made_batches import SECOND
+
+HOUR_NS = 3600 * SECOND
+DAY_NS = 24 * HOUR_NS
+NOON_NS = MIDNIGHT_NS + 12 * HOUR_NS
+
+
+def write(directory: Path, times: list[int]) -> None:
+    """One part for each time, with a batch and a close."""
+    writer = ArchiveWriter(directory, "site", times[0])
+    for place, at_ns in enumerate(times):
+        writer.batch(batch(SCHEMA, 2 * place, at_ns))
+        writer.close(WindowClose(2 * place + 1, "luns", 0.0, 60.0, at_ns / 1e9))
+        writer.flush()
+
+
+def days(directory: Path, kind: str) -> list[str]:
+    return [day for day, _ in layout.days(directory, kind)]
+
+
+def test_hours_that_are_over_become_one_file_each(tmp_path: Path) -> None:
+    minutes = [NOON_NS + minute * 60 * SECOND for minute in range(5, 145, 20)]
+    write(tmp_path, minutes)
+    before = read(tmp_path)
+    keep.compact(tmp_path, minutes[-1])
+    assert [Path(name).name for name in files(tmp_path)] == [
+        "20270116T120500Z-000001-000003.parquet",
+        "20270116T130500Z-000004-000006.parquet",
+        "20270116T140500Z-000007-000007.parquet",
+    ]
+    assert [taken.ordinal for taken in read(tmp_path)] == [taken.ordinal for taken in before]
+
+
+def test_a_day_that_is_over_becomes_one_file(tmp_path: Path) -> None:
+    write(tmp_path, [NOON_NS + hour * HOUR_NS for hour in range(4)])
+    keep.compact(tmp_path, NOON_NS + 4 * HOUR_NS)
+    keep.compact(tmp_path, NOON_NS + DAY_NS)
+    assert [Path(name).name for name in files(tmp_path)] == ["20270116T120000Z-000001-000004.parquet"]
+    assert len(read(tmp_path)) == 4
+    assert keep.compact(tmp_path, NOON_NS + DAY_NS) == 0, "nothing is left to do"
+
+
+def test_a_crash_between_merging_and_deleting_doubles_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, [NOON_NS + minute * 60 * SECOND for minute in range(4)])
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "unlink", lambda *_, **__: None)
+        keep.compact(tmp_path, NOON_NS + DAY_NS)
+    assert len(files(tmp_path)) == 5
+    assert [taken.ordinal for taken in read(tmp_path)] == [0, 2, 4, 6]
+    assert len(list(ArchiveReader(tmp_path).closes())) == 4
+    keep.compact(tmp_path, NOON_NS + DAY_NS)
+    assert len(files(tmp_path)) == 1
+
+
+def test_a_clock_that_went_back_hides_no_part(tmp_path: Path) -> None:
+    write(tmp_path, [NOON_NS, NOON_NS + HOUR_NS, NOON_NS + 60 * SECOND, NOON_NS + 120 * SECOND])
+    keep.compact(tmp_path, NOON_NS + HOUR_NS + 60 * SECOND)
+    assert [taken.ordinal for taken in read(tmp_path)] == [0, 2, 4, 6]
+    assert len(files(tmp_path)) == 3
+
+
+def test_days_go_by_age_and_results_are_kept_longer(tmp_path: Path) -> None:
+    write(tmp_path, [NOON_NS + day * DAY_NS for day in range(5)])
+    for day in ("2027-01-16", "2027-01-19"):
+        layout.folder(tmp_path, "verdicts", layout.OWN, day, "site").mkdir(parents=True)
+    gone = keep.retain(tmp_path, NOON_NS + 4 * DAY_NS, Retention(raw_days=2, rollup_days=3))
+    assert (
+        days(tmp_path, "counters") == days(tmp_path, "closes") == ["2027-01-18", "2027-01-19", "2027-01-20"]
+    )
+    assert days(tmp_path, "verdicts") == ["2027-01-19"]
+    assert len(gone) == 2 * 3 + 1
+    assert not (tmp_path / "kind=counters/source=diskstats/date=2027-01-16").exists()
+
+
+def test_the_oldest_days_go_until_the_rest_fits(tmp_path: Path) -> None:
+    write(tmp_path, [NOON_NS + day * DAY_NS for day in range(4)])
+    size = sum(path.stat().st_size for path in tmp_path.rglob("*.parquet"))
+    keep.retain(tmp_path, NOON_NS + 3 * DAY_NS, Retention(max_bytes=size * 5 // 8))
+    assert days(tmp_path, "counters") == ["2027-01-18", "2027-01-19"]
+    keep.retain(tmp_path, NOON_NS + 3 * DAY_NS, Retention(max_bytes=0))
+    assert days(tmp_path, "counters") == ["2027-01-19"], "the open day stays"
+    assert len(read(tmp_path)) == 1

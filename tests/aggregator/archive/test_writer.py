@@ -1,0 +1,221 @@
+"""Days, crashes, full disks and changing schemas: what is on the disk is whole, and reads."""
+
+import dataclasses
+import resource
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from laggard_aggregator.archive import layout
+from laggard_aggregator.archive.reader import ArchiveReader
+from laggard_aggregator.archive.writer import ArchiveWriter
+from laggard_aggregator.ingest.taken import TakenBatch, WindowClose
+from laggard_common.errors import ArchiveError, InputError
+from laggard_common.schema import Component, Field, FieldKind, FieldType, Schema
+from tests.aggregator.archive.made import START_NS, assert_same
+from tests.aggregator.made_batches import SECOND, batch_of
+
+MIDNIGHT_NS = START_NS // (86_400 * SECOND) * 86_400 * SECOND + 86_400 * SECOND
+"""The first one after START_NS, which is 2027-01-15T08:00:00Z."""
+
+
+def schema_with(*fields: Field, epoch: int = 1, components: tuple[str, ...] = ("sda",)) -> Schema:
+    parts = tuple(Component(f"id-{name}", name) for name in components)
+    return Schema("oss-1", "diskstats", b"s" * 16, epoch, SECOND, 5, fields, parts)
+
+
+def batch(schema: Schema, ordinal: int = 0, at_ns: int = START_NS) -> TakenBatch:
+    shape = (2, len(schema.components), len(schema.fields))
+    values = np.arange(np.prod(shape), dtype=np.int64).reshape(shape) + ordinal
+    return batch_of(schema, values, at_ns - SECOND, seq=ordinal, ordinal=ordinal, received_ns=at_ns)
+
+
+SCHEMA = schema_with(Field("rd_ios"), Field("rd_ms", unit="ms"))
+
+
+def files(directory: Path, kind: str = "counters") -> list[str]:
+    return sorted(str(path.relative_to(directory)) for path in directory.rglob(f"kind={kind}/**/*.parquet"))
+
+
+def read(directory: Path) -> list[TakenBatch]:
+    return [taken for _, taken in ArchiveReader(directory).batches()]
+
+
+def test_a_file_lies_where_the_contract_says(tmp_path: Path) -> None:
+    writer = ArchiveWriter(tmp_path, "lab", START_NS)
+    writer.batch(dataclasses.replace(batch(SCHEMA), site="lab"))
+    writer.flush()
+    assert files(tmp_path) == [
+        "kind=counters/source=diskstats/date=2027-01-15/site=lab/20270115T080000Z-000001-000001.parquet"
+    ]
+
+
+def test_a_day_opens_five_seconds_after_midnight_and_never_again(tmp_path: Path) -> None:
+    writer = ArchiveWriter(tmp_path, "site", START_NS)
+    times = [MIDNIGHT_NS + 4 * SECOND, MIDNIGHT_NS + 5 * SECOND, MIDNIGHT_NS - 2 * SECOND]
+    sent = [batch(SCHEMA, ordinal, at_ns) for ordinal, at_ns in enumerate(times)]
+    for taken in sent:
+        writer.batch(taken)
+    writer.flush()
+    assert [name.split("/")[2] for name in files(tmp_path)] == ["date=2027-01-15", "date=2027-01-16"]
+    for got, expected in zip(read(tmp_path), sent, strict=True):
+        assert_same(got, expected)
+
+
+def test_each_day_has_the_schemas_that_read_it(tmp_path: Path) -> None:
+    writer = ArchiveWriter(tmp_path, "site", START_NS)
+    for ordinal, at_ns in enumerate([START_NS, MIDNIGHT_NS + 10 * SECOND]):
+        writer.batch(batch(SCHEMA, ordinal, at_ns))
+    writer.flush()
+    assert [name.split("/")[2] for name in files(tmp_path, "schemas")] == [
+        "date=2027-01-15",
+        "date=2027-01-16",
+    ]
+
+
+def test_a_schema_that_grows_within_a_day_adds_columns(tmp_path: Path) -> None:
+    grown = schema_with(*SCHEMA.fields, Field("dc_ios"), epoch=2, components=("sda", "sdb"))
+    sent = [batch(SCHEMA, 0), batch(grown, 1), batch(SCHEMA, 2)]
+    writer = ArchiveWriter(tmp_path, "site", START_NS)
+    for taken in sent:
+        writer.batch(taken)
+    writer.flush()
+    assert len(files(tmp_path)) == 1
+    for got, expected in zip(read(tmp_path), sent, strict=True):
+        assert_same(got, expected)
+    table = ArchiveReader(tmp_path).table("counters", "diskstats", ["ordinal", "dc_ios"])
+    assert table.filter(table["ordinal"].to_numpy() != 1)["dc_ios"].null_count == 4
+
+
+def test_a_field_that_changes_its_type_begins_a_new_file_and_is_never_merged(tmp_path: Path) -> None:
+    other = schema_with(Field("rd_ios", FieldKind.GAUGE, "1", FieldType.F64), epoch=2)
+    sent = [batch(SCHEMA, 0), batch(other, 1), batch(SCHEMA, 2)]
+    writer = ArchiveWriter(tmp_path, "site", START_NS)
+    for taken in sent:
+        writer.batch(taken)
+    writer.flush()
+    assert len(files(tmp_path)) == 3
+    writer.compact(MIDNIGHT_NS + SECOND * 3600)
+    assert len(files(tmp_path)) == 3
+    for got, expected in zip(read(tmp_path), sent, strict=True):
+        assert_same(got, expected)
+
+
+def test_columns_carry_the_meaning_of_their_fields(tmp_path: Path) -> None:
+    writer = ArchiveWriter(tmp_path, "site", START_NS)
+    writer.batch(batch(SCHEMA))
+    writer.flush()
+    schema = pq.read_schema(tmp_path / files(tmp_path)[0])
+    assert schema.metadata[b"laggard.format"] == b"1"
+    assert schema.field("rd_ms").metadata == {b"kind": b"counter", b"unit": b"ms", b"type": b"u64"}
+
+
+def test_a_crash_while_a_file_is_written_leaves_nothing_that_counts(tmp_path: Path) -> None:
+    writer = ArchiveWriter(tmp_path, "site", START_NS)
+    writer.batch(batch(SCHEMA))
+    writer.flush()
+    whole = tmp_path / files(tmp_path)[0]
+    # What a crash between writing and renaming leaves: half of a next part under its temporary name.
+    torn = whole.with_name(".20270115T080100Z-000002-000002.parquet.tmp")
+    torn.write_bytes(whole.read_bytes()[:200])
+    assert len(read(tmp_path)) == 1
+    again = ArchiveWriter(tmp_path, "site", START_NS + SECOND)
+    again.batch(batch(SCHEMA, 1, START_NS + SECOND))
+    again.flush()
+    assert len(read(tmp_path)) == 2
+    again.compact(START_NS + 60 * SECOND)
+    assert not torn.exists()
+
+
+def test_a_reader_sees_whole_files_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[list[str]] = []
+    rename = Path.rename
+
+    def look_and_rename(self: Path, target: Path) -> Path:
+        seen.append(files(tmp_path))
+        return rename(self, target)
+
+    writer = ArchiveWriter(tmp_path, "site", START_NS)
+    writer.batch(batch(SCHEMA))
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "rename", look_and_rename)
+        writer.flush()
+    assert seen == [[], []], "written completely under another name first"
+    assert len(files(tmp_path)) == 1
+
+
+@contextmanager
+def full_disk() -> Iterator[None]:
+    """No file of this process may grow beyond 64 bytes, as on a disk without room."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (64, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
+
+
+def test_what_a_full_disk_refuses_is_written_when_there_is_room(tmp_path: Path) -> None:
+    writer = ArchiveWriter(tmp_path, "site", START_NS)
+    writer.batch(batch(SCHEMA))
+    writer.close(WindowClose(1, "luns", 0.0, 60.0, START_NS / 1e9))
+    with full_disk(), pytest.raises(ArchiveError, match="File too large"):
+        writer.flush()
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+    writer.flush()
+    assert_same(read(tmp_path)[0], batch(SCHEMA))
+    assert len(list(ArchiveReader(tmp_path).closes())) == 1
+
+
+def test_while_nothing_can_be_written_memory_is_bounded_and_losses_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("laggard_aggregator.archive.writer.FLUSH_ROWS", 10)
+    monkeypatch.setattr("laggard_aggregator.archive.writer.MAX_PENDING_ROWS", 30)
+    blocked = tmp_path / "archive"
+    blocked.write_text("a file where the folder should be")
+    writer = ArchiveWriter(blocked, "site", START_NS)
+    refused = 0
+    for ordinal in range(50):
+        try:
+            writer.batch(batch(SCHEMA, ordinal))
+        except ArchiveError:
+            refused += 1
+    assert refused == 10, "tried again with every ten rows, not with every batch"
+    assert writer.dropped_rows == 100 - 30
+    blocked.unlink()
+    writer.flush()
+    assert [taken.ordinal for taken in read(blocked)] == list(range(35, 50))
+
+
+def test_numbers_of_parts_go_on_after_a_restart(tmp_path: Path) -> None:
+    for run in range(3):
+        writer = ArchiveWriter(tmp_path, "site", START_NS + run)
+        writer.batch(batch(SCHEMA, 0, START_NS + run * SECOND))
+        writer.flush()
+    where = layout.folder(tmp_path, "counters", "diskstats", "2027-01-15", "site")
+    assert [(part.first, part.last) for part in layout.parts(where)] == [(1, 1), (2, 2), (3, 3)]
+    assert [run_ns - START_NS for run_ns, _ in ArchiveReader(tmp_path).batches()] == [0, 1, 2]
+
+
+def test_what_is_no_archive_or_of_another_format_is_said_in_one_line(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="not a Laggard archive"):
+        ArchiveReader(tmp_path)
+    writer = ArchiveWriter(tmp_path, "site", START_NS)
+    writer.batch(batch(SCHEMA))
+    writer.flush()
+    path = tmp_path / files(tmp_path)[0]
+    table = pq.read_table(path)
+    pq.write_table(table.replace_schema_metadata({b"laggard.format": b"2"}), path)
+    with pytest.raises(InputError, match="archive format 2, this version reads 1"):
+        read(tmp_path)
+    path.write_bytes(b"not Parquet")
+    with pytest.raises(InputError, match="cannot be read"):
+        read(tmp_path)
