@@ -1,10 +1,16 @@
 """Slow, obvious second implementations, which every fast path is held against. A section a detector."""
 
 import math
-from collections.abc import Sequence
+import statistics
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
+
+from laggard_aggregator.detect import laggard
+from laggard_aggregator.detect.budget import normal_quantile
 
 # --- cdf (Intrepid 4.2) ---
 
@@ -121,3 +127,291 @@ def manhattan_kept(seconds: Sequence[NDArray[np.float64]], least: float) -> list
     """Which functions take at least `least` seconds in one of the windows (S, F) on one server."""
     functions = range(seconds[0].shape[1])
     return [f for f in functions if any(row[f] >= least for window in seconds for row in window.tolist())]
+
+
+# --- laggard -----------------------------------------------------------------------------------------------
+
+
+def laggard_median(values: Sequence[float]) -> float:
+    """The median of the values that are not NaN; NaN when there is none."""
+    known = [v for v in values if not math.isnan(v)]
+    return statistics.median(known) if known else math.nan
+
+
+def laggard_peers_median(series: Mapping[str, list[float]], name: str, trusted: set[str]) -> list[float]:
+    """At each tick the median over the trusted components other than `name`."""
+    peers = [other for other in series if other in trusted and other != name]
+    ticks = range(len(series[name]))
+    return [laggard_median([series[other][t] for other in peers]) for t in ticks]
+
+
+def laggard_shortest_half(values: Sequence[float]) -> tuple[float, float]:
+    """Mean and length of the shortest run of sorted values that holds just over half of them."""
+    ordered = sorted(values)
+    half = len(ordered) // 2 + 1
+    runs = [ordered[i : i + half] for i in range(len(ordered) - half + 1)]
+    shortest = min(runs, key=lambda run: run[-1] - run[0])
+    return sum(shortest) / half, shortest[-1] - shortest[0]
+
+
+def laggard_cross_spread(values: Sequence[float]) -> float:
+    """The spread of a group from the length of its shortest half."""
+    _, length = laggard_shortest_half(values)
+    return length / (1.349 * (1 - math.sqrt(1 / (len(values) + 1))) + 0.3)
+
+
+def laggard_batch_variance(deviations: Sequence[float]) -> float:
+    """Variance of the means of four batches' medians; NaN when a batch is empty or shorter than two ticks."""
+    length = len(deviations) // 4
+    middles = [laggard_median(deviations[b * length : (b + 1) * length]) for b in range(4)]
+    if length < 2 or any(math.isnan(m) for m in middles):
+        return math.nan
+    return statistics.variance(middles) / 4
+
+
+def laggard_se(length: float) -> float:
+    """How the spread of an average falls with its length in windows."""
+    return math.pow(length, -0.5 if length < 1 else -0.25)
+
+
+@dataclass
+class LaggardKnown:
+    """What is known of one component: averages, mean squares and their counts."""
+
+    average: list[float] = field(default_factory=lambda: [0.0] * 6)
+    moment: list[float] = field(default_factory=lambda: [0.0] * 6)
+    slowness: float = 0.0
+    windows: float = 0.0
+    seen: float = 0.0
+    noise: float = 0.0
+    heard: float = 0.0
+    score: float = 0.0
+
+
+class NaiveLaggard:
+    """`laggard` one component at a time, without load. Latency only; every window is all new samples."""
+
+    scales = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+
+    def __init__(self, shift_samples: int, chance: float) -> None:
+        self.shift_samples = shift_samples
+        self.chance = chance
+        self.known: dict[str, LaggardKnown] = {}
+        self.unit_before = [0.0] * 6
+
+    def observe(self, latency: Mapping[str, Sequence[float]]) -> dict[str, tuple[bool, bool, float, float]]:
+        """Judged, anomalous, score and severity by component; `latency`: this window's new samples."""
+        logs = {n: [math.log(v) if v > 0 else math.nan for v in row] for n, row in latency.items()}
+        told = {n: sum(not math.isnan(v) for v in row) for n, row in logs.items()}
+        for name in latency:
+            self.known.setdefault(name, LaggardKnown())
+        live = [n for n in logs if told[n]]
+        weight = {n: told[n] / self.shift_samples for n in logs}
+        if len(live) < 4:
+            for name in logs:
+                self._add(name, 0.0, 0.0, 0.0)
+            return dict.fromkeys(logs, (False, False, 0.0, math.nan))
+
+        rough, variance = self._excess(logs, live, set(live))
+        now = self._spread_now(rough, variance, live)
+        centre, _ = laggard_shortest_half([rough[n] for n in live])
+        suspicion = {
+            n: max(abs(rough[n] - centre) / (laggard.OUTLIER * now), self.known[n].score / laggard.SUSPECT)
+            for n in live
+        }
+        trusted = self._most_trusted(suspicion)
+        excess, variance = self._excess(logs, live, trusted)
+        now = self._spread_now(excess, variance, sorted(trusted))
+        bound = max(laggard.CLIP * now, 2 * laggard.HARMLESS)
+        for name in logs:
+            self._add(name, excess.get(name, 0.0), weight[name], bound)
+            if name in variance and not math.isnan(variance[name]):
+                k = self.known[name]
+                k.heard = min(k.heard + 1, 32.0)
+                k.noise += (variance[name] - k.noise) / k.heard
+        return self._judge(list(logs), live, weight, now)
+
+    def _judge(
+        self, names: list[str], live: list[str], weight: Mapping[str, float], now: float
+    ) -> dict[str, tuple[bool, bool, float, float]]:
+        length = {n: [max(min(s, self.known[n].windows), 0.01) for s in self.scales] for n in names}
+        trusted, alike = self._trusted(names, live, length, now)
+        centre = [statistics.median(self.known[n].average[s] for n in trusted) for s in range(6)]
+        average = {n: [self.known[n].average[s] - centre[s] for s in range(6)] for n in live}
+        noise = self._noise(live)
+        unit, freedom = self._unit(average, length, live, trusted, weight, now, noise)
+        level = 0.9 * normal_quantile(self.chance, max(int(freedom), 3))
+        shares: dict[str, list[float]] = {}
+        for name in live:
+            shares[name] = []
+            for s in range(6):
+                spread = unit[s] * laggard_se(length[name][s])
+                harm = laggard.HARMLESS + laggard.SURE * math.sqrt(noise[name] / length[name][s])
+                threshold = max(harm, level * length[name][s] ** 0.1 * spread)
+                shares[name].append(average[name][s] / threshold)
+            self.known[name].score = max(shares[name])
+        judged = {n: n in live and self.known[n].windows >= 0.5 for n in names}
+        slow = {n for n in live if judged[n] and max(shares[n]) >= 1}
+        fast = {n for n in live if judged[n] and min(shares[n]) <= -1}
+        if 2 * alike <= len(live) or 2 * len(slow) >= len(live) or len(fast) >= 0.4 * len(live):
+            slow = set()
+        usual = statistics.median(self.known[n].slowness for n in trusted)
+        found = {}
+        for name in names:
+            if name in live:
+                slowness = self.known[name].slowness - usual
+                found[name] = (judged[name], name in slow, max(shares[name]), math.exp(slowness))
+            else:
+                found[name] = (False, False, 0.0, math.nan)
+        return found
+
+    def _excess(
+        self, logs: Mapping[str, list[float]], live: list[str], trusted: set[str]
+    ) -> tuple[dict[str, float], dict[str, float]]:
+        excess, variance = {}, {}
+        for name in live:
+            peers = laggard_peers_median({n: logs[n] for n in live}, name, trusted)
+            deviations = [own - peer for own, peer in zip(logs[name], peers, strict=True)]
+            excess[name] = laggard_median(deviations)
+            variance[name] = laggard_batch_variance(deviations)
+        return excess, variance
+
+    def _spread_now(
+        self, excess: Mapping[str, float], variance: Mapping[str, float], members: Sequence[str]
+    ) -> float:
+        across = laggard_cross_spread([excess[n] for n in members])
+        along = laggard_median([variance[n] for n in members])
+        if not math.isnan(along):
+            along = math.sqrt(along * 3.0 / 2.366)
+            across = min(max(across, 1.2 * along), 2.0 * along)
+        return max(across, 1e-6)
+
+    def _most_trusted(self, suspicion: Mapping[str, float]) -> set[str]:
+        limit = sorted(suspicion.values())[len(suspicion) // 2]
+        return {n for n, s in suspicion.items() if s < 1 or s <= limit}
+
+    def _trusted(
+        self, names: list[str], live: list[str], length: Mapping[str, list[float]], now: float
+    ) -> tuple[set[str], int]:
+        suspicion = {n: self.known[n].score / laggard.SUSPECT for n in live}
+        alike = set(live)
+        for s in range(6):
+            usual = laggard_se(statistics.median(length[n][s] for n in names))
+            row = {n: self.known[n].average[s] for n in live}
+            centre, _ = laggard_shortest_half(list(row.values()))
+            spread = min(laggard_cross_spread(list(row.values())), max(2 * now, self.unit_before[s]) * usual)
+            for name in live:
+                away = abs(row[name] - centre)
+                most = max(laggard.OUTLIER * spread, laggard.HARMLESS / 2)
+                suspicion[name] = max(suspicion[name], away / most)
+                if away > max(laggard.OUTLIER * 2 * now * usual, laggard.HARMLESS):
+                    alike.discard(name)
+        return self._most_trusted(suspicion), len(alike)
+
+    def _noise(self, live: list[str]) -> dict[str, float]:
+        heard = [self.known[n].noise for n in live if self.known[n].heard]
+        typical = statistics.median(heard) if heard else 0.0
+        found = {}
+        for name in live:
+            k = self.known[name]
+            found[name] = (2 * typical + k.heard * k.noise) / (2 + k.heard)
+        return found
+
+    def _unit(
+        self,
+        average: Mapping[str, list[float]],
+        length: Mapping[str, list[float]],
+        live: list[str],
+        trusted: set[str],
+        weight: Mapping[str, float],
+        now: float,
+        noise: Mapping[str, float],
+    ) -> tuple[list[float], float]:
+        typical = math.sqrt(statistics.median(noise.values())) or now / 2
+        prior = (1.7 * typical) ** 2
+        old = [n for n in live if self.known[n].seen]
+        counted = [n for n in old if n in trusted or self.known[n].score < 1]
+        unit, freedom = [max(1.7 * typical, 1e-6)] * 6, 48.0
+        if counted:
+            total = sum(self.known[n].seen for n in counted)
+            longest = max(self.known[n].seen for n in counted)
+            single = 0.0
+            for s in range(6):
+                most = max((self.known[n].moment[s] for n in old if n in trusted), default=0.0)
+                square = sum(min(self.known[n].moment[s], most) * self.known[n].seen for n in counted) / total
+                values = max(total / longest * math.sqrt(max(longest / self.scales[s], 1.0)) - 1, 0.0)
+                if s == 0:
+                    single = (48 * prior + values * square) / (48 + values)
+                    unit[s], freedom = max(math.sqrt(single), 1e-6), 48 + values
+                else:
+                    unit[s] = max(math.sqrt((24 * single + values * square) / (24 + values)), 1e-6)
+        part = min(1.0, statistics.median(weight[n] for n in live))
+        raised = max(1.0, laggard.CALM * now * math.sqrt(part) / unit[0])
+        unit = [u * raised for u in unit]
+        for name in live:
+            if weight[name] >= 0.5:
+                k = self.known[name]
+                k.seen = min(k.seen + 1, 96.0)
+                for s in range(6):
+                    square = (average[name][s] / laggard_se(length[name][s])) ** 2
+                    k.moment[s] += (min(square, (laggard.SQUARE_CLIP * unit[s]) ** 2) - k.moment[s]) / k.seen
+        self.unit_before = unit
+        return unit, freedom
+
+    def _add(self, name: str, excess: float, weight: float, bound: float) -> None:
+        k = self.known[name]
+        k.windows = min(k.windows * 0.5 ** (max(1 - weight, 0.0) / 32) + weight, 32.0)
+        if weight:
+            for s, scale in enumerate(self.scales):
+                gain = min(max(weight * 2 / (scale + 1), weight / k.windows), 1.0)
+                k.average[s] += gain * (max(-bound, min(bound, excess)) - k.average[s])
+                if scale == 4.0:
+                    k.slowness += gain * (excess - k.slowness)
+
+
+# --- the aggregator's store (DESIGN.md 1, 6) ---------------------------------------------------------------
+
+StoreReading = tuple[int, int, tuple[int, ...]]
+"""Nominal time, time of reading (both ns), counters."""
+
+
+def store_differences(
+    arrived: Sequence[Sequence[StoreReading] | int], interval_ns: int, bridge: int
+) -> dict[int, tuple[tuple[int, ...], float, int]]:
+    """Rises, seconds and span of each interval of one component, by interval number, without the missing.
+
+    `arrived`: messages in order of arrival, and between them the ends (ns) at which windows were closed.
+    """
+    closed_until = 0
+    boundaries: dict[int, StoreReading] = {}
+    resets: set[int] = set()
+    newest: StoreReading | None = None
+    for item in arrived:
+        if isinstance(item, int):
+            closed_until = item
+            continue
+        message = [reading for reading in item if reading[0] > closed_until]
+        for before, after in pairwise(message):
+            if _fell(before, after):
+                resets.add(-(-after[0] // interval_ns))
+        if message and newest and newest[0] < message[0][0] and _fell(newest, message[0]):
+            resets.add(-(-message[0][0] // interval_ns))
+        for reading in message:
+            interval = -(-reading[0] // interval_ns)
+            if interval not in boundaries or boundaries[interval][0] < reading[0]:
+                boundaries[interval] = reading
+        if message and (newest is None or message[-1][0] > newest[0]):
+            newest = message[-1]
+    found = {}
+    for last, interval in pairwise(sorted(boundaries)):
+        before, after = boundaries[last], boundaries[interval]
+        span, seconds = interval - last, (after[1] - before[1]) / 1e9
+        if span <= bridge and seconds > 0 and interval not in resets and not _fell(before, after):
+            rises = tuple(b - a for a, b in zip(before[2], after[2], strict=True))
+            for spanned in range(last + 1, interval + 1):
+                found[spanned] = (rises, seconds, span)
+    return found
+
+
+def _fell(before: StoreReading, after: StoreReading) -> bool:
+    return any(b < a for a, b in zip(before[2], after[2], strict=True))

@@ -14,6 +14,8 @@ from laggard_aggregator.detect.seam import FloatArray
 
 SCALES = np.array([1.0, 2.0, 4.0, 8.0, 16.0, 32.0])
 """Lengths of the averages, in windows."""
+SEVERITY = 2
+"""Which of them the severity is told by."""
 IDLE_HALF_LIFE = 32.0
 """Windows without I/O after which half of the evidence is forgotten."""
 SPREAD_MEMORY = 96.0
@@ -23,14 +25,15 @@ NOISE_MEMORY = 32.0
 TINY_LENGTH = 0.01
 
 _PER_SCALE = ("average", "moment")
-_SINGLE = ("windows", "seen", "noise", "heard", "score")
+_SINGLE = ("slowness", "windows", "seen", "noise", "heard", "score")
 
 
 class Evidence:
     """What is known of each of N components of a group; float64 arrays, one column a component.
 
-    `average` (K, N): mean log ratio over SCALES windows, `windows` (N,): windows behind it. `moment` (K, N):
-    mean square of the average about the group's centre in single-window units, over `seen` (N,) windows.
+    `average` (K, N): mean log ratio over SCALES windows, each bounded; `slowness` (N,): the same over
+    SCALES[SEVERITY] windows, unbounded. `windows` (N,): windows behind them. `moment` (K, N): mean square of
+    the average about the group's centre in single-window units, over `seen` (N,) windows.
     `noise` (N,): squared standard error of one window's log ratio, over `heard` (N,) windows. `score` (N,):
     the last one.
     """
@@ -39,6 +42,7 @@ class Evidence:
         self.names: list[str] = []
         self.average: FloatArray = np.zeros((SCALES.size, 0))
         self.moment: FloatArray = np.zeros((SCALES.size, 0))
+        self.slowness: FloatArray = np.zeros(0)
         self.windows: FloatArray = np.zeros(0)
         self.seen: FloatArray = np.zeros(0)
         self.noise: FloatArray = np.zeros(0)
@@ -61,10 +65,11 @@ class Evidence:
             self._last = (components, places)
         return self._last[1]
 
-    def add(self, places: NDArray[np.intp], excess: FloatArray, weight: FloatArray) -> None:
-        """Takes one window's log ratios `excess` (C,); `weight` (C,): the share of it that told anything.
+    def add(self, places: NDArray[np.intp], excess: FloatArray, weight: FloatArray, bound: float) -> None:
+        """Takes one window's log ratios `excess` (C,); they count as evidence up to `bound`.
 
-        Where it was less than 1 the evidence decays for the rest; 0 is idleness or absence.
+        `weight` (C,): the share of the window that told anything. Where it was less than 1 the evidence
+        decays for the rest; 0 is idleness or absence.
         """
         windows = self.windows[places] * 0.5 ** (np.maximum(1.0 - weight, 0.0) / IDLE_HALF_LIFE) + weight
         self.windows[places] = np.minimum(windows, SCALES[-1])
@@ -72,7 +77,8 @@ class Evidence:
         rows, share = places[known], weight[known]
         fading = share * 2.0 / (SCALES[:, None] + 1.0)
         gain = np.minimum(np.maximum(fading, share / self.windows[rows]), 1.0)
-        self.average[:, rows] += gain * (excess[known] - self.average[:, rows])
+        self.average[:, rows] += gain * (np.clip(excess[known], -bound, bound) - self.average[:, rows])
+        self.slowness[rows] += gain[SEVERITY] * (excess[known] - self.slowness[rows])
 
     def add_noise(self, places: NDArray[np.intp], variance: FloatArray) -> None:
         """Takes each component's squared standard error (C,) in this window; NaN = unknown."""

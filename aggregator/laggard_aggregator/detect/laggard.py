@@ -81,7 +81,7 @@ class LaggardDetector:
         weight = told.sum(axis=1) / self._settings.shift_samples
         live = weight > 0
         if live.sum() < MIN_PEERS:
-            self._evidence.add(places, np.zeros(live.size), np.zeros(live.size))
+            self._evidence.add(places, np.zeros(live.size), np.zeros(live.size), 0.0)
             return not_judged(live.size, TOO_FEW)
         values = np.where(told, window.values[:, fresh], np.nan)
         logs = np.log(values) * (-1.0 if window.worse < 0 else 1.0)
@@ -89,7 +89,7 @@ class LaggardDetector:
 
         excess, now = self._accumulate(logs, loads, weight, live, places)
         trusted, alike = self._trusted(now, live, places)
-        score, effect, fast = self._judge(now, weight, trusted, live, places, two_sided=window.worse == 0)
+        score, fast = self._judge(now, weight, trusted, live, places, two_sided=window.worse == 0)
 
         judged = live & (self._evidence.windows[places] >= ENOUGH)
         anomalous = judged & (score >= 1.0)
@@ -98,11 +98,13 @@ class LaggardDetector:
         if few_alike or (judged & fast).sum() >= FAST_SHARE * members:
             anomalous, note = np.zeros_like(anomalous), NOT_PEERS
         observed = row_median(values)
+        slowness = self._evidence.slowness[places]
+        slowness = slowness - np.median(slowness[trusted])
         return Verdicts(
             judged=judged,
             anomalous=anomalous,
             score=score,
-            severity=np.where(judged, np.exp(effect), np.nan),
+            severity=np.where(judged, np.exp(slowness), np.nan),
             observed=observed,
             reference=observed * np.exp(excess if window.worse < 0 else -excess),
             note=note,
@@ -133,8 +135,7 @@ class LaggardDetector:
         variance = batch_variance(deviations)
         now = spread_now(excess, variance, trusted)
         self._load.learn(loads, deviations, trusted)
-        bound = max(CLIP * now, 2.0 * HARMLESS)
-        self._evidence.add(places, np.clip(np.where(live, excess, 0.0), -bound, bound), weight)
+        self._evidence.add(places, excess, weight, max(CLIP * now, 2.0 * HARMLESS))
         self._evidence.add_noise(places, variance)
         return excess, now
 
@@ -147,8 +148,8 @@ class LaggardDetector:
         places: NDArray[np.intp],
         *,
         two_sided: bool,
-    ) -> tuple[FloatArray, FloatArray, BoolArray]:
-        """Scores, effects (log ratios), and who is as much faster as a straggler is slower; (C,)."""
+    ) -> tuple[FloatArray, BoolArray]:
+        """Scores, and who is as much faster as a straggler is slower; (C,) each."""
         evidence = self._evidence
         length = evidence.lengths(places)
         centre = row_median(np.where(trusted, evidence.average[:, places], np.nan))
@@ -161,11 +162,10 @@ class LaggardDetector:
         )
         share = np.where(live, average / threshold, 0.0)
         sided = np.abs(share) if two_sided else share
-        best = sided.argmax(axis=0)[None, :]
-        score = np.take_along_axis(sided, best, 0)[0]
+        score = sided.max(axis=0)
         evidence.score[places[live]] = score[live]
         fast = np.zeros_like(live) if two_sided else share.min(axis=0) <= -1.0
-        return score, np.take_along_axis(average, best, 0)[0], fast
+        return score, fast
 
     def _excess(
         self, logs: FloatArray, loads: Mapping[str, FloatArray], trusted: BoolArray

@@ -1,0 +1,428 @@
+"""`laggard` on groups made to be hard, its properties, and its slow twin."""
+
+import csv
+import json
+import lzma
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from laggard_aggregator.alarms.persistence import Persistence
+from laggard_aggregator.detect.budget import chance_per_window
+from laggard_aggregator.detect.laggard import NOT_PEERS, TOO_FEW, LaggardDetector
+from laggard_aggregator.detect.peers import leave_one_out_median, row_median, shortest_half
+from laggard_aggregator.detect.seam import MetricWindow, Verdicts
+from laggard_aggregator.detect.settings import DetectSettings
+from tests import naive
+from tests.shared_data import shared
+
+Values = NDArray[np.float64]
+WINDOW, SHIFT, INTERVAL = 60, 30, 15.0
+
+
+def autocorrelated(rng: np.random.Generator, rows: int, ticks: int, rho: float, spread: float) -> Values:
+    """AR(1) series (rows, ticks) with standard deviation `spread`."""
+    series: Values = rng.normal(0.0, spread, (rows, ticks))
+    series[:, 1:] *= np.sqrt(1.0 - rho**2)
+    for t in range(1, ticks):
+        series[:, t] += rho * series[:, t - 1]
+    return series
+
+
+def healthy(seed: int, rows: int = 12, ticks: int = 900, noise: float = 0.15, rho: float = 0.4) -> Values:
+    """Latencies, ms, of a group under one changing load, with noise that lasts from tick to tick."""
+    rng = np.random.default_rng(seed)
+    common = np.log(8.0) + 0.4 * np.sin(np.arange(ticks) / 90.0) + autocorrelated(rng, 1, ticks, 0.9, 0.2)
+    values: Values = np.exp(common + autocorrelated(rng, rows, ticks, rho, noise))
+    return values
+
+
+@dataclass
+class Course:
+    """What a detector said of a group over time; arrays (windows, components)."""
+
+    verdicts: list[Verdicts] = field(default_factory=list)
+    alarms: list[list[bool]] = field(default_factory=list)
+
+    @property
+    def alarmed(self) -> set[int]:
+        return {int(c) for c in np.flatnonzero(np.any(self.alarms, axis=0))}
+
+    @property
+    def anomalous(self) -> NDArray[np.bool_]:
+        return np.array([v.anomalous for v in self.verdicts])
+
+    @property
+    def score(self) -> Values:
+        return np.array([v.score for v in self.verdicts])
+
+    @property
+    def notes(self) -> list[str]:
+        return [v.note for v in self.verdicts]
+
+
+def detector_of(rows: int, window: int = WINDOW, shift: int = SHIFT) -> LaggardDetector:
+    budget = DetectSettings(window_samples=window, shift_samples=shift, tests_at_once=max(rows, 1))
+    return LaggardDetector(budget, "await")
+
+
+def windows_of(
+    values: Values,
+    load: dict[str, Values] | None = None,
+    names: tuple[str, ...] | None = None,
+    window: int = WINDOW,
+    shift: int = SHIFT,
+    worse: int = 1,
+) -> list[MetricWindow]:
+    names = names or tuple(f"oss/{c}" for c in range(len(values)))
+    return [
+        MetricWindow(
+            "await",
+            names,
+            values[:, end - window : end],
+            0,
+            (end - window) * INTERVAL,
+            end * INTERVAL,
+            INTERVAL,
+            {name: loads[:, end - window : end] for name, loads in (load or {}).items()},
+            worse,
+        )
+        for end in range(window, values.shape[1] + 1, shift)
+    ]
+
+
+def course_of(windows: list[MetricWindow], detector: LaggardDetector | None = None) -> Course:
+    first = windows[0]
+    shift = round((windows[1].end - first.end) / INTERVAL)
+    detector = detector or detector_of(len(first.components), first.values.shape[1], shift)
+    course, persistence = Course(), Persistence(3)
+    for window in windows:
+        course.verdicts.append(detector.observe(window))
+        rows = persistence.update(window.components, window.start, course.verdicts[-1])
+        course.alarms.append(persistence.faulty(rows).tolist())
+    return course
+
+
+def slowed(values: Values, factors: dict[int, float], since: int = 0) -> Values:
+    values = values.copy()
+    for row, factor in factors.items():
+        values[row, since:] *= factor
+    return values
+
+
+# --- what must stay silent ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rho", [0.0, 0.6, 0.9])
+@pytest.mark.parametrize("rows", [4, 5, 12, 40])
+def test_correlated_noise_raises_nothing(rows: int, rho: float) -> None:
+    course = course_of(windows_of(healthy(3, rows, 3000, rho=rho)))
+    assert not course.alarmed
+    assert course.anomalous.mean() < 0.005
+
+
+def test_heavy_tails_raise_nothing() -> None:
+    rng = np.random.default_rng(5)
+    values = healthy(5, ticks=3000) * np.exp(0.2 * rng.standard_t(2.5, (12, 3000)))
+    assert not course_of(windows_of(values)).alarmed
+
+
+def test_spikes_of_flushes_raise_nothing() -> None:
+    rng = np.random.default_rng(6)
+    values = healthy(6, ticks=3000)
+    starts = rng.random(values.shape) < 0.01
+    for after in range(8):
+        values[:, after:] *= np.where(starts[:, : values.shape[1] - after], 5.0 - after / 2.0, 1.0)
+    assert not course_of(windows_of(values)).alarmed
+
+
+def test_one_blip_of_five_minutes_raises_nothing() -> None:
+    values = healthy(7)
+    values[0, 500:520] *= 10.0
+    assert not course_of(windows_of(values)).alarmed
+
+
+def test_steady_six_per_cent_in_a_quiet_group_is_harmless() -> None:
+    course = course_of(windows_of(slowed(healthy(8, ticks=3000, noise=0.01), {0: 1.06})))
+    assert not course.anomalous.any()
+
+
+def test_three_times_the_load_with_normal_latency_is_silent() -> None:
+    rng = np.random.default_rng(9)
+    load = 100.0 * np.exp(autocorrelated(rng, 12, 1500, 0.8, 0.1))
+    load[2] *= 3.0
+    normal = healthy(9, ticks=1500)
+    assert not course_of(windows_of(normal, {"operations": load})).alarmed
+    queueing = slowed(normal, {2: 3.0**0.6})
+    assert not course_of(windows_of(queueing, {"operations": load})).alarmed
+    assert course_of(windows_of(queueing)).alarmed == {2}  # it is its load that excuses it
+
+
+def test_latency_that_follows_load_is_learned() -> None:
+    rng = np.random.default_rng(10)
+    ahead = autocorrelated(rng, 12, 3000, 0.97, 0.4)
+    values = healthy(10, ticks=3000, noise=0.05) * np.exp(0.7 * ahead)
+    assert not course_of(windows_of(values, {"throughput": 1e7 * np.exp(ahead)})).alarmed
+
+
+def test_idle_components_are_silent_and_not_judged() -> None:
+    values = healthy(11)
+    operations = np.full(values.shape, 50.0)
+    values[:3], operations[:3] = 0.0, 0.0
+    values[3], operations[3] = 900.0, 1.0  # one slow I/O in an interval tells nothing
+    course = course_of(windows_of(values, {"operations": operations}))
+    assert not course.anomalous.any()
+    assert not np.array([v.judged for v in course.verdicts])[:, :4].any()
+
+
+def test_faster_is_no_fault() -> None:
+    assert not course_of(windows_of(slowed(healthy(12), {0: 0.3}))).anomalous.any()
+
+
+# --- what must be found ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "factors",
+    [
+        {0: 1.2},
+        {0: 1.6, 1: 1.2},
+        dict.fromkeys(range(5), 1.6),
+        {0: 1.3, 1: 1.5, 2: 2.0, 3: 3.0, 4: 10.0},
+    ],
+)
+def test_slow_from_the_first_sample(factors: dict[int, float]) -> None:
+    course = course_of(windows_of(slowed(healthy(20), factors)))
+    assert course.alarmed == set(factors)
+    for row, factor in factors.items():
+        assert course.verdicts[-1].severity[row] == pytest.approx(factor, rel=0.1)
+        assert course.verdicts[-1].observed[row] / course.verdicts[-1].reference[row] > 1.0
+
+
+def test_large_faults_are_confirmed_at_once() -> None:
+    course = course_of(windows_of(slowed(healthy(21), {4: 3.0}, since=450)))
+    first = int(np.argmax(np.array(course.alarms)[:, 4]))
+    assert course.alarmed == {4}
+    assert WINDOW + first * SHIFT - 450 <= 3 * SHIFT
+
+
+def test_steady_twenty_per_cent_is_found_after_an_onset() -> None:
+    course = course_of(windows_of(slowed(healthy(22, ticks=1500), {4: 1.2}, since=600)))
+    assert course.alarmed == {4}
+
+
+def test_less_throughput_than_peers_is_a_fault_where_smaller_is_worse() -> None:
+    course = course_of(windows_of(slowed(healthy(23), {1: 0.5}), worse=-1))
+    assert course.alarmed == {1}
+    assert course.verdicts[-1].severity[1] == pytest.approx(2.0, rel=0.1)
+    assert course.verdicts[-1].reference[1] == pytest.approx(2 * course.verdicts[-1].observed[1], rel=0.2)
+
+
+def test_recovery_is_seen() -> None:
+    values = healthy(24, ticks=3000)
+    values[0, 600:1200] *= 2.0
+    course = course_of(windows_of(values))
+    assert course.alarmed == {0}
+    assert not course.alarms[-1][0]
+
+
+@pytest.mark.parametrize("slow", [6, 7])
+def test_half_slow_is_not_a_group_of_peers(slow: int) -> None:
+    course = course_of(windows_of(slowed(healthy(25), dict.fromkeys(range(slow), 1.6))))
+    assert not course.alarmed
+    assert course.notes.count(NOT_PEERS) > 0.9 * len(course.notes)
+
+
+def test_three_members_are_not_judged() -> None:
+    course = course_of(windows_of(slowed(healthy(26, 3), {0: 9.0})))
+    assert set(course.notes) == {TOO_FEW}
+    assert not any(v.judged.any() for v in course.verdicts)
+
+
+# --- properties --------------------------------------------------------------------------------------------
+
+QUICK = settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow])
+
+
+@st.composite
+def groups(draw: st.DrawFn, least: int = 4, most: int = 14) -> Values:
+    """Groups of any health, with gaps and idle intervals."""
+    seed = draw(st.integers(0, 2**32 - 1))
+    rows = draw(st.integers(least, most))
+    values = healthy(
+        seed, rows, 240, draw(st.sampled_from([0.02, 0.1, 0.4])), draw(st.sampled_from([0.0, 0.8]))
+    )
+    rng = np.random.default_rng(seed)
+    slow = rng.permutation(rows)[: draw(st.integers(0, rows // 2))]
+    values = slowed(values, {int(c): float(rng.uniform(1.1, 4.0)) for c in slow})
+    values[rng.random(values.shape) < draw(st.sampled_from([0.0, 0.1]))] = np.nan
+    values[rng.random(values.shape) < draw(st.sampled_from([0.0, 0.1]))] = 0.0
+    return values
+
+
+def alike(one: Verdicts, other: Verdicts, order: NDArray[np.intp] | None = None, scale: float = 1.0) -> None:
+    at = np.arange(one.judged.size) if order is None else order
+    assert one.note == other.note
+    assert one.judged[at].tolist() == other.judged.tolist()
+    assert one.anomalous[at].tolist() == other.anomalous.tolist()
+    np.testing.assert_allclose(one.score[at], other.score, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(one.severity[at], other.severity, rtol=1e-6)
+    np.testing.assert_allclose(one.observed[at] * scale, other.observed, rtol=1e-6)
+    np.testing.assert_allclose(one.reference[at] * scale, other.reference, rtol=1e-6)
+
+
+@QUICK
+@given(groups(), st.randoms(use_true_random=False))
+def test_order_of_components_does_not_matter(values: Values, random: object) -> None:
+    windows = windows_of(values)
+    one = course_of(windows)
+    other = detector_of(len(values))
+    for index, (window, verdicts) in enumerate(zip(windows, one.verdicts, strict=True)):
+        order = np.random.default_rng(index).permutation(len(values))
+        names = tuple(window.components[c] for c in order)
+        shuffled = MetricWindow(
+            "await", names, window.values[order], 0, window.start, window.end, window.interval_seconds
+        )
+        alike(verdicts, other.observe(shuffled), order)
+
+
+@QUICK
+@given(groups(), st.sampled_from([1e-3, 0.37, 1000.0]))
+def test_scaling_all_latencies_changes_nothing(values: Values, factor: float) -> None:
+    for one, other in zip(
+        course_of(windows_of(values)).verdicts, course_of(windows_of(values * factor)).verdicts, strict=True
+    ):
+        alike(one, other, scale=factor)
+
+
+@QUICK
+@given(groups())
+def test_missing_rows_are_absent(values: Values) -> None:
+    with_absent = np.vstack([np.full((2, values.shape[1]), np.nan), values])
+    names = ("gone/0", "gone/1", *(f"oss/{c}" for c in range(len(values))))
+    order = np.arange(2, len(with_absent))
+    one = course_of(windows_of(values), detector_of(9))
+    other = course_of(windows_of(with_absent, names=names), detector_of(9))
+    for without, holding in zip(one.verdicts, other.verdicts, strict=True):
+        assert not holding.judged[:2].any()
+        alike(holding, without, order)
+
+
+@QUICK
+@given(st.integers(0, 2**32 - 1), st.integers(5, 12), st.sampled_from([0.05, 0.3]))
+def test_one_more_healthy_peer_alarms_no_silent_group(seed: int, rows: int, noise: float) -> None:
+    """A peer like the rest: the group's own middle, tick by tick, with noise of the group's size."""
+    values = healthy(seed, rows, 600, noise)
+    one = course_of(windows_of(values), detector_of(rows))
+    rng = np.random.default_rng(seed)
+    peer = np.median(values, axis=0) * np.exp(autocorrelated(rng, 1, 600, 0.4, noise))
+    two = course_of(windows_of(np.vstack([values, peer])), detector_of(rows))
+    if not one.alarmed:
+        assert not two.alarmed
+
+
+@QUICK
+@given(groups())
+def test_state_goes_on_exactly(values: Values) -> None:
+    windows = windows_of(values)
+    detector = detector_of(len(values))
+    for window in windows[:3]:
+        detector.observe(window)
+    restored = detector_of(len(values))
+    restored.restore(json.loads(json.dumps(detector.state())))
+    for window in windows[3:]:
+        one, other = detector.observe(window), restored.observe(window)
+        assert one.score.tobytes() == other.score.tobytes()
+        assert one.anomalous.tobytes() == other.anomalous.tobytes()
+    assert restored.state() == detector.state()
+
+
+def test_state_of_another_version_is_refused() -> None:
+    detector = detector_of(4)
+    with pytest.raises(ValueError, match="laggard"):
+        detector.restore({**detector.state(), "version": -1})
+
+
+@QUICK
+@given(groups(least=1, most=9))
+def test_verdicts_equal_the_naive_twin(values: Values) -> None:
+    shift = 20
+    detector = detector_of(len(values), shift, shift)
+    budget = DetectSettings(window_samples=shift, shift_samples=shift, tests_at_once=len(values))
+    twin = naive.NaiveLaggard(shift, chance_per_window(budget))
+    for window in windows_of(values, window=shift, shift=shift):
+        verdicts = detector.observe(window)
+        expected = twin.observe(dict(zip(window.components, window.values.tolist(), strict=True)))
+        for c, name in enumerate(window.components):
+            judged, anomalous, score, severity = expected[name]
+            assert (bool(verdicts.judged[c]), bool(verdicts.anomalous[c])) == (judged, anomalous)
+            if judged:
+                assert verdicts.score[c] == pytest.approx(score, rel=1e-6, abs=1e-9)
+                assert verdicts.severity[c] == pytest.approx(severity, rel=1e-6)
+
+
+@QUICK
+@given(groups(least=1), st.data())
+def test_leave_one_out_median_equals_the_naive_twin(values: Values, data: st.DataObject) -> None:
+    trusted = np.array(data.draw(st.lists(st.booleans(), min_size=len(values), max_size=len(values))))
+    values = np.round(values[:, :7], 0)  # ties
+    series = {str(c): row for c, row in enumerate(values.tolist())}
+    chosen = {str(c) for c in np.flatnonzero(trusted)}
+    found = leave_one_out_median(values, trusted)
+    for c in range(len(values)):
+        expected = naive.laggard_peers_median(series, str(c), chosen)
+        np.testing.assert_array_equal(found[c], expected)
+        assert row_median(values)[c] == naive.laggard_median(values[c].tolist()) or np.isnan(values[c]).all()
+
+
+def test_shortest_half_stays_with_the_majority() -> None:
+    centre, length = shortest_half(np.array([0.0, 0.1, -0.1, 0.05, 9.0, 9.0, 9.1]))
+    assert centre == pytest.approx(0.0125)
+    assert length == pytest.approx(0.2)
+
+
+def test_overlapping_windows_count_each_sample_once() -> None:
+    values = slowed(healthy(30), {0: 1.3})
+    together = course_of(windows_of(values, window=30, shift=30)[1:], detector_of(12))
+    overlapping = course_of(windows_of(values, window=60, shift=30), detector_of(12))
+    # The second window of 60 samples brings 30 new ones, as every window of 30 does.
+    first, second = overlapping.verdicts[1], together.verdicts[1]
+    assert first.observed.tolist() == second.observed.tolist()
+
+
+# --- real drives -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.shared_data
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(
+    "host", ["cluster_A__host_22", "cluster_C__host_24", "cluster_J__host_20", "cluster_J__host_1"]
+)
+def test_real_drives(host: str) -> None:
+    path = shared(f"perseus_failslow/{host}.csv.xz")
+    with shared("perseus_failslow/labels.csv").open() as file:
+        slow = {r["disk_id"] for r in csv.DictReader(file) if f"{r['cluster']}__{r['host']}" == host}
+    with lzma.open(path, "rt") as file:
+        rows = [(int(r["ts"]), r["disk_id"], r["throughput"], r["latency"]) for r in csv.DictReader(file)]
+    names = tuple(sorted({name for _, name, _, _ in rows}))
+    blocks = sorted({ts // 300 for ts, *_ in rows})
+    place = {block: index for index, block in enumerate(blocks)}
+    values = np.full((len(names), 20 * len(blocks)), np.nan)
+    load = values.copy()
+    for ts, name, throughput, latency in rows:
+        at = names.index(name), 20 * place[ts // 300] + ts % 300 // 15
+        values[at] = np.nan if latency == "NA" else float(latency)
+        load[at] = np.nan if throughput == "NA" else float(throughput)
+    windows = windows_of(values, {"throughput": load}, names, window=20, shift=20)
+    course = course_of(
+        windows,
+        LaggardDetector(DetectSettings(window_samples=20, shift_samples=20, tests_at_once=310), "latency"),
+    )
+    truth = np.array([name in slow for name in names])
+    assert course.anomalous[:, truth].sum() >= 0.95 * course.anomalous[:, truth].size
+    assert course.anomalous[:, ~truth].mean() < 0.005
+    assert {names[c] for c in course.alarmed} >= slow
