@@ -3,8 +3,8 @@
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
