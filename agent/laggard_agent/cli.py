@@ -79,8 +79,7 @@ def _run(options: argparse.Namespace) -> int:
         _check_files(options.config, settings)
         return 0
     if options.once:
-        logging.disable(logging.CRITICAL)  # errors are printed below, once
-        failed = read_once(settings, roots, SystemClock())
+        failed = read_once(settings, roots, SystemClock(), sys.stdout)
         for collector, error in failed.items():
             print(f"laggard-agent: {collector}: {error}", file=sys.stderr)
         return 1 if failed else 0

@@ -1,7 +1,6 @@
 """`laggard-agent --once`: every enabled collector read once, one JSON object a line."""
 
 import json
-import sys
 from typing import TextIO
 
 from laggard_agent.collectors import make_collectors
@@ -11,9 +10,7 @@ from laggard_agent.settings import AgentSettings, Roots
 from laggard_common.clock import Clock
 
 
-def read_once(
-    settings: AgentSettings, roots: Roots, clock: Clock, out: TextIO = sys.stdout
-) -> dict[str, str]:
+def read_once(settings: AgentSettings, roots: Roots, clock: Clock, out: TextIO) -> dict[str, str]:
     """Prints a line for each component of each reading; returns the errors of the collectors that failed."""
     failed = {}
     for collector in make_collectors(settings, roots, clock.wall_ns, clock):

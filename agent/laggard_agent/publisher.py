@@ -168,18 +168,17 @@ class Publisher:
         self._warned = False
         await self._begin_backlog()
         self._resend_due = self._now() + _RESEND_SECONDS
-        reader = asyncio.create_task(self._hear_acks(client), name="acks")
-        reader.add_done_callback(lambda _: self._wake.set())
         try:
-            while not (self._finishing and not self._live):
-                if reader.done():
-                    reader.result()
-                await self._step(client)
-            client.timeout = 1.0
-            await self._publish_status(client, "stopped")
-        finally:
-            reader.cancel()
-            await asyncio.gather(reader, return_exceptions=True)
+            async with asyncio.TaskGroup() as group:
+                # aiomqtt lets a publish wait on after the connection is gone; hearing acks ends at once.
+                acks = group.create_task(self._hear_acks(client), name="acks")
+                while not (self._finishing and not self._live):
+                    await self._step(client)
+                client.timeout = 1.0
+                await self._publish_status(client, "stopped")
+                acks.cancel()
+        except BaseExceptionGroup as failed:
+            raise failed.exceptions[0] from failed
 
     async def _step(self, client: aiomqtt.Client) -> None:
         """Publishes what is most due, or waits until something is."""

@@ -1,0 +1,425 @@
+"""The whole agent against a broker on loopback: fake trees in, messages out."""
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from laggard_agent.app import App
+from laggard_agent.settings import AgentSettings, Roots, SpoolSettings
+from laggard_common import wire
+from laggard_common.errors import ConfigError, ServiceError
+from laggard_common.mqtt import MqttSettings
+from laggard_common.schema import Schema
+from laggard_common.wire import Ack, Envelope, Kind
+from tests import naive_wire
+from tests.agent.broker import Broker
+from tests.agent.made import disk_line, tree
+
+BASE = "laggard/1/site/storage/oss-1"
+
+
+@dataclass
+class Site:
+    """A broker, a fake /proc, and agents that are run on them."""
+
+    broker: Broker
+    folder: Path
+
+    def settings(self, **changes: object) -> AgentSettings:
+        made = AgentSettings(
+            node="oss-1",
+            interval_seconds=0.05,
+            batch_samples=4,
+            collectors=("diskstats",),
+            mqtt=MqttSettings(port=self.broker.port),
+            spool=SpoolSettings(directory=self.folder / "spool"),
+        )
+        return replace(made, **changes)  # type: ignore[arg-type]
+
+    def disks(self, reads: int) -> None:
+        values = (reads, *range(2, 18))
+        path = self.folder / "proc" / "new"
+        tree(self.folder / "proc", {"new": disk_line("sda", *values) + disk_line("sdb", *range(17))})
+        path.rename(self.folder / "proc" / "diskstats")
+
+    def envelopes(self, source: str = "diskstats") -> list[Envelope]:
+        topic = f"{BASE}/data/{source}"
+        return [wire.decode_envelope(m.payload) for m in self.broker.messages if m.topic == topic]
+
+    def schemas(self) -> list[Schema]:
+        topic = f"{BASE}/schema/diskstats"
+        return [wire.decode_schema(m.payload) for m in self.broker.messages if m.topic == topic]
+
+    def states(self) -> list[dict[str, object]]:
+        found = [wire.decode_envelope(m.payload) for m in self.broker.messages if m.topic == f"{BASE}/status"]
+        assert all((e.kind, e.source, e.codec) == (Kind.STATE, "agent", 0) for e in found)
+        return [wire.decode_state(e.payload) for e in found]
+
+    def acknowledge(self, *envelopes: Envelope) -> None:
+        acks = [Ack(e.stream, e.source, ((e.seq, e.seq),)) for e in envelopes]
+        self.broker.publish("laggard/1/site/ack/oss-1", wire.encode_ack(acks))
+
+    async def run(self, during: Callable[[], Awaitable[None]], settings: AgentSettings | None = None) -> None:
+        """Runs an agent while `during` does, and stops it."""
+        stop = asyncio.Event()
+        app = App(settings or self.settings(), Roots(self.folder / "proc", None), rng=random.Random())
+        task = asyncio.create_task(app.run(stop))
+        watched = asyncio.ensure_future(during())
+        await asyncio.wait((task, watched), return_when=asyncio.FIRST_COMPLETED)
+        stop.set()
+        if task.done():
+            watched.cancel()
+            task.result()
+        await asyncio.wait_for(task, 5)
+        await watched
+
+    async def published(self, count: int) -> None:
+        await self.broker.until(lambda: len(self.envelopes()) >= count)
+
+
+def site_test(test: Callable[[Site], Awaitable[None]], tmp_path: Path) -> None:
+    async def run() -> None:
+        async with Broker() as broker:
+            site = Site(broker, tmp_path)
+            site.disks(1)
+            await test(site)
+
+    asyncio.run(run())
+
+
+def test_counters_arrive_with_status_and_schema_before_them(tmp_path: Path) -> None:
+    async def test(site: Site) -> None:
+        await site.run(lambda: site.published(3))
+        order = [message.topic.removeprefix(BASE + "/") for message in site.broker.messages]
+        assert order[0] == "status"
+        assert order.index("schema/diskstats") < order.index("data/diskstats")
+        assert all(message.qos == 1 for message in site.broker.messages)
+        assert site.broker.most_in_flight == 1
+        schema = site.schemas()[0]
+        assert (schema.node, schema.interval_ns, schema.batch_ticks) == ("oss-1", 50_000_000, 4)
+        assert [component.id for component in schema.components] == ["sda", "sdb"]
+        assert len(schema.fields) == 17
+        data = site.envelopes()
+        assert [e.seq for e in data] == list(range(len(data)))
+        assert {e.stream for e in data} == {schema.stream}
+        for e in data:
+            values = naive_wire.decode(e)
+            assert values.values == [[[1, *range(2, 18)], list(range(17))]] * e.n
+            assert e.t0_ns % e.dt_ns == 0
+            for i, read_ns in enumerate(values.read_ns):
+                assert 0 <= read_ns - e.t0_ns - i * e.dt_ns < 10**9
+
+    site_test(test, tmp_path)
+
+
+def test_ticks_follow_one_another_over_batches(tmp_path: Path) -> None:
+    async def test(site: Site) -> None:
+        await site.run(lambda: site.published(5))
+        times = [e.t0_ns + i * e.dt_ns for e in site.envelopes() for i in range(e.n)]
+        assert times == sorted(set(times))
+        assert sum(e.n for e in site.envelopes()) == len(times) > 12
+
+    site_test(test, tmp_path)
+
+
+def test_the_status_says_how_the_agent_is(tmp_path: Path) -> None:
+    async def test(site: Site) -> None:
+        await site.run(lambda: site.published(2))
+        first, last = site.states()[0], site.states()[-1]
+        assert (first["state"], last["state"]) == ("up", "stopped")
+        assert {"role": "storage", "interval_ns": 50_000_000, "batch_ticks": 4}.items() <= last.items()
+        assert last["collectors"] == {
+            "diskstats": {"success": True, "seconds": pytest.approx(0, abs=2), "components": 2, "error": ""}
+        }
+        assert last["acknowledged_by"] == "broker"
+        assert (last["dropped_samples"], last["clock_steps"]) == (0, 0)
+        assert all(isinstance(last[key], float) and last[key] for key in ("cpu_seconds",))
+        assert isinstance(last["resident_bytes"], int)
+        assert site.broker.retained[f"{BASE}/status"].payload == site.broker.messages[-1].payload
+
+    site_test(test, tmp_path)
+
+
+def test_the_status_documents_every_key(tmp_path: Path) -> None:
+    document = (Path(__file__).resolve().parents[2] / "docs" / "wire-format.md").read_text()
+
+    async def test(site: Site) -> None:
+        await site.run(lambda: site.published(1))
+        assert all(f"`{key}`" in document for key in site.states()[-1])
+
+    site_test(test, tmp_path)
+
+
+def test_a_lost_agent_is_down_by_its_last_will(tmp_path: Path) -> None:
+    async def test(site: Site) -> None:
+        async def cut_off() -> None:
+            await site.published(1)
+            site.broker.hang_up()
+            await site.broker.until(lambda: site.states()[-1]["state"] == "down")
+            await site.broker.until(lambda: site.states()[-1]["state"] == "up")
+
+        await site.run(cut_off)
+        assert site.states()[-1]["state"] == "stopped"
+
+    site_test(test, tmp_path)
+
+
+def test_batches_wait_for_the_aggregator_and_then_leave(tmp_path: Path) -> None:
+    async def test(site: Site) -> None:
+        async def acknowledge_all() -> None:
+            await site.published(4)
+            site.acknowledge(*site.envelopes())
+
+        await site.run(acknowledge_all)
+        assert site.states()[-1]["acknowledged_by"] == "aggregator"
+        again = len(site.envelopes())
+        site.broker.messages.clear()
+        await site.run(lambda: site.published(3))
+        seqs = [e.seq for e in site.envelopes()]
+        assert again - 4 <= min(seqs)
+        assert 0 not in seqs
+
+    site_test(test, tmp_path)
+
+
+def test_what_no_aggregator_took_comes_again_after_a_restart_and_in_its_stream(tmp_path: Path) -> None:
+    async def test(site: Site) -> None:
+        await site.run(lambda: site.published(3))
+        before = site.envelopes()
+        site.broker.messages.clear()
+        await site.run(lambda: site.published(len(before) + 2))
+        after = site.envelopes()
+        assert {e.stream for e in after} == {before[0].stream}
+        assert {e.seq for e in before} <= {e.seq for e in after}
+        same = {e.seq: e for e in after}
+        assert all(same[e.seq] == e for e in before)
+
+    site_test(test, tmp_path)
+
+
+def test_where_puback_is_enough_nothing_comes_again(tmp_path: Path) -> None:
+    async def test(site: Site) -> None:
+        settings = site.settings(spool=SpoolSettings(directory=site.folder / "spool", acknowledge="broker"))
+        await site.run(lambda: site.published(3), settings)
+        highest = max(e.seq for e in site.envelopes())
+        assert site.states()[-1]["acknowledged_by"] == "broker"
+        site.broker.messages.clear()
+        await site.run(lambda: site.published(2), settings)
+        assert min(e.seq for e in site.envelopes()) >= highest
+
+    site_test(test, tmp_path)
+
+
+def test_no_broker_at_the_start_is_one_warning_and_no_loss(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+
+    async def test(site: Site) -> None:
+        await site.broker.stop()
+
+        async def later() -> None:
+            spool = site.folder / "spool"
+            while sum(path.stat().st_size for path in spool.glob("*.segment")) < 1500:
+                await asyncio.sleep(0.02)
+            await site.broker.start()
+            await site.broker.until(lambda: {0, 1, 2} <= {e.seq for e in site.envelopes()})
+
+        await site.run(later)
+        warnings = [r.message for r in caplog.records if r.levelno == logging.WARNING]
+        assert len(warnings) == 1
+        assert warnings[0].startswith(f"no connection to the broker at 127.0.0.1:{site.broker.port}: ")
+        assert any(r.message.startswith("connected to the broker at") for r in caplog.records)
+
+    site_test(test, tmp_path)
+
+
+def test_live_data_goes_before_the_backlog(tmp_path: Path) -> None:
+    async def test(site: Site) -> None:
+        await site.run(lambda: site.published(20))
+        old = {e.seq for e in site.envelopes()}
+        site.broker.messages.clear()
+        await site.run(lambda: site.published(20))
+        seqs = [e.seq for e in site.envelopes()]
+        live = [seq for seq in seqs if seq not in old]
+        behind = [seq for seq in seqs if seq in old]
+        assert live == sorted(live)
+        assert behind == sorted(behind)
+        assert len(live) >= 2
+        assert seqs.index(live[0]) < len(behind)
+
+    site_test(test, tmp_path)
+
+
+def test_a_publish_that_is_never_acknowledged_is_made_again(tmp_path: Path) -> None:
+    async def test(site: Site) -> None:
+        async def withhold() -> None:
+            await site.published(1)
+            site.broker.acknowledge = False
+            stuck = len(site.envelopes())
+            await site.published(stuck + 1)
+            site.broker.acknowledge = True
+            site.broker.hang_up()
+            again = site.envelopes()[stuck].seq
+            await site.broker.until(lambda: [e.seq for e in site.envelopes()].count(again) > 1)
+            await site.broker.until(lambda: {e.seq for e in site.envelopes()} >= set(range(again + 3)))
+
+        await site.run(withhold)
+
+    site_test(test, tmp_path)
+
+
+def test_what_the_broker_lost_is_sent_again_once_the_aggregator_acknowledges(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("laggard_agent.publisher._RESEND_SECONDS", 0.3)
+
+    async def test(site: Site) -> None:
+        async def acknowledge_all_but_the_first() -> None:
+            await site.published(1)
+            lost = site.envelopes()[0].seq
+            while [e.seq for e in site.envelopes()].count(lost) < 2:
+                await site.published(len(site.envelopes()) + 1)
+                site.acknowledge(*(e for e in site.envelopes() if e.seq != lost))
+
+        await site.run(acknowledge_all_but_the_first)
+
+    site_test(test, tmp_path)
+
+
+def test_a_new_disk_raises_the_epoch_and_its_schema_comes_first(tmp_path: Path) -> None:
+    async def test(site: Site) -> None:
+        async def plug_in() -> None:
+            await site.published(1)
+            tree(site.folder / "proc", {"new": disk_line("sdc", *range(17)) + disk_line("sda", *range(17))})
+            (site.folder / "proc" / "new").rename(site.folder / "proc" / "diskstats")
+            await site.broker.until(lambda: any(e.schema_epoch == 2 for e in site.envelopes()))
+
+        await site.run(plug_in)
+        topics = [(m.topic, m.payload) for m in site.broker.messages]
+        of_data = next(
+            i
+            for i, (topic, p) in enumerate(topics)
+            if "data" in topic and wire.decode_envelope(p).schema_epoch == 2
+        )
+        of_schema = next(
+            i for i, (topic, p) in enumerate(topics) if "schema" in topic and wire.decode_schema(p).epoch == 2
+        )
+        assert of_schema < of_data
+        assert [c.id for c in site.schemas()[-1].components] == ["sda", "sdb", "sdc"]
+
+    site_test(test, tmp_path)
+
+
+def test_a_collector_that_fails_is_in_the_status_at_once(tmp_path: Path) -> None:
+    async def test(site: Site) -> None:
+        def failed() -> bool:
+            collectors = site.states()[-1]["collectors"]
+            assert isinstance(collectors, dict)
+            return bool(collectors) and not collectors["diskstats"]["success"]
+
+        async def break_it() -> None:
+            await site.published(1)
+            (site.folder / "proc" / "diskstats").unlink()
+            await site.broker.until(failed)
+            site.disks(2)
+            await site.broker.until(lambda: not failed())
+
+        await site.run(break_it)
+
+    site_test(test, tmp_path)
+
+
+def test_hostile_acknowledgements_change_nothing(tmp_path: Path) -> None:
+    async def test(site: Site) -> None:
+        async def lie() -> None:
+            await site.published(1)
+            ack = "laggard/1/site/ack/oss-1"
+            stream = site.envelopes()[0].stream
+            beyond = Ack(stream, "diskstats", ((2**40, 2**64 - 1),))
+            for payload in (
+                b"",
+                b"\xc1",
+                b"\x93\x01",
+                random.Random(1).randbytes(1000),
+                wire.encode_ack([beyond]),
+            ):
+                site.broker.publish(ack, payload)
+            site.broker.publish(ack, wire.encode_ack([Ack(bytes(16), "diskstats", ((0, 9),))]))
+            await site.published(4)
+
+        await site.run(lie)
+        site.broker.messages.clear()
+        await site.run(lambda: site.published(5))
+        assert {0, 1, 2, 3} <= {e.seq for e in site.envelopes()}
+
+    site_test(test, tmp_path)
+
+
+def test_user_name_and_password_reach_the_broker(tmp_path: Path) -> None:
+    async def test(site: Site) -> None:
+        password = site.folder / "password"
+        password.write_text("swordfish\n")
+        password.chmod(0o600)
+        mqtt = MqttSettings(port=site.broker.port, username="oss-1", password_file=password)
+        await site.run(lambda: site.published(1), site.settings(mqtt=mqtt))
+        assert site.broker.logins[0] == ("laggard-site-oss-1", "oss-1", b"swordfish")
+
+    site_test(test, tmp_path)
+
+
+def test_a_broker_that_refuses_us_is_one_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def test(site: Site) -> None:
+        site.broker.refuse_with = 5
+        await site.run(lambda: site.broker.until(lambda: len(site.broker.logins) >= 2))
+        warnings = [r.message for r in caplog.records if r.levelno == logging.WARNING]
+        assert len(warnings) == 1
+        assert "uthorized" in warnings[0]
+
+    site_test(test, tmp_path)
+
+
+def test_twelve_agents_in_one_loop(tmp_path: Path) -> None:
+    async def test(site: Site) -> None:
+        stop = asyncio.Event()
+        apps = []
+        for i in range(12):
+            settings = site.settings(node=f"oss-{i}", spool=SpoolSettings(directory=tmp_path / f"spool-{i}"))
+            apps.append(App(settings, Roots(tmp_path / "proc", None)).run(stop))
+        tasks = [asyncio.create_task(app) for app in apps]
+
+        def everyone() -> bool:
+            nodes = [m.topic.split("/")[4] for m in site.broker.messages if "/data/" in m.topic]
+            return all(nodes.count(f"oss-{i}") >= 2 for i in range(12))
+
+        await site.broker.until(everyone)
+        stop.set()
+        await asyncio.wait_for(asyncio.gather(*tasks), 5)
+
+    site_test(test, tmp_path)
+
+
+def test_two_agents_with_one_spool(tmp_path: Path) -> None:
+    async def test(site: Site) -> None:
+        async def second() -> None:
+            await site.published(1)
+            with pytest.raises(ServiceError, match="in use by another agent"):
+                await App(site.settings(), Roots(tmp_path / "proc", None)).run(asyncio.Event())
+
+        await site.run(second)
+
+    site_test(test, tmp_path)
+
+
+def test_files_that_settings_name_are_checked_before_anything_runs(tmp_path: Path) -> None:
+    async def make() -> None:
+        mqtt = MqttSettings(ca_file=tmp_path / "none")
+        with pytest.raises(ConfigError, match="ca_file"):
+            App(AgentSettings(mqtt=mqtt), Roots())
+
+    asyncio.run(make())
