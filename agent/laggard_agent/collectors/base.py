@@ -40,8 +40,8 @@ class Collector(Protocol):
         ...
 
 
-def read_file(path: Path) -> bytes:
-    """All bytes of a file of /proc or /sys. Raises CollectError."""
+def read_file(path: Path | str, most_bytes: int = _MAX_FILE_BYTES) -> bytes:
+    """All bytes of a file of /proc or /sys. Raises CollectError, also for a file that is longer than that."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -50,8 +50,8 @@ def read_file(path: Path) -> bytes:
             while chunk := os.read(fd, 65536):
                 chunks.append(chunk)
                 size += len(chunk)
-                if size > _MAX_FILE_BYTES:
-                    raise CollectError(str(path), f"longer than {_MAX_FILE_BYTES} bytes")
+                if size > most_bytes:
+                    raise CollectError(str(path), f"longer than {most_bytes} bytes")
         finally:
             os.close(fd)
     except OSError as exc:

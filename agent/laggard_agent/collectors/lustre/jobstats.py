@@ -36,7 +36,9 @@ def job_id(entry: bytes) -> tuple[str, bytes]:
     if len(name) > 1 and name[0] == name[-1] == '"':
         plain = _ESCAPE.sub(lambda match: chr(int(match[1], 16)), name[1:-1])
         name = plain if plain.isprintable() else name[1:-1]
-    return "".join(c if c.isprintable() else "?" for c in name), rest
+    if not name.isprintable():
+        name = "".join(c if c.isprintable() else "?" for c in name)
+    return name, rest
 
 
 def parse_job(lines: bytes) -> Parsed:

@@ -1,5 +1,8 @@
 """The opt-in tables of jobs: a row for each job id on each target."""
 
+from collections.abc import Iterable
+from dataclasses import dataclass
+
 from laggard_agent.collectors.base import Reading
 from laggard_agent.collectors.lustre.columns import Columns
 from laggard_agent.collectors.lustre.devices import job
@@ -11,13 +14,12 @@ from laggard_agent.collectors.lustre.tables import TableSpec
 from laggard_common.codec import Row
 from laggard_common.schema import Component
 
-Entry = tuple[str, Found]  # job id, counters
-
 
 class JobTable:
     """At most `most` rows; the entries past them are counted in `left_out` and not told apart.
 
-    An entry whose text is that of the sample before, as those of idle jobs are, is not looked into.
+    What did not change since the sample before, as the files of idle targets and the entries of idle jobs, is
+    not looked into.
     """
 
     def __init__(self, spec: TableSpec, most: int) -> None:
@@ -27,65 +29,95 @@ class JobTable:
         self._most = most
         self._shapes = Shapes(parse_job)
         self._columns = Columns()
-        self._entries: dict[str, dict[bytes, Entry]] = {}
+        self._files: dict[str, _File] = {}
         self._known: dict[tuple[str, str], Component] = {}
-        self._rows: dict[tuple[str, str], Row] = {}
         self._components: tuple[Component, ...] = ()
+        self._turn = 0
 
     def read(self, parameters: Parameters, at_ns: int, outcome: Outcome) -> Reading | None:
         """All jobs of all targets now; None when there are none."""
-        self.left_out = 0
-        found: dict[tuple[str, str], Found] = {}
-        entries_of: dict[str, dict[bytes, Entry]] = {}
-        for name, places in self.located.places.items():
-            data = outcome.read(parameters, places[0]) if places[0] else None
-            if data is None:
+        room = self._most
+        files: dict[str, _File] = {}
+        self._turn += 1
+        for place, (name, places) in enumerate(self.located.places.items(), self._turn):
+            if places[0] is None:
                 continue
-            assert places[0] is not None
-            texts, leftovers = split_jobs(data)
-            outcome.left_over(places[0], leftovers)
-            room = max(self._most - len(found), 0)
-            self.left_out += max(len(texts) - room, 0)
-            entries = entries_of[name] = self._read_entries(name, texts[:room])
-            for known, part in entries.values():
-                found[name, known] = part
-                if part[0].leftovers:
-                    outcome.left_over(places[0], part[0].leftovers)
-        self._entries = entries_of
-        if not found or not self._columns.fields:
+            file = self._files.get(name)
+            if file is None or place % self.spec.every == 0:
+                data = outcome.read(parameters, places[0])
+                file = None if data is None else self._file(name, data, room)
+            if file is not None:
+                files[name] = file
+                room -= len(file.entries)
+                outcome.left_over(places[0], file.leftovers)
+        same = files.keys() == self._files.keys() and all(
+            file.names is self._files[name].names for name, file in files.items()
+        )
+        self._files = files
+        self.left_out = sum(file.left_out for file in files.values())
+        if room == self._most:
             self._columns = Columns()
-            self._rows = {}
+            self._known = {}
+            self._components = ()
             return None
-        return self._reading(found, at_ns)
+        if not same:
+            self._name()
+        rows = [row for file in files.values() for row in self._rows(file)]
+        return Reading(self.spec.source, self._columns.fields, at_ns, self._components, rows)
 
-    def _read_entries(self, name: str, texts: list[bytes]) -> dict[bytes, Entry]:
-        before = self._entries.get(name, {})
-        entries = {}
-        for text in texts:
-            entry = before.get(text)
-            if entry is None:
-                known, lines = job_id(text)
-                entry = known, self._shapes.read(lines)
-                self._columns.learn((entry[1][0],))
-            entries[text] = entry
-        return entries
+    def _file(self, name: str, data: bytes, room: int) -> "_File":
+        before = self._files.get(name)
+        if before is not None and before.data == data and len(before.entries) <= room and not before.left_out:
+            return before
+        texts, leftovers = split_jobs(data)
+        known = before.entries if before is not None else {}
+        entries: dict[bytes, _Entry] = {}
+        for text in texts[:room]:
+            entries[text] = known.get(text) or self._entry(text)
+        names = tuple(dict.fromkeys(entry.name for entry in entries.values()))
+        lines = tuple(line for entry in entries.values() for line in entry.found[0].leftovers)
+        if before is not None and before.names == names:
+            names = before.names
+        return _File(data, entries, names, (*leftovers, *lines), max(len(texts) - room, 0))
 
-    def _reading(self, found: dict[tuple[str, str], Found], at_ns: int) -> Reading:
-        before = self._rows.get
-        make = self._columns.row
-        rows = {}
-        for key, part in found.items():
-            row = make((part,))
-            known = before(key)
-            rows[key] = known if known == row else row
-        if rows.keys() != self._rows.keys() or not self._components:
-            self._components = tuple(self._component(key) for key in rows)
-            self._known = dict(zip(rows, self._components, strict=True))
-        elif list(rows) != list(self._rows):
-            self._components = tuple(self._known[key] for key in rows)
-        self._rows = rows
-        return Reading(self.spec.source, self._columns.fields, at_ns, self._components, list(rows.values()))
+    def _entry(self, text: bytes) -> "_Entry":
+        name, lines = job_id(text)
+        found = self._shapes.read(lines)
+        self._columns.learn((found[0],))
+        return _Entry(name, found)
 
-    def _component(self, key: tuple[str, str]) -> Component:
-        name, known = key
-        return self._known.get(key) or job(self.located.components[name], known)
+    def _rows(self, file: "_File") -> Iterable[Row]:
+        """A row for each name; of two entries of one name, which Lustre does not make, the later."""
+        count = len(self._columns.fields)
+        rows: dict[str, Row] = {}
+        for entry in file.entries.values():
+            if len(entry.row) != count:
+                entry.row = self._columns.row((entry.found,))
+            rows[entry.name] = entry.row
+        return rows.values()
+
+    def _name(self) -> None:
+        keys = [(device, name) for device, file in self._files.items() for name in file.names]
+        components = self.located.components
+        self._components = tuple(self._known.get(key) or job(components[key[0]], key[1]) for key in keys)
+        self._known = dict(zip(keys, self._components, strict=True))
+
+
+@dataclass(slots=True)
+class _Entry:
+    """A job's counters; `row` is made when it is asked for, and again when the table has grown."""
+
+    name: str
+    found: Found
+    row: Row = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """A file as it was read; `names`: its jobs, the same object while none came or went."""
+
+    data: bytes
+    entries: dict[bytes, _Entry]
+    names: tuple[str, ...]
+    leftovers: tuple[bytes, ...]
+    left_out: int

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from laggard_agent.collectors.base import read_file
-from laggard_agent.collectors.lustre.locate import Located
+from laggard_agent.collectors.lustre.locate import MOST_FILE_BYTES, Located
 
 _HEAD = re.compile(rb"^([A-Za-z0-9_][^\s=]*)=(.*)$", re.MULTILINE)
 
@@ -59,4 +59,4 @@ class Dump:
 
     def refresh(self) -> None:
         """Reads the file. Raises CollectError."""
-        self._parameters = parse_dump(read_file(self._path))
+        self._parameters = parse_dump(read_file(self._path, MOST_FILE_BYTES))

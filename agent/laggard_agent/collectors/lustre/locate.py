@@ -12,6 +12,8 @@ from typing import Protocol
 
 from laggard_agent.collectors.base import read_file
 
+MOST_FILE_BYTES = 64 * 1024 * 1024  # job_stats of 10,000 jobs is 25 MB
+
 Places = Mapping[str, Mapping[str, str]]  # device -> file -> where it can be read
 
 
@@ -87,7 +89,7 @@ class Trees:
 
     def read(self, place: str) -> bytes:
         """As `Parameters`."""
-        return read_file(Path(place))
+        return read_file(place, MOST_FILE_BYTES)
 
     def roots(self) -> str:
         """As `Parameters`."""

@@ -2,16 +2,21 @@
 
 import errno
 from collections.abc import Sequence
+from operator import is_
 
 from laggard_agent.collectors.base import Reading
 from laggard_agent.collectors.lustre.columns import Columns
 from laggard_agent.collectors.lustre.locate import Parameters
 from laggard_agent.collectors.lustre.shapes import Found
-from laggard_agent.collectors.lustre.tables import TableSpec, reader_of
+from laggard_agent.collectors.lustre.tables import Read, TableSpec, reader_of
 from laggard_common.codec import Row
 from laggard_common.errors import CollectError
 from laggard_common.schema import Component
 
+Text = tuple[tuple[bytes, bytes], Found]  # a file without its times, and what was found in it
+Parts = tuple[Found | None, ...]  # of one device, a place for each file
+
+_HEADER_BYTES = 256
 _GONE = (errno.ENOENT, errno.ENODEV, errno.ESTALE, errno.ESHUTDOWN)
 
 
@@ -74,51 +79,91 @@ class Located:
 
 
 class Table:
-    """A table of one row a device."""
+    """A table of one row a device.
+
+    A file that says what it said in the sample before, its times aside, is not looked into, and a row of such
+    files is the same object again.
+    """
 
     def __init__(self, spec: TableSpec) -> None:
         self.spec = spec
         self.located = Located(spec)
         self._readers = tuple(map(reader_of, spec.files))
         self._columns = Columns()
+        self._texts: dict[str, Text] = {}
+        self._parts: dict[str, Parts] = {}
         self._rows: dict[str, Row] = {}
         self._components: tuple[Component, ...] = ()
+        self._turn = 0
 
     def read(self, parameters: Parameters, at_ns: int, outcome: Outcome) -> Reading | None:
-        """All devices now; None when there are none."""
+        """All devices now; None when there are none, or none has counted anything."""
         found = {}
-        for name, places in self.located.places.items():
-            parts = self._device(parameters, places, outcome)
+        texts: dict[str, Text] = {}
+        self._turn += 1
+        for place, (name, places) in enumerate(self.located.places.items(), self._turn):
+            due = name not in self._parts or place % self.spec.every == 0
+            parts = self._device(parameters if due else None, places, outcome, texts)
             if any(parts):
                 found[name] = parts
-        if not found:
+        self._texts = texts
+        if not found or not self._columns.fields:
             self._columns = Columns()
+            self._parts = {}
             self._rows = {}
             return None
-        if not self._columns.fields:
-            return None
-        rows = {name: self._columns.row(parts) for name, parts in found.items()}
-        before = self._rows.get
-        for name, row in rows.items():
-            known = before(name)
-            if known == row:
-                rows[name] = known
-        self._rows = rows
-        components = tuple(self.located.components[name] for name in rows)
+        self._rows = {name: self._row(name, parts) for name, parts in found.items()}
+        self._parts = found
+        components = tuple(self.located.components[name] for name in found)
         if components != self._components:
             self._components = components
-        return Reading(self.spec.source, self._columns.fields, at_ns, self._components, list(rows.values()))
+        rows = list(self._rows.values())
+        return Reading(self.spec.source, self._columns.fields, at_ns, self._components, rows)
+
+    def _row(self, name: str, parts: Parts) -> Row:
+        before = self._rows.get(name)
+        if before is not None and len(before) == len(self._columns.fields):
+            if all(map(is_, parts, self._parts[name])):
+                return before
+            row = self._columns.row(parts)
+            return before if row == before else row
+        return self._columns.row(parts)
 
     def _device(
-        self, parameters: Parameters, places: Sequence[str | None], outcome: Outcome
-    ) -> tuple[Found | None, ...]:
+        self,
+        parameters: Parameters | None,
+        places: Sequence[str | None],
+        outcome: Outcome,
+        texts: dict[str, Text],
+    ) -> Parts:
+        """The files of a device; as they were when it is not its turn and `parameters` is None."""
         parts: list[Found | None] = []
         for place, reader in zip(places, self._readers, strict=True):
-            data = outcome.read(parameters, place) if place else None
-            part = None if data is None else reader(data)
-            if part and part[0].leftovers and place:
-                outcome.left_over(place, part[0].leftovers)
+            part = None
+            if place is not None:
+                known = self._texts.get(place)
+                if parameters is not None:
+                    known = _look_into(outcome.read(parameters, place), known, reader)
+                if known is not None:
+                    texts[place] = known
+                    part = known[1]
+                    outcome.left_over(place, part[0].leftovers)
             parts.append(part)
         refused = self._columns.learn(tuple(part[0] if part else None for part in parts))
         outcome.left_over(next(filter(None, places), ""), refused)
         return tuple(parts)
+
+
+def _look_into(data: bytes | None, before: Text | None, read: Read) -> Text | None:
+    if data is None:
+        return None
+    text = without_times(data)
+    return before if before is not None and before[0] == text else (text, read(data))
+
+
+def without_times(data: bytes) -> tuple[bytes, bytes]:
+    """`start_time` and what follows the header: what changes only when something was counted."""
+    head = data[:_HEADER_BYTES]
+    end = max(head.rfind(b"secs"), 0)
+    start = head.find(b"start_time", 0, end)
+    return (head[start : head.find(b"\n", start)] if start >= 0 else b""), data[end:]

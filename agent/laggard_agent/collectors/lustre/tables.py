@@ -16,6 +16,8 @@ from laggard_agent.collectors.lustre.shapes import Found, Plain, Shapes
 from laggard_agent.collectors.lustre.stats import parse_stats
 from laggard_common.schema import Component, Field, FieldKind
 
+SLOW = 5
+
 Identify = Callable[[Iterable[str]], dict[str, Component]]
 Read = Callable[[bytes], Found]
 
@@ -25,7 +27,8 @@ class TableSpec:
     """A source. `kinds`: folders of its devices, the first that has a file counts; `files`: of each device.
 
     The first file is what the table is about: devices of which none has it are an error, where it is
-    `essential`.
+    `essential`. `every`: a device is read in one of so many samples, each device in its turn, because its
+    files are long for what a second adds to them.
     """
 
     source: str
@@ -34,6 +37,7 @@ class TableSpec:
     identify: Callable[[], Identify]
     devices: re.Pattern[str] = re.compile(r".*")
     essential: bool = True
+    every: int = 1
 
 
 def parse_scalar(field: Field, data: bytes) -> Parsed:
@@ -62,7 +66,9 @@ def _mounts() -> Identify:
 
 TABLES = (
     TableSpec("lustre_ost", ("obdfilter",), ("stats",), _targets),
-    TableSpec("lustre_brw", ("osd-ldiskfs", "osd-zfs", "obdfilter"), ("brw_stats",), _targets, _TARGETS),
+    TableSpec(
+        "lustre_brw", ("osd-ldiskfs", "osd-zfs", "obdfilter"), ("brw_stats",), _targets, _TARGETS, every=SLOW
+    ),
     TableSpec("lustre_oss_service", ("ost/OSS",), ("stats", "threads_started"), _services),
     TableSpec("lustre_mdt", ("mdt",), ("md_stats",), _targets),
     TableSpec("lustre_mds_service", ("mds/MDS",), ("stats", "threads_started"), _services),
@@ -70,13 +76,13 @@ TABLES = (
     TableSpec(
         "lustre_osc", ("osc",), ("stats", "import", "cur_dirty_bytes", "cur_grant_bytes"), _mounts, _CLIENTS
     ),
-    TableSpec("lustre_osc_rpc", ("osc",), ("rpc_stats",), _mounts, _CLIENTS),
+    TableSpec("lustre_osc_rpc", ("osc",), ("rpc_stats",), _mounts, _CLIENTS, every=SLOW),
     TableSpec("lustre_mdc", ("mdc",), ("stats", "import"), _mounts, _CLIENTS),
-    TableSpec("lustre_mdc_rpc", ("mdc",), ("rpc_stats",), _mounts, _CLIENTS, essential=False),
+    TableSpec("lustre_mdc_rpc", ("mdc",), ("rpc_stats",), _mounts, _CLIENTS, essential=False, every=SLOW),
 )
 JOB_TABLES = (
-    TableSpec("lustre_job_ost", ("obdfilter",), ("job_stats",), _targets, essential=False),
-    TableSpec("lustre_job_mdt", ("mdt",), ("job_stats",), _targets, essential=False),
+    TableSpec("lustre_job_ost", ("obdfilter",), ("job_stats",), _targets, essential=False, every=SLOW),
+    TableSpec("lustre_job_mdt", ("mdt",), ("job_stats",), _targets, essential=False, every=SLOW),
 )
 
 _SCALARS: Mapping[str, Field] = {
