@@ -4,7 +4,7 @@ One engine holds the state of every group: its detectors (one a metric), persist
 group come in order of time; everything else about order is the caller's.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -56,10 +56,19 @@ class Judgement:
 
 
 class Engine:
-    """Judges the windows of all groups. `groups`: settings by group name; groups may be added later."""
+    """Judges the windows of all groups. `groups`: settings by group name; groups may be added later.
 
-    def __init__(self, groups: Mapping[str, DetectSettings], after_seconds: float = 0.0) -> None:
+    `make` turns settings and a metric's name into a detector.
+    """
+
+    def __init__(
+        self,
+        groups: Mapping[str, DetectSettings],
+        after_seconds: float = 0.0,
+        make: Callable[[DetectSettings, str], Detector] = make_detector,
+    ) -> None:
         self._settings = dict(groups)
+        self._make = make
         self._series: dict[tuple[str, str], tuple[Detector, Persistence]] = {}
         self.alarms = AlarmBook(after_seconds)
 
@@ -121,7 +130,7 @@ class Engine:
         series = self._series.get((group, metric))
         if series is None:
             settings = self._settings[group]
-            series = (make_detector(settings, metric), Persistence(settings.confirm))
+            series = (self._make(settings, metric), Persistence(settings.confirm))
             self._series[group, metric] = series
         return series
 
