@@ -25,15 +25,14 @@ class Work:
     """What R runs did, per interval t of T (one more for what ended after the run).
 
     `parts` (R, T + 1, L, 2): parts finished, read and written. `waited` the same for their seconds from
-    arrival at the LUN to the middle of its requests' completions. `assigned` (R, T, L): seconds of service of
-    the parts that arrived; `free` (R, T, L): when the LUN will have done all that arrived by then.
-    `issued` (R, T, L): parts that arrived. `records` (R,): records finished within the run, `asked` issued.
+    arrival at the LUN to the middle of its requests' completions. `busy` (R, T, L): seconds that the LUN has
+    worked by the interval's end. `issued` (R, T, L): parts asked for. `records` (R,): records finished within
+    the run, of `asked`.
     """
 
     parts: Array
     waited: Array
-    assigned: Array
-    free: Array
+    busy: Array
     issued: Array
     records: IntArray
     asked: IntArray
@@ -96,7 +95,9 @@ def run(scenarios: Sequence[Scenario], conditions: Sequence[Conditions]) -> Work
     free, rx_free, tx_free = np.zeros((runs, luns)), np.zeros((runs, servers)), np.zeros((runs, servers))
     parts = np.zeros((runs, samples + 1, luns, 2))
     waited = np.zeros_like(parts)
-    assigned, last_free, issued = np.zeros((3, runs, samples, luns))
+    # A LUN has worked for the sum of (end - begin) so far: kept as slopes and moments of both.
+    slope, moment = np.zeros((2, runs, samples + 1, luns))
+    issued = np.zeros((runs, samples, luns))
     records, asked = np.zeros((2, runs), dtype=np.intp)
     r, flat = np.arange(runs), (np.arange(runs)[:, None] * (samples + 1), np.arange(luns)[None, :])
     half_request = (workload.requests + 1) / (2 * workload.requests)
@@ -138,15 +139,22 @@ def run(scenarios: Sequence[Scenario], conditions: Sequence[Conditions]) -> Work
         due[r, c] = np.where(live, end + rest * think / eager, t)
 
         finished = np.minimum((done / interval).astype(np.intp), samples)
-        at = ((flat[0] + finished) * luns + flat[1]) * 2 + write[:, None]
+        at = (flat[0] + finished) * luns + flat[1]
+        slope.reshape(-1)[at] -= on
+        moment.reshape(-1)[at] -= np.where(on, done, 0.0)
+        at = at * 2 + write[:, None]
         parts.reshape(-1)[at] += on
         waited.reshape(-1)[at] += np.where(on, begun - arrival + needs * half_request, 0.0)
-        assigned[r, b] += needs
+        at = (flat[0] + np.minimum((begun / interval).astype(np.intp), samples)) * luns + flat[1]
+        slope.reshape(-1)[at] += on
+        moment.reshape(-1)[at] += np.where(on, begun, 0.0)
         issued[r, b] += on
-        last_free[r, b] = free
         asked += live
         records += live & (end < horizon)
-    return Work(parts, waited, assigned, np.maximum.accumulate(last_free, axis=1), issued, records, asked)
+    ends = (np.arange(samples) + 1)[None, :, None] * interval
+    worked = ends * np.cumsum(slope[:, :samples], axis=1) - np.cumsum(moment[:, :samples], axis=1)
+    busy: Array = np.maximum.accumulate(worked, axis=1)  # rounding
+    return Work(parts, waited, busy, issued, records, asked)
 
 
 def _stripes(luns: int, stripe: int) -> NDArray[np.bool_]:

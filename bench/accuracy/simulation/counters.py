@@ -67,11 +67,9 @@ def _disk(scenarios: Sequence[Scenario], work: Work, hog: Array) -> Counters:
     workload, interval, samples = scenarios[0].workload, scenarios[0].interval_seconds, scenarios[0].samples
     parts = np.cumsum(work.parts[:, :samples], axis=1)
     wait = np.cumsum(work.waited[:, :samples], axis=1) * workload.requests * 1000
-    ends = (np.arange(samples) + 1) * interval
-    busy = np.cumsum(work.assigned, axis=1) - np.maximum(work.free - ends[None, :, None], 0.0)
     hog_ios = np.cumsum(hog * interval, axis=1) / _HOG_REQUEST_BYTES
     hog_ms = np.cumsum(np.where(hog > 0, _HOG_IN_FLIGHT * interval * 1000, 0.0), axis=1)  # Little's law
-    busy_ms = np.diff(busy * 1000, axis=1, prepend=0.0)
+    busy_ms = np.diff(work.busy * 1000, axis=1, prepend=0.0)
     io_ms = np.cumsum(np.where(hog > 0, interval * 1000, busy_ms), axis=1)
     columns = {
         "rd_ios": parts[..., 0] * workload.requests + hog_ios,

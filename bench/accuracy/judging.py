@@ -1,0 +1,167 @@
+"""The detectors over one run, window by window, as the engine does it: whom each indicts, and when."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bench.accuracy.measured import Measured
+from bench.accuracy.simulation.functions import CALLED, SAMPLED, SAMPLES_PER_SECOND, Profiles
+from bench.accuracy.simulation.scenario import Array, BoolArray, Scenario
+from laggard_aggregator.alarms.persistence import Persistence
+from laggard_aggregator.detect.cdf import CdfDetector
+from laggard_aggregator.detect.deviation import largest_deviation
+from laggard_aggregator.detect.manhattan import ManhattanDetector, ManhattanOptions
+from laggard_aggregator.detect.manhattan_training import (
+    fault_free_functions,
+    fault_free_spread,
+    fault_free_thresholds,
+)
+from laggard_aggregator.detect.registry import make_detector
+from laggard_aggregator.detect.seam import MetricWindow, VectorWindow, Verdicts
+from laggard_aggregator.detect.settings import DetectSettings
+
+Thresholds = Mapping[str, Mapping[str, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """Stragglers of one source of one run: `ends` (W,) of the windows in seconds; by metric, flags (W, C)."""
+
+    source: str
+    components: tuple[str, ...]
+    ends: Array
+    stragglers: Mapping[str, BoolArray]
+
+
+def settings_of(scenario: Scenario, detector: str, tests: int, thresholds: Thresholds) -> DetectSettings:
+    """The default configuration at the scenario's interval; thresholds for the detectors that need them."""
+    return DetectSettings(
+        detector=detector,
+        interval_seconds=scenario.interval_seconds,
+        tests_at_once=tests,
+        thresholds=thresholds,
+    )
+
+
+def over_metrics(measured: Measured, run: int, settings: DetectSettings) -> Findings:
+    """What the detector that `settings` name finds in one run's metrics."""
+    ends = _ends(next(iter(measured.metrics.values())).shape[2], settings)
+    found = {}
+    for name in measured.metrics:
+        detector, persistence = make_detector(settings, name), Persistence(settings.confirm)
+        flags = np.zeros((len(ends), len(measured.components)), dtype=np.bool_)
+        for at, end in enumerate(ends):
+            window = window_of(measured, name, run, int(end), settings, detector.history_samples)
+            rows = persistence.update(measured.components, window.start, detector.observe(window))
+            flags[at] = persistence.faulty(rows)
+        found[name] = flags
+    return Findings(measured.source.source, measured.components, _seconds(ends, settings), found)
+
+
+def window_of(
+    measured: Measured, metric: str, run: int, end: int, settings: DetectSettings, history: int
+) -> MetricWindow:
+    """The window of `settings` that ends before sample `end`, with as much history as there is."""
+    start = end - settings.window_samples
+    history = min(history, start)
+    columns = slice(start - history, end)
+    return MetricWindow(
+        metric,
+        measured.components,
+        measured.metrics[metric][run][:, columns],
+        history,
+        start * settings.interval_seconds,
+        end * settings.interval_seconds,
+        settings.interval_seconds,
+        {name: load[run][:, columns] for name, load in measured.load.items()},
+        measured.source.metrics[metric].worse,
+    )
+
+
+def train_cdf(measured: Measured, scenario: Scenario) -> Thresholds:
+    """By metric and component the largest deviation over fault-free runs (Intrepid 4.2.1)."""
+    settings = settings_of(scenario, "cdf", 1, {})
+    history = CdfDetector(settings, "").history_samples
+    thresholds = {}
+    for name, values in measured.metrics.items():
+        worst = np.zeros(len(measured.components))
+        for run in range(len(values)):
+            for end in _ends(values.shape[2], settings):
+                window = window_of(measured, name, run, int(end), settings, history)
+                worst = np.fmax(worst, largest_deviation(window))
+        thresholds[name] = dict(zip(measured.components, worst.tolist(), strict=True))
+    return thresholds
+
+
+@dataclass(frozen=True, slots=True)
+class Manhattan:
+    """`manhattan` as trained, with or without its dimensions divided by their spread."""
+
+    thresholds: Thresholds
+    options: Mapping[str, ManhattanOptions]
+
+    def find(self, profiles: Profiles, run: int, scenario: Scenario) -> Findings:
+        """What it finds in the profiles of one run."""
+        settings = settings_of(scenario, "manhattan", 1, self.thresholds)
+        servers = scenario.shape.server_names
+        ends = _ends(scenario.samples, settings)
+        found = {}
+        for metric in self.options:
+            detector = ManhattanDetector(settings, metric, self.options[metric])
+            persistence = Persistence(settings.confirm)
+            flags = np.zeros((len(ends), len(servers)), dtype=np.bool_)
+            for at, window in enumerate(vector_windows(profiles, run, scenario, metric)):
+                verdicts: Verdicts = detector.observe(window)
+                flags[at] = persistence.faulty(persistence.update(servers, window.start, verdicts))
+            found[metric] = flags
+        return Findings("profile", servers, _seconds(ends, settings), found)
+
+
+def train_manhattan(profiles: Sequence[tuple[Profiles, Sequence[Scenario]]], *, divided: bool) -> Manhattan:
+    """`manhattan` after fault-free runs."""
+    thresholds, options = {}, {}
+    for metric in ("samples", "count", "time"):
+        windows = [
+            window
+            for profile, scenarios in profiles
+            for run, scenario in enumerate(scenarios)
+            for window in vector_windows(profile, run, scenario, metric)
+        ]
+        functions = fault_free_functions(windows)
+        spread = fault_free_spread(windows, functions) if divided else {}
+        options[metric] = ManhattanOptions(functions, spread)
+        thresholds[metric] = fault_free_thresholds(windows, options[metric])
+    return Manhattan(thresholds, options)
+
+
+def vector_windows(profiles: Profiles, run: int, scenario: Scenario, metric: str) -> list[VectorWindow]:
+    """The 60 s windows of one run, moved by 30 s."""
+    settings = settings_of(scenario, "manhattan", 1, {})
+    values = getattr(profiles, metric)[run]
+    seconds = values / SAMPLES_PER_SECOND if metric == "samples" else profiles.time[run]
+    functions = SAMPLED if metric == "samples" else CALLED
+    found = []
+    for end in _ends(len(values), settings):
+        span = slice(int(end) - settings.window_samples, int(end))
+        found.append(
+            VectorWindow(
+                metric,
+                scenario.shape.server_names,
+                functions,
+                values[span].sum(axis=0),
+                seconds[span].sum(axis=0),
+                span.start * scenario.interval_seconds,
+                span.stop * scenario.interval_seconds,
+            )
+        )
+    return found
+
+
+def _ends(samples: int, settings: DetectSettings) -> NDArray[np.intp]:
+    return np.arange(settings.window_samples, samples + 1, settings.shift_samples)
+
+
+def _seconds(ends: NDArray[np.intp], settings: DetectSettings) -> Array:
+    return ends.astype(np.float64) * settings.interval_seconds

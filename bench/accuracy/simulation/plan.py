@@ -1,0 +1,74 @@
+"""Which runs there are, and whose seeds are whose.
+
+Seeds for tuning, training and the oracle are never used for reporting. A change to a detector is made on
+tuning seeds; the reporting seeds are run once it is made.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bench.accuracy.simulation.faults import FAULTS
+from bench.accuracy.simulation.scenario import Scenario
+from bench.accuracy.simulation.shapes import SHAPES
+from bench.accuracy.simulation.workloads import WORKLOADS
+
+TUNING = range(100_000, 200_000)
+REPORTING = range(200_000, 300_000)
+TRAINING = range(300_000, 400_000)
+ORACLE = range(400_000, 500_000)
+
+RUNS_A_PAIR = 10
+"""As in the HotDep paper: ten experiments for each workload and fault, each with another faulty server."""
+TRAINING_WORKLOADS = ("ddr", "ddw", "postmark", "hpc")
+"""The HotDep paper's three, and hpc for the one that it does not have."""
+
+_SHAPE_OF = {
+    "server-slow": ("pvfs-2", "couplets"),
+    "controller-failover": ("couplets",),
+    "two-slow": ("jbod-12",),
+    "three-slow": ("jbod-12",),
+    "five-slow": ("jbod-12",),
+    "none": tuple(SHAPES),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A fault and a workload on a shape."""
+
+    shape: str
+    fault: str
+    workload: str
+
+    def scenarios(self, seeds: range, runs: int = RUNS_A_PAIR) -> list[Scenario]:
+        """`runs` experiments with seeds from `seeds` that belong to this pair alone."""
+        first = seeds.start + 100 * PAIRS.index(self)
+        start = 0.0 if self.fault == "lun-slow-from-start" else 120.0
+        shape, workload = SHAPES[self.shape], WORKLOADS[self.workload]
+        return [Scenario(shape, workload, self.fault, first + at, start=start) for at in range(runs)]
+
+
+PAIRS = tuple(
+    Pair(shape, fault, workload)
+    for fault in FAULTS
+    for shape in _SHAPE_OF.get(fault, ("pvfs",))
+    for workload in WORKLOADS
+)
+
+
+def training(shape: str, runs: int = RUNS_A_PAIR) -> list[Scenario]:
+    """Fault-free experiments on `shape` for the detectors that need thresholds."""
+    return [
+        scenario
+        for pair in PAIRS
+        if pair.shape == shape and pair.fault == "none" and pair.workload in TRAINING_WORKLOADS
+        for scenario in pair.scenarios(TRAINING, runs)
+    ]
+
+
+def controls(seeds: range, days: int, shape: str = "jbod-12") -> Sequence[Scenario]:
+    """Fault-free days of the bursty mix at 15 s: `days` times the shape's LUNs component-days."""
+    return [
+        Scenario(SHAPES[shape], WORKLOADS["hpc"], "none", seeds.start + 50_000 + at, 5760, 15.0, 0.0, 86400.0)
+        for at in range(days)
+    ]

@@ -1,0 +1,145 @@
+"""What must hold of the simulation, whatever it simulates: it is what the detectors are scored on."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from bench.accuracy.simulation.closed_loop import run
+from bench.accuracy.simulation.counters import DISK_FIELDS, NET_FIELDS
+from bench.accuracy.simulation.faults import FAULTS
+from bench.accuracy.simulation.functions import profiles
+from bench.accuracy.simulation.oracle import effects, known
+from bench.accuracy.simulation.plan import ORACLE, PAIRS, REPORTING, RUNS_A_PAIR, TRAINING, TUNING
+from bench.accuracy.simulation.scenario import Scenario, quiet
+from bench.accuracy.simulation.shapes import SHAPES
+from bench.accuracy.simulation.simulate import simulate
+from bench.accuracy.simulation.workloads import WORKLOADS
+
+D = DISK_FIELDS.index
+WORKLOAD_NAMES = tuple(WORKLOADS)
+
+
+def scenario(
+    fault: str = "none", workload: str = "ddr", shape: str = "pvfs", seed: int = 7, samples: int = 60
+) -> Scenario:
+    return Scenario(SHAPES[shape], WORKLOADS[workload], fault, seed, samples, start=20.0, end=50.0)
+
+
+@pytest.mark.parametrize("shape", list(SHAPES))
+@pytest.mark.parametrize("workload", ["ddr", "iozonew", "hpc"])
+def test_every_part_asked_for_is_done_or_still_in_flight(shape: str, workload: str) -> None:
+    of = [scenario(workload=workload, shape=shape, seed=seed) for seed in (1, 2)]
+    recording, work, _ = simulate(of)
+    stripe = min(of[0].workload.stripe, of[0].shape.luns)
+    issued, done = work.issued.sum(axis=(1, 2)), work.parts.sum(axis=(1, 2, 3))
+    assert issued.tolist() == (work.asked * stripe).tolist()
+    assert done.tolist() == issued.tolist()  # some of them after the end
+    finished = work.parts[:, :-1].sum(axis=(1, 3))
+    flying = recording.disk[:, -1, :, D("in_flight")]
+    assert (finished * of[0].workload.requests + flying).tolist() == (
+        work.issued.sum(axis=1) * of[0].workload.requests
+    ).tolist()
+    clients = of[0].shape.luns
+    assert (flying.sum(axis=1) <= clients * stripe * of[0].workload.requests).all()
+
+
+@pytest.mark.parametrize("fault", ["none", "disk-hog", "send-pktloss", "write-network-hog"])
+def test_counters_only_rise_and_a_disk_is_never_busier_than_time_passes(fault: str) -> None:
+    recording, _, _ = simulate([scenario(fault, workload, seed=3) for workload in ("hpc",)])
+    rises = np.diff(recording.disk, axis=1, prepend=0)
+    rises[..., D("in_flight")] = 0
+    assert (rises >= 0).all()
+    assert (rises[..., D("io_ms")] <= 1001).all()  # truncation moves a millisecond across
+    assert (recording.disk[..., D("in_flight")] >= 0).all()
+    assert (np.diff(recording.net, axis=1, prepend=0) >= 0).all()
+    assert recording.disk.shape[-1] == 17
+    assert recording.net.shape[-1] == len(NET_FIELDS)
+
+
+def test_a_reset_takes_a_servers_counters_back_and_nobody_elses() -> None:
+    resets = [s for s in (scenario(seed=seed) for seed in range(150)) if _conditions_reset(s)]
+    assert resets
+    recording, _, conditions = simulate(resets[:1])
+    assert conditions[0].reset is not None
+    at, server = conditions[0].reset
+    falls = (np.diff(recording.disk[0, :, :, D("rd_ios")], axis=0) < 0).any(axis=0)
+    assert np.flatnonzero(falls).tolist() in ([server], [])
+    assert recording.disk[0, at, server, D("rd_ios")] < 100
+
+
+def _conditions_reset(s: Scenario) -> bool:
+    from bench.accuracy.simulation.simulate import conditions_of  # noqa: PLC0415
+
+    return conditions_of(s).reset is not None
+
+
+def test_the_same_seed_is_the_same_run_in_any_company() -> None:
+    alone, _, _ = simulate([scenario("lun-slow-2", seed=11)])
+    others, _, _ = simulate([scenario("none", seed=5), scenario("lun-slow-2", seed=11), scenario(seed=6)])
+    assert np.array_equal(alone.disk[0], others.disk[1])
+    assert np.array_equal(alone.net[0], others.net[1])
+    assert not np.array_equal(others.disk[0], others.disk[2])
+
+
+def test_a_slow_lun_drags_the_throughput_of_all() -> None:
+    healthy, slow = scenario(samples=120), scenario("lun-slow-4", samples=120)
+    recording, _, _ = simulate([healthy, replace(slow, start=0.0, end=120.0)])
+    read = recording.disk[:, -1, :, D("rd_sectors")].astype(np.float64)
+    assert (read[1] < 0.5 * read[0]).all()
+    assert np.ptp(read[1]) / read[1].mean() < 0.1  # all of them alike: throughput does not tell which
+
+
+def test_an_unloaded_lun_waits_no_longer_than_its_service_takes() -> None:
+    lonely = replace(scenario(samples=200), workload=replace(WORKLOADS["ddr"], think_ms=60_000.0))
+    work = run([lonely], [quiet(lonely)])
+    half_a_request = (lonely.workload.requests + 1) / (2 * lonely.workload.requests)
+    expected = lonely.workload.service_seconds(read=True) * half_a_request
+    assert work.waited.sum() / work.parts.sum() == pytest.approx(expected, rel=0.1)
+
+
+def test_profiles_name_the_rogue_and_count_what_the_paper_says() -> None:
+    of = [scenario("disk-hog", seed=4), scenario("receive-pktloss", "ddw", seed=4)]
+    for one in of:
+        recording, work, conditions = simulate([one])
+        profile = profiles(recording, work, conditions)
+        server = one.shape.server_of[recording.faulty[0]][0]
+        kind = profile.time if one.fault == "disk-hog" else profile.count
+        during = kind[0, 25:48].sum(axis=0)
+        distance = np.abs(during - np.median(during, axis=0)).sum(axis=1)
+        assert distance.argmax() == server
+
+
+def test_the_oracle_measures_in_standard_deviations_of_healthy_peers() -> None:
+    rng = np.random.default_rng(0)
+    values = np.exp(rng.normal(0, 0.1, (10, 1)) + np.zeros((10, 300)))
+    values[0] = np.exp(0.5)
+    faulty = np.arange(10) == 0
+    healthy = np.log(values[1:, 0])
+    expected = (0.5 - healthy.mean()) / healthy.std()
+    assert effects(values, faulty, slice(0, 300), 1)[0] == pytest.approx(expected, rel=1e-6)
+    assert effects(values, faulty, slice(0, 300), -1)[0] == 0.0
+    assert effects(values**0.1, faulty, slice(0, 300), 0)[0] == 0.0  # 5 % is nothing, however quiet the peers
+
+
+def test_what_the_oracle_calls_visible_is_seen_in_the_counters() -> None:
+    visible = known()
+    assert set(visible) == {pair for pair in PAIRS if pair.fault != "none"}
+    of = [scenario("lun-slow-2", workload, seed=21, samples=300) for workload in ("ddr", "ddw")]
+    for one in of:
+        pair = next(p for p in visible if (p.fault, p.workload) == (one.fault, one.workload.name))
+        assert visible[pair].in_counters
+        recording, _, _ = simulate([replace(one, start=0.0, end=300.0)])
+        disk = recording.disk[0, -1].astype(np.float64)
+        awaits = (disk[:, D("rd_ms")] + disk[:, D("wr_ms")]) / (disk[:, D("rd_ios")] + disk[:, D("wr_ios")])
+        faulty = recording.faulty[0]
+        assert awaits[faulty].min() > 1.5 * awaits[~faulty].max()
+
+
+def test_no_seed_is_used_twice() -> None:
+    for seeds in (TUNING, REPORTING, TRAINING, ORACLE):
+        used = [s.seed for pair in PAIRS for s in pair.scenarios(seeds, RUNS_A_PAIR)]
+        assert len(used) == len(set(used))
+        assert all(seed in seeds for seed in used)
+    assert len({seeds.start for seeds in (TUNING, REPORTING, TRAINING, ORACLE)}) == 4
+    assert {pair.fault for pair in PAIRS} == set(FAULTS)
