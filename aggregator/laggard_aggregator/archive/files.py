@@ -25,7 +25,7 @@ def write_parquet(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatc
     temporary = path.with_name(f".{path.name}.tmp")
     schema = schema.with_metadata({**(schema.metadata or {}), b"laggard.format": FORMAT.encode()})
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        _make(path.parent)
         with pq.ParquetWriter(temporary, schema, **_options(schema)) as writer:
             for batch in batches:
                 table = pa.Table.from_batches([batch]) if isinstance(batch, pa.RecordBatch) else batch
@@ -53,6 +53,14 @@ def _options(schema: pa.Schema) -> Mapping[str, object]:
         "column_encoding": deltas or None,
         "write_statistics": True,
     }
+
+
+def _make(folder: Path) -> None:
+    """Makes a folder so that a crash of the host does not take it away again."""
+    if not folder.is_dir():
+        _make(folder.parent)
+        folder.mkdir(exist_ok=True)
+        _sync(folder.parent)
 
 
 def _sync(path: Path) -> None:

@@ -55,7 +55,7 @@ class ArchiveWriter:
         self.written_bytes = 0
         self._day = layout.day_of(run_ns)
         self._opened_ns: int | None = None
-        self._ordinal = -1
+        self._closed: dict[str, int] = {}
         self._pending: dict[tuple[str, str], list[Pending]] = {}
         self._schemas: dict[tuple[str, str], list[Row]] = {}
         self._schemas_written: set[tuple[str, str, str, bytes, int]] = set()
@@ -68,35 +68,28 @@ class ArchiveWriter:
         self._own["groups"].extend(group_rows(membership, lateness_seconds, after_seconds))
 
     def batch(self, taken: TakenBatch) -> None:
-        """Takes in a batch. Raises ArchiveError when that made a flush necessary and it failed."""
-        self._clock(taken.received_ns)
-        self._ordinal = taken.ordinal
-        if not taken.batch.indexes.size:
-            return
-        source = (taken.schema.source, taken.site)
-        key = (*source, taken.schema.node, taken.stream, taken.schema.epoch)
-        if key not in self._schemas_written:
-            self._schemas_written.add(key)
-            self._schemas.setdefault(source, []).append(schema_row(taken))
-        waiting = self._pending.setdefault(source, [])
-        if not waiting or waiting[-1].rows >= FLUSH_ROWS or not waiting[-1].takes(taken.schema):
-            waiting.append(Pending())
-        waiting[-1].add(taken)
-        if waiting[-1].rows >= FLUSH_ROWS:
-            self._bound(waiting)
+        """Takes in a batch, also when it raises ArchiveError as it made a flush necessary and that failed."""
+        try:
+            self._clock(taken.received_ns)
+        finally:
+            full = self._add(taken)
+        if full:
             self.flush()
 
     def close(self, close: WindowClose) -> None:
-        """Takes in that a window was closed."""
-        self._clock(round(close.closed_at * 1e9))
-        self._ordinal = close.ordinal
-        self._own["closes"].append(close_row(close))
+        """Takes in that a window was closed, also when it raises ArchiveError as `batch` does."""
+        try:
+            self._clock(round(close.closed_at * 1e9))
+        finally:
+            self._closed[close.group] = close.ordinal
+            self._own["closes"].append(close_row(close))
 
     def judgement(self, judged: Judgement) -> None:
-        """Takes in what was found at the last close."""
-        self._own["windows"].append(window_row(self._ordinal, judged))
-        self._own["alarms"].extend(alarm_rows(self._ordinal, judged))
-        found = verdict_table(self.run_ns, self._ordinal, judged)
+        """Takes in what was found at the last close of the judgement's group."""
+        ordinal = self._closed.get(judged.group, -1)
+        self._own["windows"].append(window_row(ordinal, judged))
+        self._own["alarms"].extend(alarm_rows(ordinal, judged))
+        found = verdict_table(self.run_ns, ordinal, judged)
         if found is not None:
             self._verdicts.append(found)
         for kept in (self._own["windows"], self._own["alarms"], self._own["closes"], self._verdicts):
@@ -134,6 +127,24 @@ class ArchiveWriter:
     def retain(self, now_ns: int, retention: Retention) -> list[Path]:
         """Deletes what is too old or too much (`keep.retain`); returns the folders. Raises ArchiveError."""
         return retain(self.directory, now_ns, retention)
+
+    def _add(self, taken: TakenBatch) -> bool:
+        """Whether, with the batch among what waits, its source has rows enough for a flush."""
+        if not taken.batch.indexes.size:
+            return False
+        source = (taken.schema.source, taken.site)
+        key = (*source, taken.schema.node, taken.stream, taken.schema.epoch)
+        if key not in self._schemas_written:
+            self._schemas_written.add(key)
+            self._schemas.setdefault(source, []).append(schema_row(taken))
+        waiting = self._pending.setdefault(source, [])
+        if not waiting or waiting[-1].rows >= FLUSH_ROWS or not waiting[-1].takes(taken.schema):
+            waiting.append(Pending())
+        waiting[-1].add(taken)
+        full = waiting[-1].rows >= FLUSH_ROWS
+        if full:
+            self._bound(waiting)
+        return full
 
     def _clock(self, now_ns: int) -> None:
         """Follows the time of what comes in; at a new day writes what belongs to the one before."""

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from laggard_aggregator.archive.reader import ArchiveReader, RunStart
 from laggard_aggregator.detect.settings import DetectSettings
-from laggard_aggregator.engine import Engine, Judgement
+from laggard_aggregator.engine import Engine, GroupWindow, Judgement
 from laggard_aggregator.groups import ConfiguredMembership, Rule
 from laggard_aggregator.ingest.taken import TakenBatch
 from laggard_aggregator.pipeline import Pipeline
@@ -29,9 +29,17 @@ class Replay:
         self.shown: dict[str, str] = {}
 
     def judgements(self, progress: Callable[[float], None] | None = None) -> Iterator[Judgement]:
-        """The judgements of all runs in order; `progress` is told the share of window closes that is done.
+        """The judgements of all runs in order; as `windows` for the rest."""
+        for window, pipeline in self.windows(progress):
+            yield from pipeline.judge(window)
 
-        Raises InputError when the archive cannot be read or does not say how a run grouped its components.
+    def windows(
+        self, progress: Callable[[float], None] | None = None
+    ) -> Iterator[tuple[GroupWindow, Pipeline]]:
+        """The windows of all runs in order, each with the pipeline that sealed it.
+
+        `progress` is told the share of window closes that is done. Raises InputError when the archive cannot
+        be read or does not say how a run grouped its components.
         """
         closes = sum(1 for _ in self._reader.closes()) if progress else 0
         running, pipeline, closed = -1, None, 0
@@ -41,10 +49,11 @@ class Replay:
             if isinstance(event, TakenBatch):
                 pipeline.take(event)
                 continue
-            if event.group in pipeline.groups:
+            window = pipeline.seal(event)
+            if window is not None:
                 self._confirm[event.group] = pipeline.groups[event.group].detect.confirm
-            self.shown.update(pipeline.shown)
-            yield from pipeline.close(event)
+                self.shown.update(pipeline.shown)
+                yield window, pipeline
             closed += 1
             if progress is not None:
                 progress(closed / closes)

@@ -27,15 +27,20 @@ def judge(
     each window as a share of the whole run's time.
     """
     settings = replace(settings, tests_at_once=max(tests_at_once(grids), 1))
-    engine = Engine(
-        {grid.group: replace(settings, thresholds=thresholds.get(grid.group, {})) for grid in grids}
-    )
-    history = {
-        grid.group: max(engine.history_samples(grid.group, metric) for metric in grid.metrics)
-        for grid in grids
-    }
+    engine = Engine({})
+    for grid in grids:
+        engine.add_group(grid.group, replace(settings, thresholds=thresholds.get(grid.group, {})))
+    history = history_of(engine, grids)
     total = sum(grid.window_ends(settings.window_samples).size for grid in grids)
     for done, window in enumerate(windows_in_order(list(grids), settings.window_samples, history), 1):
         yield from engine.judge(window)
         if progress is not None:
             progress(done / total)
+
+
+def history_of(engine: Engine, grids: Sequence[Grid]) -> dict[str, int]:
+    """How many samples before a window the detectors of each grid's group want to see."""
+    return {
+        grid.group: max(engine.history_samples(grid.group, metric) for metric in grid.metrics)
+        for grid in grids
+    }

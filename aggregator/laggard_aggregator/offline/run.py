@@ -8,12 +8,12 @@ from typing import Any
 from laggard_aggregator.archive.reader import ArchiveReader
 from laggard_aggregator.detect.registry import make_detector
 from laggard_aggregator.detect.settings import DetectSettings
-from laggard_aggregator.engine import Judgement
+from laggard_aggregator.engine import Engine, GroupWindow, Judgement
 from laggard_aggregator.offline.archive_input import Replay
 from laggard_aggregator.offline.binning import Rows, binned
 from laggard_aggregator.offline.csv_input import CsvColumns, read_csv
-from laggard_aggregator.offline.grid import NS, Grid
-from laggard_aggregator.offline.judge import judge
+from laggard_aggregator.offline.grid import NS, Grid, windows_in_order
+from laggard_aggregator.offline.judge import history_of, judge
 from laggard_aggregator.offline.kinds import kind_of
 from laggard_aggregator.offline.sysstat_input import read_sysstat
 from laggard_aggregator.thresholds import Thresholds
@@ -56,6 +56,25 @@ def open_run(
     return Run(
         judge(grids, settings, trained.groups if trained else {}, progress), lambda _: settings.confirm
     )
+
+
+def open_windows(
+    paths: Sequence[Path], columns: CsvColumns, given: Mapping[str, Any]
+) -> Iterator[tuple[GroupWindow, DetectSettings]]:
+    """The windows over `paths` as the detector in `given` wants them, with their group's settings.
+
+    Raises as `open_run`.
+    """
+    if kind_of(paths) == "archive":
+        replay = Replay(ArchiveReader(paths[0]), _adjustment(given, None))
+        for window, pipeline in replay.windows():
+            yield window, pipeline.groups[window.group].detect
+        return
+    settings = replace(DetectSettings(), **given)
+    grids = read_grids(paths, columns, settings)
+    engine = Engine({grid.group: settings for grid in grids})
+    for window in windows_in_order(grids, settings.window_samples, history_of(engine, grids)):
+        yield window, settings
 
 
 def read_grids(paths: Sequence[Path], columns: CsvColumns, settings: DetectSettings) -> list[Grid]:

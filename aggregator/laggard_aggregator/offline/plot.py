@@ -1,0 +1,44 @@
+"""The paper's picture of training data: all components of a group on top of each other."""
+
+from collections.abc import Collection
+from pathlib import Path
+
+import matplotlib.dates
+from matplotlib.figure import Figure
+
+from laggard_aggregator.offline.training import Curves, Unfit
+from laggard_common.errors import InputError
+
+MAX_PANELS = 24
+"""Groups and metrics shown; those in which someone stands out come first."""
+
+
+def save_plot(path: Path, curves: Curves, standing_out: Collection[Unfit]) -> None:
+    """Writes a picture file, its format by the name's ending. Raises InputError when it cannot.
+
+    A panel a group and metric: means over windows against time, grey, and in colour who stands out.
+    """
+    marked = {(each.group, each.metric, each.component) for each in standing_out}
+    series = sorted(curves.points, key=lambda key: (not any(m[:2] == key for m in marked), key))[:MAX_PANELS]
+    figure = Figure(figsize=(12, 3 * max(len(series), 1)), layout="constrained")
+    panels = figure.subplots(max(len(series), 1), squeeze=False)[:, 0]
+    for panel, (group, metric) in zip(panels, series, strict=False):
+        for name, points in curves.of((group, metric)).items():
+            out = (group, metric, name) in marked
+            times = points[:, 0].astype("datetime64[s]")
+            style = (
+                {"linewidth": 1.5, "label": name, "zorder": 3} if out else {"linewidth": 0.6, "color": "0.6"}
+            )
+            panel.plot(times, points[:, 1], **style)
+        panel.set_title(f"{group}: {metric}", fontsize="medium", loc="left")
+        panel.xaxis.set_major_formatter(
+            matplotlib.dates.ConciseDateFormatter(  # type: ignore[no-untyped-call]
+                panel.xaxis.get_major_locator()
+            )
+        )
+        if any((group, metric, name) in marked for name in curves.points[group, metric]):
+            panel.legend(fontsize="small")
+    try:
+        figure.savefig(path, dpi=100)
+    except (OSError, ValueError) as exc:
+        raise InputError(str(path), f"the picture cannot be written: {' '.join(str(exc).split())}") from exc
