@@ -1,0 +1,77 @@
+import re
+
+import pytest
+
+from laggard_aggregator.detect.settings import DetectSettings
+from laggard_aggregator.groups import (
+    ConfiguredMembership,
+    PeerGroup,
+    Rule,
+    component_class,
+    component_key,
+    shown_name,
+)
+from laggard_common.schema import Component
+
+LABELS = (("model", "ST4000NM0035 1V4"), ("rotational", "1"), ("size", "4000787030016"))
+DISK = Component("wwn-1", "sda", LABELS)
+
+
+def rule(name: str, components: str = ".*", role: str = "", source: str = "diskstats") -> Rule:
+    return Rule(PeerGroup(name, source, role, ("await",), DetectSettings()), re.compile(components))
+
+
+def names(membership: ConfiguredMembership, component: Component = DISK, **where: str) -> list[str]:
+    place = {"node": "oss-1", "role": "storage", "source": "diskstats"} | where
+    return [group.name for group in membership.groups_of(**place, component=component, at=0.0)]
+
+
+def test_without_rules_peers_are_of_one_role_source_and_class() -> None:
+    membership = ConfiguredMembership(())
+    assert names(membership) == ["storage/diskstats/ST4000NM0035_1V4_hdd_4TB"]
+    assert names(membership, role="compute") == ["compute/diskstats/ST4000NM0035_1V4_hdd_4TB"]
+    assert names(membership, component=Component("x", "sdb")) == ["storage/diskstats"]
+
+
+def test_a_source_that_cannot_be_compared_has_no_automatic_group() -> None:
+    assert names(ConfiguredMembership(()), source="host") == []
+
+
+def test_rules_come_before_the_default_and_may_overlap() -> None:
+    membership = ConfiguredMembership((rule("luns"), rule("first", "oss-1/.*")))
+    assert names(membership) == ["luns", "first"]
+    assert names(membership, node="oss-2") == ["luns"]
+
+
+def test_rules_match_in_full_by_name_of_the_day_or_by_identity() -> None:
+    assert names(ConfiguredMembership((rule("a", "oss-1/sd"),))) != ["a"]
+    assert names(ConfiguredMembership((rule("a", "oss-1/sd[a-z]"),))) == ["a"]
+    assert names(ConfiguredMembership((rule("a", "oss-1/wwn-.*"),))) == ["a"]
+    assert names(ConfiguredMembership((rule("a", role="compute"),))) != ["a"]
+    assert names(ConfiguredMembership((rule("a", source="net"),))) != ["a"]
+
+
+def test_a_component_that_may_move_is_known_without_its_node() -> None:
+    ost = Component("scratch-OST0001", "scratch-OST0001", (("scope", "site"),))
+    assert component_key("oss-1", ost) == component_key("oss-2", ost) == "scratch-OST0001"
+    assert shown_name("oss-1", ost) == "scratch-OST0001"
+    assert (component_key("oss-1", DISK), shown_name("oss-1", DISK)) == ("oss-1/wwn-1", "oss-1/sda")
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        ({}, ""),
+        ({"rotational": "0"}, "ssd"),
+        ({"size": "480103981056", "rotational": "0"}, "ssd_480GB"),
+        ({"size": "479999999999", "rotational": "0"}, "ssd_480GB"),
+        ({"size": "0"}, ""),
+        ({"size": "999999999999"}, "1TB"),
+        ({"size": "9" * 24}, "1e+09PB"),
+        ({"size": "-5"}, ""),
+        ({"size": "٣"}, ""),
+        ({"model": "  A/B\tC  "}, "A_B_C"),
+    ],
+)
+def test_classes_are_single_words(labels: dict[str, str], expected: str) -> None:
+    assert component_class(Component("id", "name", tuple(labels.items()))) == expected
