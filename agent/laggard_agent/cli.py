@@ -26,6 +26,7 @@ examples:
   laggard-agent --config /etc/laggard/agent.toml --check-config
   laggard-agent --once --collectors diskstats,net
   laggard-agent --once --collectors diskstats --procfs /tmp/copied/proc
+  laggard-agent --once --collectors lustre --lctl-dump params.txt
 """
 
 
@@ -63,7 +64,18 @@ def _parser() -> argparse.ArgumentParser:
         help="root of /proc; without --sysfs nothing of this host's /sys filters or names devices",
     )
     parser.add_argument("--sysfs", type=Path, metavar="DIR", help="root of /sys")
-    parser.add_argument("--debugfs", type=Path, metavar="DIR", help="root of /sys/kernel/debug")
+    parser.add_argument(
+        "--debugfs",
+        type=Path,
+        metavar="DIR",
+        help="root of /sys/kernel/debug; without it kernel/debug below the root of /sys",
+    )
+    parser.add_argument(
+        "--lctl-dump",
+        type=Path,
+        metavar="FILE",
+        help="with --once: read the lustre collector from a saved output of `lctl get_param`",
+    )
     parser.add_argument(
         "--check-config", action="store_true", help="say what is wrong with the files, and exit"
     )
@@ -112,12 +124,19 @@ def _roots(options: argparse.Namespace) -> Roots:
         folder = getattr(options, name)
         if folder is not None and not folder.is_dir():
             raise ConfigError("", [f"--{name}: {folder}: not a directory"])
+    if options.lctl_dump is not None:
+        if not options.once:
+            raise ConfigError("", ["--lctl-dump needs --once"])
+        if not options.lctl_dump.is_file():
+            raise ConfigError("", [f"--lctl-dump: {options.lctl_dump}: not a file"])
     default = Roots()
     foreign = options.procfs is not None
+    sysfs = options.sysfs or (None if foreign else default.sysfs)
     return Roots(
         procfs=options.procfs or default.procfs,
-        sysfs=options.sysfs or (None if foreign else default.sysfs),
-        debugfs=options.debugfs or default.debugfs,
+        sysfs=sysfs,
+        debugfs=options.debugfs or (sysfs / "kernel/debug" if sysfs else None),
+        lctl_dump=options.lctl_dump,
     )
 
 

@@ -5,11 +5,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from laggard_common.config import between, checked, distinct, each, one_of, regex, topic_level
-from laggard_common.limits import MAX_TICKS
+from laggard_common.limits import MAX_COMPONENTS, MAX_TICKS
 from laggard_common.mqtt import MqttSettings
 from laggard_common.topics import ROLES
 
-COLLECTORS = ("diskstats", "net", "host")
+COLLECTORS = ("diskstats", "net", "host", "lustre")
+DEFAULT_COLLECTORS = ("diskstats", "net", "host")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,14 @@ class NetSettings:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class LustreSettings:
+    """`[lustre]`: whether the statistics of jobs are read, and how many of a node at most."""
+
+    job_stats: bool = False
+    max_job_entries: int = field(default=8192, metadata=checked(between(1, MAX_COMPONENTS)))
+
+
 def _host_name() -> str:
     return socket.gethostname()
 
@@ -54,12 +63,13 @@ class AgentSettings:
     interval_seconds: float = field(default=1.0, metadata=checked(between(0.05, 3600)))
     batch_samples: int = field(default=5, metadata=checked(between(1, MAX_TICKS)))
     collectors: tuple[str, ...] = field(
-        default=COLLECTORS, metadata=checked(distinct(), each(one_of(COLLECTORS)))
+        default=DEFAULT_COLLECTORS, metadata=checked(distinct(), each(one_of(COLLECTORS)))
     )
     mqtt: MqttSettings = field(default_factory=MqttSettings)
     spool: SpoolSettings = field(default_factory=SpoolSettings)
     diskstats: DiskstatsSettings = field(default_factory=DiskstatsSettings)
     net: NetSettings = field(default_factory=NetSettings)
+    lustre: LustreSettings = field(default_factory=LustreSettings)
 
     @property
     def interval_ns(self) -> int:
@@ -69,8 +79,12 @@ class AgentSettings:
 
 @dataclass(frozen=True, slots=True)
 class Roots:
-    """The trees that collectors read. `sysfs` None: /proc is foreign, so nothing of this host filters it."""
+    """The trees that collectors read. `sysfs` None: /proc is foreign, so nothing of this host filters it.
+
+    `lctl_dump`: a saved output of `lctl get_param` that stands for Lustre's trees.
+    """
 
     procfs: Path = Path("/proc")
     sysfs: Path | None = Path("/sys")
-    debugfs: Path = Path("/sys/kernel/debug")
+    debugfs: Path | None = Path("/sys/kernel/debug")
+    lctl_dump: Path | None = None

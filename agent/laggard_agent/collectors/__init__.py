@@ -26,4 +26,19 @@ def make_collectors(settings: AgentSettings, roots: Roots, now: Now, clock: Cloc
             from laggard_agent.collectors.host import Host  # noqa: PLC0415
 
             made.append(Host(roots.procfs, now))
+        elif name == "lustre":
+            from laggard_agent.collectors.lustre.collector import LustreCollector  # noqa: PLC0415
+            from laggard_agent.collectors.lustre.lctl import Dump  # noqa: PLC0415
+            from laggard_agent.collectors.lustre.locate import Trees  # noqa: PLC0415
+
+            trees = Trees(roots.procfs, roots.sysfs, roots.debugfs)
+            made.append(
+                LustreCollector(
+                    trees if roots.lctl_dump is None else Dump(roots.lctl_dump),
+                    now,
+                    clock.monotonic_ns,
+                    job_stats=settings.lustre.job_stats,
+                    max_job_entries=settings.lustre.max_job_entries,
+                )
+            )
     return made

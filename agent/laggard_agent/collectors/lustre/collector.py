@@ -47,12 +47,12 @@ class LustreCollector:
         monotonic_ns: Callable[[], int],
         *,
         job_stats: bool = False,
-        most_job_entries: int = 8192,
+        max_job_entries: int = 8192,
     ) -> None:
         self._parameters = parameters
         self._now = now
         self._monotonic_ns = monotonic_ns
-        self._jobs = tuple(JobTable(spec, most_job_entries) for spec in JOB_TABLES) if job_stats else ()
+        self._jobs = tuple(JobTable(spec, max_job_entries) for spec in JOB_TABLES) if job_stats else ()
         self._tables: tuple[Table | JobTable, ...] = (*map(Table, TABLES), *self._jobs)
         self._look_at_ns: int | None = None
         self._health_place: str | None = None
