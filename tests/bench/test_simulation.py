@@ -1,5 +1,6 @@
 """What must hold of the simulation, whatever it simulates: it is what the detectors are scored on."""
 
+import heapq
 from dataclasses import replace
 
 import numpy as np
@@ -96,6 +97,41 @@ def test_an_unloaded_lun_waits_no_longer_than_its_service_takes() -> None:
     half_a_request = (lonely.workload.requests + 1) / (2 * lonely.workload.requests)
     expected = lonely.workload.service_seconds(read=True) * half_a_request
     assert work.waited.sum() / work.parts.sum() == pytest.approx(expected, rel=0.1)
+
+
+def event_by_event(s: Scenario, slower: float) -> tuple[float, float]:
+    """The same network in a heap of events: records a second, and how much longer the first LUN waits."""
+    rng = np.random.default_rng(1)
+    mean = np.full(s.shape.luns, s.workload.service_seconds(read=True))
+    mean[0] *= slower
+    think, k = s.workload.think_ms / 1000, s.workload.service_cv**-2
+    due = [(float(rng.uniform(0, 2 * think)), client) for client in range(s.shape.luns)]
+    heapq.heapify(due)
+    free, waited, records = np.zeros(s.shape.luns), np.zeros(s.shape.luns), 0
+    while due[0][0] < s.samples:
+        now, client = heapq.heappop(due)
+        service = rng.gamma(k, mean / k)
+        begun = np.maximum(free, now)
+        free = begun + service
+        waited += begun - now + service * (s.workload.requests + 1) / (2 * s.workload.requests)
+        records += 1
+        think_k = s.workload.think_cv**-2
+        heapq.heappush(due, (free.max() + rng.gamma(think_k, think / think_k), client))
+    return records / s.samples, float(waited[0] / np.median(waited[1:]))
+
+
+@pytest.mark.parametrize("slower", [1.0, 1.2])
+def test_the_closed_loop_is_the_event_by_event_one(slower: float) -> None:
+    fast_link = replace(SHAPES["pvfs"], link_bytes_per_s=1e15)
+    of = [replace(scenario(seed=seed, samples=400), shape=fast_link) for seed in range(6)]
+    conditions = [quiet(s) for s in of]
+    for c in conditions:
+        c.service[:, 0] *= slower
+    work = run(of, conditions)
+    waited = work.waited.sum(axis=(0, 1, 3))
+    rate, ratio = event_by_event(replace(of[0], samples=2400), slower)
+    assert work.asked.mean() / 400 == pytest.approx(rate, rel=0.02)
+    assert waited[0] / np.median(waited[1:]) == pytest.approx(ratio, rel=0.15)
 
 
 def test_profiles_name_the_rogue_and_count_what_the_paper_says() -> None:
