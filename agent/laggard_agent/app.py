@@ -18,6 +18,7 @@ from laggard_agent.spool import Owner, Spool, SpoolFacts
 from laggard_agent.ticks import Timeline
 from laggard_agent.worker import Worker
 from laggard_common.clock import Clock, SystemClock
+from laggard_common.codec import Encoder
 from laggard_common.mqtt import client_arguments
 
 _log = logging.getLogger(__name__)
@@ -53,6 +54,7 @@ class App:
         self._phase_ticks, phase_rest_ns = divmod(phase, settings.interval_ns)
         self._publish_delay_seconds = phase_rest_ns / 1e9
         self._timeline = Timeline(self._clock, settings.interval_ns)
+        self._encoder = Encoder()
         self._batchers: dict[str, Batcher] = {}
         self._dictionaries: dict[str, Dictionary] = {}
         self._batches: asyncio.Queue[Batch | None] = asyncio.Queue(_QUEUED_BATCHES)
@@ -138,6 +140,7 @@ class App:
                 s.batch_samples,
                 phase_ticks=self._phase_ticks,
                 dictionary=self._dictionaries.get(source),
+                encoder=self._encoder,
             )
             self._batchers[source] = batcher
         return batcher

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from laggard_agent.collectors.base import Reading
-from laggard_common.codec import DELTA_ZSTD, Encoder, Row
+from laggard_common.codec import Encoder, Row
 from laggard_common.limits import MAX_COMPONENTS
 from laggard_common.schema import Component, Field
 
@@ -40,7 +40,10 @@ class Batch:
 
 
 class Batcher:
-    """Gathers the readings of one source. `phase_ticks` shifts where batches end, node by node."""
+    """Gathers the readings of one source. `phase_ticks` shifts where batches end, node by node.
+
+    Batchers of one thread may share an `encoder`, and so its memory.
+    """
 
     def __init__(
         self,
@@ -50,14 +53,14 @@ class Batcher:
         *,
         phase_ticks: int = 0,
         dictionary: Dictionary | None = None,
-        codec: int = DELTA_ZSTD,
+        encoder: Encoder | None = None,
     ) -> None:
         self.source = source
         self.dictionary = dictionary or Dictionary()
         self._interval_ns = interval_ns
         self._batch_ticks = batch_ticks
         self._phase_ticks = phase_ticks
-        self._encoder = Encoder(codec)
+        self._encoder = encoder or Encoder()
         self._place_of = {c.id: i for i, c in enumerate(self.dictionary.components)}
         self._components: tuple[Component, ...] | None = None  # of the latest reading
         self._fields: tuple[Field, ...] | None = None
