@@ -12,9 +12,11 @@ from numpy.typing import NDArray
 
 from laggard_aggregator.alarms.life import Alarm, AlarmBook, Transition
 from laggard_aggregator.alarms.persistence import Persistence
+from laggard_aggregator.detect.escalation import Level, escalate
 from laggard_aggregator.detect.registry import make_detector
 from laggard_aggregator.detect.seam import BoolArray, Detector, FloatArray, MetricWindow, Verdicts
 from laggard_aggregator.detect.settings import DetectSettings
+from laggard_aggregator.topology import Topology
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,9 @@ class GroupWindow:
 class Judgement:
     """What was found of one group and metric in one window; arrays have one entry a component.
 
-    `persistence`: accumulators; `straggler`: k of 2k - 1 confirmed; `since`: start of the episode.
+    Behind the group's components stand the parents (servers, controllers, couplets) that were ever indicted
+    in their place; `levels` tells which is which. `persistence`: accumulators; `straggler`: k of 2k - 1
+    confirmed; `since`: start of the episode.
     """
 
     group: str
@@ -52,24 +56,38 @@ class Judgement:
     persistence: NDArray[np.int64]
     straggler: BoolArray
     since: NDArray[np.float64]
+    levels: tuple[str, ...]
     transitions: tuple[Transition, ...]
+
+
+@dataclass(slots=True)
+class _Series:
+    """What is kept of one group and metric. `suspects`: parents ever indicted, and their levels."""
+
+    detector: Detector
+    persistence: Persistence
+    suspects: dict[str, str] = field(default_factory=dict)
 
 
 class Engine:
     """Judges the windows of all groups. `groups`: settings by group name; groups may be added later.
 
-    `make` turns settings and a metric's name into a detector.
+    `topology` tells which components share a parent. `make` turns settings and a metric's name into a
+    detector.
     """
 
     def __init__(
         self,
         groups: Mapping[str, DetectSettings],
         after_seconds: float = 0.0,
+        topology: Topology | None = None,
         make: Callable[[DetectSettings, str], Detector] = make_detector,
     ) -> None:
         self._settings = dict(groups)
         self._make = make
-        self._series: dict[tuple[str, str], tuple[Detector, Persistence]] = {}
+        self._series: dict[tuple[str, str], _Series] = {}
+        self._topology = topology or Topology()
+        self._levels: dict[str, tuple[tuple[str, ...], tuple[Level, ...]]] = {}
         self.alarms = AlarmBook(after_seconds)
 
     def add_group(self, name: str, settings: DetectSettings) -> None:
@@ -78,15 +96,15 @@ class Engine:
 
     def history_samples(self, group: str, metric: str) -> int:
         """How many samples before a window the group's detector wants to see."""
-        return self._of(group, metric)[0].history_samples
+        return self._of(group, metric).detector.history_samples
 
     def judge(self, window: GroupWindow) -> tuple[Judgement, ...]:
         """The judgement of each metric of `window`, in the order of `window.metrics`."""
         return tuple(self._judge(window, metric) for metric in window.metrics)
 
     def _judge(self, window: GroupWindow, metric: str) -> Judgement:
-        detector, persistence = self._of(window.group, metric)
-        verdicts = detector.observe(
+        series = self._of(window.group, metric)
+        verdicts = series.detector.observe(
             MetricWindow(
                 metric=metric,
                 components=window.components,
@@ -100,17 +118,21 @@ class Engine:
                 tests_at_once=window.tests_at_once,
             )
         )
-        rows = persistence.update(window.components, window.start, verdicts)
+        levels = self._levels_of(window.group, window.components)
+        verdicts, parents = escalate(verdicts, levels, series.suspects)
+        components = (*window.components, *parents)
+        rows = series.persistence.update(components, window.start, verdicts)
         judged = Judgement(
             group=window.group,
             metric=metric,
-            components=window.components,
+            components=components,
             start=window.start,
             end=window.end,
             verdicts=verdicts,
-            persistence=persistence.accumulator(rows),
-            straggler=persistence.faulty(rows),
-            since=persistence.since(rows),
+            persistence=series.persistence.accumulator(rows),
+            straggler=series.persistence.faulty(rows),
+            since=series.persistence.since(rows),
+            levels=("component",) * len(window.components) + tuple(parents.values()),
             transitions=(),
         )
         return replace(judged, transitions=self._transitions(judged))
@@ -126,11 +148,18 @@ class Engine:
                 found.append(self.alarms.recovered(key, judged.end))
         return tuple(transition for transition in found if transition is not None)
 
-    def _of(self, group: str, metric: str) -> tuple[Detector, Persistence]:
+    def _levels_of(self, group: str, components: tuple[str, ...]) -> tuple[Level, ...]:
+        """The parents of a group's components, looked up again only when the components changed."""
+        known = self._levels.get(group)
+        if known is None or known[0] != components:
+            known = self._levels[group] = (components, self._topology.levels(components))
+        return known[1]
+
+    def _of(self, group: str, metric: str) -> _Series:
         series = self._series.get((group, metric))
         if series is None:
             settings = self._settings[group]
-            series = (self._make(settings, metric), Persistence(settings.confirm))
+            series = _Series(self._make(settings, metric), Persistence(settings.confirm))
             self._series[group, metric] = series
         return series
 
@@ -141,7 +170,7 @@ def _alarm(judged: Judgement, c: np.intp) -> Alarm:
         group=judged.group,
         component=judged.components[c],
         metric=judged.metric,
-        level="component",
+        level=judged.levels[c],
         since=float(judged.since[c]),
         raised_at=judged.end,
         updated_at=judged.end,

@@ -17,12 +17,13 @@ LEVELS = ("node", "controller", "couplet")
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    r"""What the components `node/device` that `components` matches in full have above them.
+    r"""What the components `node/device` that the expression `components` matches in full have above them.
 
-    Names may hold groups of the expression (`\1`, `\g<name>`); an empty name means none.
+    `parents`: names by level; they may hold groups of the expression (`\1`, `\g<name>`), and an empty one
+    means none.
     """
 
-    components: re.Pattern[str]
+    components: str
     parents: Mapping[str, str]
 
 
@@ -30,16 +31,17 @@ class Topology:
     """The parents of components, by level."""
 
     def __init__(self, branches: Sequence[Branch] = ()) -> None:
-        self._branches = tuple(branches)
+        self.branches = tuple(branches)
+        self._compiled = [(re.compile(branch.components), branch.parents) for branch in branches]
 
     def parents_of(self, component: str) -> dict[str, str]:
         """The parents of `component` by level; the first branch that names a level decides it."""
         node, slash, _ = component.partition("/")
         found = {"node": node} if slash else {}
-        for branch in self._branches:
-            match = branch.components.fullmatch(component)
+        for expression, parents in self._compiled:
+            match = expression.fullmatch(component)
             if match is not None:
-                for level, name in branch.parents.items():
+                for level, name in parents.items():
                     if name:
                         found.setdefault(level, match.expand(name))
         return found

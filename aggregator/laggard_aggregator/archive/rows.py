@@ -106,6 +106,7 @@ def verdict_table(run_ns: int, ordinal: int, judged: Judgement) -> pa.Table | No
     columns: dict[str, Any] = {name: [value] * at.size for name, value in same.items()}
     columns |= {
         "component": [judged.components[c] for c in at],
+        "level": [judged.levels[c] for c in at],
         "anomalous": verdicts.anomalous[at],
         "score": verdicts.score[at],
         "severity": verdicts.severity[at],

@@ -78,6 +78,7 @@ VERDICTS: Final = pa.schema(
     [
         *_JUDGED,
         pa.field("component", TEXT, nullable=False),
+        pa.field("level", TEXT, nullable=False),
         pa.field("anomalous", pa.bool_(), nullable=False),
         pa.field("score", pa.float64()),
         pa.field("severity", pa.float64()),

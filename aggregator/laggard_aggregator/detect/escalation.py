@@ -4,7 +4,7 @@ Such a fault would otherwise be reported as many. The parent is indicted instead
 children that can be judged are anomalous while most of its own peers are not (DESIGN.md, "Detecting").
 """
 
-from collections.abc import Sequence
+from collections.abc import MutableMapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -29,12 +29,16 @@ class Level:
     of: IntArray
 
 
-def escalate(verdicts: Verdicts, levels: Sequence[Level]) -> tuple[Verdicts, tuple[Verdicts, ...]]:
-    """The verdicts with what parents explain taken out, and each level's verdicts on its parents.
+def escalate(
+    verdicts: Verdicts, levels: Sequence[Level], suspects: MutableMapping[str, str]
+) -> tuple[Verdicts, dict[str, str]]:
+    """The verdicts with what parents explain taken out and the parents' own appended; and those parents.
 
     `levels` go from narrow to wide (node, controller, couplet). A wider parent is indicted in place of
     narrower ones only when it explains more than one of them, so a couplet with one bad server leaves the
-    server indicted.
+    server indicted. `suspects`, parents and their levels, gains who is indicted now; the parents that are
+    appended, in the order of the returned mapping, are all suspects that still are parents here, so that
+    their persistence decays when they recover.
     """
     flagged = verdicts.judged & verdicts.anomalous
     indicted = [_indicted(verdicts.judged, flagged, level) for level in levels]
@@ -42,14 +46,19 @@ def escalate(verdicts: Verdicts, levels: Sequence[Level]) -> tuple[Verdicts, tup
         for narrow in range(wide):
             _settle(levels[narrow], indicted[narrow], levels[wide], indicted[wide], flagged)
     explained = np.zeros_like(flagged)
+    parents: dict[str, str] = {}
     found = []
     for level, guilty in zip(levels, indicted, strict=True):
-        of_parents = _parents(verdicts, flagged, level, guilty)
+        suspects.update((level.parents[at], level.name) for at in np.flatnonzero(guilty))
+        for at, parent in enumerate(level.parents):
+            if suspects.get(parent) == level.name:
+                parents[parent] = level.name
+                found.append(_parent(verdicts, flagged, level.of == at, bool(guilty[at])))
         child = _child_of(level, guilty) & flagged
-        stands_out = verdicts.severity[child] > STANDS_OUT * of_parents.severity[level.of[child]]
+        severity = _middles(verdicts.severity, level, guilty, flagged)
+        stands_out = verdicts.severity[child] > STANDS_OUT * severity[level.of[child]]
         explained[np.flatnonzero(child)[~stands_out]] = True
-        found.append(of_parents)
-    return replace(verdicts, anomalous=flagged & ~explained), tuple(found)
+    return _joined(replace(verdicts, anomalous=flagged & ~explained), found), parents
 
 
 def _indicted(judged: BoolArray, flagged: BoolArray, level: Level) -> BoolArray:
@@ -76,19 +85,41 @@ def _settle(
             narrow_guilty[named] = False
 
 
-def _parents(verdicts: Verdicts, flagged: BoolArray, level: Level, guilty: BoolArray) -> Verdicts:
-    """Verdicts on the parents of one level; a guilty one has the middle of its anomalous children."""
-    n = len(level.parents)
-    judged = _count(level, verdicts.judged) >= MIN_CHILDREN
-    score, severity = np.zeros(n), np.full(n, np.nan)
-    observed, reference = np.full(n, np.nan), np.full(n, np.nan)
+def _parent(verdicts: Verdicts, flagged: BoolArray, children: BoolArray, guilty: bool) -> Verdicts:
+    """The verdict on one parent: the middle of its anomalous children if it is guilty, else of the judged."""
+    chosen = children & (flagged if guilty else verdicts.judged)
+    return Verdicts(
+        judged=np.array([int((children & verdicts.judged).sum()) >= MIN_CHILDREN]),
+        anomalous=np.array([guilty]),
+        score=np.nan_to_num(_median(verdicts.score[chosen])),
+        severity=_median(verdicts.severity[chosen]),
+        observed=_median(verdicts.observed[chosen]),
+        reference=_median(verdicts.reference[chosen]),
+    )
+
+
+def _joined(verdicts: Verdicts, parents: Sequence[Verdicts]) -> Verdicts:
+    """`verdicts` with one entry more for each parent."""
+    if not parents:
+        return verdicts
+    whole = (verdicts, *parents)
+    return replace(
+        verdicts,
+        judged=np.concatenate([v.judged for v in whole]),
+        anomalous=np.concatenate([v.anomalous for v in whole]),
+        score=np.concatenate([v.score for v in whole]),
+        severity=np.concatenate([v.severity for v in whole]),
+        observed=np.concatenate([v.observed for v in whole]),
+        reference=np.concatenate([v.reference for v in whole]),
+    )
+
+
+def _middles(values: FloatArray, level: Level, guilty: BoolArray, flagged: BoolArray) -> FloatArray:
+    """The middle of `values` over each guilty parent's anomalous children, NaN for the others."""
+    middles = np.full(len(level.parents), np.nan)
     for parent in np.flatnonzero(guilty):
-        children = flagged & (level.of == parent)
-        score[parent] = np.median(verdicts.score[children])
-        severity[parent] = _median(verdicts.severity[children])
-        observed[parent] = _median(verdicts.observed[children])
-        reference[parent] = _median(verdicts.reference[children])
-    return Verdicts(judged, guilty, score, severity, observed, reference)
+        middles[parent] = _median(values[flagged & (level.of == parent)])[0]
+    return middles
 
 
 def _child_of(level: Level, guilty: BoolArray) -> BoolArray:
@@ -102,6 +133,7 @@ def _count(level: Level, chosen: BoolArray) -> IntArray:
     return np.bincount(level.of[chosen & (level.of >= 0)], minlength=len(level.parents))
 
 
-def _median(values: FloatArray) -> float:
+def _median(values: FloatArray) -> FloatArray:
+    """The median of the finite `values`, (1,); NaN without any."""
     known = values[np.isfinite(values)]
-    return float(np.median(known)) if known.size else float("nan")
+    return np.array([np.median(known) if known.size else np.nan])

@@ -101,7 +101,7 @@ def _standing(judged: Judgement, c: int, alarm: Alarm | None, shown: Callable[[s
         component=component,
         name=shown(component),
         metric=judged.metric,
-        level="component" if alarm is None else alarm.level,
+        level=judged.levels[c],
         judged=said,
         anomalous=said and bool(v.anomalous[c]),
         straggler=straggler,

@@ -19,7 +19,7 @@ def window_records(judged: Judgement) -> Iterator[dict[str, Any]]:
             "record": "window",
             "group": judged.group,
             "component": judged.components[c],
-            "level": "component",
+            "level": judged.levels[c],
             "metric": judged.metric,
             "start": judged.start,
             "end": judged.end,

@@ -44,6 +44,7 @@ def judgement() -> Judgement:
         persistence=np.array([3, 1, 0, 0]),
         straggler=np.array([True, False, False, False]),
         since=np.array([10.0, 0.0, 0.0, 0.0]),
+        levels=("component",) * 4,
         transitions=(Transition("raised", alarm, 60.0),),
     )
 

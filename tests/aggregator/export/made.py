@@ -102,6 +102,7 @@ def judgement(
         persistence=np.array(persistence, dtype=np.int64),
         straggler=np.array(straggler),
         since=np.where(np.array(persistence) > 0, NOW - 300, 0.0),
+        levels=("component",) * len(components),
         transitions=(),
     )
 
@@ -118,6 +119,7 @@ def unjudged(group_name: str, components: Sequence[str], note: str) -> Judgement
         persistence=np.zeros(n, dtype=np.int64),
         straggler=np.zeros(n, dtype=np.bool_),
         since=np.zeros(n),
+        levels=("component",) * n,
         transitions=(),
     )
 
