@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from laggard_aggregator.detect.budget import chance_per_window, critical
 from laggard_aggregator.detect.evidence import SCALES, Evidence
-from laggard_aggregator.detect.load import LoadModel, features, usable
+from laggard_aggregator.detect.load import LoadModel, features, relative, usable
 from laggard_aggregator.detect.peers import leave_one_out_median, most_trusted, row_median, shortest_half
 from laggard_aggregator.detect.seam import (
     MIN_PEERS,
@@ -128,13 +128,13 @@ class LaggardDetector:
         places: NDArray[np.intp],
     ) -> tuple[FloatArray, float]:
         """Takes the new samples in; each one's log ratio to its peers (C,), and the spread they show."""
-        rough, deviations = self._excess(logs, loads, live)
+        rough, deviations, _ = self._excess(logs, loads, live)
         now = spread_now(rough, batch_variance(deviations), live)
         trusted = self._trusted_now(rough, now, live, places)
-        excess, deviations = self._excess(logs, loads, trusted)
+        excess, deviations, ahead = self._excess(logs, loads, trusted)
         variance = batch_variance(deviations)
         now = spread_now(excess, variance, trusted)
-        self._load.learn(loads, deviations, trusted)
+        self._load.learn(ahead, deviations, trusted)
         self._evidence.add(places, excess, weight, max(CLIP * now, 2.0 * HARMLESS))
         self._evidence.add_noise(places, variance)
         return excess, now
@@ -169,10 +169,14 @@ class LaggardDetector:
 
     def _excess(
         self, logs: FloatArray, loads: Mapping[str, FloatArray], trusted: BoolArray
-    ) -> tuple[FloatArray, FloatArray]:
-        """Log ratio to the trusted peers less what load explains: (C,) of the window and (C, T) by tick."""
+    ) -> tuple[FloatArray, FloatArray, dict[str, FloatArray]]:
+        """Log ratio to the trusted peers: (C,) of the window less what load explains, and (C, T) by tick.
+
+        Last the loads (C, T) relative to the same peers.
+        """
         deviations = logs - leave_one_out_median(logs, trusted)
-        return row_median(deviations) - self._load.explained(loads, trusted), deviations
+        ahead = relative(loads, trusted)
+        return row_median(deviations) - self._load.explained(ahead, trusted.size), deviations, ahead
 
     def _trusted_now(
         self, rough: FloatArray, spread: float, live: BoolArray, places: NDArray[np.intp]

@@ -56,6 +56,11 @@ def features(window: MetricWindow, columns: slice, told: BoolArray) -> dict[str,
     return found
 
 
+def relative(loads: Mapping[str, FloatArray], trusted: BoolArray) -> dict[str, FloatArray]:
+    """Each load (C, T) less the leave-one-out median of the trusted peers."""
+    return {name: load - leave_one_out_median(load, trusted) for name, load in loads.items()}
+
+
 @dataclass(slots=True)
 class LoadModel:
     """How latency goes with load in this group: `cross` (F,), `square` (F, F) are rolling sums over ticks."""
@@ -63,26 +68,26 @@ class LoadModel:
     cross: FloatArray = field(default_factory=lambda: np.zeros(len(LOADS)))
     square: FloatArray = field(default_factory=lambda: np.zeros((len(LOADS), len(LOADS))))
 
-    def explained(self, loads: Mapping[str, FloatArray], trusted: BoolArray) -> FloatArray:
+    def explained(self, ahead: Mapping[str, FloatArray], components: int) -> FloatArray:
         """The part of each component's log ratio that its load explains, (C,), 0 or more; 0 where unknown.
 
-        Never negative: a component with little to do has no right to be slow, but neither is its ordinary
-        latency evidence against it.
+        `ahead`: loads relative to the peers', by name (C, T). Never negative: who has little to do
+        has no right to be slow, but neither is its ordinary latency evidence against it.
         """
-        total = np.zeros(trusted.size)
+        total = np.zeros(components)
         slopes = np.linalg.solve(self.square + RIDGE * np.eye(len(LOADS)), self.cross)
-        for name, load in loads.items():
-            ahead = row_median(load - leave_one_out_median(load, trusted))
-            ahead = np.where(np.isfinite(ahead), ahead, 0.0)
+        for name, load in ahead.items():
+            more = row_median(load)
+            more = np.where(np.isfinite(more), more, 0.0)
             slope = slopes[LOADS.index(name)]
             if name == "read_share":
-                total += slope * ahead
+                total += slope * more
                 continue
             slope = float(np.clip(slope, 0.0, 1.0))
-            total += slope * ahead + max(BUSY_SLOPE - slope, 0.0) * np.maximum(ahead - BUSY, 0.0)
+            total += slope * more + max(BUSY_SLOPE - slope, 0.0) * np.maximum(more - BUSY, 0.0)
         return np.maximum(total, 0.0)
 
-    def learn(self, loads: Mapping[str, FloatArray], deviations: FloatArray, trusted: BoolArray) -> None:
+    def learn(self, ahead: Mapping[str, FloatArray], deviations: FloatArray, trusted: BoolArray) -> None:
         """Learns from ticks within the window: both sides relative to the component's own middle.
 
         `deviations` (C, T): log ratios to peers. What stays the same for a component teaches nothing, so a
@@ -90,11 +95,11 @@ class LoadModel:
         """
         self.cross *= 1.0 - 1.0 / MEMORY
         self.square *= 1.0 - 1.0 / MEMORY
-        if not loads or not trusted.any():
+        if not ahead or not trusted.any():
             return
         rows = np.zeros((len(LOADS), int(trusted.sum()), deviations.shape[1]))
-        for name, load in loads.items():
-            own = load[trusted] - leave_one_out_median(load, trusted)[trusted]
+        for name, load in ahead.items():
+            own = load[trusted]
             rows[LOADS.index(name)] = own - row_median(own)[:, None]
         latency = deviations[trusted] - row_median(deviations[trusted])[:, None]
         known = np.isfinite(latency) & np.isfinite(rows).all(axis=0)

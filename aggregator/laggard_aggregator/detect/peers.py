@@ -1,6 +1,7 @@
 """What a component is held against: the leave-one-out median of its trusted peers, and whom to trust."""
 
 import numpy as np
+from numpy.typing import NDArray
 
 from laggard_aggregator.detect.seam import BoolArray, FloatArray
 
@@ -23,24 +24,25 @@ def leave_one_out_median(values: FloatArray, trusted: BoolArray) -> FloatArray:
     """For each component and tick the median over the trusted *other* components.
 
     `values` (C, T), NaN = missing; `trusted` (C,). Returns (C, T), NaN where no trusted peer has a value. One
-    sort a tick: taking one value out of a sorted column moves its median by at most one place.
+    sort a tick: taking one value out of a sorted row moves each middle by at most one place.
     """
-    components = values.shape[0]
-    counted = np.where(trusted[:, None], values, np.nan)
-    ordered = np.sort(counted, axis=0)
-    present = np.isfinite(counted)
-    peers = present.sum(axis=0)[None, :] - present
-    low = np.maximum((peers - 1) // 2, 0)
-    high = peers // 2
-    below_low = np.take_along_axis(ordered, np.minimum(low, components - 1), 0)
-    below_high = np.take_along_axis(ordered, np.minimum(high, components - 1), 0)
-    # Where the component's own value stands at or below the place, the median without it is one place up.
+    counted = np.ascontiguousarray(np.where(trusted[:, None], values, np.nan).T)
+    ordered = np.sort(counted, axis=1)  # NaN sorts last
+    count = np.isfinite(counted).sum(axis=1)
+    ticks = np.arange(count.size)
+
+    def at(place: NDArray[np.intp]) -> FloatArray:
+        there: FloatArray = ordered[ticks, np.clip(place, 0, values.shape[0] - 1)][:, None]
+        return there
+
+    everyone = 0.5 * (at((count - 1) // 2) + at(count // 2))
+    low, high = (count - 2) // 2, (count - 1) // 2  # the middle places among one fewer
     with np.errstate(invalid="ignore"):
-        low += present & (counted <= below_low)
-        high += present & (counted <= below_high)
-    low_value = np.take_along_axis(ordered, np.minimum(low, components - 1), 0)
-    high_value = np.take_along_axis(ordered, np.minimum(high, components - 1), 0)
-    return np.where(peers > 0, 0.5 * (low_value + high_value), np.nan)
+        without = np.where(counted <= at(low), at(low + 1), at(low))
+        without += np.where(counted <= at(high), at(high + 1), at(high))
+    median = np.where(np.isfinite(counted), 0.5 * without, everyone)
+    median[(count == 1)[:, None] & np.isfinite(counted)] = np.nan
+    return median.T
 
 
 def shortest_half(values: FloatArray) -> tuple[float, float]:
