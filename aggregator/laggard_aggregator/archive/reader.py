@@ -17,6 +17,7 @@ from laggard_aggregator.archive.rebuild import Stamped, batches
 from laggard_aggregator.detect.settings import DetectSettings
 from laggard_aggregator.groups import ConfiguredMembership, PeerGroup, Rule
 from laggard_aggregator.ingest.taken import TakenBatch, WindowClose
+from laggard_aggregator.topology import Branch, Topology
 from laggard_common.errors import InputError
 from laggard_common.schema import Component, Field, FieldKind, FieldType, Schema
 
@@ -31,6 +32,7 @@ class RunStart:
 
     run_ns: int
     membership: ConfiguredMembership
+    topology: Topology
     lateness_seconds: float
     after_seconds: float
 
@@ -195,6 +197,7 @@ def _run_start(run_ns: int, rows: list[dict[str, Any]]) -> RunStart:
     return RunStart(
         run_ns=run_ns,
         membership=ConfiguredMembership(rules, default),
+        topology=Topology([Branch(**branch) for branch in json.loads(rows[0]["topology"])]),
         lateness_seconds=rows[0]["lateness_seconds"],
         after_seconds=rows[0]["after_seconds"],
     )

@@ -40,9 +40,12 @@ def close_row(close: WindowClose) -> Row:
     return asdict(close)
 
 
-def group_rows(membership: ConfiguredMembership, lateness_seconds: float, after_seconds: float) -> list[Row]:
+def group_rows(
+    membership: ConfiguredMembership, topology: Topology, lateness_seconds: float, after_seconds: float
+) -> list[Row]:
     """The configured groups in their order, and last, without a name, how automatic ones are judged."""
     automatic = PeerGroup("", "", "", (), membership.default, automatic=True)
+    branches = json.dumps([asdict(branch) for branch in topology.branches])
     named = [(rule.group, rule.components.pattern) for rule in membership.rules]
     return [
         {
@@ -55,6 +58,7 @@ def group_rows(membership: ConfiguredMembership, lateness_seconds: float, after_
             "metrics": list(group.metrics),
             "automatic": group.automatic,
             "detect": json.dumps(asdict(group.detect), default=dict),
+            "topology": branches,
             "lateness_seconds": lateness_seconds,
             "after_seconds": after_seconds,
         }

@@ -130,6 +130,7 @@ GROUPS: Final = pa.schema(
         pa.field("metrics", pa.list_(pa.string()), nullable=False),
         pa.field("automatic", pa.bool_(), nullable=False),
         pa.field("detect", pa.string(), nullable=False),
+        pa.field("topology", pa.string(), nullable=False),
         pa.field("lateness_seconds", pa.float64(), nullable=False),
         pa.field("after_seconds", pa.float64(), nullable=False),
     ]

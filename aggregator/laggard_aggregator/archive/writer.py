@@ -63,9 +63,15 @@ class ArchiveWriter:
         self._verdicts: list[pa.Table] = []
         self._next_part: dict[Path, int] = {}
 
-    def groups(self, membership: ConfiguredMembership, lateness_seconds: float, after_seconds: float) -> None:
+    def groups(
+        self,
+        membership: ConfiguredMembership,
+        topology: Topology,
+        lateness_seconds: float,
+        after_seconds: float,
+    ) -> None:
         """Takes in by what rules this run groups and judges, so that a replay needs no configuration."""
-        self._own["groups"].extend(group_rows(membership, lateness_seconds, after_seconds))
+        self._own["groups"].extend(group_rows(membership, topology, lateness_seconds, after_seconds))
 
     def batch(self, taken: TakenBatch) -> None:
         """Takes in a batch, also when it raises ArchiveError as it made a flush necessary and that failed."""

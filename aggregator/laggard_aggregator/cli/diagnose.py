@@ -10,7 +10,7 @@ from typing import TextIO
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from laggard_aggregator import thresholds
+from laggard_aggregator import configured, thresholds
 from laggard_aggregator.atomic import written
 from laggard_aggregator.cli.options import (
     add_input_options,
@@ -24,6 +24,9 @@ from laggard_aggregator.offline import records, table
 from laggard_aggregator.offline.findings import Findings
 from laggard_aggregator.offline.run import Progress as Advance
 from laggard_aggregator.offline.run import open_run
+from laggard_aggregator.settings import TopologyFile
+from laggard_aggregator.topology import Topology
+from laggard_common import config
 from laggard_common.errors import ConfigError
 
 EXAMPLES = """\
@@ -69,7 +72,7 @@ def _diagnose(args: argparse.Namespace, output: TextIO) -> None:
     given = settings_given(args)
     trained = thresholds.load(args.thresholds) if args.thresholds else None
     with _progress() as progress:
-        opened = open_run(args.inputs, csv_columns(args), given, trained, progress)
+        opened = open_run(args.inputs, csv_columns(args), given, trained, _topology(args.topology), progress)
         findings = Findings(opened.confirm)
         for judged in opened.judgements:
             findings.add(judged)
@@ -78,7 +81,10 @@ def _diagnose(args: argparse.Namespace, output: TextIO) -> None:
                 output.writelines(line(record) for record in records.window_records(judged))
     if args.format == "json":
         output.writelines(records.line(records.day_record(finding)) for finding in findings.days())
-        found = (records.component_record(finding, opened.shown) for finding in findings.components())
+        topology = opened.topology()
+        found = (
+            records.component_record(finding, opened.shown, topology) for finding in findings.components()
+        )
         output.writelines(map(records.line, found))
     else:
         table.print_findings(table.console_for(output), findings, list(findings.components()), opened.shown)
@@ -90,8 +96,10 @@ def _check(args: argparse.Namespace) -> None:
         raise ConfigError("", [f"--detector {args.detector} needs --thresholds FILE, from laggard train"])
     if args.thresholds is not None and args.detector not in ("cdf", "manhattan"):
         raise ConfigError("", ["--thresholds goes with --detector cdf or manhattan"])
-    if args.topology is not None:
-        raise ConfigError(str(args.topology), ["--topology is not supported yet"])
+
+
+def _topology(path: Path | None) -> Topology | None:
+    return None if path is None else configured.topology(config.load(TopologyFile, path).topology)
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from laggard_aggregator.engine import Engine, GroupWindow, Judgement
 from laggard_aggregator.groups import ConfiguredMembership, Rule
 from laggard_aggregator.ingest.taken import TakenBatch
 from laggard_aggregator.pipeline import Pipeline
+from laggard_aggregator.topology import Topology
 from laggard_common.errors import InputError
 
 Adjust = Callable[[str, DetectSettings], DetectSettings]
@@ -18,12 +19,17 @@ Adjust = Callable[[str, DetectSettings], DetectSettings]
 class Replay:
     """Gives the judgements of the running aggregator again, to the bit unless `adjust` changes settings.
 
-    Every run of the daemon starts afresh, as the daemon did.
+    Every run of the daemon starts afresh, as the daemon did. `topology` replaces the recorded one; afterwards
+    it is the one in use.
     """
 
-    def __init__(self, reader: ArchiveReader, adjust: Adjust | None = None) -> None:
+    def __init__(
+        self, reader: ArchiveReader, adjust: Adjust | None = None, topology: Topology | None = None
+    ) -> None:
         self._reader = reader
         self._adjust = adjust
+        self._topology = topology
+        self.topology = topology or Topology()
         self._starts = {start.run_ns: start for start in reader.runs()}
         self._confirm: dict[str, int] = {}
         self.shown: dict[str, str] = {}
@@ -68,7 +74,9 @@ class Replay:
             raise InputError(
                 str(self._reader.directory), f"no groups are recorded for the run of {run_ns} ns"
             )
-        return Pipeline(self._membership(start), Engine({}, start.after_seconds), start.lateness_seconds)
+        self.topology = self._topology or start.topology
+        engine = Engine({}, start.after_seconds, self.topology)
+        return Pipeline(self._membership(start), engine, start.lateness_seconds)
 
     def _membership(self, start: RunStart) -> ConfiguredMembership:
         recorded, adjust = start.membership, self._adjust

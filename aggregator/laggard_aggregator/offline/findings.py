@@ -32,6 +32,7 @@ class Finding:
     windows: int
     anomalous_windows: int
     persistence: int
+    level: str = "component"
     first_alarm: float | None = None
     metrics: tuple[str, ...] = ()
     day: str = ""
@@ -121,6 +122,7 @@ class Findings:
         self._days: dict[str, dict[tuple[str, str], Tally]] = {}
         self._standing: dict[tuple[str, str], set[str]] = {}
         self._first: dict[Key, float] = {}
+        self._levels: dict[tuple[str, str], str] = {}
 
     def add(self, judged: Judgement) -> None:
         """Takes one judgement in; those of a group and metric come in order of time."""
@@ -129,6 +131,9 @@ class Findings:
         if judged.verdicts.note:
             note = judged.verdicts.note
             self.notes[note] = self.notes.get(note, 0) + 1
+        for name, level in zip(judged.components, judged.levels, strict=True):
+            if level != "component":
+                self._levels[judged.group, name] = level
         standing = self._follow(judged)
         mask = np.zeros(len(judged.components), dtype=np.bool_)
         if standing:
@@ -178,6 +183,7 @@ class Findings:
                 windows=max(int(t.windows[r]) for _, t, _, _, r in rows),
                 anomalous_windows=max(int(t.anomalous[r]) for _, t, _, _, r in rows),
                 persistence=max(int(t.persistence[r]) for _, t, _, _, r in rows),
+                level=self._levels.get((group, name), "component"),
                 first_alarm=min(raised.values(), default=None),
                 metrics=tuple(raised),
                 day=day,

@@ -7,6 +7,7 @@ from laggard_aggregator.detect.settings import DetectSettings
 from laggard_aggregator.engine import Engine, Judgement
 from laggard_aggregator.offline.grid import Grid, windows_in_order
 from laggard_aggregator.thresholds import ByMetric
+from laggard_aggregator.topology import Topology
 
 
 def tests_at_once(grids: Sequence[Grid]) -> int:
@@ -18,16 +19,16 @@ def judge(
     grids: Sequence[Grid],
     settings: DetectSettings,
     thresholds: Mapping[str, ByMetric],
+    topology: Topology | None,
     progress: Callable[[float], None] | None,
 ) -> Iterator[Judgement]:
     """The judgements of all windows of `grids`, all groups by the same settings, in order of windows' ends.
 
     Settings' `tests_at_once` is replaced by the number of series in `grids`, `thresholds` by those of each
-    group. `progress` is told the end of
-    each window as a share of the whole run's time.
+    group. `progress` is told the share of the windows that is done.
     """
     settings = replace(settings, tests_at_once=max(tests_at_once(grids), 1))
-    engine = Engine({})
+    engine = Engine({}, topology=topology)
     for grid in grids:
         engine.add_group(grid.group, replace(settings, thresholds=thresholds.get(grid.group, {})))
     history = history_of(engine, grids)

@@ -9,6 +9,7 @@ import numpy as np
 
 from laggard_aggregator.engine import Judgement
 from laggard_aggregator.offline.findings import Finding
+from laggard_aggregator.topology import Topology
 
 
 def window_records(judged: Judgement) -> Iterator[dict[str, Any]]:
@@ -42,15 +43,19 @@ def day_record(finding: Finding) -> dict[str, Any]:
     }
 
 
-def component_record(finding: Finding, shown: Mapping[str, str]) -> dict[str, Any]:
-    """The record of one component over the whole run; `shown`: names of the day, where they differ."""
+def component_record(finding: Finding, shown: Mapping[str, str], topology: Topology) -> dict[str, Any]:
+    """The record of one component over the whole run.
+
+    `shown`: names of the day, where they differ. `topology` tells the narrowest parent.
+    """
+    parents = topology.parents_of(finding.component)
     return {
         "record": "component",
         "group": finding.group,
         "component": finding.component,
         "name": shown.get(finding.component, finding.component),
-        "level": "component",
-        "parent": None,
+        "level": finding.level,
+        "parent": next(iter(parents.values()), None),
         "straggler": finding.straggler,
         "score": _number(finding.score),
         "severity": _number(finding.severity),

@@ -17,6 +17,7 @@ from laggard_aggregator.offline.judge import history_of, judge
 from laggard_aggregator.offline.kinds import kind_of
 from laggard_aggregator.offline.sysstat_input import read_sysstat
 from laggard_aggregator.thresholds import Thresholds
+from laggard_aggregator.topology import Topology
 from laggard_common.errors import ConfigError
 
 Progress = Callable[[float], None]
@@ -28,12 +29,14 @@ WINDOWS = {"interval_seconds": "--interval", "window_samples": "--window", "shif
 class Run:
     """Judgements in order of time, and the k of 2k - 1 of each group that was judged.
 
-    `shown`: the names of the day, by component, where they differ; complete when the judgements are through.
+    `shown`: the names of the day, by component, where they differ; complete when the judgements are through,
+    as is `topology`.
     """
 
     judgements: Iterator[Judgement]
     confirm: Callable[[str], int]
     shown: Mapping[str, str] = field(default_factory=dict)
+    topology: Callable[[], Topology] = Topology
 
 
 def open_run(
@@ -41,6 +44,7 @@ def open_run(
     columns: CsvColumns,
     given: Mapping[str, Any],
     trained: Thresholds | None,
+    topology: Topology | None,
     progress: Progress | None,
 ) -> Run:
     """The run over `paths`; `given` are fields of DetectSettings that differ from default or recorded ones.
@@ -48,14 +52,13 @@ def open_run(
     Raises InputError for inputs that cannot be read, ConfigError for settings that do not fit them.
     """
     if kind_of(paths) == "archive":
-        replay = Replay(ArchiveReader(paths[0]), _adjustment(given, trained))
-        return Run(replay.judgements(progress), replay.confirm, replay.shown)
+        replay = Replay(ArchiveReader(paths[0]), _adjustment(given, trained), topology)
+        return Run(replay.judgements(progress), replay.confirm, replay.shown, lambda: replay.topology)
     settings = replace(DetectSettings(), **given)
     _check_thresholds(trained, settings)
     grids = read_grids(paths, columns, settings)
-    return Run(
-        judge(grids, settings, trained.groups if trained else {}, progress), lambda _: settings.confirm
-    )
+    judgements = judge(grids, settings, trained.groups if trained else {}, topology, progress)
+    return Run(judgements, lambda _: settings.confirm, topology=lambda: topology or Topology())
 
 
 def open_windows(

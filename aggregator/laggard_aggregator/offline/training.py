@@ -71,8 +71,8 @@ class Curves:
 def _with_gaps(points: NDArray[np.float64]) -> NDArray[np.float64]:
     """The points with a NaN mean wherever the next window is much later than usual."""
     steps = np.diff(points[:, 0])
-    gaps = np.flatnonzero(steps > 3 * np.median(steps)) + 1 if steps.size else []
-    return np.insert(points, gaps, np.stack([points[gaps, 0], np.full(len(gaps), np.nan)], axis=1), axis=0)
+    gaps = np.flatnonzero(steps > 3 * np.median(steps)) + 1 if steps.size else np.zeros(0, dtype=np.intp)
+    return np.insert(points, gaps, np.stack([points[gaps, 0], np.full(gaps.size, np.nan)], axis=1), axis=0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from laggard_aggregator.groups import ConfiguredMembership, PeerGroup, Rule
 from laggard_aggregator.ingest.taken import TakenBatch
 from laggard_aggregator.offline.archive_input import Replay
 from laggard_aggregator.pipeline import Pipeline, closes
+from laggard_aggregator.topology import Topology
 from laggard_common.errors import InputError
 from laggard_common.schema import Component, Schema
 from tests.aggregator.made_batches import DISKSTATS, SECOND, batch_of, schema_of
@@ -90,7 +91,7 @@ def run_online(directory: Path, seed: int, seconds: int = 400, run_ns: int = STA
     membership = ConfiguredMembership((Rule(luns, re.compile(r"oss-[0-5]/.*")),), DETECT)
     pipeline = Pipeline(membership, Engine({}), LATENESS_SECONDS)
     writer = ArchiveWriter(directory, "site", run_ns)
-    writer.groups(membership, LATENESS_SECONDS, 0.0)
+    writer.groups(membership, Topology(), LATENESS_SECONDS, 0.0)
     ordinals = itertools.count()
     judged: list[Judgement] = []
     for place, offered in enumerate(counters(seed, seconds)):

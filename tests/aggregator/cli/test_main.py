@@ -1,0 +1,62 @@
+"""`laggard` itself: help, version, and what is not there."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from laggard_aggregator.cli.main import COMMANDS, main
+from laggard_common import __version__
+
+
+def test_help_names_every_command_without_loading_it(tmp_path: Path) -> None:
+    code = (
+        "import sys; from laggard_aggregator.cli.main import main\n"
+        "try: main(['--help'])\n"
+        "finally: assert not {'numpy', 'pyarrow', 'rich', 'amqtt'} & set(sys.modules)\n"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stderr) == (0, "")
+    for command in COMMANDS:
+        assert f"    {command.name}" in run.stdout
+
+
+@pytest.mark.parametrize("command", [entry.name for entry in COMMANDS])
+def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([command, "--help"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.startswith(f"usage: laggard {command}")
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"laggard {__version__}\n"
+
+
+@pytest.mark.parametrize("arguments", [[], ["nonsense"], ["diagnose"], ["top", "--what"]])
+def test_wrong_options_are_one_line(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_a_missing_extra_is_named(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.import_module", _without("rich"))
+    assert main(["train"]) == 1
+    assert (
+        capsys.readouterr().err == "laggard train: rich is not installed: pip install 'laggard[aggregator]'\n"
+    )
+
+
+def _without(package: str) -> object:
+    def import_module(_: str) -> None:
+        raise ModuleNotFoundError(f"No module named {package!r}", name=package)
+
+    return import_module

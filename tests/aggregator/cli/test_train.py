@@ -1,0 +1,110 @@
+"""`laggard train`, and the file that it writes."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from laggard_aggregator import thresholds
+from laggard_aggregator.cli.main import main
+from laggard_aggregator.thresholds import Thresholds
+from laggard_common.errors import ConfigError
+from tests.aggregator.cli.test_diagnose import OPTIONS, diagnose, of
+from tests.aggregator.offline import made_csv
+from tests.aggregator.offline.test_replay import run_online
+
+
+def test_what_is_trained_on_healthy_hours_finds_the_fault_later(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "training"
+    folder.mkdir()
+    healthy = made_csv.write(folder / "host_1.csv", made_csv.rows(seed=3, slow=None, hours=6))
+    faulty = made_csv.write(tmp_path / "host_1.csv", made_csv.rows(seed=4, factor=4.0))
+    file, picture = tmp_path / "thresholds.toml", tmp_path / "awaits.png"
+    assert main(["train", str(healthy), *OPTIONS, "-o", str(file), "--plot", str(picture)]) == 0
+    out, err = capsys.readouterr()
+    assert (out, err) == (f"8 thresholds written to {file}\n", "")
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    table = tomllib.loads(file.read_text())
+    assert (table["detector"], table["sources"], table["window_samples"]) == ("cdf", ["host_1.csv"], 20)
+    assert set(table["thresholds"]["host_1"]["latency"]) == {f"disk{n}" for n in range(1, 9)}
+
+    cdf = (*OPTIONS, "--detector", "cdf", "--thresholds", str(file))
+    assert [r["component"] for r in of(diagnose([faulty], *cdf), "component") if r["straggler"]] == ["disk3"]
+    assert not any(r["anomalous_windows"] for r in of(diagnose([healthy], *cdf), "component"))
+
+
+def test_components_that_stand_out_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = made_csv.write(tmp_path / "host_1.csv", made_csv.rows())
+    assert main(["train", str(data), *OPTIONS, "-o", str(tmp_path / "t.toml")]) == 0
+    err = capsys.readouterr().err
+    assert "laggard train: host_1 disk3 stands out in latency, at times 2." in err
+    assert len(err.splitlines()) == 1
+
+
+def test_an_archive_is_trained_with_its_own_windows(tmp_path: Path) -> None:
+    run_online(tmp_path / "archive", seed=1, seconds=140)
+    assert main(["train", str(tmp_path / "archive"), "-o", str(tmp_path / "t.toml")]) == 0
+    trained = thresholds.load(tmp_path / "t.toml")
+    assert (trained.interval_seconds, trained.window_samples) == (1.0, 60)
+    assert set(trained.groups) == {"luns", "storage/diskstats"}
+    assert set(trained.groups["luns"]) == {"await", "tps"}
+    assert len(trained.groups["luns"]["await"]) == 12
+
+
+def test_too_little_data_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = made_csv.write(tmp_path / "host_1.csv", made_csv.rows(hours=0.02))
+    assert main(["train", str(data), *OPTIONS, "-o", str(tmp_path / "t.toml")]) == 2
+    assert "no window has enough samples" in capsys.readouterr().err
+    assert not (tmp_path / "t.toml").exists()
+
+
+def test_thresholds_of_other_windows_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = made_csv.write(tmp_path / "host_1.csv", made_csv.rows(slow=None))
+    file = tmp_path / "t.toml"
+    assert main(["train", str(data), *OPTIONS, "-o", str(file)]) == 0
+    capsys.readouterr()
+    assert main(["diagnose", str(data), "--detector", "cdf", "--thresholds", str(file)]) == 2
+    assert capsys.readouterr().err == (
+        "laggard diagnose: --thresholds: window_samples: trained with 20, to be used with 60\n"
+    )
+
+
+def test_names_of_any_kind_come_back_from_the_file(tmp_path: Path) -> None:
+    names = ['"', "\\", "a b", "ü", "\N{GRINNING FACE}", "tab\t", "\x7f", "a.b", "]", "#"]
+    saved = Thresholds(
+        detector="cdf",
+        version=1,
+        trained="2026-01-31T00:00:00+00:00",
+        sources=tuple(names),
+        interval_seconds=0.1,
+        window_samples=60,
+        groups={name: {name: {name: 0.1 + 0.2}} for name in names},
+    )
+    thresholds.save(tmp_path / "t.toml", saved)
+    assert thresholds.load(tmp_path / "t.toml") == saved
+
+
+def test_everything_that_is_wrong_with_a_file_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "t.toml"
+    path.write_text(
+        "detector = 1\nversion = 1\nsources = []\ninterval_seconds = 15\nwindow_samples = 60\nhm = 1\n"
+        '[thresholds.luns]\nawait = 3\n[thresholds.luns.tps]\na = -1\nb = "x"\nc = 1\n'
+    )
+    with pytest.raises(ConfigError) as caught:
+        thresholds.load(path)
+    assert caught.value.problems == (
+        "hm: unknown key",
+        "detector: expected a string",
+        "trained: missing, expected a string",
+        "thresholds.luns.await: expected a table",
+        "thresholds.luns.tps.a: expected a number of 0 or more, got -1",
+        "thresholds.luns.tps.b: expected a number of 0 or more, got 'x'",
+    )
+    for content in (b"\xff", b"detector ="):
+        path.write_bytes(content)
+        with pytest.raises(ConfigError):
+            thresholds.load(path)
+    with pytest.raises(ConfigError, match="cannot be read"):
+        thresholds.load(tmp_path / "missing")

@@ -1,0 +1,161 @@
+"""CSV files as users have them: compressed, unsorted, with gaps and repeats, or not CSV at all."""
+
+import gzip
+import lzma
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zstandard
+
+from laggard_aggregator.offline.binning import Rows
+from laggard_aggregator.offline.csv_input import CsvColumns, read_csv, stem
+from laggard_aggregator.offline.kinds import kind_of
+from laggard_common.errors import InputError
+
+COLUMNS = CsvColumns(time="t", component="c", metrics=("m",))
+
+
+def read(tmp_path: Path, content: str | bytes, columns: CsvColumns = COLUMNS) -> list[Rows]:
+    path = tmp_path / "host_1.csv"
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return list(read_csv([path], columns))
+
+
+def samples(rows: Rows) -> list[tuple[str, int, float]]:
+    """Component, ns and the metric m of each row, ordered."""
+    names = [rows.components[c] for c in rows.component]
+    return sorted(zip(names, rows.time_ns.tolist(), rows.metrics["m"].tolist(), strict=True))
+
+
+CONTENT = b"t,c,m\n10,sda,1.5\n20,sda,2\n10,sdb,3\n"
+
+
+@pytest.mark.parametrize(
+    "compress", [bytes, gzip.compress, lzma.compress, zstandard.ZstdCompressor().compress], ids=str
+)
+def test_compression_is_told_by_content(tmp_path: Path, compress: object) -> None:
+    (rows,) = read(tmp_path, compress(CONTENT))  # type: ignore[operator]
+    assert samples(rows) == [("sda", 10 * 10**9, 1.5), ("sda", 20 * 10**9, 2.0), ("sdb", 10 * 10**9, 3.0)]
+
+
+@pytest.mark.parametrize(
+    "compress", [gzip.compress, lzma.compress, zstandard.ZstdCompressor().compress], ids=["gz", "xz", "zst"]
+)
+def test_compressed_data_that_is_cut_short_says_so(tmp_path: Path, compress: object) -> None:
+    chance = random.Random(1)
+    content = "t,c,m\n" + "".join(f"{n},sda,{chance.random()}\n" for n in range(50_000))
+    packed: bytes = compress(content.encode())  # type: ignore[operator]
+    for kept in (len(packed) // 2, len(packed) - 1):
+        with pytest.raises(InputError, match=r"host_1\.csv: compressed data is cut short"):
+            read(tmp_path, packed[:kept])
+
+
+def test_damaged_compressed_data_says_so(tmp_path: Path) -> None:
+    packed = bytearray(lzma.compress(CONTENT * 1000))
+    packed[len(packed) // 2] ^= 0xFF
+    with pytest.raises(InputError, match="damaged"):
+        read(tmp_path, bytes(packed))
+
+
+def test_zstd_frames_one_after_the_other_are_one_file(tmp_path: Path) -> None:
+    packed = zstandard.ZstdCompressor().compress
+    (rows,) = read(tmp_path, packed(CONTENT) + packed(b"30,sda,4\n"))
+    assert len(samples(rows)) == 4
+
+
+@pytest.mark.parametrize(
+    "time",
+    [
+        *("1800000000", "1800000000.0", "1800000000000", "1800000000000000000"),
+        *("2027-01-15T08:00:00", "2027-01-15 08:00:00", "2027-01-15T08:00:00Z", "2027-01-15T09:00:00+01:00"),
+    ],
+)
+def test_times_in_any_usual_form(tmp_path: Path, time: str) -> None:
+    (rows,) = read(tmp_path, f"t,c,m\n{time},sda,1\n")
+    assert rows.time_ns.tolist() == [1_800_000_000 * 10**9]
+
+
+def test_fractions_of_seconds_are_kept(tmp_path: Path) -> None:
+    (rows,) = read(tmp_path, "t,c,m\n1800000000.25,sda,1\n")
+    assert rows.time_ns.tolist() == [1_800_000_000_250_000_000]
+
+
+def test_groups_by_column_by_file_or_one(tmp_path: Path) -> None:
+    content = "t,c,m,host\n1,sda,1,b\n1,sda,2,a\n2,sdb,3,a\n"
+    assert [rows.group for rows in read(tmp_path, content)] == ["all"]
+    by_column = read(tmp_path, content, CsvColumns("t", "c", ("m",), None, "host"))
+    assert [(rows.group, rows.components) for rows in by_column] == [("a", ("sda", "sdb")), ("b", ("sda",))]
+    assert [rows.metrics["m"].tolist() for rows in by_column] == [[2.0, 3.0], [1.0]]
+    assert [rows.group for rows in read(tmp_path, content, CsvColumns("t", "c", ("m",), None, "file"))] == [
+        "host_1"
+    ]
+
+
+def test_files_of_one_stem_are_one_group(tmp_path: Path) -> None:
+    for day, name in ((1, "a.csv"), (2, "a.csv.gz"), (3, "b.csv")):
+        folder = tmp_path / str(day)
+        folder.mkdir()
+        data = f"t,c,m\n{day},sda,1\n".encode()
+        (folder / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+    paths = sorted(tmp_path.glob("*/*"))
+    found = list(read_csv(paths, CsvColumns("t", "c", ("m",), None, "file")))
+    assert [(rows.group, rows.time_ns.size) for rows in found] == [("a", 2), ("b", 1)]
+    assert stem(Path("x/cluster_A__host_1.csv.xz")) == "cluster_A__host_1"
+
+
+def test_empty_numbers_are_missing_and_empty_names_an_error(tmp_path: Path) -> None:
+    (rows,) = read(tmp_path, "t,c,m\n1,sda,\n2,sda,nan\n")
+    assert np.isnan(rows.metrics["m"]).all()
+    with pytest.raises(InputError, match="column 'c': empty in data row 2"):
+        read(tmp_path, "t,c,m\n1,sda,1\n2,,1\n")
+    with pytest.raises(InputError, match="time column: empty in data row 1"):
+        read(tmp_path, "t,c,m\n,sda,1\n")
+
+
+def test_a_load_of_a_known_kind_keeps_its_name(tmp_path: Path) -> None:
+    content = "t,c,m,operations,bytes\n1,sda,1,5,6\n"
+    (rows,) = read(tmp_path, content, CsvColumns("t", "c", ("m",), "operations"))
+    assert (list(rows.load), rows.weight) == (["operations"], "operations")
+    (rows,) = read(tmp_path, content, CsvColumns("t", "c", ("m",), "bytes"))
+    assert (list(rows.load), rows.weight) == (["throughput"], "throughput")
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "Empty CSV file"),
+        (b"\n\n", "CSV"),
+        (b"t,c,m\n", "no rows below the header"),
+        (b"t,c\n1,sda\n", "no column 'm', it has t, c"),
+        (b"t,c,m,m\n1,sda,1,2\n", "more than one column 'm'"),
+        (b"t,c,m\n1,sda,fast\n", "invalid value 'fast'"),
+        (b"t,c,m\n1,sda\n", "Expected 3 columns, got 2"),
+        (b"t,c,m\nsoon,sda,1\n", "expected epoch seconds or ISO 8601, got 'soon'"),
+        (b"t,c,m\ninf,sda,1\n", "expected epoch seconds or ISO 8601, got 'inf'"),
+        (b"t,c,m\n1,\xff\xfe,1\n", "invalid UTF8"),
+    ],
+)
+def test_what_cannot_be_used_is_said_in_one_line(tmp_path: Path, content: bytes, said: str) -> None:
+    with pytest.raises(InputError, match=said) as caught:
+        read(tmp_path, content)
+    assert str(caught.value).startswith(str(tmp_path / "host_1.csv"))
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_kinds_are_told_by_content(tmp_path: Path) -> None:
+    csv, binary, sysstat = tmp_path / "a", tmp_path / "b", tmp_path / "c"
+    csv.write_bytes(CONTENT)
+    binary.write_bytes(b"\x7fELF\x02\x01\x00\x00")
+    sysstat.write_bytes(lzma.compress(b"\x96\xd5\x75\x21" + bytes(100)))
+    assert kind_of([csv]) == "csv"
+    assert kind_of([sysstat]) == "sysstat"
+    with pytest.raises(InputError, match="b: a binary file"):
+        kind_of([binary])
+    with pytest.raises(InputError, match="sysstat input among csv input"):
+        kind_of([csv, sysstat])
+    with pytest.raises(InputError, match="is a directory and not a Laggard archive"):
+        kind_of([tmp_path])
+    with pytest.raises(InputError, match="no such file"):
+        kind_of([tmp_path / "missing"])
