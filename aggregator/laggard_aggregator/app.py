@@ -14,7 +14,7 @@ from contextlib import AsyncExitStack
 from laggard_aggregator.archive.keep import Retention
 from laggard_aggregator.archive.writer import ArchiveWriter
 from laggard_aggregator.archiving import ArchiveFeed
-from laggard_aggregator.configured import membership
+from laggard_aggregator.configured import membership, topology
 from laggard_aggregator.embedded import embedded_broker
 from laggard_aggregator.engine import Engine, Judgement
 from laggard_aggregator.export.http import make_app
@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 
 ACK_SECONDS = 1.0
 SWEEP_SECONDS = 60.0
-WINDOWS_SECONDS = 0.5
+WINDOWS_SECONDS = 0.2
 """How often groups that are new are looked for; a deadline that is known is met when it comes."""
 
 
@@ -54,7 +54,8 @@ class App:
         self._membership = membership(settings)
         self._lateness_seconds = settings.detect.lateness
         self._intake = Intake(settings.site, self._ordinals)
-        engine = Engine({}, settings.alarm.after_seconds)
+        self._topology = topology(settings.topology)
+        engine = Engine({}, settings.alarm.after_seconds, self._topology)
         self._pipeline = Pipeline(self._membership, engine, self._lateness_seconds)
         self._archive: ArchiveFeed | None = None
         self._inbox: Inbox
@@ -97,6 +98,7 @@ class App:
         )
         self._http = HttpServer(make_app(self.view), s.http.listen)
         self._http.bind()
+        outside.callback(self._http.close)
         if s.archive is not None:
             self._archive = await self._open_archive()
         if s.mqtt.embedded:
@@ -107,7 +109,8 @@ class App:
         archive = self._settings.archive
         assert archive is not None
         writer = ArchiveWriter(archive.directory, self._settings.site, self._clock.wall_ns())
-        writer.groups(self._membership, self._lateness_seconds, self._settings.alarm.after_seconds)
+        after_seconds = self._settings.alarm.after_seconds
+        writer.groups(self._membership, self._topology, self._lateness_seconds, after_seconds)
         await asyncio.to_thread(writer.flush)
         retention = Retention(archive.raw_days, archive.rollup_days, archive.max_bytes)
         return ArchiveFeed(writer, retention, self._intake.safe, self._clock)

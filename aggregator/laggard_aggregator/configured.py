@@ -1,7 +1,7 @@
 """From settings to what the pipeline needs: peer groups, each with its detector and thresholds."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,8 +9,9 @@ from laggard_aggregator import thresholds
 from laggard_aggregator.detect.cdf import CdfDetector
 from laggard_aggregator.detect.settings import DetectSettings
 from laggard_aggregator.groups import ConfiguredMembership, PeerGroup, Rule
-from laggard_aggregator.settings import AggregatorSettings, DetectTable
+from laggard_aggregator.settings import AggregatorSettings, DetectTable, TopologyTable
 from laggard_aggregator.thresholds import ByMetric, Thresholds
+from laggard_aggregator.topology import Branch, Topology
 from laggard_common.errors import ConfigError
 
 
@@ -23,6 +24,11 @@ def membership(settings: AggregatorSettings) -> ConfiguredMembership:
         group = PeerGroup(table.name, table.source, table.role, table.metrics, detect)
         rules.append(Rule(group, re.compile(table.components)))
     return ConfiguredMembership(tuple(rules), _detect(settings.detect, "", files))
+
+
+def topology(tables: Sequence[TopologyTable]) -> Topology:
+    """Who shares a parent, by `[[topology]]`."""
+    return Topology([Branch(table.expression, table.parents) for table in tables])
 
 
 def _detect(table: DetectTable, group: str, files: dict[str, Thresholds]) -> DetectSettings:

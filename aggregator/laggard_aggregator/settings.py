@@ -1,6 +1,7 @@
 """aggregator.toml as one frozen object."""
 
 import ipaddress
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -152,11 +153,44 @@ class GroupTable:
 
 @dataclass(frozen=True, slots=True)
 class TopologyTable:
-    """A `[[topology]]`: what the components of the nodes that `node` matches have in common."""
+    r"""A `[[topology]]`: what is above the components that either `node` or `components` matches in full.
 
-    node: str = field(metadata=checked(regex()))
+    `node` is matched with a node's name, `components` with `node/device`. The names of `controller` and
+    `couplet` may hold groups of the expression (`\1`, `\g<name>`).
+    """
+
+    node: str = field(default="", metadata=checked(regex()))
+    components: str = field(default="", metadata=checked(regex()))
     controller: str = ""
     couplet: str = ""
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Settings that do not go together, and names that refer to groups which are not there."""
+        if bool(self.node) == bool(self.components):
+            yield "node", "expected either node or components"
+            return
+        for level, template in self.parents.items():
+            try:
+                re.sub(f"{self.expression}|.*", template, "", count=1)
+            except (re.error, IndexError) as exc:
+                yield level, f"{exc}: {template!r}"
+
+    @property
+    def expression(self) -> str:
+        """The expression for `node/device`."""
+        return self.components or f"(?:{self.node})/.*"
+
+    @property
+    def parents(self) -> Mapping[str, str]:
+        """The names by level."""
+        return {"controller": self.controller, "couplet": self.couplet}
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyFile:
+    """A file of `[[topology]]` tables alone, as `laggard diagnose --topology` takes it."""
+
+    topology: tuple[TopologyTable, ...] = field(metadata=checked(non_empty()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +281,6 @@ class AggregatorSettings:
         return {
             "[mail]": self.mail is not None,
             "[[peak]]": bool(self.peak),
-            "[[topology]]": bool(self.topology),
             "[state]": self.state is not None,
         }
 

@@ -12,6 +12,7 @@ from laggard_aggregator.archive import tables
 from laggard_aggregator.engine import Judgement
 from laggard_aggregator.groups import ConfiguredMembership, PeerGroup
 from laggard_aggregator.ingest.taken import TakenBatch, WindowClose
+from laggard_aggregator.topology import Topology
 
 Row = Mapping[str, Any]
 

@@ -22,6 +22,7 @@ from laggard_aggregator.archive.rows import (
 from laggard_aggregator.engine import Judgement
 from laggard_aggregator.groups import ConfiguredMembership
 from laggard_aggregator.ingest.taken import TakenBatch, WindowClose
+from laggard_aggregator.topology import Topology
 
 FLUSH_ROWS = 262_144
 MAX_PENDING_ROWS = 8 * FLUSH_ROWS

@@ -72,7 +72,10 @@ def _diagnose(args: argparse.Namespace, output: TextIO) -> None:
     given = settings_given(args)
     trained = thresholds.load(args.thresholds) if args.thresholds else None
     with _progress() as progress:
-        opened = open_run(args.inputs, csv_columns(args), given, trained, _topology(args.topology), progress)
+        topology = _topology(args.topology)
+        opened = open_run(
+            args.inputs, csv_columns(args), given, trained, topology=topology, progress=progress
+        )
         findings = Findings(opened.confirm)
         for judged in opened.judgements:
             findings.add(judged)
@@ -81,9 +84,9 @@ def _diagnose(args: argparse.Namespace, output: TextIO) -> None:
                 output.writelines(line(record) for record in records.window_records(judged))
     if args.format == "json":
         output.writelines(records.line(records.day_record(finding)) for finding in findings.days())
-        topology = opened.topology()
+        parents = opened.topology()
         found = (
-            records.component_record(finding, opened.shown, topology) for finding in findings.components()
+            records.component_record(finding, opened.shown, parents) for finding in findings.components()
         )
         output.writelines(map(records.line, found))
     else:

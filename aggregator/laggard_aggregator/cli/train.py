@@ -57,9 +57,7 @@ def run(args: argparse.Namespace) -> int:
         curves.add(window)
     if settings is None or not training.series:
         raise InputError(str(args.inputs[0]), "no window has enough samples of enough peers to learn from")
-    standing_out = unfit(
-        open_run(args.inputs, columns, {**given, "detector": "laggard"}, None, None, None).judgements
-    )
+    standing_out = unfit(open_run(args.inputs, columns, {**given, "detector": "laggard"}).judgements)
     thresholds.save(
         args.output,
         Thresholds(

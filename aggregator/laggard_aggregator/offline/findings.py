@@ -131,9 +131,9 @@ class Findings:
         if judged.verdicts.note:
             note = judged.verdicts.note
             self.notes[note] = self.notes.get(note, 0) + 1
-        for name, level in zip(judged.components, judged.levels, strict=True):
-            if level != "component":
-                self._levels[judged.group, name] = level
+        own = judged.levels.count("component")
+        for parent, level in zip(judged.components[own:], judged.levels[own:], strict=True):
+            self._levels[judged.group, parent] = level
         standing = self._follow(judged)
         mask = np.zeros(len(judged.components), dtype=np.bool_)
         if standing:

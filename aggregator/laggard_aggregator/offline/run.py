@@ -43,9 +43,10 @@ def open_run(
     paths: Sequence[Path],
     columns: CsvColumns,
     given: Mapping[str, Any],
-    trained: Thresholds | None,
-    topology: Topology | None,
-    progress: Progress | None,
+    trained: Thresholds | None = None,
+    *,
+    topology: Topology | None = None,
+    progress: Progress | None = None,
 ) -> Run:
     """The run over `paths`; `given` are fields of DetectSettings that differ from default or recorded ones.
 
