@@ -14,9 +14,12 @@ LENGTH_POWER = 0.1
 """Long averages hardly change between windows, so confirmation helps them less: their quantile grows so."""
 
 
-def chance_per_window(settings: DetectSettings) -> float:
-    """The chance of a false alarm that one window of one component and metric may have."""
-    windows = SECONDS_A_WEEK / settings.shift_seconds * max(settings.tests_at_once, 1)
+def chance_per_window(settings: DetectSettings, tests_at_once: int = 0) -> float:
+    """The chance of a false alarm that one window of one component and metric may have.
+
+    `tests_at_once`: how many series share the budget now, 0 for what `settings` say.
+    """
+    windows = SECONDS_A_WEEK / settings.shift_seconds * max(tests_at_once or settings.tests_at_once, 1)
     return min(settings.false_alarms_per_week / windows, 0.05)
 
 

@@ -75,6 +75,7 @@ class LaggardDetector:
 
     def observe(self, window: MetricWindow) -> Verdicts:
         """The verdicts on `window`. Only samples after the previous window's end are new evidence."""
+        self._chance = chance_per_window(self._settings, window.tests_at_once)
         fresh = self._fresh(window)
         places = self._evidence.places(window.components)
         told = usable(window, fresh)

@@ -83,6 +83,11 @@ class HttpServer:
             stopping.cancel()
             server.should_exit = True
             await serving
+            self.close()
+
+    def close(self) -> None:
+        """Gives the port back; closing twice is allowed."""
+        if self._socket is not None:
             self._socket.close()
             self._socket = None
 
