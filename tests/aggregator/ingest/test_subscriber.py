@@ -1,0 +1,115 @@
+import asyncio
+import logging
+import random
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from laggard_aggregator.ingest.inbox import BURST, Inbox
+from laggard_aggregator.ingest.subscriber import Subscriber
+from laggard_aggregator.settings import BrokerSettings
+from laggard_common.clock import SystemClock
+from laggard_common.mqtt import client_arguments
+from tests.agent.broker import Broker
+
+
+async def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def subscribed(broker: Broker, inbox: Inbox, **settings: object) -> AsyncIterator[Subscriber]:
+    made = BrokerSettings(port=broker.port, **settings)  # type: ignore[arg-type]
+    subscriber = Subscriber(
+        made, "site", client_arguments(made), inbox=inbox, clock=SystemClock(), rng=random.Random(1)
+    )
+    task = asyncio.create_task(subscriber.run())
+    try:
+        await until(lambda: subscriber.connected)
+        yield subscriber
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def test_messages_come_with_topic_payload_and_time() -> None:
+    async def story() -> None:
+        inbox = Inbox(100)
+        async with Broker() as broker, subscribed(broker, inbox):
+            assert broker.logins[0][0] == "laggard-aggregator-site"
+            broker.publish("laggard/1/site/storage/oss-1/data/diskstats", b"one")
+            broker.publish("laggard/1/site/ack/oss-1", b"not for us")
+            broker.publish("laggard/1/elsewhere/storage/oss-1/status", b"nor this")
+            broker.publish("laggard/1/site/storage/oss-1/status", b"two")
+            await until(lambda: len(inbox) == 2)
+            (one, two) = await inbox.burst()
+            assert one[:2] == ("laggard/1/site/storage/oss-1/data/diskstats", b"one")
+            assert two[1] == b"two"
+            assert 0 <= two[2] - one[2] < 10**10
+
+    asyncio.run(story())
+
+
+def test_a_lost_broker_is_one_warning_and_a_found_one_one_info(caplog: pytest.LogCaptureFixture) -> None:
+    async def story() -> None:
+        inbox = Inbox(100)
+        async with Broker() as broker, subscribed(broker, inbox) as subscriber:
+            broker.hang_up()
+            await until(lambda: not subscriber.connected)
+            await until(lambda: subscriber.connected)
+            broker.publish("laggard/1/site/storage/oss-1/status", b"again")
+            await until(lambda: len(inbox) == 1)
+
+    with caplog.at_level(logging.INFO):
+        asyncio.run(story())
+    found = [(r.levelname, r.getMessage().split(" at ")[0]) for r in caplog.records]
+    assert found == [
+        ("INFO", "connected to the broker"),
+        ("WARNING", "no connection to the broker"),
+        ("INFO", "connected to the broker"),
+    ]
+
+
+def test_acknowledgements_are_published_and_nothing_happens_without_a_broker() -> None:
+    async def story() -> None:
+        async with Broker() as broker:
+            async with subscribed(broker, Inbox(100)) as subscriber:
+                await subscriber.publish([(f"laggard/1/site/ack/n{n}", b"x") for n in range(150)])
+                assert len(broker.messages) == 150
+                assert all(message.qos == 1 for message in broker.messages)
+            await subscriber.publish([("laggard/1/site/ack/n", b"x")])
+            assert len(broker.messages) == 150
+
+    asyncio.run(story())
+
+
+def test_what_is_subscribed_to_can_be_said() -> None:
+    async def story() -> None:
+        inbox = Inbox(100)
+        async with Broker() as broker, subscribed(broker, inbox, topics=("laggard/1/other/#",)):
+            broker.publish("laggard/1/site/storage/oss-1/status", b"one")
+            broker.publish("laggard/1/other/storage/oss-1/status", b"two")
+            await until(lambda: len(inbox) == 1)
+
+    asyncio.run(story())
+
+
+def test_an_inbox_is_bounded_and_emptied_in_bursts() -> None:
+    async def story() -> None:
+        inbox = Inbox(BURST + 10)
+        for n in range(BURST + 15):
+            inbox.put("t", bytes([n % 256]), n)
+        assert (len(inbox), inbox.dropped) == (BURST + 10, 5)
+        assert len(await inbox.burst()) == BURST
+        assert [m[2] for m in await inbox.burst()] == list(range(BURST, BURST + 10))
+        waiting = asyncio.create_task(inbox.burst())
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        inbox.put("t", b"", 7)
+        assert await waiting == [("t", b"", 7)]
+        assert inbox.burst_now() == []
+
+    asyncio.run(story())
