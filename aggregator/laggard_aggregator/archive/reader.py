@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.dataset
 import pyarrow.parquet as pq
 
-from laggard_aggregator.archive import layout
+from laggard_aggregator.archive import folder, layout
 from laggard_aggregator.archive.rebuild import Stamped, batches
 from laggard_aggregator.detect.settings import DetectSettings
 from laggard_aggregator.groups import ConfiguredMembership, PeerGroup, Rule
@@ -20,8 +20,6 @@ from laggard_aggregator.ingest.taken import TakenBatch, WindowClose
 from laggard_aggregator.topology import Branch, Topology
 from laggard_common.errors import InputError
 from laggard_common.schema import Component, Field, FieldKind, FieldType, Schema
-
-_CHUNK_ROWS = 65_536
 
 _Event = tuple[int, int, TakenBatch | WindowClose]
 
@@ -97,7 +95,7 @@ class ArchiveReader:
             files = pyarrow.dataset.dataset(paths, schema=schema, format="parquet")
             return files.to_table(columns=None if columns is None else list(columns))
         except (OSError, pa.ArrowException) as exc:
-            raise InputError(str(self.directory), f"cannot be read: {_line(exc)}") from exc
+            raise InputError(str(self.directory), f"cannot be read: {folder.one_line(exc)}") from exc
 
     def _sources(self) -> list[tuple[str, str]]:
         found = layout.days(self.directory, "counters")
@@ -108,19 +106,21 @@ class ArchiveReader:
 
         def find_schema(node: str, stream: str, epoch: int) -> Schema:
             found = schemas.get((node, stream, epoch))
+            if found is None:  # of this day, or new since: the writer is still at it
+                schemas.update(self._schemas(source, day, site))
+                found = schemas.get((node, stream, epoch))
             if found is None:
                 raise InputError(str(self.directory), f"no schema of {source} of {node}, epoch {epoch}")
             return found
 
-        for day, where in layout.days(self.directory, "counters", source, site):
-            schemas.update(self._schemas(source, day, site))
-            for part in layout.parts(where):
-                yield from batches(_chunks(part.path), site, find_schema)
+        for day, where in layout.days(self.directory, "counters", source, site):  # noqa: B007 - find_schema's
+            for chunks in folder.files(where):
+                yield from batches(chunks, site, find_schema)
 
     def _schemas(self, source: str, day: str, site: str) -> Iterator[tuple[tuple[str, str, int], Schema]]:
         where = layout.folder(self.directory, "schemas", source, day, site)
-        for part in layout.parts(where):
-            for row in _read(part.path).to_pylist():
+        for table in folder.tables(where):
+            for row in table.to_pylist():
                 yield (row["node"], row["stream"], row["epoch"]), _schema(source, row)
 
     def _closes(self) -> Iterator[tuple[int, int, WindowClose]]:
@@ -130,43 +130,11 @@ class ArchiveReader:
 
     def _tables(self, kind: str) -> Iterator[pa.Table]:
         for _, where in layout.days(self.directory, kind):
-            for part in layout.parts(where):
-                yield _read(part.path)
+            yield from folder.tables(where)
 
 
 def _site(where: Path) -> str:
     return where.name.removeprefix("site=")
-
-
-def _read(path: Path) -> pa.Table:
-    """A file's rows with the run as an integer: Python's own times have no nanoseconds."""
-    table = pa.concat_tables(_chunks(path))
-    at = table.schema.get_field_index("run")
-    return table.set_column(at, "run", table["run"].cast(pa.int64()))
-
-
-def _chunks(path: Path) -> Iterator[pa.Table]:
-    """The rows of a file, some at a time; at least one table."""
-    try:
-        with pq.ParquetFile(path) as file:
-            _check_format(path, file.schema_arrow)
-            yield file.schema_arrow.empty_table()
-            for batch in file.iter_batches(_CHUNK_ROWS):
-                yield pa.Table.from_batches([batch])
-    except (OSError, pa.ArrowException) as exc:
-        raise InputError(str(path), f"cannot be read: {_line(exc)}") from exc
-
-
-def _check_format(path: Path, schema: pa.Schema) -> None:
-    found = (schema.metadata or {}).get(b"laggard.format", b"").decode(errors="replace")
-    if found != layout.FORMAT:
-        raise InputError(
-            str(path), f"archive format {found or 'unknown'}, this version reads {layout.FORMAT}"
-        )
-
-
-def _line(exc: Exception) -> str:
-    return " ".join(str(exc).split())[:200]
 
 
 def _schema(source: str, row: dict[str, Any]) -> Schema:

@@ -4,6 +4,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from laggard_aggregator.alarms.life import Alarm, Transition
+from laggard_aggregator.detect.seam import Verdicts
+from laggard_aggregator.engine import Judgement
 from laggard_aggregator.ingest.decode import CounterBatch
 from laggard_aggregator.ingest.taken import TakenBatch
 from laggard_common.schema import Component, Field, FieldKind, FieldType, Schema
@@ -77,6 +80,33 @@ def _batch(chance: np.random.Generator, schema: Schema, ordinal: int, received_n
             idle=idle,
         ),
         late=chance.random(n) < 0.3,
+    )
+
+
+def judgement() -> Judgement:
+    """Four components: one anomalous, one that was, one quiet, one not judged."""
+    nan = float("nan")
+    alarm = Alarm("luns", "a", "await", "component", 10.0, 60.0, 60.0, 1.5, 2.0, 2.0, 8.0, 4.0)
+    return Judgement(
+        group="luns",
+        metric="await",
+        components=("a", "b", "c", "d"),
+        start=0.0,
+        end=60.0,
+        verdicts=Verdicts(
+            judged=np.array([True, True, True, False]),
+            anomalous=np.array([True, False, False, True]),
+            score=np.array([1.5, 0.2, 0.1, 0.0]),
+            severity=np.array([2.0, 1.0, nan, nan]),
+            observed=np.array([8.0, 4.0, 4.0, nan]),
+            reference=np.array([4.0, 4.0, 4.0, nan]),
+            note="",
+        ),
+        persistence=np.array([3, 1, 0, 0]),
+        straggler=np.array([True, False, False, False]),
+        since=np.array([10.0, 0.0, 0.0, 0.0]),
+        levels=("component",) * 4,
+        transitions=(Transition("raised", alarm, 60.0),),
     )
 
 

@@ -2,51 +2,20 @@
 
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from laggard_aggregator.alarms.life import Alarm, Transition
 from laggard_aggregator.archive import layout, tables
 from laggard_aggregator.archive.reader import ArchiveReader
 from laggard_aggregator.archive.writer import ArchiveWriter
-from laggard_aggregator.detect.seam import Verdicts
-from laggard_aggregator.engine import Judgement
 from laggard_aggregator.ingest.taken import WindowClose
 from laggard_common.schema import Field
-from tests.aggregator.archive.made import START_NS
+from tests.aggregator.archive.made import START_NS, judgement
 from tests.aggregator.archive.test_writer import MIDNIGHT_NS, SCHEMA, batch, schema_with
 from tests.aggregator.made_batches import SECOND
 
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "archive.md"
-
-
-def judgement() -> Judgement:
-    """Four components: one anomalous, one that was, one quiet, one not judged."""
-    nan = float("nan")
-    alarm = Alarm("luns", "a", "await", "component", 10.0, 60.0, 60.0, 1.5, 2.0, 2.0, 8.0, 4.0)
-    return Judgement(
-        group="luns",
-        metric="await",
-        components=("a", "b", "c", "d"),
-        start=0.0,
-        end=60.0,
-        verdicts=Verdicts(
-            judged=np.array([True, True, True, False]),
-            anomalous=np.array([True, False, False, True]),
-            score=np.array([1.5, 0.2, 0.1, 0.0]),
-            severity=np.array([2.0, 1.0, nan, nan]),
-            observed=np.array([8.0, 4.0, 4.0, nan]),
-            reference=np.array([4.0, 4.0, 4.0, nan]),
-            note="",
-        ),
-        persistence=np.array([3, 1, 0, 0]),
-        straggler=np.array([True, False, False, False]),
-        since=np.array([10.0, 0.0, 0.0, 0.0]),
-        levels=("component",) * 4,
-        transitions=(Transition("raised", alarm, 60.0),),
-    )
 
 
 def made(directory: Path) -> None:

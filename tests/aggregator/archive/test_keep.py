@@ -94,3 +94,16 @@ def test_the_oldest_days_go_until_the_rest_fits(tmp_path: Path) -> None:
     keep.retain(tmp_path, NOON_NS + 3 * DAY_NS, Retention(max_bytes=0))
     assert days(tmp_path, "counters") == ["2027-01-19"], "the open day stays"
     assert len(read(tmp_path)) == 1
+
+
+def test_a_reader_goes_on_while_parts_are_merged_and_added(tmp_path: Path) -> None:
+    times = [NOON_NS + minute * 60 * SECOND for minute in range(0, 180, 20)]
+    write(tmp_path, times)
+    reading = ArchiveReader(tmp_path).batches()
+    found = [next(reading)[1].ordinal]
+    keep.compact(tmp_path, times[-1])
+    found += [next(reading)[1].ordinal for _ in range(3)]
+    keep.compact(tmp_path, NOON_NS + DAY_NS)
+    assert len(files(tmp_path)) == 1
+    found += [taken.ordinal for _, taken in reading]
+    assert found == [2 * place for place in range(len(times))]

@@ -17,7 +17,7 @@ from laggard_aggregator.archive.writer import ArchiveWriter
 from laggard_aggregator.ingest.taken import TakenBatch, WindowClose
 from laggard_common.errors import ArchiveError, InputError
 from laggard_common.schema import Component, Field, FieldKind, FieldType, Schema
-from tests.aggregator.archive.made import START_NS, assert_same
+from tests.aggregator.archive.made import START_NS, assert_same, judgement
 from tests.aggregator.made_batches import SECOND, batch_of
 
 MIDNIGHT_NS = START_NS // (86_400 * SECOND) * 86_400 * SECOND + 86_400 * SECOND
@@ -193,6 +193,28 @@ def test_while_nothing_can_be_written_memory_is_bounded_and_losses_counted(
     blocked.unlink()
     writer.flush()
     assert [taken.ordinal for taken in read(blocked)] == list(range(35, 50))
+
+
+def test_a_batch_that_opens_a_day_is_kept_when_the_day_before_cannot_be_written(tmp_path: Path) -> None:
+    writer = ArchiveWriter(tmp_path, "site", START_NS)
+    writer.batch(batch(SCHEMA, 0))
+    with full_disk(), pytest.raises(ArchiveError):
+        writer.batch(batch(SCHEMA, 1, MIDNIGHT_NS + 60 * SECOND))
+    writer.batch(batch(SCHEMA, 2, MIDNIGHT_NS + 61 * SECOND))
+    writer.flush()
+    assert [taken.ordinal for taken in read(tmp_path)] == [0, 1, 2]
+
+
+def test_a_judgement_belongs_to_its_groups_close_whatever_came_since(tmp_path: Path) -> None:
+    writer = ArchiveWriter(tmp_path, "site", START_NS)
+    writer.close(WindowClose(7, "luns", 0.0, 60.0, START_NS / 1e9))
+    writer.close(WindowClose(8, "others", 0.0, 60.0, START_NS / 1e9))
+    writer.batch(batch(SCHEMA, 9))
+    writer.judgement(judgement())
+    writer.flush()
+    reader = ArchiveReader(tmp_path)
+    for kind in ("verdicts", "windows", "alarms"):
+        assert set(reader.table(kind, columns=["ordinal"])["ordinal"].to_pylist()) == {7}
 
 
 def test_numbers_of_parts_go_on_after_a_restart(tmp_path: Path) -> None:

@@ -1,0 +1,70 @@
+"""The rows of one folder of the archive in order, also while parts of it are being merged."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from laggard_aggregator.archive import layout
+from laggard_common.errors import InputError
+
+CHUNK_ROWS = 65_536
+
+
+def files(where: Path) -> Iterator[Iterator[pa.Table]]:
+    """For each file of a folder its rows, some at a time; each is to be read up before the next is asked for.
+
+    The folder is looked at again after every file. A file that went is looked for in what it was merged into,
+    and of a merged file only those rows are given that were not given before. Raises InputError for a file
+    that cannot be read.
+    """
+    given: list[tuple[int, int]] = []  # first part, and rows
+    last = 0
+    while (part := next((each for each in layout.parts(where) if each.last > last), None)) is not None:
+        skip = sum(rows for first, rows in given if first >= part.first)
+        try:
+            file = pq.ParquetFile(part.path)
+        except FileNotFoundError:
+            continue
+        except (OSError, pa.ArrowException) as exc:
+            raise InputError(str(part.path), f"cannot be read: {one_line(exc)}") from exc
+        with file:
+            _check_format(part.path, file.schema_arrow)
+            given.append((part.first, file.metadata.num_rows - skip))
+            yield _rows(part.path, file, skip)
+        last = part.last
+
+
+def tables(where: Path) -> Iterator[pa.Table]:
+    """Each file of a folder as one table, the run as an integer: Python's own times have no nanoseconds."""
+    for chunks in files(where):
+        table = pa.concat_tables(chunks)
+        at = table.schema.get_field_index("run")
+        yield table.set_column(at, "run", table["run"].cast(pa.int64()))
+
+
+def one_line(exc: Exception) -> str:
+    """What an exception says, in one line that is not too long."""
+    return " ".join(str(exc).split())[:200]
+
+
+def _rows(path: Path, file: pq.ParquetFile, skip: int) -> Iterator[pa.Table]:
+    """The rows of a file after the first `skip`; at least one table."""
+    yield file.schema_arrow.empty_table()
+    try:
+        for batch in file.iter_batches(CHUNK_ROWS):
+            beginning = min(skip, batch.num_rows)
+            skip -= beginning
+            if beginning < batch.num_rows:
+                yield pa.Table.from_batches([batch.slice(beginning)])
+    except (OSError, pa.ArrowException) as exc:
+        raise InputError(str(path), f"cannot be read: {one_line(exc)}") from exc
+
+
+def _check_format(path: Path, schema: pa.Schema) -> None:
+    found = (schema.metadata or {}).get(b"laggard.format", b"").decode(errors="replace")
+    if found != layout.FORMAT:
+        raise InputError(
+            str(path), f"archive format {found or 'unknown'}, this version reads {layout.FORMAT}"
+        )
