@@ -96,7 +96,6 @@ def test_the_documented_example_is_understood() -> None:
     assert [section for section, given in settings.unused.items() if given] == [
         "[mail]",
         "[[peak]]",
-        "[[topology]]",
         "[state]",
     ]
 
@@ -133,6 +132,12 @@ GROUP = {"name": "g"}
         ({"group": [GROUP | {"window_samples": 20}]}, "group[0].shift_samples: expected at most window_sam"),
         ({"group": [GROUP | {"detector": "cdf"}]}, "group[0].thresholds: cdf needs a file"),
         ({"peak": [{"component": "x", "metric": "y"}]}, "peak[0].peak: missing, expected a number"),
+        ({"topology": [{"couplet": "a"}]}, "topology[0].node: expected either node or components"),
+        ({"topology": [{"node": "("}]}, "topology[0].node: not a regular expression"),
+        (
+            {"topology": [{"node": "a(b)", "couplet": r"\2"}]},
+            "topology[0].couplet: invalid group reference 2",
+        ),
         ({"archive": {"raw_days": 0}}, "archive.raw_days: expected at least 1, got 0"),
         ({"archive": {"directory": ""}}, "archive.directory: expected a path"),
         ({"mail": {"server": "x"}}, "mail.sender: missing, expected a string"),

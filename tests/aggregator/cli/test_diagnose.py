@@ -88,6 +88,22 @@ def test_records_have_the_promised_keys(cluster: list[Path]) -> None:
     assert 0.8 < healthy["severity"] < 1.25
 
 
+def test_drives_that_share_a_controller_are_indicted_as_one(tmp_path: Path) -> None:
+    lines = made_csv.rows(slow="disk3")
+    slow = made_csv.rows(slow="disk4")
+    both = [s if ",disk4," in s else line for line, s in zip(lines, slow, strict=True)]
+    topology = tmp_path / "topology.toml"
+    topology.write_text(
+        '[[topology]]\ncomponents = "disk[12]"\ncontroller = "ctl-a"\n'
+        '[[topology]]\ncomponents = "disk[34]"\ncontroller = "ctl-b"\n'
+        '[[topology]]\ncomponents = "disk([5-8])"\ncontroller = "ctl-c"\n'
+    )
+    found = diagnose([made_csv.write(tmp_path / "host.csv", both)], *NAMED, "--topology", str(topology))
+    stragglers = {(r["component"], r["level"]) for r in of(found, "component") if r["straggler"]}
+    assert stragglers == {("ctl-b", "controller")}
+    assert {r["component"]: r["parent"] for r in of(found, "component")}["disk3"] == "ctl-b"
+
+
 def test_neither_order_nor_repeats_nor_compression_matter(tmp_path: Path, cluster: list[Path]) -> None:
     lines = made_csv.rows(seed=1)
     other = tmp_path / "other"
