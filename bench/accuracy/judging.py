@@ -1,4 +1,4 @@
-"""The detectors over one run, window by window, as the engine does it: whom each indicts, and when."""
+"""The detectors over one run, window by window: whom each indicts, and when."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,21 +18,26 @@ from laggard_aggregator.detect.manhattan_training import (
     fault_free_spread,
     fault_free_thresholds,
 )
-from laggard_aggregator.detect.registry import make_detector
 from laggard_aggregator.detect.seam import MetricWindow, VectorWindow, Verdicts
 from laggard_aggregator.detect.settings import DetectSettings
+from laggard_aggregator.engine import Engine, GroupWindow
+from laggard_aggregator.topology import Topology
 
 Thresholds = Mapping[str, Mapping[str, float]]
 
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """Stragglers of one source of one run: `ends` (W,) of the windows in seconds; by metric, flags (W, C)."""
+    """Stragglers of one source of one run: `ends` (W,) of the windows in seconds; by metric, flags (W, C).
+
+    Where a parent was indicted all of its children are flagged; `parents` (server, controller, couplet) were.
+    """
 
     source: str
     components: tuple[str, ...]
     ends: Array
     stragglers: Mapping[str, BoolArray]
+    parents: frozenset[str] = frozenset()
 
 
 def settings_of(scenario: Scenario, detector: str, tests: int, thresholds: Thresholds) -> DetectSettings:
@@ -45,39 +50,44 @@ def settings_of(scenario: Scenario, detector: str, tests: int, thresholds: Thres
     )
 
 
-def over_metrics(measured: Measured, run: int, settings: DetectSettings) -> Findings:
-    """What the detector that `settings` name finds in one run's metrics."""
+def over_metrics(measured: Measured, run: int, settings: DetectSettings, topology: Topology) -> Findings:
+    """What the detector that `settings` name finds in one run's metrics, through the product's engine."""
     ends = _ends(next(iter(measured.metrics.values())).shape[2], settings)
-    found = {}
-    for name in measured.metrics:
-        detector, persistence = make_detector(settings, name), Persistence(settings.confirm)
-        flags = np.zeros((len(ends), len(measured.components)), dtype=np.bool_)
-        for at, end in enumerate(ends):
-            window = window_of(measured, name, run, int(end), settings, detector.history_samples)
-            rows = persistence.update(measured.components, window.start, detector.observe(window))
-            flags[at] = persistence.faulty(rows)
-        found[name] = flags
-    return Findings(measured.source.source, measured.components, _seconds(ends, settings), found)
+    group, known = measured.source.source, measured.components
+    engine = Engine({group: settings}, topology=topology)
+    children = {name: {name} for name in known}
+    for level in topology.levels(known):
+        for c, parent in enumerate(level.of.tolist()):
+            children.setdefault(level.parents[parent], set()).add(known[c])
+    found = {name: np.zeros((len(ends), len(known)), dtype=np.bool_) for name in measured.metrics}
+    parents: set[str] = set()
+    for at, end in enumerate(ends):
+        longest = max(engine.history_samples(group, name) for name in found)
+        columns, history = columns_of(int(end), settings, longest)
+        window = GroupWindow(
+            group,
+            known,
+            (end - settings.window_samples) * settings.interval_seconds,
+            end * settings.interval_seconds,
+            history,
+            {name: values[run][:, columns] for name, values in measured.metrics.items()},
+            {name: values[run][:, columns] for name, values in measured.load.items()},
+            {name: measured.source.metrics[name].worse for name in found},
+        )
+        for judged in engine.judge(window):
+            for c in np.flatnonzero(judged.straggler).tolist():
+                name = judged.components[c]
+                if judged.levels[c] != "component":
+                    parents.add(name)
+                found[judged.metric][at] |= [one in children[name] for one in known]
+    return Findings(group, known, _seconds(ends, settings), found, frozenset(parents))
 
 
-def window_of(
-    measured: Measured, metric: str, run: int, end: int, settings: DetectSettings, history: int
-) -> MetricWindow:
-    """The window of `settings` that ends before sample `end`, with as much history as there is."""
+def columns_of(end: int, settings: DetectSettings, history: int) -> tuple[slice, int]:
+    """The columns of the window that ends before sample `end`, with as much of `history` as there is."""
     start = end - settings.window_samples
     history = min(history, start)
-    columns = slice(start - history, end)
-    return MetricWindow(
-        metric,
-        measured.components,
-        measured.metrics[metric][run][:, columns],
-        history,
-        start * settings.interval_seconds,
-        end * settings.interval_seconds,
-        settings.interval_seconds,
-        {name: load[run][:, columns] for name, load in measured.load.items()},
-        measured.source.metrics[metric].worse,
-    )
+    return slice(start - history, end), history
 
 
 def train_cdf(measured: Measured, scenario: Scenario) -> Thresholds:
@@ -89,7 +99,19 @@ def train_cdf(measured: Measured, scenario: Scenario) -> Thresholds:
         worst = np.zeros(len(measured.components))
         for run in range(len(values)):
             for end in _ends(values.shape[2], settings):
-                window = window_of(measured, name, run, int(end), settings, history)
+                columns, before = columns_of(int(end), settings, history)
+                span = (
+                    (end - settings.window_samples) * settings.interval_seconds,
+                    end * settings.interval_seconds,
+                )
+                window = MetricWindow(
+                    name,
+                    measured.components,
+                    values[run][:, columns],
+                    before,
+                    *span,
+                    settings.interval_seconds,
+                )
                 worst = np.fmax(worst, largest_deviation(window))
         thresholds[name] = dict(zip(measured.components, worst.tolist(), strict=True))
     return thresholds

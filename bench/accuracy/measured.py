@@ -1,7 +1,7 @@
 """From recordings to the metrics that detectors compare, with the product's own definitions."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from laggard_aggregator.metrics.definition import Differences, Metric, SourceMet
 
 
 def _rate(counter: str) -> Metric:
-    return Metric("1/s", 0, (counter,), lambda d: d[counter] / d.seconds)
+    return Metric("1/s", +1, (counter,), lambda d: d[counter] / d.seconds)
 
 
 NET = SourceMetrics(
@@ -43,9 +43,16 @@ def measure(recording: Recording, block: Sequence[str], net: Sequence[str]) -> t
     of_luns = np.repeat(recording.missing, shape.luns_per_server, axis=2)
     found = [_source(BLOCK, shape.lun_names, DISK_FIELDS, recording.disk, of_luns, interval, block)]
     if shape.servers > 1 and net:
-        found.append(
-            _source(NET, shape.server_names, NET_FIELDS, recording.net, recording.missing, interval, net)
+        servers = _source(
+            NET, shape.server_names, NET_FIELDS, recording.net, recording.missing, interval, net
         )
+        # A server's traffic is held against what its own LUNs moved.
+        moved = (
+            found[0]
+            .load["throughput"]
+            .reshape(len(recording.scenarios), shape.servers, -1, recording.scenarios[0].samples)
+        )
+        found.append(replace(servers, load={"throughput": moved.sum(axis=2)}))
     return tuple(found)
 
 

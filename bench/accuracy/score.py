@@ -25,6 +25,7 @@ class Outcome:
     delay_seconds: float
     blamed: tuple[str, ...] = ()
     missed: tuple[str, ...] = ()
+    parents: frozenset[str] = frozenset()
 
 
 def outcome(findings: Sequence[Findings], faulty: BoolArray, shape: Shape, start_seconds: float) -> Outcome:
@@ -51,6 +52,7 @@ def outcome(findings: Sequence[Findings], faulty: BoolArray, shape: Shape, start
         delay,
         tuple(blamed),
         tuple(shape.lun_names[c] for c in np.flatnonzero(missed)),
+        frozenset().union(*(source.parents for source in findings)),
     )
 
 

@@ -9,6 +9,7 @@ who was missed and who was blamed, by run. `--only` keeps pairs whose `shape/fau
 """
 
 import argparse
+import sys
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
@@ -35,11 +36,13 @@ from bench.accuracy.simulation.plan import (
     training,
 )
 from bench.accuracy.simulation.scenario import Scenario
+from bench.accuracy.simulation.shapes import SHAPES, Shape
 from bench.accuracy.simulation.simulate import batches, simulate
 from bench.machine import machine
 
 METRICS = ("await",), ("rx_bytes", "tx_bytes", "tx_packets", "retransmits")
 """What is compared: the default of the block layer, and the network's."""
+LEVELS = (("server-slow", "pvfs-2"), ("server-slow", "couplets"), ("controller-failover", "couplets"))
 DETECTORS = ("laggard", "cdf", "manhattan", "manhattan/spread")
 
 
@@ -97,7 +100,8 @@ class Bench:
         found = []
         for source in measured:
             thresholds = self._cdf.get((scenario.shape.name, source.source.source), {})
-            found.append(over_metrics(source, run, settings_of(scenario, detector, tests, thresholds)))
+            settings = settings_of(scenario, detector, tests, thresholds)
+            found.append(over_metrics(source, run, settings, scenario.shape.topology))
         return found
 
 
@@ -125,6 +129,8 @@ def table(bench: Bench, pairs: Sequence[Pair], detectors: Sequence[str]) -> str:
             lines.append(
                 f"| not visible: {pair.fault}, {pair.workload} ({pair.shape}) | 1 | {' | '.join(cells)} |"
             )
+    asked = {(pair.fault, pair.shape) for pair in pairs}
+    lines += ["", *(_levels(bench, fault, shape) for fault, shape in LEVELS if (fault, shape) in asked)]
     every = [scored for pair in visible for _, scored in bench.outcomes["laggard", pair]]
     if every:
         bound = upper_share(sum(scored.wrong for scored in every), len(every))
@@ -132,6 +138,24 @@ def table(bench: Bench, pairs: Sequence[Pair], detectors: Sequence[str]) -> str:
             f"\n`laggard`: {len(every)} experiments, upper 95 % bound of false positives {bound:.2%}."
         )
     return "\n".join(lines)
+
+
+def _levels(bench: Bench, fault: str, shape: str) -> str:
+    """How often `laggard` indicted just the parent at fault."""
+    runs = [
+        (SHAPES[shape], seed, scored)
+        for (detector, pair), own in bench.outcomes.items()
+        if (detector, pair.fault, pair.shape) == ("laggard", fault, shape)
+        for seed, scored in own
+    ]
+    right = sum(scored.parents == {_parent_at_fault(fault, of, seed)} for of, seed, scored in runs)
+    return f"`laggard`, {fault} ({shape}): {right} of {len(runs)} indicted the parent at fault and no other parent."
+
+
+def _parent_at_fault(fault: str, shape: Shape, seed: int) -> str:
+    if fault == "server-slow":
+        return shape.server_names[seed % shape.servers]
+    return f"controller-{seed % shape.controllers + 1}"
 
 
 def _cell(bench: Bench, detector: str, pairs: Sequence[Pair]) -> str:
@@ -163,7 +187,7 @@ def fault_free(days: int, seeds: range) -> str:
         (luns,) = measure(recording, METRICS[0], ())
         for run, scenario in enumerate(batch):
             settings = settings_of(scenario, "laggard", len(luns.components), {})
-            alarms += episodes(over_metrics(luns, run, settings).stragglers["await"])
+            alarms += episodes(over_metrics(luns, run, settings, scenario.shape.topology).stragglers["await"])
             components += len(luns.components)
     return (
         f"{components:,} fault-free component-days: {alarms} false alarms, {alarms / components:.2g} a "
@@ -196,6 +220,7 @@ def main() -> None:
     pair_of = {scenario: pair for pair in pairs for scenario in pair.scenarios(seeds, runs)}
     bench = Bench(detectors, 3 if asked.quick else RUNS_A_PAIR)
     for batch in batches(list(pair_of)):
+        print(f"{batch[0].shape.name}, {batch[0].workload.name}: {len(batch)} runs", file=sys.stderr)
         bench.run(batch, pair_of)
     print(table(bench, pairs, detectors))
     if asked.detail:

@@ -1,10 +1,13 @@
 """How many servers and LUNs there are, and what they share."""
 
+import re
 from dataclasses import dataclass
 from string import ascii_lowercase
 
 import numpy as np
 from numpy.typing import NDArray
+
+from laggard_aggregator.topology import Branch, Topology
 
 IntArray = NDArray[np.intp]
 
@@ -39,6 +42,22 @@ class Shape:
         couplets = max(self.controllers // 2, 1)
         couplet = np.arange(self.luns) * couplets // self.luns
         return 2 * couplet + np.arange(self.luns) % 2
+
+    @property
+    def topology(self) -> Topology:
+        """What the product is told: the LUNs of controllers and couplets; servers are in the names."""
+        if not self.controllers:
+            return Topology()
+        names, controller = np.array(self.lun_names), self.controller_of
+        return Topology(
+            [
+                Branch(
+                    "|".join(map(re.escape, names[controller == c])),
+                    {"controller": f"controller-{c + 1}", "couplet": f"couplet-{c // 2 + 1}"},
+                )
+                for c in range(self.controllers)
+            ]
+        )
 
     @property
     def server_names(self) -> tuple[str, ...]:
