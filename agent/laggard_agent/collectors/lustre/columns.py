@@ -81,13 +81,19 @@ class Columns:
             starts.append(end)
             end += len(shape.fields) if shape else 0
         here = [{f: i for i, f in enumerate(shape.fields)} if shape else {} for shape in shapes]
+        named = {field.name for fields in here for field in fields}
         places = []
         for field, file in zip(self.fields, self._file_of, strict=True):
             shape = shapes[file]
             at = here[file].get(field)
             if at is not None:
                 places.append(starts[file] + at)
-            elif shape is not None and shape.complete and field.kind is not FieldKind.GAUGE:
+            elif (
+                shape is not None
+                and shape.complete
+                and field.kind is not FieldKind.GAUGE
+                and field.name not in named
+            ):
                 places.append(_ZERO)
             else:
                 places.append(_NONE)

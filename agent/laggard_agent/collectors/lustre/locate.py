@@ -64,9 +64,10 @@ class Trees:
     def locate(self, kinds: Sequence[str], files: Sequence[str]) -> Located:
         """As `Parameters`. The first kind, then the first tree, that has a device's file counts."""
         found: dict[str, dict[str, str]] = {}
-        refused = set()
+        refused = set(self._closed_debugfs())
+        roots = self._roots[:-1] if refused else self._roots
         for kind in kinds:
-            for root in self._roots:
+            for root in roots:
                 folder = f"{root}/{kind}"
                 try:
                     names = os.listdir(folder)  # noqa: PTH208 - strings are wanted
@@ -79,7 +80,6 @@ class Trees:
                     continue
                 for name in names:
                     _add(found, name, f"{folder}/{name}", files)
-        refused.update(self._closed_debugfs())
         return Located(found, tuple(sorted(refused)))
 
     def find(self, file: str) -> str | None:

@@ -4,6 +4,7 @@ A file is read as two things: its skeleton, that is all but digits and blanks, a
 skeleton is seen for the first time the parser is asked twice: with the file as it is, and with each run
 replaced by its own place, which tells which run every field comes from. From then on two `bytes.translate`,
 a `split` and an `itemgetter` do the work. Runs that are part of a name or a bin (`4K:`) must be the same too.
+Blanks are not looked at, as numbers are padded: where only they moved, a word more or less goes unseen.
 """
 
 import re
