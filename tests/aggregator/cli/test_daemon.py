@@ -1,0 +1,118 @@
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from laggard_aggregator.cli.daemon import main
+
+
+def config(folder: Path, text: str = "") -> str:
+    path = folder / "aggregator.toml"
+    path.write_text(text)
+    return str(path)
+
+
+def test_a_good_file_is_checked_in_silence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--config", config(tmp_path), "--check-config"]) == 0
+    assert capsys.readouterr() == ("", "")
+
+
+def test_everything_wrong_is_told_a_line_each(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = config(tmp_path, 'sitee = "x"\n[mqtt]\nport = 70000\n[detect]\nshift_samples = 70\n')
+    assert main(["--config", path]) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        f"laggard-aggregator: {path}: sitee: unknown key, did you mean site?",
+        f"laggard-aggregator: {path}: mqtt.port: expected 1-65535, got 70000",
+        f"laggard-aggregator: {path}: detect.shift_samples: expected at most window_samples (60), got 70",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("make", "problem"),
+    [
+        (lambda folder: folder / "none.toml", "no such file"),
+        (lambda folder: folder, "is a directory, expected a file"),
+        (lambda folder: config(folder, "[mqtt"), "not TOML: "),
+        (
+            lambda folder: config(folder, '[mqtt]\nusername = "x"\npassword_file = "/nonexistent"\n'),
+            "mqtt.password_file: /nonexistent: No such file or directory",
+        ),
+    ],
+)
+def test_files_that_cannot_be_used(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], make: Callable[[Path], object], problem: str
+) -> None:
+    path = str(make(tmp_path))
+    assert main(["--config", path, "--check-config"]) == 2
+    assert capsys.readouterr().err.startswith(f"laggard-aggregator: {path}: {problem}")
+
+
+def test_missing_thresholds_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = config(tmp_path, '[detect]\ndetector = "cdf"\nthresholds = "/nonexistent"\n')
+    assert main(["--config", path, "--check-config"]) == 2
+    assert "laggard-aggregator: /nonexistent: cannot be read: No such file" in capsys.readouterr().err
+
+
+def test_help_has_examples(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--help"])
+    assert ended.value.code == 0
+    assert (
+        "laggard-aggregator --config /etc/laggard/aggregator.toml --check-config" in capsys.readouterr().out
+    )
+
+
+def run_daemon(path: str) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [sys.executable, "-m", "laggard_aggregator.cli.daemon", "--config", path],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={key: value for key, value in os.environ.items() if key != "JOURNAL_STREAM"},
+    )
+
+
+def test_a_taken_port_is_one_line(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        daemon = run_daemon(config(tmp_path, f'[http]\nlisten = "127.0.0.1:{port}"\n'))
+        _, told = daemon.communicate(timeout=15)
+    assert daemon.returncode == 1
+    assert told == f"laggard-aggregator: cannot listen on 127.0.0.1:{port}: the port is taken\n"
+
+
+def test_without_a_broker_it_serves_and_waits_and_ends_in_order(tmp_path: Path) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    text = f'[mqtt]\nport = {port}\n[http]\nlisten = "127.0.0.1:0"\n[archive]\ndirectory = "{tmp_path}"\n'
+    daemon = run_daemon(config(tmp_path, text))
+    assert daemon.stderr is not None
+    told: list[str] = []
+    url = ""
+    for line in daemon.stderr:
+        told.append(line)
+        if found := re.search(r"metrics at (http://\S+)/metrics", line):
+            url = found[1]
+        if "no connection to the broker" in line:
+            break
+    with urllib.request.urlopen(url + "/healthz", timeout=5) as answer:
+        assert answer.status == 200
+    with pytest.raises(urllib.error.HTTPError, match="503"):
+        urllib.request.urlopen(url + "/readyz", timeout=5)
+    daemon.send_signal(signal.SIGTERM)
+    rest = daemon.stderr.read()
+    assert daemon.wait(timeout=8) == 0
+    daemon.stderr.close()
+    assert "Traceback" not in "".join(told) + rest
+    assert rest.splitlines()[-1].endswith("INFO laggard_aggregator.app: stopped")
+    assert sum("WARNING" in line for line in (*told, *rest.splitlines())) == 1
