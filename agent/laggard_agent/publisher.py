@@ -87,6 +87,7 @@ class Publisher:
         self._backlog_pause = 1 / max(_BACKLOG_LEAST_PER_SECOND, _BACKLOG_SPEED * live_per_second)
         self._resend_due = 0.0
         self._acks_since_check = False
+        self._acks_in_connection = False
         self._oldest: dict[Key, int] = {}
         self.acks_seen = False
 
@@ -166,7 +167,7 @@ class Publisher:
         _log.info("connected to the broker at %s", self._settings.mqtt.address)
         self._connected = True
         self._warned = False
-        await self._begin_backlog()
+        await self._begin_connection()
         self._resend_due = self._now() + _RESEND_SECONDS
         try:
             async with asyncio.TaskGroup() as group:
@@ -271,6 +272,17 @@ class Publisher:
                 if await self._call(acknowledge):
                     self.acks_seen = True
                     self._acks_since_check = True
+                    self._acks_in_connection = True
+
+    async def _begin_connection(self) -> None:
+        """Begins the backlog. A broker that died may have lost what it took: if acknowledgements came over
+        the connection before, what they did not cover is sent again now, and not only after a while.
+        """
+        if self._acks_in_connection:
+            oldest = await self._call(self._spool.oldest_unacknowledged)
+            await self._call(partial(self._spool.resend, list(oldest)))
+        self._acks_in_connection = False
+        await self._begin_backlog()
 
     async def _begin_backlog(self) -> None:
         await self._call(self._spool.rewind)

@@ -1,0 +1,130 @@
+"""The agent process against a real mosquitto that is killed and started again."""
+
+import asyncio
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiomqtt
+import pytest
+
+from laggard_common import wire
+from laggard_common.schema import Schema
+from laggard_common.wire import Ack, Envelope
+from tests.agent.made import disk_line, tree
+
+MOSQUITTO = shutil.which("mosquitto", path="/usr/sbin:/usr/bin:/usr/local/sbin")
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.timeout(90),
+    pytest.mark.skipif(MOSQUITTO is None, reason="needs mosquitto"),
+]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@asynccontextmanager
+async def mosquitto(folder: Path, port: int) -> AsyncIterator[subprocess.Popen[bytes]]:
+    """A broker that listens on loopback; killed at the end."""
+    config = folder / "mosquitto.conf"
+    config.write_text(f"listener {port} 127.0.0.1\nallow_anonymous true\n")
+    process = subprocess.Popen([str(MOSQUITTO), "-c", str(config)], stderr=subprocess.DEVNULL)
+    try:
+        async with asyncio.timeout(10):
+            while True:
+                try:
+                    _, writer = await asyncio.open_connection("127.0.0.1", port)
+                except OSError:
+                    await asyncio.sleep(0.05)
+                else:
+                    break
+        writer.close()
+        await writer.wait_closed()
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+class Aggregator:
+    """Takes what comes and acknowledges it, as far as the test lets it."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.data: list[Envelope] = []
+        self.schemas: list[Schema] = []
+        self.states: list[str] = []
+
+    def has_all(self, count: int) -> bool:
+        """At least so many batches, and none missing between the first of the stream and the latest."""
+        seqs = {e.seq for e in self.data}
+        return len(seqs) >= count and seqs == set(range(len(seqs)))
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Connects, and returns once `condition` holds after a message."""
+        async with asyncio.timeout(30), aiomqtt.Client("127.0.0.1", self.port) as client:
+            await client.subscribe("laggard/1/site/#", qos=1)
+            async for message in client.messages:
+                await self._take(client, message)
+                if condition():
+                    return
+
+    async def _take(self, client: aiomqtt.Client, message: aiomqtt.Message) -> None:
+        payload = message.payload
+        assert isinstance(payload, bytes)
+        channel = str(message.topic).split("/")[5:6]
+        if channel == ["schema"]:
+            self.schemas.append(wire.decode_schema(payload))
+        elif channel == ["status"]:
+            self.states.append(str(wire.decode_state(wire.decode_envelope(payload).payload)["state"]))
+        elif channel == ["data"]:
+            envelope = wire.decode_envelope(payload)
+            self.data.append(envelope)
+            ack = Ack(envelope.stream, envelope.source, ((envelope.seq, envelope.seq),))
+            await client.publish("laggard/1/site/ack/oss-1", wire.encode_ack([ack]), qos=1)
+
+
+async def _killed_and_started_again(folder: Path) -> None:
+    port = free_port()
+    aggregator = Aggregator(port)
+    tree(folder, {"proc/diskstats": disk_line("sda", *range(17))})
+    (folder / "agent.toml").write_text(
+        'node = "oss-1"\ninterval_seconds = 0.05\nbatch_samples = 4\ncollectors = ["diskstats"]\n'
+        f'[mqtt]\nport = {port}\n[spool]\ndirectory = "{folder}/spool"\n'
+    )
+    command = [sys.executable, "-m", "laggard_agent.cli", "--config", str(folder / "agent.toml")]
+    agent = subprocess.Popen([*command, "--procfs", str(folder / "proc")], stderr=subprocess.PIPE, text=True)
+    try:
+        async with mosquitto(folder, port):
+            await aggregator.until(lambda: len(aggregator.data) >= 5)
+        async with mosquitto(folder, port):
+            await aggregator.until(lambda: aggregator.has_all(20))
+            aggregator.states.clear()
+            agent.send_signal(signal.SIGTERM)
+            _, log = agent.communicate(timeout=5)
+            await aggregator.until(lambda: bool(aggregator.states))
+    finally:
+        agent.kill()
+        agent.wait()
+    assert agent.returncode == 0
+    assert aggregator.states[-1] == "stopped"
+    assert {e.stream for e in aggregator.data} == {aggregator.schemas[0].stream}
+    times = [e.t0_ns + i * e.dt_ns for e in {e.seq: e for e in aggregator.data}.values() for i in range(e.n)]
+    assert len(times) == len(set(times))
+    assert all(time % 50_000_000 == 0 for time in times)
+    assert [line.split()[2] for line in log.splitlines()].count("WARNING") <= 2
+
+
+def test_a_broker_that_is_killed_costs_nothing(tmp_path: Path) -> None:
+    asyncio.run(_killed_and_started_again(tmp_path))
