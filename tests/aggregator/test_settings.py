@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from laggard_aggregator import thresholds
-from laggard_aggregator.configured import membership
+from laggard_aggregator.configured import membership, topology
 from laggard_aggregator.detect.cdf import CdfDetector
 from laggard_aggregator.settings import AggregatorSettings
 from laggard_aggregator.thresholds import Thresholds
@@ -41,11 +41,12 @@ def test_the_sample_shows_every_setting_with_its_default() -> None:
 
 def test_the_samples_examples_are_right_too() -> None:
     examples = re.findall(
-        r"^## (\[\[?(?:group|archive)\]?\]\n(?:## .*\n)+)", SAMPLE.read_text(), re.MULTILINE
+        r"^## (\[\[?(?:group|topology|archive)\]?\]\n(?:## .*\n)+)", SAMPLE.read_text(), re.MULTILINE
     )
     table = tomllib.loads("".join(re.sub(r"^## ", "", example, flags=re.MULTILINE) for example in examples))
     settings = parse(AggregatorSettings, table)
     assert settings.group[0].name == "luns"
+    assert topology(settings.topology).parents_of("oss-12/dm-3")["couplet"] == "couplet-1"
     assert settings.archive is not None
     assert settings.archive == type(settings.archive)()
 
