@@ -149,7 +149,7 @@ def _levels(bench: Bench, fault: str, shape: str) -> str:
         for seed, scored in own
     ]
     right = sum(scored.parents == {_parent_at_fault(fault, of, seed)} for of, seed, scored in runs)
-    return f"`laggard`, {fault} ({shape}): {right} of {len(runs)} indicted the parent at fault and no other parent."
+    return f"`laggard`, {fault} ({shape}): {right} of {len(runs)} indicted just the parent at fault."
 
 
 def _parent_at_fault(fault: str, shape: Shape, seed: int) -> str:
