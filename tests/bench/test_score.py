@@ -8,7 +8,7 @@ from bench.accuracy.score import Outcome, episodes, outcome, rates, upper_rate, 
 from bench.accuracy.simulation.shapes import SHAPES, Shape
 
 SHAPE = SHAPES["pvfs-2"]
-ENDS = np.arange(60.0, 601.0, 30.0)
+window_ends = np.arange(60.0, 601.0, 30.0)
 
 
 def findings(
@@ -16,10 +16,10 @@ def findings(
 ) -> Findings:
     """Each named component a straggler from one time to another."""
     components = shape.lun_names if luns else shape.server_names
-    flags = np.zeros((len(ENDS), len(components)), dtype=np.bool_)
+    flags = np.zeros((len(window_ends), len(components)), dtype=np.bool_)
     for name, (begin, end) in stragglers.items():
-        flags[(ENDS >= begin) & (ENDS <= end), components.index(name)] = True
-    return Findings("diskstats" if luns else "net", components, ENDS, {"await": flags})
+        flags[(window_ends >= begin) & (window_ends <= end), components.index(name)] = True
+    return Findings("diskstats" if luns else "net", components, window_ends, {"await": flags})
 
 
 def faulty(*names: str) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
