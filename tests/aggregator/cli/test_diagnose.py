@@ -237,6 +237,18 @@ def untrained(tmp_path: Path) -> list[str]:
     return [str(tmp_path), "--detector", "cdf"]
 
 
+def no_profiles(tmp_path: Path) -> list[str]:
+    return [str(tmp_path), "--detector", "manhattan", "--thresholds", str(tmp_path / "t.toml")]
+
+
+def thresholds_for_nobody(tmp_path: Path) -> list[str]:
+    return [str(tmp_path), "--thresholds", str(tmp_path / "t.toml")]
+
+
+def no_topology(tmp_path: Path) -> list[str]:
+    return [str(made_csv.write(tmp_path / "a.csv", made_csv.rows(hours=0.1))), "--topology", str(tmp_path)]
+
+
 def no_input(_: Path) -> list[str]:
     return []
 
@@ -245,7 +257,7 @@ def no_input(_: Path) -> list[str]:
     "case",
     [
         *(truncated, without_column, directory, text_for_number, binary, missing, unwritable, bad_option),
-        *(gaps, untrained, no_input),
+        *(gaps, untrained, no_profiles, thresholds_for_nobody, no_topology, no_input),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(
