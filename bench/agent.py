@@ -1,7 +1,7 @@
 """What a whole agent process costs: CPU and memory beside a real mosquitto. `python -m bench.agent`.
 
-128 disks with 17 counters in a fake /proc that is rewritten twice an interval; sampled every second in batches
-of five, spooled to disk, published with QoS 1. CPU is the scheduler's own count over all threads.
+128 disks with 17 counters in a fake /proc that is rewritten twice an interval; sampled every second in
+batches of five, spooled to disk, published with QoS 1. CPU is the scheduler's own count over all threads.
 """
 
 import os

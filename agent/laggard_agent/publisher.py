@@ -296,6 +296,8 @@ class Publisher:
         self._oldest = oldest
         if stuck and heard:
             _log.info("sending again what was not acknowledged")
+            for key in stuck:  # the schema, too: it is not retained where the stream is an older one
+                self._published_schemas.pop(key, None)
             await self._call(partial(self._spool.resend, stuck))
             self._backlog = True
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
@@ -380,6 +381,45 @@ def test_a_broker_that_refuses_us_is_one_warning(tmp_path: Path, caplog: pytest.
         warnings = [r.message for r in caplog.records if r.levelno == logging.WARNING]
         assert len(warnings) == 1
         assert "uthorized" in warnings[0]
+
+    site_test(test, tmp_path)
+
+
+def test_a_broker_that_accepts_and_never_answers_does_not_hold_up_the_end(tmp_path: Path) -> None:
+    async def test(site: Site) -> None:
+        connected = asyncio.Event()
+        silent: set[asyncio.StreamWriter] = set()
+
+        async def accept(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            silent.add(writer)
+            connected.set()
+
+        async with await asyncio.start_server(accept, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            await site.run(lambda: _set(connected), site.settings(mqtt=MqttSettings(port=port)))
+            for writer in silent:
+                writer.close()
+
+    async def _set(event: asyncio.Event) -> None:
+        await event.wait()
+
+    site_test(test, tmp_path)
+
+
+def test_a_collector_that_never_returns_does_not_hold_up_the_end(tmp_path: Path) -> None:
+    """Opening a FIFO that nobody writes to blocks, as a read from a dead file system does."""
+
+    async def test(site: Site) -> None:
+        (site.folder / "proc" / "diskstats").unlink()
+        os.mkfifo(site.folder / "proc" / "diskstats")
+        for name in ("stat", "meminfo", "loadavg"):
+            (site.folder / "proc" / name).symlink_to(f"/proc/{name}")
+        both = site.settings(collectors=("diskstats", "host"))
+        await site.run(lambda: site.broker.until(lambda: len(site.envelopes("host")) >= 2), both)
+        assert site.states()[-1]["state"] == "stopped"
+        os.close(
+            os.open(site.folder / "proc" / "diskstats", os.O_WRONLY | os.O_NONBLOCK)
+        )  # lets the thread go
 
     site_test(test, tmp_path)
 
