@@ -18,6 +18,7 @@ PACKAGED = Path(__file__).with_name("recording.diskstats.xz")
 
 MAX_TEXT_BYTES = 256 * 1024 * 1024
 MAX_LUNS = 64
+SETTLE_SECONDS = 10.0
 _CHUNK_BYTES = 1024 * 1024
 
 _TIME = re.compile(rb"@ ([0-9]{1,12}(?:\.[0-9]{1,9})?)", re.ASCII)
@@ -55,6 +56,10 @@ class Recording:
     def seconds(self) -> float:
         """From the first sample to the last."""
         return self.samples[-1].time - self.start
+
+    def recovered(self) -> tuple[Sample, ...]:
+        """The samples after the fault, less the time in which the LUN works off what waited."""
+        return tuple(sample for sample in self.samples if sample.time > self.fault_end + SETTLE_SECONDS)
 
     def healthy(self) -> tuple[Sample, ...]:
         """The samples before the fault."""
@@ -129,12 +134,17 @@ def _problems(made: Recording) -> Iterator[str]:
         yield f"{len(made.samples)} samples, expected at least 2"
     elif not made.start < made.fault_start < made.fault_end < made.samples[-1].time:
         yield "header fault_start, fault_end: not in order within the recording"
+    elif len(made.recovered()) < 2:
+        yield f"ends less than {SETTLE_SECONDS:.0f} s after the fault"
     for before, after in zip(made.samples, made.samples[1:], strict=False):
         if not before.time < after.time:
             yield f"time does not advance at {after.time}"
+    columns = {len(row.split()) for sample in made.samples[:1] for row in sample.rows.values()}
     for sample in made.samples:
         if sample.rows.keys() != set(made.luns):
             yield f"the rows at {sample.time} are not those of the luns"
+        if {len(row.split()) for row in sample.rows.values()} != columns:
+            yield f"the rows at {sample.time} have other columns than those before"
 
 
 def _seconds(text: str | None) -> float:

@@ -6,10 +6,12 @@ what it was.
 """
 
 import asyncio
-from collections.abc import Mapping
+import itertools
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from laggard_aggregator.demo.recording import Recording, Sample
+from laggard_aggregator.demo.repeat import repeated
 from laggard_common.clock import Clock
 
 SPEEDS = (1, 2, 5, 10, 20)
@@ -17,25 +19,34 @@ SPEEDS = (1, 2, 5, 10, 20)
 
 
 class Replay:
-    """Writes a recording into procfs roots. `roots`: the folder that is the /proc of each LUN's agent."""
+    """Writes a recording into procfs roots. `roots`: the folder that is the /proc of each LUN's agent.
 
-    def __init__(self, recording: Recording, roots: Mapping[str, Path], speed: int, clock: Clock) -> None:
-        self._samples = recording.samples
+    It begins at a multiple of `align_ticks` ticks of the wall clock, so that windows aligned to the same
+    multiples hold the same recorded seconds in every run. After the recording's end its recovered part is
+    repeated, so that the LUNs stay at work.
+    """
+
+    def __init__(
+        self, recording: Recording, roots: Mapping[str, Path], speed: int, clock: Clock, align_ticks: int = 1
+    ) -> None:
+        self._recording = recording
+        self._samples: Iterator[Sample] = itertools.chain(recording.samples, repeated(recording.recovered()))
         self._roots = roots
         self._clock = clock
-        self._first = recording.start
-        self._seconds = [round(sample.time - self._first) for sample in recording.samples]
+        self._align_ticks = align_ticks
+        self._next = next(self._samples)
         self.tick_ns = 1_000_000_000 // speed
         self.begun_ns: int | None = None
-        self.position = 0
+        self.recorded_seconds = 0.0
+        """How far the roots are, in recorded seconds."""
 
     @property
-    def recorded_seconds(self) -> float:
-        """How far into the recording the roots are."""
-        return self._samples[self.position].time - self._first
+    def over(self) -> bool:
+        """Whether the recording has been replayed to its end."""
+        return self.recorded_seconds >= self._recording.seconds
 
     def recorded_at(self, time: float) -> float:
-        """Seconds into the recording that were being replayed at `time`, epoch seconds of this clock."""
+        """Recorded seconds at `time`, epoch seconds of this clock."""
         if self.begun_ns is None:
             raise RuntimeError("not begun")
         return (time * 1e9 - self.begun_ns) / self.tick_ns
@@ -44,7 +55,7 @@ class Replay:
         """Makes the roots, and puts the first sample there for the agents to find."""
         for root in self._roots.values():
             root.mkdir(parents=True, exist_ok=True)
-        self.place(self._samples[0])
+        self.place(self._next)
 
     def place(self, sample: Sample) -> None:
         """Puts `sample` into the roots; a reader sees a whole row, the old one or the new one."""
@@ -52,27 +63,28 @@ class Replay:
             partial = root / ".diskstats"
             partial.write_bytes(sample.rows[lun])
             partial.replace(root / "diskstats")
+        self.recorded_seconds = sample.time - self._recording.start
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Replays to the end or until `stop`.
+        """Replays until `stop`.
 
         Rows change half a tick after the agents' reading times, whole ticks of the wall clock. A tick
         that was missed is skipped, as counters lose nothing by it.
         """
-        now = self._clock.wall_ns()
-        self.begun_ns = now - now % self.tick_ns + self.tick_ns + self.tick_ns // 2
-        while self.position < len(self._samples) - 1 and not stop.is_set():
-            due_ns = self.begun_ns + self._seconds[self.position + 1] * self.tick_ns
-            await self._sleep_until(due_ns, stop)
-            self._advance()
-            await asyncio.to_thread(self.place, self._samples[self.position])
+        align_ns = self._align_ticks * self.tick_ns
+        now_ns = self._clock.wall_ns()
+        self.begun_ns = now_ns - now_ns % align_ns + align_ns + self.tick_ns // 2
+        while not stop.is_set():
+            await self._sleep_until(self._due_ns(self._next), stop)
+            now_ns, due = self._clock.wall_ns(), None
+            while self._due_ns(self._next) <= now_ns:
+                due, self._next = self._next, next(self._samples)
+            if due is not None:
+                await asyncio.to_thread(self.place, due)
 
-    def _advance(self) -> None:
-        """Moves to the newest sample that is due."""
+    def _due_ns(self, sample: Sample) -> int:
         assert self.begun_ns is not None
-        second = (self._clock.wall_ns() - self.begun_ns) // self.tick_ns
-        while self.position < len(self._samples) - 1 and self._seconds[self.position + 1] <= second:
-            self.position += 1
+        return self.begun_ns + round(sample.time - self._recording.start) * self.tick_ns
 
     async def _sleep_until(self, due_ns: int, stop: asyncio.Event) -> None:
         seconds = (due_ns - self._clock.wall_ns()) / 1e9

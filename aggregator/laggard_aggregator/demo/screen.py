@@ -62,7 +62,7 @@ class Screen:
             self._live.update(picture(state, judged, self._alarmed(state.group)), refresh=True)
         elif state.second >= self._next_line:
             self._next_line = (state.second // LINE_EVERY_SECONDS + 1) * LINE_EVERY_SECONDS
-            self.say(f"second {state.second:.0f} of {state.seconds:.0f}: {summary(judged)}")
+            self.say(f"{where(state)}: {summary(judged)}")
 
     def _alarmed(self, group: str) -> set[str]:
         return {alarm.component for alarm in self._view.alarms().values() if alarm.group == group}
@@ -71,6 +71,13 @@ class Screen:
 def latest(judgements: Iterable[Judgement], group: str) -> Judgement | None:
     """The group's latest judgement by await, None before its first window."""
     return next((j for j in judgements if j.group == group and j.metric == "await"), None)
+
+
+def where(state: State) -> str:
+    """How far the replay is."""
+    if state.second <= state.seconds:
+        return f"second {state.second:.0f} of {state.seconds:.0f}"
+    return f"the recording is over, its recovered part goes on: second {state.second:.0f}"
 
 
 def summary(judged: Judgement | None) -> str:
@@ -92,11 +99,7 @@ def summary(judged: Judgement | None) -> str:
 
 def picture(state: State, judged: Judgement | None, alarmed: set[str]) -> RenderableType:
     """The table with its remarks."""
-    second = min(max(state.second, 0.0), state.seconds)
-    table = Table(
-        title=f"second {second:.0f} of {state.seconds:.0f}, replayed at {state.speed}x the speed",
-        title_justify="left",
-    )
+    table = Table(title=f"{where(state)}, replayed at {state.speed}x the speed", title_justify="left")
     for heading in ("LUN", "state"):
         table.add_column(heading)
     for heading in ("await", "peers' await", "times slower", "score", "persistence"):

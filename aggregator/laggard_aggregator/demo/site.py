@@ -167,7 +167,4 @@ shift_samples = {OWN_WINDOW_SAMPLES // 2}
 
 [archive]
 directory = {json.dumps(str(site.folder / "archive"))}
-
-[state]
-directory = {json.dumps(str(site.folder / "state"))}
 """

@@ -1,13 +1,18 @@
 """The recording's healthy minutes as a grid, for the training that `cdf` needs before it can judge."""
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 
 import numpy as np
 
 from laggard_aggregator.demo.recording import Recording
+from laggard_aggregator.demo.site import LUNS_CDF, WINDOW_SAMPLES, Site
+from laggard_aggregator.detect.cdf import CdfDetector, CdfOptions
 from laggard_aggregator.metrics.block import BLOCK
 from laggard_aggregator.metrics.definition import Differences
-from laggard_aggregator.offline.grid import Grid
+from laggard_aggregator.offline.grid import Grid, windows_in_order
+from laggard_aggregator.offline.training import CdfTraining
+from laggard_aggregator.thresholds import Thresholds, save
 
 COUNTERS = (
     *("rd_ios", "rd_merges", "rd_sectors", "rd_ms", "wr_ios", "wr_merges", "wr_sectors", "wr_ms"),
@@ -44,4 +49,29 @@ def healthy_grid(
         block_samples=shift_samples,
         blocks=np.arange(blocks, dtype=np.int64),
         metrics={"await": padded},
+    )
+
+
+def train(recording: Recording, site: Site) -> None:
+    """Writes `cdf`'s thresholds, from the code of `laggard train` over the healthy minutes (Intrepid 4.2.1).
+
+    Windows move by one sample here, to make the most of three minutes where the paper has a day.
+    """
+    components = {lun: site.component(lun) for lun in recording.luns}
+    grid = healthy_grid(recording, components, LUNS_CDF, round(site.tick_seconds * 1e9), 1)
+    history = {grid.group: CdfOptions().moving_average_samples - 1}
+    training = CdfTraining()
+    for window in windows_in_order([grid], WINDOW_SAMPLES, history):
+        training.add(window, site.tick_seconds)
+    save(
+        site.thresholds_toml,
+        Thresholds(
+            detector=CdfDetector.name,
+            version=CdfDetector.version,
+            trained=datetime.now(UTC).isoformat(timespec="seconds"),
+            sources=["the recording's healthy minutes"],
+            interval_seconds=site.tick_seconds,
+            window_samples=WINDOW_SAMPLES,
+            groups=training.thresholds,
+        ),
     )

@@ -69,11 +69,9 @@ class Watch:
         found = []
         if expected.component not in self.indicted:
             found.append(f"{expected.component} was slow and not found")
-        found += [
-            f"{component} was indicted and was not slow"
-            for component in self.indicted
-            if component != expected.component
-        ]
+        wrong = [component for component in self.indicted if component != expected.component]
+        if wrong:
+            found.append(f"not slow: {', '.join(wrong)}")
         for episode in self.episodes:
             if episode.component == expected.component and episode.raised < expected.begin:
                 found.append(f"{episode.component} was indicted before it became slow")

@@ -35,6 +35,8 @@ def test_a_recording_is_read_row_for_row(tmp_path: Path) -> None:
         (lambda t: t.replace(made.row("loop22", 9) + "\n", ""), "the rows at 1760000009.000009"),
         (lambda t: t.replace("@ 1760000030.", "@ 1760000028."), "time does not advance at 1760000028"),
         (lambda t: t.replace(made.row("loop20", 3), "   7 20 loop20 nonsense"), r"r\.xz:29: neither a time"),
+        (lambda t: t.replace(made.row("loop20", 3), made.row("loop20", 3) + " 7"), "have other columns"),
+        (lambda t: t[: t.index("@ 1760000048")], "ends less than 10 s after the fault"),
         (lambda t: "", "header luns"),
         (lambda t: t[: t.index("@")], "0 samples"),
         (lambda t: made.row("loop20", 0) + "\n" + t, r"r\.xz:1: neither"),

@@ -1,9 +1,11 @@
 import asyncio
+import itertools
 from pathlib import Path
 
 import pytest
 
-from laggard_aggregator.demo.recording import Recording, read_recording
+from laggard_aggregator.demo.recording import Recording, Sample, read_recording
+from laggard_aggregator.demo.repeat import repeated
 from laggard_aggregator.demo.replay import SPEEDS, Replay
 from tests.aggregator.demo import made
 
@@ -33,19 +35,30 @@ def roots(tmp_path: Path) -> dict[str, Path]:
 
 
 class Watched(Replay):
-    """Remembers the position of everything it placed."""
+    """Sleeps by its clock alone, notes what it places, and stops after `until` recorded seconds."""
 
-    def prepare(self) -> None:
+    def begin(self, until: int) -> list[int]:
+        """Recorded seconds in the order in which they were placed, the first by `prepare`."""
         self.placed: list[int] = []
-        super().prepare()
+        self.until = until
+        self.stop = asyncio.Event()
+        self.prepare()
+        asyncio.run(self.run(self.stop))
+        return self.placed
 
-    def place(self, sample) -> None:  # type: ignore[no-untyped-def]
-        self.placed.append(self.position)
+    def place(self, sample: Sample) -> None:
         super().place(sample)
+        self.placed.append(round(self.recorded_seconds))
+        if self.recorded_seconds >= self.until:
+            self.stop.set()
 
     async def _sleep_until(self, due_ns: int, stop: asyncio.Event) -> None:
         assert isinstance(self._clock, SteppingClock)
         self._clock.now_ns = max(self._clock.now_ns, due_ns)
+
+
+def counters(root: Path) -> list[int]:
+    return [int(word) for word in (root / "diskstats").read_text().split()[3:]]
 
 
 def test_every_root_starts_with_its_own_first_row(tmp_path: Path, recording: Recording) -> None:
@@ -58,35 +71,60 @@ def test_every_root_starts_with_its_own_first_row(tmp_path: Path, recording: Rec
 
 def test_a_replay_that_keeps_up_places_every_second_in_order(tmp_path: Path, recording: Recording) -> None:
     replay = Watched(recording, roots(tmp_path), 10, SteppingClock(20_000_000))
-    replay.prepare()
-    asyncio.run(replay.run(asyncio.Event()))
-    assert replay.placed == list(range(61))
+    assert replay.begin(60) == [0, *range(61)]
     assert (tmp_path / "node-loop23" / "diskstats").read_text() == made.row("loop23", 60) + "\n"
     assert replay.recorded_seconds == pytest.approx(60.00006)
+    assert replay.over
 
 
-def test_a_replay_that_cannot_keep_up_skips_and_ends_on_time(tmp_path: Path, recording: Recording) -> None:
+def test_a_replay_that_cannot_keep_up_skips_and_stays_on_time(tmp_path: Path, recording: Recording) -> None:
     clock = SteppingClock(450_000_000)
     replay = Watched(recording, roots(tmp_path), 10, clock)
-    replay.prepare()
-    asyncio.run(replay.run(asyncio.Event()))
-    assert replay.position == 60
-    assert len(replay.placed) < 20
+    assert len(replay.begin(60)) < 20
     assert replay.begun_ns is not None
     assert clock.now_ns - replay.begun_ns < 7_500_000_000
 
 
-def test_rows_change_half_a_tick_after_the_agents_read(tmp_path: Path, recording: Recording) -> None:
-    replay = Watched(recording, roots(tmp_path), 10, SteppingClock(1_000_000))
-    replay.prepare()
-    asyncio.run(replay.run(asyncio.Event()))
+def test_rows_change_half_a_tick_after_the_agents_read_from_a_windows_border_on(
+    tmp_path: Path, recording: Recording
+) -> None:
+    replay = Watched(recording, roots(tmp_path), 10, SteppingClock(1_000_000), align_ticks=30)
+    replay.begin(5)
     assert replay.begun_ns is not None
-    assert replay.begun_ns % 100_000_000 == 50_000_000
+    assert replay.begun_ns % 3_000_000_000 == 50_000_000
     assert replay.recorded_at(replay.begun_ns / 1e9 + 2.5) == pytest.approx(25.0)
+    assert not replay.over
+
+
+def test_after_the_end_the_recovered_part_goes_on(tmp_path: Path, recording: Recording) -> None:
+    """Counters rise on as they did in the recording: 50 reads a second of 2 ms each, for all LUNs alike."""
+    replay = Watched(recording, roots(tmp_path), 10, SteppingClock(1_000_000))
+    placed = replay.begin(150)
+    assert placed == [0, *range(151)]
+    for root in roots(tmp_path).values():
+        assert counters(root)[0] == 50 * 150
+        assert counters(root)[2] == 8 * 50 * 150
+    slow = counters(tmp_path / "node-loop23")[3] - counters(tmp_path / "node-loop22")[3]
+    assert slow == 18 * 50 * 20  # what the fault cost, once
+    assert (tmp_path / "node-loop23" / "diskstats").read_text() == made.row("loop23", 150) + "\n"
+
+
+def test_what_is_in_flight_does_not_add_up(recording: Recording) -> None:
+    def busy(sample: Sample) -> Sample:
+        rows = {}
+        for lun, row in sample.rows.items():
+            words = row.split()
+            words[11] = b"3"
+            rows[lun] = b" ".join(words) + b"\n"
+        return Sample(sample.time, rows)
+
+    going_on = repeated(tuple(map(busy, recording.recovered())))
+    for sample in itertools.islice(going_on, 100):
+        assert {row.split()[11] for row in sample.rows.values()} == {b"3"}
 
 
 def test_stop_ends_it_at_once(tmp_path: Path, recording: Recording) -> None:
-    async def stopped() -> int:
+    async def stopped() -> float:
         stop = asyncio.Event()
         replay = Replay(recording, roots(tmp_path), 1, SteppingClock(1))
         replay.prepare()
@@ -94,9 +132,9 @@ def test_stop_ends_it_at_once(tmp_path: Path, recording: Recording) -> None:
         await asyncio.sleep(0)
         stop.set()
         await running
-        return replay.position
+        return replay.recorded_seconds
 
-    assert asyncio.run(stopped()) <= 1
+    assert asyncio.run(stopped()) == 0
 
 
 def test_every_speed_makes_a_tick_that_an_agent_can_sample() -> None:

@@ -38,7 +38,7 @@ def test_another_one_too() -> None:
     seen = watch()
     seen.look(standing(alarm("oss-08/loop27", 1018, 1027), alarm("oss-01/loop20", 1019, 1028)), 1029)
     seen.look({}, 1055)
-    assert seen.shortcomings(EXPECTED) == ["oss-01/loop20 was indicted and was not slow"]
+    assert seen.shortcomings(EXPECTED) == ["not slow: oss-01/loop20"]
 
 
 def test_too_early() -> None:

@@ -1,0 +1,82 @@
+"""`laggard demo`: a recorded run of twelve LUNs through real agents, broker and aggregator, on this machine.
+
+Agents are processes of their own, started with `--config` as on a site; broker and aggregator run in this.
+"""
+
+import argparse
+import asyncio
+import logging
+import signal
+import tempfile
+from pathlib import Path
+
+from rich.console import Console
+
+from laggard_aggregator.demo.recording import PACKAGED, read_recording
+from laggard_aggregator.demo.replay import SPEEDS
+from laggard_aggregator.demo.run import Demo
+from laggard_aggregator.demo.site import DETECTORS
+
+DEFAULT_SPEED = 10
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the options of `laggard demo`."""
+    parser.add_argument(
+        "--once",
+        action="store_true",
+        help="end after the run: 0 when the slow LUN and no other was found, else 1",
+    )
+    parser.add_argument("--seconds", type=_seconds, metavar="N", help="end after N seconds at the latest")
+    parser.add_argument(
+        "--speed",
+        type=int,
+        choices=SPEEDS,
+        default=DEFAULT_SPEED,
+        help="recorded seconds a second (default %(default)s)",
+    )
+    parser.add_argument(
+        "--detector",
+        choices=tuple(DETECTORS.values()),
+        default="laggard",
+        help="whose verdicts are shown and decide (default %(default)s); the other one runs beside it",
+    )
+    parser.add_argument(
+        "--recording", type=Path, default=PACKAGED, metavar="FILE", help="another run than the packaged one"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the demo; 1 with `--once` when what was found is wrong. Raises LaggardError."""
+    recording = read_recording(args.recording)
+    with tempfile.TemporaryDirectory(prefix="laggard-demo-") as folder:
+        logging.basicConfig(
+            filename=Path(folder, "aggregator.log"),
+            level=logging.INFO,
+            format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+        )
+        demo = Demo(
+            recording=recording,
+            folder=Path(folder),
+            speed=args.speed,
+            group=next(group for group, detector in DETECTORS.items() if detector == args.detector),
+            console=Console(),
+        )
+        return asyncio.run(_until_signalled(demo, args.once, args.seconds))
+
+
+async def _until_signalled(demo: Demo, once: bool, seconds: float | None) -> int:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, stop.set)
+    if seconds is not None:
+        loop.call_later(seconds, stop.set)
+    return await demo.run(stop, once)
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 < value < 1e6:
+        raise argparse.ArgumentTypeError(f"expected a number of seconds, got {text}")
+    return value

@@ -1,0 +1,201 @@
+"""One run of the demo, from the first agent's start to the last one's end."""
+
+import asyncio
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from rich.console import Console
+
+from laggard_aggregator.app import App
+from laggard_aggregator.demo.children import Children
+from laggard_aggregator.demo.recording import Recording
+from laggard_aggregator.demo.replay import Replay
+from laggard_aggregator.demo.screen import Screen, State, told_of
+from laggard_aggregator.demo.site import DETECTORS, OWN, SHIFT_SAMPLES, make_site
+from laggard_aggregator.demo.training import train
+from laggard_aggregator.demo.watch import Expected, Watch
+from laggard_aggregator.export import api
+from laggard_aggregator.settings import AggregatorSettings
+from laggard_aggregator.view import View
+from laggard_common.clock import SystemClock
+from laggard_common.config import load
+from laggard_common.errors import ServiceError
+
+START_SECONDS = 30.0
+"""How long broker, aggregator and agents may take to come up."""
+CLEAR_RECORDED_SECONDS = 240.0
+"""How long after the recording's end an alarm may take to clear, while the recovered part is repeated."""
+LOOK_SECONDS = 0.2
+APART_SECONDS = 0.2
+"""From one agent's start to the next: of clients that connect at once, amqtt leaves one or two for 10 s."""
+
+
+class Demo:
+    """A site in `folder` on which `recording` is replayed; `group` is the one whose verdicts decide."""
+
+    def __init__(self, recording: Recording, folder: Path, speed: int, group: str, console: Console) -> None:
+        self._recording = recording
+        self._speed = speed
+        self._group = group
+        self._console = console
+        self._site = make_site(folder, recording.luns, 1 / speed)
+        self._replay = Replay(recording, self._site.roots(), speed, SystemClock(), SHIFT_SAMPLES)
+        self._watches = {name: Watch(name, self._replay.recorded_at) for name in DETECTORS}
+        self._agents = Children()
+        self._aggregator: asyncio.Task[None]
+
+    async def run(self, stop: asyncio.Event, once: bool) -> int:
+        """Runs until `stop`, or with `once` to the recording's end; then 1 when what was found is wrong.
+
+        Raises ServiceError when something does not come up.
+        """
+        self._introduce()
+        self._site.write()
+        self._replay.prepare()
+        train(self._recording, self._site)
+        app = App(load(AggregatorSettings, self._site.aggregator_toml))
+        listening, end = asyncio.Event(), asyncio.Event()
+        self._aggregator = asyncio.create_task(app.run(end, listening), name="aggregator")
+        try:
+            async with self._agents:
+                await self._until("broker and aggregator", listening.is_set, stop)
+                await self._start(app.view, stop)
+                await self._watch(app.view, stop, once)
+        finally:
+            end.set()
+            await self._aggregator
+        return self._verdict() if once else 0
+
+    def _introduce(self) -> None:
+        r = self._recording
+        self._say(
+            f"{len(r.luns)} LUNs, recorded for {r.seconds:.0f} s; one of them slow for a while: {r.fault}."
+        )
+        self._say(f"Replayed at {self._speed} times the speed, each LUN to an agent of its own. Rates read")
+        self._say(f"{self._speed} times what was recorded; await, being a ratio, reads what it was.")
+        self._say(f"Configuration, logs and archive of this run: {self._site.folder}")
+        self._say(self._where())
+
+    async def _start(self, view: View, stop: asyncio.Event) -> None:
+        """Brings up an agent a LUN and one for this machine, once the aggregator is ready for them."""
+        site = self._site
+        await self._until("the aggregator's subscription", lambda: view.ready, stop)
+        for node in site.nodes.values():
+            await self._start_agent(node, "--procfs", str(site.procfs(node)))
+            await _pause(stop, APART_SECONDS)
+        await self._start_agent(OWN)
+        await self._until("the agents", lambda: _nodes_up(view) > len(site.nodes), stop)
+
+    async def _start_agent(self, node: str, *options: str) -> None:
+        config = ("--config", str(self._site.agent_toml(node)))
+        command = (sys.executable, "-P", "-m", "laggard_agent", *config, *options)
+        await self._agents.start(command, self._site.log(node))
+
+    async def _watch(self, view: View, stop: asyncio.Event, once: bool) -> None:
+        """Replays, and shows what the aggregator makes of it; with `once` until that is known."""
+        over = asyncio.Event()
+        replaying = asyncio.create_task(self._replay.run(over), name="replay")
+        try:
+            with Screen(self._console, view) as screen:
+                while not stop.is_set() and not (once and self._done(view)):
+                    self._check()
+                    if replaying.done():
+                        replaying.result()
+                    self._look(view, screen)
+                    await _pause(stop, LOOK_SECONDS)
+                self._look(view, screen)
+        finally:
+            over.set()
+            await replaying
+        self._say(self._this_machine(view))
+
+    def _done(self, view: View) -> bool:
+        """Whether the recording is over and no alarm stands, or has stood for too long."""
+        alarms = any(alarm.group == self._group for alarm in view.alarms().values())
+        patience_ends = self._recording.seconds + CLEAR_RECORDED_SECONDS
+        return self._replay.over and (not alarms or self._replay.recorded_seconds > patience_ends)
+
+    def _look(self, view: View, screen: Screen) -> None:
+        """Takes in the alarms that came and went, and shows how things are."""
+        if self._replay.begun_ns is None:
+            return
+        for group, watch in self._watches.items():
+            for episode in watch.look(view.alarms(), view.now):
+                if not self._console.is_terminal:
+                    screen.say(told_of(DETECTORS[group], episode))
+        screen.show(self._state(view))
+
+    def _state(self, view: View) -> State:
+        return State(
+            second=self._replay.recorded_seconds,
+            seconds=self._recording.seconds,
+            speed=self._speed,
+            components=tuple(map(self._site.component, self._recording.luns)),
+            group=self._group,
+            episodes={DETECTORS[group]: watch.episodes for group, watch in self._watches.items()},
+            remarks=(self._this_machine(view), self._where()),
+        )
+
+    def _where(self) -> str:
+        url = f"http://127.0.0.1:{self._site.ports.http}"
+        return f"metrics: {url}/metrics   API: {url}/api/v1/stragglers   or: laggard top --url {url}"
+
+    def _this_machine(self, view: View) -> str:
+        """What the agent on this machine's own /proc brought."""
+        own = next((group for group in api.groups(view)["groups"] if group["group"] == OWN), None)
+        if own is None:
+            return "this machine itself: no disk of its own to be seen in /proc/diskstats"
+        disks = own["live"] + own["silent"]
+        return f"this machine itself: {disks} disks in a group of their own, {own['note'] or 'judged'}"
+
+    def _verdict(self) -> int:
+        """0 when the right LUN and no other was indicted; says what was found, by both detectors."""
+        r, wrong = self._recording, {}
+        truth = Expected(self._site.component(r.faulty), r.fault_start - r.start, r.fault_end - r.start)
+        for group, watch in self._watches.items():
+            wrong[group] = watch.shortcomings(truth)
+            found = ", ".join(watch.indicted) or "nothing"
+            self._say(f"{DETECTORS[group]} indicted {found}: {'; '.join(wrong[group]) or 'right'}")
+        self._say("(cdf has learnt from three healthy minutes here; the paper gives it a day)")
+        return 1 if wrong[self._group] else 0
+
+    def _say(self, line: str) -> None:
+        self._console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+    def _check(self) -> None:
+        """Raises what ended the aggregator, or ServiceError when an agent has ended."""
+        if self._aggregator.done():
+            self._aggregator.result()
+            raise ServiceError("the aggregator has ended")
+        if self._agents.ended():
+            raise ServiceError(f"an agent has ended: {self._last_words()}")
+
+    def _last_words(self) -> str:
+        """The last line that an agent left without being at INFO."""
+        for node in (*self._site.nodes.values(), OWN):
+            lines = self._site.log(node).read_text(errors="replace").splitlines()
+            if lines and " INFO " not in lines[-1]:
+                return lines[-1]
+        return "it left no word"
+
+    async def _until(self, what: str, condition: Callable[[], bool], stop: asyncio.Event) -> None:
+        """Waits until `condition` holds. Raises ServiceError when that takes too long."""
+        deadline = asyncio.get_running_loop().time() + START_SECONDS
+        while not condition() and not stop.is_set():
+            self._check()
+            if asyncio.get_running_loop().time() > deadline:
+                raise ServiceError(f"waited {START_SECONDS:.0f} s for {what}")
+            await _pause(stop, LOOK_SECONDS / 2)
+
+
+def _nodes_up(view: View) -> int:
+    return sum(count for (_, state), count in view.node_counts().items() if state == "up")
+
+
+async def _pause(stop: asyncio.Event, seconds: float) -> None:
+    """Until `stop`, at most so long."""
+    try:
+        await asyncio.wait_for(stop.wait(), seconds)
+    except TimeoutError:
+        return
