@@ -25,9 +25,9 @@ _log = logging.getLogger(__name__)
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _QUEUED_BATCHES = 1000
-# An orderly end takes at most the sum of these.
+# An orderly end takes at most the sum of these, spooling counted twice (batches, then closing).
 _READING_ENDS_SECONDS = 0.5
-_SPOOLING_ENDS_SECONDS = 1.5
+_SPOOLING_ENDS_SECONDS = 1.0
 _PUBLISHING_ENDS_SECONDS = 2.0
 
 
