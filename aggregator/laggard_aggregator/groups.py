@@ -78,12 +78,12 @@ class ConfiguredMembership:
 
 def component_key(node: str, component: Component) -> str:
     """What state and archive know a component by; with the node, unless it may move between nodes."""
-    return component.id if _moves(component) else f"{node}/{component.id}"
+    return component.id if moves(component) else f"{node}/{component.id}"
 
 
 def shown_name(node: str, component: Component) -> str:
     """The name of the day, as the operator knows the component."""
-    return component.name if _moves(component) else f"{node}/{component.name}"
+    return component.name if moves(component) else f"{node}/{component.name}"
 
 
 def component_class(component: Component) -> str:
@@ -94,7 +94,8 @@ def component_class(component: Component) -> str:
     return "_".join(filter(None, parts))
 
 
-def _moves(component: Component) -> bool:
+def moves(component: Component) -> bool:
+    """Whether the component may move between nodes, as an OST does in a failover."""
     return ("scope", "site") in component.labels
 
 

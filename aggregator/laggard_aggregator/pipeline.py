@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from laggard_aggregator.engine import Engine, GroupWindow, Judgement
-from laggard_aggregator.groups import Membership, PeerGroup, component_key, shown_name
+from laggard_aggregator.groups import Membership, PeerGroup, component_key, moves, shown_name
 from laggard_aggregator.ingest.store import GroupStore, Reading
 from laggard_aggregator.ingest.taken import TakenBatch, WindowClose
 from laggard_aggregator.metrics.definition import IntArray
@@ -27,12 +27,14 @@ class _Part:
     """One group's share of a schema. `rows` (components,): the group's rows, -1 for strangers.
 
     `columns` (counters,): the field of each of the store's counters, -1 for an optional one that is missing.
+    `origin`: 0 unless components may move between nodes.
     """
 
     store: GroupStore
     rows: IntArray
     complete: bool
     columns: IntArray
+    missing: IntArray
     origin: int
 
 
@@ -72,6 +74,8 @@ class Pipeline:
             late_ns = max(late_ns, part.store.watermark_ns)
             reading = _reading(part, taken)
             if reading.rows.size:
+                if part.origin:
+                    part.store.begin(reading.rows, part.origin)
                 part.store.take(reading)
         if batch.tick_ns[0] > late_ns:
             return taken
@@ -162,12 +166,15 @@ class Pipeline:
         rows = np.full(len(schema.components), -1, dtype=np.int64)
         rows[places] = store.rows_of(component_key(schema.node, schema.components[at]) for at in places)
         self.windows.announce(store.group.name, schema.node, schema.interval_ns * schema.batch_ticks)
+        origin = self._origins.setdefault((schema.node, absent), len(self._origins) + 1)
+        store.begin(rows[rows >= 0], origin)
         return _Part(
             store=store,
             rows=rows,
             complete=bool((rows >= 0).all()),
             columns=np.array(columns, dtype=np.int64),
-            origin=self._origins.setdefault((schema.node, absent), len(self._origins) + 1),
+            missing=np.array(absent, dtype=np.int64),
+            origin=origin if any(moves(schema.components[at]) for at in places) else 0,
         )
 
 
@@ -176,9 +183,8 @@ def _reading(part: _Part, taken: TakenBatch) -> Reading:
     batch = taken.batch
     rows = part.rows[batch.indexes]
     values = batch.values.take(part.columns, axis=2)
-    missing = part.columns < 0
-    if missing.any():
-        values[:, :, missing] = 0
+    if part.missing.size:
+        values[:, :, part.missing] = 0
     changing = rows.size - batch.idle
     if batch.present is not None:
         has_all = batch.present[:, part.columns[: len(part.store.required)]].all(axis=1)
@@ -187,7 +193,7 @@ def _reading(part: _Part, taken: TakenBatch) -> Reading:
         keep = rows >= 0
         changing = int(np.count_nonzero(keep[:changing]))
         rows, values = rows[keep], values[:, keep]
-    return Reading(rows, values, batch.tick_ns, batch.read_ns, changing, part.origin, taken.received_ns)
+    return Reading(rows, values, batch.tick_ns, batch.read_ns, changing, taken.received_ns)
 
 
 def closes(

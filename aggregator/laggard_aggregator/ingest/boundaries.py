@@ -49,19 +49,30 @@ class BoundaryRing:
         self._grow_slots(min(max(ahead, 2 * self.slots), MAX_SLOTS))
         return True
 
-    def write(self, interval: int, rows: IntArray, values: IntArray, tick_ns: int, read_ns: int) -> None:
+    def write(
+        self,
+        interval: int,
+        rows: IntArray,
+        values: IntArray,
+        tick_ns: int,
+        read_ns: int,
+        *,
+        in_order: bool = False,
+    ) -> None:
         """Keeps a reading of `rows`, each once, where it is the newest of its interval so far.
 
+        `in_order`: it is known to be.
         `values` (len(rows), counters). The interval lies after the watermark
         and `reaches`.
         """
         slot = interval % self.slots
-        newer = self.tick[slot, rows] < tick_ns
-        if not newer.all():
+        tick = self.tick[slot]
+        if not in_order:
+            newer = tick[rows] < tick_ns
             rows, values = rows[newer], values[newer]
-        self.tick[slot, rows] = tick_ns
-        self.read[slot, rows] = read_ns
-        self.values[slot, rows] = values
+        tick[rows] = tick_ns
+        self.read[slot][rows] = read_ns
+        self.values[slot][rows] = values
 
     def mark_reset(self, intervals: IntArray, rows: IntArray) -> None:
         """Takes in that counters of each of `rows` fell inside the interval beside it."""

@@ -10,6 +10,8 @@ from laggard_common import codec, limits
 from laggard_common.errors import WireError
 from laggard_common.wire import Envelope
 
+_CODES = frozenset((0, *(width for width, _ in codec.WIDTHS)))
+
 
 @dataclass(frozen=True, slots=True)
 class CounterBatch:
@@ -120,13 +122,13 @@ def _presence(bitmap: NDArray[np.int64], c: int, f: int) -> NDArray[np.bool_]:
 def _add_deltas(body: NDArray[np.int64], take: _Reader, n: int) -> None:
     """Turns rows 1.. of `body` (n, series), all holding the first values, into the running values."""
     codes = take.array("u1", body.shape[1])
-    known = codes == 0
-    with np.errstate(over="ignore"):
-        for width, _ in codec.WIDTHS:
-            chosen = np.flatnonzero(codes == width)
-            known[chosen] = True
-            if chosen.size and n > 1:
-                deltas = take.array(f"<i{width}", (n - 1) * chosen.size).reshape(n - 1, chosen.size)
-                body[1:, chosen] += np.cumsum(deltas, axis=0, dtype=np.int64)
-    if not known.all():
+    widths = set(codes.tobytes())
+    if not widths <= _CODES:
         raise WireError("payload", "unknown width code")
+    if n == 1:
+        return
+    for width in sorted(widths - {0}):
+        chosen = np.flatnonzero(codes == width) if len(widths) > 1 else slice(None)
+        count = codes.size if isinstance(chosen, slice) else chosen.size
+        deltas = take.array(f"<i{width}", (n - 1) * count).reshape(n - 1, count)
+        body[1:, chosen] += np.add.accumulate(deltas, axis=0, dtype=np.int64)

@@ -7,10 +7,11 @@ stream said before. Whatever is not taken is counted by reason and harms nothing
 from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
-from laggard_aggregator.ingest.decode import Decoder
+from laggard_aggregator.ingest.decode import CounterBatch, Decoder
 from laggard_aggregator.ingest.held import Held, Waiting
 from laggard_aggregator.ingest.nodes import NodeBook
 from laggard_aggregator.ingest.streams import Source, Stream, extends
@@ -28,6 +29,9 @@ MAX_SITE_COMPONENTS = 4_000_000
 GAP_HORIZON_NS = 3600 * 1_000_000_000
 OLDEST_NS = 366 * 86400 * 1_000_000_000
 AHEAD_NS = 86400 * 1_000_000_000
+
+
+_parse_topic = lru_cache(maxsize=262_144)(parse_topic)
 
 
 @dataclass(slots=True)
@@ -69,7 +73,7 @@ class Intake:
             return []  # our own, under a wide subscription
         self.counts.messages += 1
         try:
-            return self._receive(parse_topic(topic), payload, received_ns)
+            return self._receive(_parse_topic(topic), payload, received_ns)
         except WireError as exc:
             self.wire_errors[exc.reason] += 1
             return []
@@ -187,7 +191,7 @@ class Intake:
         batch = self._decoder.decode(envelope)
         if batch.values.shape[2] > len(schema.fields):
             raise WireError("payload", "more fields than the schema")
-        if batch.indexes.size and int(batch.indexes.max()) >= len(schema.components):
+        if _highest(batch) >= len(schema.components):
             raise WireError("payload", "component beyond the schema")
         self.nodes.data(topic.node, int(batch.read_ns[-1]), received_ns)
         late = np.zeros(envelope.n, dtype=np.bool_)
@@ -243,3 +247,10 @@ class Intake:
     def _account(self, node: str, components: int) -> None:
         self._components[node] += components
         self._components_in_all += components
+
+
+def _highest(batch: CounterBatch) -> int:
+    """The highest component index, -1 without components: that of either part, as both ascend."""
+    c = batch.indexes.size
+    ends = {c - 1, c - batch.idle - 1} - {-1}
+    return max((int(batch.indexes[end]) for end in ends), default=-1)

@@ -7,7 +7,7 @@ costs resolution and nothing else); an interval in which a counter was reset is 
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ MAX_COMPONENTS = 65_536
 FUTURE_NS = 5 * 1_000_000_000
 """A nominal time so far, and BRIDGE intervals, past its reception is of a wrong clock, and not stored."""
 
+_ABOVE_ALL = np.iinfo(np.int64).max  # whatever a counter says next, it fell
 _CHUNK = 262_144  # readings differenced at once: bounds the memory of a close
 
 
@@ -33,7 +34,7 @@ class Reading:
 
     `rows` (c,): the group's row of each component; `values` (n, c, counters) in the order of the store's own
     counters; the first `changing` components are those whose values may differ from tick to tick; `tick_ns`,
-    `read_ns` (n,) ascending. `origin` changes when the counters cannot go on from those before: another node.
+    `read_ns` (n,) ascending.
     """
 
     rows: IntArray
@@ -41,7 +42,6 @@ class Reading:
     tick_ns: IntArray
     read_ns: IntArray
     changing: int
-    origin: int
     received_ns: int
 
 
@@ -105,24 +105,42 @@ class GroupStore:
             self._grow(min(max(64, 1 << (len(self._rows) - 1).bit_length()), MAX_COMPONENTS))
         return rows
 
+    def begin(self, rows: IntArray, origin: int) -> None:
+        """Takes in that the counters of `rows` come from `origin` from now on, another node or another set.
+
+        They do not go on from what another origin said last.
+        """
+        other = rows[(self._origin[rows] != origin) & (self._origin[rows] != 0)]
+        self._latest[other] = _ABOVE_ALL
+        self._origin[rows] = origin
+
     def take(self, reading: Reading) -> None:
         """Stores a message's counters; late and future ticks are counted and skipped."""
         ticks = reading.tick_ns
-        first, last = self._usable(reading)
-        if first >= last:
-            return
-        ticks = ticks[first:last]
-        values = reading.values[first:last]
-        intervals = -(-ticks // self.interval_ns)
-        self._see_resets(reading, values, ticks, intervals)
-        ends = [*np.flatnonzero(intervals[1:] != intervals[:-1]).tolist(), ticks.size - 1]
-        for end in ends:
+        if (
+            int(ticks[0]) <= self.watermark_ns
+            or int(ticks[-1]) > reading.received_ns + self._future_ns
+            or not self._ring.reaches(-(-int(ticks[-1]) // self.interval_ns))
+        ):
+            first, last = self._usable(reading)
+            if first >= last:
+                return
+            reading = replace(
+                reading,
+                values=reading.values[first:last],
+                tick_ns=ticks[first:last],
+                read_ns=reading.read_ns[first:last],
+            )
+        in_order = self._see_resets(reading)
+        for end in self._interval_ends(reading.tick_ns):
+            tick = int(reading.tick_ns[end])
             self._ring.write(
-                int(intervals[end]),
+                -(-tick // self.interval_ns),
                 reading.rows,
-                values[end],
-                int(ticks[end]),
-                int(reading.read_ns[first + end]),
+                reading.values[end],
+                tick,
+                int(reading.read_ns[end]),
+                in_order=in_order,
             )
 
     def close(self, end_ns: int) -> GroupWindow | None:
@@ -150,30 +168,44 @@ class GroupStore:
         self.counts.future += max(ticks.size - last, 0) * components
         return first, last
 
-    def _see_resets(self, reading: Reading, values: IntArray, ticks: IntArray, intervals: IntArray) -> None:
-        """Marks the intervals in which a counter fell, inside the message or since the newest before it."""
-        rows = reading.rows
-        inside = values[:, : reading.changing]
-        fell = (inside[1:] < inside[:-1]).any(axis=2)
-        if fell.any():
-            tick, component = np.nonzero(fell)
-            self._ring.mark_reset(intervals[tick + 1], rows[component])
-            self.counts.resets += tick.size
+    def _interval_ends(self, ticks: IntArray) -> list[int]:
+        """The place of the last tick of each interval."""
+        last = ticks.size - 1
+        if int(ticks[0]) > (-(-int(ticks[-1]) // self.interval_ns) - 1) * self.interval_ns:
+            return [last]
+        intervals = -(-ticks // self.interval_ns)
+        return [*np.flatnonzero(intervals[1:] != intervals[:-1]).tolist(), last]
+
+    def _see_resets(self, reading: Reading) -> bool:
+        """Marks the intervals in which a counter fell, inside the message or since the newest before it.
+
+        Says whether every component's reading is newer than all before it.
+        """
+        rows, values, ticks = reading.rows, reading.values, reading.tick_ns
+        if ticks.size > 1:
+            inside = values[:, : reading.changing]
+            fell = inside[1:] < inside[:-1]
+            if fell.any():
+                tick, component = np.nonzero(fell.any(axis=2))
+                self._mark(ticks[tick + 1], rows[component])
         before = self._latest_tick[rows]
         later = before < ticks[0]
-        jumped = (
-            (values[0] < self._latest[rows]).any(axis=1) | (self._origin[rows] != reading.origin)
-        ) & later
-        jumped &= before > 0
+        in_order = bool(later.all())
+        jumped = values[0] < self._latest[rows]
         if jumped.any():
-            self._ring.mark_reset(intervals[:1], rows[jumped])
-            self.counts.resets += int(np.count_nonzero(jumped))
-        newest = before < ticks[-1]
-        if not newest.all():
-            rows, values = rows[newest], values[:, newest]
+            self._mark(ticks[:1], rows[jumped.any(axis=1) & later & (before > 0)])
+        last = values[-1]
+        if not in_order:
+            newest = before < ticks[-1]
+            rows, last = rows[newest], last[newest]
         self._latest_tick[rows] = ticks[-1]
-        self._latest[rows] = values[-1]
-        self._origin[rows] = reading.origin
+        self._latest[rows] = last
+        return in_order
+
+    def _mark(self, ticks: IntArray, rows: IntArray) -> None:
+        """Marks a reset of each of `rows` at the tick beside it, or at the only one."""
+        self._ring.mark_reset(-(-ticks // self.interval_ns), rows)
+        self.counts.resets += rows.size
 
     def _difference(self, slots: IntArray, end: int, rows: slice) -> None:
         """Fills the metric rings of `rows` from the boundaries in `slots`, the last of which is `end`'s."""

@@ -53,14 +53,15 @@ def give(
     received_ns: int | None = None,
 ) -> None:
     """A message of one component; readings are (tick, read, (work, time))."""
+    rows = into.rows_of([component])
+    into.begin(rows, origin)
     into.take(
         Reading(
-            rows=into.rows_of([component]),
+            rows=rows,
             values=np.array([[r[2]] for r in readings], dtype=np.int64),
             tick_ns=np.array([r[0] for r in readings], dtype=np.int64),
             read_ns=np.array([r[1] for r in readings], dtype=np.int64),
             changing=changing,
-            origin=origin,
             received_ns=readings[-1][0] if received_ns is None else received_ns,
         )
     )

@@ -1,0 +1,137 @@
+"""What one core takes in: from the broker's bytes to counters in the rings.
+
+    python -m bench.ingest
+
+Every counter of every component grows in every tick, so nothing is idle. The cost of the MQTT client comes on
+top. A round is one message of every node; the fastest of many rounds counts.
+"""
+
+import itertools
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from bench.machine import machine
+from laggard_aggregator.detect.settings import DetectSettings
+from laggard_aggregator.engine import Engine
+from laggard_aggregator.groups import ConfiguredMembership
+from laggard_aggregator.ingest.intake import Intake
+from laggard_aggregator.ingest.taken import TakenBatch
+from laggard_aggregator.pipeline import Pipeline
+from laggard_common import codec, topics, wire
+from laggard_common.schema import Component, Field, Schema
+from laggard_common.wire import Envelope, Kind
+
+SECOND = 1_000_000_000
+START_NS = 1_800_000_000 * SECOND
+FIELDS = (
+    *("rd_ios", "rd_sectors", "rd_ms", "wr_ios", "wr_sectors", "wr_ms", "io_ms", "weighted_ms"),
+    *("rd_merges", "wr_merges", "in_flight", "dc_ios", "dc_merges", "dc_sectors", "dc_ms", "fl_ios", "fl_ms"),
+)
+ROUNDS = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Nodes, and what a message of each holds."""
+
+    name: str
+    nodes: int
+    components: int
+    fields: int
+    ticks: int
+
+
+SHAPES = (
+    Shape("server: 64 disks x 17 counters x 5 ticks", 16, 64, 17, 5),
+    Shape("compute node: 1 component x 8 counters x 10 ticks", 200, 1, 8, 10),
+)
+
+Message = tuple[str, bytes, int]
+
+
+def schema_of(shape: Shape, node: str) -> Schema:
+    """The dictionary of one node."""
+    return Schema(
+        node=node,
+        source="diskstats",
+        stream=bytes(16),
+        epoch=1,
+        interval_ns=SECOND,
+        batch_ticks=shape.ticks,
+        fields=tuple(Field(name) for name in FIELDS[: shape.fields]),
+        components=tuple(Component(f"wwn-{n}", f"sd{n}") for n in range(shape.components)),
+    )
+
+
+def rounds(shape: Shape) -> list[list[Message]]:
+    """ROUNDS messages of each node, by round."""
+    chance = np.random.default_rng(1)
+    encoder = codec.Encoder()
+    totals = chance.integers(0, 2**40, (shape.nodes, shape.components, shape.fields))
+    made = []
+    for at in range(ROUNDS):
+        messages = []
+        t0_ns = START_NS + (at * shape.ticks + 1) * SECOND
+        for n in range(shape.nodes):
+            ticks = []
+            for _ in range(shape.ticks):
+                totals[n] += chance.integers(1, 200, totals[n].shape)
+                ticks.append([tuple(row) for row in totals[n].tolist()])
+            envelope = Envelope(
+                kind=Kind.COUNTERS,
+                node=f"node-{n}",
+                source="diskstats",
+                stream=bytes(16),
+                seq=at,
+                schema_epoch=1,
+                t0_ns=t0_ns,
+                dt_ns=SECOND,
+                n=shape.ticks,
+                codec=codec.DELTA_ZSTD,
+                payload=encoder.encode(range(shape.components), ticks, [150] * shape.ticks),
+            )
+            topic = topics.data_topic("site", "storage", f"node-{n}", "diskstats")
+            messages.append((topic, wire.encode_envelope(envelope), t0_ns + shape.ticks * SECOND))
+        made.append(messages)
+    return made
+
+
+def measure(shape: Shape) -> str:
+    """A line of the table."""
+    intake = Intake("site", itertools.count(1))
+    pipeline = Pipeline(ConfiguredMembership((), DetectSettings()), Engine({}), lateness_seconds=3600.0)
+    for n in range(shape.nodes):
+        schema = schema_of(shape, f"node-{n}")
+        topic = topics.schema_topic("site", "storage", schema.node, schema.source)
+        intake.receive(topic, wire.encode_schema(schema), START_NS)
+    receive_us, store_us = [], []
+    for messages in rounds(shape):
+        taken: list[TakenBatch] = []
+        receive_us.append(_us(lambda: taken.extend(_received(intake, messages))) / shape.nodes)  # noqa: B023
+        store_us.append(_us(lambda: [pipeline.take(batch) for batch in taken]) / shape.nodes)  # noqa: B023
+    assert pipeline.samples == ROUNDS * shape.nodes * shape.components * shape.ticks
+    receive, store = min(receive_us), min(store_us)
+    per_second = 1e6 / (receive + store)
+    samples = per_second * shape.components * shape.ticks
+    return f"| {shape.name} | {receive:.0f} | {store:.0f} | {per_second:,.0f} | {samples:,.0f} |"
+
+
+def _received(intake: Intake, messages: list[Message]) -> list[TakenBatch]:
+    return [batch for message in messages for batch in intake.receive(*message)]
+
+
+def _us(work: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    work()
+    return (time.perf_counter() - start) * 1e6
+
+
+if __name__ == "__main__":
+    print("| message | us to decode and account | us to store | messages/s | samples/s |")
+    print("|---|---|---|---|---|")
+    for each in SHAPES:
+        print(measure(each))
+    print(f"\n{machine('numpy', 'zstandard', 'msgpack')}")
