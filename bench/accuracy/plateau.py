@@ -1,0 +1,80 @@
+"""How wide the plateau of each constant of `laggard` is: `python -m bench.accuracy.plateau [DIR]`.
+
+A table in Markdown. Every constant is moved by itself, the others at their defaults, over the drives of
+bench.accuracy.perseus; window F1 by cluster, as no constant may hang on one of them.
+"""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+
+from bench.accuracy.perseus import COLUMNS, SETTINGS, Drive, Result, Tally, judgements, result_of, truth_of
+from laggard_aggregator.detect import budget, evidence, laggard, spread
+from laggard_aggregator.detect.registry import make_detector
+from laggard_aggregator.offline.grid import Grid
+from laggard_aggregator.offline.run import read_grids
+
+TRIED: Sequence[tuple[ModuleType, str, Sequence[float]]] = (
+    (laggard, "HARMLESS", (0.09, 0.11, 0.15, 0.17)),
+    (laggard, "SURE", (1.5, 2.0, 3.0, 4.0)),
+    (budget, "CONFIRMED", (0.75, 0.8, 1.0, 1.1)),
+    (budget, "LENGTH_POWER", (0.0, 0.05, 0.15)),
+    (spread, "RATIO", (1.2, 1.5, 2.0, 2.5)),
+    (spread, "PRIOR", (12.0, 24.0, 96.0)),
+    (spread, "LENGTH_PRIOR", (6.0, 96.0)),
+    (laggard, "CLIP", (5.0, 12.0)),
+    (laggard, "OUTLIER", (2.5, 4.0)),
+    (laggard, "SUSPECT", (0.6, 0.9)),
+    (laggard, "CALM", (0.6, 1.0)),
+    (evidence, "SPREAD_MEMORY", (48.0, 192.0)),
+)
+
+
+def row(name: str, grids: Sequence[Grid], truth: set[Drive]) -> str:
+    """The table's line for the constants as they stand."""
+    whole = list(judgements(grids, {}, make_detector))
+    total = result_of(grids, iter(whole), truth)
+    windows = []
+    for cluster in sorted({grid.group.split("__")[0] for grid in grids}):
+        mine = [grid for grid in grids if grid.group.startswith(f"{cluster}__")]
+        part = result_of(mine, (j for j in whole if j.group.startswith(f"{cluster}__")), truth)
+        windows.append(f1(part.windows))
+    return f"| {name} | {cells(total, windows)} |"
+
+
+def f1(tally: Tally) -> str:
+    """F1 to three places."""
+    return f"{2 * tally.right / max(2 * tally.right + tally.wrong + tally.missed, 1):.3f}"
+
+
+def cells(total: Result, windows: Sequence[str]) -> str:
+    """Drives, drive-days, windows by cluster, delay, healthy drives alarmed."""
+    delay = f"{float(np.median(total.delays)):.0f} / {max(total.delays):.0f}"
+    return " | ".join((f1(total.drives), f1(total.days), *windows, delay, str(len(total.alarmed))))
+
+
+def main() -> None:
+    """Prints the table."""
+    parser = argparse.ArgumentParser(prog="python -m bench.accuracy.plateau", description=__doc__)
+    parser.add_argument("directory", type=Path, nargs="?", default=Path("../shared/data/perseus_failslow"))
+    directory: Path = parser.parse_args().directory
+    truth = truth_of(directory)
+    grids = read_grids(sorted(directory.glob("*__*.csv*")), COLUMNS, SETTINGS)
+    clusters = sorted({grid.group.split("__")[0] for grid in grids})
+    heads = ("constants", "drives F1", "days F1", *(f"windows F1, {c}" for c in clusters))
+    print(f"| {' | '.join((*heads, 'delay, min: median / max', 'healthy alarmed'))} |")
+    print("|---" * (len(heads) + 2) + "|")
+    print(row("defaults", grids, truth), flush=True)
+    for module, name, values in TRIED:
+        default = getattr(module, name)
+        for value in values:
+            setattr(module, name, value)
+            print(row(f"`{name}` {value:g} (not {default:g})", grids, truth), flush=True)
+        setattr(module, name, default)
+
+
+if __name__ == "__main__":
+    main()
