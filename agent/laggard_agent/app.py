@@ -14,7 +14,8 @@ from laggard_agent.collectors.base import Reading
 from laggard_agent.publisher import Publisher, phase_ns
 from laggard_agent.runner import Runner
 from laggard_agent.settings import AgentSettings, Roots
-from laggard_agent.spool import Owner, Spool, SpoolFacts
+from laggard_agent.spool import Spool
+from laggard_agent.spool_segments import Owner, SpoolFacts
 from laggard_agent.ticks import Timeline
 from laggard_agent.worker import Worker
 from laggard_common.clock import Clock, SystemClock

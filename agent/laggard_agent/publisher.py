@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 import aiomqtt
 
 from laggard_agent.settings import AgentSettings
-from laggard_agent.spool import Spool, SpoolFacts
-from laggard_agent.spool_segments import Key, Stored
+from laggard_agent.spool import Spool
+from laggard_agent.spool_segments import Key, SpoolFacts, Stored
 from laggard_agent.worker import Worker
 from laggard_common import __version__, topics, wire
 from laggard_common.clock import Clock

@@ -16,7 +16,7 @@ import logging
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
@@ -30,8 +30,10 @@ from laggard_agent.spool_segments import (
     Header,
     Key,
     MemorySegment,
+    Owner,
     RecordType,
     Segment,
+    SpoolFacts,
     Stored,
     Stream,
     batches,
@@ -48,25 +50,6 @@ _LEAST_SEGMENT_BYTES = 64 * 1024
 _MOST_SEGMENT_BYTES = 4 * 1024 * 1024
 _MOST_MEMORY_BYTES = 8 * 1024 * 1024
 _TRY_DISK_EVERY = 50  # batches kept in memory
-
-
-@dataclass(frozen=True, slots=True)
-class Owner:
-    """Whose spool it is: goes into every message and schema."""
-
-    node: str
-    interval_ns: int
-    batch_ticks: int
-
-
-@dataclass(frozen=True, slots=True)
-class SpoolFacts:
-    """What the status says of the spool. `pending_bytes`: roughly, what no acknowledgement covers."""
-
-    pending_bytes: int
-    in_memory: bool
-    dropped_samples: int
-    unconfirmed_samples: int
 
 
 class Spool:

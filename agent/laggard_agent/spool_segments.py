@@ -33,6 +33,25 @@ class RecordType(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Owner:
+    """Whose spool it is: goes into every message and schema."""
+
+    node: str
+    interval_ns: int
+    batch_ticks: int
+
+
+@dataclass(frozen=True, slots=True)
+class SpoolFacts:
+    """What the status says of the spool. `pending_bytes`: roughly, what no acknowledgement covers."""
+
+    pending_bytes: int
+    in_memory: bool
+    dropped_samples: int
+    unconfirmed_samples: int
+
+
+@dataclass(frozen=True, slots=True)
 class Stream:
     """Where one source stands: its stream, the seq of its next batch, its newest schema."""
 

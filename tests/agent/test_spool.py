@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from laggard_agent.batch import Batch, Dictionary
-from laggard_agent.spool import Owner, Spool
-from laggard_agent.spool_segments import RecordType, Stored
+from laggard_agent.spool import Spool
+from laggard_agent.spool_segments import Owner, RecordType, Stored
 from laggard_common import wire
 from laggard_common.errors import ServiceError
 from laggard_common.segments import scan
