@@ -208,6 +208,14 @@ def test_job_ids(line: bytes, expected: str) -> None:
     assert job_id(line + b"\n  open: {}\n") == (expected.replace("??", "�?"), b"  open: {}\n")
 
 
+def test_a_job_id_longer_than_lustre_makes_them_is_left_over() -> None:
+    entries, leftovers = split_jobs(
+        b"job_stats:\n- job_id: " + b"x" * 1000 + b"\n" + JOB + b"- job_id: a\n" + JOB
+    )
+    assert [job_id(entry)[0] for entry in entries] == ["a"]
+    assert leftovers == (b" " + b"x" * 199,)
+
+
 @pytest.mark.parametrize("text", [b"", b"job_stats:\n", b"job_stats:"])
 def test_no_jobs(text: bytes) -> None:
     assert split_jobs(text) == ([], ())

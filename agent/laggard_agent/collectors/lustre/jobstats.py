@@ -11,6 +11,7 @@ from laggard_agent.collectors.lustre.parsed import HEADERS, Gathering, Parsed, n
 from laggard_agent.collectors.lustre.stats import UNITS
 from laggard_common.schema import Field
 
+_MOST_ID_BYTES = 160  # 32 characters, escaped and quoted, are 130
 _ENTRY = b"\n- job_id:"
 _HIST = re.compile(rb", hist: *\{[^{}\n]*\}")
 _ESCAPE = re.compile(r"\\x([0-9A-Fa-f]{2})")
@@ -18,15 +19,23 @@ _KEYS = {b"samples", b"unit", b"min", b"max", b"sum", b"sumsq"}
 
 
 def split_jobs(data: bytes) -> tuple[list[bytes], tuple[bytes, ...]]:
-    """The entries of a file, each from its job id on, and what stood before the first and was not understood.
+    """The entries of a file, each from its job id on, and what was not understood.
 
-    A file without jobs may be empty.
+    That is what stands before the first entry, and entries whose job id is longer than Lustre makes them. A
+    file without jobs may be empty.
     """
     if b"hist:" in data:
         data = _HIST.sub(b"", data)
     head, *entries = (b"\n" + data).split(_ENTRY)
-    head = head.strip()
-    return entries, () if head in (b"", b"job_stats:") else (head[:200],)
+    leftovers = [] if head.strip() in (b"", b"job_stats:") else [head.strip()[:200]]
+    if not all(map(_fits, entries)):
+        leftovers += [entry[:200] for entry in entries if not _fits(entry)]
+        entries = list(filter(_fits, entries))
+    return entries, tuple(leftovers[:100])
+
+
+def _fits(entry: bytes) -> bool:
+    return len(entry) <= _MOST_ID_BYTES or entry.find(b"\n", 0, _MOST_ID_BYTES) >= 0
 
 
 def job_id(entry: bytes) -> tuple[str, bytes]:

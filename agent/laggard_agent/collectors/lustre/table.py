@@ -62,7 +62,9 @@ class Located:
         """Finds devices and files anew. What is wrong is in `problem`."""
         spec = self._spec
         located = parameters.locate(spec.kinds, spec.files)
-        devices = {n: files for n, files in located.devices.items() if spec.devices.fullmatch(n)}
+        devices = {
+            n: files for n, files in located.devices.items() if n.isprintable() and spec.devices.fullmatch(n)
+        }
         self.places = {
             name: tuple(map(files.get, spec.files)) for name, files in sorted(devices.items()) if files
         }
