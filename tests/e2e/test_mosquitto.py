@@ -7,7 +7,8 @@ import subprocess
 import sys
 import threading
 import urllib.parse
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import pytest
 
 from laggard_aggregator.demo.recording import read_recording
 from laggard_aggregator.demo.replay import Replay
-from laggard_aggregator.demo.site import free_port, make_site
+from laggard_aggregator.demo.site import SHIFT_SAMPLES, free_port, make_site
 from laggard_common.clock import SystemClock
 from tests.e2e.processes import end, get_json, running, until
 
@@ -83,6 +84,20 @@ def python(module: str, *arguments: str) -> list[str]:
     return [sys.executable, "-P", "-m", module, *arguments]
 
 
+@contextmanager
+def playing(replay: Replay) -> Iterator[None]:
+    """The replay in a thread of its own while the block lasts."""
+    loop, stop = asyncio.new_event_loop(), asyncio.Event()
+    thread = threading.Thread(target=loop.run_until_complete, args=(replay.run(stop),))
+    thread.start()
+    try:
+        yield
+    finally:
+        loop.call_soon_threadsafe(stop.set)
+        thread.join()
+        loop.close()
+
+
 class Prometheus:
     """The query API of a running Prometheus."""
 
@@ -136,7 +151,7 @@ def test_the_recorded_fault_is_seen_by_prometheus_and_in_the_archive(tmp_path: P
     }
     for name, text in files.items():
         (tmp_path / name).write_text(text)
-    replay = Replay(recording, site.roots(), SPEED, SystemClock())
+    replay = Replay(recording, site.roots(), SPEED, SystemClock(), align_ticks=SHIFT_SAMPLES)
     replay.prepare()
     api = f"http://127.0.0.1:{site.ports.http}"
     queries = Prometheus(f"http://127.0.0.1:{free_port()}")
@@ -166,16 +181,13 @@ def test_the_recorded_fault_is_seen_by_prometheus_and_in_the_archive(tmp_path: P
         until("twelve nodes up", lambda: queries.query('laggard_nodes{role="storage",state="up"} == 12'), 30)
         assert queries.components("laggard_alarm_active") == set()
 
-        stop = asyncio.Event()
-        player = threading.Thread(target=asyncio.run, args=(replay.run(stop),), daemon=True)
-        player.start()
+        stack.enter_context(playing(replay))
         until("an alarm in Prometheus", lambda: queries.query("laggard_alarm_active == 1"), 60)
         assert queries.components("laggard_alarm_active == 1") == {faulty}
         until("the alarm to clear", lambda: not queries.query("laggard_alarm_active == 1"), 60)
         assert replay.recorded_seconds > recording.fault_end - recording.start
         assert queries.components("max_over_time(laggard_alarm_active[10m])") == {faulty}
         assert [series["value"][1] for series in queries.query("laggard_wire_errors_total")] == ["0"]
-        player.join(60)
         assert end(aggregator) == 0
 
     assert diagnosed(str(archive)) == {faulty}
