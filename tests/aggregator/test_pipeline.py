@@ -1,5 +1,6 @@
 import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ from laggard_aggregator.detect.settings import DetectSettings
 from laggard_aggregator.engine import Engine, Judgement
 from laggard_aggregator.groups import ConfiguredMembership
 from laggard_aggregator.ingest.taken import TakenBatch, WindowClose
+from laggard_aggregator.metrics.definition import IntArray
 from laggard_aggregator.pipeline import Pipeline, closes
 from tests.aggregator.made_batches import DISKSTATS, SECOND, batch_of, schema_of
 
@@ -82,3 +84,115 @@ def test_a_replay_of_batches_and_closes_gives_the_same_judgements() -> None:
         assert one.components == other.components
         assert one.verdicts.score.tobytes() == other.verdicts.score.tobytes()
         assert one.transitions == other.transitions
+
+
+DISCARDS = (*DISKSTATS, "dc_ios", "dc_merges", "dc_sectors", "dc_ms")
+
+
+def steady(seconds: range, components: int, fields: int = len(DISKSTATS), ios: int = 10) -> IntArray:
+    """Counters (n, c, f) that all grow by `ios` a second."""
+    return np.array([[[ios * s] * fields] * components for s in seconds], dtype=np.int64)
+
+
+def end_of(pipeline: Pipeline, seconds: int, ordinal: int = 10) -> WindowClose:
+    (group,) = pipeline.groups
+    end = START / 1e9 + seconds
+    return WindowClose(ordinal, group, end - 60, end, end)
+
+
+def rates(pipeline: Pipeline, seconds: int) -> dict[str, list[float]]:
+    """What `throughput` of each component was in the last intervals before `seconds`, oldest first."""
+    window = pipeline.seal(end_of(pipeline, seconds))
+    assert window is not None
+    found = zip(window.components, window.load["throughput"].tolist(), strict=True)
+    return {name: [value for value in values if value == value] for name, values in found}
+
+
+def test_ticks_that_come_after_their_window_are_flagged_and_skipped() -> None:
+    pipeline = make()
+    schema = schema_of()
+    first = batch_of(schema, steady(range(1, 31), 1), START + SECOND)
+    assert pipeline.take(first) is first
+    pipeline.seal(end_of(pipeline, 30))
+    late = pipeline.take(batch_of(schema, steady(range(28, 33), 1), START + 28 * SECOND))
+    assert late.late.tolist() == [True, True, True, False, False]
+    assert pipeline.stores["storage/diskstats"].counts.late == 3
+
+
+def test_components_may_come_in_any_order_idle_ones_last_and_some_may_be_missing() -> None:
+    pipeline = make()
+    schema = schema_of(components=("a", "b", "c"))
+    values = steady(range(1, 11), 3)
+    values[:, 0] *= 2
+    pipeline.take(batch_of(schema, steady(range(1), 3) * 0, START))
+    taken = batch_of(schema, values, START + SECOND)
+    mixed = replace(taken.batch, indexes=np.array([2, 0, 1], dtype=np.uint32), idle=1)
+    pipeline.take(replace(taken, batch=mixed))
+    found = rates(pipeline, 30)
+    assert found["oss-1/id-c"] == [2 * 2 * 10 * 512.0] * 10
+    assert found["oss-1/id-a"] == found["oss-1/id-b"] == [2 * 10 * 512.0] * 10
+
+
+def test_a_component_without_the_counters_of_a_metric_is_not_compared() -> None:
+    pipeline = make()
+    taken = batch_of(schema_of(components=("a", "b")), steady(range(1, 11), 2), START + SECOND)
+    present = np.ones((2, len(DISKSTATS)), dtype=np.bool_)
+    present[1, DISKSTATS.index("rd_ms")] = False
+    pipeline.take(replace(taken, batch=replace(taken.batch, present=present)))
+    assert list(rates(pipeline, 30)) == ["oss-1/id-a"]
+
+
+def test_a_source_without_the_counters_of_a_metric_is_not_compared() -> None:
+    pipeline = make()
+    pipeline.take(batch_of(schema_of(fields=("rd_ios", "x")), steady(range(5), 1, 2), START))
+    assert pipeline.stores["storage/diskstats"].components == []
+
+
+def test_a_schema_that_grows_brings_components_and_counters_without_a_spike() -> None:
+    pipeline = make()
+    pipeline.take(batch_of(schema_of(), steady(range(1, 11), 1), START + SECOND))
+    grown = replace(schema_of(components=("sda", "sdb"), fields=DISCARDS), epoch=2)
+    values = steady(range(11, 21), 2, len(DISCARDS))
+    values[:, :, len(DISKSTATS) :] += 10**9
+    pipeline.take(batch_of(grown, values, START + 11 * SECOND, seq=1))
+    found = rates(pipeline, 30)
+    assert found["oss-1/id-sda"] == [10 * 2 * 512.0] * 9 + [10 * 3 * 512.0] * 9
+    assert found["oss-1/id-sdb"] == [10 * 3 * 512.0] * 9
+
+
+def test_a_component_that_moves_is_one_component_and_no_spike() -> None:
+    pipeline = make()
+    for at, node in enumerate(("oss-1", "oss-2", "oss-1")):
+        schema = schema_of(node, ["ost"], labels={"scope": "site"})
+        begin = 10 * at + 1
+        values = steady(range(begin, begin + 10), 1) + (10**6 if node == "oss-2" else 0)
+        pipeline.take(batch_of(schema, values, START + begin * SECOND))
+    assert rates(pipeline, 60) == {"id-ost": [10 * 2 * 512.0] * 27}
+    assert pipeline.shown == {"id-ost": "ost"}
+
+
+def test_the_budget_is_shared_over_a_power_of_two_of_series() -> None:
+    pipeline = make()
+    assert pipeline.tests_at_once() == 1
+    names = [f"sd{n}" for n in range(33)]
+    pipeline.take(batch_of(schema_of(components=names), steady(range(1, 6), 33), START + SECOND))
+    assert pipeline.tests_at_once() == 64
+    window = pipeline.seal(end_of(pipeline, 30))
+    assert window is not None
+    assert window.tests_at_once == 64
+
+
+def test_groups_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("laggard_aggregator.pipeline.MAX_GROUPS", 2)
+    pipeline = make()
+    for n in range(4):
+        schema = schema_of(f"oss-{n}", labels={"model": f"model-{n}"})
+        pipeline.take(batch_of(schema, steady(range(1, 6), 1), START + SECOND))
+    assert (len(pipeline.groups), pipeline.ungrouped) == (2, 2)
+
+
+def test_closes_of_unknown_groups_and_of_windows_long_closed_do_nothing() -> None:
+    pipeline = make()
+    assert pipeline.close(WindowClose(1, "nobody", 0.0, 60.0, 60.0)) == ()
+    pipeline.take(batch_of(schema_of(), steady(range(1, 6), 1), START + SECOND))
+    assert pipeline.close(end_of(pipeline, -600)) == ()
