@@ -146,6 +146,7 @@ def _own_families(snapshot: Snapshot) -> Iterator[PrometheusMetric]:
         (m.SAMPLES, c.samples),
         (m.GAPS, c.gaps),
         (m.DUPLICATES, c.duplicates),
+        (m.TWO_STREAMS, c.two_streams),
         (m.LATE_SAMPLES, c.late_samples),
         (m.FUTURE_SAMPLES, c.future_samples),
         (m.RESETS, c.resets),

@@ -105,6 +105,12 @@ MESSAGES = Metric("laggard_messages_total", "counter", (), "Messages received fr
 SAMPLES = Metric("laggard_samples_total", "counter", (), "Readings of one component taken in.")
 GAPS = Metric("laggard_gaps_total", "counter", (), "Messages that never came.")
 DUPLICATES = Metric("laggard_duplicates_total", "counter", (), "Messages that came again, and were dropped.")
+TWO_STREAMS = Metric(
+    "laggard_two_streams_total",
+    "counter",
+    (),
+    "How often two streams of one node and source were live at once.",
+)
 LATE_SAMPLES = Metric(
     "laggard_late_samples_total", "counter", (), "Readings that came after a window over them had closed."
 )
@@ -163,6 +169,7 @@ OWN = (
     SAMPLES,
     GAPS,
     DUPLICATES,
+    TWO_STREAMS,
     LATE_SAMPLES,
     FUTURE_SAMPLES,
     RESETS,

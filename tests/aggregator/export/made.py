@@ -190,6 +190,7 @@ def site() -> MadeView:
             samples=5000,
             gaps=1,
             duplicates=2,
+            two_streams=1,
             late_samples=3,
             future_samples=4,
             resets=5,
