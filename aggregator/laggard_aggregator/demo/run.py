@@ -133,6 +133,7 @@ class Demo:
             speed=self._speed,
             components=tuple(map(self._site.component, self._recording.luns)),
             group=self._group,
+            detector=DETECTORS[self._group],
             episodes={DETECTORS[group]: watch.episodes for group, watch in self._watches.items()},
             remarks=(self._this_machine(view), self._where()),
         )

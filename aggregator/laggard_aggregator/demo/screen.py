@@ -21,7 +21,8 @@ LINE_EVERY_SECONDS = 60
 class State:
     """What is to be seen now. `second` of `seconds`: how far the replay is, in recorded seconds.
 
-    `components`: the LUNs in order. `episodes`: by detector. `remarks`: lines under the table.
+    `components`: the LUNs in order. `group`, `detector`: whose verdicts are shown. `episodes`: by detector.
+    `remarks`: lines under the table.
     """
 
     second: float
@@ -29,6 +30,7 @@ class State:
     speed: int
     components: tuple[str, ...]
     group: str
+    detector: str
     episodes: dict[str, list[Episode]]
     remarks: tuple[str, ...]
 
@@ -120,8 +122,17 @@ def picture(state: State, judged: Judgement | None, alarmed: set[str]) -> Render
             f"{v.score[c]:.2f}",
             str(judged.persistence[c]),
         )
-    told = [Text(told_of(name, episode)) for name, found in state.episodes.items() for episode in found]
+    told = [Text(line) for name, found in state.episodes.items() for line in _told(state, name, found)]
     return Group(table, *told, *(Text(remark) for remark in state.remarks))
+
+
+def _told(state: State, detector: str, episodes: list[Episode]) -> list[str]:
+    """The episodes of the detector whose verdicts are shown, a line each; those of another in one."""
+    if detector == state.detector:
+        return [told_of(detector, episode) for episode in episodes]
+    names = ", ".join(dict.fromkeys(episode.component for episode in episodes))
+    standing = sum(episode.cleared is None for episode in episodes)
+    return [f"{detector}, beside it: {standing} alarms stand; so far on {names or 'none'}"]
 
 
 def told_of(detector: str, episode: Episode) -> str:

@@ -59,8 +59,9 @@ def train(recording: Recording, site: Site) -> None:
     """
     components = {lun: site.component(lun) for lun in recording.luns}
     grid = healthy_grid(recording, components, LUNS_CDF, round(site.tick_seconds * 1e9), 1)
-    history = {grid.group: CdfOptions().moving_average_samples - 1}
-    training = CdfTraining()
+    options = CdfOptions()
+    history = {grid.group: options.moving_average_samples - 1}
+    training = CdfTraining(options)
     for window in windows_in_order([grid], WINDOW_SAMPLES, history):
         training.add(window, site.tick_seconds)
     save(
@@ -72,6 +73,8 @@ def train(recording: Recording, site: Site) -> None:
             sources=["the recording's healthy minutes"],
             interval_seconds=site.tick_seconds,
             window_samples=WINDOW_SAMPLES,
+            bin_limit=options.bin_limit,
+            bin_limit_mode=options.bin_limit_mode,
             groups=training.thresholds,
         ),
     )

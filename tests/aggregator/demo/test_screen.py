@@ -16,7 +16,11 @@ def state(second: float) -> State:
         speed=10,
         components=LUNS,
         group="luns",
-        episodes={"laggard": [Episode("oss-1/wwn-2", 180, 270, 21.3)], "cdf": []},
+        detector="laggard",
+        episodes={
+            "laggard": [Episode("oss-1/wwn-2", 180, 270, 21.3)],
+            "cdf": [Episode("a", 180, 270, 2.0, cleared=400.0), Episode("b", 180, 270, 2.0)],
+        },
         remarks=("this machine: no verdict: too few members",),
     )
 
@@ -40,6 +44,7 @@ def test_the_table_on_a_terminal() -> None:
     assert rows["oss-4/new"] == ["-"]  # not known yet
     assert "laggard: alarm on oss-1/wwn-2: 21.3 times slower than peers, since second 180, " in text
     assert "raised at second 270, stands" in text
+    assert "cdf, beside it: 1 alarms stand; so far on a, b" in text
     assert "this machine: no verdict: too few members" in text
 
 
