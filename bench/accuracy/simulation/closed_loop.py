@@ -93,13 +93,13 @@ def run(scenarios: Sequence[Scenario], conditions: Sequence[Conditions]) -> Work
     due, rest = _first_arrivals(scenarios)
     start_lun = np.tile(np.arange(due.shape[1]) % luns, (runs, 1))
     free, rx_free, tx_free = np.zeros((runs, luns)), np.zeros((runs, servers)), np.zeros((runs, servers))
-    parts = np.zeros((runs, samples + 1, luns, 2))
-    waited = np.zeros_like(parts)
+    parts, waited = np.zeros((2, runs * (samples + 1) * luns * 2))
     # A LUN has worked for the sum of (end - begin) so far: kept as slopes and moments of both.
-    slope, moment = np.zeros((2, runs, samples + 1, luns))
+    slope, moment = np.zeros((2, runs * (samples + 1) * luns))
     issued = np.zeros((runs, samples, luns))
     records, asked = np.zeros((2, runs), dtype=np.intp)
-    r, flat = np.arange(runs), (np.arange(runs)[:, None] * (samples + 1), np.arange(luns)[None, :])
+    r = np.arange(runs)
+    cell = (r[:, None] * (samples + 1) * luns + np.arange(luns)).ravel()
     half_request = (workload.requests + 1) / (2 * workload.requests)
     horizon = samples * interval
 
@@ -138,23 +138,27 @@ def run(scenarios: Sequence[Scenario], conditions: Sequence[Conditions]) -> Work
         eager = activity[r, b]
         due[r, c] = np.where(live, end + rest * think / eager, t)
 
-        finished = np.minimum((done / interval).astype(np.intp), samples)
-        at = (flat[0] + finished) * luns + flat[1]
-        slope.reshape(-1)[at] -= on
-        moment.reshape(-1)[at] -= np.where(on, done, 0.0)
-        at = at * 2 + write[:, None]
-        parts.reshape(-1)[at] += on
-        waited.reshape(-1)[at] += np.where(on, begun - arrival + needs * half_request, 0.0)
-        at = (flat[0] + np.minimum((begun / interval).astype(np.intp), samples)) * luns + flat[1]
-        slope.reshape(-1)[at] += on
-        moment.reshape(-1)[at] += np.where(on, begun, 0.0)
+        some = np.flatnonzero(on)
+        begins, ends = begun.ravel()[some], done.ravel()[some]
+        at = cell[some] + np.minimum((ends / interval).astype(np.intp), samples) * luns
+        slope[at] -= 1.0
+        moment[at] -= ends
+        at = at * 2 + write[some // luns]
+        parts[at] += 1.0
+        waited[at] += begins - arrival.ravel()[some] + needs.ravel()[some] * half_request
+        at = cell[some] + np.minimum((begins / interval).astype(np.intp), samples) * luns
+        slope[at] += 1.0
+        moment[at] += begins
         issued[r, b] += on
         asked += live
         records += live & (end < horizon)
-    ends = (np.arange(samples) + 1)[None, :, None] * interval
-    worked = ends * np.cumsum(slope[:, :samples], axis=1) - np.cumsum(moment[:, :samples], axis=1)
-    busy: Array = np.maximum.accumulate(worked, axis=1)  # rounding
-    return Work(parts, waited, busy, issued, records, asked)
+    by_interval = (runs, samples + 1, luns)
+    until = (np.arange(samples + 1) + 1)[None, :, None] * interval
+    slopes, moments = slope.reshape(by_interval), moment.reshape(by_interval)
+    worked = until * np.cumsum(slopes, axis=1) - np.cumsum(moments, axis=1)
+    busy: Array = np.maximum.accumulate(worked[:, :samples], axis=1)  # rounding
+    by_kind = (*by_interval, 2)
+    return Work(parts.reshape(by_kind), waited.reshape(by_kind), busy, issued, records, asked)
 
 
 def _stripes(luns: int, stripe: int) -> NDArray[np.bool_]:
