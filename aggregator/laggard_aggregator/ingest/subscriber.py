@@ -25,6 +25,7 @@ _mqtt_log.setLevel(logging.ERROR)  # what its warnings say is said here, once
 
 _RECONNECT_LEAST_SECONDS = 0.5
 _RECONNECT_MOST_SECONDS = 30.0
+_LASTING_NS = 30 * 1_000_000_000
 _TIMEOUT_SECONDS = 5.0
 _PUBLISHES_AT_ONCE = 64
 _CHANNELS = ("data/+", "schema/+", "status")
@@ -59,20 +60,24 @@ class Subscriber:
         return self._client is not None
 
     async def run(self) -> None:
-        """Connects, listens, and connects again, with growing and jittered pauses."""
+        """Connects, listens, and connects again, with jittered pauses that grow.
+
+        They grow too when connections end at once: somebody else may be using our client id.
+        """
         failures = 0
         while True:
+            begun_ns = self._clock.monotonic_ns()
             try:
                 async with self._make_client() as client:
                     await self._subscribe(client)
-                    failures = 0
                     await self._listen(client)
             except (aiomqtt.MqttError, OSError) as exc:
                 self._warn_once(exc)
             finally:
+                lasted = self._client is not None and self._clock.monotonic_ns() - begun_ns > _LASTING_NS
                 self._client = None
+            failures = 0 if lasted else min(failures + 1, 10)
             ceiling = min(_RECONNECT_MOST_SECONDS, _RECONNECT_LEAST_SECONDS * 2**failures)
-            failures = min(failures + 1, 10)
             await asyncio.sleep(ceiling * self._rng.uniform(0.5, 1.0))
 
     async def publish(self, messages: Sequence[tuple[str, bytes]]) -> None:
