@@ -1,8 +1,7 @@
 """From settings to what the pipeline needs: peer groups, each with its detector and thresholds."""
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
 
 from laggard_aggregator import thresholds
@@ -10,7 +9,7 @@ from laggard_aggregator.detect.cdf import CdfDetector
 from laggard_aggregator.detect.settings import DetectSettings
 from laggard_aggregator.groups import ConfiguredMembership, PeerGroup, Rule
 from laggard_aggregator.settings import AggregatorSettings, DetectTable, TopologyTable
-from laggard_aggregator.thresholds import ByMetric, Thresholds
+from laggard_aggregator.thresholds import Thresholds
 from laggard_aggregator.topology import Branch, Topology
 from laggard_common.errors import ConfigError
 
@@ -49,14 +48,4 @@ def _detect(table: DetectTable, group: str, files: dict[str, Thresholds]) -> Det
     mismatches = trained.mismatches(settings, CdfDetector.version)
     if mismatches:
         raise ConfigError(table.thresholds, mismatches)
-    found = trained.groups.get(group) or _merged(trained.groups)
-    return replace(settings, thresholds=found)
-
-
-def _merged(groups: Mapping[str, ByMetric]) -> ByMetric:
-    """The thresholds of all groups in one, for a group that was not trained under its own name."""
-    merged: dict[str, dict[str, float]] = {}
-    for by_metric in groups.values():
-        for metric, by_component in by_metric.items():
-            merged.setdefault(metric, {}).update(by_component)
-    return merged
+    return trained.applied(settings, group)

@@ -7,6 +7,8 @@ trained = "2026-01-31T00:00:00Z"
 sources = ["host_1.csv.xz"]
 interval_seconds = 15.0
 window_samples = 60
+bin_limit = 1000
+bin_limit_mode = "widen"
 
 [thresholds."luns"."await"]
 "oss-1/sda" = 12.5
@@ -17,13 +19,15 @@ import json
 import math
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from laggard_aggregator.atomic import written
-from laggard_aggregator.detect.settings import DetectSettings
+from laggard_aggregator.detect.settings import BinLimitMode, DetectSettings
 from laggard_common.errors import ConfigError
+
+MAX_BIN_LIMIT = 32_767
 
 ByMetric = Mapping[str, Mapping[str, float]]
 """Thresholds of one group: by metric, then by component, in the detector's own unit."""
@@ -42,7 +46,18 @@ class Thresholds:
     sources: Sequence[str]
     interval_seconds: float
     window_samples: int
+    bin_limit: int
+    bin_limit_mode: BinLimitMode
     groups: Mapping[str, ByMetric]
+
+    def applied(self, settings: DetectSettings, group: str) -> DetectSettings:
+        """`settings` with the thresholds of `group`, or all of them where it was not trained by its name."""
+        return replace(
+            settings,
+            bin_limit=self.bin_limit,
+            bin_limit_mode=self.bin_limit_mode,
+            thresholds=self.groups.get(group) or _merged(self.groups),
+        )
 
     def mismatches(self, settings: DetectSettings, version: int) -> list[str]:
         """In what respects these are not for `settings` and this detector version; empty when they are."""
@@ -59,6 +74,14 @@ class Thresholds:
         ]
 
 
+def _merged(groups: Mapping[str, ByMetric]) -> ByMetric:
+    merged: dict[str, dict[str, float]] = {}
+    for by_metric in groups.values():
+        for metric, by_component in by_metric.items():
+            merged.setdefault(metric, {}).update(by_component)
+    return merged
+
+
 def save(path: Path, thresholds: Thresholds) -> None:
     """Writes the file, whole or not at all. Raises InputError when it cannot be written."""
     t = thresholds
@@ -70,6 +93,8 @@ def save(path: Path, thresholds: Thresholds) -> None:
         f"sources = [{', '.join(map(_quoted, t.sources))}]",
         f"interval_seconds = {t.interval_seconds!r}",
         f"window_samples = {t.window_samples}",
+        f"bin_limit = {t.bin_limit}",
+        f"bin_limit_mode = {_quoted(t.bin_limit_mode)}",
     ]
     for group, metrics in t.groups.items():
         for metric, components in metrics.items():
@@ -99,6 +124,8 @@ def load(path: Path) -> Thresholds:
         sources=tuple(table["sources"]),
         interval_seconds=float(table["interval_seconds"]),
         window_samples=table["window_samples"],
+        bin_limit=table["bin_limit"],
+        bin_limit_mode=table["bin_limit_mode"],
         groups={
             group: {
                 metric: {name: float(v) for name, v in components.items()}
@@ -117,6 +144,8 @@ def _problems(table: Mapping[str, Any]) -> list[tuple[str, str]]:
         "sources": ("an array", (list,)),
         "interval_seconds": ("a number", (int, float)),
         "window_samples": ("an integer", (int,)),
+        "bin_limit": ("an integer", (int,)),
+        "bin_limit_mode": ("a string", (str,)),
         "thresholds": ("a table", (dict,)),
     }
     found = [(key, "unknown key") for key in table if key not in expected]
@@ -124,6 +153,10 @@ def _problems(table: Mapping[str, Any]) -> list[tuple[str, str]]:
         value = table.get(key)
         if not isinstance(value, types) or isinstance(value, bool):
             found.append((key, f"missing, expected {what}" if key not in table else f"expected {what}"))
+    if not found and not 1 <= table["bin_limit"] <= MAX_BIN_LIMIT:
+        found.append(("bin_limit", f"expected 1-{MAX_BIN_LIMIT}, got {table['bin_limit']}"))
+    if not found and table["bin_limit_mode"] not in get_args(BinLimitMode):
+        found.append(("bin_limit_mode", f"expected widen or clip, got {table['bin_limit_mode']!r}"))
     by_group = table.get("thresholds")
     for group, metrics in by_group.items() if isinstance(by_group, dict) else ():
         for metric, components in metrics.items() if isinstance(metrics, dict) else [("", None)]:

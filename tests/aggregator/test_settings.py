@@ -160,7 +160,7 @@ def test_lateness_follows_the_interval_unless_given(interval: float, given: floa
 
 
 def trained(path: Path, **groups: dict[str, dict[str, float]]) -> str:
-    found = Thresholds("cdf", CdfDetector.version, "2026-01-31T00:00:00Z", (), 15.0, 60, groups)
+    found = Thresholds("cdf", CdfDetector.version, "2026-01-31T00:00:00Z", (), 15.0, 60, 200, "clip", groups)
     thresholds.save(path, found)
     return str(path)
 
@@ -181,6 +181,7 @@ def test_groups_take_over_what_detect_says_and_their_own_thresholds(tmp_path: Pa
     luns, others = (rule.group for rule in made.rules)
     assert (luns.detect.confirm, luns.detect.shift_samples, others.detect.shift_samples) == (2, 15, 30)
     assert luns.detect.thresholds == {"await": {"oss-1/a": 2.0}}
+    assert (luns.detect.bin_limit, luns.detect.bin_limit_mode) == (200, "clip")
     assert others.detect.thresholds == {"await": {"oss-1/a": 2.0, "oss-2/b": 3.0}}
     assert made.default.detector == "laggard"
     assert made.default.thresholds == {}

@@ -5,16 +5,18 @@ import sys
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
+from typing import get_args
 
 from laggard_aggregator import thresholds
 from laggard_aggregator.cli.options import (
     add_input_options,
     add_window_options,
+    count,
     csv_columns,
     settings_given,
 )
-from laggard_aggregator.detect.cdf import CdfDetector
-from laggard_aggregator.detect.settings import DetectSettings
+from laggard_aggregator.detect.cdf import CdfDetector, CdfOptions
+from laggard_aggregator.detect.settings import BinLimitMode, DetectSettings
 from laggard_aggregator.offline.run import open_run, open_windows
 from laggard_aggregator.offline.training import CdfTraining, Curves, unfit
 from laggard_aggregator.thresholds import Thresholds
@@ -38,7 +40,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o", "--output", metavar="FILE", type=Path, required=True, help="the thresholds, TOML"
     )
+    parser.add_argument(
+        "--bin-limit",
+        metavar="N",
+        type=_bin_limit,
+        default=CdfOptions().bin_limit,
+        help="most bins of a histogram (default %(default)s)",
+    )
+    parser.add_argument(
+        "--bin-limit-mode",
+        choices=get_args(BinLimitMode),
+        default=CdfOptions().bin_limit_mode,
+        help="beyond the limit: wider bins, or the rest in the last one (default %(default)s)",
+    )
     parser.add_argument("--plot", metavar="FILE", type=Path, help="a picture of the data, such as awaits.png")
+
+
+def _bin_limit(text: str) -> int:
+    limit = count(text)
+    if limit > thresholds.MAX_BIN_LIMIT:
+        raise argparse.ArgumentTypeError(f"expected at most {thresholds.MAX_BIN_LIMIT}, got {limit}")
+    return limit
 
 
 def run(args: argparse.Namespace) -> int:
@@ -47,7 +69,8 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError("--plot", ["matplotlib is not installed: pip install 'laggard[plot]'"])
     columns, given = csv_columns(args), settings_given(args)
     opened = open_windows(args.inputs, columns, {**given, "detector": CdfDetector.name})
-    training, curves = CdfTraining(), Curves()
+    options = CdfOptions(bin_limit=args.bin_limit, bin_limit_mode=args.bin_limit_mode)
+    training, curves = CdfTraining(options), Curves()
     settings = None
     for window, used in opened:
         if settings is not None and not _alike(settings, used):
@@ -67,6 +90,8 @@ def run(args: argparse.Namespace) -> int:
             sources=[path.name or str(path) for path in args.inputs],
             interval_seconds=settings.interval_seconds,
             window_samples=settings.window_samples,
+            bin_limit=options.bin_limit,
+            bin_limit_mode=options.bin_limit_mode,
             groups=training.thresholds,
         ),
     )

@@ -2,14 +2,12 @@
 
 import math
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from laggard_aggregator.detect.seam import FloatArray
-
-BinLimitMode = Literal["widen", "clip"]
+from laggard_aggregator.detect.settings import BinLimitMode
 
 
 @dataclass(frozen=True, slots=True)

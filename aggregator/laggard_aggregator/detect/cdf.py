@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from laggard_aggregator.detect.binning import BinLimitMode, Bins, freedman_diaconis
+from laggard_aggregator.detect.binning import Bins, freedman_diaconis
 from laggard_aggregator.detect.distributions import Population, population
 from laggard_aggregator.detect.leave_one_out import leave_one_out_median
 from laggard_aggregator.detect.moving_average import smooth
@@ -25,7 +25,7 @@ from laggard_aggregator.detect.seam import (
     Verdicts,
     not_judged,
 )
-from laggard_aggregator.detect.settings import DetectSettings
+from laggard_aggregator.detect.settings import BinLimitMode, DetectSettings
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 
@@ -48,18 +48,24 @@ class CdfOptions:
     pair_budget: int = 100_000_000
 
 
+def options_of(settings: DetectSettings) -> CdfOptions:
+    """The options that go with `settings` and the thresholds in them."""
+    return CdfOptions(bin_limit=settings.bin_limit, bin_limit_mode=settings.bin_limit_mode)
+
+
 class CdfDetector:
     """Judges windows by CDF distance. It has no state: every window stands alone.
 
-    Thresholds are `settings.thresholds[metric][component]`, in bins. A component without one is a peer of the
-    others but is not judged itself. Raises ValueError on thresholds that are negative or not finite.
+    Thresholds are `settings.thresholds[metric][component]`, in bins; `options` default to the bins that the
+    settings name. A component without a threshold is a peer of the others but is not judged itself. Raises
+    ValueError on thresholds that are negative or not finite.
     """
 
     name = "cdf"
     version = 1
 
     def __init__(self, settings: DetectSettings, metric: str, options: CdfOptions | None = None) -> None:
-        self._options = options or CdfOptions()
+        self._options = options or options_of(settings)
         self._thresholds = dict(settings.thresholds.get(metric, {}))
         self.history_samples = self._options.moving_average_samples - 1
         if not 1 <= self._options.bin_limit <= np.iinfo(np.int16).max:

@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
+BinLimitMode = Literal["widen", "clip"]
 DETECTORS = ("laggard", "cdf", "manhattan")
 
 
@@ -11,7 +13,8 @@ class DetectSettings:
     """How one group is judged. The defaults are the Intrepid paper's (4.2).
 
     `false_alarms_per_week` is for the whole site; `tests_at_once` is how many component-metric series share
-    it. `thresholds[metric][component]` are a trained detector's; empty for `laggard`.
+    it. `thresholds[metric][component]` are a trained detector's; empty for `laggard`. They hold only for the
+    `bin_limit` and `bin_limit_mode` of `cdf`'s histograms with which they were trained.
     """
 
     detector: str = "laggard"
@@ -21,6 +24,8 @@ class DetectSettings:
     confirm: int = 3
     false_alarms_per_week: float = 1.0
     tests_at_once: int = 1
+    bin_limit: int = 1000
+    bin_limit_mode: BinLimitMode = "widen"
     thresholds: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     @property

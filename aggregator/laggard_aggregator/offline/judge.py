@@ -1,12 +1,12 @@
 """Grids through the engine: the verdicts that the running aggregator would have given."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from laggard_aggregator.detect.settings import DetectSettings
 from laggard_aggregator.engine import Engine, Judgement
 from laggard_aggregator.offline.grid import Grid, windows_in_order
-from laggard_aggregator.thresholds import ByMetric
+from laggard_aggregator.thresholds import Thresholds
 from laggard_aggregator.topology import Topology
 
 
@@ -18,19 +18,19 @@ def tests_at_once(grids: Sequence[Grid]) -> int:
 def judge(
     grids: Sequence[Grid],
     settings: DetectSettings,
-    thresholds: Mapping[str, ByMetric],
+    trained: Thresholds | None,
     topology: Topology | None,
     progress: Callable[[float], None] | None,
 ) -> Iterator[Judgement]:
     """The judgements of all windows of `grids`, all groups by the same settings, in order of windows' ends.
 
-    Settings' `tests_at_once` is replaced by the number of series in `grids`, `thresholds` by those of each
-    group. `progress` is told the share of the windows that is done.
+    Settings' `tests_at_once` is replaced by the number of series in `grids`, `trained` adds
+    each group's thresholds. `progress` is told the share of the windows that is done.
     """
     settings = replace(settings, tests_at_once=max(tests_at_once(grids), 1))
     engine = Engine({}, topology=topology)
     for grid in grids:
-        engine.add_group(grid.group, replace(settings, thresholds=thresholds.get(grid.group, {})))
+        engine.add_group(grid.group, trained.applied(settings, grid.group) if trained else settings)
     history = history_of(engine, grids)
     total = sum(grid.window_ends(settings.window_samples).size for grid in grids)
     for done, window in enumerate(windows_in_order(list(grids), settings.window_samples, history), 1):

@@ -58,7 +58,7 @@ def open_run(
     settings = replace(DetectSettings(), **given)
     _check_thresholds(trained, settings)
     grids = read_grids(paths, columns, settings)
-    judgements = judge(grids, settings, trained.groups if trained else {}, topology, progress)
+    judgements = judge(grids, settings, trained, topology, progress)
     return Run(judgements, lambda _: settings.confirm, topology=lambda: topology or Topology())
 
 
@@ -107,7 +107,7 @@ def _adjustment(
     def adjust(group: str, recorded: DetectSettings) -> DetectSettings:
         settings = replace(recorded, **given)
         _check_thresholds(trained, settings)
-        return settings if trained is None else replace(settings, thresholds=trained.groups.get(group, {}))
+        return settings if trained is None else trained.applied(settings, group)
 
     return adjust
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from laggard_aggregator.detect.cdf import CdfOptions
 from laggard_aggregator.detect.deviation import largest_deviation
 from laggard_aggregator.detect.seam import MetricWindow
 from laggard_aggregator.engine import GroupWindow, Judgement
@@ -18,6 +19,7 @@ Series = tuple[str, str]
 class CdfTraining:
     """For each component the largest deviation from its peers in any window, by group and metric."""
 
+    options: CdfOptions
     thresholds: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
 
     @property
@@ -37,7 +39,8 @@ class CdfTraining:
                     start=window.start,
                     end=window.end,
                     interval_seconds=interval_seconds,
-                )
+                ),
+                self.options,
             )
             known = self.thresholds.setdefault(window.group, {}).setdefault(metric, {})
             for component in np.flatnonzero(np.isfinite(deviation)):

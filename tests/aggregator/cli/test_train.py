@@ -80,6 +80,8 @@ def test_names_of_any_kind_come_back_from_the_file(tmp_path: Path) -> None:
         sources=tuple(names),
         interval_seconds=0.1,
         window_samples=60,
+        bin_limit=500,
+        bin_limit_mode="clip",
         groups={name: {name: {name: 0.1 + 0.2}} for name in names},
     )
     thresholds.save(tmp_path / "t.toml", saved)
@@ -98,10 +100,20 @@ def test_everything_that_is_wrong_with_a_file_is_said(tmp_path: Path) -> None:
         "hm: unknown key",
         "detector: expected a string",
         "trained: missing, expected a string",
+        "bin_limit: missing, expected an integer",
+        "bin_limit_mode: missing, expected a string",
         "thresholds.luns.await: expected a table",
         "thresholds.luns.tps.a: expected a number of 0 or more, got -1",
         "thresholds.luns.tps.b: expected a number of 0 or more, got 'x'",
     )
+    whole = Thresholds("cdf", 1, "2026-01-31T00:00:00+00:00", (), 15.0, 60, 1000, "widen", {"g": {"await": {"a": 1.0}}})
+    thresholds.save(path, whole)
+    for good, bad in (("limit = 1000", "limit = 0"), ('"widen"', '"cut"')):
+        text = path.read_text()
+        path.write_text(text.replace(good, bad))
+        with pytest.raises(ConfigError, match="bin_limit"):
+            thresholds.load(path)
+        path.write_text(text)
     for content in (b"\xff", b"detector ="):
         path.write_bytes(content)
         with pytest.raises(ConfigError):

@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from laggard_aggregator.detect.binning import BinLimitMode, Bins, freedman_diaconis
+from laggard_aggregator.detect.binning import Bins, freedman_diaconis
 from laggard_aggregator.detect.cdf import CdfDetector, CdfOptions, binned
 from laggard_aggregator.detect.deviation import largest_deviation
 from laggard_aggregator.detect.pivots import far_majority
 from laggard_aggregator.detect.seam import MetricWindow, Verdicts
-from laggard_aggregator.detect.settings import DetectSettings
+from laggard_aggregator.detect.settings import BinLimitMode, DetectSettings
 from tests import naive
 
 Values = NDArray[np.float64]
