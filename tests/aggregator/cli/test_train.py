@@ -106,7 +106,8 @@ def test_everything_that_is_wrong_with_a_file_is_said(tmp_path: Path) -> None:
         "thresholds.luns.tps.a: expected a number of 0 or more, got -1",
         "thresholds.luns.tps.b: expected a number of 0 or more, got 'x'",
     )
-    whole = Thresholds("cdf", 1, "2026-01-31T00:00:00+00:00", (), 15.0, 60, 1000, "widen", {"g": {"await": {"a": 1.0}}})
+    groups = {"g": {"await": {"a": 1.0}}}
+    whole = Thresholds("cdf", 1, "2026-01-31T00:00:00+00:00", (), 15.0, 60, 1000, "widen", groups)
     thresholds.save(path, whole)
     for good, bad in (("limit = 1000", "limit = 0"), ('"widen"', '"cut"')):
         text = path.read_text()
