@@ -3,8 +3,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from laggard_aggregator.configured import membership
 from laggard_aggregator.demo.recording import read_recording
-from laggard_aggregator.demo.training import healthy_grid
+from laggard_aggregator.demo.site import OWN, make_site
+from laggard_aggregator.demo.training import healthy_grid, train
+from laggard_aggregator.settings import AggregatorSettings
+from laggard_common.config import load
 from tests.aggregator.demo import made
 
 NAMES = {lun: f"node/{lun}" for lun in made.LUNS}
@@ -37,3 +41,21 @@ def test_the_packaged_recording() -> None:
     assert 150 <= np.isfinite(healthy[0]).sum() <= 200
     medians = np.nanmedian(healthy, axis=1)
     assert medians.max() < 1.3 * medians.min()
+
+
+def test_the_aggregator_takes_its_configuration_and_the_thresholds(tmp_path: Path) -> None:
+    recording = read_recording()
+    site = make_site(tmp_path, recording.luns, 0.1)
+    site.write()
+    train(recording, site)
+    settings = load(AggregatorSettings, site.aggregator_toml)
+    assert not any(settings.unused.values())
+    groups = {rule.group.name: rule.group.detect for rule in membership(settings).rules}
+    assert {name: detect.detector for name, detect in groups.items()} == {
+        "luns": "laggard",
+        "luns-cdf": "cdf",
+        OWN: "laggard",
+    }
+    trained = groups["luns-cdf"].thresholds["await"]
+    assert set(trained) == {site.component(lun) for lun in recording.luns}
+    assert all(0 < threshold < 10 for threshold in trained.values())
