@@ -25,7 +25,7 @@ FUTURE_NS = 5 * 1_000_000_000
 """A nominal time so far, and BRIDGE intervals, past its reception is of a wrong clock, and not stored."""
 
 _ABOVE_ALL = np.iinfo(np.int64).max  # whatever a counter says next, it fell
-_CHUNK = 262_144  # readings differenced at once: bounds the memory of a close
+_CHUNK = 65_536  # readings differenced at once: bounds the memory of a close, and fits the cache
 
 
 @dataclass(frozen=True, slots=True)
