@@ -6,7 +6,6 @@ is counted from there. A node whose clock runs ahead moves nothing.
 """
 
 import zlib
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 MAX_SPAN_NS = 600 * 1_000_000_000
@@ -77,7 +76,3 @@ class WindowSchedule:
         """The earliest deadline to come; None without any group."""
         ends = (group.end_ns + self._lateness_ns + group.wait_ns for group in self._groups.values())
         return min(ends, default=None)
-
-    def lateness(self) -> Mapping[str, int]:
-        """How long each group waits after a window's end, ns."""
-        return {name: self._lateness_ns + group.wait_ns for name, group in self._groups.items()}
