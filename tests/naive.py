@@ -221,7 +221,7 @@ class NaiveLaggard:
         trusted = self._most_trusted(suspicion)
         excess, variance = self._excess(logs, live, trusted)
         now = self._spread_now(excess, variance, sorted(trusted))
-        bound = max(laggard.CLIP * now, 2 * laggard.HARMLESS)
+        bound = max(laggard.CLIP * max(now, self.unit_before[0]), 2 * laggard.HARMLESS)
         for name in logs:
             self._add(name, excess.get(name, 0.0), weight[name], bound)
             if name in variance and not math.isnan(variance[name]):
@@ -313,7 +313,7 @@ class NaiveLaggard:
         found = {}
         for name in live:
             k = self.known[name]
-            found[name] = (2 * typical + k.heard * k.noise) / (2 + k.heard)
+            found[name] = (2 * typical + k.heard * min(k.noise, 4 * typical)) / (2 + k.heard)
         return found
 
     def _unit(
@@ -348,12 +348,12 @@ class NaiveLaggard:
         raised = max(1.0, laggard.CALM * now * math.sqrt(part) / unit[0])
         unit = [u * raised for u in unit]
         for name in live:
-            if weight[name] >= 0.5:
-                k = self.known[name]
-                k.seen = min(k.seen + 1, 96.0)
-                for s in range(6):
-                    square = (average[name][s] / laggard_se(length[name][s])) ** 2
-                    k.moment[s] += (min(square, (laggard.SQUARE_CLIP * unit[s]) ** 2) - k.moment[s]) / k.seen
+            k, share = self.known[name], min(weight[name], 1.0)
+            k.seen = min(k.seen + share, 96.0)
+            for s in range(6):
+                square = (average[name][s] / laggard_se(length[name][s])) ** 2
+                square = min(square, (laggard.SQUARE_CLIP * unit[s]) ** 2)
+                k.moment[s] += share / k.seen * (square - k.moment[s])
         self.unit_before = unit
         return unit, freedom
 

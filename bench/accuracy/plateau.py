@@ -18,17 +18,17 @@ from laggard_aggregator.offline.grid import Grid
 from laggard_aggregator.offline.run import read_grids
 
 TRIED: Sequence[tuple[ModuleType, str, Sequence[float]]] = (
-    (laggard, "HARMLESS", (0.09, 0.11, 0.15, 0.17)),
-    (laggard, "SURE", (1.5, 2.0, 3.0, 4.0)),
-    (budget, "CONFIRMED", (0.75, 0.8, 1.0, 1.1)),
-    (budget, "LENGTH_POWER", (0.0, 0.05, 0.15)),
-    (spread, "RATIO", (1.2, 1.5, 2.0, 2.5)),
-    (spread, "PRIOR", (12.0, 24.0, 96.0)),
-    (spread, "LENGTH_PRIOR", (6.0, 96.0)),
-    (laggard, "CLIP", (5.0, 12.0)),
+    (laggard, "HARMLESS", (0.11, 0.15)),
+    (laggard, "SURE", (2.0, 4.0)),
+    (laggard, "NOISE_MOST", (2.0, 9.0)),
+    (budget, "CONFIRMED", (0.8, 1.0)),
+    (budget, "LENGTH_POWER", (0.05, 0.15)),
+    (spread, "RATIO", (1.4, 2.0)),
+    (spread, "PRIOR", (24.0, 96.0)),
+    (spread, "LENGTH_PRIOR", (12.0, 48.0)),
+    (laggard, "CLIP", (6.0, 12.0)),
     (laggard, "OUTLIER", (2.5, 4.0)),
     (laggard, "SUSPECT", (0.6, 0.9)),
-    (laggard, "CALM", (0.6, 1.0)),
     (evidence, "SPREAD_MEMORY", (48.0, 192.0)),
 )
 

@@ -87,10 +87,11 @@ class Evidence:
         self.heard[rows] = np.minimum(self.heard[rows] + 1.0, NOISE_MEMORY)
         self.noise[rows] += (variance[known] - self.noise[rows]) / self.heard[rows]
 
-    def add_squares(self, places: NDArray[np.intp], square: FloatArray) -> None:
-        """Takes the squares (K, C), in single-window units, of the averages at `places`."""
-        self.seen[places] = np.minimum(self.seen[places] + 1.0, SPREAD_MEMORY)
-        self.moment[:, places] += (square - self.moment[:, places]) / self.seen[places]
+    def add_squares(self, places: NDArray[np.intp], square: FloatArray, weight: FloatArray) -> None:
+        """Takes the squares (K, C), in single-window units, of the averages; `weight` (C,) as in `add`."""
+        rows, share = places[weight > 0], np.minimum(weight[weight > 0], 1.0)
+        self.seen[rows] = np.minimum(self.seen[rows] + share, SPREAD_MEMORY)
+        self.moment[:, rows] += share / self.seen[rows] * (square[:, weight > 0] - self.moment[:, rows])
 
     def lengths(self, places: NDArray[np.intp]) -> FloatArray:
         """How many windows each average rests on; (K, C), more than 0."""

@@ -35,7 +35,7 @@ from laggard_aggregator.detect.spread import (
 
 HARMLESS = 0.13
 """Log ratio of a lasting difference that is still harmless: between the 1.08 of healthy peers and 1.2."""
-SURE = 2.5
+SURE = 3.0
 """Standard errors of a component's own noise by which it must exceed the harmless difference."""
 CLIP = 8.0
 """One window counts at most so many spreads, so that one spike cannot raise an alarm by itself."""
@@ -52,6 +52,8 @@ FAST_SHARE = 0.4
 ENOUGH = 0.5
 """Windows of evidence that a component needs to be judged."""
 NOISE_PRIOR = 2.0
+NOISE_MOST = 4.0
+"""A component's own variance counts up to so many times the typical: intermittence must not hide it."""
 
 NOT_PEERS = "not a group of peers"
 TOO_FEW = "too few members"
@@ -136,7 +138,8 @@ class LaggardDetector:
         variance = batch_variance(deviations)
         now = spread_now(excess, variance, trusted)
         self._load.learn(ahead, deviations, trusted)
-        self._evidence.add(places, excess, weight, max(CLIP * now, 2.0 * HARMLESS))
+        unit = max(now, float(self._unit_before[0]))
+        self._evidence.add(places, excess, weight, max(CLIP * unit, 2.0 * HARMLESS))
         self._evidence.add_noise(places, variance)
         return excess, now
 
@@ -206,6 +209,7 @@ class LaggardDetector:
         own, heard = self._evidence.noise[places], self._evidence.heard[places]
         known = live & (heard > 0)
         typical = float(np.median(own[known])) if known.any() else 0.0
+        own = np.minimum(own, NOISE_MOST * typical)
         return (NOISE_PRIOR * typical + heard * own) / (NOISE_PRIOR + heard)
 
     def _unit(  # noqa: PLR0917
@@ -230,8 +234,7 @@ class LaggardDetector:
         part = min(1.0, float(np.median(weight[live])))
         unit *= max(1.0, CALM * now * part**0.5 / unit[0])
         square = (average / standard_error(length)) ** 2
-        whole = weight >= ENOUGH
-        evidence.add_squares(places[whole], np.minimum(square, (SQUARE_CLIP * unit[:, None]) ** 2)[:, whole])
+        evidence.add_squares(places, np.minimum(square, (SQUARE_CLIP * unit[:, None]) ** 2), weight)
         self._unit_before = unit
         return unit, freedom
 
