@@ -8,7 +8,15 @@ import numpy as np
 from bench.accuracy.simulation.counters import DISK_FIELDS, NET_FIELDS, Counters, Recording
 from bench.accuracy.simulation.scenario import Array, BoolArray
 from laggard_aggregator.metrics.block import BLOCK
-from laggard_aggregator.metrics.definition import Differences, Metric, SourceMetrics
+from laggard_aggregator.metrics.definition import Differences, FloatArray, Metric, SourceMetrics
+
+IDLE_BYTES_PER_S = 2.0**20
+"""Added to what LUNs move, so that the chatter of an idle server is no anomaly."""
+
+
+def _retransmits(d: Differences) -> FloatArray:
+    """Share of segments sent again, as if a thousand more a second went out with the usual loss of 0.01 %."""
+    return (d["RetransSegs"] / d.seconds + 0.1) / (d["OutSegs"] / d.seconds + 1000.0)
 
 
 def _rate(counter: str) -> Metric:
@@ -20,8 +28,7 @@ NET = SourceMetrics(
     defaults=("rx_bytes", "tx_bytes", "retransmits"),
     metrics={
         **{name: _rate(name) for name in ("rx_bytes", "rx_packets", "tx_bytes", "tx_packets")},
-        # One more a second than there are: their ratio must mean something where there are hardly any.
-        "retransmits": Metric("segments/s", 1, ("RetransSegs",), lambda d: d["RetransSegs"] / d.seconds + 1),
+        "retransmits": Metric("1", +1, ("RetransSegs", "OutSegs"), _retransmits),
     },
 )
 
@@ -40,20 +47,28 @@ def measure(recording: Recording, block: Sequence[str], net: Sequence[str]) -> t
     """The block metrics of the LUNs and, where there are several, the network metrics of the servers."""
     shape = recording.scenarios[0].shape
     interval = recording.scenarios[0].interval_seconds
-    of_luns = np.repeat(recording.missing, shape.luns_per_server, axis=2)
-    found = [_source(BLOCK, shape.lun_names, DISK_FIELDS, recording.disk, of_luns, interval, block)]
+    lost = np.repeat(recording.missing, shape.luns_per_server, axis=2)
+    found = [_source(BLOCK, shape.lun_names, DISK_FIELDS, recording.disk, lost, interval, block)]
     if shape.servers > 1 and net:
         servers = _source(
             NET, shape.server_names, NET_FIELDS, recording.net, recording.missing, interval, net
         )
-        # A server's traffic is held against what its own LUNs moved.
-        moved = (
-            found[0]
-            .load["throughput"]
-            .reshape(len(recording.scenarios), shape.servers, -1, recording.scenarios[0].samples)
-        )
-        found.append(replace(servers, load={"throughput": moved.sum(axis=2)}))
+        throughput = found[0].load["throughput"]
+        moved = throughput.reshape(len(throughput), shape.servers, -1, throughput.shape[-1]).sum(axis=2)
+        found.append(_of_what_was_moved(servers, moved))
     return tuple(found)
+
+
+def _of_what_was_moved(servers: Measured, moved: Array) -> Measured:
+    """Traffic for each byte a second that the server's own LUNs moved; `moved` (R, S, T).
+
+    Then a server that has more to do than its peers is like them, and one with foreign traffic is not.
+    """
+    metrics = {
+        name: values if name == "retransmits" else values / (moved + IDLE_BYTES_PER_S)
+        for name, values in servers.metrics.items()
+    }
+    return replace(servers, metrics=metrics)
 
 
 def _source(

@@ -127,7 +127,8 @@ def table(bench: Bench, pairs: Sequence[Pair], detectors: Sequence[str]) -> str:
         if pair.fault != "none" and not oracle[pair].in_counters:
             cells = [_cell(bench, detector, [pair]) for detector in detectors]
             lines.append(
-                f"| not visible: {pair.fault}, {pair.workload} ({pair.shape}) | 1 | {' | '.join(cells)} |"
+                f"| not visible: {pair.fault}, {pair.workload} ({pair.shape}): {oracle[pair].reason} | 1 | "
+                f"{' | '.join(cells)} |"
             )
     asked = {(pair.fault, pair.shape) for pair in pairs}
     lines += ["", *(_levels(bench, fault, shape) for fault, shape in LEVELS if (fault, shape) in asked)]

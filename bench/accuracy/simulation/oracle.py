@@ -54,6 +54,16 @@ class Visibility:
         """Whether diskstats and net are enough to see it."""
         return bool(set(self.sources) - {"profile"})
 
+    @property
+    def reason(self) -> str:
+        """Why it is not visible in counters; empty where it is."""
+        if self.in_counters:
+            return ""
+        if self.effect > 0:
+            return f"its least visible LUN is {self.effect} standard deviations off, in too few runs beyond 2"
+        where = "it shows in function profiles only" if self.sources else "it shows nowhere"
+        return f"no disk or network counter differs by 15 %, {where}"
+
 
 def effects(values: Array, faulty: BoolArray, span: slice, worse: int) -> Array:
     """By faulty component, how many standard deviations it lies beyond its healthy peers; 0 under 15 %.
