@@ -1,0 +1,35 @@
+"""All benchmarks, one after another: `python -m bench` or `make bench`. Each also runs alone, with --help."""
+
+import subprocess
+import sys
+import time
+
+BENCHES = (
+    "bench.wire",
+    "bench.agent",
+    "bench.ingest",
+    "bench.archive",
+    "bench.cdf",
+    "bench.lustre",
+    "bench.accuracy.perseus",
+    "bench.accuracy.simulate",
+)
+
+
+def main() -> int:
+    """Runs every benchmark; 1 when one of them failed or could not run, after all others have run."""
+    failed = []
+    for name in BENCHES:
+        print(f"\n## {name}\n", flush=True)
+        began = time.monotonic()
+        done = subprocess.run([sys.executable, "-m", name], check=False)
+        if done.returncode:
+            failed.append(f"{name}: exit code {done.returncode}")
+        print(f"\n({time.monotonic() - began:.0f} s)", flush=True)
+    for line in failed:
+        print(f"bench: {line}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
