@@ -21,6 +21,8 @@ CLIP = 1.5
 BUSY = float(np.log(1.3))
 BUSY_SLOPE = 1.0
 """Beyond 1.3 times its peers' load, latency may grow with this power of load although no one saw it grow."""
+MOST_UNSEEN = float(np.log(2.5))
+"""Log of the most that such growth may explain: a hog's load is no excuse for any latency."""
 
 
 def usable(window: MetricWindow, columns: slice) -> BoolArray:
@@ -84,7 +86,9 @@ class LoadModel:
                 total += slope * more
                 continue
             slope = float(np.clip(slope, 0.0, 1.0))
-            total += slope * more + max(BUSY_SLOPE - slope, 0.0) * np.maximum(more - BUSY, 0.0)
+            total += slope * more
+            if name != "request_bytes":
+                total += max(BUSY_SLOPE - slope, 0.0) * np.clip(more - BUSY, 0.0, MOST_UNSEEN)
         return np.maximum(total, 0.0)
 
     def learn(self, ahead: Mapping[str, FloatArray], deviations: FloatArray, trusted: BoolArray) -> None:
