@@ -54,7 +54,7 @@ class Timeline:
         interval = self._interval_ns
         due = self.now_ns() // interval * interval
         if stepped:
-            self._next_ns = due if due > self._next_ns else due + interval
+            self._next_ns = due if due >= self._next_ns else due + interval
         if due < self._next_ns:
             return None
         missed = (due - self._next_ns) // interval

@@ -60,6 +60,19 @@ def test_a_step_forward_is_followed_at_once_and_misses_nothing() -> None:
     assert timeline.steps == 1
 
 
+@given(st.floats(0.01, 0.99))
+def test_a_step_forward_within_an_interval_loses_no_tick(seconds: float) -> None:
+    clock = FakeClock()
+    timeline = Timeline(clock, SECOND)
+    (first,) = run(clock, timeline, 1)
+    clock.sleep(timeline.wait_seconds())
+    clock.step(seconds)
+    tick = timeline.take()
+    assert tick is not None
+    assert (tick.time_ns, tick.missed) == (first + SECOND, 0)
+    assert run(clock, timeline, 1) == [first + 2 * SECOND]
+
+
 @given(st.floats(0.01, 59.9), st.integers(1, 30))
 def test_a_step_back_neither_repeats_nor_leaves_out_a_tick(seconds: float, at: int) -> None:
     clock = FakeClock()
