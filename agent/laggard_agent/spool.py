@@ -8,10 +8,12 @@ Rules
   boot of the kernel. After a power loss records that were published may be missing; their seqs would be given
   again to other data, which the aggregator would take for duplicates. Every source then begins a new stream.
 - A disk that cannot be written means memory, bounded, with new streams for the same reason, until it can.
+  What the disk holds stays there.
 
 Everything here blocks and belongs to one thread.
 """
 
+import contextlib
 import logging
 import os
 from collections import deque
@@ -21,9 +23,9 @@ from pathlib import Path
 from typing import IO
 
 from laggard_agent.batch import Batch, Dictionary
-from laggard_agent.spool_lock import take_lock
+from laggard_agent.spool_directory import free_bytes, take_lock
 from laggard_agent.spool_progress import Progress
-from laggard_agent.spool_recovery import recover
+from laggard_agent.spool_recovery import Recovered, recover
 from laggard_agent.spool_segments import (
     SUFFIX,
     DiskSegment,
@@ -71,7 +73,9 @@ class Spool:
         self._random_bytes = random_bytes
         self._lock: IO[bytes] | None = None
         self._segments: deque[Segment] = deque()
+        self._header_bytes = 0  # of the newest segment
         self._next_file = 0
+        self._taken_over = False
         self._streams: dict[str, Stream] = {}
         self._generations: dict[str, int] = {}
         self._schemas: dict[Key, Schema] = {}
@@ -98,9 +102,10 @@ class Spool:
         spool = cls(directory, owner, max_bytes, boot_id, random_bytes)
         try:
             spool._lock = take_lock(directory)
-            spent = spool._recover()
+            recovered = spool._take_over()
+            spool._go_on(recovered)
             spool._begin_segment()
-            for segment in spent:
+            for segment in recovered.spent:
                 spool._delete(segment)
             spool._drop_acknowledged()
         except SpoolError as exc:
@@ -130,7 +135,7 @@ class Spool:
         return SpoolFacts(pending, self.in_memory, self.dropped_samples, self.unconfirmed_samples)
 
     def append(self, batch: Batch) -> Stored | None:
-        """Keeps a batch and gives it its seq; None when it is too large to travel, then it is dropped."""
+        """Keeps a batch and gives it its seq; None, and dropped, when it or its schema is too large to travel."""
         try:
             if self.in_memory:
                 self._try_disk_again()
@@ -208,6 +213,8 @@ class Spool:
 
     def _append(self, batch: Batch) -> Stored | None:
         stream = self._stream_for(batch)
+        if stream is None:
+            return None
         envelope = wire.Envelope(
             kind=wire.Kind.COUNTERS,
             node=self._owner.node,
@@ -230,8 +237,11 @@ class Spool:
         self._streams[batch.source] = replace(stream, next_seq=stream.next_seq + 1)
         return Stored(stream.stream, batch.source, stream.next_seq, batch.dictionary.epoch, batch.n, data)
 
-    def _stream_for(self, batch: Batch) -> Stream:
-        """The source's stream with a schema that reads `batch`; both are on record when this returns."""
+    def _stream_for(self, batch: Batch) -> Stream | None:
+        """The source's stream with a schema that reads `batch`; both are on record when this returns.
+
+        None when the schema is too large to travel.
+        """
         dictionary = batch.dictionary
         stream = self._streams.get(batch.source)
         if stream is None or self._generations[batch.source] != dictionary.generation:
@@ -241,7 +251,10 @@ class Spool:
             stream = replace(stream, schema=self._schema(batch, stream.stream))
         else:
             return stream
-        self._segments[-1].append(RecordType.SCHEMA, wire.encode_schema(stream.schema))
+        encoded = wire.encode_schema(stream.schema)
+        if len(encoded) > MAX_MESSAGE_BYTES:
+            return None
+        self._segments[-1].append(RecordType.SCHEMA, encoded)
         self._remember(stream, dictionary.generation)
         return stream
 
@@ -267,44 +280,66 @@ class Spool:
 
     def _begin_segment(self) -> None:
         """A new newest segment. Raises SpoolError; nothing has changed then."""
+        header = Header(self._owner.node, self._boot_id, tuple(self._streams.values()))
         segment: Segment
         if self.in_memory:
             segment = MemorySegment()
         else:
             segment = DiskSegment.begin(self._directory / f"{self._next_file:010d}{SUFFIX}")
+        try:
+            segment.append(RecordType.HEADER, encode_header(header))
+        except SpoolError:
+            with contextlib.suppress(SpoolError):
+                segment.delete()
+            raise
+        if isinstance(segment, DiskSegment):
             self._next_file += 1
-        header = Header(self._owner.node, self._boot_id, tuple(self._streams.values()))
-        segment.append(RecordType.HEADER, encode_header(header))
         if self._segments:
             self._segments[-1].close()
         self._segments.append(segment)
+        self._header_bytes = segment.size_bytes
 
     def _make_room(self) -> None:
         try:
-            if self._segments[-1].size_bytes >= self._segment_bytes:
+            if self._segments[-1].size_bytes - self._header_bytes >= self._segment_bytes:
                 self._begin_segment()
         except SpoolError as exc:
             self._fall_back(exc)
-        most = min(self._max_bytes, _MOST_MEMORY_BYTES) if self.in_memory else self._max_bytes
-        while len(self._segments) > 1 and sum(s.size_bytes for s in self._segments) > most:
-            self._drop_oldest()
+        self._drop_oldest_beyond(self._max_bytes, on_disk=True)
+        self._drop_oldest_beyond(min(self._max_bytes, _MOST_MEMORY_BYTES), on_disk=False)
 
-    def _drop_oldest(self) -> None:
-        oldest = self._segments.popleft()
-        for stored in batches(oldest):
+    def _drop_oldest_beyond(self, most_bytes: int, *, on_disk: bool) -> None:
+        """Keeps what is on disk, or in memory, within bounds, apart from the newest segment."""
+        held = deque(s for s in self._segments if s.on_disk == on_disk)
+        size_bytes = sum(s.size_bytes for s in held)
+        while size_bytes > most_bytes and held and held[0] is not self._segments[-1]:
+            oldest = held.popleft()
+            size_bytes -= oldest.size_bytes
+            self._drop(oldest)
+
+    def _drop(self, segment: Segment) -> None:
+        self._segments.remove(segment)
+        try:
+            held = list(batches(segment))
+        except SpoolError as exc:
+            _log.warning("spool: %s; what it held is lost", exc)
+            self.dropped_samples += self._progress.unacked(segment) * self._owner.batch_ticks
+            held = []
+        for stored in held:
             if self._progress.is_acked(stored.key, stored.seq, stored.seq):
                 continue
             if self._progress.is_sent(stored.key, stored.seq, stored.seq):
                 self.unconfirmed_samples += stored.n
             else:
                 self.dropped_samples += stored.n
-        self._delete(oldest)
+        self._delete(segment)
 
     # -- acknowledged batches leave
 
     def _drop_acknowledged(self) -> None:
         newest = self._segments[-1]
-        if newest.size_bytes >= _LEAST_SEGMENT_BYTES and self._progress.is_done(newest):
+        worth_while = max(_LEAST_SEGMENT_BYTES, self._header_bytes)
+        if newest.size_bytes - self._header_bytes >= worth_while and self._progress.is_done(newest):
             try:
                 self._begin_segment()
             except SpoolError as exc:
@@ -348,15 +383,20 @@ class Spool:
 
     # -- starting
 
-    def _recover(self) -> list[DiskSegment]:
-        """Takes over what an earlier agent left, its streams if they may go on; returns what is spent."""
+    def _take_over(self) -> Recovered:
+        """Puts the batches that an earlier agent left before all others. Raises SpoolError."""
         recovered = recover(self._directory, self._owner.node)
+        self._taken_over = True
         self._next_file = recovered.next_file
-        self._segments.extend(recovered.segments)
+        self._segments.extendleft(reversed(recovered.segments))
         self._schemas.update(recovered.schemas)
         for ack in recovered.acks:
             for low, high in ack.ranges:
                 self._progress.acknowledge((ack.stream, ack.source), low, high)
+        return recovered
+
+    def _go_on(self, recovered: Recovered) -> None:
+        """Takes over the earlier agent's streams, too, if they may go on."""
         header = recovered.header
         if header is not None and header.streams:
             if recovered.whole and (recovered.closed or header.boot_id == self._boot_id != ""):
@@ -364,7 +404,6 @@ class Spool:
                     self._remember(replace(stream, schema=self._as_configured(stream.schema)), generation=0)
             else:
                 _log.info("spool: its end may be lost, so streams begin anew")
-        return recovered.spent
 
     def _as_configured(self, schema: Schema) -> Schema:
         """The schema with today's interval and batch size, in a new epoch if they changed."""
@@ -392,6 +431,10 @@ class Spool:
         try:
             if self._lock is None:
                 self._lock = take_lock(self._directory)
+            if not self._taken_over:  # it was not there at the start, as when it is mounted late
+                self._take_over()
+            if free_bytes(self._directory) < self._segment_bytes:
+                raise SpoolError(str(self._directory), "is nearly full")
             self._begin_segment()
         except (SpoolError, ServiceError) as exc:
             self.in_memory = True

@@ -50,14 +50,18 @@ class Progress:
         ranges = self._acked.get(key)
         return low if ranges is None else ranges.first_missing(low)
 
+    def unacked(self, segment: Segment) -> int:
+        """How many of the segment's batches are not acknowledged."""
+        count = 0
+        for key, (low, high) in segment.spans.of.items():
+            ranges = self._acked.get(key)
+            count += high - low + 1 - (ranges.count(low, high) if ranges else 0)
+        return count
+
     def unacked_share(self, segment: Segment) -> float:
         """Which part of the segment's batches is not acknowledged, 0 to 1."""
-        held = acked = 0
-        for key, (low, high) in segment.spans.of.items():
-            held += high - low + 1
-            ranges = self._acked.get(key)
-            acked += ranges.count(low, high) if ranges else 0
-        return (held - acked) / held if held else 0.0
+        held = sum(high - low + 1 for low, high in segment.spans.of.values())
+        return self.unacked(segment) / held if held else 0.0
 
     def forget(self, alive: Iterable[Key], segments: Iterable[Segment]) -> None:
         """Keeps only the streams in `alive`, and of those one range for all that has left the segments."""

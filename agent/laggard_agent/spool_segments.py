@@ -147,7 +147,7 @@ class Segment(Protocol):
 
 
 class DiskSegment:
-    """A segment file of `laggard_common.segments`. Made by `begin`, or found by `found`."""
+    """A segment file of `laggard_common.segments`. Made by `begin`; one that was found has no writer."""
 
     on_disk = True
 
@@ -166,6 +166,8 @@ class DiskSegment:
         """Adds a record whole, or raises SpoolError and is as before."""
         if self._writer is None:
             raise SpoolError(str(self.path), "is closed")
+        if len(payload) > segments.MAX_RECORD_BYTES:
+            raise SpoolError(str(self.path), f"does not take a record of {len(payload)} bytes")
         self._writer.append(type_, payload)
         self.size_bytes = self._writer.size_bytes
 
@@ -222,8 +224,14 @@ class MemorySegment:
 
 
 def batches(segment: Segment) -> Iterator[Stored]:
-    """The batches in a segment, in order. Raises SpoolError when it cannot be read."""
+    """The batches in a segment, in order, without those of a format that we do not know.
+
+    Raises SpoolError when it cannot be read.
+    """
     for record in segment.records():
         if record.type == RecordType.BATCH:
-            e = wire.decode_envelope(record.payload)
+            try:
+                e = wire.decode_envelope(record.payload)
+            except WireError:  # `recover` has said so
+                continue
             yield Stored(e.stream, e.source, e.seq, e.schema_epoch, e.n, record.payload)

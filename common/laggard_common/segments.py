@@ -54,7 +54,7 @@ class SegmentWriter:
         try:
             self.size_bytes = os.fstat(self._fd).st_size
             if self.size_bytes == 0:
-                self._write(MAGIC)
+                self._begin()
         except OSError as exc:
             self.close()
             raise SpoolError(str(path), exc.strerror or str(exc)) from exc
@@ -91,6 +91,13 @@ class SegmentWriter:
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _begin(self) -> None:
+        try:
+            self._write(MAGIC)
+        except OSError:
+            self.path.unlink(missing_ok=True)
+            raise
 
     def _write(self, data: bytes) -> None:
         view = memoryview(data)

@@ -1,6 +1,10 @@
+import contextlib
 import logging
 import random
+import resource
 import stat
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -330,6 +334,111 @@ def test_a_disk_that_fails_and_comes_back(tmp_path: Path, caplog: pytest.LogCapt
     spool = opened(tmp_path)
     after = added(spool)
     assert (after.stream, after.seq) == (in_memory.stream, 61)
+    spool.close()
+
+
+@contextlib.contextmanager
+def full_disk() -> Iterator[None]:
+    """Nothing can be written to any file; they can still be made and read."""
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+
+
+def test_a_full_disk_keeps_what_it_has(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    spool = opened(tmp_path, max_bytes=32 * MIB)
+    noise = random.Random(7).randbytes(200_000)
+    on_disk = [added(spool, batch(payload=noise)) for _ in range(60)]
+    before = files(tmp_path)
+    descriptors = len(list(Path("/proc/self/fd").iterdir()))
+    with full_disk():
+        in_memory = [added(spool, batch(payload=noise)) for _ in range(200)]
+    assert files(tmp_path) == before
+    assert len(list(Path("/proc/self/fd").iterdir())) <= descriptors
+    assert len([r for r in caplog.records if r.levelno >= logging.WARNING]) == 1
+    left = backlog(spool)
+    assert left[:60] == [s.seq for s in on_disk]
+    assert left[60:] == [s.seq for s in in_memory][-len(left) + 60 :]
+    assert 30 < len(left) - 60 < 50  # 8 MiB of 200 kB
+    assert spool.dropped_samples == (260 - len(left)) * 5
+    spool.close()
+
+
+def test_a_directory_that_comes_late_is_taken_over(tmp_path: Path) -> None:
+    """As when the agent starts before the file system of its spool is mounted."""
+    directory = tmp_path / "spool"
+    spool = opened(directory)
+    early = [added(spool) for _ in range(3)]
+    spool.close()
+    directory.rename(tmp_path / "unmounted")
+    directory.write_text("")
+    spool = opened(directory, seed=2)
+    in_memory = added(spool)
+    directory.unlink()
+    (tmp_path / "unmounted").rename(directory)
+    late = [added(spool) for _ in range(60)][-1]
+    assert not spool.facts().in_memory
+    assert late.stream == in_memory.stream != early[0].stream
+    assert backlog(spool) == [0, 1, 2, *range(61)]
+    spool.close()
+    assert files(directory) == ["0000000000.segment", "0000000001.segment"]
+    spool = opened(directory, seed=3)
+    assert (added(spool).stream, added(spool).seq) == (late.stream, 62)
+    spool.close()
+
+
+def test_files_that_somebody_removed_do_not_stop_the_agent(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    spool = opened(tmp_path, max_bytes=MIB)
+    noise = random.Random(8).randbytes(10_000)
+    stored = [added(spool, batch(payload=noise)) for _ in range(60)]
+    spool.acknowledge(stored[0].key, ((0, 1),))
+    for name in files(tmp_path):
+        (tmp_path / name).unlink()
+    for _ in range(200):
+        added(spool, batch(payload=noise))
+    assert "what it held is lost" in caplog.text
+    assert spool.dropped_samples == (260 - len(backlog(spool)) - 2) * 5
+    spool.close()
+
+
+def test_a_record_of_another_format_is_passed_over(tmp_path: Path) -> None:
+    spool = opened(tmp_path, max_bytes=MIB)
+    added(spool)
+    spool._segments[-1].append(RecordType.BATCH, b"of a later version")
+    added(spool)
+    assert backlog(spool) == [0, 1]
+    spool.close()
+    spool = opened(tmp_path, max_bytes=MIB, seed=2)
+    assert backlog(spool) == [0, 1]
+    for _ in range(150):
+        added(spool, batch(payload=bytes(10_000)))
+    assert spool.dropped_samples > 10
+    spool.close()
+
+
+def test_acknowledgements_do_not_write_long_schemas_again(tmp_path: Path) -> None:
+    many = Dictionary(0, 1, FIELDS, components(*(f"a-component-with-a-name-{i}" for i in range(3000))))
+    spool = opened(tmp_path)
+    for _ in range(30):
+        stored = added(spool, replace(batch(), dictionary=many))
+        spool.acknowledge(stored.key, ((stored.seq, stored.seq),))
+    assert len(files(tmp_path)) == 1
+    assert files(tmp_path)[0] < "0000000003.segment"
+    spool.close()
+
+
+def test_a_schema_that_is_too_large_to_travel(tmp_path: Path) -> None:
+    long = Dictionary(0, 1, FIELDS, components(*(f"{i:0256d}" for i in range(10_000))))
+    spool = opened(tmp_path)
+    assert spool.append(replace(batch(), dictionary=long)) is None
+    assert spool.dropped_samples == 5
+    assert added(spool, batch("tcp")).seq == 0
+    assert spool.current_schemas()[0].source == "tcp"
     spool.close()
 
 

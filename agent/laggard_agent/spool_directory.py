@@ -1,6 +1,7 @@
-"""One agent a spool directory, held by a lock on a file in it."""
+"""The spool's directory: one agent each, held by a lock on a file in it, and the space that is left."""
 
 import fcntl
+import os
 from pathlib import Path
 from typing import IO
 
@@ -19,7 +20,19 @@ def take_lock(directory: Path) -> IO[bytes]:
         raise SpoolError(str(directory), exc.strerror or str(exc)) from exc
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as exc:
+    except BlockingIOError as exc:
         lock.close()
         raise ServiceError(f"{directory}: the spool is in use by another agent") from exc
+    except OSError as exc:  # a file system without locks
+        lock.close()
+        raise SpoolError(str(directory), f"cannot be locked: {exc.strerror or exc}") from exc
     return lock
+
+
+def free_bytes(directory: Path) -> int:
+    """What this process may still write on the file system of `directory`. Raises SpoolError."""
+    try:
+        found = os.statvfs(directory)
+    except OSError as exc:
+        raise SpoolError(str(directory), exc.strerror or str(exc)) from exc
+    return found.f_bavail * found.f_frsize
