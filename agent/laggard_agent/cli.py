@@ -12,12 +12,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from laggard_agent.app import App
+from laggard_agent.iotrace.command import FORMATS, fold_file
 from laggard_agent.once import read_once
 from laggard_agent.settings import COLLECTORS, AgentSettings, Roots
 from laggard_common import __version__, logs
 from laggard_common.clock import SystemClock
 from laggard_common.config import load
-from laggard_common.errors import ConfigError, LaggardError
+from laggard_common.errors import ConfigError, LaggardError, ServiceError
 from laggard_common.mqtt import client_arguments
 
 _EXAMPLES = """\
@@ -27,6 +28,7 @@ examples:
   laggard-agent --once --collectors diskstats,net
   laggard-agent --once --collectors diskstats --procfs /tmp/copied/proc
   laggard-agent --once --collectors lustre --lctl-dump params.txt
+  laggard-agent --fold trace.log > folded.jsonl
 """
 
 
@@ -77,6 +79,17 @@ def _parser() -> argparse.ArgumentParser:
         help="with --once: read the lustre collector from a saved output of `lctl get_param`",
     )
     parser.add_argument(
+        "--fold",
+        metavar="FILE",
+        help="fold an I/O trace log, print one JSON object a line, and exit; - is standard input",
+    )
+    parser.add_argument(
+        "--format",
+        choices=("auto", *FORMATS),
+        default="auto",
+        help="with --fold: the format of the log (default: what its first line looks like)",
+    )
+    parser.add_argument(
         "--check-config", action="store_true", help="say what is wrong with the files, and exit"
     )
     parser.add_argument("--verbose", action="store_true", help="log every cycle")
@@ -91,18 +104,29 @@ def _run(options: argparse.Namespace) -> int:
         _check_files(options.config, settings)
         return 0
     if options.once:
-        failed = read_once(settings, roots, SystemClock(), sys.stdout)
-        for collector, error in failed.items():
-            print(f"laggard-agent: {collector}: {error}", file=sys.stderr)
-        return 1 if failed else 0
+        return _once(settings, roots)
     logs.configure(logging.DEBUG if options.verbose else logging.INFO)
     _check_files(options.config, settings)
     return _serve(settings, roots)
 
 
+def _once(settings: AgentSettings, roots: Roots) -> int:
+    try:
+        failed = read_once(settings, roots, SystemClock(), sys.stdout)
+        sys.stdout.flush()
+    except OSError as exc:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains again at its end
+        if not isinstance(exc, BrokenPipeError):  # who reads us has had enough: `laggard-agent --once | head`
+            raise ServiceError(f"standard output: {exc.strerror}") from exc
+        return 1
+    for collector, error in failed.items():
+        print(f"laggard-agent: {collector}: {error}", file=sys.stderr)
+    return 1 if failed else 0
+
+
 def _settings(options: argparse.Namespace) -> AgentSettings:
     if options.config is None:
-        if not options.once:
+        if not options.once and options.fold is None:
             raise ConfigError("", ["--config FILE is required (or --once)"])
         settings = AgentSettings()
     else:
@@ -146,6 +170,17 @@ def _check_files(path: Path, settings: AgentSettings) -> None:
         client_arguments(settings.mqtt)
     except ConfigError as exc:
         raise ConfigError(str(path), exc.problems) from exc
+
+
+def _fold(path: str, format_name: str, node: str) -> int:
+    try:
+        summary = fold_file(path, format_name, node, sys.stdout)
+        sys.stdout.flush()
+    except BrokenPipeError:  # whoever read our output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    print(f"laggard-agent: {path}: {summary}", file=sys.stderr)
+    return 0
 
 
 def _serve(settings: AgentSettings, roots: Roots) -> int:

@@ -1,13 +1,14 @@
 """agent.toml as one frozen object, and the roots of the trees that collectors read."""
 
 import socket
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from laggard_common.config import between, checked, distinct, each, one_of, regex, topic_level
 from laggard_common.limits import MAX_COMPONENTS, MAX_TICKS
 from laggard_common.mqtt import MqttSettings
-from laggard_common.topics import ROLES
+from laggard_common.topics import ROLES, is_level
 
 COLLECTORS = ("diskstats", "net", "host", "lustre")
 DEFAULT_COLLECTORS = ("diskstats", "net", "host")
@@ -70,6 +71,11 @@ class AgentSettings:
     diskstats: DiskstatsSettings = field(default_factory=DiskstatsSettings)
     net: NetSettings = field(default_factory=NetSettings)
     lustre: LustreSettings = field(default_factory=LustreSettings)
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """A default that does not fit: the name of this host."""
+        if not is_level(self.node):
+            yield "node", f"the host's name {self.node!r} cannot stand in a topic, so this must be set"
 
     @property
     def interval_ns(self) -> int:

@@ -12,6 +12,7 @@ that hold between fields; it is asked only when the table's own fields are right
 import difflib
 import math
 import re
+import sys
 import tomllib
 import types
 from collections.abc import Callable, Collection, Mapping
@@ -101,7 +102,7 @@ def load(cls: type[T], path: Path) -> T:
         raise ConfigError(str(path), [f"not UTF-8 at byte {exc.start}"]) from exc
     try:
         table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as exc:
+    except (ValueError, RecursionError) as exc:  # also: thousands of digits, or of brackets
         raise ConfigError(str(path), [f"not TOML: {exc}"]) from exc
     return parse(cls, table, str(path))
 
@@ -171,7 +172,7 @@ def _value(hint: Any, raw: Any, key: str, problems: list[str]) -> Any:
         if isinstance(raw, str) and raw and "\0" not in raw:
             return Path(raw)
     elif hint is float:
-        if type(raw) in (int, float) and math.isfinite(raw):
+        if type(raw) in (int, float) and abs(raw) <= sys.float_info.max:
             return float(raw)
     elif type(raw) is hint:
         return raw

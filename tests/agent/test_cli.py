@@ -67,6 +67,36 @@ def test_once_says_which_collector_failed_and_reads_the_others(
     assert err == f"laggard-agent: net: {tmp_path}/proc/net/dev: No such file or directory\n"
 
 
+@pytest.mark.parametrize(
+    ("out", "said"), [("/dev/full", ": standard output: No space left on device\n"), ("", "")]
+)
+def test_once_into_what_takes_no_more(tmp_path: Path, out: str, said: str) -> None:
+    """A full disk is one line; a reader who has had enough, as `head`, is none."""
+    command = [sys.executable, "-m", "laggard_agent.cli", "--once", "--procfs", procfs(tmp_path)]
+    command += ["--collectors", "diskstats"]
+    if out:
+        to = os.open(out, os.O_WRONLY)
+    else:
+        reader, to = os.pipe()
+        os.close(reader)
+    done = subprocess.run(command, stdout=to, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(to)
+    assert (done.returncode, done.stderr) == (1, f"laggard-agent{said}" if said else "")
+
+
+def test_a_proc_that_makes_no_sense_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    nonsense = {
+        "stat": "cpu  1e999 1 1 1 1 1 1 1 1 1\nctxt 1\nintr 1\nsoftirq 1\n",
+        "loadavg": "1 1 1 1/1 1\n",
+    }
+    tree(tmp_path / "proc", nonsense | {"meminfo": Path("/proc/meminfo").read_text()})
+    assert main(["--once", "--collectors", "host", "--procfs", str(tmp_path / "proc")]) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(f"laggard-agent: host: {tmp_path}/proc: stat or meminfo is not as expected: ")
+    assert err.count("\n") == 1
+
+
 def test_check_config(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--config", config(tmp_path), "--check-config"]) == 0
     assert capsys.readouterr() == ("", "")

@@ -146,6 +146,7 @@ def test_all_problems_of_a_file_at_once(tmp_path: Path) -> None:
     ("text", "problem"),
     [
         ('site = "a"\nseconds = nan', "seconds: expected a number, got nan"),
+        ('site = "a"\nseconds = ' + "1" * 400, "seconds: expected a number, got " + "1" * 57 + "..."),
         ('site = "a"\nport = true', "port: expected an integer, got true"),
         ('site = "a"\nport = 1.0', "port: expected an integer, got 1.0"),
         ('site = "a"\nmqtt = 3', "mqtt: expected a table, got 3"),
@@ -182,6 +183,12 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         with pytest.raises(ConfigError) as caught:
             load(Everything, path)
         assert str(caught.value) == f"{path}: {problem}"
+
+
+@pytest.mark.parametrize("text", ["port = " + "1" * 5000, "sources = " + "[" * 5000 + "]" * 5000])
+def test_monstrous_toml(tmp_path: Path, text: str) -> None:
+    (problem,) = problems(tmp_path / "x.toml", text)
+    assert problem.startswith("not TOML: ")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")

@@ -53,12 +53,13 @@ class Host:
                 cpu = psutil.cpu_times()
                 events = psutil.cpu_stats()
                 memory = psutil.virtual_memory()
+                spent = [_microseconds(getattr(cpu, name, None)) for name in _CPU]
             except OSError as exc:
                 raise CollectError(str(exc.filename or self._procfs), exc.strerror or str(exc)) from exc
-            except (LookupError, ValueError, TypeError, AttributeError) as exc:
+            except (LookupError, ValueError, TypeError, AttributeError, OverflowError) as exc:
                 raise CollectError(str(self._procfs), f"stat or meminfo is not as expected: {exc!r}") from exc
         return (
-            *(_microseconds(getattr(cpu, name, None)) for name in _CPU),
+            *spent,
             *(getattr(events, name) for name in _EVENTS),
             *(getattr(memory, name) for name in _MEMORY),
         )
