@@ -27,10 +27,14 @@ class Health:
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """What one collector read at one tick; `readings` holds what there was before an error, too."""
+    """What one collector read at one tick; `readings` holds what there was before an error, too.
+
+    `bug`: an error that no collector should raise.
+    """
 
     readings: tuple[Reading, ...]
     health: Health
+    bug: Exception | None = None
 
 
 def collect(collector: Collector, clock: Clock) -> Collected:
@@ -38,16 +42,17 @@ def collect(collector: Collector, clock: Clock) -> Collected:
     started = clock.monotonic_ns()
     readings: list[Reading] = []
     error = ""
+    bug: Exception | None = None
     try:
         readings.extend(collector.read())
     except CollectError as exc:
         error = str(exc)
     except Exception as exc:
-        _log.exception("collector %s is broken", collector.name)
         error = f"{type(exc).__name__}: {exc}"
+        bug = exc
     seconds = (clock.monotonic_ns() - started) / 1e9
     rows = sum(len(reading.rows) for reading in readings)
-    return Collected(tuple(readings), Health(not error, seconds, rows, error[:500]))
+    return Collected(tuple(readings), Health(not error, seconds, rows, error[:500]), bug)
 
 
 class Runner:
@@ -101,16 +106,16 @@ class Runner:
             collected = await self._workers[collector.name].call(lambda: collect(collector, self._clock))
         finally:
             del self._started_ns[collector.name]
-        self._note(collector.name, collected.health)
+        self._note(collector.name, collected.health, collected.bug)
         self._take(tick_ns, collected.readings)
 
-    def _note(self, name: str, health: Health) -> None:
+    def _note(self, name: str, health: Health, bug: Exception | None = None) -> None:
         before = self.health.get(name)
         self.health[name] = health
         if before is not None and before.success == health.success:
             return
         if not health.success:
-            _log.warning("collector %s failed: %s", name, health.error)
+            _log.warning("collector %s failed: %s", name, health.error, exc_info=bug)
         elif before is not None:
             _log.info("collector %s works again", name)
         elif not health.components:
