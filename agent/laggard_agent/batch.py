@@ -4,6 +4,7 @@ A batch holds consecutive ticks of one source with the same components, the same
 anything else closes it early, so that a batch is a plain block of numbers.
 """
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,8 +13,11 @@ from laggard_common.codec import Encoder, Row
 from laggard_common.limits import MAX_COMPONENTS
 from laggard_common.schema import Component, Field
 
+_log = logging.getLogger(__name__)
+
 _MOST_VALUES = 256 * 1024  # of one batch: 2 MiB of lanes before compression
 _MOST_OFFSET_US = 2**31 - 1
+_MOST_DICTIONARY_CHARS = 3 * 1024 * 1024  # a schema is a message, too
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +46,8 @@ class Batch:
 class Batcher:
     """Gathers the readings of one source. `phase_ticks` shifts where batches end, node by node.
 
-    Batchers of one thread may share an `encoder`, and so its memory.
+    Batchers of one thread may share an `encoder`, and so its memory. Of a source with more components than
+    may travel the first ones are taken, with a WARNING.
     """
 
     def __init__(
@@ -135,9 +140,9 @@ class Batcher:
         self.dictionary = self._grown(reading)
         self._components = reading.components
         self._fields = reading.fields
-        places = [self._place_of[component.id] for component in reading.components]
+        places = [self._place_of[component.id] for component in reading.components[:MAX_COMPONENTS]]
         self._order = sorted(range(len(places)), key=places.__getitem__)
-        self._in_order = self._order == list(range(len(places)))
+        self._in_order = self._order == list(range(len(reading.components)))
         self._indexes = sorted(places)
         at = {field.name: i for i, field in enumerate(reading.fields)}
         columns = [at.get(field.name, -1) for field in self.dictionary.fields]
@@ -147,8 +152,16 @@ class Batcher:
         old = self.dictionary
         known = {field.name: field for field in old.fields}
         changed = any(known.get(field.name, field) != field for field in reading.fields)
-        new = {c.id: c for c in reading.components}
-        many = len(self._place_of.keys() | new.keys()) > MAX_COMPONENTS
+        new = {c.id: c for c in reading.components[:MAX_COMPONENTS]}
+        if len(reading.components) > MAX_COMPONENTS:
+            _log.warning(
+                "%s has %d components: the first %d are read",
+                self.source,
+                len(reading.components),
+                MAX_COMPONENTS,
+            )
+        together = {c.id: c for c in old.components} | new
+        many = len(together) > MAX_COMPONENTS or sum(map(_chars, together.values())) > _MOST_DICTIONARY_CHARS
         if changed or many:
             old = Dictionary(old.generation + 1)
             known = {}
@@ -162,6 +175,10 @@ class Batcher:
         if fields == old.fields and tuple(components) == old.components:
             return old
         return Dictionary(old.generation, old.epoch + 1, fields, tuple(components))
+
+
+def _chars(component: Component) -> int:
+    return len(component.id) + len(component.name) + sum(len(k) + len(v) for k, v in component.labels)
 
 
 def _absent(rows: Sequence[Row]) -> dict[int, tuple[bool, ...]]:

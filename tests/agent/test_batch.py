@@ -1,3 +1,5 @@
+import pytest
+
 from laggard_agent.batch import Batch, Batcher, Dictionary
 from laggard_agent.collectors.base import Reading
 from laggard_common.codec import Row
@@ -171,3 +173,25 @@ def test_a_reading_far_from_its_tick_has_the_largest_offset() -> None:
     gather = batcher(ticks=1)
     (batch,) = gather.add(START, Reading("s", FIELDS, START + 10**17, components("x"), [(1, 1)]))
     assert decoded(batch).read_ns == [START + (2**31 - 1) * 1000]
+
+
+def test_of_too_many_components_the_first_are_taken(caplog: pytest.LogCaptureFixture) -> None:
+    many = components(*map(str, range(MAX_COMPONENTS + 10)))
+    gather = batcher()
+    batches = [b for t in range(5) for b in gather.add(*reading(t, many, [(t, 1)] * len(many)))]
+    assert {len(b.dictionary.components) for b in batches} == {MAX_COMPONENTS}
+    assert sum(b.n for b in batches) == 5
+    assert decoded(batches[0]).indexes == list(range(MAX_COMPONENTS))
+    assert [r.message for r in caplog.records] == ["s has 16394 components: the first 16384 are read"]
+
+
+def test_a_dictionary_with_long_names_begins_anew_before_it_is_too_large_to_travel() -> None:
+    gather = batcher(ticks=1)
+    generations = set()
+    for t in range(20):
+        some = components(*(f"{t}-{i:0240d}" for i in range(1000)))
+        (batch,) = gather.add(*reading(t, some, [(t, 1)] * 1000))
+        generations.add(batch.dictionary.generation)
+        assert sum(len(c.id) + len(c.name) for c in batch.dictionary.components) < 4 * 1024 * 1024
+        assert len(decoded(batch).indexes) == 1000
+    assert len(generations) == 4
