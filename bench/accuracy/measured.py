@@ -10,7 +10,7 @@ from bench.accuracy.simulation.scenario import Array, BoolArray
 from laggard_aggregator.metrics.block import BLOCK
 from laggard_aggregator.metrics.definition import Differences, FloatArray, Metric, SourceMetrics
 
-IDLE_BYTES_PER_S = 2.0**20
+IDLE_BYTES_PER_S = 2.0**16
 """Added to what LUNs move, so that the chatter of an idle server is no anomaly."""
 
 
