@@ -35,6 +35,8 @@ T = TypeVar("T")
 STATUS_SECONDS = 10.0
 _RECONNECT_LEAST_SECONDS = 1.0
 _RECONNECT_MOST_SECONDS = 60.0
+_STABLE_SECONDS = 10.0  # a connection that lasted so long begins the pauses anew
+_LEAVE_SECONDS = 0.5
 _RESEND_SECONDS = 60.0
 _LIVE_BATCHES = 64
 _ACK_MESSAGES = 256
@@ -104,7 +106,8 @@ class Publisher:
     def status_soon(self) -> None:
         """Something in the status changed that should be known now."""
         self._status_due = 0.0
-        self._wake.set()
+        if self._connected:
+            self._wake.set()
 
     def finish(self) -> None:
         """Lets `run` publish what is live, say `stopped`, and return."""
@@ -115,16 +118,21 @@ class Publisher:
         """Keeps a connection until `finish`; returns then."""
         failures = 0
         while not self._finishing:
+            began = self._now()
             try:
                 async with self._client() as client:
-                    failures = 0
-                    await self._session(client)
+                    try:
+                        await self._session(client)
+                    finally:
+                        client.timeout = _LEAVE_SECONDS  # a broker that hangs must not hold up the end
             except (aiomqtt.MqttError, OSError) as exc:
                 self._warn_once(exc)
             finally:
-                self._connected = False
+                was_connected, self._connected = self._connected, False
                 self._live.clear()
             if not self._finishing:
+                if self._now() - began > _STABLE_SECONDS and was_connected:
+                    failures = 0
                 ceiling = min(_RECONNECT_MOST_SECONDS, _RECONNECT_LEAST_SECONDS * 2**failures)
                 failures = min(failures + 1, 10)
                 await self._sleep(ceiling * self._rng.uniform(0.5, 1.0))
@@ -138,7 +146,7 @@ class Publisher:
                 self._status_topic(), self._status_message("down", {}, seq=0), qos=1, retain=True
             ),
             keepalive=30,
-            timeout=2.0 if self._finishing else 10.0,
+            timeout=10.0,
             max_queued_incoming_messages=_ACK_MESSAGES,
             logger=_mqtt_log,
         )
@@ -200,13 +208,18 @@ class Publisher:
             stored = await self._call(self._spool.next_backlog)
             if stored is None:
                 self._backlog = False
-            else:
+            elif not self._is_live(stored):
                 await self._publish(client, stored)
         else:
             due = [self._status_due, self._resend_due]
             due += [self._live[0][0]] if self._live else []
             due += [self._backlog_due] if self._backlog else []
             await self._sleep(max(0.0, min(due) - now))
+
+    def _is_live(self, stored: Stored) -> bool:
+        """True for a batch that waits for its moment; the backlog has caught up with it."""
+        name = stored.key, stored.seq
+        return any((other.key, other.seq) == name for _, other in self._live)
 
     async def _publish(self, client: aiomqtt.Client, stored: Stored) -> None:
         if self._published_schemas.get(stored.key, -1) < stored.epoch:

@@ -135,7 +135,7 @@ class Spool:
         return SpoolFacts(pending, self.in_memory, self.dropped_samples, self.unconfirmed_samples)
 
     def append(self, batch: Batch) -> Stored | None:
-        """Keeps a batch and gives it its seq; None, and dropped, when it or its schema is too large to travel."""
+        """Keeps a batch and gives it its seq; None when it or its schema is too large to travel (dropped)."""
         try:
             if self.in_memory:
                 self._try_disk_again()

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 import random
+import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from laggard_agent.app import App
+from laggard_agent.publisher import Publisher, phase_ns
 from laggard_agent.settings import AgentSettings, Roots, SpoolSettings
 from laggard_common import wire
 from laggard_common.errors import ConfigError, ServiceError
@@ -420,6 +422,73 @@ def test_a_collector_that_never_returns_does_not_hold_up_the_end(tmp_path: Path)
         os.close(
             os.open(site.folder / "proc" / "diskstats", os.O_WRONLY | os.O_NONBLOCK)
         )  # lets the thread go
+
+    site_test(test, tmp_path)
+
+
+def test_a_spool_whose_disk_hangs_does_not_hold_up_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("laggard_agent.app._QUEUED_BATCHES", 3)
+
+    async def test(site: Site) -> None:
+        stop, answers = asyncio.Event(), threading.Event()
+        app = App(site.settings(), Roots(tmp_path / "proc", None))
+        task = asyncio.create_task(app.run(stop))
+        await site.published(1)
+        hanging = asyncio.ensure_future(app._worker.call(answers.wait))
+        while not app._batches.full():
+            await asyncio.sleep(0.02)
+        stop.set()
+        await asyncio.wait_for(task, 6)
+        answers.set()
+        await hanging
+
+    site_test(test, tmp_path)
+
+
+def test_a_batch_that_waits_for_its_moment_is_not_sent_by_the_backlog_too(tmp_path: Path) -> None:
+    async def test(site: Site) -> None:
+        # This node's moment is late in the interval, so that the backlog catches up with live batches.
+        node = max((f"oss-{i}" for i in range(50)), key=lambda name: phase_ns("site", name, 10**9))
+        settings = site.settings(node=node, interval_seconds=0.1, batch_samples=1)
+
+        def seqs() -> list[int]:
+            sent = [m for m in site.broker.messages if m.topic.endswith(f"{node}/data/diskstats")]
+            return [wire.decode_envelope(m.payload).seq for m in sent]
+
+        await site.run(lambda: site.broker.until(lambda: len(seqs()) >= 12), settings)
+        site.broker.messages.clear()
+        await site.run(lambda: site.broker.until(lambda: len(seqs()) >= 30), settings)
+        assert sorted(seqs()) == sorted(set(seqs()))
+
+    site_test(test, tmp_path)
+
+
+def test_a_connection_that_does_not_last_is_tried_ever_less_often(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when another agent has this one's name: the broker drops each for the other."""
+    pauses: list[float] = []
+    sleep = Publisher._sleep
+
+    async def note(self: Publisher, seconds: float) -> None:
+        if self._connected:
+            await sleep(self, seconds)
+        else:
+            pauses.append(seconds)
+
+    monkeypatch.setattr(Publisher, "_sleep", note)
+
+    async def test(site: Site) -> None:
+        async def drop_each() -> None:
+            for i in range(5):
+                await site.published(i + 1)
+                site.broker.hang_up()
+                await site.broker.until(lambda i=i: len(site.broker.logins) > i + 1)  # type: ignore[misc]
+
+        await site.run(drop_each)
+        assert all(2**i / 2 <= pauses[i] <= 2**i for i in range(5))
 
     site_test(test, tmp_path)
 
