@@ -110,9 +110,6 @@ class LiveView:
         """Totals since the start."""
         counts = self._intake.counts
         stores = [store.counts for store in self._pipeline.stores.values()]
-        refused = dict(self._intake.refused)
-        if self._pipeline.ungrouped:
-            refused["groups"] = self._pipeline.ungrouped
         return Counters(
             messages=counts.messages,
             samples=self._pipeline.samples,
@@ -128,5 +125,5 @@ class LiveView:
             held=self._intake.held,
             two_streams=counts.two_streams,
             wire_errors=dict(self._intake.wire_errors),
-            refused=refused,
+            refused=self._intake.refused + self._pipeline.refused,
         )

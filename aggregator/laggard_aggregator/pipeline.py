@@ -3,6 +3,7 @@
 No clock and no loop: the same batches and closes in the same order give the same judgements.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -15,9 +16,16 @@ from laggard_aggregator.ingest.taken import TakenBatch, WindowClose
 from laggard_aggregator.metrics.definition import IntArray
 from laggard_aggregator.metrics.registry import SOURCES
 from laggard_aggregator.windows import DueWindow, WindowSchedule
-from laggard_common.schema import FieldType
+from laggard_common.schema import FieldType, Schema
 
 MAX_GROUPS = 1024
+"""Of which automatic ones may be; those of the configuration always find room."""
+
+MAX_NODE_GROUPS = 64
+"""Automatic groups that one node may bring into being: it must not take the others' places."""
+
+MAX_NODE_ROWS = 16_384
+"""Components that one node may bring, over all groups and over time: a quarter of a group's room."""
 
 _ABSENT = -1
 
@@ -40,10 +48,17 @@ class _Part:
 
 @dataclass(frozen=True, slots=True)
 class _Index:
-    """How to spread the batches of one schema (stream, epoch, fields present) over the groups."""
+    """How to spread the batches of one schema with `width` of its fields over the groups of a role."""
 
-    identity: tuple[bytes, int, int]
+    schema: Schema
+    role: str
+    width: int
     parts: tuple[_Part, ...]
+
+    def reads(self, taken: TakenBatch) -> bool:
+        """Whether it is for batches like this; a forgotten stream may come back with another schema."""
+        width = taken.batch.values.shape[2]
+        return self.schema is taken.schema and (self.role, self.width) == (taken.role, width)
 
 
 class Pipeline:
@@ -57,10 +72,12 @@ class Pipeline:
         self.shown: dict[str, str] = {}
         self.samples = 0
         self.windows_closed = 0
-        self.ungrouped = 0
+        self.refused: Counter[str] = Counter()
         self._membership = membership
         self._indexes: dict[tuple[str, str], _Index] = {}
         self._origins: dict[tuple[str, tuple[int, ...]], int] = {}
+        self._node_groups: Counter[str] = Counter()
+        self._node_rows: Counter[str] = Counter()
 
     def take(self, taken: TakenBatch) -> TakenBatch:
         """Stores a batch, and gives it back with its late ticks flagged."""
@@ -110,14 +127,13 @@ class Pipeline:
         return 1 << max(series - 1, 0).bit_length()
 
     def _index(self, taken: TakenBatch) -> _Index:
-        """The index of the batch's schema and its number of fields, made again when either changed."""
-        schema = taken.schema
-        key = (schema.node, schema.source)
-        identity = (schema.stream, schema.epoch, taken.batch.values.shape[2])
+        """The index for batches like this, made again when the one before was for others."""
+        key = (taken.schema.node, taken.schema.source)
         index = self._indexes.get(key)
-        if index is None or index.identity != identity:
+        if index is None or not index.reads(taken):
             parts = tuple(self._parts(taken))
-            index = self._indexes[key] = _Index(identity, parts)
+            index = _Index(taken.schema, taken.role, taken.batch.values.shape[2], parts)
+            self._indexes[key] = index
         return index
 
     def _parts(self, taken: TakenBatch) -> Iterator[_Part]:
@@ -128,21 +144,22 @@ class Pipeline:
                 schema.node, taken.role, schema.source, component, taken.received_ns / 1e9
             )
             for group in groups:
-                if self._known(group, taken.received_ns):
+                if self._known(group, schema.node, taken.received_ns):
                     members.setdefault(group.name, []).append(at)
-                    self.shown[component_key(schema.node, component)] = shown_name(schema.node, component)
         for name, places in members.items():
             part = self._part(self.stores[name], taken, places)
             if part is not None:
                 yield part
 
-    def _known(self, group: PeerGroup, now_ns: int) -> bool:
-        """Whether `group` has a store, made now if there is room for one more."""
+    def _known(self, group: PeerGroup, node: str, now_ns: int) -> bool:
+        """Whether `group`, of which `node` has a member, has a store; made now if there is room for one."""
         if group.name in self.stores:
             return True
-        if len(self.stores) == MAX_GROUPS:
-            self.ungrouped += 1
-            return False
+        if group.automatic:
+            if len(self.stores) >= MAX_GROUPS or self._node_groups[node] >= MAX_NODE_GROUPS:
+                self.refused["groups"] += 1
+                return False
+            self._node_groups[node] += 1
         detect = group.detect
         self.engine.add_group(group.name, detect)
         history = max(self.engine.history_samples(group.name, metric) for metric in group.metrics)
@@ -164,7 +181,7 @@ class Pipeline:
         columns = tuple(numbers.get(name, _ABSENT) for name in store.counters)
         absent = tuple(at for at, column in enumerate(columns) if column == _ABSENT)
         rows = np.full(len(schema.components), -1, dtype=np.int64)
-        rows[places] = store.rows_of(component_key(schema.node, schema.components[at]) for at in places)
+        rows[places] = self._rows(store, schema, places)
         self.windows.announce(store.group.name, schema.node, schema.interval_ns * schema.batch_ticks)
         origin = self._origins.setdefault((schema.node, absent), len(self._origins) + 1)
         store.begin(rows[rows >= 0], origin)
@@ -176,6 +193,20 @@ class Pipeline:
             missing=np.array(absent, dtype=np.int64),
             origin=origin if any(moves(schema.components[at]) for at in places) else 0,
         )
+
+    def _rows(self, store: GroupStore, schema: Schema, places: list[int]) -> IntArray:
+        """The rows of the components at `places` in `store`, -1 where there is no room."""
+        components = [schema.components[at] for at in places]
+        keys = [component_key(schema.node, component) for component in components]
+        known = len(store.components)
+        rows = store.rows_of(keys, MAX_NODE_ROWS - self._node_rows[schema.node])
+        self._node_rows[schema.node] += len(store.components) - known
+        for key, component, row in zip(keys, components, rows.tolist(), strict=True):
+            if row >= 0:
+                self.shown[key] = shown_name(schema.node, component)
+            else:
+                self.refused["rows"] += 1
+        return rows
 
 
 def _reading(part: _Part, taken: TakenBatch) -> Reading:

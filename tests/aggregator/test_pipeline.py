@@ -1,4 +1,5 @@
 import itertools
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -7,7 +8,7 @@ import pytest
 
 from laggard_aggregator.detect.settings import DetectSettings
 from laggard_aggregator.engine import Engine, Judgement
-from laggard_aggregator.groups import ConfiguredMembership
+from laggard_aggregator.groups import ConfiguredMembership, PeerGroup, Rule
 from laggard_aggregator.ingest.taken import TakenBatch, WindowClose
 from laggard_aggregator.metrics.definition import IntArray
 from laggard_aggregator.pipeline import Pipeline, closes
@@ -188,7 +189,37 @@ def test_groups_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     for n in range(4):
         schema = schema_of(f"oss-{n}", labels={"model": f"model-{n}"})
         pipeline.take(batch_of(schema, steady(range(1, 6), 1), START + SECOND))
-    assert (len(pipeline.groups), pipeline.ungrouped) == (2, 2)
+    assert (len(pipeline.groups), pipeline.refused) == (2, {"groups": 2})
+
+
+def test_one_node_takes_neither_all_groups_nor_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("laggard_aggregator.pipeline.MAX_NODE_GROUPS", 2)
+    monkeypatch.setattr("laggard_aggregator.pipeline.MAX_NODE_ROWS", 5)
+    pipeline = make()
+    for n in range(4):
+        schema = schema_of(components=["a", "b"], labels={"model": f"model-{n}"})
+        schema = replace(schema, components=tuple(replace(c, id=f"{c.id}-{n}") for c in schema.components))
+        pipeline.take(batch_of(schema, steady(range(1, 6), 2), START + SECOND))
+    assert (len(pipeline.groups), pipeline.refused) == (2, {"groups": 4})
+    churned = schema_of(components=["c", "d"], labels={"model": "model-0"})
+    pipeline.take(batch_of(churned, steady(range(1, 6), 2), START + SECOND))
+    assert pipeline.refused == {"groups": 4, "rows": 1}
+    assert len(pipeline.shown) == 5
+    other = schema_of("oss-2", labels={"model": "model-9"})
+    pipeline.take(batch_of(other, steady(range(1, 6), 1), START + SECOND))
+    assert len(pipeline.groups) == 3
+    assert "oss-2/id-sda" in pipeline.shown
+
+
+def test_a_configured_group_finds_room_among_any_number_of_automatic_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("laggard_aggregator.pipeline.MAX_GROUPS", 1)
+    own = Rule(PeerGroup("own", "diskstats", "", ("await",), DETECT), re.compile("oss-2/.*"))
+    pipeline = Pipeline(ConfiguredMembership((own,), DETECT), Engine({}), lateness_seconds=2.0)
+    for node in ("oss-1", "oss-2"):
+        pipeline.take(batch_of(schema_of(node), steady(range(1, 6), 1), START + SECOND))
+    assert list(pipeline.groups) == ["storage/diskstats", "own"]
 
 
 def test_closes_of_unknown_groups_and_of_windows_long_closed_do_nothing() -> None:
@@ -196,3 +227,13 @@ def test_closes_of_unknown_groups_and_of_windows_long_closed_do_nothing() -> Non
     assert pipeline.close(WindowClose(1, "nobody", 0.0, 60.0, 60.0)) == ()
     pipeline.take(batch_of(schema_of(), steady(range(1, 6), 1), START + SECOND))
     assert pipeline.close(end_of(pipeline, -600)) == ()
+
+
+def test_a_forgotten_stream_that_comes_back_with_more_components_does_no_harm() -> None:
+    """The same node, stream and epoch, another schema: what was known of one says nothing of the other."""
+    pipeline = make()
+    values = np.zeros((5, 1, len(DISKSTATS)), dtype=np.int64)
+    pipeline.take(batch_of(schema_of(components=["sda"]), values, START + SECOND))
+    more = schema_of(components=["sdb", "sdc", "sdd"])
+    pipeline.take(batch_of(more, np.repeat(values, 3, axis=1), START + 6 * SECOND))
+    assert pipeline.stores["storage/diskstats"].components == [f"oss-1/id-sd{x}" for x in "abcd"]

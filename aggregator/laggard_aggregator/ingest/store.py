@@ -98,9 +98,10 @@ class GroupStore:
         """Components that had data in the last `shift` intervals of the window closed last."""
         return int(np.count_nonzero(self._live))
 
-    def rows_of(self, keys: Iterable[str]) -> IntArray:
-        """The row of each component, new ones added; -1 where the group is full."""
-        rows = np.fromiter((self._row(key) for key in keys), dtype=np.int64)
+    def rows_of(self, keys: Iterable[str], most_new: int = MAX_COMPONENTS) -> IntArray:
+        """The row of each component, new ones added; -1 where the group is full, or after `most_new`."""
+        most = min(len(self._rows) + most_new, MAX_COMPONENTS)
+        rows = np.fromiter((self._row(key, most) for key in keys), dtype=np.int64)
         if len(self._rows) > self._latest_tick.size:
             self._grow(min(max(64, 1 << (len(self._rows) - 1).bit_length()), MAX_COMPONENTS))
         return rows
@@ -284,10 +285,10 @@ class GroupStore:
             ring[:, :keep] = ring[:, self._columns - keep :].copy()
             ring[:, keep:] = np.nan
 
-    def _row(self, key: str) -> int:
+    def _row(self, key: str, most: int) -> int:
         row = self._rows.get(key)
         if row is None:
-            if len(self._rows) == MAX_COMPONENTS:
+            if len(self._rows) >= most:
                 return -1
             row = self._rows[key] = len(self._rows)
             self.components.append(key)
