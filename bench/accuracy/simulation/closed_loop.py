@@ -25,14 +25,17 @@ class Work:
     """What R runs did, per interval t of T (one more for what ended after the run).
 
     `parts` (R, T + 1, L, 2): parts finished, read and written. `waited` the same for their seconds from
-    arrival at the LUN to the middle of its requests' completions. `busy` (R, T, L): seconds that the LUN has
-    worked by the interval's end. `issued` (R, T, L): parts asked for. `records` (R,): records finished within
-    the run, of `asked`.
+    arrival at the LUN to the middle of its requests' completions. `busy` (R, T, L): seconds that the LUN
+    has worked by the interval's end. `served`, `served_wait` (R, T, L, 2): parts and their waiting by the
+    interval's end, a part in service by the share of its time that has passed. `issued` (R, T, L): parts
+    asked for. `records` (R,): records finished within the run, of `asked`.
     """
 
     parts: Array
     waited: Array
     busy: Array
+    served: Array
+    served_wait: Array
     issued: Array
     records: IntArray
     asked: IntArray
@@ -96,6 +99,8 @@ def run(scenarios: Sequence[Scenario], conditions: Sequence[Conditions]) -> Work
     parts, waited = np.zeros((2, runs * (samples + 1) * luns * 2))
     # A LUN has worked for the sum of (end - begin) so far: kept as slopes and moments of both.
     slope, moment = np.zeros((2, runs * (samples + 1) * luns))
+    # The same for what a part in service adds: a share of it, and of its waiting, each second.
+    flow, flow_moment, wait_flow, wait_moment = np.zeros((4, parts.size))
     issued = np.zeros((runs, samples, luns))
     records, asked = np.zeros((2, runs), dtype=np.intp)
     r = np.arange(runs)
@@ -144,21 +149,45 @@ def run(scenarios: Sequence[Scenario], conditions: Sequence[Conditions]) -> Work
         slope[at] -= 1.0
         moment[at] -= ends
         at = at * 2 + write[some // luns]
+        seconds = needs.ravel()[some]
+        wait = begins - arrival.ravel()[some] + seconds * half_request
         parts[at] += 1.0
-        waited[at] += begins - arrival.ravel()[some] + needs.ravel()[some] * half_request
+        waited[at] += wait
+        flow[at] -= 1.0 / seconds
+        flow_moment[at] -= ends / seconds
+        wait_flow[at] -= wait / seconds
+        wait_moment[at] -= wait * ends / seconds
         at = cell[some] + np.minimum((begins / interval).astype(np.intp), samples) * luns
         slope[at] += 1.0
         moment[at] += begins
+        at = at * 2 + write[some // luns]
+        flow[at] += 1.0 / seconds
+        flow_moment[at] += begins / seconds
+        wait_flow[at] += wait / seconds
+        wait_moment[at] += wait * begins / seconds
         issued[r, b] += on
         asked += live
         records += live & (end < horizon)
     by_interval = (runs, samples + 1, luns)
-    until = (np.arange(samples + 1) + 1)[None, :, None] * interval
-    slopes, moments = slope.reshape(by_interval), moment.reshape(by_interval)
-    worked = until * np.cumsum(slopes, axis=1) - np.cumsum(moments, axis=1)
-    busy: Array = np.maximum.accumulate(worked[:, :samples], axis=1)  # rounding
     by_kind = (*by_interval, 2)
-    return Work(parts.reshape(by_kind), waited.reshape(by_kind), busy, issued, records, asked)
+    return Work(
+        parts.reshape(by_kind),
+        waited.reshape(by_kind),
+        _so_far(slope.reshape(*by_interval, 1), moment.reshape(*by_interval, 1), interval)[..., 0],
+        _so_far(flow.reshape(by_kind), flow_moment.reshape(by_kind), interval),
+        _so_far(wait_flow.reshape(by_kind), wait_moment.reshape(by_kind), interval),
+        issued,
+        records,
+        asked,
+    )
+
+
+def _so_far(slope: Array, moment: Array, interval: float) -> Array:
+    """What has run up by the end of each interval, from changes of slope (R, T + 1, L, K), and moments."""
+    ends = (np.arange(slope.shape[1]) + 1)[:, None, None] * interval
+    total = ends * np.cumsum(slope, axis=1) - np.cumsum(moment, axis=1)
+    found: Array = np.maximum.accumulate(total[:, :-1], axis=1)  # rounding
+    return found
 
 
 def _stripes(luns: int, stripe: int) -> NDArray[np.bool_]:

@@ -64,23 +64,25 @@ def record(scenarios: Sequence[Scenario], conditions: Sequence[Conditions], work
 
 
 def _disk(scenarios: Sequence[Scenario], work: Work, hog: Array) -> Counters:
-    workload, interval, samples = scenarios[0].workload, scenarios[0].interval_seconds, scenarios[0].samples
-    parts = np.cumsum(work.parts[:, :samples], axis=1)
-    wait = np.cumsum(work.waited[:, :samples], axis=1) * workload.requests * 1000
+    workload, interval = scenarios[0].workload, scenarios[0].interval_seconds
+    done = np.floor(work.served * workload.requests + 1e-4)
+    parts = done / workload.requests
+    wait = work.served_wait * workload.requests * 1000
     hog_ios = np.cumsum(hog * interval, axis=1) / _HOG_REQUEST_BYTES
     hog_ms = np.cumsum(np.where(hog > 0, _HOG_IN_FLIGHT * interval * 1000, 0.0), axis=1)  # Little's law
     busy_ms = np.diff(work.busy * 1000, axis=1, prepend=0.0)
     io_ms = np.cumsum(np.where(hog > 0, interval * 1000, busy_ms), axis=1)
     columns = {
-        "rd_ios": parts[..., 0] * workload.requests + hog_ios,
+        "rd_ios": done[..., 0] + hog_ios,
         "rd_sectors": parts[..., 0] * (workload.part_bytes / _SECTOR)
         + hog_ios * (_HOG_REQUEST_BYTES / _SECTOR),
         "rd_ms": wait[..., 0] + hog_ms,
-        "wr_ios": parts[..., 1] * workload.requests,
+        "wr_ios": done[..., 1],
         "wr_merges": parts[..., 1] * 2,
         "wr_sectors": parts[..., 1] * (workload.part_bytes / _SECTOR),
         "wr_ms": wait[..., 1],
-        "in_flight": (np.cumsum(work.issued, axis=1) - parts.sum(axis=-1)) * workload.requests
+        "in_flight": np.cumsum(work.issued, axis=1) * workload.requests
+        - done.sum(axis=-1)
         + np.where(hog > 0, _HOG_IN_FLIGHT, 0),
         "io_ms": io_ms,
         "weighted_ms": wait.sum(axis=-1) + hog_ms,
@@ -89,7 +91,7 @@ def _disk(scenarios: Sequence[Scenario], work: Work, hog: Array) -> Counters:
     }
     disk = np.zeros((*parts.shape[:3], len(DISK_FIELDS)), dtype=np.int64)
     for name, column in columns.items():
-        disk[..., DISK_FIELDS.index(name)] = column  # the kernel rounds down, too
+        disk[..., DISK_FIELDS.index(name)] = column + 1e-4  # the kernel rounds down, too
     return disk
 
 
