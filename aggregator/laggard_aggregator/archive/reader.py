@@ -21,6 +21,9 @@ from laggard_aggregator.topology import Branch, Topology
 from laggard_common.errors import InputError
 from laggard_common.schema import Component, Field, FieldKind, FieldType, Schema
 
+_SchemaKey = tuple[int, str, str, int]
+"""Run, node, stream (hex), epoch."""
+
 _Event = tuple[int, int, TakenBatch | WindowClose]
 
 
@@ -102,13 +105,14 @@ class ArchiveReader:
         return sorted({(where.parts[-3].removeprefix("source="), _site(where)) for _, where in found})
 
     def _batches(self, source: str, site: str) -> Iterator[Stamped]:
-        schemas: dict[tuple[str, str, int], Schema] = {}
+        schemas: dict[_SchemaKey, Schema] = {}
 
-        def find_schema(node: str, stream: str, epoch: int) -> Schema:
-            found = schemas.get((node, stream, epoch))
+        def find_schema(run_ns: int, node: str, stream: str, epoch: int) -> Schema:
+            key = (run_ns, node, stream, epoch)
+            found = schemas.get(key)
             if found is None:  # of this day, or new since: the writer is still at it
                 schemas.update(self._schemas(source, day, site))
-                found = schemas.get((node, stream, epoch))
+                found = schemas.get(key)
             if found is None:
                 raise InputError(str(self.directory), f"no schema of {source} of {node}, epoch {epoch}")
             return found
@@ -117,11 +121,11 @@ class ArchiveReader:
             for chunks in folder.files(where):
                 yield from batches(chunks, site, find_schema)
 
-    def _schemas(self, source: str, day: str, site: str) -> Iterator[tuple[tuple[str, str, int], Schema]]:
+    def _schemas(self, source: str, day: str, site: str) -> Iterator[tuple[_SchemaKey, Schema]]:
         where = layout.folder(self.directory, "schemas", source, day, site)
         for table in folder.tables(where):
             for row in table.to_pylist():
-                yield (row["node"], row["stream"], row["epoch"]), _schema(source, row)
+                yield (row["run"], row["node"], row["stream"], row["epoch"]), _schema(source, row)
 
     def _closes(self) -> Iterator[tuple[int, int, WindowClose]]:
         rows = [row for table in self._tables("closes") for row in table.to_pylist()]

@@ -15,8 +15,8 @@ from laggard_common.schema import Schema
 
 _U64 = 2**64 - 1
 
-FindSchema = Callable[[str, str, int], Schema]
-"""The schema of a node, stream (hex) and epoch."""
+FindSchema = Callable[[int, str, str, int], Schema]
+"""The schema of a run, node, stream (hex) and epoch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ def _rebuilt(table: pa.Table, bounds: list[int], site: str, find_schema: FindSch
     late, idle = (_column(table, name).to_numpy(zero_copy_only=False) for name in ("late", "idle"))
     node, role, stream = (_Texts(table, name) for name in ("node", "role", "stream"))
     for first, last in pairwise(bounds):
-        schema = find_schema(node[first], stream[first], int(epoch[first]))
+        schema = find_schema(int(run[first]), node[first], stream[first], int(epoch[first]))
         other = np.flatnonzero(place[first:last] != place[first])
         n = int(other[0]) if other.size else last - first
         ticks = slice(first, first + n)

@@ -23,6 +23,7 @@ from laggard_aggregator.engine import Judgement
 from laggard_aggregator.groups import ConfiguredMembership
 from laggard_aggregator.ingest.taken import TakenBatch, WindowClose
 from laggard_aggregator.topology import Topology
+from laggard_common.schema import Schema
 
 FLUSH_ROWS = 262_144
 MAX_PENDING_ROWS = 8 * FLUSH_ROWS
@@ -59,7 +60,7 @@ class ArchiveWriter:
         self._closed: dict[str, int] = {}
         self._pending: dict[tuple[str, str], list[Pending]] = {}
         self._schemas: dict[tuple[str, str], list[Row]] = {}
-        self._schemas_written: set[tuple[str, str, str, bytes, int]] = set()
+        self._schemas_written: dict[tuple[str, str, str, bytes, int], Schema] = {}
         self._own: dict[str, list[Row]] = {kind: [] for kind in _OWN_TABLES}
         self._verdicts: list[pa.Table] = []
         self._next_part: dict[Path, int] = {}
@@ -136,14 +137,22 @@ class ArchiveWriter:
         return retain(self.directory, now_ns, retention)
 
     def _add(self, taken: TakenBatch) -> bool:
-        """Whether, with the batch among what waits, its source has rows enough for a flush."""
+        """Whether, with the batch among what waits, its source has rows enough for a flush.
+
+        A batch whose schema contradicts the one of the same node, stream and epoch is thrown away: nobody
+        could read it. Only a node that does not keep to the wire format sends such.
+        """
         if not taken.batch.indexes.size:
             return False
         source = (taken.schema.source, taken.site)
         key = (*source, taken.schema.node, taken.stream, taken.schema.epoch)
-        if key not in self._schemas_written:
-            self._schemas_written.add(key)
+        known = self._schemas_written.get(key)
+        if known is None:
+            self._schemas_written[key] = taken.schema
             self._schemas.setdefault(source, []).append(schema_row(taken))
+        elif known is not taken.schema and known != taken.schema:
+            self.dropped_rows += taken.batch.indexes.size * taken.batch.tick_ns.size
+            return False
         waiting = self._pending.setdefault(source, [])
         if not waiting or waiting[-1].rows >= FLUSH_ROWS or not waiting[-1].takes(taken.schema):
             waiting.append(Pending())

@@ -241,3 +241,18 @@ def test_what_is_no_archive_or_of_another_format_is_said_in_one_line(tmp_path: P
     path.write_bytes(b"not Parquet")
     with pytest.raises(InputError, match="cannot be read"):
         read(tmp_path)
+
+
+def test_a_schema_that_contradicts_one_before_spoils_neither_the_run_nor_the_archive(tmp_path: Path) -> None:
+    """Node, stream and epoch are the same: a node that does not keep to the wire format."""
+    other = schema_with(*SCHEMA.fields, components=("sdb", "sdc", "sdd"))
+    writer = ArchiveWriter(tmp_path, "site", START_NS)
+    for ordinal, schema in enumerate((SCHEMA, other, SCHEMA)):
+        writer.batch(batch(schema, ordinal))
+    writer.flush()
+    assert writer.dropped_rows == 2 * 3
+    again = ArchiveWriter(tmp_path, "site", START_NS + 1)
+    again.batch(batch(other, 0))
+    again.flush()
+    assert [taken.ordinal for taken in read(tmp_path)] == [0, 2, 0]
+    assert [taken.schema for taken in read(tmp_path)] == [SCHEMA, SCHEMA, other]
