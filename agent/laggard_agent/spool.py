@@ -18,7 +18,6 @@ import logging
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
@@ -41,9 +40,10 @@ from laggard_agent.spool_segments import (
     batches,
     encode_header,
 )
+from laggard_agent.spool_streams import Streams
 from laggard_common import wire
 from laggard_common.errors import ServiceError, SpoolError
-from laggard_common.limits import MAX_MESSAGE_BYTES, STREAM_BYTES
+from laggard_common.limits import MAX_MESSAGE_BYTES
 from laggard_common.schema import Schema
 
 _log = logging.getLogger(__name__)
@@ -70,15 +70,12 @@ class Spool:
         self._max_bytes = max_bytes
         self._segment_bytes = max(_LEAST_SEGMENT_BYTES, min(_MOST_SEGMENT_BYTES, max_bytes // 16))
         self._boot_id = boot_id
-        self._random_bytes = random_bytes
+        self._streams = Streams(owner, random_bytes)
         self._lock: IO[bytes] | None = None
         self._segments: deque[Segment] = deque()
         self._header_bytes = 0  # of the newest segment
         self._next_file = 0
         self._taken_over = False
-        self._streams: dict[str, Stream] = {}
-        self._generations: dict[str, int] = {}
-        self._schemas: dict[Key, Schema] = {}
         self._progress = Progress()
         self._backlog: Iterator[Stored] | None = None
         self._memory_appends = 0
@@ -114,20 +111,15 @@ class Spool:
 
     def dictionaries(self) -> dict[str, Dictionary]:
         """What each source's batches are written with, to go on from after a restart."""
-        return {
-            source: Dictionary(
-                self._generations[source], s.schema.epoch, s.schema.fields, s.schema.components
-            )
-            for source, s in self._streams.items()
-        }
+        return self._streams.dictionaries()
 
     def current_schemas(self) -> list[Schema]:
         """The newest schema of every source's present stream."""
-        return [stream.schema for stream in self._streams.values()]
+        return [stream.schema for stream in self._streams.now()]
 
     def schema(self, key: Key) -> Schema | None:
         """The newest schema of a stream that has batches here."""
-        return self._schemas.get(key)
+        return self._streams.schema(key)
 
     def facts(self) -> SpoolFacts:
         """How the spool stands now."""
@@ -155,7 +147,7 @@ class Spool:
 
     def acknowledge(self, key: Key, ranges: tuple[tuple[int, int], ...]) -> bool:
         """The aggregator has these seqs safe. True when the stream is one of ours."""
-        if key not in self._schemas:
+        if self._streams.schema(key) is None:
             return False
         given = self._given(key)
         for low, high in ranges:
@@ -234,7 +226,7 @@ class Spool:
         newest = self._segments[-1]
         newest.append(RecordType.BATCH, data)
         newest.spans.note((stream.stream, batch.source), stream.next_seq)
-        self._streams[batch.source] = replace(stream, next_seq=stream.next_seq + 1)
+        self._streams.advance(batch.source)
         return Stored(stream.stream, batch.source, stream.next_seq, batch.dictionary.epoch, batch.n, data)
 
     def _stream_for(self, batch: Batch) -> Stream | None:
@@ -242,45 +234,18 @@ class Spool:
 
         None when the schema is too large to travel.
         """
-        dictionary = batch.dictionary
-        stream = self._streams.get(batch.source)
-        if stream is None or self._generations[batch.source] != dictionary.generation:
-            stream = Stream(self._random_bytes(STREAM_BYTES), 0, self._schema(batch, b""))
-            stream = replace(stream, schema=replace(stream.schema, stream=stream.stream))
-        elif stream.schema.epoch < dictionary.epoch:
-            stream = replace(stream, schema=self._schema(batch, stream.stream))
-        else:
-            return stream
-        encoded = wire.encode_schema(stream.schema)
-        if len(encoded) > MAX_MESSAGE_BYTES:
-            return None
-        self._segments[-1].append(RecordType.SCHEMA, encoded)
-        self._remember(stream, dictionary.generation)
+        stream, is_new = self._streams.that_reads(batch)
+        if is_new:
+            encoded = wire.encode_schema(stream.schema)
+            if len(encoded) > MAX_MESSAGE_BYTES:
+                return None
+            self._segments[-1].append(RecordType.SCHEMA, encoded)
+            self._streams.remember(stream, batch.dictionary.generation)
         return stream
-
-    def _schema(self, batch: Batch, stream: bytes) -> Schema:
-        owner = self._owner
-        d = batch.dictionary
-        return Schema(
-            owner.node,
-            batch.source,
-            stream,
-            d.epoch,
-            owner.interval_ns,
-            owner.batch_ticks,
-            d.fields,
-            d.components,
-        )
-
-    def _remember(self, stream: Stream, generation: int) -> None:
-        source = stream.schema.source
-        self._streams[source] = stream
-        self._generations[source] = generation
-        self._schemas[stream.stream, source] = stream.schema
 
     def _begin_segment(self) -> None:
         """A new newest segment. Raises SpoolError; nothing has changed then."""
-        header = Header(self._owner.node, self._boot_id, tuple(self._streams.values()))
+        header = Header(self._owner.node, self._boot_id, self._streams.now())
         segment: Segment
         if self.in_memory:
             segment = MemorySegment()
@@ -352,9 +317,9 @@ class Spool:
 
     def _given(self, key: Key) -> int:
         """How many seqs of a stream have been given: an acknowledgement beyond them is not believed."""
-        current = self._streams.get(key[1])
-        if current is not None and current.stream == key[0]:
-            return current.next_seq
+        given = self._streams.given(key)
+        if given is not None:
+            return given
         return max((s.spans.of[key][1] + 1 for s in self._segments if key in s.spans.of), default=0)
 
     def _delete(self, segment: Segment) -> None:
@@ -363,8 +328,8 @@ class Spool:
         except SpoolError as exc:
             _log.debug("spool: %s", exc)
         alive = {key for kept in self._segments for key in kept.spans.of}
-        alive.update((s.stream, source) for source, s in self._streams.items())
-        self._schemas = {key: schema for key, schema in self._schemas.items() if key in alive}
+        alive |= self._streams.keys()
+        self._streams.forget_all_but(alive)
         self._progress.forget(alive, self._segments)
 
     # -- the backlog
@@ -389,7 +354,7 @@ class Spool:
         self._taken_over = True
         self._next_file = recovered.next_file
         self._segments.extendleft(reversed(recovered.segments))
-        self._schemas.update(recovered.schemas)
+        self._streams.add_schemas(recovered.schemas)
         for ack in recovered.acks:
             for low, high in ack.ranges:
                 self._progress.acknowledge((ack.stream, ack.source), low, high)
@@ -400,15 +365,9 @@ class Spool:
         header = recovered.header
         if header is not None and header.streams:
             if recovered.whole and (recovered.closed or header.boot_id == self._boot_id != ""):
-                for stream in header.streams:
-                    self._remember(replace(stream, schema=self._as_configured(stream.schema)), generation=0)
+                self._streams.go_on(header.streams)
             else:
                 _log.info("spool: its end may be lost, so streams begin anew")
-
-    def _as_configured(self, schema: Schema) -> Schema:
-        """The schema with today's interval and batch size, in a new epoch if they changed."""
-        today = replace(schema, interval_ns=self._owner.interval_ns, batch_ticks=self._owner.batch_ticks)
-        return schema if today == schema else replace(today, epoch=schema.epoch + 1)
 
     # -- without a disk
 
@@ -417,10 +376,7 @@ class Spool:
         _log.warning("spool: %s; batches are kept in memory only", exc)
         self.in_memory = True
         self._memory_appends = 0
-        for source, stream in list(self._streams.items()):
-            fresh = self._random_bytes(STREAM_BYTES)
-            renewed = Stream(fresh, 0, replace(stream.schema, stream=fresh))
-            self._remember(renewed, self._generations[source])
+        self._streams.renew()
         self._begin_segment()
 
     def _try_disk_again(self) -> None:
