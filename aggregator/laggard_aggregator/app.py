@@ -1,8 +1,8 @@
 """The aggregator: subscriber, intake, pipeline, windows, archive and HTTP together. Only this file knows all.
 
-Batches and window closes get their ordinals on the loop, each followed at once by its effect on the
-pipeline; only judging and writing happen in threads. So the order that the archive records is the one that
-a replay has to follow.
+Batches and window closes get their ordinals on the loop, each followed by its effect on the pipeline before
+the next one gets its own. Closing, judging and writing happen in threads; while a window is being closed,
+messages wait in the inbox. So the order that the archive records is the one that a replay has to follow.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from contextlib import AsyncExitStack
 
 from laggard_aggregator.archive.keep import Retention
 from laggard_aggregator.archive.writer import ArchiveWriter
-from laggard_aggregator.archiving import ArchiveFeed
+from laggard_aggregator.archiving import ArchiveFeed, is_set_within
 from laggard_aggregator.configured import membership, topology
 from laggard_aggregator.embedded import embedded_broker
 from laggard_aggregator.engine import Engine, Judgement
@@ -51,6 +51,7 @@ class App:
         self._arguments = client_arguments(settings.mqtt)
         self._rng = rng or random.SystemRandom()
         self._ordinals = itertools.count(1)
+        self._order = asyncio.Lock()
         self._membership = membership(settings)
         self._lateness_seconds = settings.detect.lateness
         self._intake = Intake(settings.site, self._ordinals)
@@ -122,9 +123,9 @@ class App:
             serving = group.create_task(self._http.run(ended), name="http")
             working = [
                 group.create_task(self._take_in(), name="intake"),
-                group.create_task(self._close_windows(), name="windows"),
                 group.create_task(self._acknowledge(), name="acknowledge"),
             ]
+            closing = group.create_task(self._close_windows(stop), name="windows")
             archiving = None
             if self._archive is not None:
                 archiving = group.create_task(self._archive.run(ended), name="archive")
@@ -132,7 +133,8 @@ class App:
             for task in working:
                 task.cancel()
             await asyncio.gather(*working, return_exceptions=True)
-            while burst := self._inbox.burst_now():
+            await closing
+            while burst := self._inbox.burst():
                 self._take(burst)
             ended.set()
             if archiving is not None:
@@ -144,7 +146,9 @@ class App:
     async def _take_in(self) -> None:
         """Brings messages from the inbox into the pipeline, a burst at a time."""
         while True:
-            self._take(await self._inbox.burst())
+            await self._inbox.some()
+            async with self._order:
+                self._take(self._inbox.burst())
             await asyncio.sleep(0)
 
     def _take(self, burst: list[tuple[str, bytes, int]]) -> None:
@@ -156,21 +160,25 @@ class App:
                 else:
                     self._intake.safe(taken.ordinal)
 
-    async def _close_windows(self) -> None:
-        """Closes and judges every window when it is due."""
-        while True:
+    async def _close_windows(self, stop: asyncio.Event) -> None:
+        """Closes and judges every window when it is due; what is under way at the end is done first."""
+        seconds = 0.0
+        while not await is_set_within(stop, seconds):
             now_ns = self._clock.wall_ns()
             due = self._pipeline.due(now_ns)
-            for window, close in zip(
-                due, closes(due, self._ordinals, self._pipeline.groups, now_ns), strict=True
-            ):
-                sealed = self._pipeline.seal(close)
+            to_close = closes(due, self._ordinals, self._pipeline.groups, now_ns)
+            for window in due:
+                if stop.is_set():
+                    return
+                async with self._order:
+                    close = next(to_close)
+                    sealed = await asyncio.to_thread(self._pipeline.seal, close)
                 judged = () if sealed is None else await asyncio.to_thread(self._pipeline.judge, sealed)
                 self._judged(close, judged)
                 self.view.window_lag_seconds = max(self._clock.wall_ns() - window.due_ns, 0) / 1e9
             next_ns = self._pipeline.windows.next_due_ns()
-            seconds = WINDOWS_SECONDS if next_ns is None else (next_ns - self._clock.wall_ns()) / 1e9
-            await asyncio.sleep(min(max(seconds, 0.0), WINDOWS_SECONDS))
+            ahead = WINDOWS_SECONDS if next_ns is None else (next_ns - self._clock.wall_ns()) / 1e9
+            seconds = min(max(ahead, 0.0), WINDOWS_SECONDS)
 
     def _judged(self, close: WindowClose, judgements: tuple[Judgement, ...]) -> None:
         """Hands on what was found, the archive's part without anything in between."""

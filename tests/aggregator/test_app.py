@@ -189,6 +189,7 @@ def test_from_messages_to_alarm_metrics_acknowledgement_and_archive(tmp_path: Pa
         assert acks["laggard/1/site/ack/oss-1"][0].ranges[0][0] == 0
         counters = app.view.counters()
         assert (counters.duplicates, counters.late_samples, counters.archive_dropped) == (0, 0, 0)
+        assert len(list(ArchiveReader(tmp_path / "archive").closes())) == counters.windows
         found = app.view.judgements()[0]
         replayed = list(Replay(ArchiveReader(tmp_path / "archive")).judgements())
         assert replayed[-1].end == found.end

@@ -30,13 +30,12 @@ class Inbox:
         self._messages.append((topic, payload, received_ns))
         self._some.set()
 
-    async def burst(self) -> list[Received]:
-        """Up to BURST messages, in the order in which they came, as soon as there is one."""
+    async def some(self) -> None:
+        """Waits until there is a message."""
         await self._some.wait()
-        return self.burst_now()
 
-    def burst_now(self) -> list[Received]:
-        """Up to BURST of the messages that are there; empty when there are none."""
+    def burst(self) -> list[Received]:
+        """Up to BURST of the messages that are there, in the order of their coming; empty without any."""
         taken = list(islice(self._messages, BURST))
         for _ in taken:
             self._messages.popleft()
