@@ -12,3 +12,4 @@ STREAM_BYTES = 16
 MIN_INTERVAL_NS = 1_000_000
 MAX_INTERVAL_NS = 86_400 * 1_000_000_000
 MAX_ACK_RANGES = 65_536
+MAX_ACK_BYTES = 256 * 1024  # an acknowledgement, smaller than other messages: a node reads it

@@ -131,7 +131,7 @@ def encode_ack(acks: Sequence[Ack]) -> bytes:
 
 def decode_ack(data: bytes) -> tuple[Ack, ...]:
     """The acknowledgements in `data`. Raises WireError."""
-    parts = _unpack(data, limits.MAX_MESSAGE_BYTES)
+    parts = _unpack(data, limits.MAX_ACK_BYTES)
     _version(parts)
     if len(parts) != 2:
         raise WireError("ack", f"{len(parts)} fields, expected 2")

@@ -205,3 +205,10 @@ def test_random_and_mutated_bytes_are_refused_or_decode(what: str) -> None:
             except WireError:
                 pass
     assert decoded > 0
+
+
+def test_an_acknowledgement_that_would_cost_a_node_its_memory_is_refused() -> None:
+    huge = wire.encode_ack([Ack(bytes(16), "net", ((0, 0),) * 65_000)] * 20)
+    assert limits.MAX_ACK_BYTES < len(huge) < limits.MAX_MESSAGE_BYTES
+    with pytest.raises(WireError, match="too long"):
+        wire.decode_ack(huge)
