@@ -10,7 +10,7 @@ from laggard_common.limits import MAX_COMPONENTS, MAX_TICKS
 from laggard_common.mqtt import MqttSettings
 from laggard_common.topics import ROLES, is_level
 
-COLLECTORS = ("diskstats", "net", "host", "lustre")
+COLLECTORS = ("diskstats", "net", "host", "lustre", "gluster", "lwfs")
 DEFAULT_COLLECTORS = ("diskstats", "net", "host")
 
 
@@ -50,6 +50,21 @@ class LustreSettings:
     max_job_entries: int = field(default=8192, metadata=checked(between(1, MAX_COMPONENTS)))
 
 
+@dataclass(frozen=True, slots=True)
+class GlusterSettings:
+    """`[gluster]`: glusterd's folder, and how old the dump of a process that ended is."""
+
+    directory: Path = Path("/var/lib/glusterd")
+    stale_seconds: float = field(default=60.0, metadata=checked(between(1)))
+
+
+@dataclass(frozen=True, slots=True)
+class LwfsSettings:
+    """`[lwfs]`: the log of the forwarding server."""
+
+    log: Path = Path("/var/log/lwfs/etc-lwfs-lwfsd.vol.log")
+
+
 def _host_name() -> str:
     return socket.gethostname()
 
@@ -71,6 +86,8 @@ class AgentSettings:
     diskstats: DiskstatsSettings = field(default_factory=DiskstatsSettings)
     net: NetSettings = field(default_factory=NetSettings)
     lustre: LustreSettings = field(default_factory=LustreSettings)
+    gluster: GlusterSettings = field(default_factory=GlusterSettings)
+    lwfs: LwfsSettings = field(default_factory=LwfsSettings)
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """A default that does not fit: the name of this host."""

@@ -41,4 +41,15 @@ def make_collectors(settings: AgentSettings, roots: Roots, now: Now, clock: Cloc
                     max_job_entries=settings.lustre.max_job_entries,
                 )
             )
+        elif name == "gluster":
+            from laggard_agent.collectors.gluster.collector import Gluster  # noqa: PLC0415
+
+            gluster = settings.gluster
+            made.append(
+                Gluster(gluster.directory, now, clock.monotonic_ns, stale_seconds=gluster.stale_seconds)
+            )
+        elif name == "lwfs":
+            from laggard_agent.collectors.lwfs.collector import Lwfs  # noqa: PLC0415
+
+            made.append(Lwfs(settings.lwfs.log, now, clock.monotonic_ns))
     return made

@@ -1,0 +1,1 @@
+"""GlusterFS: what io-stats counts in bricks and clients."""

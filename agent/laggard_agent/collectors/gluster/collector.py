@@ -1,0 +1,203 @@
+"""The collector `gluster`: the io-stats dumps of this node's bricks and mounted volumes."""
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from laggard_agent.collectors.base import Now, Reading
+from laggard_agent.collectors.gluster.dump import Dump, NotADumpError, parse_dump
+from laggard_agent.collectors.gluster.identity import brick_path
+from laggard_agent.collectors.gluster.process import Process
+from laggard_agent.collectors.gluster.reader import State, read_text
+from laggard_agent.collectors.gluster.table import Table
+from laggard_common.codec import Row
+from laggard_common.errors import CollectError
+from laggard_common.limits import MAX_NAME_CHARS
+from laggard_common.schema import Component, Field, FieldKind
+
+_log = logging.getLogger(__name__)
+
+NODE_FIELDS = tuple(
+    Field(name, FieldKind.GAUGE)
+    for name in (
+        "bricks",
+        "clients",
+        "dumps_partial",
+        "dumps_stale",
+        "dumps_failed",
+        "dumps_of_others",
+        "lines_not_understood",
+    )
+)
+_NODE = (Component("gluster", "gluster"),)
+_MOST_DUMPS = 1024
+_STALE_INTERVALS = 3
+
+
+class _File:
+    """A dump file over the samples. `partial`: the latest look at it found less than a dump."""
+
+    def __init__(self, path: Path, now_ns: int) -> None:
+        self.path = path
+        self.process = Process()
+        self.component: Component | None = None
+        self.partial = False
+        self._state: State | None = None
+        self._changed_ns = now_ns
+
+    def look(self, now_ns: int) -> None:
+        """Takes in what the file says now, if it says something new. Raises CollectError."""
+        text = read_text(self.path, self._state)
+        if text is None:
+            return
+        try:
+            dump = parse_dump(text.data)
+        except NotADumpError as exc:
+            raise CollectError(str(self.path), str(exc)) from exc
+        self.partial = dump is None
+        if dump is not None:
+            self._state = text.state
+            self._changed_ns = now_ns
+            self.process.take(dump, text.state.changed_ns, now_ns)
+
+    def is_stale(self, now_ns: int, stale_seconds: float) -> bool:
+        """Whether nobody has written a dump for so long, and for three of its intervals."""
+        interval = self.process.dump.interval_s if self.process.dump else 0.0
+        return now_ns - self._changed_ns > max(stale_seconds, _STALE_INTERVALS * interval) * 1e9
+
+
+class Gluster:
+    """Reads `<directory>/stats/*.dump`, and the names of `<directory>/vols/*/bricks/*` for who they are of.
+
+    A dump that is being rewritten is left for the next sample, and the row stays as it was: its counters are
+    sums, so nothing is lost. A file that nobody has rewritten for `stale_seconds` (and three of its
+    intervals) belongs to a process that is gone, and has no row. `leftovers`: lines that were not
+    understood, by file.
+    """
+
+    name = "gluster"
+
+    def __init__(
+        self, directory: Path, now: Now, monotonic_ns: Callable[[], int], *, stale_seconds: float = 60.0
+    ) -> None:
+        self._directory = directory
+        self._now = now
+        self._monotonic_ns = monotonic_ns
+        self._stale_seconds = stale_seconds
+        self._files: dict[str, _File] = {}
+        self._bricks = Table("gluster_brick")
+        self._clients = Table("gluster_client")
+        self._node_row: Row = ()
+        self._nothing_said = False
+        self.leftovers: Mapping[str, tuple[str, ...]] = {}
+
+    def read(self) -> Iterator[Reading]:
+        """Bricks, clients, then the node's own row.
+
+        Raises CollectError at the end for the folder, or the first file, that could not be read.
+        """
+        now_ns = self._monotonic_ns()
+        failures = self._look(now_ns)
+        at = self._now()
+        live = {
+            name: file
+            for name, file in self._files.items()
+            if file.process.dump is not None and not file.is_stale(now_ns, self._stale_seconds)
+        }
+        rows = []
+        for table, is_brick in ((self._bricks, True), (self._clients, False)):
+            found = self._of_kind(live, is_brick)
+            rows.append(len(found))
+            reading = table.reading(at, found)
+            if reading is not None:
+                yield reading
+        self.leftovers = {n: f.process.dump.leftovers for n, f in live.items() if f.process.dump}
+        self.leftovers = {name: lines for name, lines in self.leftovers.items() if lines}
+        yield self._node(at, (*rows, len(self._files) - len(live), len(failures)))
+        self._say_nothing(not self._files and not failures)
+        if failures:
+            more = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
+            raise CollectError(failures[0].path, failures[0].reason + more) from failures[0]
+
+    def _look(self, now_ns: int) -> list[CollectError]:
+        """Looks at every dump file there is; what could not be read."""
+        try:
+            paths = self._dump_files()
+        except CollectError as exc:
+            self._files = {}
+            return [exc]
+        self._files = {p.name: self._files.get(p.name) or _File(p, now_ns) for p in paths}
+        failures = []
+        bricks: list[tuple[str, str]] | None = None
+        for file in self._files.values():
+            try:
+                file.look(now_ns)
+            except CollectError as exc:
+                failures.append(exc)
+            dump = file.process.dump
+            if dump is not None and file.component is None:
+                if bricks is None:
+                    bricks = self._brick_files()
+                file.component = _component(dump, bricks)
+        return failures
+
+    def _dump_files(self) -> list[Path]:
+        folder = self._directory / "stats"
+        try:
+            found = [path for path in folder.iterdir() if path.suffix == ".dump" and path.name.isprintable()]
+        except FileNotFoundError:
+            return []
+        except OSError as exc:
+            raise CollectError(str(folder), exc.strerror or str(exc)) from exc
+        return sorted(found)[:_MOST_DUMPS]
+
+    def _brick_files(self) -> list[tuple[str, str]]:
+        """Volume and name of each file that glusterd keeps of a brick; none where it does not let us look."""
+        try:
+            folders = sorted((self._directory / "vols").iterdir())
+        except OSError:
+            return []
+        found = []
+        for folder in folders:
+            try:
+                found += [(folder.name, path.name) for path in (folder / "bricks").iterdir()]
+            except OSError:
+                continue
+        return found
+
+    def _of_kind(
+        self, live: Mapping[str, _File], is_brick: bool
+    ) -> list[tuple[Component, Mapping[Field, int | None]]]:
+        found = {}
+        for file in live.values():
+            if file.component is not None and file.process.dump and file.process.dump.is_brick == is_brick:
+                found[file.component.id] = (file.component, file.process.values)
+        return list(found.values())
+
+    def _node(self, at_ns: int, counts: tuple[int, ...]) -> Reading:
+        bricks, clients, stale, failed = counts
+        row = (
+            bricks,
+            clients,
+            sum(file.partial for file in self._files.values()),
+            stale,
+            failed,
+            sum(file.process.foreign for file in self._files.values()),
+            sum(map(len, self.leftovers.values())),
+        )
+        if row != self._node_row:
+            self._node_row = row
+        return Reading("gluster", NODE_FIELDS, at_ns, _NODE, [self._node_row])
+
+    def _say_nothing(self, nothing: bool) -> None:
+        if nothing and not self._nothing_said:
+            _log.warning("collector gluster: nothing found in %s", self._directory / "stats")
+        self._nothing_said = nothing
+
+
+def _component(dump: Dump, bricks: list[tuple[str, str]]) -> Component | None:
+    """Who the dump is of; None for a name that cannot be one."""
+    path, volume = brick_path(dump.name, bricks) if dump.is_brick else (dump.name, dump.name)
+    if not path.isprintable() or len(path) > MAX_NAME_CHARS:
+        return None
+    return Component(path, path, (("volume", volume),) if volume else ())

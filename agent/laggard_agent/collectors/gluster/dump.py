@@ -1,0 +1,183 @@
+"""One io-stats dump of GlusterFS (`diagnostics.stats-dump-interval`, format json), as values by name.
+
+A dump is two JSON objects in a row, a line for each value: the first counts since the process began (`aggr`),
+the second since the dump before (`inter`). It is read line by line and not as JSON, because older versions
+quote their numbers and because an interval of no length divides by zero and prints `inf` and `nan`.
+
+Latencies are nanoseconds, although the keys end in `usec` (docs/collectors/gluster.md says since when). The
+dump has no sums of latencies: it has means, printed with the 24 bits of a C float.
+"""
+
+import math
+import re
+from dataclasses import dataclass
+
+_ENTRY = re.compile(r'^"([^"\n]+)": ?"?([^",\n]*)"?,?$', re.MULTILINE)
+_SIZE = re.compile(r"(?:read|write)_\d+[kmg]?b")
+_TOTALS = ("bytes_read", "bytes_written")
+_GAUGES = ("fds.open_count", "LEAST.queue_size", "LOW.queue_size", "NORMAL.queue_size", "HIGH.queue_size")
+_FOP = "fop."
+_NAME = re.compile(r"[a-z0-9_]{1,64}")
+_NOT_READ = {
+    "fds.max_open_count",
+    "fop.weighted_fop_count",
+    "fop.weighted_latency_ave_usec",
+    "fop.weighted_latency_ave_usec_nozerofill",
+    "fop.unweighted_latency_ave_usec",
+}
+_NOT_READ_OF_A_FOP = ("latency_min_usec", "latency_max_usec")
+_NO_FOP = "null"
+_PARTS = 3  # two objects, and what follows them
+_MOST = 2**64
+_MOST_DIGITS = 20
+_MOST_LEFTOVERS = 100
+_SHOWN_CHARS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Fop:
+    """A file operation: `calls` since the process began and their mean latency in ns.
+
+    `interval_calls` and `interval_mean_ns`: the same of the interval before the dump, which begins later when
+    somebody asks for `gluster volume profile`. A mean is None where the dump has none.
+    """
+
+    calls: int
+    mean_ns: float | None
+    interval_calls: float
+    interval_mean_ns: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Dump:
+    """A whole dump. `name`: the brick's path with `_` for `/`, or the volume of a client.
+
+    `counts`: calls by block size (`read_64kb`) and bytes; `gauges`: both by the names of the dump.
+    `leftovers`: lines that were not understood, cut short, at most 100.
+    """
+
+    name: str
+    is_brick: bool
+    uptime_s: int
+    interval_s: float
+    fops: dict[str, Fop]
+    counts: dict[str, int]
+    gauges: dict[str, int]
+    leftovers: tuple[str, ...]
+
+
+class NotADumpError(Exception):
+    """The file is whole but no JSON io-stats dump; the text says why."""
+
+
+def parse_dump(data: bytes) -> Dump | None:
+    """The dump in a file; None when it is not whole (or empty), which it is while it is rewritten.
+
+    Raises NotADumpError for a file that is not the beginning of a dump, or has too little in it.
+    """
+    if not data.strip():
+        return None
+    objects = data.decode("utf-8", "replace").split("\n}")
+    begins = all(part.lstrip()[:1] == "{" for part in objects[:2] if part.strip())
+    if begins and len(objects) < _PARTS:
+        return None
+    if not begins or len(objects) > _PARTS or objects[2].strip():
+        raise NotADumpError("not the two JSON objects of io-stats; is diagnostics.stats-dump-format json?")
+    return _Gathering().dump(*(part.lstrip()[1:].lstrip() for part in objects[:2]))
+
+
+class _Gathering:
+    """Sorts the lines of the two objects."""
+
+    def __init__(self) -> None:
+        self._leftovers: list[str] = []
+        self._calls: dict[str, int] = {}
+        self._means: dict[str, float] = {}
+        self._counts: dict[str, int] = {}
+        self._gauges: dict[str, int] = {}
+
+    def dump(self, aggregate: str, interval: str) -> Dump:
+        """The dump of the two objects' lines. Raises NotADumpError."""
+        prefix, found, _ = aggregate.partition(".aggr.")
+        scope, _, name = prefix.partition(".")
+        if not found or scope != '"gluster' or not name or "\n" in name:
+            raise NotADumpError("no gluster.<name>.aggr.<value> in the first object")
+        totals = self._entries(aggregate.replace(f"{prefix}.aggr.", '"'))
+        recent = self._entries(interval.replace(f"{prefix}.inter.", '"'))
+        uptime = _whole(totals.pop("uptime", ""))
+        seconds = _real(recent.get("sample_interval_sec", ""))
+        if uptime is None or seconds is None or totals.keys().isdisjoint(_TOTALS):
+            raise NotADumpError("uptime, sample_interval_sec or bytes_read is missing")
+        for key, text in totals.items():
+            if not self._take(key, text) and key not in _NOT_READ:
+                self._left_over(f"{key}: {text}")
+        kind, _, brick = name.partition(".")
+        is_brick = kind == "brick" and bool(brick)
+        return Dump(
+            name=brick if is_brick else name,
+            is_brick=is_brick,
+            uptime_s=uptime,
+            interval_s=seconds,
+            fops={fop: self._fop(fop, recent, seconds) for fop in self._calls},
+            counts=self._counts,
+            gauges=self._gauges,
+            leftovers=tuple(self._leftovers),
+        )
+
+    def _entries(self, lines: str) -> dict[str, str]:
+        found = _ENTRY.findall(lines)
+        if lines.count("\n") + 1 != len(found):
+            for line in lines.split("\n"):
+                if not _ENTRY.fullmatch(line):
+                    self._left_over(line)
+        return dict(found)
+
+    def _take(self, key: str, text: str) -> bool:
+        """Takes a value of the first object, if it is one that is known and right."""
+        if key.startswith(_FOP):
+            fop, _, what = key[len(_FOP) :].rpartition(".")
+            if what in _NOT_READ_OF_A_FOP or fop == _NO_FOP:
+                return True
+            if not _NAME.fullmatch(fop):
+                return False
+            if what == "latency_ave_usec":
+                mean = _real(text)
+                if mean is not None:
+                    self._means[fop] = mean
+                return mean is not None
+            into, place = (self._calls, fop) if what == "count" else (None, "")
+        elif key in _GAUGES:
+            into, place = self._gauges, key
+        else:
+            into, place = (self._counts, key) if key in _TOTALS or _SIZE.fullmatch(key) else (None, "")
+        value = _whole(text)
+        if into is None or value is None:
+            return False
+        into[place] = value
+        return True
+
+    def _fop(self, fop: str, recent: dict[str, str], seconds: float) -> Fop:
+        rate = _real(recent.get(f"fop.{fop}.per_sec", ""))
+        mean = _real(recent.get(f"fop.{fop}.latency_ave_usec", "")) if rate is not None else None
+        return Fop(self._calls[fop], self._means.get(fop), (rate or 0.0) * seconds, mean)
+
+    def _left_over(self, line: str) -> None:
+        if len(self._leftovers) < _MOST_LEFTOVERS:
+            self._leftovers.append("".join(c if c.isprintable() else "?" for c in line[:_SHOWN_CHARS]))
+
+
+def _whole(text: str) -> int | None:
+    """A count, 0 to 2^64-1; None for anything else."""
+    if not (text.isascii() and text.isdigit()) or len(text) > _MOST_DIGITS:
+        return None
+    value = int(text)
+    return value if value < _MOST else None
+
+
+def _real(text: str) -> float | None:
+    """A finite number of at least 0; None for anything else."""
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) and value >= 0 else None

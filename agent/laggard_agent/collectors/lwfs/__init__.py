@@ -1,0 +1,1 @@
+"""LWFS: what the forwarding server of TaihuLight counts, as it logs it."""

@@ -1,0 +1,104 @@
+"""The collector `lwfs`: latency buckets and queue lengths out of the log of an LWFS forwarding server."""
+
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from laggard_agent.collectors.base import Now, Reading
+from laggard_agent.collectors.lwfs.follow import Follower
+from laggard_agent.collectors.lwfs.servers import FIELDS, Servers
+from laggard_agent.collectors.lwfs.trace import is_trace, parse_trace
+from laggard_common.codec import Row
+from laggard_common.errors import CollectError
+from laggard_common.schema import Component, Field, FieldKind
+
+_log = logging.getLogger(__name__)
+
+LOG_FIELDS = (
+    Field("found", FieldKind.GAUGE),
+    Field("servers", FieldKind.GAUGE),
+    Field("behind_bytes", FieldKind.GAUGE, "bytes"),
+    Field("traces"),
+    Field("lines_not_understood"),
+    Field("lines_late"),
+    Field("lines_too_long"),
+    Field("lines_torn"),
+    Field("rotations"),
+    Field("truncations"),
+)
+_LOG = (Component("lwfs_log", "lwfs_log"),)
+
+
+class Lwfs:
+    """Follows the log at `path`. A server that writes no line is idle, and its row stays as it is.
+
+    `leftovers`: the lines of the latest sample that claim to be traces and were not understood.
+    """
+
+    name = "lwfs"
+
+    def __init__(self, path: Path, now: Now, monotonic_ns: Callable[[], int]) -> None:
+        self._path = path
+        self._now = now
+        self._follower = Follower(path, monotonic_ns)
+        self._servers = Servers()
+        self._traces = 0
+        self._not_understood = 0
+        self._log_row: Row = ()
+        self._nothing_said = False
+        self.leftovers: tuple[bytes, ...] = ()
+
+    def read(self) -> Iterator[Reading]:
+        """The servers, then the log's own row. Raises CollectError when the log cannot be read."""
+        at = self._now()
+        failure: CollectError | None = None
+        lines: list[bytes] = []
+        try:
+            lines = self._follower.lines()
+        except CollectError as exc:
+            failure = exc
+        self._take(lines)
+        rows = self._servers.rows()
+        if rows:
+            yield Reading("lwfs", FIELDS, at, self._servers.components, rows)
+        yield self._log_reading(at)
+        self._say_nothing(not rows and failure is None)
+        if failure is not None:
+            raise failure
+
+    def _take(self, lines: list[bytes]) -> None:
+        leftovers = []
+        for line in lines:
+            if is_trace(line):
+                trace = parse_trace(line)
+                if trace is None:
+                    leftovers.append(line[:200])
+                else:
+                    self._traces += 1
+                    self._servers.take(trace, counts_queue=not self._follower.are_old)
+        self._not_understood += len(leftovers)
+        self.leftovers = tuple(leftovers[:100])
+
+    def _log_reading(self, at_ns: int) -> Reading:
+        counts = self._follower.counts
+        row = (
+            int(self._follower.found),
+            len(self._servers.components),
+            self._follower.behind_bytes(),
+            self._traces,
+            self._not_understood + self._servers.refused,
+            self._servers.late,
+            counts.long_lines,
+            counts.torn_lines,
+            counts.rotations,
+            counts.truncations,
+        )
+        if row != self._log_row:
+            self._log_row = row
+        return Reading("lwfs_log", LOG_FIELDS, at_ns, _LOG, [self._log_row])
+
+    def _say_nothing(self, nothing: bool) -> None:
+        if nothing and not self._nothing_said:
+            what = "no trace in" if self._follower.found else "no log"
+            _log.warning("collector lwfs: nothing found: %s %s", what, self._path)
+        self._nothing_said = nothing
