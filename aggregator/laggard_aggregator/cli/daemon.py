@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from laggard_aggregator.cli.parser import OneLineParser
 from laggard_aggregator.settings import AggregatorSettings
 from laggard_common import __version__, logs
 from laggard_common.config import load
@@ -38,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = OneLineParser(
         prog="laggard-aggregator",
         description="Compares the components of a storage system with their peers and finds the stragglers.",
         epilog=_EXAMPLES,

@@ -27,7 +27,7 @@ from laggard_aggregator.offline.run import open_run
 from laggard_aggregator.settings import TopologyFile
 from laggard_aggregator.topology import Topology
 from laggard_common import config
-from laggard_common.errors import ConfigError
+from laggard_common.errors import ConfigError, InputError
 
 EXAMPLES = """\
 examples:
@@ -82,6 +82,8 @@ def _diagnose(args: argparse.Namespace, output: TextIO) -> None:
             if args.windows:
                 line = records.line if args.format == "json" else table.window_line
                 output.writelines(line(record) for record in records.window_records(judged))
+    if not findings.windows:
+        raise InputError(str(args.inputs[0]), "nothing to judge: no window has data")
     if args.format == "json":
         output.writelines(records.line(records.day_record(finding)) for finding in findings.days())
         parents = opened.topology()

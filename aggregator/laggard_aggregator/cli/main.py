@@ -6,8 +6,9 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NoReturn, Protocol
+from typing import Protocol
 
+from laggard_aggregator.cli.parser import OneLineParser
 from laggard_common import __version__
 from laggard_common.errors import LaggardError
 
@@ -39,14 +40,6 @@ COMMANDS = (
 )
 EXTRAS = {"amqtt": "broker", "matplotlib": "plot"}
 """Which extra brings what a subcommand lacks, where it is not the aggregator's own."""
-
-
-class OneLineParser(argparse.ArgumentParser):
-    """Says what is wrong with the options in one line, without the usage before it."""
-
-    def error(self, message: str) -> NoReturn:
-        """Ends the program with exit code 2."""
-        self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

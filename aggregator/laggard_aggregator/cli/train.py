@@ -67,6 +67,8 @@ def run(args: argparse.Namespace) -> int:
     """Trains, and writes thresholds and picture. Raises LaggardError."""
     if args.plot is not None and find_spec("matplotlib") is None:
         raise ConfigError("--plot", ["matplotlib is not installed: pip install 'laggard[plot]'"])
+    if not args.output.parent.is_dir():
+        raise InputError(str(args.output), "cannot be written: no such directory")
     columns, given = csv_columns(args), settings_given(args)
     opened = open_windows(args.inputs, columns, {**given, "detector": CdfDetector.name})
     options = CdfOptions(bin_limit=args.bin_limit, bin_limit_mode=args.bin_limit_mode)

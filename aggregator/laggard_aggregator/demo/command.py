@@ -12,6 +12,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from laggard_aggregator.cli.options import positive
 from laggard_aggregator.demo.recording import PACKAGED, read_recording
 from laggard_aggregator.demo.replay import SPEEDS
 from laggard_aggregator.demo.run import Demo
@@ -27,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="end after the run: 0 when the slow LUN and no other was found, else 1",
     )
-    parser.add_argument("--seconds", type=_seconds, metavar="N", help="end after N seconds at the latest")
+    parser.add_argument("--seconds", type=positive, metavar="N", help="end after N seconds at the latest")
     parser.add_argument(
         "--speed",
         type=int,
@@ -73,10 +74,3 @@ async def _until_signalled(demo: Demo, once: bool, seconds: float | None) -> int
     if seconds is not None:
         loop.call_later(seconds, stop.set)
     return await demo.run(stop, once)
-
-
-def _seconds(text: str) -> float:
-    value = float(text)
-    if not 0 < value < 1e6:
-        raise argparse.ArgumentTypeError(f"expected a number of seconds, got {text}")
-    return value

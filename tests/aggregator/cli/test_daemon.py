@@ -70,6 +70,15 @@ def test_help_has_examples(capsys: pytest.CaptureFixture[str]) -> None:
     )
 
 
+@pytest.mark.parametrize("arguments", [[], ["--conf", "x"], ["--config"], ["--what"]])
+def test_wrong_options_are_one_line(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
+    (told,) = capsys.readouterr().err.splitlines()
+    assert told.startswith("laggard-aggregator: ")
+
+
 def run_daemon(path: str) -> "subprocess.Popen[str]":
     return subprocess.Popen(
         [sys.executable, "-m", "laggard_aggregator.cli.daemon", "--config", path],

@@ -249,6 +249,16 @@ def no_topology(tmp_path: Path) -> list[str]:
     return [str(made_csv.write(tmp_path / "a.csv", made_csv.rows(hours=0.1))), "--topology", str(tmp_path)]
 
 
+def empty_archive(tmp_path: Path) -> list[str]:
+    (tmp_path / "kind=counters").mkdir()
+    return [str(tmp_path)]
+
+
+def header_alone(tmp_path: Path) -> list[str]:
+    (tmp_path / "a.csv").write_text("ts,disk_id,latency\n")
+    return [str(tmp_path / "a.csv")]
+
+
 def no_input(_: Path) -> list[str]:
     return []
 
@@ -258,6 +268,7 @@ def no_input(_: Path) -> list[str]:
     [
         *(truncated, without_column, directory, text_for_number, binary, missing, unwritable, bad_option),
         *(gaps, untrained, no_profiles, thresholds_for_nobody, no_topology, no_input),
+        *(empty_archive, header_alone),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(

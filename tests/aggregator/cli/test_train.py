@@ -60,6 +60,14 @@ def test_too_little_data_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert not (tmp_path / "t.toml").exists()
 
 
+def test_a_file_that_cannot_be_written_is_told_before_the_work(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "no" / "t.toml"
+    assert main(["train", str(tmp_path / "not even looked for.csv"), "-o", str(file)]) == 2
+    assert capsys.readouterr().err == f"laggard train: {file}: cannot be written: no such directory\n"
+
+
 def test_thresholds_of_other_windows_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = made_csv.write(tmp_path / "host_1.csv", made_csv.rows(slow=None))
     file = tmp_path / "t.toml"
