@@ -91,6 +91,7 @@ def test_patterns_match_whole_names(tmp_path: Path) -> None:
     assert "vda" in choose(sysfs, exclude=("vd",))
     assert "vda" not in choose(sysfs, exclude=("vd.",))
     assert list(choose(sysfs, include=("md0|vda",))) == ["md0", "vda"]
+    assert list(choose(sysfs, include=("(?i)MD0", r"(v)da", r"(s)dd\1?"))) == ["md0", "sdd", "vda"]
 
 
 def test_a_foreign_proc_is_not_filtered_by_sysfs() -> None:

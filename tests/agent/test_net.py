@@ -77,9 +77,15 @@ def test_include_and_exclude(tmp_path: Path) -> None:
     tree(tmp_path, FILES)
     names = [
         [component.name for component in next(net(tmp_path, include, exclude).read()).components]
-        for include, exclude in (((), ()), (("eth.*",), ()), ((), ("ib.*", "lo")), (("lo",), ("lo",)))
+        for include, exclude in (
+            ((), ()),
+            (("eth.*",), ()),
+            ((), ("ib.*", "lo")),
+            (("lo",), ("lo",)),
+            ((), ("IB.*", "(?i)LO")),
+        )
     ]
-    assert names == [["lo", "eth0", "ib0:0"], ["eth0"], ["eth0"], []]
+    assert names == [["lo", "eth0", "ib0:0"], ["eth0"], ["eth0"], [], ["eth0", "ib0:0"]]
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from laggard_agent.collectors.names import any_of
 from laggard_common.limits import MAX_NAME_CHARS
 from laggard_common.schema import Component
 
@@ -36,8 +37,8 @@ class BlockDevices:
 
     def __init__(self, sysfs: Path | None, choice: Choice, monotonic_ns: Callable[[], int]) -> None:
         self._block = None if sysfs is None else sysfs / "block"
-        self._include = _any_of(choice.include)
-        self._exclude = _any_of(choice.exclude)
+        self._include = any_of(choice.include)
+        self._exclude = any_of(choice.exclude)
         self._monotonic_ns = monotonic_ns
         self._names: tuple[bytes, ...] | None = None
         self._rescan_at_ns = 0
@@ -66,10 +67,10 @@ class BlockDevices:
         return found
 
     def _is_peer(self, name: str) -> bool:
-        if self._exclude is not None and self._exclude.fullmatch(name):
+        if self._exclude is not None and self._exclude(name):
             return False
         if self._include is not None:
-            return self._include.fullmatch(name) is not None
+            return self._include(name)
         if _OPT_IN.fullmatch(name) or _NVME_PATH.fullmatch(name):
             return False
         if self._block is None:
@@ -91,10 +92,6 @@ class BlockDevices:
         if identity in taken:
             identity = f"{identity}@{shown}"
         return Component(identity[:MAX_NAME_CHARS], shown, tuple(_labels(device)))
-
-
-def _any_of(patterns: Sequence[str]) -> re.Pattern[str] | None:
-    return re.compile("|".join(f"(?:{pattern})" for pattern in patterns)) if patterns else None
 
 
 def _sysfs_name(name: str) -> str:

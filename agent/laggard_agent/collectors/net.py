@@ -3,11 +3,11 @@
 Packet loss shows in TCP's retransmits long before it shows anywhere in the file system.
 """
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from laggard_agent.collectors.base import Now, Reading, read_file
+from laggard_agent.collectors.names import any_of
 from laggard_common.codec import Row
 from laggard_common.errors import CollectError
 from laggard_common.limits import MAX_NAME_CHARS
@@ -80,8 +80,8 @@ class Net:
 
     def __init__(self, procfs: Path, include: Sequence[str], exclude: Sequence[str], now: Now) -> None:
         self._folder = procfs / "net"
-        self._include = re.compile("|".join(f"(?:{p})" for p in include)) if include else None
-        self._exclude = re.compile("|".join(f"(?:{p})" for p in exclude)) if exclude else None
+        self._include = any_of(include)
+        self._exclude = any_of(exclude)
         self._now = now
         self._rows: dict[str, Row] = {}
         self._components: tuple[Component, ...] = ()
@@ -124,9 +124,9 @@ class Net:
     def _wanted(self, name: str) -> bool:
         if not name or len(name) > MAX_NAME_CHARS or not name.isprintable():
             return False
-        if self._exclude is not None and self._exclude.fullmatch(name):
+        if self._exclude is not None and self._exclude(name):
             return False
-        return self._include is None or self._include.fullmatch(name) is not None
+        return self._include is None or self._include(name)
 
 
 def _numbers(words: Sequence[str]) -> Row | None:
