@@ -7,9 +7,10 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 from laggard_agent.app import App
 from laggard_agent.iotrace.command import FORMATS, fold_file
@@ -20,6 +21,8 @@ from laggard_common.clock import SystemClock
 from laggard_common.config import load
 from laggard_common.errors import ConfigError, LaggardError, ServiceError
 from laggard_common.mqtt import client_arguments
+
+T = TypeVar("T")
 
 _EXAMPLES = """\
 examples:
@@ -103,6 +106,8 @@ def _run(options: argparse.Namespace) -> int:
     if options.check_config:
         _check_files(options.config, settings)
         return 0
+    if options.fold is not None:
+        return _fold(options.fold, options.format, settings.node)
     if options.once:
         return _once(settings, roots)
     logs.configure(logging.DEBUG if options.verbose else logging.INFO)
@@ -111,17 +116,33 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _once(settings: AgentSettings, roots: Roots) -> int:
-    try:
-        failed = read_once(settings, roots, SystemClock(), sys.stdout)
-        sys.stdout.flush()
-    except OSError as exc:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains again at its end
-        if not isinstance(exc, BrokenPipeError):  # who reads us has had enough: `laggard-agent --once | head`
-            raise ServiceError(f"standard output: {exc.strerror}") from exc
+    failed = _printed(lambda: read_once(settings, roots, SystemClock(), sys.stdout))
+    if failed is None:
         return 1
     for collector, error in failed.items():
         print(f"laggard-agent: {collector}: {error}", file=sys.stderr)
     return 1 if failed else 0
+
+
+def _fold(path: str, format_name: str, node: str) -> int:
+    summary = _printed(lambda: fold_file(path, format_name, node, sys.stdout))
+    if summary is None:
+        return 1
+    print(f"laggard-agent: {path}: {summary}", file=sys.stderr)
+    return 0
+
+
+def _printed(job: Callable[[], T]) -> T | None:
+    """What `job` returned; None when who reads us has had enough. Raises ServiceError when a line is lost."""
+    try:
+        result = job()
+        sys.stdout.flush()
+    except OSError as exc:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains again at its end
+        if not isinstance(exc, BrokenPipeError):  # `laggard-agent --once | head`
+            raise ServiceError(f"standard output: {exc.strerror}") from exc
+        return None
+    return result
 
 
 def _settings(options: argparse.Namespace) -> AgentSettings:
@@ -170,17 +191,6 @@ def _check_files(path: Path, settings: AgentSettings) -> None:
         client_arguments(settings.mqtt)
     except ConfigError as exc:
         raise ConfigError(str(path), exc.problems) from exc
-
-
-def _fold(path: str, format_name: str, node: str) -> int:
-    try:
-        summary = fold_file(path, format_name, node, sys.stdout)
-        sys.stdout.flush()
-    except BrokenPipeError:  # whoever read our output has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    print(f"laggard-agent: {path}: {summary}", file=sys.stderr)
-    return 0
 
 
 def _serve(settings: AgentSettings, roots: Roots) -> int:

@@ -2,11 +2,13 @@
 
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
 MAX_PAYLOAD_BYTES = 32 * 1024 * 1024  # a payload after decompression
+MAX_EVENT_BYTES = 2 * 1024 * 1024  # the same, of kind events
 MAX_VALUES = 4 * 1024 * 1024  # ticks x components x fields of one batch, idle ones included
 MAX_TICKS = 4096
 MAX_COMPONENTS = 16_384  # of one node and source
 MAX_FIELDS = 1024
 MAX_NAME_CHARS = 256
+MAX_PATH_CHARS = 4096  # of a file in an I/O trace
 MAX_LABELS = 16
 STREAM_BYTES = 16
 MIN_INTERVAL_NS = 1_000_000

@@ -1,0 +1,1 @@
+"""The I/O trace of a compute node (Beacon, section 3.2): readers of three formats, and the fold."""
