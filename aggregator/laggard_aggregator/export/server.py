@@ -9,12 +9,14 @@ from collections.abc import Generator
 
 import uvicorn
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from laggard_common.errors import ServiceError
 
 MAX_HEADER_BYTES = 16 * 1024  # request line and headers; a longer request is answered with 400
 MAX_CONNECTIONS = 128  # open at once; beyond that a request is answered with 503
 KEEP_ALIVE_SECONDS = 75  # longer than Prometheus' usual scrape interval of 15 to 60 s
+REQUEST_SECONDS = 15.0  # how long a connection may take to bring a whole request
 SHUTDOWN_SECONDS = 2  # how long answers under way may take at the end
 
 _LISTEN = re.compile(r"(?:\[(?P<v6>[^\[\]]+)\]|(?P<host>[^\[\]:]+)):(?P<port>[0-9]{1,5})", re.ASCII)
@@ -60,11 +62,11 @@ class HttpServer:
         server = _Server(
             uvicorn.Config(
                 self._app,
-                http="h11",
+                http=_Hasty,
                 ws="none",
                 lifespan="off",
                 log_config=None,
-                log_level="warning",
+                log_level="error",  # warnings are about what clients do, and theirs to repeat
                 access_log=False,
                 proxy_headers=False,
                 server_header=False,
@@ -90,6 +92,32 @@ class HttpServer:
         if self._socket is not None:
             self._socket.close()
             self._socket = None
+
+
+class _Hasty(H11Protocol):
+    """Ends connections that bring no whole request in REQUEST_SECONDS: idle ones must not keep others out."""
+
+    _deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._deadline = self.loop.call_later(REQUEST_SECONDS, transport.close)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._met()
+        elif self._deadline is None:  # the beginning of another request
+            self._deadline = self.loop.call_later(REQUEST_SECONDS, self.transport.close)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._met()
+        super().connection_lost(exc)
+
+    def _met(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
 
 
 class _Server(uvicorn.Server):

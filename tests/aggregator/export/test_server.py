@@ -152,3 +152,30 @@ def test_a_request_with_endless_headers_is_refused() -> None:
         assert await asyncio.to_thread(get, server.url) == (200, "hello /x")
 
     asyncio.run(served("127.0.0.1:0", use))
+
+
+@pytest.mark.parametrize(
+    ("begin", "rest"),
+    [(b"", b""), (b"GET /x HTTP/1.1\r\nHost: x\r\n\r\n", b"GET /y HTTP/1.1\r\nHo"), (b"", b"GET /y")],
+)
+def test_a_connection_without_a_whole_request_is_ended(
+    begin: bytes, rest: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or 128 of them, which cost nothing, would keep everybody out."""
+    monkeypatch.setattr("laggard_aggregator.export.server.REQUEST_SECONDS", 0.05)
+
+    def dawdle(url: str) -> bytes:
+        parts = urlsplit(url)
+        with socket.create_connection((parts.hostname, parts.port), timeout=10) as connection:
+            said = b""
+            connection.sendall(begin)
+            while begin and not said.endswith(b"hello /x"):
+                said += connection.recv(4096)
+            connection.sendall(rest)
+            return connection.recv(4096)
+
+    async def use(server: HttpServer) -> None:
+        assert await asyncio.to_thread(dawdle, server.url) == b""
+        assert await asyncio.to_thread(get, server.url) == (200, "hello /x")
+
+    asyncio.run(served("127.0.0.1:0", use))
