@@ -1,7 +1,7 @@
 """The answers of `/api/v1` as plain data; docs/api.md describes them. NaN becomes null."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
@@ -26,8 +26,11 @@ def stragglers(view: View) -> dict[str, Any]:
 
 def groups(view: View) -> dict[str, Any]:
     """All peer groups, by name, and why a group got no verdict."""
-    judgements = view.judgements()
-    return {"time": view.now, "groups": [_group(group, judgements) for group in view.groups()]}
+    latest: dict[str, list[Judgement]] = {}
+    for judged in view.judgements():
+        latest.setdefault(judged.group, []).append(judged)
+    described = [_group(group, latest.get(group.name, [])) for group in view.groups()]
+    return {"time": view.now, "groups": described}
 
 
 def component(view: View, group: str, name: str) -> dict[str, Any]:
@@ -76,8 +79,8 @@ def _called(view: View, judgements: Iterable[Judgement], name: str) -> Iterable[
     return (component for component in known if view.shown(component) == name)
 
 
-def _group(group: GroupView, judgements: Iterable[Judgement]) -> dict[str, Any]:
-    latest = [judged for judged in judgements if judged.group == group.name]
+def _group(group: GroupView, latest: Sequence[Judgement]) -> dict[str, Any]:
+    """A group and its latest judgements, one a metric."""
     notes = {judged.verdicts.note: None for judged in latest if judged.verdicts.note}
     return {
         "group": group.name,
