@@ -134,7 +134,7 @@ def test_files_that_the_configuration_names(tmp_path: Path, capsys: pytest.Captu
         (["--config", "/"], "/: is a directory, expected a file"),
         (
             ["--once", "--collectors", "disk"],
-            "--collectors: expected some of diskstats, net, host, lustre, got 'disk'",
+            "--collectors: expected some of diskstats, net, host, lustre, gluster, lwfs, got 'disk'",
         ),
         (["--once", "--procfs", "/nowhere"], "--procfs: /nowhere: not a directory"),
         (["--once", "--sysfs", "/etc/passwd"], "--sysfs: /etc/passwd: not a directory"),
