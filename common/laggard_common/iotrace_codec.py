@@ -133,7 +133,7 @@ class EventDecoder:
         return raw
 
 
-def _parts(data: bytes, n: int) -> tuple[tuple[str, ...], list[array[int]]]:
+def _parts(data: bytes, n: int) -> "tuple[tuple[str, ...], list[array[int]]]":
     """The strings and the columns of n numbers each, as they are on the wire."""
     try:
         parts = msgpack.unpackb(
