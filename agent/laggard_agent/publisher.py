@@ -141,7 +141,7 @@ class Publisher:
         s = self._settings
         return aiomqtt.Client(
             **self._arguments,
-            identifier=f"laggard-{s.site}-{s.node}",
+            identifier=f"laggard-{s.node}@{s.site}",
             will=aiomqtt.Will(
                 self._status_topic(), self._status_message("down", {}, seq=0), qos=1, retain=True
             ),

@@ -52,6 +52,19 @@ def tcp_port() -> Check:
     return between(1, 65535)
 
 
+def host_name() -> Check:
+    """Accepts what may be looked up as a host: a name or an address, which need not exist."""
+
+    def check(value: str) -> str | None:
+        try:
+            right = bool(value.encode("idna")) and value.isprintable() and " " not in value
+        except UnicodeError:  # of the resolver, too: an empty or overlong label
+            right = False
+        return None if right else f"expected a host name or an address, got {_shown(value)}"
+
+    return check
+
+
 def one_of(choices: Collection[str]) -> Check:
     """Accepts one of `choices`."""
     listed = ", ".join(choices)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypedDict
 
-from laggard_common.config import checked, non_empty, tcp_port
+from laggard_common.config import checked, host_name, non_empty, tcp_port
 from laggard_common.errors import ConfigError
 
 
@@ -19,7 +19,7 @@ class MqttSettings:
     take the user name from its CN.
     """
 
-    host: str = field(default="127.0.0.1", metadata=checked(non_empty()))
+    host: str = field(default="127.0.0.1", metadata=checked(non_empty(), host_name()))
     port: int = field(default=1883, metadata=checked(tcp_port()))
     username: str = ""
     password_file: Path | None = None

@@ -371,7 +371,7 @@ def test_user_name_and_password_reach_the_broker(tmp_path: Path) -> None:
         password.chmod(0o600)
         mqtt = MqttSettings(port=site.broker.port, username="oss-1", password_file=password)
         await site.run(lambda: site.published(1), site.settings(mqtt=mqtt))
-        assert site.broker.logins[0] == ("laggard-site-oss-1", "oss-1", b"swordfish")
+        assert site.broker.logins[0] == ("laggard-oss-1@site", "oss-1", b"swordfish")
 
     site_test(test, tmp_path)
 

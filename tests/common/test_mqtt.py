@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from laggard_common.config import parse
 from laggard_common.errors import ConfigError
 from laggard_common.mqtt import MqttSettings, client_arguments
 
@@ -88,3 +89,14 @@ def test_settings_that_do_not_go_together() -> None:
         ("password_file", "needs a username"),
         ("key_file", "needs a cert_file"),
     ]
+
+
+@pytest.mark.parametrize("host", ["a..b", "x" * 64, "a b", "a\0b"])
+def test_a_host_that_no_resolver_takes(host: str) -> None:
+    with pytest.raises(ConfigError, match=r"^host: expected a host name or an address, got '"):
+        parse(MqttSettings, {"host": host})
+
+
+@pytest.mark.parametrize("host", ["broker-1.example", "10.0.0.1", "::1", "fe80::1%eth0", "b\xfccher.example"])
+def test_hosts(host: str) -> None:
+    assert parse(MqttSettings, {"host": host}).host == host
