@@ -1,0 +1,56 @@
+"""The pages of collectors name every field, setting and source."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from laggard_agent.collectors.gluster import collector as gluster
+from laggard_agent.collectors.gluster.process import INTERVAL, START_TIME
+from laggard_agent.collectors.gluster.table import ALWAYS
+from laggard_agent.collectors.lwfs import collector as lwfs
+from laggard_agent.collectors.lwfs import servers
+from laggard_agent.collectors.lwfs.trace import KINDS
+from laggard_common.schema import Field
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+
+def page(name: str) -> str:
+    return (DOCS / "collectors" / f"{name}.md").read_text()
+
+
+def plain(fields: tuple[Field, ...]) -> list[str]:
+    """Names that are not one of a numbered or named family."""
+    return [field.name for field in fields if not re.search(r"^fop_|_\d$", field.name)]
+
+
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [
+        ("gluster", (*gluster.NODE_FIELDS, *ALWAYS, START_TIME, INTERVAL)),
+        ("lwfs", (*lwfs.LOG_FIELDS, *servers.FIELDS)),
+    ],
+)
+def test_every_field(name: str, fields: tuple[Field, ...]) -> None:
+    assert [field for field in plain(fields) if f"`{field}`" not in page(name)] == []
+
+
+def test_families_of_fields() -> None:
+    assert all(f"`{kind}`" in page("lwfs") or f"`{kind}_0`" in page("lwfs") for kind in KINDS)
+    assert all(f"`fop_<name>_{what}`" in page("gluster") for what in ("count", "latency_ns"))
+
+
+@pytest.mark.parametrize("name", ["gluster", "lwfs"])
+def test_settings_are_those_of_the_sample(name: str) -> None:
+    sample = (
+        (DOCS.parent / "deploy" / "agent.toml").read_text().partition(f"[{name}]\n")[2].partition("\n[")[0]
+    )
+    settings = re.findall(r"^#(?!#)(.*)$", sample, re.MULTILINE)
+    assert settings
+    assert [setting for setting in settings if setting not in page(name)] == []
+
+
+def test_the_agents_page_leads_to_them() -> None:
+    agent = (DOCS / "agent.md").read_text()
+    assert [p.name for p in (DOCS / "collectors").glob("*.md") if f"collectors/{p.name}" not in agent] == []
