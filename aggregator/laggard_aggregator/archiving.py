@@ -69,7 +69,8 @@ class ArchiveFeed:
                 flush_due = now + FLUSH_SECONDS
             if now >= keep_due:
                 keep_due = now + KEEP_SECONDS
-                await asyncio.to_thread(self._attempt, self._keep)
+                await asyncio.to_thread(self._attempt, self._retain)  # first: compaction wants space
+                await asyncio.to_thread(self._attempt, self._compact)
         await self.write(flush=True)
 
     async def write(self, flush: bool) -> None:
@@ -80,6 +81,7 @@ class ArchiveFeed:
             self._records.appendleft(record)
             self._samples += _samples(record)
         if written and flush:
+            self._works()
             self._safe(self._last_ordinal)
 
     def _write(self, records: deque[Record], flush: bool) -> None:
@@ -95,13 +97,14 @@ class ArchiveFeed:
         if flush:
             self._writer.flush()
 
-    def _keep(self) -> None:
-        now_ns = self._clock.wall_ns()
-        self._writer.compact(now_ns)
-        self._writer.retain(now_ns, self._retention)
+    def _retain(self) -> None:
+        self._writer.retain(self._clock.wall_ns(), self._retention)
+
+    def _compact(self) -> None:
+        self._writer.compact(self._clock.wall_ns())
 
     def _attempt(self, work: Callable[[], None]) -> bool:
-        """Whether `work` went well; a failing disk is one WARNING, and one INFO when it is over."""
+        """Whether `work` went well; a failing disk is one WARNING until a flush has gone well again."""
         try:
             work()
         except ArchiveError as exc:
@@ -109,10 +112,13 @@ class ArchiveFeed:
                 _log.warning("the archive cannot be written: %s", exc)
             self._failing = True
             return False
+        return True
+
+    def _works(self) -> None:
+        """Takes in that everything is on the disk; without a flush nothing may have been tried."""
         if self._failing:
             _log.info("the archive is written again")
         self._failing = False
-        return True
 
     def _now(self) -> float:
         return self._clock.monotonic_ns() / 1e9

@@ -7,7 +7,7 @@ import socket
 import urllib.request
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,25 +30,12 @@ from laggard_common import codec, topics, wire
 from laggard_common.errors import ArchiveError, ServiceError
 from laggard_common.schema import Component, Field, Schema
 from laggard_common.wire import Ack, Envelope, Kind
+from tests.aggregator.made_batches import SECOND, HandClock
 
-SECOND = 1_000_000_000
 START = 1_800_000_000 * SECOND
 COUNTERS = ("rd_ios", "rd_sectors", "rd_ms", "wr_ios", "wr_sectors", "wr_ms", "io_ms", "weighted_ms")
 NODES = tuple(f"oss-{n}" for n in range(1, 9))
 SLOW = "oss-5"
-
-
-@dataclass
-class HandClock:
-    """Time stands still until the test moves it."""
-
-    ns: int = START
-
-    def wall_ns(self) -> int:
-        return self.ns
-
-    def monotonic_ns(self) -> int:
-        return self.ns
 
 
 def free_port() -> int:
@@ -155,7 +142,7 @@ def run(test: Coroutine[Any, Any, None]) -> None:
 @pytest.mark.timeout(120)
 def test_from_messages_to_alarm_metrics_acknowledgement_and_archive(tmp_path: Path) -> None:
     async def story() -> None:
-        clock = HandClock()
+        clock = HandClock(START)
         made = settings(archive=tmp_path / "archive")
         app = App(made, clock)
         acks: dict[str, tuple[Ack, ...]] = {}
@@ -227,7 +214,7 @@ def test_a_restart_finds_retained_schemas_by_itself() -> None:
 
     async def story() -> None:
         broker = settings()
-        clock = HandClock()
+        clock = HandClock(START)
         async with running(App(broker, clock)), client(broker.mqtt.port) as agent:
             topic = topics.schema_topic("site", "storage", "oss-1", "diskstats")
             await agent.publish(topic, wire.encode_schema(schema("oss-1")), qos=1, retain=True)

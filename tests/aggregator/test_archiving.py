@@ -10,7 +10,8 @@ from laggard_aggregator.archive.writer import ArchiveWriter
 from laggard_aggregator.archiving import ArchiveFeed
 from laggard_aggregator.ingest.taken import TakenBatch
 from laggard_common.clock import SystemClock
-from tests.aggregator.made_batches import SECOND, batch_of, schema_of
+from laggard_common.errors import ArchiveError
+from tests.aggregator.made_batches import SECOND, HandClock, batch_of, schema_of
 
 START = 1_800_000_000 * SECOND
 
@@ -56,10 +57,10 @@ def test_a_disk_that_fails_is_told_once_and_nothing_is_safe_until_it_works(
     folder.touch()
     safe: list[int] = []
     fed = feed(folder, safe)
-    fed.offer(batch(1))
-    asyncio.run(fed.write(flush=True))
-    fed.offer(batch(2))
-    asyncio.run(fed.write(flush=True))
+    for ordinal in (1, 2):
+        fed.offer(batch(ordinal))
+        asyncio.run(fed.write(flush=True))
+        asyncio.run(fed.write(flush=False))  # in between nothing is tried, which says nothing of the disk
     assert safe == []
     folder.unlink()
     with caplog.at_level("INFO"):
@@ -81,3 +82,30 @@ def test_the_rest_is_written_at_the_end(tmp_path: Path) -> None:
 
     asyncio.run(story())
     assert safe == [7]
+
+
+def test_old_days_go_also_where_there_is_no_room_to_compact(tmp_path: Path) -> None:
+    """Deleting is what makes room again."""
+    day_ns = 86_400 * SECOND
+    old = ArchiveWriter(tmp_path, "site", START - 40 * day_ns)
+    old.batch(batch_of(schema_of(), np.zeros((5, 1, 11), dtype=np.int64), START - 40 * day_ns))
+    old.flush()
+    writer = NoRoom(tmp_path, "site", START)
+
+    async def story() -> None:
+        stop = asyncio.Event()
+        fed = ArchiveFeed(writer, Retention(raw_days=30), lambda _: None, HandClock(START))
+        running = asyncio.create_task(fed.run(stop))
+        while list(tmp_path.rglob("*.parquet")):
+            await asyncio.sleep(0.01)
+        stop.set()
+        await running
+
+    asyncio.run(story())
+
+
+class NoRoom(ArchiveWriter):
+    """An archive on a disk that has no room for a merged file."""
+
+    def compact(self, now_ns: int) -> int:
+        raise ArchiveError(str(self.directory), "No space left on device")

@@ -106,8 +106,12 @@ def _clear(where: Path) -> int:
     return len(leftovers)
 
 
+class _DamagedError(Exception):
+    """A part that cannot be read."""
+
+
 def _merge(where: Path, parts: list[layout.Part]) -> int:
-    """Makes one file of consecutive parts, and removes them."""
+    """Makes one file of consecutive parts, and removes them; leaves them apart when that cannot be done."""
     try:
         schemas = [pq.read_schema(part.path) for part in parts]
         schema = pa.unify_schemas(schemas, promote_options="default")
@@ -117,7 +121,10 @@ def _merge(where: Path, parts: list[layout.Part]) -> int:
         raise ArchiveError(str(where), exc.strerror or str(exc)) from exc
     opened, *_ = parts[0].path.name.split("-")
     path = where / f"{opened}-{parts[0].first:06d}-{parts[-1].last:06d}.parquet"
-    write_parquet(path, schema, _rows(parts, schema))
+    try:
+        write_parquet(path, schema, _rows(parts, schema))
+    except _DamagedError:
+        return 0  # nothing of it gets better by being tried again, and the others are to be kept
     for part in parts:
         part.path.unlink(missing_ok=True)
     return len(parts)
@@ -128,15 +135,24 @@ def _rows(parts: list[layout.Part], schema: pa.Schema) -> Iterator[pa.Table]:
     waiting: list[pa.Table] = []
     rows = 0
     for part in parts:
-        with pq.ParquetFile(part.path) as file:
-            for batch in file.iter_batches(ROW_GROUP_ROWS):
-                waiting.append(_widened(pa.Table.from_batches([batch]), schema))
-                rows += batch.num_rows
-                if rows >= ROW_GROUP_ROWS:
-                    yield pa.concat_tables(waiting).unify_dictionaries()
-                    waiting, rows = [], 0
+        for table in _tables(part.path):
+            waiting.append(_widened(table, schema))
+            rows += table.num_rows
+            if rows >= ROW_GROUP_ROWS:
+                yield pa.concat_tables(waiting).unify_dictionaries()
+                waiting, rows = [], 0
     if waiting:
         yield pa.concat_tables(waiting).unify_dictionaries()
+
+
+def _tables(path: Path) -> Iterator[pa.Table]:
+    """The rows of a file, some at a time."""
+    try:
+        with pq.ParquetFile(path) as file:
+            for batch in file.iter_batches(ROW_GROUP_ROWS):
+                yield pa.Table.from_batches([batch])
+    except (OSError, pa.ArrowException) as exc:
+        raise _DamagedError from exc
 
 
 def _widened(table: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -21,7 +21,7 @@ from laggard_common.topics import PREFIX
 
 _log = logging.getLogger(__name__)
 _mqtt_log = logging.getLogger("laggard_aggregator.mqtt")
-_mqtt_log.setLevel(logging.ERROR)  # what its warnings say is said here, once
+_mqtt_log.setLevel(logging.CRITICAL)  # what it says of lost connections is said here, once
 
 _RECONNECT_LEAST_SECONDS = 0.5
 _RECONNECT_MOST_SECONDS = 30.0

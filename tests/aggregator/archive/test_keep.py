@@ -52,6 +52,18 @@ def test_a_day_that_is_over_becomes_one_file(tmp_path: Path) -> None:
     assert keep.compact(tmp_path, NOON_NS + DAY_NS) == 0, "nothing is left to do"
 
 
+def test_a_damaged_part_keeps_nobody_elses_from_being_merged(tmp_path: Path) -> None:
+    write(tmp_path, [NOON_NS + minute * 60 * SECOND for minute in range(4)])
+    damaged = tmp_path / files(tmp_path)[1]
+    content = bytearray(damaged.read_bytes())
+    content[4:64] = b"\xff" * 60  # the data; schema and row counts stand at the end
+    damaged.write_bytes(content)
+    keep.compact(tmp_path, NOON_NS + DAY_NS)
+    assert damaged.exists()
+    assert (len(files(tmp_path)), len(files(tmp_path, "closes"))) == (4, 1)
+    assert not list(tmp_path.rglob(".*.tmp"))
+
+
 def test_a_crash_between_merging_and_deleting_doubles_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
