@@ -101,6 +101,34 @@ def test_a_brick_that_was_restarted_begins_anew(tmp_path: Path) -> None:
     assert folder.brick()["fop_write_latency_ns"] == round(134 * 273171.03)
 
 
+def test_a_dump_that_is_slow_to_reach_its_file_is_not_of_another_process(tmp_path: Path) -> None:
+    folder = Folder(tmp_path, BRICK)
+    folder.sampled.sample()
+    before = folder.brick()["start_time"]
+    folder.write(brick(1), seconds=31.0).sampled.sample(30)
+    assert folder.brick()["start_time"] == before
+    folder.write(brick(2), seconds=500.0).sampled.sample(30)
+    assert folder.brick()["start_time"] == (before or 0) + 498
+
+
+def test_latency_measurement_that_is_off(tmp_path: Path) -> None:
+    folder = Folder(tmp_path, BRICK)
+    folder.write(re.sub(r'(latency_[a-z_]*usec"): ?[0-9.]+', r"\1: 0.00", brick())).sampled.sample()
+    assert folder.sampled.error == ""
+    assert (folder.brick()["fop_write_count"], folder.brick()["fop_write_latency_ns"]) == (134, None)
+    assert folder.node("lines_not_understood") == 0
+
+
+def test_a_counter_that_only_another_brick_has_is_zero(tmp_path: Path) -> None:
+    folder = Folder(tmp_path, BRICK)
+    text = brick().replace("_srv_gl_b_1_rep", "_srv_gl_b-2_rep")
+    text = re.sub(r'(aggr\.fop\.create\.[a-z_]*"): ?[0-9.]+', r"\1: 0", text)
+    folder.write(text, "glusterfsd__srv_gl_b-2_rep.dump").sampled.sample()
+    row = folder.sampled.row("gluster_brick", "/srv/gl/b-2/rep")
+    assert (row["fop_create_count"], row["fop_create_latency_ns"]) == (0, 0)
+    assert folder.brick()["fop_create_count"] == 18
+
+
 def test_two_mounts_of_a_volume_write_over_each_other(tmp_path: Path) -> None:
     folder = Folder(tmp_path, CLIENT)
     folder.sampled.sample()

@@ -165,13 +165,11 @@ class Gluster:
                 continue
         return found
 
-    def _of_kind(
-        self, live: Mapping[str, _File], is_brick: bool
-    ) -> list[tuple[Component, Mapping[Field, int | None]]]:
+    def _of_kind(self, live: Mapping[str, _File], is_brick: bool) -> list[tuple[Component, Process]]:
         found = {}
         for file in live.values():
             if file.component is not None and file.process.dump and file.process.dump.is_brick == is_brick:
-                found[file.component.id] = (file.component, file.process.values)
+                found[file.component.id] = (file.component, file.process)
         return list(found.values())
 
     def _node(self, at_ns: int, counts: tuple[int, ...]) -> Reading:

@@ -13,6 +13,7 @@ import re
 from dataclasses import dataclass
 
 _ENTRY = re.compile(r'^"([^"\n]+)": ?"?([^",\n]*)"?,?$', re.MULTILINE)
+_ZERO = re.compile(r'^"(?:fop\.|read_\d|write_\d)[^"\n]*": ?"?0(?:\.0+)?"?,?\n', re.MULTILINE)
 _SIZE = re.compile(r"(?:read|write)_\d+[kmg]?b")
 _TOTALS = ("bytes_read", "bytes_written")
 _GAUGES = ("fds.open_count", "LEAST.queue_size", "LOW.queue_size", "NORMAL.queue_size", "HIGH.queue_size")
@@ -36,10 +37,10 @@ _SHOWN_CHARS = 200
 
 @dataclass(frozen=True, slots=True)
 class Fop:
-    """A file operation: `calls` since the process began and their mean latency in ns.
+    """A file operation that was called: `calls` since the process began, and their mean latency in ns.
 
     `interval_calls` and `interval_mean_ns`: the same of the interval before the dump, which begins later when
-    somebody asks for `gluster volume profile`. A mean is None where the dump has none.
+    somebody asks for `gluster volume profile`. A mean is None where nothing was measured.
     """
 
     calls: int
@@ -52,8 +53,9 @@ class Fop:
 class Dump:
     """A whole dump. `name`: the brick's path with `_` for `/`, or the volume of a client.
 
-    `counts`: calls by block size (`read_64kb`) and bytes; `gauges`: both by the names of the dump.
-    `leftovers`: lines that were not understood, cut short, at most 100.
+    `counts`: calls by block size (`read_64kb`) and bytes; `gauges`: both by the names of the dump. Most of a
+    dump is zeros, and what is zero in it is not in `fops` or among the sizes. `leftovers`: lines that were
+    not understood, cut short, at most 100; without any the dump is complete.
     """
 
     name: str
@@ -102,8 +104,8 @@ class _Gathering:
         scope, _, name = prefix.partition(".")
         if not found or scope != '"gluster' or not name or "\n" in name:
             raise NotADumpError("no gluster.<name>.aggr.<value> in the first object")
-        totals = self._entries(aggregate.replace(f"{prefix}.aggr.", '"'))
-        recent = self._entries(interval.replace(f"{prefix}.inter.", '"'))
+        totals = self._entries(_ZERO.sub("", aggregate.replace(f"{prefix}.aggr.", '"')))
+        recent = self._entries(_ZERO.sub("", interval.replace(f"{prefix}.inter.", '"')))
         uptime = _whole(totals.pop("uptime", ""))
         seconds = _real(recent.get("sample_interval_sec", ""))
         if uptime is None or seconds is None or totals.keys().isdisjoint(_TOTALS):

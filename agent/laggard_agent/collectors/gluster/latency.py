@@ -23,7 +23,7 @@ class LatencySums:
     """
 
     def __init__(self) -> None:
-        self._before: Mapping[str, Fop] = {}
+        self._before: dict[str, Fop] = {}
         self._sums: dict[str, float] = {}
 
     def add(self, fops: Mapping[str, Fop]) -> dict[str, int | None]:
@@ -35,7 +35,7 @@ class LatencySums:
                     self._sums[name] = fop.calls * fop.mean_ns
             else:
                 self._sums[name] += _rise(before, fop)
-        self._before = fops
+        self._before.update(fops)
         return {
             name: round(self._sums[name]) % _MOST if fop.mean_ns is not None and name in self._sums else None
             for name, fop in fops.items()

@@ -6,8 +6,10 @@ from laggard_common.schema import Field, FieldKind
 
 START_TIME = Field("start_time", FieldKind.GAUGE, "s")
 INTERVAL = Field("sample_interval_ms", FieldKind.GAUGE, "ms")
+_OWN = {START_TIME.name: START_TIME, INTERVAL.name: INTERVAL}
 
 _SAME_START_SECONDS = 2  # uptime is whole seconds, and the file is written a little later
+_SLOW_DISK_SECONDS = 60
 _HOLD_SECONDS = 10.0
 _HOLD_INTERVALS = 3.0
 
@@ -24,7 +26,7 @@ class Process:
 
     def __init__(self) -> None:
         self.dump: Dump | None = None
-        self.values: dict[Field, int | None] = {}
+        self.values: dict[str, int | None] = {}
         self.foreign = 0
         self._start_time_s = 0
         self._seen_ns = 0
@@ -33,7 +35,7 @@ class Process:
     def take(self, dump: Dump, written_ns: int, now_ns: int) -> None:
         """A dump that was written at `written_ns` (wall clock) and read at `now_ns` (monotonic)."""
         start = written_ns // 10**9 - dump.uptime_s
-        if self.dump is None or abs(start - self._start_time_s) > _SAME_START_SECONDS:
+        if self._is_other(dump, start):
             if self.dump is not None and not dump.is_brick:
                 hold = max(_HOLD_SECONDS, _HOLD_INTERVALS * self.dump.interval_s)
                 if now_ns - self._seen_ns < hold * 1e9:
@@ -43,22 +45,39 @@ class Process:
             self._sums = LatencySums()
         self._seen_ns = now_ns
         self.dump = dump
-        self.values = self._fields(dump)
+        self.values = self._values(dump)
 
-    def _fields(self, dump: Dump) -> dict[Field, int | None]:
-        sums = self._sums.add(dump.fops)
-        fields: dict[Field, int | None] = {
-            START_TIME: self._start_time_s,
-            INTERVAL: round(dump.interval_s * 1000),
+    def _is_other(self, dump: Dump, start_time_s: int) -> bool:
+        """Whether the dump is not of the process that is followed; it may have been slow to reach its file."""
+        if self.dump is None:
+            return True
+        moved_s = abs(start_time_s - self._start_time_s)
+        if dump.is_brick and dump.uptime_s >= self.dump.uptime_s:
+            return moved_s > _SLOW_DISK_SECONDS
+        return moved_s > _SAME_START_SECONDS
+
+    def _values(self, dump: Dump) -> dict[str, int | None]:
+        values: dict[str, int | None] = {
+            START_TIME.name: self._start_time_s,
+            INTERVAL.name: round(dump.interval_s * 1000),
         }
         for name, value in dump.gauges.items():
-            fields[Field(name.replace(".", "_"), FieldKind.GAUGE)] = value
-        for name, value in dump.counts.items():
-            if name.startswith("bytes_"):
-                fields[Field(name, unit="bytes")] = value
-            else:
-                fields[Field(name, FieldKind.HISTOGRAM)] = value
-        for name, fop in dump.fops.items():
-            fields[Field(f"fop_{name}_count")] = fop.calls
-            fields[Field(f"fop_{name}_latency_ns", unit="ns")] = sums[name]
-        return fields
+            values[name.replace(".", "_")] = value
+        values.update(dump.counts)
+        for name, total in self._sums.add(dump.fops).items():
+            values[f"fop_{name}_count"] = dump.fops[name].calls
+            values[f"fop_{name}_latency_ns"] = total
+        return values
+
+
+def field_of(name: str) -> Field:
+    """What the values of that name are."""
+    if name in _OWN:
+        return _OWN[name]
+    if name.endswith("_latency_ns"):
+        return Field(name, unit="ns")
+    if name.startswith("bytes_"):
+        return Field(name, unit="bytes")
+    if name.startswith(("read_", "write_")):
+        return Field(name, FieldKind.HISTOGRAM)
+    return Field(name, FieldKind.COUNTER if name.startswith("fop_") else FieldKind.GAUGE)

@@ -35,13 +35,13 @@ def read_text(path: Path, before: State | None) -> Text | None:
     Raises CollectError, also for a file that is longer than a dump can be, or is no regular file.
     """
     try:
+        if before is not None and _state(path.stat()) == before:
+            return None
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
             found = os.fstat(fd)
             if not stat.S_ISREG(found.st_mode):
                 raise CollectError(str(path), "not a regular file")
-            if _state(found) == before:
-                return None
             if found.st_size > MOST_DUMP_BYTES:
                 raise CollectError(str(path), f"longer than {MOST_DUMP_BYTES} bytes")
             data = os.read(fd, found.st_size + 1)

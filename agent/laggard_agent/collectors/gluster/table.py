@@ -3,56 +3,77 @@
 from collections.abc import Mapping, Sequence
 
 from laggard_agent.collectors.base import Reading
+from laggard_agent.collectors.gluster.process import Process, field_of
 from laggard_common.codec import Row
 from laggard_common.limits import MAX_FIELDS
 from laggard_common.schema import Component, Field, FieldKind
 
 # Columns from the first sample on; any other counter becomes one when it has counted.
-ALWAYS = (
-    Field("bytes_read", unit="bytes"),
-    Field("bytes_written", unit="bytes"),
-    Field("fop_read_count"),
-    Field("fop_read_latency_ns", unit="ns"),
-    Field("fop_write_count"),
-    Field("fop_write_latency_ns", unit="ns"),
+ALWAYS = tuple(
+    map(
+        field_of,
+        (
+            "bytes_read",
+            "bytes_written",
+            "fop_read_count",
+            "fop_read_latency_ns",
+            "fop_write_count",
+            "fop_write_latency_ns",
+        ),
+    )
 )
 
 
 class Table:
-    """One source. A brick knows some 190 counters, of which most never count: those are no columns."""
+    """One source. A brick knows some 190 counters, of which most never count: those are no columns.
+
+    A counter that a dump does not name never counted, as long as the whole dump was understood: it is 0. In
+    any other dump what is not there is None.
+    """
 
     def __init__(self, source: str) -> None:
         self.source = source
         self._fields: tuple[Field, ...] = ()
+        self._defaults: tuple[int | None, ...] = ()
         self._components: tuple[Component, ...] = ()
-        self._rows: dict[str, Row] = {}
+        self._taken: dict[str, tuple[Mapping[str, int | None], Row]] = {}
 
-    def reading(
-        self, at_ns: int, found: Sequence[tuple[Component, Mapping[Field, int | None]]]
-    ) -> Reading | None:
-        """The rows of these components; None when there are none. A value that a dump lacks is None."""
+    def reading(self, at_ns: int, found: Sequence[tuple[Component, Process]]) -> Reading | None:
+        """The rows of these components; None when there are none."""
         if not found:
-            self._rows = {}
+            self._taken = {}
             return None
-        self._grow([values for _, values in found])
-        rows: dict[str, Row] = {}
-        for component, values in found:
-            row = tuple(values.get(field) for field in self._fields)
-            before = self._rows.get(component.id)
-            rows[component.id] = row if before is None or before != row else before
+        fields = self._fields
+        self._grow([process.values for _, process in found])
+        taken = {}
+        for component, process in found:
+            before = self._taken.get(component.id)
+            if before is None or before[0] is not process.values or fields is not self._fields:
+                row = self._row(process)
+                before = (process.values, row if before is None or before[1] != row else before[1])
+            taken[component.id] = before
         components = tuple(component for component, _ in found)
         if components != self._components:
             self._components = components
-        self._rows = rows
-        return Reading(self.source, self._fields, at_ns, self._components, list(self._rows.values()))
+        self._taken = taken
+        return Reading(self.source, self._fields, at_ns, self._components, [row for _, row in taken.values()])
 
-    def _grow(self, every: Sequence[Mapping[Field, int | None]]) -> None:
-        known = set(self._fields) or set(ALWAYS)
-        new = list(self._fields or ALWAYS)
+    def _row(self, process: Process) -> Row:
+        get = process.values.get
+        if process.dump is None or process.dump.leftovers:
+            return tuple(get(field.name) for field in self._fields)
+        return tuple(
+            get(field.name, default) for field, default in zip(self._fields, self._defaults, strict=True)
+        )
+
+    def _grow(self, every: Sequence[Mapping[str, int | None]]) -> None:
+        new = {field.name: field for field in self._fields or ALWAYS}
         for values in every:
-            for field, value in values.items():
-                if (value or field.kind is FieldKind.GAUGE) and field not in known and len(new) < MAX_FIELDS:
-                    known.add(field)
-                    new.append(field)
+            for name, value in values.items():
+                if name not in new and len(new) < MAX_FIELDS:
+                    field = field_of(name)
+                    if value or field.kind is FieldKind.GAUGE:
+                        new[name] = field
         if len(new) != len(self._fields):
-            self._fields = tuple(new)
+            self._fields = tuple(new.values())
+            self._defaults = tuple(None if f.kind is FieldKind.GAUGE else 0 for f in self._fields)
