@@ -48,7 +48,7 @@ class Process:
         self.values = self._values(dump)
 
     def _is_other(self, dump: Dump, start_time_s: int) -> bool:
-        """Whether the dump is not of the process that is followed; it may have been slow to reach its file."""
+        """Whether the dump is not of the process that is followed; its file may be slow."""
         if self.dump is None:
             return True
         moved_s = abs(start_time_s - self._start_time_s)
