@@ -26,6 +26,7 @@ MAX_NODES = 65_536
 MAX_SOURCES = 64  # of one node
 MAX_NODE_COMPONENTS = 65_536  # over all sources and streams of one node
 MAX_SITE_COMPONENTS = 4_000_000
+ACK_RANGES = 8192  # of one message; with at most 19 bytes each they stay below MAX_ACK_BYTES
 GAP_HORIZON_NS = 3600 * 1_000_000_000
 OLDEST_NS = 366 * 86400 * 1_000_000_000
 AHEAD_NS = 86400 * 1_000_000_000
@@ -88,8 +89,11 @@ class Intake:
     def acknowledgements(self) -> list[tuple[str, bytes]]:
         """Topic and payload for each node that sent something new, or something twice, since last asked."""
         nodes, self._to_acknowledge = self._to_acknowledge, set()
-        acks = ((node, self._acks(node)) for node in sorted(nodes))
-        return [(ack_topic(self.site, node), wire.encode_ack(ranges)) for node, ranges in acks if ranges]
+        return [
+            (ack_topic(self.site, node), wire.encode_ack(acks))
+            for node in sorted(nodes)
+            for acks in self._acks(node)
+        ]
 
     def sweep(self, now_ns: int) -> None:
         """Declares old gaps and lets go of messages whose schema never came; to be called now and then."""
@@ -100,13 +104,21 @@ class Intake:
                         self.counts.gaps += stream.received.declare(now_ns, GAP_HORIZON_NS)
         self._let_go(self._waiting.expire(now_ns))
 
-    def _acks(self, node: str) -> list[Ack]:
-        return [
-            Ack(stream_id, name, stream.safe.as_tuples())
-            for name, source in self._sources[node].items()
-            for stream_id, stream in source.streams.items()
-            if len(stream.safe)
-        ]
+    def _acks(self, node: str) -> Iterator[list[Ack]]:
+        """What is safe of a node's batches, in messages of at most ACK_RANGES ranges."""
+        message: list[Ack] = []
+        room = ACK_RANGES
+        for name, source in self._sources[node].items():
+            for stream_id, stream in source.streams.items():
+                ranges = stream.safe.as_tuples()
+                while ranges:
+                    message.append(Ack(stream_id, name, ranges[:room]))
+                    ranges, room = ranges[room:], room - len(ranges[:room])
+                    if room == 0:
+                        yield message
+                        message, room = [], ACK_RANGES
+        if message:
+            yield message
 
     def _receive(self, topic: Topic, payload: bytes, received_ns: int) -> list[TakenBatch]:
         if topic.site != self.site:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from laggard_aggregator.ingest import held, intake
 from laggard_aggregator.ingest.intake import Intake
 from laggard_aggregator.ingest.taken import TakenBatch
-from laggard_common import wire
+from laggard_common import limits, wire
 from laggard_common.schema import Field, Schema
 from laggard_common.topics import ack_topic
 from laggard_common.wire import Kind
@@ -185,6 +185,24 @@ def test_any_topic_is_counted(topic: str) -> None:
     taker = make()
     assert feed(taker, (topic, b"x")) == []
     assert taker.wire_errors.total() + taker.counts.messages in (0, 2)
+
+
+def test_acknowledgements_of_many_ranges_fit_what_a_node_reads() -> None:
+    taker = make()
+    seqs = [10**18 + 2 * i for i in range(4000)]
+    sources = ["a", "b", "c", "d", "e"]
+    for source in sources:
+        feed(taker, schema_message(replace(schema(), source=source)))
+        bad = replace(envelope(0), source=source, payload=b"rubbish")  # never asked for again
+        feed(taker, *(data_message(replace(bad, seq=seq)) for seq in seqs))
+    (batch,) = feed(taker, data_message(replace(envelope(0), source=sources[0])))
+    taker.safe(batch.ordinal)
+    payloads = [payload for _, payload in taker.acknowledgements()]
+    assert len(payloads) == 3
+    assert max(map(len, payloads)) <= limits.MAX_ACK_BYTES
+    acks = [ack for payload in payloads for ack in wire.decode_ack(payload)]
+    told = [(ack.source, low) for ack in acks for low, high in ack.ranges if low == high]
+    assert told == [("a", 0), *((source, seq) for source in sources for seq in seqs)]
 
 
 def test_our_own_acknowledgements_are_ignored() -> None:
