@@ -3,7 +3,7 @@
 No clock and no loop: the same batches and closes in the same order give the same judgements.
 """
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -12,6 +12,7 @@ import numpy as np
 from laggard_aggregator.engine import Engine, GroupWindow, Judgement
 from laggard_aggregator.groups import Membership, PeerGroup, component_key, moves, shown_name
 from laggard_aggregator.ingest.store import GroupStore, Reading
+from laggard_aggregator.ingest.streams import MAX_STREAMS
 from laggard_aggregator.ingest.taken import TakenBatch, WindowClose
 from laggard_aggregator.metrics.definition import IntArray
 from laggard_aggregator.metrics.registry import SOURCES
@@ -46,6 +47,24 @@ class _Part:
     origin: int
 
 
+@dataclass(slots=True)
+class _Members:
+    """A group's components in one schema. `rows` as in _Part, None until the group reads a batch of it."""
+
+    places: list[int]
+    moving: bool
+    rows: IntArray | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Placing:
+    """Which groups the components of a schema, sent by a node of a role, belong to."""
+
+    schema: Schema
+    role: str
+    members: Mapping[str, _Members]
+
+
 @dataclass(frozen=True, slots=True)
 class _Index:
     """How to spread the batches of one schema with `width` of its fields over the groups of a role."""
@@ -75,6 +94,7 @@ class Pipeline:
         self.refused: Counter[str] = Counter()
         self._membership = membership
         self._indexes: dict[tuple[str, str], _Index] = {}
+        self._placings: dict[tuple[str, str], deque[_Placing]] = {}
         self._origins: dict[tuple[str, tuple[int, ...]], int] = {}
         self._node_groups: Counter[str] = Counter()
         self._node_rows: Counter[str] = Counter()
@@ -137,19 +157,33 @@ class Pipeline:
         return index
 
     def _parts(self, taken: TakenBatch) -> Iterator[_Part]:
-        schema = taken.schema
-        members: dict[str, list[int]] = {}
+        for name, members in self._placing(taken).members.items():
+            part = self._part(self.stores[name], taken, members)
+            if part is not None:
+                yield part
+
+    def _placing(self, taken: TakenBatch) -> _Placing:
+        """The groups of the schema's components, kept for the streams that a source may have at a time.
+
+        Two streams that take turns must not cost what their components cost with every message.
+        """
+        schema, role = taken.schema, taken.role
+        kept = self._placings.setdefault((schema.node, schema.source), deque(maxlen=MAX_STREAMS))
+        for placing in kept:
+            if placing.schema is schema and placing.role == role:
+                return placing
+        members: dict[str, _Members] = {}
         for at, component in enumerate(schema.components):
             groups = self._membership.groups_of(
-                schema.node, taken.role, schema.source, component, taken.received_ns / 1e9
+                schema.node, role, schema.source, component, taken.received_ns / 1e9
             )
             for group in groups:
                 if self._known(group, schema.node, taken.received_ns):
-                    members.setdefault(group.name, []).append(at)
-        for name, places in members.items():
-            part = self._part(self.stores[name], taken, places)
-            if part is not None:
-                yield part
+                    own = members.setdefault(group.name, _Members([], moving=False))
+                    own.places.append(at)
+                    own.moving |= moves(component)
+        kept.append(_Placing(schema, role, members))
+        return kept[-1]
 
     def _known(self, group: PeerGroup, node: str, now_ns: int) -> bool:
         """Whether `group`, of which `node` has a member, has a store; made now if there is room for one."""
@@ -171,8 +205,8 @@ class Pipeline:
         self.stores[group.name] = GroupStore(group, SOURCES[group.source], history, begun_ns)
         return True
 
-    def _part(self, store: GroupStore, taken: TakenBatch, places: list[int]) -> _Part | None:
-        """How `store` reads the components at `places`; None when a counter that it needs is missing."""
+    def _part(self, store: GroupStore, taken: TakenBatch, members: _Members) -> _Part | None:
+        """How `store` reads its `members`; None when a counter that it needs is missing."""
         schema = taken.schema
         sent = schema.fields[: taken.batch.values.shape[2]]
         numbers = {field.name: at for at, field in enumerate(sent) if field.type != FieldType.F64}
@@ -180,8 +214,10 @@ class Pipeline:
             return None
         columns = tuple(numbers.get(name, _ABSENT) for name in store.counters)
         absent = tuple(at for at, column in enumerate(columns) if column == _ABSENT)
-        rows = np.full(len(schema.components), -1, dtype=np.int64)
-        rows[places] = self._rows(store, schema, places)
+        rows = members.rows
+        if rows is None:
+            rows = members.rows = np.full(len(schema.components), -1, dtype=np.int64)
+            rows[members.places] = self._rows(store, schema, members.places)
         self.windows.announce(store.group.name, schema.node, schema.interval_ns * schema.batch_ticks)
         origin = self._origins.setdefault((schema.node, absent), len(self._origins) + 1)
         store.begin(rows[rows >= 0], origin)
@@ -191,7 +227,7 @@ class Pipeline:
             complete=bool((rows >= 0).all()),
             columns=np.array(columns, dtype=np.int64),
             missing=np.array(absent, dtype=np.int64),
-            origin=origin if any(moves(schema.components[at]) for at in places) else 0,
+            origin=origin if members.moving else 0,
         )
 
     def _rows(self, store: GroupStore, schema: Schema, places: list[int]) -> IntArray:

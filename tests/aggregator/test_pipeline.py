@@ -12,6 +12,7 @@ from laggard_aggregator.groups import ConfiguredMembership, PeerGroup, Rule
 from laggard_aggregator.ingest.taken import TakenBatch, WindowClose
 from laggard_aggregator.metrics.definition import IntArray
 from laggard_aggregator.pipeline import Pipeline, closes
+from laggard_common.schema import Component
 from tests.aggregator.made_batches import DISKSTATS, SECOND, batch_of, schema_of
 
 START = 1_800_000_000 * SECOND
@@ -237,3 +238,28 @@ def test_a_forgotten_stream_that_comes_back_with_more_components_does_no_harm() 
     more = schema_of(components=["sdb", "sdc", "sdd"])
     pipeline.take(batch_of(more, np.repeat(values, 3, axis=1), START + 6 * SECOND))
     assert pipeline.stores["storage/diskstats"].components == [f"oss-1/id-sd{x}" for x in "abcd"]
+
+
+def test_two_streams_that_take_turns_are_looked_up_once_each() -> None:
+    asked = []
+
+    class Asked:
+        """The automatic groups, and what was asked."""
+
+        rules = ConfiguredMembership((), DETECT)
+
+        def groups_of(
+            self, node: str, role: str, source: str, component: Component, at: float
+        ) -> tuple[PeerGroup, ...]:
+            asked.append(component.name)
+            return self.rules.groups_of(node, role, source, component, at)
+
+    pipeline = Pipeline(Asked(), Engine({}), lateness_seconds=2.0)
+    one, other = schema_of(components=["a", "b"]), replace(schema_of(components=["a"]), stream=b"t" * 16)
+    for seconds in range(1, 41, 5):
+        for schema in (one, other):
+            count = len(schema.components)
+            values = steady(range(seconds, seconds + 5), count)
+            pipeline.take(batch_of(schema, values, START + seconds * SECOND))
+    assert asked == ["a", "b", "a"]
+    assert len(rates(pipeline, 30)["oss-1/id-a"]) == 29
