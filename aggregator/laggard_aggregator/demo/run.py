@@ -153,6 +153,8 @@ class Demo:
     def _verdict(self) -> int:
         """0 when the right LUN and no other was indicted; says what was found, by both detectors."""
         r, wrong = self._recording, {}
+        if not self._replay.over:
+            self._say(f"ended at second {self._replay.recorded_seconds:.0f}, before the recording was over")
         truth = Expected(self._site.component(r.faulty), r.fault_start - r.start, r.fault_end - r.start)
         for group, watch in self._watches.items():
             wrong[group] = watch.shortcomings(truth)
