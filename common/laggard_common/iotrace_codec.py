@@ -13,11 +13,12 @@ import msgpack
 import zstandard
 
 from laggard_common import codec, limits
-from laggard_common.codec import RAW, WIDTHS
+from laggard_common.codec import WIDTHS
 from laggard_common.errors import WireError
 from laggard_common.iotrace import MAX_POSITION, Folded
 from laggard_common.wire import Envelope
 
+RAW = codec.RAW
 ZSTD = codec.DELTA_ZSTD
 COLUMNS = ("node", "operation", "descriptor", "path", "offset", "size", "count", "first", "span")
 

@@ -7,6 +7,8 @@ import zstandard
 
 from laggard_common import limits, wire
 from laggard_common.codec import Encoder
+from laggard_common.iotrace import Folded
+from laggard_common.iotrace_codec import RAW, EventEncoder
 from laggard_common.wire import Envelope, Kind
 
 DOC = (Path(__file__).resolve().parents[2] / "docs" / "wire-format.md").read_text()
@@ -47,6 +49,15 @@ def test_the_worked_example_with_codec_1() -> None:
     rest = example("codec 1, what follows the first tick")
     head = len(inner) - len(rest)
     assert inner == raw[:head] + rest
+
+
+def test_the_example_of_io_trace_records() -> None:
+    t0 = 1_763_650_000 * 10**9
+    records = [
+        Folded("cn-17", "write", "4121:17", 0, 65536, 3, t0, t0 + 200_000_000, "/out"),
+        Folded("cn-17", "close", "4121:17", None, 0, 1, t0 + 300_000_000, t0 + 300_000_000, "/out"),
+    ]
+    assert EventEncoder(RAW).encode(records) == example("I/O trace records")
 
 
 def test_every_limit_is_in_the_table_with_its_value() -> None:
