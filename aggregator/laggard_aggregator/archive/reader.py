@@ -48,11 +48,13 @@ class ArchiveReader:
 
     def runs(self) -> list[RunStart]:
         """The runs that wrote here, oldest first."""
-        rows: dict[int, list[dict[str, Any]]] = {}
+        rows: dict[int, dict[int, dict[str, Any]]] = {}
         for table in self._tables("groups"):
             for row in table.to_pylist():
-                rows.setdefault(row["run"], []).append(row)
-        return [_run_start(run_ns, rows[run_ns]) for run_ns in sorted(rows)]
+                rows.setdefault(row["run"], {})[row["place"]] = row  # every day says the same
+        return [
+            _run_start(run_ns, [by[place] for place in sorted(by)]) for run_ns, by in sorted(rows.items())
+        ]
 
     def events(self) -> Iterator[tuple[int, TakenBatch | WindowClose]]:
         """All batches and closes with their run, in the order in which they were taken."""
@@ -158,8 +160,9 @@ def _schema(source: str, row: dict[str, Any]) -> Schema:
 
 
 def _run_start(run_ns: int, rows: list[dict[str, Any]]) -> RunStart:
+    """The start that `rows`, in the order of the configuration, describe."""
     rules, default = [], DetectSettings()
-    for row in sorted(rows, key=lambda row: int(row["place"])):
+    for row in rows:
         settings = DetectSettings(**json.loads(row["detect"]))
         if row["automatic"]:
             default = settings

@@ -61,6 +61,7 @@ class ArchiveWriter:
         self._pending: dict[tuple[str, str], list[Pending]] = {}
         self._schemas: dict[tuple[str, str], list[Row]] = {}
         self._schemas_written: dict[tuple[str, str, str, bytes, int], Schema] = {}
+        self._groups: list[Row] = []
         self._own: dict[str, list[Row]] = {kind: [] for kind in _OWN_TABLES}
         self._verdicts: list[pa.Table] = []
         self._next_part: dict[Path, int] = {}
@@ -72,8 +73,12 @@ class ArchiveWriter:
         lateness_seconds: float,
         after_seconds: float,
     ) -> None:
-        """Takes in by what rules this run groups and judges, so that a replay needs no configuration."""
-        self._own["groups"].extend(group_rows(membership, topology, lateness_seconds, after_seconds))
+        """Takes in by what rules this run groups and judges, so that a replay needs no configuration.
+
+        Every day gets them, as the day on which the run began will be deleted before others.
+        """
+        self._groups = group_rows(membership, topology, lateness_seconds, after_seconds)
+        self._own["groups"].extend(self._groups)
 
     def batch(self, taken: TakenBatch) -> None:
         """Takes in a batch, also when it raises ArchiveError as it made a flush necessary and that failed."""
@@ -168,6 +173,7 @@ class ArchiveWriter:
         if day > self._day:
             self.flush()
             self._day = day
+            self._own["groups"].extend(self._groups)
             self._schemas_written.clear()
             self._next_part.clear()
         if self._opened_ns is None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from laggard_aggregator.archive.keep import Retention, retain
 from laggard_aggregator.archive.reader import ArchiveReader
 from laggard_aggregator.archive.writer import ArchiveWriter
 from laggard_aggregator.detect.settings import DetectSettings
@@ -155,6 +156,16 @@ def test_each_run_of_the_daemon_starts_afresh(tmp_path: Path) -> None:
     first = run_online(tmp_path, seed=1, seconds=200)
     second = run_online(tmp_path, seed=2, seconds=200, run_ns=START_NS + 1)
     assert plain(list(Replay(ArchiveReader(tmp_path)).judgements())) == plain(first + second)
+
+
+def test_a_run_can_be_replayed_after_its_first_day_was_deleted(tmp_path: Path) -> None:
+    run_ns = START_NS - 40 * 86_400 * SECOND  # the daemon has been running for long
+    online = run_online(tmp_path, seed=1, run_ns=run_ns)
+    retain(tmp_path, START_NS + 86_400 * SECOND, Retention(raw_days=7))
+    reader = ArchiveReader(tmp_path)
+    (start,) = reader.runs()
+    assert [rule.group.name for rule in start.membership.rules] == ["luns"]
+    assert plain(list(Replay(reader).judgements())) == plain(online)
 
 
 def test_other_settings_judge_otherwise(tmp_path: Path) -> None:
