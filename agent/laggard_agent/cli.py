@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from laggard_agent.app import App
-from laggard_agent.iotrace.command import FORMATS, fold_file
+from laggard_agent.iotrace import FORMAT_NAMES
 from laggard_agent.once import read_once
 from laggard_agent.settings import COLLECTORS, AgentSettings, Roots
 from laggard_common import __version__, logs
@@ -88,7 +88,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--format",
-        choices=("auto", *FORMATS),
+        choices=("auto", *FORMAT_NAMES),
         default="auto",
         help="with --fold: the format of the log (default: what its first line looks like)",
     )
@@ -125,6 +125,8 @@ def _once(settings: AgentSettings, roots: Roots) -> int:
 
 
 def _fold(path: str, format_name: str, node: str) -> int:
+    from laggard_agent.iotrace.command import fold_file  # noqa: PLC0415 - a daemon has no use for it
+
     summary = _printed(lambda: fold_file(path, format_name, node, sys.stdout))
     if summary is None:
         return 1

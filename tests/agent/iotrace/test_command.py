@@ -9,8 +9,13 @@ from pathlib import Path
 import pytest
 
 from laggard_agent.cli import main
+from laggard_agent.iotrace import FORMAT_NAMES
 from laggard_agent.iotrace.command import FORMATS, detect
 from tests.agent.iotrace.made import FIXTURES, SAMPLES, sample
+
+
+def test_the_option_offers_the_formats_that_there_are() -> None:
+    assert tuple(FORMATS) == FORMAT_NAMES
 
 
 @pytest.mark.parametrize("name", FORMATS)
