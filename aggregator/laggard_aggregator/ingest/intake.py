@@ -27,6 +27,7 @@ MAX_SOURCES = 64  # of one node
 MAX_NODE_COMPONENTS = 65_536  # over all sources and streams of one node
 MAX_SITE_COMPONENTS = 4_000_000
 ACK_RANGES = 8192  # of one message; with at most 19 bytes each they stay below MAX_ACK_BYTES
+MAX_UNSAFE = 1_000_000  # batches that wait to be safe; while the archive fails the oldest stay unacknowledged
 GAP_HORIZON_NS = 3600 * 1_000_000_000
 OLDEST_NS = 366 * 86400 * 1_000_000_000
 AHEAD_NS = 86400 * 1_000_000_000
@@ -60,7 +61,7 @@ class Intake:
         self._components: Counter[str] = Counter()  # by node
         self._components_in_all = 0
         self._waiting = Waiting()
-        self._unsafe: deque[tuple[int, str, Stream, int]] = deque()
+        self._unsafe: deque[tuple[int, str, Stream, int]] = deque(maxlen=MAX_UNSAFE)
         self._to_acknowledge: set[str] = set()
 
     @property
@@ -84,6 +85,7 @@ class Intake:
         while self._unsafe and self._unsafe[0][0] <= ordinal:
             _, node, stream, seq = self._unsafe.popleft()
             stream.safe.add(seq)
+            stream.safe.give_up()  # as what was received did: bounded, whatever seqs a node sends
             self._to_acknowledge.add(node)
 
     def acknowledgements(self) -> list[tuple[str, bytes]]:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from laggard_aggregator.ingest import held, intake
+from laggard_aggregator.ingest import held, intake, ranges
 from laggard_aggregator.ingest.intake import Intake
 from laggard_aggregator.ingest.taken import TakenBatch
 from laggard_common import limits, wire
@@ -263,3 +263,24 @@ def test_a_gap_is_counted_after_its_horizon() -> None:
     assert taker.counts.gaps == 0
     taker.sweep(NOW + 5 * SECOND + intake.GAP_HORIZON_NS)
     assert taker.counts.gaps == 3
+
+
+def test_seqs_with_gaps_without_end_are_remembered_in_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ranges, "MAX_RANGES", 3)
+    taker = make()
+    taken = feed(taker, schema_message(schema()), *(data_message(envelope(2 * n)) for n in range(9)))
+    taker.safe(taken[-1].ordinal)
+    (ack,) = acks_of(taker)[ack_topic("site", "oss-1")]
+    assert ack.ranges == ((0, 12), (14, 14), (16, 16))
+    assert taker.counts.gaps == 6
+
+
+def test_batches_that_wait_to_be_safe_are_bounded_and_the_oldest_never_acknowledged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(intake, "MAX_UNSAFE", 2)
+    taker = make()
+    taken = feed(taker, schema_message(schema()), *(data_message(envelope(seq)) for seq in range(5)))
+    taker.safe(taken[-1].ordinal)
+    (ack,) = acks_of(taker)[ack_topic("site", "oss-1")]
+    assert ack.ranges == ((3, 4),)
