@@ -48,12 +48,24 @@ class ClockOffset:
         return best / 1e9 if best > -math.inf else math.nan
 
 
+@dataclass(frozen=True, slots=True)
+class _Figures:
+    """What an agent says of itself; None for what it does not say, or not in the right type."""
+
+    version: str = ""
+    spool_bytes: int | None = None
+    dropped_samples: int | None = None
+    missed_ticks: int | None = None
+    cpu_seconds: float | None = None
+    resident_bytes: int | None = None
+
+
 @dataclass(slots=True)
 class _Node:
     role: str
     first_seen_ns: int
     state: NodeState = "up"
-    status: Mapping[str, Any] = field(default_factory=dict)
+    figures: _Figures = _Figures()
     collectors: Mapping[str, CollectorView] = field(default_factory=dict)
     last_sample_ns: int = 0
     last_data_ns: int = 0
@@ -96,7 +108,7 @@ class NodeBook:
         node.offset.add(newest_read_ns, received_ns)
 
     def status(self, name: str, status: Mapping[str, Any], made_ns: int, received_ns: int) -> None:
-        """Takes in a status message. Nothing in it is believed but what has the right type."""
+        """Takes in a status message: of it only what has the right type is believed, and kept."""
         node = self._nodes[name]
         state = _STATES.get(_text(status.get("state")))
         if state is None:
@@ -105,7 +117,14 @@ class NodeBook:
         if state == "down":  # a last will was made when its agent connected, and says nothing else
             return
         node.offset.add(made_ns, received_ns)
-        node.status = status
+        node.figures = _Figures(
+            version=_text(status.get("version")),
+            spool_bytes=_count(status.get("spool_bytes")),
+            dropped_samples=_count(status.get("dropped_samples")),
+            missed_ticks=_count(status.get("missed_ticks")),
+            cpu_seconds=_number(status.get("cpu_seconds")),
+            resident_bytes=_count(status.get("resident_bytes")),
+        )
         node.collectors = dict(_collectors(status.get("collectors")))
 
     def counts(self, now_ns: int) -> Mapping[tuple[str, NodeState], int]:
@@ -147,7 +166,7 @@ def _well(node: _Node, now_ns: int) -> bool:
 
 
 def _view(name: str, node: _Node, now_ns: int) -> NodeView:
-    status = node.status
+    figures = node.figures
     return NodeView(
         node=name,
         role=node.role,
@@ -155,13 +174,13 @@ def _view(name: str, node: _Node, now_ns: int) -> NodeView:
         well=_well(node, now_ns),
         last_sample=node.last_sample_ns / 1e9 if node.last_sample_ns else math.nan,
         clock_offset_seconds=node.offset.seconds,
-        version=_text(status.get("version")),
+        version=figures.version,
         collectors=node.collectors,
-        spool_bytes=_count(status.get("spool_bytes")),
-        dropped_samples=_count(status.get("dropped_samples")),
-        missed_ticks=_count(status.get("missed_ticks")),
-        cpu_seconds=_number(status.get("cpu_seconds")),
-        resident_bytes=_count(status.get("resident_bytes")),
+        spool_bytes=figures.spool_bytes,
+        dropped_samples=figures.dropped_samples,
+        missed_ticks=figures.missed_ticks,
+        cpu_seconds=figures.cpu_seconds,
+        resident_bytes=figures.resident_bytes,
     )
 
 
