@@ -241,25 +241,33 @@ class NaiveLaggard:
         unit, freedom = self._unit(average, length, live, trusted, weight, now, noise)
         level = 0.9 * normal_quantile(self.chance, max(int(freedom), 3))
         shares: dict[str, list[float]] = {}
+        threshold: dict[str, list[float]] = {}
         for name in live:
-            shares[name] = []
+            shares[name], threshold[name] = [], []
             for s in range(6):
                 spread = unit[s] * laggard_se(length[name][s])
                 harm = laggard.HARMLESS + laggard.SURE * math.sqrt(noise[name] / length[name][s])
-                threshold = max(harm, level * length[name][s] ** 0.1 * spread)
-                shares[name].append(average[name][s] / threshold)
+                threshold[name].append(max(harm, level * length[name][s] ** 0.1 * spread))
+                shares[name].append(average[name][s] / threshold[name][s])
             self.known[name].score = max(shares[name])
+            level_now = unit[1] * laggard_se(length[name][1])
+            higher = max(a - average[name][1] for a in average[name][2:])
+            well = shares[name][1] <= laggard.WELL and higher > laggard.CHANGE * level_now
+            if max(shares[name]) >= 1 and well:
+                self._start_again(name)
+                self.known[name].score = max(shares[name][:2])
+        beyond = {n for n in live if self._beyond(n, live, average, threshold)}
         judged = {n: n in live and self.known[n].windows >= 0.5 for n in names}
-        slow = {n for n in live if judged[n] and max(shares[n]) >= 1}
+        slow = {n for n in live if judged[n] and self.known[n].score >= 1}
         fast = {n for n in live if judged[n] and min(shares[n]) <= -1}
         if 2 * alike <= len(live) or 2 * len(slow) >= len(live) or len(fast) >= 0.4 * len(live):
-            slow = set()
+            slow &= beyond
         usual = statistics.median(self.known[n].slowness for n in trusted)
         found = {}
         for name in names:
             if name in live:
                 slowness = self.known[name].slowness - usual
-                found[name] = (judged[name], name in slow, max(shares[name]), math.exp(slowness))
+                found[name] = (judged[name], name in slow, self.known[name].score, math.exp(slowness))
             else:
                 found[name] = (False, False, 0.0, math.nan)
         return found
@@ -303,7 +311,7 @@ class NaiveLaggard:
                 away = abs(row[name] - centre)
                 most = max(laggard.OUTLIER * spread, laggard.HARMLESS / 2)
                 suspicion[name] = max(suspicion[name], away / most)
-                if away > max(laggard.OUTLIER * 2 * now * usual, laggard.HARMLESS):
+                if s >= laggard.LASTING and away > max(laggard.OUTLIER * 2 * now * usual, laggard.HARMLESS):
                     alike.discard(name)
         return self._most_trusted(suspicion), len(alike)
 
@@ -356,6 +364,25 @@ class NaiveLaggard:
                 k.moment[s] += share / k.seen * (square - k.moment[s])
         self.unit_before = unit
         return unit, freedom
+
+    def _beyond(
+        self,
+        name: str,
+        live: list[str],
+        average: Mapping[str, list[float]],
+        threshold: Mapping[str, list[float]],
+    ) -> bool:
+        quarter = 3 * (len(live) - 1) // 4
+        edge = [sorted(average[n][s] for n in live)[quarter] for s in range(6)]
+        far = any(average[name][s] - edge[s] >= threshold[name][s] for s in range(6))
+        slowness = sorted(self.known[n].slowness for n in live)[quarter]
+        return far and self.known[name].slowness - slowness >= laggard.STANDS_OUT
+
+    def _start_again(self, name: str) -> None:
+        k = self.known[name]
+        k.average[2:] = [k.average[1]] * 4
+        k.slowness, k.windows = k.average[1], min(k.windows, 2.0)
+        k.moment, k.seen, k.noise, k.heard = [0.0] * 6, 0.0, 0.0, 0.0
 
     def _add(self, name: str, excess: float, weight: float, bound: float) -> None:
         k = self.known[name]

@@ -16,6 +16,8 @@ SCALES = np.array([1.0, 2.0, 4.0, 8.0, 16.0, 32.0])
 """Lengths of the averages, in windows."""
 SEVERITY = 2
 """Which of them the severity is told by."""
+RECENT = 1
+"""Which of them tells how things are now: two windows outweigh what was before them eight times."""
 IDLE_HALF_LIFE = 32.0
 """Windows without I/O after which half of the evidence is forgotten."""
 SPREAD_MEMORY = 96.0
@@ -92,6 +94,16 @@ class Evidence:
         rows, share = places[weight > 0], np.minimum(weight[weight > 0], 1.0)
         self.seen[rows] = np.minimum(self.seen[rows] + share, SPREAD_MEMORY)
         self.moment[:, rows] += share / self.seen[rows] * (square[:, weight > 0] - self.moment[:, rows])
+
+    def start_again(self, rows: NDArray[np.intp]) -> None:
+        """Forgets for `rows` what lies before the recent average, mean squares and noise included."""
+        recent = self.average[RECENT, rows]
+        self.average[RECENT + 1 :, rows] = recent
+        self.slowness[rows] = recent
+        self.windows[rows] = np.minimum(self.windows[rows], SCALES[RECENT])
+        self.moment[:, rows] = 0.0
+        for kept in (self.seen, self.noise, self.heard):
+            kept[rows] = 0.0
 
     def lengths(self, places: NDArray[np.intp]) -> FloatArray:
         """How many windows each average rests on; (K, C), more than 0."""

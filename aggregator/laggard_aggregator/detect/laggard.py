@@ -13,9 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from laggard_aggregator.detect.budget import chance_per_window, critical
-from laggard_aggregator.detect.evidence import SCALES, Evidence
+from laggard_aggregator.detect.evidence import RECENT, SCALES, Evidence
 from laggard_aggregator.detect.load import LoadModel, features, relative, usable
-from laggard_aggregator.detect.peers import leave_one_out_median, most_trusted, row_median, shortest_half
+from laggard_aggregator.detect.peers import (
+    leave_one_out_median,
+    most_trusted,
+    row_median,
+    shortest_half,
+    slower_part,
+)
 from laggard_aggregator.detect.seam import (
     MIN_PEERS,
     BoolArray,
@@ -51,6 +57,14 @@ FAST_SHARE = 0.4
 """Share of a group so much faster than the rest that these are not peers."""
 ENOUGH = 0.5
 """Windows of evidence that a component needs to be judged."""
+LASTING = 2
+"""The first average (of 4 windows) that can tell that a group is not one of peers: one odd window cannot."""
+STANDS_OUT = float(np.log(2.0))
+"""Log ratio to the slower part of a group that is not one of peers, from which a member is indicted alone."""
+WELL = 0.3
+"""Share of its threshold up to which the recent average of a straggler speaks for its recovery."""
+CHANGE = 4.0
+"""Standard errors by which that must contradict the longer averages for these to start again."""
 NOISE_PRIOR = 2.0
 NOISE_MOST = 4.0
 """A component's own variance counts up to so many times the typical: intermittence must not hide it."""
@@ -63,7 +77,7 @@ class LaggardDetector:
     """Judges one metric of one peer group. Scores are shares of the threshold: 1.0 and more is anomalous."""
 
     name = "laggard"
-    version = 1
+    version = 2
     history_samples = 0
 
     def __init__(self, settings: DetectSettings, metric: str) -> None:
@@ -92,14 +106,14 @@ class LaggardDetector:
 
         excess, now = self._accumulate(logs, loads, weight, live, places)
         trusted, alike = self._trusted(now, live, places)
-        score, fast = self._judge(now, weight, trusted, live, places, two_sided=window.worse == 0)
+        score, fast, beyond = self._judge(now, weight, trusted, live, places, two_sided=window.worse == 0)
 
         judged = live & (self._evidence.windows[places] >= ENOUGH)
         anomalous = judged & (score >= 1.0)
         members, note = int(live.sum()), ""
         few_alike = 2 * alike <= members or 2 * anomalous.sum() >= members
         if few_alike or (judged & fast).sum() >= FAST_SHARE * members:
-            anomalous, note = np.zeros_like(anomalous), NOT_PEERS
+            anomalous, note = anomalous & beyond, NOT_PEERS
         observed = row_median(values)
         slowness = self._evidence.slowness[places]
         slowness = slowness - np.median(slowness[trusted])
@@ -152,8 +166,8 @@ class LaggardDetector:
         places: NDArray[np.intp],
         *,
         two_sided: bool,
-    ) -> tuple[FloatArray, BoolArray]:
-        """Scores, and who is as much faster as a straggler is slower; (C,) each."""
+    ) -> tuple[FloatArray, BoolArray, BoolArray]:
+        """Scores, who is as much faster as a straggler is slower, and who stands out alone; (C,) each."""
         evidence = self._evidence
         length = evidence.lengths(places)
         centre = row_median(np.where(trusted, evidence.average[:, places], np.nan))
@@ -167,9 +181,24 @@ class LaggardDetector:
         share = np.where(live, average / threshold, 0.0)
         sided = np.abs(share) if two_sided else share
         score = sided.max(axis=0)
+        recent, side = sided[RECENT], sided * threshold
+        fallen = side[RECENT + 1 :].max(axis=0) - side[RECENT] > CHANGE * chance[RECENT]
+        well = live & (score >= 1.0) & (recent <= WELL) & fallen
+        evidence.start_again(places[well])
+        score = np.where(well, sided[: RECENT + 1].max(axis=0), score)
         evidence.score[places[live]] = score[live]
         fast = np.zeros_like(live) if two_sided else share.min(axis=0) <= -1.0
-        return score, fast
+        return score, fast, self._beyond(average, threshold, live, places)
+
+    def _beyond(
+        self, average: FloatArray, threshold: FloatArray, live: BoolArray, places: NDArray[np.intp]
+    ) -> BoolArray:
+        """Who is far slower than even the slower part of the group: by its threshold and twice; (C,)."""
+        slowness = self._evidence.slowness[places]
+        edge = slower_part(average[:, live])
+        far = ((average - edge[:, None]) >= threshold).any(axis=0)
+        beyond: BoolArray = live & far & (slowness - slower_part(slowness[None, live])[0] >= STANDS_OUT)
+        return beyond
 
     def _excess(
         self, logs: FloatArray, loads: Mapping[str, FloatArray], trusted: BoolArray
@@ -196,12 +225,12 @@ class LaggardDetector:
         suspicion = self._evidence.score[places] / SUSPECT
         far = np.zeros_like(live)
         usual = standard_error(np.median(length, axis=1))
-        for row, unit, before in zip(average, usual, self._unit_before, strict=True):
+        for scale, (row, unit, before) in enumerate(zip(average, usual, self._unit_before, strict=True)):
             centre, _ = shortest_half(row[live])
             away = np.abs(row - centre)
             spread = min(cross_spread(row[live]), max(2.0 * now, float(before)) * unit)
             suspicion = np.fmax(suspicion, away / max(OUTLIER * spread, HARMLESS / 2.0))
-            far |= away > max(OUTLIER * 2.0 * now * unit, HARMLESS)
+            far |= (scale >= LASTING) & (away > max(OUTLIER * 2.0 * now * unit, HARMLESS))
         return most_trusted(suspicion, live), int((live & ~far).sum())
 
     def _noise(self, places: NDArray[np.intp], live: BoolArray) -> FloatArray:

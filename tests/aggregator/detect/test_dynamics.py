@@ -1,0 +1,235 @@
+"""How soon `laggard` raises and clears, in windows: steps at every alignment, and the recorded run."""
+
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+import pytest
+
+from laggard_aggregator.alarms.life import Transition
+from laggard_aggregator.demo.recording import Recording, read_recording
+from laggard_aggregator.detect.budget import chance_per_window
+from laggard_aggregator.detect.laggard import NOT_PEERS, LaggardDetector
+from laggard_aggregator.detect.settings import DetectSettings
+from laggard_aggregator.engine import Engine, GroupWindow
+from laggard_aggregator.metrics.block import BLOCK
+from laggard_aggregator.metrics.definition import Differences
+from tests import naive
+from tests.aggregator.detect.courses import (
+    SHIFT,
+    Course,
+    Values,
+    autocorrelated,
+    course_of,
+    detector_of,
+    healthy,
+    slowed,
+    windows_of,
+)
+
+CONFIRM = 3
+SOON = CONFIRM + 3
+"""Windows after a fault's last one by which its alarm is gone: as many to see it, and k to confirm it."""
+OFFSETS = range(0, SHIFT, 3)
+
+
+# --- steps -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Step:
+    """A component that is `factor` times slower for `lasting` windows, after `before` healthy ones."""
+
+    factor: float
+    lasting: int
+    before: int = 12
+    after: int = 16
+
+    def of(self, seed: int, offset: int, noise: float) -> tuple[Values, int, int]:
+        """Values, and the numbers of the first and last window that the fault fills by more than half."""
+        values = healthy(seed, 12, (self.before + self.lasting + self.after) * SHIFT, noise)
+        start = self.before * SHIFT + offset
+        values[3, start : start + self.lasting * SHIFT] *= self.factor
+        first = self.before + round(offset / SHIFT + 1e-9)
+        return values, first, first + self.lasting - 1
+
+
+def alarms_of(values: Values, detector: LaggardDetector | None = None) -> tuple[Course, list[int]]:
+    """The course with windows of one shift, and in which of them component 3 was an alarm."""
+    course = course_of(windows_of(values, window=SHIFT, shift=SHIFT), detector)
+    return course, np.flatnonzero(np.array(course.alarms)[:, 3]).tolist()
+
+
+@pytest.mark.parametrize("noise", [0.03, 0.15])
+@pytest.mark.parametrize("before", [2, 12])
+@pytest.mark.parametrize("lasting", [6, 20])
+@pytest.mark.parametrize("factor", [2.0, 3.0, 10.0])
+def test_large_steps_raise_after_k_windows_and_clear_soon(
+    factor: float, lasting: int, before: int, noise: float
+) -> None:
+    late = []
+    for offset in OFFSETS:
+        values, first, last = Step(factor, lasting, before).of(offset, offset, noise)
+        course, alarms = alarms_of(values)
+        assert course.alarmed == {3}
+        assert alarms[0] <= first + CONFIRM - 1
+        assert alarms == list(range(alarms[0], alarms[-1] + 1)), "one episode"
+        late.append(alarms[-1] + 1 - last)
+    assert np.median(late) <= SOON - 1
+    assert max(late) <= SOON + 1
+
+
+@pytest.mark.parametrize("lasting", [8, 20])
+def test_half_as_slow_again_is_raised_and_cleared_soon(lasting: int) -> None:
+    for offset in OFFSETS:
+        values, first, last = Step(1.5, lasting).of(40 + offset, offset, 0.1)
+        course, alarms = alarms_of(values)
+        assert course.alarmed == {3}
+        assert alarms[0] <= first + CONFIRM
+        assert alarms[-1] + 1 - last <= SOON + 1
+
+
+def test_a_large_site_is_no_slower_to_raise() -> None:
+    values, first, _ = Step(3.0, 6).of(1, 0, 0.1)
+    of_many = LaggardDetector(DetectSettings(window_samples=30, tests_at_once=1_000_000), "await")
+    assert alarms_of(values, of_many)[1][0] == first + CONFIRM - 1
+
+
+@pytest.mark.parametrize(("slow", "quiet"), [(1, 1), (2, 1), (2, 2), (3, 2), (5, 2)])
+def test_quiet_spells_clear_nothing(slow: int, quiet: int) -> None:
+    for seed in range(5):
+        values = healthy(seed, ticks=2400, noise=0.1)
+        for start in range(0, 2400, (slow + quiet) * SHIFT):
+            values[3, start : start + slow * SHIFT] *= 3.0
+        _, alarms = alarms_of(values)
+        assert alarms == list(range(alarms[0], 80))
+
+
+@pytest.mark.parametrize("slow", [2, 5])
+def test_several_at_once_stay_raised(slow: int) -> None:
+    factors = {0: 1.6, 1: 1.3} if slow == 2 else dict.fromkeys(range(slow), 1.6)
+    for seed in range(3):
+        course = course_of(windows_of(slowed(healthy(seed, ticks=1800), factors, since=300)))
+        assert course.alarmed == set(factors)
+        assert np.array(course.alarms)[-20:, : len(factors)].all()
+
+
+# --- groups that are none ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rows", [8, 12, 24])
+@pytest.mark.parametrize("apart", [1.2, 1.5, 2.0])
+def test_far_beyond_both_halves_of_a_group_is_named(rows: int, apart: float) -> None:
+    for seed in range(3):
+        values = slowed(healthy(seed, rows, 1800), dict.fromkeys(range(rows // 2), apart))
+        course = course_of(windows_of(slowed(values, {1: 10.0, rows - 1: 10.0}, since=600)))
+        assert course.alarmed == {1, rows - 1}
+
+
+def test_the_slower_half_is_not_named() -> None:
+    course = course_of(windows_of(slowed(healthy(7), dict.fromkeys(range(6), 4.0))))
+    assert NOT_PEERS in course.notes
+    assert not course.alarmed
+
+
+def test_one_odd_window_is_no_reason_to_doubt_the_group() -> None:
+    """Half of the peers spread for one window while one is slow: its alarm does not wait for them."""
+    values = healthy(8, noise=0.05)
+    values[[0, 1, 2, 4, 5, 6], 450:480] *= np.array([0.7, 0.72, 0.74, 1.3, 1.35, 1.4])[:, None]
+    values[3, 450:] *= 10.0
+    _, alarms = alarms_of(values)
+    assert alarms[0] == 450 // SHIFT + CONFIRM - 1
+
+
+# --- the recorded run --------------------------------------------------------------------------------------
+
+
+@cache
+def recorded() -> tuple[Recording, Values, dict[str, Values]]:
+    """The demo's recording; await and load by second, its recovered part twice."""
+    recording = read_recording()
+    columns = {"rd_ios": 3, "rd_sectors": 5, "rd_ms": 6, "wr_ios": 7, "wr_sectors": 9, "wr_ms": 10}
+    counters = np.array(
+        [
+            [[int(s.rows[n].split()[c]) for c in columns.values()] for n in recording.luns]
+            for s in recording.samples
+        ]
+    )
+    rises = np.diff(counters, axis=0).transpose(1, 0, 2)
+    again = rises.shape[1] - len(recording.recovered()) + 1
+    rises = np.concatenate([rises, rises[:, again:]], axis=1)
+    absent = ("dc_ios", "dc_sectors", "dc_ms")
+    padded = np.concatenate([rises, np.zeros((*rises.shape[:2], 3), dtype=np.int64)], axis=2).reshape(-1, 9)
+    differences = Differences((*columns, *absent), padded, np.ones(len(padded)))
+    load = {name: metric.derive(differences).reshape(rises.shape[:2]) for name, metric in BLOCK.load.items()}
+    return recording, BLOCK.metrics["await"].derive(differences).reshape(rises.shape[:2]), load
+
+
+def transitions_of(begin: int, offset: int, window: int, shift: int) -> list[Transition]:
+    """What an engine that began to see the run at second `begin` raised and cleared."""
+    recording, values, load = recorded()
+    settings = DetectSettings(
+        interval_seconds=1.0, window_samples=window, shift_samples=shift, tests_at_once=12
+    )
+    engine, found = Engine({"luns": settings}), []
+    for end in range(begin + offset + window, values.shape[1] + 1, shift):
+        at = slice(end - window, end)
+        judged = engine.judge(
+            GroupWindow(
+                "luns",
+                recording.luns,
+                float(end - window),
+                float(end),
+                0,
+                {"await": values[:, at]},
+                {name: each[:, at] for name, each in load.items()},
+            )
+        )
+        found += [transition for each in judged for transition in each.transitions]
+    return found
+
+
+@pytest.mark.parametrize("begin", [0, 30, 60, 90])
+@pytest.mark.parametrize(("window", "shift"), [(60, 30), (30, 15)])
+def test_the_recorded_fault_is_raised_and_cleared_at_every_offset(
+    begin: int, window: int, shift: int
+) -> None:
+    recording, _, _ = recorded()
+    starts, ends = recording.fault_start - recording.start, recording.fault_end - recording.start
+    for offset in range(0, shift, shift // 5):
+        raised, cleared = transitions_of(begin, offset, window, shift)
+        assert {raised.alarm.component, cleared.alarm.component} == {recording.faulty}
+        assert starts < raised.at <= starts + (CONFIRM + 1) * shift
+        assert ends < cleared.at <= ends + (SOON + 0.5) * shift
+
+
+# --- the twin ----------------------------------------------------------------------------------------------
+
+
+def courses() -> dict[str, Values]:
+    """Groups that fall ill and recover, or have two halves."""
+    ticks = np.arange(600)
+    ill = healthy(60, 9, 600, 0.1)
+    ill[3, 100:300] *= 5.0
+    ill[4, 200:420] *= 1.6
+    flapping = healthy(61, 7, 600, 0.05)
+    flapping[2] *= np.where(ticks // 60 % 2, 4.0, 1.0)
+    halves = slowed(slowed(healthy(62, 8, 600), dict.fromkeys(range(4), 1.5)), {7: 8.0}, since=200)
+    wandering = healthy(63, 8, 600) * np.exp(autocorrelated(np.random.default_rng(63), 8, 600, 0.99, 0.3))
+    return {"ill": ill, "flapping": flapping, "halves": halves, "wandering": wandering}
+
+
+@pytest.mark.parametrize("name", ["ill", "flapping", "halves", "wandering"])
+def test_the_twin_recovers_alike(name: str) -> None:
+    values, shift = courses()[name], 20
+    detector = detector_of(len(values), shift, shift)
+    budget = DetectSettings(window_samples=shift, shift_samples=shift, tests_at_once=len(values))
+    twin = naive.NaiveLaggard(shift, chance_per_window(budget))
+    for window in windows_of(values, window=shift, shift=shift):
+        verdicts = detector.observe(window)
+        expected = twin.observe(dict(zip(window.components, window.values.tolist(), strict=True)))
+        for c, component in enumerate(window.components):
+            judged, anomalous, score, severity = expected[component]
+            assert (bool(verdicts.judged[c]), bool(verdicts.anomalous[c])) == (judged, anomalous)
+            assert verdicts.score[c] == pytest.approx(score, rel=1e-6, abs=1e-9)
+            assert verdicts.severity[c] == pytest.approx(severity, rel=1e-6)
