@@ -1,4 +1,4 @@
-"""The recording's format: writing it, and reading it back for the summary.
+"""The recording's format, as it is written; `laggard_aggregator.demo.recording` reads it.
 
 xz-compressed text. First `# key: value` lines, then for each sample a line `@ <epoch seconds, 9 decimals>`
 with the clock read right before /proc/diskstats, and under it the rows of the sampled devices byte for byte
@@ -8,7 +8,7 @@ as the kernel printed them.
 from __future__ import annotations
 
 import lzma
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,14 +19,6 @@ class Sample:
 
     time_ns: int
     rows: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Recording:
-    """A recording: its header's keys and values, and its samples in order of time."""
-
-    header: dict[str, str]
-    samples: tuple[Sample, ...]
 
 
 def select_rows(diskstats: bytes, names: frozenset[bytes]) -> bytes:
@@ -49,28 +41,3 @@ def write_xz(path: Path, data: bytes) -> None:
     partial = path.with_name(path.name + ".partial")
     partial.write_bytes(lzma.compress(data, preset=9 | lzma.PRESET_EXTREME))
     partial.replace(path)
-
-
-def read(path: Path) -> Recording:
-    """Return a recording read from `path`. Raises ValueError on text that is not one."""
-    header: dict[str, str] = {}
-    samples: list[tuple[int, list[bytes]]] = []
-    for line in lzma.decompress(path.read_bytes()).splitlines(keepends=True):
-        if line.startswith(b"# "):
-            key, _, value = line[2:].decode().rstrip("\n").partition(": ")
-            header[key] = value
-        elif line.startswith(b"@ "):
-            seconds, _, nanoseconds = line[2:].strip().partition(b".")
-            samples.append((int(seconds) * 1_000_000_000 + int(nanoseconds), []))
-        elif samples:
-            samples[-1][1].append(line)
-        else:
-            raise ValueError(f"{path.name}: a row before the first time: {line[:40]!r}")
-    return Recording(header, tuple(Sample(time_ns, b"".join(rows)) for time_ns, rows in samples))
-
-
-def column(rows: bytes, names: Sequence[str]) -> dict[str, tuple[int, ...]]:
-    """Return each named device's counters (fields 4 on of its row), for the devices that have a row."""
-    fields = (row.split() for row in rows.splitlines())
-    counters = {field[2].decode(): tuple(map(int, field[3:])) for field in fields}
-    return {name: counters[name] for name in names if name in counters}

@@ -11,11 +11,11 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
-from bench.testbed import recording
+from laggard_aggregator.demo.recording import Recording, read_recording
 
 # Indices into a row's counters, after major, minor and name (kernel's Documentation/admin-guide/iostats.rst).
 READS, READ_SECTORS, READ_MS, WRITES, WRITE_SECTORS, WRITE_MS = 0, 2, 3, 4, 6, 7
-NS = 1_000_000_000
+FIRST_COUNTER = 3  # of a row's columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,23 +29,22 @@ class Phase:
     megabytes_per_second: float
 
 
-def phases(made: recording.Recording) -> dict[str, dict[str, Phase]]:
+def phases(made: Recording) -> dict[str, dict[str, Phase]]:
     """Return, by phase and LUN, what the counters say; intervals across a border are left out."""
-    start, end = (round(float(made.header[key]) * NS) for key in ("fault_start", "fault_end"))
-    names = made.header["luns"].split()
-    spans = {"healthy": (0, start), "fault": (start, end), "recovery": (end, sys.maxsize)}
+    start, end = made.fault_start, made.fault_end
+    spans = {"healthy": (0.0, start), "fault": (start, end), "recovery": (end, math.inf)}
     return {
-        phase: {name: _phase(made, name, first, last) for name in names}
+        phase: {name: _phase(made, name, first, last) for name in made.luns}
         for phase, (first, last) in spans.items()
     }
 
 
-def table(made: recording.Recording) -> str:
+def table(made: Recording) -> str:
     """Return the faulty LUN against its peers by phase, as a Markdown table.
 
     A peers' cell is the median over peers of their medians; in brackets the lowest and highest of those.
     """
-    faulty = made.header["faulty"]
+    faulty = made.faulty
     columns = ["phase", "LUN", "await", "factor", "r_await", "w_await", "tps", "MB/s"]
     lines = [_row(columns), "|---" * len(columns) + "|"]
     for phase, luns in phases(made).items():
@@ -74,11 +73,11 @@ def _row(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
-def lun_table(made: recording.Recording) -> str:
+def lun_table(made: Recording) -> str:
     """Return every LUN's median await in ms by phase, as a Markdown table."""
     by_phase = phases(made)
     lines = [_row(["LUN", *by_phase]), "|---" * (len(by_phase) + 1) + "|"]
-    for name in made.header["luns"].split():
+    for name in made.luns:
         lines += [_row([name, *(f"{luns[name].await_ms:.2f}" for luns in by_phase.values())])]
     return "\n".join(lines)
 
@@ -89,21 +88,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("file", type=Path)
     parser.add_argument("--luns", action="store_true", help="every LUN's median await as well")
     options = parser.parse_args(arguments)
-    made = recording.read(options.file)
+    made = read_recording(options.file)
     print(table(made))
     if options.luns:
         print("\n" + lun_table(made))
     return 0
 
 
-def _phase(made: recording.Recording, name: str, first_ns: int, last_ns: int) -> Phase:
+def _phase(made: Recording, name: str, first: float, last: float) -> Phase:
     intervals: list[tuple[float, float, float, float, float]] = []
     for before, after in pairwise(made.samples):
-        if not (first_ns <= before.time_ns and after.time_ns <= last_ns):
+        if not (first <= before.time and after.time <= last):
             continue
-        old, new = (recording.column(sample.rows, [name])[name] for sample in (before, after))
-        delta = [b - a for a, b in zip(old, new, strict=True)]
-        seconds = (after.time_ns - before.time_ns) / NS
+        old, new = (sample.rows[name].split()[FIRST_COUNTER:] for sample in (before, after))
+        delta = [int(b) - int(a) for a, b in zip(old, new, strict=True)]
+        seconds = after.time - before.time
         requests = delta[READS] + delta[WRITES]
         intervals.append(
             (
