@@ -31,6 +31,7 @@ examples:
   laggard-agent --once --collectors diskstats,net
   laggard-agent --once --collectors diskstats --procfs /tmp/copied/proc
   laggard-agent --once --collectors lustre --lctl-dump params.txt
+  laggard-agent --dump /tmp/oss-1 --config /etc/laggard/agent.toml
   laggard-agent --fold trace.log > folded.jsonl
 """
 
@@ -53,14 +54,18 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("--config", type=Path, metavar="FILE", help="agent.toml; required unless --once")
+    parser.add_argument(
+        "--config", type=Path, metavar="FILE", help="agent.toml; required unless --once or --dump"
+    )
     parser.add_argument(
         "--once",
         action="store_true",
         help="read every collector once, print one JSON object a line, and exit",
     )
     parser.add_argument(
-        "--collectors", metavar="A,B", help=f"with --once: which collectors ({', '.join(COLLECTORS)})"
+        "--collectors",
+        metavar="A,B",
+        help=f"with --once or --dump: which collectors ({', '.join(COLLECTORS)})",
     )
     parser.add_argument(
         "--procfs",
@@ -82,6 +87,12 @@ def _parser() -> argparse.ArgumentParser:
         help="with --once: read the lustre collector from a saved output of `lctl get_param`",
     )
     parser.add_argument(
+        "--dump",
+        type=Path,
+        metavar="DIR",
+        help="copy the raw files that the collectors read into DIR, new or empty, for a bug report",
+    )
+    parser.add_argument(
         "--fold",
         metavar="FILE",
         help="fold an I/O trace log, print one JSON object a line, and exit; - is standard input",
@@ -101,6 +112,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _run(options: argparse.Namespace) -> int:
+    if options.dump is not None and options.once:
+        raise ConfigError("", ["--dump and --once: expected one of them"])
     settings = _settings(options)
     roots = _roots(options)
     if options.check_config:
@@ -108,6 +121,8 @@ def _run(options: argparse.Namespace) -> int:
         return 0
     if options.fold is not None:
         return _fold(options.fold, options.format, settings.node)
+    if options.dump is not None:
+        return _dump(settings, roots, options.dump)
     if options.once:
         return _once(settings, roots)
     logs.configure(logging.DEBUG if options.verbose else logging.INFO)
@@ -122,6 +137,17 @@ def _once(settings: AgentSettings, roots: Roots) -> int:
     for collector, error in failed.items():
         print(f"laggard-agent: {collector}: {error}", file=sys.stderr)
     return 1 if failed else 0
+
+
+def _dump(settings: AgentSettings, roots: Roots, folder: Path) -> int:
+    from laggard_agent.dump import dump  # noqa: PLC0415 - a daemon has no use for it
+
+    dumped = dump(settings, roots, SystemClock(), folder)
+    for collector, error in dumped.failed.items():
+        print(f"laggard-agent: {collector}: {error}", file=sys.stderr)
+    missing = f", {dumped.not_read} not read (see MANIFEST)" if dumped.not_read else ""
+    print(f"{folder}: {dumped.files} files, {dumped.size_bytes} bytes{missing}", file=sys.stderr)
+    return 1 if dumped.failed else 0
 
 
 def _fold(path: str, format_name: str, node: str) -> int:
@@ -149,15 +175,15 @@ def _printed(job: Callable[[], T]) -> T | None:
 
 def _settings(options: argparse.Namespace) -> AgentSettings:
     if options.config is None:
-        if not options.once and options.fold is None:
+        if not options.once and options.dump is None and options.fold is None:
             raise ConfigError("", ["--config FILE is required (or --once)"])
         settings = AgentSettings()
     else:
         settings = load(AgentSettings, options.config)
     if options.collectors is None:
         return settings
-    if not options.once:
-        raise ConfigError("", ["--collectors needs --once"])
+    if not options.once and options.dump is None:
+        raise ConfigError("", ["--collectors needs --once or --dump"])
     chosen = tuple(dict.fromkeys(name.strip() for name in options.collectors.split(",")))
     unknown = [name for name in chosen if name not in COLLECTORS]
     if unknown:

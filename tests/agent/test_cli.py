@@ -147,7 +147,7 @@ def test_bad_arguments(arguments: list[str], problem: str, capsys: pytest.Captur
 
 def test_collectors_without_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--config", config(tmp_path), "--collectors", "net"]) == 2
-    assert capsys.readouterr().err == "laggard-agent: --collectors needs --once\n"
+    assert capsys.readouterr().err == "laggard-agent: --collectors needs --once or --dump\n"
 
 
 def test_unknown_options_and_help(capsys: pytest.CaptureFixture[str]) -> None:

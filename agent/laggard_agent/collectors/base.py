@@ -1,16 +1,20 @@
 """What a collector is, and how it reads files: the seam between a source and everything after it."""
 
+import errno
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from laggard_agent.collectors.recording import note_not_read, note_read
 from laggard_common.codec import Row
 from laggard_common.errors import CollectError
 from laggard_common.schema import Component, Field
 
 Now = Callable[[], int]  # nanoseconds since the epoch on the agent's timeline
+
+ABSENT = (errno.ENOENT, errno.ENOTDIR)
 
 _MAX_FILE_BYTES = 16 * 1024 * 1024
 
@@ -51,9 +55,16 @@ def read_file(path: Path | str, most_bytes: int = _MAX_FILE_BYTES) -> bytes:
                 chunks.append(chunk)
                 size += len(chunk)
                 if size > most_bytes:
-                    raise CollectError(str(path), f"longer than {most_bytes} bytes")
+                    reason = f"longer than {most_bytes} bytes"
+                    note_not_read(path, reason)
+                    raise CollectError(str(path), reason)
         finally:
             os.close(fd)
     except OSError as exc:
-        raise CollectError(str(path), exc.strerror or str(exc)) from exc
-    return b"".join(chunks)
+        reason = exc.strerror or str(exc)
+        if exc.errno not in ABSENT:
+            note_not_read(path, reason)
+        raise CollectError(str(path), reason) from exc
+    data = b"".join(chunks)
+    note_read(path, data)
+    return data

@@ -10,7 +10,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from laggard_agent.collectors.base import read_file
 from laggard_agent.collectors.names import any_of
+from laggard_agent.collectors.recording import note_name
+from laggard_common.errors import CollectError
 from laggard_common.limits import MAX_NAME_CHARS
 from laggard_common.schema import Component
 
@@ -76,7 +79,10 @@ class BlockDevices:
         if self._block is None:
             return True
         device = self._block / _sysfs_name(name)
-        return device.is_dir() and not (
+        if not device.is_dir():
+            return False
+        note_name(device, is_folder=True)
+        return not (
             _text(device / "hidden") == "1"
             or _text(device / "dm/uuid").startswith("part")
             or _is_member(device)
@@ -101,16 +107,23 @@ def _sysfs_name(name: str) -> str:
 
 def _is_member(device: Path) -> bool:
     """True when md, LVM, dm-crypt or multipath stands above the disk or above one of its partitions."""
-    return _has_entries(device / "holders") or any(
-        _has_entries(partition.parent / "holders") for partition in device.glob("*/partition")
-    )
+    if _has_entries(device / "holders"):
+        return True
+    for partition in device.glob("*/partition"):
+        note_name(partition)
+        if _has_entries(partition.parent / "holders"):
+            return True
+    return False
 
 
 def _has_entries(folder: Path) -> bool:
     try:
-        return any(True for _ in folder.iterdir())
+        first = next(folder.iterdir(), None)
     except OSError:
         return False
+    if first is not None:
+        note_name(first, is_folder=True)
+    return first is not None
 
 
 def _labels(device: Path) -> Iterable[tuple[str, str]]:
@@ -131,8 +144,8 @@ def _labels(device: Path) -> Iterable[tuple[str, str]]:
 def _text(path: Path) -> str:
     """An attribute with its blanks run together, empty when there is none."""
     try:
-        words = path.read_bytes().decode("ascii", "replace").split()
-    except OSError:
+        words = read_file(path).decode("ascii", "replace").split()
+    except CollectError:
         return ""
     text = " ".join(words)
     return text[:MAX_NAME_CHARS] if text.isprintable() else ""

@@ -8,6 +8,7 @@ import psutil
 
 from laggard_agent import own_cost
 from laggard_agent.collectors.base import Now, Reading, read_file
+from laggard_agent.collectors.recording import is_recorded
 from laggard_common.errors import CollectError
 from laggard_common.schema import Component, Field, FieldKind, FieldType
 
@@ -42,6 +43,9 @@ class Host:
     def read(self) -> Iterator[Reading]:
         """One row for the node. Raises CollectError."""
         at = self._now()
+        if is_recorded():  # psutil reads these by itself
+            for file in ("stat", "meminfo"):
+                read_file(self._procfs / file)
         load = _load(self._procfs / "loadavg")
         own = (own_cost.cpu_ns() // 1000, own_cost.resident_bytes())
         yield Reading("host", FIELDS, at, COMPONENTS, [(*self._psutil_values(), *load, *own)])

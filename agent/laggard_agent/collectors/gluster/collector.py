@@ -10,6 +10,7 @@ from laggard_agent.collectors.gluster.identity import brick_path
 from laggard_agent.collectors.gluster.process import Process
 from laggard_agent.collectors.gluster.reader import State, read_text
 from laggard_agent.collectors.gluster.table import Table
+from laggard_agent.collectors.recording import note_name, note_not_read
 from laggard_common.codec import Row
 from laggard_common.errors import CollectError
 from laggard_common.limits import MAX_NAME_CHARS
@@ -148,7 +149,9 @@ class Gluster:
         except FileNotFoundError:
             return []
         except OSError as exc:
-            raise CollectError(str(folder), exc.strerror or str(exc)) from exc
+            reason = exc.strerror or str(exc)
+            note_not_read(folder, reason)
+            raise CollectError(str(folder), reason) from exc
         return sorted(found)[:_MOST_DUMPS]
 
     def _brick_files(self) -> list[tuple[str, str]]:
@@ -160,9 +163,12 @@ class Gluster:
         found = []
         for folder in folders:
             try:
-                found += [(folder.name, path.name) for path in (folder / "bricks").iterdir()]
+                paths = list((folder / "bricks").iterdir())
             except OSError:
                 continue
+            for path in paths:
+                note_name(path)
+                found.append((folder.name, path.name))
         return found
 
     def _of_kind(self, live: Mapping[str, _File], is_brick: bool) -> list[tuple[Component, Process]]:

@@ -6,6 +6,7 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
+from laggard_agent.collectors.recording import note_not_read, note_read
 from laggard_common.errors import CollectError
 
 MOST_DUMP_BYTES = 1024 * 1024  # a brick's is 45 kB
@@ -41,9 +42,9 @@ def read_text(path: Path, before: State | None) -> Text | None:
         try:
             found = os.fstat(fd)
             if not stat.S_ISREG(found.st_mode):
-                raise CollectError(str(path), "not a regular file")
+                raise _refused(path, "not a regular file")
             if found.st_size > MOST_DUMP_BYTES:
-                raise CollectError(str(path), f"longer than {MOST_DUMP_BYTES} bytes")
+                raise _refused(path, f"longer than {MOST_DUMP_BYTES} bytes")
             data = os.read(fd, found.st_size + 1)
             changed = len(data) != found.st_size or _state(os.fstat(fd)) != _state(found)
         finally:
@@ -51,8 +52,16 @@ def read_text(path: Path, before: State | None) -> Text | None:
     except OSError as exc:
         if exc.errno in _GONE:
             return None
-        raise CollectError(str(path), exc.strerror or str(exc)) from exc
-    return None if changed else Text(data, _state(found))
+        raise _refused(path, exc.strerror or str(exc)) from exc
+    if changed:
+        return None
+    note_read(path, data)
+    return Text(data, _state(found))
+
+
+def _refused(path: Path, reason: str) -> CollectError:
+    note_not_read(path, reason)
+    return CollectError(str(path), reason)
 
 
 def _state(found: os.stat_result) -> State:

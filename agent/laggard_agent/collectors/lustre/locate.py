@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from laggard_agent.collectors.base import read_file
+from laggard_agent.collectors.recording import note_name, note_not_read
 
 MOST_FILE_BYTES = 64 * 1024 * 1024  # job_stats of 10,000 jobs is 25 MB
 
@@ -77,6 +78,7 @@ class Trees:
                     continue
                 except OSError as exc:
                     refused.add(f"{folder}: {exc.strerror}")
+                    note_not_read(folder, str(exc.strerror))
                     continue
                 for name in names:
                     _add(found, name, f"{folder}/{name}", files)
@@ -104,12 +106,14 @@ class Trees:
             try:
                 os.listdir(self._debugfs)  # noqa: PTH208
             except OSError as exc:
+                note_not_read(self._debugfs, str(exc.strerror))
                 yield f"{self._debugfs}: {exc.strerror}"
 
 
 def _add(found: dict[str, dict[str, str]], name: str, folder: str, files: Sequence[str]) -> None:
     if not os.path.isdir(folder):  # noqa: PTH112 - called a thousand times on a large server
         return
+    note_name(folder, is_folder=True)
     places = found.setdefault(name, {})
     for file in files:
         if file not in places:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from laggard_agent.collectors.lwfs.openlog import OpenLog
+from laggard_agent.collectors.recording import is_recorded, note_not_read, note_read
 from laggard_common.errors import CollectError
 
 MOST_STEP_BYTES = 4 * 1024 * 1024
@@ -58,7 +59,9 @@ class Follower:
                 self._restart(self._current)
             return self._read()
         except OSError as exc:
-            raise CollectError(str(self._path), exc.strerror or str(exc)) from exc
+            reason = exc.strerror or str(exc)
+            note_not_read(self._path, reason)
+            raise CollectError(str(self._path), reason) from exc
 
     def behind_bytes(self) -> int:
         """What was written and not read yet, of all open files."""
@@ -120,7 +123,10 @@ class Follower:
                 staying.append((log, until_ns))
         self._leaving = staying
         if self._current is not None:
+            leaving = len(lines)
             self._of(self._current, budget, lines)
+            if is_recorded():
+                note_read(self._path, b"".join(line + b"\n" for line in lines[leaving:]))
         return lines
 
     def _of(self, log: OpenLog, budget: int, lines: list[bytes]) -> int:
