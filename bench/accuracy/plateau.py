@@ -29,6 +29,8 @@ TRIED: Sequence[tuple[ModuleType, str, Sequence[float]]] = (
     (laggard, "CLIP", (6.0, 12.0)),
     (laggard, "OUTLIER", (2.5, 4.0)),
     (laggard, "SUSPECT", (0.6, 0.9)),
+    (laggard, "WELL", (0.2, 0.4)),
+    (laggard, "CHANGE", (3.0, 5.0)),
     (evidence, "SPREAD_MEMORY", (48.0, 192.0)),
 )
 
