@@ -10,7 +10,7 @@ from laggard_common.limits import MAX_COMPONENTS, MAX_TICKS
 from laggard_common.mqtt import MqttSettings
 from laggard_common.topics import ROLES, is_level
 
-COLLECTORS = ("diskstats", "net", "host", "lustre", "gluster", "lwfs")
+COLLECTORS = ("diskstats", "net", "host", "lustre", "gluster", "lwfs", "infiniband")
 DEFAULT_COLLECTORS = ("diskstats", "net", "host")
 
 
@@ -65,6 +65,13 @@ class LwfsSettings:
     log: Path = Path("/var/log/lwfs/etc-lwfs-lwfsd.vol.log")
 
 
+@dataclass(frozen=True, slots=True)
+class InfinibandSettings:
+    """`[infiniband]`: whether the counters of the device's own driver are read, beside those of all ports."""
+
+    hw_counters: bool = True
+
+
 def _host_name() -> str:
     return socket.gethostname()
 
@@ -88,6 +95,7 @@ class AgentSettings:
     lustre: LustreSettings = field(default_factory=LustreSettings)
     gluster: GlusterSettings = field(default_factory=GlusterSettings)
     lwfs: LwfsSettings = field(default_factory=LwfsSettings)
+    infiniband: InfinibandSettings = field(default_factory=InfinibandSettings)
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """A default that does not fit: the name of this host."""

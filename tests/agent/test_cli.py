@@ -12,6 +12,7 @@ import pytest
 
 from laggard_agent.cli import main
 from laggard_agent.collectors.diskstats import FIELDS
+from laggard_agent.settings import COLLECTORS
 from tests.agent.made import disk_line, tree
 
 
@@ -134,7 +135,7 @@ def test_files_that_the_configuration_names(tmp_path: Path, capsys: pytest.Captu
         (["--config", "/"], "/: is a directory, expected a file"),
         (
             ["--once", "--collectors", "disk"],
-            "--collectors: expected some of diskstats, net, host, lustre, gluster, lwfs, got 'disk'",
+            f"--collectors: expected some of {', '.join(COLLECTORS)}, got 'disk'",
         ),
         (["--once", "--procfs", "/nowhere"], "--procfs: /nowhere: not a directory"),
         (["--once", "--sysfs", "/etc/passwd"], "--sysfs: /etc/passwd: not a directory"),

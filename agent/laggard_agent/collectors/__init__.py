@@ -52,4 +52,9 @@ def make_collectors(settings: AgentSettings, roots: Roots, now: Now, clock: Cloc
             from laggard_agent.collectors.lwfs.collector import Lwfs  # noqa: PLC0415
 
             made.append(Lwfs(settings.lwfs.log, now, clock.monotonic_ns))
+        elif name == "infiniband":
+            from laggard_agent.collectors.infiniband import Infiniband  # noqa: PLC0415
+
+            hw_counters = settings.infiniband.hw_counters
+            made.append(Infiniband(roots.sysfs, now, clock.monotonic_ns, hw_counters=hw_counters))
     return made
