@@ -2,7 +2,7 @@
 
 Configured groups come first; a component that none of them claims goes, where its source can be compared at
 all, into the automatic group of its role, source and class, so that upgraded hardware is not held against old
-(Intrepid, Table 2).
+(Intrepid, Table 2), and of what its source says that peers share: a file system, a volume, a service.
 """
 
 import re
@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from laggard_aggregator.detect.settings import DetectSettings
+from laggard_aggregator.metrics.definition import SourceMetrics
 from laggard_aggregator.metrics.registry import SOURCES
 from laggard_common.schema import Component
 
@@ -19,7 +20,10 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9._+-]+", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class PeerGroup:
-    """A peer group and how it is judged. `role` is empty for any role."""
+    """A peer group and how it is judged. `role` is empty for any role.
+
+    `one_node`: an automatic group whose members are all of one node, of which a site may have very many.
+    """
 
     name: str
     source: str
@@ -27,6 +31,7 @@ class PeerGroup:
     metrics: tuple[str, ...]
     detect: DetectSettings
     automatic: bool = False
+    one_node: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +75,20 @@ class ConfiguredMembership:
             and rule.group.role in ("", role)
             and any(map(rule.components.fullmatch, names))
         )
-        if claimed or source not in SOURCES:
+        if claimed or source not in SOURCES or not SOURCES[source].defaults:
             return claimed
-        name = "/".join(filter(None, (role, source, component_class(component))))
-        return (PeerGroup(name, source, role, SOURCES[source].defaults, self.default, automatic=True),)
+        known = SOURCES[source]
+        return (
+            PeerGroup(
+                name="/".join(filter(None, (role, source, *_shared(known, node, component)))),
+                source=source,
+                role=role,
+                metrics=known.defaults,
+                detect=self.default,
+                automatic=True,
+                one_node=known.one_node,
+            ),
+        )
 
 
 def component_key(node: str, component: Component) -> str:
@@ -97,6 +112,13 @@ def component_class(component: Component) -> str:
 def moves(component: Component) -> bool:
     """Whether the component may move between nodes, as an OST does in a failover."""
     return ("scope", "site") in component.labels
+
+
+def _shared(source: SourceMetrics, node: str, component: Component) -> tuple[str, ...]:
+    """What `component` has in common with its automatic peers besides role and source, in words."""
+    labels = dict(component.labels)
+    common = (_UNSAFE.sub("_", labels.get(name, "")) for name in source.peers)
+    return (node if source.one_node else "", component_class(component), *common)
 
 
 def _size(text: str) -> str:

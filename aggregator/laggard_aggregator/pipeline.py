@@ -9,18 +9,21 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from laggard_aggregator.detect.seam import BoolArray, IntArray
 from laggard_aggregator.engine import Engine, GroupWindow, Judgement
 from laggard_aggregator.groups import Membership, PeerGroup, component_key, moves, shown_name
 from laggard_aggregator.ingest.store import GroupStore, Reading
 from laggard_aggregator.ingest.streams import MAX_STREAMS
 from laggard_aggregator.ingest.taken import TakenBatch, WindowClose
-from laggard_aggregator.metrics.definition import IntArray
 from laggard_aggregator.metrics.registry import SOURCES
 from laggard_aggregator.windows import DueWindow, WindowSchedule
 from laggard_common.schema import FieldType, Schema
 
 MAX_GROUPS = 1024
 """Of which automatic ones may be; those of the configuration always find room."""
+
+MAX_ONE_NODE_GROUPS = MAX_GROUPS // 2
+"""When there are so many groups, those whose members are of one node alone find no room any more."""
 
 MAX_NODE_GROUPS = 64
 """Automatic groups that one node may bring into being: it must not take the others' places."""
@@ -29,6 +32,7 @@ MAX_NODE_ROWS = 16_384
 """Components that one node may bring, over all groups and over time: a quarter of a group's room."""
 
 _ABSENT = -1
+_ORIGIN_BITS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +40,9 @@ class _Part:
     """One group's share of a schema. `rows` (components,): the group's rows, -1 for strangers.
 
     `columns` (counters,): the field of each of the store's counters, -1 for an optional one that is missing.
-    `origin`: 0 unless components may move between nodes.
+    `unsure`: places of optional counters that are not missing, and may still be absent of single components.
+    `origin`: what the counters come from, a node and a set of them. `varies`: it may be another with a batch,
+    as components may move between nodes, or some have fewer counters than others.
     """
 
     store: GroupStore
@@ -44,7 +50,9 @@ class _Part:
     complete: bool
     columns: IntArray
     missing: IntArray
+    unsure: IntArray
     origin: int
+    varies: bool
 
 
 @dataclass(slots=True)
@@ -109,10 +117,10 @@ class Pipeline:
         late_ns = -1
         for part in index.parts:
             late_ns = max(late_ns, part.store.watermark_ns)
-            reading = _reading(part, taken)
+            reading, origins = _reading(part, taken)
             if reading.rows.size:
-                if part.origin:
-                    part.store.begin(reading.rows, part.origin)
+                if part.varies:
+                    part.store.begin(reading.rows, origins)
                 part.store.take(reading)
         if batch.tick_ns[0] > late_ns:
             return taken
@@ -190,7 +198,8 @@ class Pipeline:
         if group.name in self.stores:
             return True
         if group.automatic:
-            if len(self.stores) >= MAX_GROUPS or self._node_groups[node] >= MAX_NODE_GROUPS:
+            room = MAX_ONE_NODE_GROUPS if group.one_node else MAX_GROUPS
+            if len(self.stores) >= room or self._node_groups[node] >= MAX_NODE_GROUPS:
                 self.refused["groups"] += 1
                 return False
             self._node_groups[node] += 1
@@ -206,28 +215,33 @@ class Pipeline:
         return True
 
     def _part(self, store: GroupStore, taken: TakenBatch, members: _Members) -> _Part | None:
-        """How `store` reads its `members`; None when a counter that it needs is missing."""
+        """How `store` reads its `members`; None when counters that it needs are missing."""
         schema = taken.schema
         sent = schema.fields[: taken.batch.values.shape[2]]
         numbers = {field.name: at for at, field in enumerate(sent) if field.type != FieldType.F64}
-        if not numbers.keys() >= set(store.required):
-            return None
         columns = tuple(numbers.get(name, _ABSENT) for name in store.counters)
+        if not store.tells(np.array([columns]) != _ABSENT)[0]:
+            return None
         absent = tuple(at for at, column in enumerate(columns) if column == _ABSENT)
+        unsure = [at for at in range(len(store.required), len(columns)) if columns[at] != _ABSENT]
         rows = members.rows
         if rows is None:
             rows = members.rows = np.full(len(schema.components), -1, dtype=np.int64)
             rows[members.places] = self._rows(store, schema, members.places)
         self.windows.announce(store.group.name, schema.node, schema.interval_ns * schema.batch_ticks)
         origin = self._origins.setdefault((schema.node, absent), len(self._origins) + 1)
-        store.begin(rows[rows >= 0], origin)
+        varies = members.moving or bool(unsure)
+        if not varies:
+            store.begin(rows[rows >= 0], origin)
         return _Part(
             store=store,
             rows=rows,
             complete=bool((rows >= 0).all()),
             columns=np.array(columns, dtype=np.int64),
             missing=np.array(absent, dtype=np.int64),
-            origin=origin if members.moving else 0,
+            unsure=np.array(unsure, dtype=np.int64),
+            origin=origin,
+            varies=varies,
         )
 
     def _rows(self, store: GroupStore, schema: Schema, places: list[int]) -> IntArray:
@@ -245,22 +259,39 @@ class Pipeline:
         return rows
 
 
-def _reading(part: _Part, taken: TakenBatch) -> Reading:
-    """What of a batch concerns one group."""
+def _reading(part: _Part, taken: TakenBatch) -> tuple[Reading, IntArray | int]:
+    """What of a batch concerns one group, and where its counters come from: all, or each component's."""
     batch = taken.batch
     rows = part.rows[batch.indexes]
     values = batch.values.take(part.columns, axis=2)
+    origins: IntArray | int = part.origin
+    if batch.present is not None:
+        there = batch.present[:, part.columns] & (part.columns != _ABSENT)
+        rows = np.where(part.store.tells(there), rows, -1)
+        if part.unsure.size:
+            lacking = ~there[:, part.unsure]
+            origins = _origins(part, lacking)
+            at, counter = np.nonzero(lacking)
+            values[:, at, part.unsure[counter]] = 0
     if part.missing.size:
         values[:, :, part.missing] = 0
     changing = rows.size - batch.idle
-    if batch.present is not None:
-        has_all = batch.present[:, part.columns[: len(part.store.required)]].all(axis=1)
-        rows = np.where(has_all, rows, -1)
     if not part.complete or batch.present is not None:
         keep = rows >= 0
         changing = int(np.count_nonzero(keep[:changing]))
         rows, values = rows[keep], values[:, keep]
-    return Reading(rows, values, batch.tick_ns, batch.read_ns, changing, taken.received_ns)
+        origins = origins if isinstance(origins, int) else origins[keep]
+    return Reading(rows, values, batch.tick_ns, batch.read_ns, changing, taken.received_ns), origins
+
+
+def _origins(part: _Part, lacking: BoolArray) -> IntArray:
+    """An origin for each set of counters that components lack: `lacking` (c, unsure), to (c,).
+
+    A counter that is not told reads as 0, and must neither seem to have fallen nor to have risen from there.
+    """
+    bits = np.left_shift(1, _ORIGIN_BITS + np.arange(part.unsure.size, dtype=np.int64))
+    origins: IntArray = np.where(lacking, bits, 0).sum(axis=1) + part.origin
+    return origins
 
 
 def closes(

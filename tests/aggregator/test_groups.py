@@ -33,6 +33,32 @@ def test_without_rules_peers_are_of_one_role_source_and_class() -> None:
     assert names(membership, component=Component("x", "sdb")) == ["storage/diskstats"]
 
 
+@pytest.mark.parametrize(
+    ("source", "labels", "expected"),
+    [
+        (
+            "lustre_ost",
+            {"scope": "site", "fs": "scratch", "target": "OST0001"},
+            ["storage/lustre_ost/scratch"],
+        ),
+        ("lustre_mdt", {"scope": "site", "fs": "scratch"}, ["storage/lustre_mdt/scratch"]),
+        ("lustre_osc", {"fs": "scratch", "target": "OST0001"}, ["storage/lustre_osc/oss-1/scratch"]),
+        ("lustre_mdc", {"fs": "scratch", "target": "MDT0000"}, []),
+        ("lustre_oss_service", {"service": "ost_io"}, ["storage/lustre_oss_service/ost_io"]),
+        ("lustre_mds_service", {"service": "mdt"}, ["storage/lustre_mds_service/mdt"]),
+        ("gluster_brick", {"volume": "da/ta"}, ["storage/gluster_brick/da_ta"]),
+        ("gluster_brick", {}, ["storage/gluster_brick"]),
+        ("gluster_client", {"volume": "data"}, []),
+        ("tcp", {}, ["storage/tcp"]),
+    ],
+)
+def test_automatic_peers_share_what_their_source_says(
+    source: str, labels: dict[str, str], expected: list[str]
+) -> None:
+    component = Component("id", "name", tuple(labels.items()))
+    assert names(ConfiguredMembership(()), component, source=source) == expected
+
+
 def test_a_source_that_cannot_be_compared_has_no_automatic_group() -> None:
     assert names(ConfiguredMembership(()), source="host") == []
 

@@ -66,6 +66,9 @@ class GroupStore:
         self.interval_ns = round(detect.interval_seconds * 1e9)
         self.required, self.optional = source.counters(group.metrics)
         self.counters = (*self.required, *self.optional)
+        at = {name: place for place, name in enumerate(self.counters)}
+        enough = [self.required] if self.required else [source.metrics[m].needs for m in group.metrics]
+        self._enough = [[at[name] for name in names] for names in enough]
         self._metrics = {name: source.metrics[name] for name in group.metrics}
         self._load = source.load
         self._history = history
@@ -106,10 +109,20 @@ class GroupStore:
             self._grow(min(max(64, 1 << (len(self._rows) - 1).bit_length()), MAX_COMPONENTS))
         return rows
 
-    def begin(self, rows: IntArray, origin: int) -> None:
+    def tells(self, there: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Whether the counters that are `there` (c, counters), in this store's order, make a metric: (c,).
+
+        Where all are optional, those of one metric must be complete: the others have not counted yet.
+        """
+        told = np.zeros(there.shape[0], dtype=np.bool_)
+        for needs in self._enough:
+            told |= there[:, needs].all(axis=1)
+        return told
+
+    def begin(self, rows: IntArray, origin: int | IntArray) -> None:
         """Takes in that the counters of `rows` come from `origin` from now on, another node or another set.
 
-        They do not go on from what another origin said last.
+        They do not go on from what another origin said last. One origin for all, or one for each row.
         """
         other = rows[(self._origin[rows] != origin) & (self._origin[rows] != 0)]
         self._latest[other] = _ABOVE_ALL

@@ -51,8 +51,9 @@ class Metric:
 class SourceMetrics:
     """All metrics of one source, and the load that its components were under (see `detect.seam`).
 
-    `optional` counters read as 0 where a kernel does not have them. `defaults`: what the automatic groups
-    compare.
+    `optional` counters read as 0 where a kernel does not have them, or has them from their first use on.
+    `defaults`: what the automatic groups compare, empty where there are none. `peers`: labels that components
+    of one automatic group have in common; `one_node`: they are also of one node.
     """
 
     source: str
@@ -60,6 +61,8 @@ class SourceMetrics:
     metrics: Mapping[str, Metric]
     load: Mapping[str, Metric] = field(default_factory=dict)
     optional: tuple[str, ...] = ()
+    peers: tuple[str, ...] = ()
+    one_node: bool = False
 
     def counters(self, metrics: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The counters that `metrics` and the load need, and those of them that may be missing."""

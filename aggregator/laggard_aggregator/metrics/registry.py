@@ -4,5 +4,8 @@ from collections.abc import Mapping
 
 from laggard_aggregator.metrics.block import BLOCK
 from laggard_aggregator.metrics.definition import SourceMetrics
+from laggard_aggregator.metrics.gluster import GLUSTER
+from laggard_aggregator.metrics.lustre import LUSTRE
+from laggard_aggregator.metrics.tcp import TCP
 
-SOURCES: Mapping[str, SourceMetrics] = {known.source: known for known in (BLOCK,)}
+SOURCES: Mapping[str, SourceMetrics] = {known.source: known for known in (BLOCK, *LUSTRE, *GLUSTER, TCP)}

@@ -1,0 +1,240 @@
+"""From raw counters of Lustre, GlusterFS and TCP to the alarm on the one component that is slow."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from laggard_aggregator.detect.settings import DetectSettings
+from laggard_aggregator.engine import Engine
+from laggard_aggregator.groups import ConfiguredMembership
+from laggard_aggregator.ingest.taken import TakenBatch, WindowClose
+from laggard_aggregator.pipeline import Pipeline
+from laggard_common.schema import Component, Field, Schema
+from tests.aggregator.made_batches import SECOND, batch_of
+from tests.aggregator.test_pipeline import DETECT, START, play
+
+Grown = Callable[[np.random.Generator, bool], Mapping[str, int]]
+"""How much counters grow in a second, of a component that is slow or not."""
+
+
+def schema_of(
+    source: str, node: str, components: Sequence[str], fields: Sequence[str], **labels: str
+) -> Schema:
+    return Schema(
+        node=node,
+        source=source,
+        stream=b"s" * 16,
+        epoch=1,
+        interval_ns=SECOND,
+        batch_ticks=5,
+        fields=tuple(Field(name) for name in fields),
+        components=tuple(Component(name, name, tuple(labels.items())) for name in components),
+    )
+
+
+def run_of(schemas: Sequence[Schema], grown: Grown, slow: tuple[str, str]) -> Iterator[TakenBatch]:
+    """Ten minutes, five ticks a message; the component `slow` (node, id) is so from the fifth minute on."""
+    chance = np.random.default_rng(2)
+    totals = [np.zeros((len(s.components), len(s.fields)), dtype=np.int64) for s in schemas]
+    for begin in range(0, 600, 5):
+        for at, schema in enumerate(schemas):
+            ticks = []
+            for second in range(begin, begin + 5):
+                rows = []
+                for component in schema.components:
+                    is_slow = (schema.node, component.id) == slow and second >= 300
+                    rises = grown(chance, is_slow)
+                    rows.append([rises.get(field.name, 0) for field in schema.fields])
+                totals[at] = totals[at] + np.array(rows)
+                ticks.append(totals[at])
+            yield batch_of(schema, np.array(ticks), START + (begin + 1) * SECOND, seq=begin // 5)
+
+
+def make(detect: DetectSettings = DETECT) -> Pipeline:
+    return Pipeline(ConfiguredMembership((), detect), Engine({}), lateness_seconds=2.0)
+
+
+def alarms_of(batches: Iterator[TakenBatch]) -> dict[tuple[str, str, str], float]:
+    """Every alarm that was ever raised, by group, component and metric: how many times slower in the end."""
+    pipeline = make()
+    judged, _ = play(pipeline, batches)
+    raised = {transition.alarm.key for judgement in judged for transition in judgement.transitions}
+    last = pipeline.engine.alarms.standing
+    return {key: last[key].observed / last[key].reference for key in raised}
+
+
+def test_one_slow_ost_among_eight() -> None:
+    def grown(chance: np.random.Generator, slow: bool) -> Mapping[str, int]:
+        reads, writes = int(chance.integers(80, 120)), int(chance.integers(30, 60))
+        return {
+            "read_samples": reads,
+            "read_sum": int(reads * 2_000 * chance.uniform(0.9, 1.1)),
+            "read_bytes_samples": reads,
+            "read_bytes_sum": reads * 2**20,
+            "write_samples": writes,
+            "write_sum": int(writes * 5_000 * chance.uniform(0.9, 1.1) * (3 if slow else 1)),
+            "write_bytes_samples": writes,
+            "write_bytes_sum": writes * 2**20,
+        }
+
+    fields = list(grown(np.random.default_rng(0), slow=False))
+    schemas = [
+        schema_of(
+            "lustre_ost",
+            f"oss-{n}",
+            [f"scratch-OST000{2 * n}", f"scratch-OST000{2 * n + 1}"],
+            fields,
+            scope="site",
+            fs="scratch",
+        )
+        for n in range(4)
+    ]
+    assert alarms_of(run_of(schemas, grown, ("oss-2", "scratch-OST0005"))) == {
+        ("storage/lustre_ost/scratch", "scratch-OST0005", "write_latency"): pytest.approx(3.0, rel=0.1)
+    }
+
+
+def test_one_slow_brick_among_six() -> None:
+    def grown(chance: np.random.Generator, slow: bool) -> Mapping[str, int]:
+        reads, lookups = int(chance.integers(80, 120)), int(chance.integers(5, 10))
+        return {
+            "bytes_read": reads * 131_072,
+            "bytes_written": 0,
+            "fop_read_count": reads,
+            "fop_read_latency_ns": int(reads * 900_000 * chance.uniform(0.9, 1.1) * (2.5 if slow else 1)),
+            "fop_write_count": 0,
+            "fop_write_latency_ns": 0,
+            "fop_lookup_count": lookups,
+            "fop_lookup_latency_ns": lookups * 50_000,
+        }
+
+    fields = list(grown(np.random.default_rng(0), slow=False))
+    schemas = [schema_of("gluster_brick", f"gl-{n}", ["/srv/b"], fields, volume="data") for n in range(1, 7)]
+    assert alarms_of(run_of(schemas, grown, ("gl-4", "/srv/b"))) == {
+        ("storage/gluster_brick/data", "gl-4//srv/b", "read_latency"): pytest.approx(2.5, rel=0.1)
+    }
+
+
+def test_one_host_of_six_sends_5_percent_again() -> None:
+    def grown(chance: np.random.Generator, slow: bool) -> Mapping[str, int]:
+        sent = int(chance.integers(4_000, 6_000))
+        lost = 0.05 if slow else 1e-4
+        return {"OutSegs": sent, "RetransSegs": int(chance.binomial(sent, lost))}
+
+    schemas = [schema_of("tcp", f"oss-{n}", ["tcp"], ("RetransSegs", "OutSegs")) for n in range(1, 7)]
+    assert alarms_of(run_of(schemas, grown, ("oss-3", "tcp"))) == {
+        ("storage/tcp", "oss-3/tcp", "retrans_plus_one"): pytest.approx(6.0, rel=0.1)
+    }
+
+
+READS = ("read_samples", "read_sum", "read_bytes_samples", "read_bytes_sum")
+WRITES = tuple(name.replace("read", "write") for name in READS)
+PER_SECOND = {"read_samples": 10, "read_sum": 20_000, "read_bytes_samples": 10, "read_bytes_sum": 40_960}
+PER_SECOND |= {name.replace("read", "write"): 2 * rise for name, rise in PER_SECOND.items()}
+
+
+def steady(seconds: range, fields: Sequence[str], components: int = 1) -> NDArray[np.int64]:
+    """Counters (n, c, f) that grow as PER_SECOND says."""
+    return np.array([[[PER_SECOND.get(f, 1) * s for f in fields]] * components for s in seconds])
+
+
+def told(pipeline: Pipeline, metric: str, seconds: int = 30) -> dict[str, list[float]]:
+    """A metric of each component in the window that ends at `seconds`, intervals without data left out."""
+    (group,) = pipeline.groups
+    end = START / 1e9 + seconds
+    window = pipeline.seal(WindowClose(10, group, end - 60, end, end))
+    if window is None:
+        return {}
+    values = {**window.metrics, **{f"load.{name}": load for name, load in window.load.items()}}[metric]
+    rows = zip(window.components, values.tolist(), strict=True)
+    return {name: [value for value in row if value == value] for name, row in rows}
+
+
+def ost(fields: Sequence[str], components: Sequence[str] = ("a",)) -> Schema:
+    return schema_of("lustre_ost", "oss-1", components, fields, scope="site", fs="scratch")
+
+
+def test_an_ost_that_was_never_written_is_compared_by_its_reads() -> None:
+    pipeline = make()
+    pipeline.take(batch_of(ost(READS), steady(range(1, 11), READS), START + SECOND))
+    assert list(pipeline.groups) == ["storage/lustre_ost/scratch"]
+    assert told(pipeline, "read_latency") == {"a": [2_000.0] * 9}
+
+
+def test_what_was_never_written_has_a_write_latency_of_zero() -> None:
+    pipeline = make()
+    pipeline.take(batch_of(ost(READS), steady(range(1, 11), READS), START + SECOND))
+    assert told(pipeline, "write_latency") == {"a": [0.0] * 9}
+
+
+def test_an_ost_without_times_is_not_compared() -> None:
+    pipeline = make()
+    fields = (
+        "read_bytes_samples",
+        "read_bytes_sum",
+        "write_bytes_samples",
+        "write_bytes_sum",
+        "punch_samples",
+    )
+    pipeline.take(batch_of(ost(fields), steady(range(1, 11), fields), START + SECOND))
+    assert told(pipeline, "read_latency") == {}
+
+
+def test_the_first_write_costs_an_interval_and_is_no_spike() -> None:
+    pipeline = make()
+    pipeline.take(batch_of(ost(READS), steady(range(1, 11), READS), START + SECOND))
+    grown = replace(ost((*READS, *WRITES)), epoch=2)
+    values = steady(range(11, 21), (*READS, *WRITES))
+    values[:, :, len(READS) :] += 10**9
+    pipeline.take(batch_of(grown, values, START + 11 * SECOND, seq=1))
+    assert told(pipeline, "load.throughput") == {"a": [40_960.0] * 9 + [3 * 40_960.0] * 9}
+
+
+def test_a_file_that_is_not_understood_for_a_while_is_no_spike() -> None:
+    """Then all of its counters are absent, or those that follow the odd line."""
+    fields = (*READS, *WRITES)
+    for absent in (fields, WRITES):
+        pipeline = make()
+        schema = ost(fields, ("a", "b"))
+        for seq, begin in enumerate((1, 11, 21)):
+            taken = batch_of(
+                schema, steady(range(begin, begin + 10), fields, 2), START + begin * SECOND, seq=seq
+            )
+            if begin == 11:
+                present = np.ones((2, len(fields)), dtype=np.bool_)
+                present[0, [fields.index(name) for name in absent]] = False
+                values = np.where(present, taken.batch.values, 0)
+                taken = replace(taken, batch=replace(taken.batch, present=present, values=values))
+            pipeline.take(taken)
+        found = told(pipeline, "load.throughput", seconds=60)
+        assert found["b"] == [3 * 40_960.0] * 29
+        partly = [40_960.0] * 9 if absent == WRITES else []
+        assert found["a"] == [3 * 40_960.0] * 9 + partly + [3 * 40_960.0] * 9
+
+
+def test_a_reset_cuts_its_interval_out() -> None:
+    pipeline = make()
+    values = steady(range(1, 11), READS)
+    values[5:] -= values[5] - 1
+    pipeline.take(batch_of(ost(READS), values, START + SECOND))
+    assert told(pipeline, "read_latency") == {"a": [2_000.0] * 8}
+
+
+def test_groups_of_single_nodes_leave_room_for_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("laggard_aggregator.pipeline.MAX_GROUPS", 4)
+    monkeypatch.setattr("laggard_aggregator.pipeline.MAX_ONE_NODE_GROUPS", 2)
+    pipeline = make()
+    for n in range(4):
+        fields = ("ost_read_samples", "ost_read_sum")
+        schema = schema_of("lustre_osc", f"c-{n}", ["a"], fields, fs="scratch")
+        pipeline.take(batch_of(schema, steady(range(1, 6), fields), START + SECOND, role="compute"))
+    pipeline.take(batch_of(ost(READS), steady(range(1, 6), READS), START + SECOND))
+    assert list(pipeline.groups) == [
+        "compute/lustre_osc/c-0/scratch",
+        "compute/lustre_osc/c-1/scratch",
+        "storage/lustre_ost/scratch",
+    ]
+    assert pipeline.refused == {"groups": 2}
