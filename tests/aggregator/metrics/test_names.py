@@ -1,0 +1,53 @@
+"""What the metrics ask for is what the agent's collectors call it."""
+
+from collections.abc import Collection
+from pathlib import Path
+
+import pytest
+
+from laggard_agent.collectors.net import TCP_FIELDS
+from laggard_aggregator.metrics.registry import SOURCES
+from laggard_common.schema import Field
+from tests.agent.gluster.made import BRICK, CLIENT, Folder
+from tests.agent.lustre.made import FIXTURES, Watched, trees
+
+
+def complete(source: str, fields: Collection[Field]) -> set[str]:
+    """The metrics of which all counters are among `fields`."""
+    names = {field.name for field in fields}
+    return {name for name, metric in SOURCES[source].metrics.items() if names.issuperset(metric.needs)}
+
+
+def test_tcp() -> None:
+    assert complete("tcp", TCP_FIELDS) == {"retrans", "retrans_plus_one"}
+
+
+@pytest.mark.parametrize(
+    ("fixture", "source", "expected"),
+    [
+        ("server-2.15", "lustre_ost", {"read_latency", "write_latency"}),
+        ("server-2.15", "lustre_mdt", {"open_latency", "getattr_latency"}),
+        ("server-2.15", "lustre_mds_service", {"wait_time", "queue_depth", "active_requests"}),
+        ("oss-2.10", "lustre_oss_service", {"wait_time", "queue_depth", "active_requests"}),
+        ("client-2.16", "lustre_osc", {"read_latency", "rpc_latency"}),
+        ("client-2.16", "lustre_mdc", {"close_latency", "rpc_latency"}),
+    ],
+)
+def test_lustre(fixture: str, source: str, expected: set[str]) -> None:
+    reading = Watched(trees(FIXTURES / fixture)).sample().readings[source]
+    assert complete(source, reading.fields) >= expected
+    assert {name for c in reading.components for name, _ in c.labels} >= set(SOURCES[source].peers)
+
+
+def test_osts_without_times_have_no_latency() -> None:
+    reading = Watched(trees(FIXTURES / "oss-2.10")).sample().readings["lustre_ost"]
+    assert complete("lustre_ost", reading.fields) == set()
+
+
+def test_gluster(tmp_path: Path) -> None:
+    readings = Folder(tmp_path, BRICK, CLIENT).sampled.sample().readings
+    for source in ("gluster_brick", "gluster_client"):
+        assert complete(source, readings[source].fields) >= {"read_latency", "write_latency"}
+        names = {field.name for field in readings[source].fields}
+        assert {"fop_lookup_count", "fop_lookup_latency_ns"} <= names & set(SOURCES[source].optional)
+        assert {name for c in readings[source].components for name, _ in c.labels} == {"volume"}
