@@ -1,7 +1,7 @@
 """A collector that is sampled by hand, with what its samples said."""
 
 from collections.abc import Callable, Iterator
-from typing import Protocol
+from typing import Generic, Protocol, Self, TypeVar
 
 from laggard_agent.collectors.base import Now, Reading
 from laggard_common.codec import RAW, Encoder
@@ -17,16 +17,19 @@ class Reads(Protocol):
         ...
 
 
-class Sampled:
+C = TypeVar("C", bound=Reads)
+
+
+class Sampled(Generic[C]):
     """Every sample is held to what later stages expect of a reading, and can be encoded."""
 
-    def __init__(self, make: Callable[[Now, Callable[[], int]], Reads]) -> None:
+    def __init__(self, make: Callable[[Now, Callable[[], int]], C]) -> None:
         self.clock = FakeClock()
         self.collector = make(self.clock.wall_ns, self.clock.monotonic_ns)
         self.readings: dict[str, Reading] = {}
         self.error = ""
 
-    def sample(self, seconds: float = 1.0) -> "Sampled":
+    def sample(self, seconds: float = 1.0) -> Self:
         """Takes a sample, so many seconds after the one before."""
         self.clock.sleep(seconds)
         self.readings = {}
