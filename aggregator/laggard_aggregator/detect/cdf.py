@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from laggard_aggregator.detect.binning import Bins, freedman_diaconis
 from laggard_aggregator.detect.distributions import Population, population
-from laggard_aggregator.detect.leave_one_out import leave_one_out_median
 from laggard_aggregator.detect.moving_average import smooth
+from laggard_aggregator.detect.peers import leave_one_out_median
 from laggard_aggregator.detect.pivots import far_majority
 from laggard_aggregator.detect.seam import (
     MIN_PEERS,
@@ -93,7 +93,8 @@ class CdfDetector:
         found = far_majority(group.members, thresholds, known, self._options.pair_budget)
         step = 1 / (window.values.shape[1] - window.history)
         score = np.where(found.decided, found.to_median / np.maximum(thresholds, step), 0.0)
-        peers = leave_one_out_median(group.means)
+        everyone = np.ones(group.means.size, dtype=np.bool_)
+        peers = leave_one_out_median(group.means[:, None], everyone)[:, 0]
         return Verdicts(
             judged=_spread(n, group.live, found.decided, absent=False),
             anomalous=_spread(n, group.live, found.far, absent=False),
