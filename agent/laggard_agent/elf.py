@@ -1,0 +1,270 @@
+"""Function names of ELF images: the symbol tables that a program or shared library carries.
+
+`.symtab` where there is one, else `.dynsym` and what some distributions hide in `.gnu_debugdata` (xz). Files
+are read, not mapped: a mapped file that someone truncates kills who looks at it. They may be of any user and
+hostile, so everything is bounded and checked, and nothing stays open.
+"""
+
+import lzma
+import os
+import stat
+import struct
+import threading
+from array import array
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
+
+from laggard_common.errors import CollectError
+
+MOST_FUNCTIONS = 1 << 18  # of one image; one that has more counts as stripped
+_MOST_NAMES_BYTES = 32 << 20
+_MOST_NAME_BYTES = 512
+_MOST_HEADERS = 1 << 12  # sections, or segments
+_MOST_HIDDEN_BYTES = 16 << 20  # .gnu_debugdata, unpacked
+_MOST_CACHED = 1 << 19  # functions of all images together
+_MOST_IMAGES = 512
+_BLOCK_SYMBOLS = 1 << 14
+_NESTED = 4  # functions that may begin within another one before its end is missed
+
+_IDENT_BYTES = 16
+_PT_LOAD = 1
+_SHT_SYMTAB, _SHT_DYNSYM = 2, 11
+_FUNCTIONS = frozenset((2, 10))  # STT_FUNC, STT_GNU_IFUNC
+_RANKS = {1: 0, 2: 1}  # global, weak; others after them: which symbol names a function that has several
+_UNDEFINED = 0
+_HIDDEN = b".gnu_debugdata\0"
+
+Read = Callable[[int, int], bytes]  # (offset, size): at most that many bytes, fewer at the end of the image
+_Symbol = tuple[int, int, int, int]  # address, rank, size, offset of the name
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """The structures of one ELF class and byte order, and which of their fields are wanted (man 5 elf)."""
+
+    header: struct.Struct  # from e_type on
+    segment: struct.Struct
+    section: struct.Struct
+    symbol: struct.Struct
+    of_segment: "itemgetter[tuple[int, int, int, int]]"  # type, offset, address, size in the file
+    of_symbol: "itemgetter[tuple[int, int, int, int, int]]"  # name, info, section, address, size
+
+
+def _layout(wide: bool, order: str) -> _Layout:
+    if wide:
+        words, of = ("HHIQQQIHHHHHH", "IIQQQQQQ", "IIQQQQIIQQ", "IBBHQQ"), ((0, 2, 3, 5), (0, 1, 3, 4, 5))
+    else:
+        words, of = ("HHIIIIIHHHHHH", "IIIIIIII", "IIIIIIIIII", "IIIBBH"), ((0, 1, 2, 4), (0, 3, 5, 1, 2))
+    header, segment, section, symbol = (struct.Struct(order + word) for word in words)
+    return _Layout(header, segment, section, symbol, itemgetter(*of[0]), itemgetter(*of[1]))
+
+
+_LAYOUTS = {(c, o): _layout(c == 2, "<" if o == 1 else ">") for c in (1, 2) for o in (1, 2)}
+
+
+@dataclass(frozen=True, slots=True)
+class Symbols:
+    """The functions of an image, by address as the linker gave it: `starts` ascend, none is there twice.
+
+    A size of 0 means: up to the next function. `segments`: offset in the file, address and size of what is
+    loaded of it. The name of function i is in `names` (UTF-8) from `name_ends[i - 1]` to `name_ends[i]`.
+    """
+
+    segments: tuple[tuple[int, int, int], ...]
+    starts: "array[int]"
+    sizes: "array[int]"
+    name_ends: "array[int]"
+    names: bytes
+
+    def lookup(self, offset: int) -> str | None:
+        """The function at `offset` of the file, as mappings tell it; None where no symbol covers it."""
+        for at, address, size in self.segments:
+            if at <= offset < at + size:
+                return self.lookup_address(offset - at + address)
+        return None
+
+    def lookup_address(self, address: int) -> str | None:
+        """The function at an address as the linker gave it: of what can be moved, from where it is put."""
+        last = bisect_right(self.starts, address) - 1
+        for i in range(last, max(last - _NESTED, -1), -1):
+            if address < self.starts[i] + self.sizes[i] or (i == last and not self.sizes[i]):
+                start = self.name_ends[i - 1] if i else 0
+                return self.names[start : self.name_ends[i]].decode("utf-8", "replace")
+        return None
+
+
+class _Cache:
+    """The images that were looked at last, as many as there is room for. For any thread."""
+
+    def __init__(self) -> None:
+        self._held: OrderedDict[tuple[int, ...], Symbols] = OrderedDict()
+        self._functions = 0
+        self._lock = threading.Lock()
+
+    def get(self, key: tuple[int, ...]) -> Symbols | None:
+        with self._lock:
+            symbols = self._held.get(key)
+            if symbols is not None:
+                self._held.move_to_end(key)
+            return symbols
+
+    def put(self, key: tuple[int, ...], symbols: Symbols) -> None:
+        with self._lock:
+            if key in self._held:
+                return
+            self._held[key] = symbols
+            self._functions += len(symbols.starts)
+            while len(self._held) > 1 and (self._functions > _MOST_CACHED or len(self._held) > _MOST_IMAGES):
+                self._functions -= len(self._held.popitem(last=False)[1].starts)
+
+
+_cache = _Cache()
+
+
+def symbols_of(path: str) -> Symbols:
+    """The functions of the ELF image at `path`: of a stripped one those that it exports, or none.
+
+    Remembered until the file changes or there are too many others. Raises CollectError for anything but a
+    regular ELF file that can be read.
+    """
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+        try:
+            status = os.fstat(fd)
+            if not stat.S_ISREG(status.st_mode):
+                raise CollectError(path, "not a regular file")
+            key = (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size)
+            symbols = _cache.get(key)
+            if symbols is None:
+                symbols = _parsed(lambda offset, size: _pread(fd, size, offset, status.st_size), path)
+                _cache.put(key, symbols)
+            return symbols
+        finally:
+            os.close(fd)
+    except OSError as exc:
+        raise CollectError(path, exc.strerror or str(exc)) from exc
+
+
+def parse(data: bytes, name: str = "ELF image") -> Symbols:
+    """The functions of an ELF image in memory. Raises CollectError, with `name`, when it is none."""
+    return _parsed(_reader(data), name)
+
+
+def _pread(fd: int, size: int, offset: int, most: int) -> bytes:
+    return os.pread(fd, min(size, most - offset), offset) if offset < most else b""
+
+
+@dataclass(frozen=True, slots=True)
+class _Image:
+    read: Read
+    layout: _Layout
+    segments: tuple[tuple[int, int, int], ...]
+    sections: Sequence[Sequence[int]]  # name, type, flags, address, offset, size, link
+    titles: int  # which section has the names of the sections
+
+    def first(self, kind: int) -> Sequence[int] | None:
+        """The first section of this type."""
+        return next((section for section in self.sections if section[1] == kind), None)
+
+
+def _parsed(read: Read, path: str) -> Symbols:
+    image = _opened(read, path)
+    found, names = _table(image, image.first(_SHT_SYMTAB))
+    if not found:
+        found, names = _table(image, image.first(_SHT_DYNSYM))
+        more, more_names = _hidden(image)
+        found += [(address, rank, size, name + len(names)) for address, rank, size, name in more]
+        names += more_names
+    return _sorted(image.segments, found, names)
+
+
+def _opened(read: Read, path: str) -> _Image:
+    ident = read(0, _IDENT_BYTES)
+    layout = _LAYOUTS.get((ident[4], ident[5])) if len(ident) == _IDENT_BYTES else None
+    if layout is None or ident[:4] != b"\x7fELF":
+        raise CollectError(path, "not an ELF file")
+    header = read(_IDENT_BYTES, layout.header.size)
+    if len(header) < layout.header.size:
+        raise CollectError(path, "a truncated ELF file")
+    _, _, _, _, segments_at, sections_at, _, _, *sizes, titles = layout.header.unpack(header)
+    loaded = map(layout.of_segment, _entries(read, layout.segment, segments_at, sizes[0], sizes[1]))
+    segments = tuple((offset, address, size) for kind, offset, address, size in loaded if kind == _PT_LOAD)
+    sections = [s[:7] for s in _entries(read, layout.section, sections_at, sizes[2], sizes[3])]
+    return _Image(read, layout, segments, sections, titles)
+
+
+def _entries(read: Read, entry: struct.Struct, offset: int, size: int, count: int) -> Iterator[Sequence[int]]:
+    """The whole entries of a table of headers; none when the table cannot be right."""
+    if size == entry.size and count <= _MOST_HEADERS:
+        data = read(offset, size * count)
+        yield from entry.iter_unpack(data[: len(data) // size * size])
+
+
+def _table(image: _Image, table: Sequence[int] | None) -> tuple[list[_Symbol], bytes]:
+    """The functions in a table of symbols, and the names that they point into."""
+    if table is None or table[6] >= len(image.sections) or image.sections[table[6]][5] > _MOST_NAMES_BYTES:
+        return [], b""
+    names = image.read(image.sections[table[6]][4], image.sections[table[6]][5])
+    entry = image.layout.symbol
+    found: list[_Symbol] = []
+    block = _BLOCK_SYMBOLS * entry.size
+    offset, end = table[4], table[4] + table[5]
+    while offset < end and (data := image.read(offset, min(block, end - offset))):
+        symbols = entry.iter_unpack(data[: len(data) // entry.size * entry.size])
+        for name, info, section, address, size in map(image.layout.of_symbol, symbols):
+            if info & 15 in _FUNCTIONS and section != _UNDEFINED and 0 < name < len(names):
+                found.append((address, _RANKS.get(info >> 4, 2), size, name))
+        if len(found) > MOST_FUNCTIONS:
+            return [], b""
+        offset += block
+    return found, names + b"\0"
+
+
+def _hidden(image: _Image) -> tuple[list[_Symbol], bytes]:
+    """The functions in .gnu_debugdata: an ELF image of its own, packed, with little but symbols."""
+    if image.titles >= len(image.sections):
+        return [], b""
+    titles = image.sections[image.titles][4]
+    packed = next((s for s in image.sections if image.read(titles + s[0], len(_HIDDEN)) == _HIDDEN), None)
+    if packed is None or packed[5] > _MOST_HIDDEN_BYTES:
+        return [], b""
+    try:
+        unpack = lzma.LZMADecompressor(memlimit=2 * _MOST_HIDDEN_BYTES)
+        data = unpack.decompress(image.read(packed[4], packed[5]), _MOST_HIDDEN_BYTES)
+        inner = _opened(_reader(data), "")
+    except (lzma.LZMAError, CollectError):
+        return [], b""
+    return _table(inner, inner.first(_SHT_SYMTAB))
+
+
+def _reader(data: bytes) -> Read:
+    return lambda offset, size: data[offset : offset + size]
+
+
+def _sorted(segments: tuple[tuple[int, int, int], ...], found: list[_Symbol], names: bytes) -> Symbols:
+    """One symbol for each address: with a size, global, fewest underscores in front, first by name."""
+
+    def name_of(symbol: _Symbol) -> bytes:
+        end = names.find(0, symbol[3], symbol[3] + _MOST_NAME_BYTES)
+        return names[symbol[3] : end if end >= 0 else symbol[3] + _MOST_NAME_BYTES]
+
+    def order(symbol: _Symbol) -> tuple[bool, int, int, bytes]:
+        name = name_of(symbol)
+        return symbol[2] == 0, symbol[1], len(name) - len(name.lstrip(b"_")), name
+
+    starts, sizes, name_ends, kept = array("Q"), array("Q"), array("I"), bytearray()
+    found.sort()
+    for address, group in groupby(found, itemgetter(0)):
+        same = list(group)
+        best = same[0] if len(same) == 1 else min(same, key=order)
+        starts.append(address)
+        sizes.append(best[2])
+        kept += name_of(best)
+        name_ends.append(len(kept))
+        if len(kept) > _MOST_NAMES_BYTES:
+            return Symbols(segments, array("Q"), array("Q"), array("I"), b"")
+    return Symbols(segments, starts, sizes, name_ends, bytes(kept))
