@@ -1,0 +1,271 @@
+"""The broker as it is shipped, with certificates of the shipped script: who is let in, and to what."""
+
+import asyncio
+import os
+import shutil
+import socket
+import ssl
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiomqtt
+import pytest
+
+from laggard_aggregator.demo.site import free_port
+from laggard_common import wire
+from laggard_common.mqtt import MqttSettings, client_arguments
+from tests.e2e.processes import end, get_json, running, until
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+CA = DEPLOY / "pki" / "laggard-ca"
+MOSQUITTO = shutil.which("mosquitto", path="/usr/sbin:/usr/bin:/usr/local/sbin")
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.timeout(120),
+    pytest.mark.skipif(MOSQUITTO is None, reason="needs mosquitto"),
+    pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl"),
+]
+
+
+def authority(folder: Path, *arguments: str) -> str:
+    """Runs the script; its last line."""
+    done = subprocess.run(
+        [str(CA), arguments[0], str(folder), *arguments[1:]],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=True,
+    )
+    return done.stdout.splitlines()[-1]
+
+
+@dataclass(frozen=True)
+class Site:
+    """A broker and the authority that it trusts."""
+
+    folder: Path
+    port: int
+
+    def arguments(self, name: str, *, of: Path | None = None) -> Any:
+        """What a client of that name connects with."""
+        ca, issuer = self.folder / "ca", of or self.folder / "ca"
+        return client_arguments(
+            MqttSettings(
+                host="localhost",
+                port=self.port,
+                ca_file=ca / "ca.pem",
+                cert_file=issuer / "issued" / f"{name}.pem",
+                key_file=issuer / "issued" / f"{name}.key",
+            )
+        )
+
+    def client(self, name: str, **rest: Any) -> aiomqtt.Client:
+        """A client with the certificate of that name."""
+        return aiomqtt.Client(**self.arguments(name), identifier=name, timeout=5, **rest)
+
+    def mqtt_table(self, name: str) -> str:
+        """The section of either daemon's configuration."""
+        issued = self.folder / "ca" / "issued" / name
+        return (
+            f'[mqtt]\nhost = "localhost"\nport = {self.port}\nca_file = "{self.folder}/ca/ca.pem"\n'
+            f'cert_file = "{issued}.pem"\nkey_file = "{issued}.key"\n'
+        )
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """The shipped configuration, in folders and on a port of our own."""
+    folder = tmp_path_factory.mktemp("tls")
+    ca, port = folder / "ca", free_port()
+    authority(ca, "init", "site")
+    authority(ca, "broker", "localhost", "127.0.0.1")
+    authority(ca, "aggregator")
+    authority(ca, "aggregator", "laggard-aggregator-2")
+    authority(ca, "node", "oss-1", "oss-2", "gone-1")
+    authority(ca, "revoke", "gone-1")
+    (folder / "persistence").mkdir()
+    shutil.copy(DEPLOY / "mosquitto" / "acl", folder / "acl")
+    shipped = (DEPLOY / "mosquitto" / "mosquitto.conf").read_text()
+    for there, here in (
+        ("listener 8883", f"listener {port} 127.0.0.1"),
+        ("/etc/mosquitto/certs/broker", f"{ca}/issued/laggard-broker"),
+        ("/etc/mosquitto/certs", str(ca)),
+        ("/etc/mosquitto/acl", f"{folder}/acl"),
+        ("/var/lib/mosquitto/", f"{folder}/persistence/"),
+    ):
+        assert there in shipped
+        shipped = shipped.replace(there, here)
+    # Root would become another user, who may not read this folder.
+    (folder / "mosquitto.conf").write_text(f"{shipped}user root\n" if os.getuid() == 0 else shipped)
+    command = [str(MOSQUITTO), "-c", str(folder / "mosquitto.conf")]
+    with running(command, folder / "mosquitto.log"):
+        until("the broker to listen", lambda: answers(port), 10)
+        yield Site(folder, port)
+
+
+def answers(port: int) -> bool:
+    """Whether somebody listens there."""
+    try:
+        socket.create_connection(("127.0.0.1", port)).close()
+    except OSError:
+        return False
+    return True
+
+
+async def refused(arguments: Any) -> bool:
+    """Whether the broker does not let a client in."""
+    try:
+        async with aiomqtt.Client(**arguments, timeout=5):
+            return False
+    except (aiomqtt.MqttError, ssl.SSLError, OSError):
+        return True
+
+
+def test_who_is_not_let_in(site: Site, tmp_path: Path) -> None:
+    stranger = tmp_path / "stranger"
+    authority(stranger, "init", "elsewhere")
+    authority(stranger, "node", "oss-1")
+    plain = {"hostname": "127.0.0.1", "port": site.port}
+    trusting = ssl.create_default_context(cafile=str(site.folder / "ca" / "ca.pem"))
+    expired = expire(site, tmp_path)
+    cases = {
+        "no TLS": plain,
+        "no certificate": plain | {"hostname": "localhost", "tls_context": trusting},
+        "another authority's": site.arguments("oss-1", of=stranger),
+        "revoked": site.arguments("gone-1"),
+        "expired": plain | {"hostname": "localhost", "tls_context": expired},
+    }
+
+    async def let_in(tried: Mapping[str, Any]) -> list[str]:
+        answers = await asyncio.gather(*map(refused, tried.values()))
+        return [what for what, no in zip(tried, answers, strict=True) if not no]
+
+    assert asyncio.run(let_in(cases | {"its own": site.arguments("oss-1")})) == ["its own"]
+
+
+def expire(site: Site, folder: Path) -> ssl.SSLContext:
+    """A context with a certificate of the site's own authority that was valid until yesterday."""
+    ca = site.folder / "ca"
+    key, request, cert = (folder / name for name in ("old.key", "old.csr", "old.pem"))
+    new_key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", key)
+    openssl("req", "-new", *new_key, "-subj", "/CN=oss-2", "-out", request)
+    validity = ("-startdate", "20200101000000Z", "-enddate", "20200201000000Z")
+    config = ("-config", ca / "openssl.cnf", "-extensions", "client")
+    openssl("ca", "-batch", "-notext", *config, *validity, "-in", request, "-out", cert)
+    context = ssl.create_default_context(cafile=str(ca / "ca.pem"))
+    context.load_cert_chain(cert, key)
+    return context
+
+
+def openssl(*arguments: object) -> None:
+    """Runs openssl."""
+    subprocess.run(["openssl", *map(str, arguments)], check=True, capture_output=True, timeout=30)
+
+
+def test_a_node_writes_its_own_topics_only(site: Site) -> None:
+    mine = "laggard/1/site/storage/oss-1"
+    allowed = [f"{mine}/data/diskstats", f"{mine}/schema/diskstats", f"{mine}/status"]
+    others = [
+        "laggard/1/site/storage/oss-2/data/diskstats",
+        "laggard/1/site/storage/oss-2/status",
+        "laggard/1/site/ack/oss-1",
+        "laggard/1/site/ack/oss-2",
+        f"{mine}/data/a/b",
+        f"{mine}/other",
+        "elsewhere",
+        "$SYS/broker/uptime",
+    ]
+
+    async def what_arrives() -> set[str]:
+        seen = set()
+        async with site.client("laggard-aggregator") as aggregator, site.client("oss-1") as node:
+            filters = [f"laggard/1/+/+/+/{channel}" for channel in ("data/+", "schema/+", "status")]
+            await aggregator.subscribe([(one, 1) for one in filters])
+            for topic in (*others, *allowed):  # in order: what is allowed comes after what is not
+                await node.publish(topic, b"x", qos=1)
+            async with asyncio.timeout(10):
+                async for message in aggregator.messages:
+                    seen.add(message.topic.value)
+                    if seen >= set(allowed):
+                        return seen
+        raise AssertionError
+
+    assert asyncio.run(what_arrives()) == set(allowed)
+
+
+def test_a_node_reads_its_own_acknowledgements_only(site: Site) -> None:
+    async def what_arrives() -> list[str]:
+        seen = []
+        async with site.client("laggard-aggregator") as aggregator, site.client("oss-1") as node:
+            await node.subscribe([("laggard/#", 1), ("#", 1), ("laggard/1/site/ack/oss-1", 1)])
+            for name in ("oss-2", "oss-1"):
+                await aggregator.publish(f"laggard/1/site/ack/{name}", b"x", qos=1)
+            async with asyncio.timeout(10):
+                async for message in node.messages:
+                    seen.append(message.topic.value)
+                    if seen[-1].endswith("oss-1"):
+                        return seen
+        raise AssertionError
+
+    assert set(asyncio.run(what_arrives())) == {"laggard/1/site/ack/oss-1"}
+
+
+def test_nobody_ends_the_connection_of_another_by_its_client_id(site: Site) -> None:
+    async def stays() -> None:
+        async with site.client("oss-1") as node:
+            await node.subscribe("laggard/1/site/ack/oss-1", qos=1)
+            hijacker = aiomqtt.Client(**site.arguments("oss-2"), identifier="oss-1", timeout=5)
+            async with hijacker, site.client("laggard-aggregator") as aggregator:
+                await aggregator.publish("laggard/1/site/ack/oss-1", b"x", qos=1)
+                async with asyncio.timeout(10):
+                    async for _ in node.messages:
+                        return
+
+    asyncio.run(stays())
+
+
+def test_agent_and_aggregator_meet_over_tls(site: Site, tmp_path: Path) -> None:
+    http = free_port()
+    (tmp_path / "aggregator.toml").write_text(
+        f'site = "site"\n{site.mqtt_table("laggard-aggregator")}[http]\nlisten = "127.0.0.1:{http}"\n'
+    )
+    (tmp_path / "agent.toml").write_text(
+        'node = "oss-1"\ninterval_seconds = 0.1\nbatch_samples = 4\ncollectors = ["host"]\n'
+        f'{site.mqtt_table("oss-1")}[spool]\ndirectory = "{tmp_path}/spool"\n'
+    )
+    python = [sys.executable, "-P", "-m"]
+    aggregator = [*python, "laggard_aggregator.cli.daemon", "--config", str(tmp_path / "aggregator.toml")]
+    agent = [*python, "laggard_agent", "--config", str(tmp_path / "agent.toml")]
+    with (
+        running(aggregator, tmp_path / "aggregator.log") as judge,
+        running(agent, tmp_path / "agent.log") as sampler,
+    ):
+        until("the aggregator to be ready", lambda: get_json(f"http://127.0.0.1:{http}/readyz"), 30)
+        until("eighty samples", lambda: samples_taken(http) >= 80, 40)
+        assert end(sampler) == 0
+        assert asyncio.run(last_status(site))["acknowledged_by"] == "aggregator"
+        assert end(judge) == 0
+
+
+def samples_taken(http: int) -> float:
+    """What the aggregator counts."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{http}/metrics", timeout=5) as answer:
+        lines = answer.read().decode().splitlines()
+    (taken,) = (line.split()[-1] for line in lines if line.startswith("laggard_samples_total"))
+    return float(taken)
+
+
+async def last_status(site: Site) -> Mapping[str, Any]:
+    """What the agent said last, retained by the broker; read as a second aggregator."""
+    async with site.client("laggard-aggregator-2") as reader, asyncio.timeout(10):
+        await reader.subscribe("laggard/1/site/storage/oss-1/status", qos=1)
+        async for message in reader.messages:
+            assert isinstance(message.payload, bytes)
+            return wire.decode_state(wire.decode_envelope(message.payload).payload)
+    raise AssertionError
