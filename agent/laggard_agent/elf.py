@@ -39,7 +39,7 @@ _UNDEFINED = 0
 _HIDDEN = b".gnu_debugdata\0"
 
 Read = Callable[[int, int], bytes]  # (offset, size): at most that many bytes, fewer at the end of the image
-_Symbol = tuple[int, int, int, int]  # address, rank, size, offset of the name
+Symbol = tuple[int, int, int, int]  # address, rank among those of one address, size, where its name begins
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,37 +125,43 @@ class _Cache:
 _cache = _Cache()
 
 
-def symbols_of(path: str) -> Symbols:
+def symbols_of(path: str, inode: int | None = None) -> Symbols:
     """The functions of the ELF image at `path`: of a stripped one those that it exports, or none.
 
     Remembered until the file changes or there are too many others. Raises CollectError for anything but a
-    regular ELF file that can be read.
+    regular ELF file that can be read, and for another file than `inode` when that is given.
     """
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+        looked = os.open(path, os.O_PATH | os.O_CLOEXEC)  # to open a device or FIFO may have an effect
         try:
-            status = os.fstat(fd)
+            status = os.fstat(looked)
             if not stat.S_ISREG(status.st_mode):
                 raise CollectError(path, "not a regular file")
+            if inode not in (None, status.st_ino):
+                raise CollectError(path, "another file by now")
             key = (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size)
             symbols = _cache.get(key)
             if symbols is None:
-                symbols = _parsed(lambda offset, size: _pread(fd, size, offset, status.st_size), path)
+                symbols = _read_from(looked, status.st_size, path)
                 _cache.put(key, symbols)
             return symbols
         finally:
-            os.close(fd)
+            os.close(looked)
     except OSError as exc:
         raise CollectError(path, exc.strerror or str(exc)) from exc
+
+
+def _read_from(looked: int, size: int, path: str) -> Symbols:
+    fd = os.open(f"/proc/self/fd/{looked}", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return _parsed(lambda at, most: os.pread(fd, min(most, size - at), at) if at < size else b"", path)
+    finally:
+        os.close(fd)
 
 
 def parse(data: bytes, name: str = "ELF image") -> Symbols:
     """The functions of an ELF image in memory. Raises CollectError, with `name`, when it is none."""
     return _parsed(_reader(data), name)
-
-
-def _pread(fd: int, size: int, offset: int, most: int) -> bytes:
-    return os.pread(fd, min(size, most - offset), offset) if offset < most else b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +185,7 @@ def _parsed(read: Read, path: str) -> Symbols:
         more, more_names = _hidden(image)
         found += [(address, rank, size, name + len(names)) for address, rank, size, name in more]
         names += more_names
-    return _sorted(image.segments, found, names)
+    return in_order(image.segments, found, names)
 
 
 def _opened(read: Read, path: str) -> _Image:
@@ -204,13 +210,13 @@ def _entries(read: Read, entry: struct.Struct, offset: int, size: int, count: in
         yield from entry.iter_unpack(data[: len(data) // size * size])
 
 
-def _table(image: _Image, table: Sequence[int] | None) -> tuple[list[_Symbol], bytes]:
+def _table(image: _Image, table: Sequence[int] | None) -> tuple[list[Symbol], bytes]:
     """The functions in a table of symbols, and the names that they point into."""
     if table is None or table[6] >= len(image.sections) or image.sections[table[6]][5] > _MOST_NAMES_BYTES:
         return [], b""
     names = image.read(image.sections[table[6]][4], image.sections[table[6]][5])
     entry = image.layout.symbol
-    found: list[_Symbol] = []
+    found: list[Symbol] = []
     block = _BLOCK_SYMBOLS * entry.size
     offset, end = table[4], table[4] + table[5]
     while offset < end and (data := image.read(offset, min(block, end - offset))):
@@ -224,7 +230,7 @@ def _table(image: _Image, table: Sequence[int] | None) -> tuple[list[_Symbol], b
     return found, names + b"\0"
 
 
-def _hidden(image: _Image) -> tuple[list[_Symbol], bytes]:
+def _hidden(image: _Image) -> tuple[list[Symbol], bytes]:
     """The functions in .gnu_debugdata: an ELF image of its own, packed, with little but symbols."""
     if image.titles >= len(image.sections):
         return [], b""
@@ -245,14 +251,17 @@ def _reader(data: bytes) -> Read:
     return lambda offset, size: data[offset : offset + size]
 
 
-def _sorted(segments: tuple[tuple[int, int, int], ...], found: list[_Symbol], names: bytes) -> Symbols:
-    """One symbol for each address: with a size, global, fewest underscores in front, first by name."""
+def in_order(segments: tuple[tuple[int, int, int], ...], found: list[Symbol], names: bytes) -> Symbols:
+    """The table of what was `found`, one symbol an address; their names end at a NUL in `names`.
 
-    def name_of(symbol: _Symbol) -> bytes:
+    Of several at one address: with a size, least rank, fewest underscores in front, first by name.
+    """
+
+    def name_of(symbol: Symbol) -> bytes:
         end = names.find(0, symbol[3], symbol[3] + _MOST_NAME_BYTES)
         return names[symbol[3] : end if end >= 0 else symbol[3] + _MOST_NAME_BYTES]
 
-    def order(symbol: _Symbol) -> tuple[bool, int, int, bytes]:
+    def order(symbol: Symbol) -> tuple[bool, int, int, bytes]:
         name = name_of(symbol)
         return symbol[2] == 0, symbol[1], len(name) - len(name.lstrip(b"_")), name
 

@@ -96,6 +96,14 @@ def test_a_file_is_read_again_when_it_changed(tmp_path: Path) -> None:
     assert elf.symbols_of(str(path)).lookup(TEXT_AT) == "afterwards"
 
 
+def test_another_file_by_now(tmp_path: Path) -> None:
+    path = tmp_path / "image"
+    path.write_bytes(elf_image([Sym("f", AT)]))
+    assert elf.symbols_of(str(path), path.stat().st_ino).lookup(TEXT_AT) == "f"
+    with pytest.raises(CollectError, match="another file by now"):
+        elf.symbols_of(str(path), path.stat().st_ino + 1)
+
+
 def test_what_is_no_image(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "text").write_text("x" * 100)
