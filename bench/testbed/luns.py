@@ -32,6 +32,7 @@ LOOP_CTL_REMOVE = 0x4C81
 MAX_LUNS = 20  # loop20..39 are sampled, loop40..59 are throttled
 DETACH_SECONDS = 10.0
 STOP_SECONDS = 10.0
+RUN_SECONDS = 120.0
 
 
 class TestbedError(Exception):
@@ -89,9 +90,16 @@ def disk_hog(lun: Lun, block_bytes: int = 256 << 20) -> Iterator[None]:
 
 
 @contextmanager
-def process(command: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
-    """Yield a process in a session of its own; its group gets SIGTERM, then SIGKILL, at the end."""
-    running = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
+def process(command: Sequence[str], log: Path | None = None) -> Iterator[subprocess.Popen[bytes]]:
+    """Yield a process in a session of its own; its group gets SIGTERM, then SIGKILL, at the end.
+
+    What it prints goes to `log`, or where this one's goes.
+    """
+    with ExitStack() as files:
+        output = None if log is None else files.enter_context(log.open("wb"))
+        running = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+        )
     try:
         yield running
     finally:
@@ -145,19 +153,19 @@ def _build(stack: ExitStack, index: int, folder: Path, size_bytes: int, cap: int
     lun.mount.mkdir()
     with lun.backing.open("wb") as backing:
         backing.truncate(size_bytes)
-    _attach(stack, lun.throttled, lun.backing)
+    attach(stack, lun.throttled, lun.backing)
     stack.callback(_set_cap, lun.throttled, 0)
     _set_cap(lun.throttled, cap)
-    _attach(stack, lun.sampled, Path("/dev") / lun.throttled)
+    attach(stack, lun.sampled, Path("/dev") / lun.throttled)
     device = f"/dev/{lun.sampled}"
-    _run("mkfs.ext4", "-q", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0", device)
+    run("mkfs.ext4", "-q", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0", device)
     stack.callback(_unmount, lun.mount)
-    _run("mount", "-o", "noatime", device, str(lun.mount))
+    run("mount", "-o", "noatime", device, str(lun.mount))
     return lun
 
 
-def _attach(stack: ExitStack, name: str, target: Path) -> None:
-    """Add loop device `name` and put it on `target` with direct I/O."""
+def attach(stack: ExitStack, name: str, target: Path) -> None:
+    """Add loop device `name` and put it on `target` with direct I/O; `stack` takes the undoing."""
     number = int(name.removeprefix("loop"))
     node = Path("/dev") / name
     if Path("/sys/block", name).exists():
@@ -168,7 +176,7 @@ def _attach(stack: ExitStack, name: str, target: Path) -> None:
         major, minor = map(int, Path("/sys/block", name, "dev").read_text().split(":"))
         os.mknod(node, 0o600 | stat.S_IFBLK, os.makedev(major, minor))
     stack.callback(_detach, name)
-    _run("losetup", "--direct-io=on", str(node), str(target))
+    run("losetup", "--direct-io=on", str(node), str(target))
 
 
 def _set_cap(name: str, bytes_per_second: int) -> None:
@@ -181,14 +189,14 @@ def _set_cap(name: str, bytes_per_second: int) -> None:
 
 def _unmount(mount: Path) -> None:
     if mount.is_mount():
-        _run("umount", str(mount))
+        run("umount", str(mount))
 
 
 def _detach(name: str) -> None:
     """Take a loop device off its file and wait until the kernel has let go of it."""
     attached = Path("/sys/block", name, "loop")
     if attached.exists():
-        _run("losetup", "--detach", f"/dev/{name}")
+        run("losetup", "--detach", f"/dev/{name}")
     deadline = time.monotonic() + DETACH_SECONDS
     while attached.exists() and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -215,9 +223,16 @@ def _control(request: int, number: int) -> None:
         fcntl.ioctl(control, request, number)
 
 
-def _run(*command: str) -> None:
-    """Run a command to its end; raises TestbedError with its last line of stderr."""
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+def run(*command: str) -> str:
+    """Run a command to its end and return what it printed.
+
+    Raises TestbedError with its last line of stderr, or of stdout where that is empty.
+    """
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=RUN_SECONDS)
+    except subprocess.TimeoutExpired as exc:
+        raise TestbedError(f"{command[0]} did not end within {RUN_SECONDS:.0f} s") from exc
     if done.returncode != 0:
-        reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        reason = (f"{done.stdout}\n{done.stderr}".strip().splitlines() or ["no message"])[-1]
         raise TestbedError(f"{command[0]} failed with {done.returncode}: {reason}")
+    return done.stdout

@@ -1,0 +1,167 @@
+"""The programs that are compared, each at one sample a second, as they are meant to be run."""
+
+from __future__ import annotations
+
+import http.client
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.testbed.luns import TestbedError, process
+
+BROKER_PORT = 18_841
+EXPORTER_PORT = 18_842
+HTTP_PORT = 18_843
+START_SECONDS = 20.0
+SBIN = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/usr/lib/sysstat:/usr/lib64/sa"
+SCRAPE = {  # as Prometheus asks
+    "Accept": "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5",
+    "Accept-Encoding": "gzip",
+}
+COLLECTD = """\
+Interval 1
+FQDNLookup false
+Hostname "n1"
+BaseDir "{folder}"
+PIDFile "{folder}/collectd.pid"
+LoadPlugin disk
+LoadPlugin csv
+<Plugin csv>
+  DataDir "{folder}/csv"
+</Plugin>
+"""
+AGENT = """\
+node = "{node}"
+collectors = {collectors}
+[mqtt]
+port = {port}
+[spool]
+directory = "{folder}/spool"
+[diskstats]
+include = ["loop1[0-9][0-9]", "loop2[0-9][0-9]"]
+"""
+AGGREGATOR = """\
+[mqtt]
+port = {port}
+[http]
+listen = "127.0.0.1:{http}"
+[archive]
+directory = "{folder}/archive"
+[state]
+directory = "{folder}/state"
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A running program to be measured; what it prints is in `log`."""
+
+    name: str
+    pid: int
+    is_alive: Callable[[], bool]
+    log: Path
+
+
+@contextmanager
+def programs(folder: Path) -> Iterator[tuple[Program, ...]]:
+    """All programs, running side by side; the agents have a broker and an aggregator that acknowledges.
+
+    Raises TestbedError when one is not installed or does not start.
+    """
+    with ExitStack() as stack:
+        started = _Started(stack, folder)
+        broker = folder / "mosquitto.conf"
+        broker.write_text(f"listener {BROKER_PORT} 127.0.0.1\nallow_anonymous true\n")
+        started.run("mosquitto", [_found("mosquitto"), "-c", str(broker)])
+        config = folder / "aggregator.toml"
+        config.write_text(AGGREGATOR.format(port=BROKER_PORT, http=HTTP_PORT, folder=folder))
+        aggregator = [sys.executable, "-m", "laggard_aggregator.cli.daemon", "--config", str(config)]
+        started.run("aggregator", aggregator)
+        _wait_for(HTTP_PORT, "/healthz")
+        exporter = [
+            _found("prometheus-node-exporter", "node_exporter"),
+            "--collector.disable-defaults",
+            "--collector.diskstats",
+            "--collector.diskstats.device-exclude=^$",
+            "--web.disable-exporter-metrics",
+            f"--web.listen-address=127.0.0.1:{EXPORTER_PORT}",
+        ]
+        collectd = folder / "collectd.conf"
+        collectd.write_text(COLLECTD.format(folder=folder))
+        sadc = _found("sadc")
+        found = (
+            _agent(started, "laggard-agent, diskstats", ("diskstats",)),
+            _agent(started, "laggard-agent, diskstats net host", ("diskstats", "net", "host")),
+            started.run("sadc -S DISK", [sadc, "-S", "DISK", "1", str(folder / "sadc")]),
+            started.run("sadc, disks only", [sadc, "-S", "A_NULL,A_DISK", "1", str(folder / "sadc-disks")]),
+            started.run("node_exporter, diskstats", exporter),
+            started.run("collectd, disk and csv", [_found("collectd"), "-f", "-C", str(collectd)]),
+        )
+        _wait_for(EXPORTER_PORT, "/metrics")
+        stop = threading.Event()
+        scraper = threading.Thread(target=_scrape, args=(stop,))
+        scraper.start()
+        stack.callback(scraper.join)
+        stack.callback(stop.set)
+        yield found
+
+
+class _Started:
+    def __init__(self, stack: ExitStack, folder: Path) -> None:
+        self._stack = stack
+        self.folder = folder
+
+    def run(self, name: str, command: Sequence[str]) -> Program:
+        log = self.folder / f"{name.replace(' ', '-')}.log"
+        running = self._stack.enter_context(process(command, log))
+        return Program(name, running.pid, lambda: running.poll() is None, log)
+
+
+def _agent(started: _Started, name: str, collectors: Sequence[str]) -> Program:
+    node = f"n{len(collectors)}"
+    folder = started.folder / node
+    folder.mkdir()
+    config = folder / "agent.toml"
+    config.write_text(AGENT.format(node=node, collectors=list(collectors), port=BROKER_PORT, folder=folder))
+    return started.run(name, [sys.executable, "-m", "laggard_agent", "--config", str(config)])
+
+
+def _found(*names: str) -> str:
+    path = next(filter(None, (shutil.which(name, path=SBIN) for name in names)), None)
+    if path is None:
+        raise TestbedError(f"{' or '.join(names)} is not installed")
+    return path
+
+
+def _wait_for(port: int, path: str) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while True:
+        try:
+            _get(http.client.HTTPConnection("127.0.0.1", port, timeout=5), path)
+        except (OSError, http.client.HTTPException) as exc:
+            if time.monotonic() > deadline:
+                raise TestbedError(f"nothing answers on port {port}: {exc}") from exc
+            time.sleep(0.1)
+        else:
+            return
+
+
+def _scrape(stop: threading.Event) -> None:
+    """Scrapes node_exporter every second over one connection until told to stop."""
+    connection = http.client.HTTPConnection("127.0.0.1", EXPORTER_PORT, timeout=5)
+    while not stop.wait(1.0 - time.monotonic() % 1.0):
+        try:
+            _get(connection, "/metrics")
+        except (OSError, http.client.HTTPException):  # it ended; `is_alive` tells
+            connection.close()
+    connection.close()
+
+
+def _get(connection: http.client.HTTPConnection, path: str) -> bytes:
+    connection.request("GET", path, headers=SCRAPE)
+    return connection.getresponse().read()
