@@ -3,6 +3,9 @@
 import asyncio
 import logging
 import random
+import time
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,9 +13,8 @@ from typing import Any
 from laggard_agent import own_cost
 from laggard_agent.batch import Batch, Batcher, Dictionary
 from laggard_agent.collectors import make_collectors
-from laggard_agent.collectors.base import Reading
 from laggard_agent.publisher import Publisher, phase_ns
-from laggard_agent.runner import Runner
+from laggard_agent.sampler import Sampler
 from laggard_agent.settings import AgentSettings, Roots
 from laggard_agent.spool import Spool
 from laggard_agent.spool_segments import Owner, SpoolFacts
@@ -26,6 +28,7 @@ _log = logging.getLogger(__name__)
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _QUEUED_BATCHES = 1000
+_WATCH_SECONDS = 5.0
 # An orderly end takes at most the sum of these, spooling counted twice (batches, then closing).
 _READING_ENDS_SECONDS = 0.5
 _SPOOLING_ENDS_SECONDS = 1.0
@@ -54,16 +57,13 @@ class App:
         phase = phase_ns(settings.site, settings.node, batch_ns)
         self._phase_ticks, phase_rest_ns = divmod(phase, settings.interval_ns)
         self._publish_delay_seconds = phase_rest_ns / 1e9
-        self._timeline = Timeline(self._clock, settings.interval_ns)
         self._encoder = Encoder()
-        self._batchers: dict[str, Batcher] = {}
         self._dictionaries: dict[str, Dictionary] = {}
-        self._batches: asyncio.Queue[Batch | None] = asyncio.Queue(_QUEUED_BATCHES)
         self._overflow_samples = 0
-        self._missed_ticks = 0
+        self._samplers: list[Sampler] = []
+        self._failure: asyncio.Future[None]
         self._worker: Worker
         self._spool: Spool
-        self._runner: Runner
         self._publisher: Publisher
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -76,14 +76,13 @@ class App:
 
     async def _startup(self) -> None:
         s = self._settings
-        self._worker = Worker("spool")
+        self._failure = asyncio.get_running_loop().create_future()
+        self._worker = Worker("spool", self._fail)
         owner = Owner(s.node, s.interval_ns, s.batch_samples)
         self._spool = await self._worker.call(
             partial(Spool.open, s.spool.directory, owner, s.spool.max_bytes, boot_id(), self._rng.randbytes)
         )
         self._dictionaries = self._spool.dictionaries()
-        collectors = make_collectors(s, self._roots, self._timeline.now_ns, self._clock)
-        self._runner = Runner(collectors, self._clock, self._take)
         self._publisher = Publisher(
             s,
             self._arguments,
@@ -93,19 +92,57 @@ class App:
             clock=self._clock,
             rng=self._rng,
         )
-        self._runner.on_change = self._publisher.status_soon
+        self._samplers = [sampler for name in s.collectors for sampler in self._make_samplers(name)]
         _log.info(
             "node %s (%s) samples %s every %g s", s.node, s.role, ", ".join(s.collectors), s.interval_seconds
         )
 
+    def _make_samplers(self, collector: str) -> list[Sampler]:
+        s = self._settings
+        timeline = Timeline(self._clock, s.interval_ns)
+        alone = replace(s, collectors=(collector,))
+        return [
+            Sampler(
+                made,
+                timeline,
+                self._clock,
+                batcher=self._batcher,
+                deliver=self._deliver,
+                changed=lambda: self._worker.tell(self._publisher.status_soon),
+                failed=self._fail,
+            )
+            for made in make_collectors(alone, self._roots, timeline.now_ns, self._clock)
+        ]
+
     async def _main_loop(self, stop: asyncio.Event) -> None:
         async with asyncio.TaskGroup() as group:
             publishing = group.create_task(self._publisher.run(), name="publish")
-            keeping = group.create_task(self._keep(), name="spool")
-            await group.create_task(self._sample(stop), name="sample")
-            await _bounded(keeping, _SPOOLING_ENDS_SECONDS)
+            watching = group.create_task(self._watch(), name="watch")
+            for sampler in self._samplers:
+                sampler.start()
+            await stop.wait()
+            await self._end_sampling()
+            watching.cancel()
             self._publisher.finish()
             await _bounded(publishing, _PUBLISHING_ENDS_SECONDS)
+
+    async def _watch(self) -> None:
+        """Looks after the threads. Raises what one of them failed with."""
+        while True:
+            await asyncio.wait({self._failure}, timeout=_WATCH_SECONDS)
+            if self._failure.done():
+                self._failure.result()
+            for sampler in self._samplers:
+                sampler.watch(sampler.timeline.now_ns())
+
+    async def _end_sampling(self) -> None:
+        """Gathers what is under way and half full, and sees it into the spool."""
+        for sampler in self._samplers:
+            sampler.stop()
+        await asyncio.to_thread(_join, self._samplers, _READING_ENDS_SECONDS)
+        for sampler in self._samplers:
+            sampler.flush()
+        await _bounded(asyncio.ensure_future(self._worker.call(lambda: None)), _SPOOLING_ENDS_SECONDS)
 
     async def _shutdown(self) -> None:
         closing = asyncio.ensure_future(self._worker.call(self._spool.close))
@@ -113,55 +150,33 @@ class App:
         self._worker.end()
         _log.info("stopped")
 
-    async def _sample(self, stop: asyncio.Event) -> None:
-        """Starts the collectors at every tick; at the end gathers what is under way and half full."""
-        while not await _is_set_within(stop, self._timeline.wait_seconds()):
-            tick = self._timeline.take()
-            if tick is not None:
-                self._missed_ticks += tick.missed
-                for batcher in self._batchers.values():
-                    self._queue(batcher.expire(tick.time_ns))
-                self._runner.start(tick.time_ns)
-        await self._runner.finish(_READING_ENDS_SECONDS)
-        for batcher in self._batchers.values():
-            self._queue(batcher.flush())
-        if self._batches.full():  # the spool's disk hangs: that must not hold up the end
-            oldest = self._batches.get_nowait()
-            self._overflow_samples += oldest.n if oldest else 0
-        self._batches.put_nowait(None)
-
-    def _take(self, tick_ns: int, readings: tuple[Reading, ...]) -> None:
-        for reading in readings:
-            self._queue(self._batcher(reading.source).add(tick_ns, reading))
+    def _fail(self, exc: BaseException) -> None:
+        """Ends the agent with an error that a thread met with."""
+        self._worker.tell(lambda: None if self._failure.done() else self._failure.set_exception(exc))
 
     def _batcher(self, source: str) -> Batcher:
-        batcher = self._batchers.get(source)
-        if batcher is None:
-            s = self._settings
-            batcher = Batcher(
-                source,
-                s.interval_ns,
-                s.batch_samples,
-                phase_ticks=self._phase_ticks,
-                dictionary=self._dictionaries.get(source),
-                encoder=self._encoder,
-            )
-            self._batchers[source] = batcher
-        return batcher
+        s = self._settings
+        return Batcher(
+            source,
+            s.interval_ns,
+            s.batch_samples,
+            phase_ticks=self._phase_ticks,
+            dictionary=self._dictionaries.get(source),
+            encoder=self._encoder,
+        )
 
-    def _queue(self, batches: list[Batch]) -> None:
+    def _deliver(self, batches: list[Batch]) -> None:
+        """Brings batches into the spool, and from there to the publisher; called on the samplers' threads."""
         for batch in batches:
-            try:
-                self._batches.put_nowait(batch)
-            except asyncio.QueueFull:
+            if self._worker.waiting < _QUEUED_BATCHES:
+                self._worker.post(partial(self._store, batch))
+            else:  # the spool's disk hangs
                 self._overflow_samples += batch.n
 
-    async def _keep(self) -> None:
-        """Brings batches into the spool, and from there to the publisher."""
-        while (batch := await self._batches.get()) is not None:
-            stored = await self._worker.call(partial(self._spool.append, batch))
-            if stored is not None:
-                self._publisher.offer(stored, self._publish_delay_seconds)
+    def _store(self, batch: Batch) -> None:
+        stored = self._spool.append(batch)
+        if stored is not None:
+            self._worker.tell(partial(self._publisher.offer, stored, self._publish_delay_seconds))
 
     def _status(self, spool: SpoolFacts) -> dict[str, Any]:
         s = self._settings
@@ -170,20 +185,21 @@ class App:
             "interval_ns": s.interval_ns,
             "batch_ticks": s.batch_samples,
             "collectors": {
-                name: {
+                sampler.name: {
                     "success": h.success,
                     "seconds": h.seconds,
                     "components": h.components,
                     "error": h.error,
                 }
-                for name, h in self._runner.health.items()
+                for sampler in self._samplers
+                if (h := sampler.health) is not None
             },
             "spool_bytes": spool.pending_bytes,
             "spool_in_memory": spool.in_memory,
             "dropped_samples": spool.dropped_samples + self._overflow_samples,
             "unconfirmed_samples": spool.unconfirmed_samples,
-            "missed_ticks": self._missed_ticks + self._runner.missed_ticks,
-            "clock_steps": self._timeline.steps,
+            "missed_ticks": sum(sampler.missed_ticks for sampler in self._samplers),
+            "clock_steps": max(sampler.timeline.steps for sampler in self._samplers),
             "cpu_seconds": own_cost.cpu_ns() / 1e9,
             "resident_bytes": own_cost.resident_bytes(),
             "acknowledged_by": "aggregator" if by_aggregator else "broker",
@@ -198,13 +214,11 @@ def boot_id(path: Path = _BOOT_ID) -> str:
         return ""
 
 
-async def _is_set_within(event: asyncio.Event, seconds: float) -> bool:
-    if not event.is_set() and seconds > 0:
-        try:
-            await asyncio.wait_for(event.wait(), seconds)
-        except TimeoutError:
-            return False
-    return event.is_set()
+def _join(samplers: Sequence[Sampler], seconds: float) -> None:
+    """Waits for the samplers' threads to end, so many seconds in all."""
+    end = time.monotonic() + seconds
+    for sampler in samplers:
+        sampler.join(max(0.0, end - time.monotonic()))
 
 
 async def _bounded(task: "asyncio.Future[Any]", seconds: float) -> None:

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 import aiomqtt
+import paho.mqtt.client as mqtt
 
 from laggard_agent.settings import AgentSettings
 from laggard_agent.spool import Spool
@@ -37,6 +38,8 @@ _RECONNECT_LEAST_SECONDS = 1.0
 _RECONNECT_MOST_SECONDS = 60.0
 _STABLE_SECONDS = 10.0  # a connection that lasted so long begins the pauses anew
 _LEAVE_SECONDS = 0.5
+_KEEPALIVE_SECONDS = 30
+_MISC_SECONDS = 5.0
 _RESEND_SECONDS = 60.0
 _LIVE_BATCHES = 64
 _ACK_MESSAGES = 256
@@ -47,6 +50,14 @@ _BACKLOG_LEAST_PER_SECOND = 2.0
 def phase_ns(site: str, node: str, batch_ns: int) -> int:
     """This node's own moment inside the batch interval, so that nodes do not publish all at once."""
     return zlib.crc32(f"{site}/{node}".encode()) * batch_ns >> 32
+
+
+class _Client(aiomqtt.Client):
+    """Looks every 5 s whether a ping is due, and not every second: each look wakes an idle process."""
+
+    async def _misc_loop(self) -> None:
+        while self._client.loop_misc() == mqtt.MQTT_ERR_SUCCESS:  # noqa: ASYNC110 - paho has no event for it
+            await asyncio.sleep(_MISC_SECONDS)
 
 
 class Publisher:
@@ -139,13 +150,13 @@ class Publisher:
 
     def _client(self) -> aiomqtt.Client:
         s = self._settings
-        return aiomqtt.Client(
+        return _Client(
             **self._arguments,
             identifier=f"laggard-{s.node}@{s.site}",
             will=aiomqtt.Will(
                 self._status_topic(), self._status_message("down", {}, seq=0), qos=1, retain=True
             ),
-            keepalive=30,
+            keepalive=_KEEPALIVE_SECONDS,
             timeout=10.0,
             max_queued_incoming_messages=_ACK_MESSAGES,
             logger=_mqtt_log,
@@ -230,9 +241,9 @@ class Publisher:
         topic = topics.data_topic(s.site, s.role, s.node, stored.source)
         await client.publish(topic, stored.data, qos=1)
         if s.spool.acknowledge == "broker":
-            await self._call(partial(self._spool.acknowledge, stored.key, ((stored.seq, stored.seq),)))
+            self._worker.defer(partial(self._spool.acknowledge, stored.key, ((stored.seq, stored.seq),)))
         else:
-            await self._call(partial(self._spool.mark_sent, stored))
+            self._worker.defer(partial(self._spool.mark_sent, stored))
 
     async def _publish_schema(self, client: aiomqtt.Client, schema: Schema) -> None:
         """Retained, unless a newer stream of the source is in use: then only for who listens now."""
@@ -281,18 +292,21 @@ class Publisher:
                 _log.debug("not an acknowledgement: %s", exc)
                 continue
             for ack in acks:
-                acknowledge = partial(self._spool.acknowledge, (ack.stream, ack.source), ack.ranges)
-                if await self._call(acknowledge):
-                    self.acks_seen = True
-                    self._acks_since_check = True
-                    self._acks_in_connection = True
+                self._worker.defer(partial(self._acknowledge, ack))
+
+    def _acknowledge(self, ack: wire.Ack) -> None:
+        """Called on the spool's thread."""
+        if self._spool.acknowledge((ack.stream, ack.source), ack.ranges):
+            self.acks_seen = True
+            self._acks_since_check = True
+            self._acks_in_connection = True
 
     async def _begin_connection(self) -> None:
         """Begins the backlog. A broker that died may have lost what it took: if acknowledgements came over
         the connection before, what they did not cover is sent again now, and not only after a while.
         """
+        oldest = await self._call(self._spool.oldest_unacknowledged)
         if self._acks_in_connection:
-            oldest = await self._call(self._spool.oldest_unacknowledged)
             await self._call(partial(self._spool.resend, list(oldest)))
         self._acks_in_connection = False
         await self._begin_backlog()
@@ -322,7 +336,8 @@ class Publisher:
     async def _sleep(self, seconds: float) -> None:
         """Until something wakes us, at most so long."""
         try:
-            await asyncio.wait_for(self._wake.wait(), seconds)
+            async with asyncio.timeout(seconds):  # `wait_for` makes a task of it
+                await self._wake.wait()
         except TimeoutError:
             return
         self._wake.clear()

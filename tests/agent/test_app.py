@@ -437,7 +437,7 @@ def test_a_spool_whose_disk_hangs_does_not_hold_up_the_end(
         task = asyncio.create_task(app.run(stop))
         await site.published(1)
         hanging = asyncio.ensure_future(app._worker.call(answers.wait))
-        while not app._batches.full():
+        while app._worker.waiting < 3:
             await asyncio.sleep(0.02)
         stop.set()
         await asyncio.wait_for(task, 6)

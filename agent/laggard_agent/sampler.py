@@ -1,0 +1,126 @@
+"""One collector on a thread of its own: it waits for its ticks, reads, and makes batches of what it read.
+
+Nothing of this wakes the event loop, which costs several times what a reading does: the loop hears of
+finished batches alone.
+"""
+
+import logging
+import threading
+from collections.abc import Callable
+
+from laggard_agent.batch import Batch, Batcher
+from laggard_agent.collectors.base import Collector
+from laggard_agent.runner import Health, collect
+from laggard_agent.ticks import Timeline
+from laggard_common.clock import Clock
+
+_log = logging.getLogger(__name__)
+
+_STALLED_NS = 10 * 1_000_000_000
+
+
+class Sampler:
+    """Samples `collector` at the ticks of `timeline`, which is its own, from `start` until `stop`.
+
+    No two collectors may read one source. `batcher` makes what gathers the readings of a source; `deliver`
+    gets what it finished, `changed` is called when the health is another; both on the sampler's thread or on
+    whichever calls `watch` and `flush`, one at a time. `failed` gets an error of anything but the collector.
+    """
+
+    def __init__(
+        self,
+        collector: Collector,
+        timeline: Timeline,
+        clock: Clock,
+        *,
+        batcher: Callable[[str], Batcher],
+        deliver: Callable[[list[Batch]], None],
+        changed: Callable[[], None],
+        failed: Callable[[BaseException], None],
+    ) -> None:
+        self.name = collector.name
+        self.timeline = timeline
+        self.health: Health | None = None
+        self.missed_ticks = 0
+        self._collector = collector
+        self._clock = clock
+        self._batcher = batcher
+        self._deliver = deliver
+        self._changed = changed
+        self._failed = failed
+        self._batchers: dict[str, Batcher] = {}
+        self._reading_since_ns: int | None = None
+        self._mine = threading.Lock()  # batchers and health
+        self._running = threading.Lock()  # released by the end; to wait for it costs less than for an Event
+        self._running.acquire()
+        self._thread = threading.Thread(target=self._run, name=f"collect-{self.name}", daemon=True)
+
+    def start(self) -> None:
+        """Begins to sample."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Lets the thread end when it has read; called once, does not wait."""
+        self._running.release()
+
+    def join(self, timeout_seconds: float) -> None:
+        """Waits for the thread to end, at most so long."""
+        self._thread.join(timeout_seconds)
+
+    def watch(self, now_ns: int) -> None:
+        """Notes a reading that does not return, and delivers what waits too long because of it.
+
+        `now_ns`: the time on the timeline.
+        """
+        since = self._reading_since_ns
+        stalled = 0 if since is None else self._clock.monotonic_ns() - since
+        if stalled > _STALLED_NS:
+            with self._mine:
+                self._note(Health(False, stalled / 1e9, 0, "stalled: a read does not return"))
+                self._expire(now_ns)
+
+    def flush(self) -> None:
+        """Delivers what is gathered so far."""
+        with self._mine:
+            for batcher in self._batchers.values():
+                self._deliver(batcher.flush())
+
+    def _run(self) -> None:
+        try:
+            while not self._running.acquire(timeout=self.timeline.wait_seconds()):
+                tick = self.timeline.take()
+                if tick is not None:
+                    self.missed_ticks += tick.missed
+                    self._sample(tick.time_ns)
+        except BaseException as exc:
+            self._failed(exc)
+
+    def _sample(self, tick_ns: int) -> None:
+        self._reading_since_ns = self._clock.monotonic_ns()
+        collected = collect(self._collector, self._clock)
+        self._reading_since_ns = None
+        with self._mine:
+            self._note(collected.health, collected.bug)
+            self._expire(tick_ns)
+            for reading in collected.readings:
+                batcher = self._batchers.get(reading.source)
+                if batcher is None:
+                    batcher = self._batchers[reading.source] = self._batcher(reading.source)
+                self._deliver(batcher.add(tick_ns, reading))
+
+    def _expire(self, now_ns: int) -> None:
+        for batcher in self._batchers.values():
+            self._deliver(batcher.expire(now_ns))
+
+    def _note(self, health: Health, bug: Exception | None = None) -> None:
+        before = self.health
+        self.health = health
+        if before is not None and before.success == health.success:
+            return
+        if not health.success:
+            _log.warning("collector %s failed: %s", self.name, health.error, exc_info=bug)
+        elif before is not None:
+            _log.info("collector %s works again", self.name)
+        elif not health.components:
+            _log.warning("collector %s works but found nothing to read", self.name)
+        self._changed()
