@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from laggard_common.config import between, checked, distinct, each, one_of, regex, topic_level
+from laggard_common.config import between, checked, distinct, each, network, one_of, regex, topic_level
 from laggard_common.limits import MAX_COMPONENTS, MAX_TICKS
 from laggard_common.mqtt import MqttSettings
 from laggard_common.topics import ROLES, is_level
 
-COLLECTORS = ("diskstats", "net", "host", "lustre", "gluster", "lwfs", "infiniband")
+COLLECTORS = ("diskstats", "net", "host", "lustre", "gluster", "lwfs", "infiniband", "fnprofile")
 DEFAULT_COLLECTORS = ("diskstats", "net", "host")
 
 
@@ -33,13 +33,18 @@ class DiskstatsSettings:
 
 @dataclass(frozen=True, slots=True)
 class NetSettings:
-    """`[net]`: regular expressions on interface names; an empty `include` means all."""
+    """`[net]`: regular expressions on interface names; an empty `include` means all.
+
+    `destinations`: networks within which TCP is counted by remote address.
+    """
 
     include: tuple[str, ...] = field(default=(), metadata=checked(each(regex())))
     exclude: tuple[str, ...] = field(
         default=("lo", "veth.*", "docker.*", "br-.*", "virbr.*", "cali.*", "tap.*", "ifb.*", "dummy.*"),
         metadata=checked(each(regex())),
     )
+    destinations: tuple[str, ...] = field(default=(), metadata=checked(each(network())))
+    most_destinations: int = field(default=1024, metadata=checked(between(1, MAX_COMPONENTS)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +77,16 @@ class InfinibandSettings:
     hw_counters: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class FnprofileSettings:
+    """`[fnprofile]`: how often each CPU is sampled and a vector made; how many functions have a row."""
+
+    frequency_hz: float = field(default=997.0, metadata=checked(between(1, 10_000)))
+    vector_seconds: float = field(default=10.0, metadata=checked(between(0.1, 3600)))
+    max_functions: int = field(default=4096, metadata=checked(between(16, MAX_COMPONENTS // 2)))
+    event: str = field(default="auto", metadata=checked(one_of(("auto", "cpu-clock", "cycles"))))
+
+
 def _host_name() -> str:
     return socket.gethostname()
 
@@ -96,6 +111,7 @@ class AgentSettings:
     gluster: GlusterSettings = field(default_factory=GlusterSettings)
     lwfs: LwfsSettings = field(default_factory=LwfsSettings)
     infiniband: InfinibandSettings = field(default_factory=InfinibandSettings)
+    fnprofile: FnprofileSettings = field(default_factory=FnprofileSettings)
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """A default that does not fit: the name of this host."""

@@ -10,6 +10,7 @@ that hold between fields; it is asked only when the table's own fields are right
 """
 
 import difflib
+import ipaddress
 import math
 import re
 import sys
@@ -84,6 +85,19 @@ def regex() -> Check:
             re.compile(value)
         except re.error as exc:
             return f"not a regular expression: {exc}: {value!r}"
+        return None
+
+    return check
+
+
+def network() -> Check:
+    """Accepts IP networks such as 10.1.0.0/16 and fd00::/8; a single address is a network, too."""
+
+    def check(value: str) -> str | None:
+        try:
+            ipaddress.ip_network(value)
+        except ValueError:
+            return f"expected a network such as 10.1.0.0/16, no bits behind the prefix, got {_shown(value)}"
         return None
 
     return check

@@ -12,6 +12,11 @@ from laggard_agent.collectors.gluster.table import ALWAYS
 from laggard_agent.collectors.lwfs import collector as lwfs
 from laggard_agent.collectors.lwfs import servers
 from laggard_agent.collectors.lwfs.trace import KINDS
+from laggard_agent.collectors.net.collector import DIAG_FIELDS
+from laggard_agent.collectors.net.destinations import DESTINATION_FIELDS
+from laggard_agent.collectors.net.interfaces import INTERFACE_FIELDS
+from laggard_agent.collectors.net.softnet import SOFTNET_FIELDS
+from laggard_agent.collectors.net.tcp import TCP_FIELDS
 from laggard_common.schema import Field
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -32,6 +37,7 @@ def plain(fields: tuple[Field, ...]) -> list[str]:
         ("gluster", (*gluster.NODE_FIELDS, *ALWAYS, START_TIME, INTERVAL)),
         ("lwfs", (*lwfs.LOG_FIELDS, *servers.FIELDS)),
         ("infiniband", (*infiniband.PORT_FIELDS, *infiniband.NODE_FIELDS)),
+        ("net", (*INTERFACE_FIELDS, *TCP_FIELDS, *SOFTNET_FIELDS, *DESTINATION_FIELDS, *DIAG_FIELDS)),
     ],
 )
 def test_every_field(name: str, fields: tuple[Field, ...]) -> None:
@@ -43,7 +49,7 @@ def test_families_of_fields() -> None:
     assert all(f"`fop_<name>_{what}`" in page("gluster") for what in ("count", "latency_ns"))
 
 
-@pytest.mark.parametrize("name", ["gluster", "lwfs", "infiniband"])
+@pytest.mark.parametrize("name", ["gluster", "lwfs", "infiniband", "net"])
 def test_settings_are_those_of_the_sample(name: str) -> None:
     sample = (
         (DOCS.parent / "deploy" / "agent.toml").read_text().partition(f"[{name}]\n")[2].partition("\n[")[0]

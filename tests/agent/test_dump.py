@@ -17,8 +17,8 @@ from tests.agent.gluster.made import BRICK, CLIENT, Folder
 from tests.agent.lustre.made import FIXTURES, copied
 from tests.agent.lwfs.made import FIXTURES as LWFS
 from tests.agent.made import disk_line, tree
+from tests.agent.net.made import FILES
 from tests.agent.test_blockdev import NAMES, SYSFS
-from tests.agent.test_net import FILES
 
 CPU = "cpu  86040 120 31000 990000 400 0 77 3 0 0\n"
 STAT = f"{CPU}{CPU.replace('cpu ', 'cpu0')}intr 900 1 2\nctxt 5000\nsoftirq 70 1\n"

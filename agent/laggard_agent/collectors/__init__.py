@@ -19,9 +19,13 @@ def make_collectors(settings: AgentSettings, roots: Roots, now: Now, clock: Cloc
             choice = Choice(settings.diskstats.include, settings.diskstats.exclude)
             made.append(Diskstats(roots.procfs, BlockDevices(roots.sysfs, choice, clock.monotonic_ns), now))
         elif name == "net":
-            from laggard_agent.collectors.net import Net  # noqa: PLC0415
+            from laggard_agent.collectors.net.collector import Net  # noqa: PLC0415
+            from laggard_agent.collectors.net.destinations import Destinations  # noqa: PLC0415
 
-            made.append(Net(roots.procfs, settings.net.include, settings.net.exclude, now))
+            net = settings.net
+            found = Destinations(net.destinations, net.most_destinations) if net.destinations else None
+            own = roots.procfs == Roots().procfs
+            made.append(Net(roots.procfs, net.include, net.exclude, now, destinations=found, own=own))
         elif name == "host":
             from laggard_agent.collectors.host import Host  # noqa: PLC0415
 
@@ -57,4 +61,9 @@ def make_collectors(settings: AgentSettings, roots: Roots, now: Now, clock: Cloc
 
             hw_counters = settings.infiniband.hw_counters
             made.append(Infiniband(roots.sysfs, now, clock.monotonic_ns, hw_counters=hw_counters))
+        elif name == "fnprofile":
+            from laggard_agent.collectors.fnprofile.collector import Fnprofile  # noqa: PLC0415
+
+            own = roots.sysfs if roots.procfs == Roots().procfs else None
+            made.append(Fnprofile(settings.fnprofile, roots.procfs, own, now, clock.monotonic_ns))
     return made

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from laggard_agent.collectors.net import TCP_FIELDS
+from laggard_agent.collectors.net.tcp import TCP_FIELDS
 from laggard_aggregator.metrics.registry import SOURCES
 from laggard_common.schema import Field
 from tests.agent.gluster.made import BRICK, CLIENT, Folder

@@ -5,34 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from laggard_agent.collectors.base import Reading
-from laggard_agent.collectors.net import INTERFACE_FIELDS, TCP_FIELDS, Net, parse_interfaces, parse_pairs
+from laggard_agent.collectors.net.collector import Net
+from laggard_agent.collectors.net.interfaces import INTERFACE_FIELDS, parse_interfaces
+from laggard_agent.collectors.net.tcp import TCP_FIELDS, parse_pairs
 from laggard_agent.runner import collect
 from laggard_common.errors import CollectError
 from tests.agent.made import FakeClock, tree
-
-# ruff: noqa: E501
-DEV = """\
-Inter-|   Receive                                                |  Transmit
- face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed
-    lo:    3193      29    0    0    0     0          0         0     3193      29    0    0    0     0       0          0
-  eth0: 161469191    4375    1    2    3     4          5         6   212262    1904    7    8    9    10      11         12
-ib0:0:18446744073709551615 1 0 0 0 0 0 0 5 6 0 0 0 0 0 0
-"""
-SNMP = """\
-Ip: Forwarding DefaultTTL
-Ip: 2 64
-Tcp: RtoAlgorithm MaxConn ActiveOpens PassiveOpens AttemptFails EstabResets CurrEstab InSegs OutSegs RetransSegs
-Tcp: 1 -1 19 2 0 0 3 4362 1884 17
-Udp: InDatagrams NoPorts
-Udp: 37 0
-"""
-NETSTAT = """\
-TcpExt: SyncookiesSent TCPLostRetransmit TCPTimeouts ListenDrops
-TcpExt: 0 5 6 7
-IpExt: InNoRoutes
-IpExt: 0
-"""
-FILES = {"net/dev": DEV, "net/snmp": SNMP, "net/netstat": NETSTAT}
+from tests.agent.net.made import DEV, FILES, SNMP
 
 
 def net(procfs: Path, include: tuple[str, ...] = (), exclude: tuple[str, ...] = ("lo",)) -> Net:
@@ -53,9 +32,9 @@ def test_interfaces_by_the_kernels_names() -> None:
     assert rows["ib0:0"][0] == 2**64 - 1
 
 
-def test_interfaces_and_tcp_are_two_readings(tmp_path: Path) -> None:
-    interfaces, tcp = net(tree(tmp_path, FILES)).read()
-    assert (interfaces.source, tcp.source) == ("net", "tcp")
+def test_each_source_is_a_reading(tmp_path: Path) -> None:
+    interfaces, tcp, softnet = net(tree(tmp_path, FILES)).read()
+    assert (interfaces.source, tcp.source, softnet.source) == ("net", "tcp", "softnet")
     assert [component.id for component in interfaces.components] == ["eth0", "ib0:0"]
     found = values(tcp)
     assert (found["RetransSegs"], found["OutSegs"], found["CurrEstab"]) == (17, 1884, 3)
@@ -89,7 +68,13 @@ def test_include_and_exclude(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("missing", "left"), [("net/dev", ["tcp"]), ("net/snmp", ["net"]), ("net/netstat", ["net"])]
+    ("missing", "left"),
+    [
+        ("net/dev", ["tcp", "softnet"]),
+        ("net/snmp", ["net", "softnet"]),
+        ("net/netstat", ["net", "softnet"]),
+        ("net/softnet_stat", ["net", "tcp"]),
+    ],
 )
 def test_one_missing_file_leaves_the_other_reading(tmp_path: Path, missing: str, left: list[str]) -> None:
     tree(tmp_path, FILES)
@@ -105,6 +90,8 @@ def test_one_missing_file_leaves_the_other_reading(tmp_path: Path, missing: str,
         ("net/dev", "hello\n", "no line has the 16 counters of an interface"),
         ("net/snmp", "", "no Tcp lines"),
         ("net/snmp", "Tcp: OutSegs\nUdp: 1\n", "no Tcp lines"),
+        ("net/softnet_stat", "", "not lines of hexadecimal numbers"),
+        ("net/softnet_stat", "0000001g 00000000\n", "not lines of hexadecimal numbers"),
     ],
 )
 def test_files_of_another_kind(tmp_path: Path, name: str, text: str, reason: str) -> None:
@@ -115,7 +102,7 @@ def test_files_of_another_kind(tmp_path: Path, name: str, text: str, reason: str
 
 def test_a_host_without_interfaces_is_no_failure(tmp_path: Path) -> None:
     heads = "".join(DEV.splitlines(keepends=True)[:2])
-    interfaces, _ = net(tree(tmp_path, {**FILES, "net/dev": heads})).read()
+    interfaces, *_ = net(tree(tmp_path, {**FILES, "net/dev": heads})).read()
     assert interfaces.rows == []
 
 

@@ -1,0 +1,146 @@
+"""What the kernel counts of the network: /proc/net, and on request TCP by destination through netlink."""
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from laggard_agent.collectors.base import Now, Reading, read_file
+from laggard_agent.collectors.names import any_of
+from laggard_agent.collectors.net.destinations import DESTINATION_FIELDS, MOST_SOCKETS, Destinations
+from laggard_agent.collectors.net.inet_diag import Answer, NoSuchDiagnosisError, ask
+from laggard_agent.collectors.net.interfaces import INTERFACE_FIELDS, parse_interfaces
+from laggard_agent.collectors.net.softnet import SOFTNET_COMPONENTS, SOFTNET_FIELDS, Softnet, parse_softnet
+from laggard_agent.collectors.net.tcp import TCP_COMPONENTS, TCP_FIELDS, parse_pairs, tcp_row
+from laggard_common.codec import Row
+from laggard_common.errors import CollectError
+from laggard_common.limits import MAX_NAME_CHARS
+from laggard_common.schema import Component, Field, FieldKind
+
+_log = logging.getLogger(__name__)
+
+DIAG_FIELDS = tuple(
+    Field(name, FieldKind.GAUGE)
+    for name in ("available", "sockets", "destinations", "sockets_left_out", "whole", "not_understood")
+)
+_DIAG = (Component("inet_diag", "inet_diag"),)
+_NOT_AVAILABLE: Row = (0, None, None, None, None, None)
+
+
+class Net:
+    """Reads `<procfs>/net/dev`, `snmp`, `netstat` and `softnet_stat`; one that fails leaves the others be.
+
+    `destinations`: counts TCP by destination too. `own`: whether procfs is this host's: the kernel that
+    netlink asks is always this host's.
+    """
+
+    name = "net"
+
+    def __init__(
+        self,
+        procfs: Path,
+        include: Sequence[str],
+        exclude: Sequence[str],
+        now: Now,
+        *,
+        destinations: Destinations | None = None,
+        own: bool = True,
+        ask: Callable[[int], Answer] = ask,
+    ) -> None:
+        self._folder = procfs / "net"
+        self._include = any_of(include)
+        self._exclude = any_of(exclude)
+        self._now = now
+        self._destinations = destinations
+        self._own = own
+        self._ask = ask
+        self._rows: dict[str, Row] = {}
+        self._components: tuple[Component, ...] = ()
+        self._tcp: Row = ()
+        self._softnet = Softnet()
+        self._softnet_row: Row = ()
+        self._diag_row: Row = ()
+        self._said = ""
+
+    def read(self) -> Iterator[Reading]:
+        """All sources. Raises CollectError for the first that could not be read, at the end."""
+        failed: CollectError | None = None
+        for part in (self._interfaces, self._tcp_counters, self._packet_processing, self._by_destination):
+            try:
+                yield from part()
+            except CollectError as exc:
+                failed = failed or exc
+        if failed:
+            raise failed
+
+    def _interfaces(self) -> Iterator[Reading]:
+        at = self._now()
+        path = self._folder / "dev"
+        data = read_file(path)
+        every = parse_interfaces(data)
+        if data.strip() and not every and b"|" not in data:
+            raise CollectError(str(path), "no line has the 16 counters of an interface")
+        rows = {name: _same(row, self._rows.get(name)) for name, row in every.items() if self._wanted(name)}
+        if list(rows) != list(self._rows):
+            self._components = tuple(Component(name, name) for name in rows)
+        self._rows = rows
+        yield Reading("net", INTERFACE_FIELDS, at, self._components, list(rows.values()))
+
+    def _tcp_counters(self) -> Iterator[Reading]:
+        at = self._now()
+        path = self._folder / "snmp"
+        values = parse_pairs(read_file(path))
+        if not values:
+            raise CollectError(str(path), "no Tcp lines")
+        values.update(parse_pairs(read_file(self._folder / "netstat")))
+        self._tcp = _same(tcp_row(values), self._tcp)
+        yield Reading("tcp", TCP_FIELDS, at, TCP_COMPONENTS, [self._tcp])
+
+    def _packet_processing(self) -> Iterator[Reading]:
+        at = self._now()
+        path = self._folder / "softnet_stat"
+        rows = parse_softnet(read_file(path))
+        if rows is None:
+            raise CollectError(str(path), "not lines of hexadecimal numbers, one a CPU")
+        self._softnet_row = _same(self._softnet.total(rows), self._softnet_row)
+        yield Reading("softnet", SOFTNET_FIELDS, at, SOFTNET_COMPONENTS, [self._softnet_row])
+
+    def _by_destination(self) -> Iterator[Reading]:
+        known = self._destinations
+        if known is None:
+            return
+        at = self._now()
+        answer = self._answer()
+        row = _NOT_AVAILABLE
+        if answer is not None:
+            rows = known.take(answer, at)
+            if rows:
+                yield Reading("tcp_destination", DESTINATION_FIELDS, at, known.components, rows)
+            left_out = known.sockets_left_out
+            whole = int(answer.whole)
+            row = (1, len(answer.sockets), len(known), left_out, whole, answer.not_understood)
+        self._diag_row = _same(row, self._diag_row)
+        yield Reading("inet_diag", DIAG_FIELDS, at, _DIAG, [self._diag_row])
+
+    def _answer(self) -> Answer | None:
+        """What the kernel says; None where there is none to ask, which is said once."""
+        answer, why = None, "--procfs is not of the kernel that would answer"
+        if self._own:
+            try:
+                answer, why = self._ask(MOST_SOCKETS), ""
+            except NoSuchDiagnosisError as exc:
+                why = f"{exc}: inet_diag and tcp_diag are not there"
+        if why and why != self._said:
+            _log.warning("collector net: no destinations found: %s", why)
+        self._said = why
+        return answer
+
+    def _wanted(self, name: str) -> bool:
+        if not name or len(name) > MAX_NAME_CHARS or not name.isprintable():
+            return False
+        if self._exclude is not None and self._exclude(name):
+            return False
+        return self._include is None or self._include(name)
+
+
+def _same(row: Row, before: Row | None) -> Row:
+    return before if before == row else row

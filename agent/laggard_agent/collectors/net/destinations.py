@@ -1,0 +1,185 @@
+"""TCP by remote address (source `tcp_destination`): counters of sockets that come and go, made to last.
+
+Every socket's latest values are kept, by the kernel's cookie and its two ends; by what it has risen since,
+the counters of its destination rise. A socket that is new since the sample before counts whole. What a socket
+counts between the last sample that saw it and its end is not known, nor is one that no sample saw.
+"""
+
+import ipaddress
+import socket
+from collections.abc import Sequence
+
+from laggard_agent.collectors.net.inet_diag import Answer, Values
+from laggard_agent.collectors.net.rises import rise
+from laggard_common.codec import Row
+from laggard_common.limits import MAX_COMPONENTS
+from laggard_common.schema import Component, Field, FieldKind
+
+MOST_SOCKETS = 16_384
+_MOST_NAMES = 4 * MOST_SOCKETS
+_MOST = 2**64
+_FORGOTTEN_NS = 3600 * 1_000_000_000
+
+# Those of Values but for the first, which is rtt.
+_COUNTERS = (
+    (Field("total_retrans", unit="segments"), 32),
+    (Field("bytes_acked", unit="bytes"), 64),
+    (Field("segs_out", unit="segments"), 32),
+    (Field("data_segs_out", unit="segments"), 32),
+    (Field("bytes_sent", unit="bytes"), 64),
+    (Field("bytes_retrans", unit="bytes"), 64),
+)
+_BITS = tuple(bits for _, bits in _COUNTERS)
+_NOTHING = (0,) * len(_COUNTERS)
+
+DESTINATION_FIELDS = (
+    Field("sockets", FieldKind.GAUGE),
+    Field("rtt", FieldKind.GAUGE, "us"),
+    *(field for field, _ in _COUNTERS),
+)
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+class _Destination:
+    """What was counted of one address, and in the sample under way."""
+
+    __slots__ = ("component", "counters", "rtt", "rtts", "seen_ns", "since_ns", "sockets")
+
+    def __init__(self, name: str, now_ns: int) -> None:
+        self.component = Component(name, name)
+        self.counters = list(_NOTHING)
+        self.since_ns = self.seen_ns = now_ns
+        self.sockets = self.rtt = self.rtts = 0
+
+
+class Destinations:
+    """The counters of at most `most` destinations within `networks`, over all samples.
+
+    A destination without a socket stays for an hour, or until its place is wanted. `sockets_left_out`: how
+    many sockets of the latest sample had no place, and so count nowhere.
+    """
+
+    def __init__(self, networks: Sequence[str], most: int) -> None:
+        self.networks = [ipaddress.ip_network(text) for text in networks]
+        self._most = min(most, MAX_COMPONENTS)
+        self._names: dict[tuple[int, bytes], str] = {}  # empty for an address that is in no network
+        self._known: dict[str, _Destination] = {}
+        self._sockets: dict[bytes, Values] = {}
+        self._whole = False
+        self._taken_ns = 0
+        self._replaceable: list[str] = []
+        self._left_some_out = False
+        self._rows: dict[str, Row] = {}
+        self.components: tuple[Component, ...] = ()
+        self.sockets_left_out = 0
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    @property
+    def sockets_held(self) -> int:
+        """How many sockets are remembered: those of the latest sample, and some that one may have missed."""
+        return len(self._sockets)
+
+    def take(self, answer: Answer, now_ns: int) -> list[Row]:
+        """Takes a sample in; the rows of DESTINATION_FIELDS, in the order of `components`."""
+        self._begin(now_ns)
+        before = self._sockets
+        sockets: dict[bytes, Values] = {}
+        for family, ends, values in answer.sockets:
+            name = self._name(family, ends)
+            destination = (self._known.get(name) or self._add(name, now_ns)) if name else None
+            if destination is None:
+                self.sockets_left_out += bool(name)
+                continue
+            sockets[ends] = values
+            destination.sockets += 1
+            destination.seen_ns = now_ns
+            if values[0]:
+                destination.rtt += values[0]
+                destination.rtts += 1
+            last = before.get(ends)
+            if last is None:
+                if self._is_new(destination, now_ns):
+                    _count(destination.counters, values[1:], _NOTHING)
+            elif last != values:
+                _count(destination.counters, values[1:], last[1:])
+        # One that a sample missed will be seen again.
+        keep = not answer.whole and len(before) < MOST_SOCKETS
+        self._sockets = {**before, **sockets} if keep else sockets
+        self._whole = answer.whole
+        self._taken_ns = now_ns
+        return self._make_rows(answer.known - 1)
+
+    def _begin(self, now_ns: int) -> None:
+        for name, destination in list(self._known.items()):
+            if now_ns - destination.seen_ns > _FORGOTTEN_NS:
+                del self._known[name]
+            destination.sockets = destination.rtt = destination.rtts = 0
+        idle = [d for d in self._known.values() if d.seen_ns < self._taken_ns]
+        self._replaceable = [d.component.name for d in sorted(idle, key=lambda d: -d.seen_ns)]
+        self._left_some_out = self.sockets_left_out > 0
+        self.sockets_left_out = 0
+        if len(self._names) > _MOST_NAMES:
+            self._names.clear()
+
+    def _is_new(self, destination: _Destination, now_ns: int) -> bool:
+        """Whether a socket that the sample before did not have is new, and not one that it left out."""
+        return self._whole and not (self._left_some_out and destination.since_ns == now_ns)
+
+    def _name(self, family: int, ends: bytes) -> str:
+        raw = ends[20:36]
+        name = self._names.get((family, raw))
+        if name is None:
+            name = self._names[family, raw] = destination_name(family, raw, self.networks)
+        return name
+
+    def _add(self, name: str, now_ns: int) -> _Destination | None:
+        """A new destination, in the place of one without sockets if need be; None without a place."""
+        while len(self._known) >= self._most:
+            if not self._replaceable:
+                return None
+            longest = self._replaceable.pop()
+            if not self._known[longest].sockets:
+                del self._known[longest]
+        destination = self._known[name] = _Destination(name, now_ns)
+        return destination
+
+    def _make_rows(self, known: int) -> list[Row]:
+        """`known`: how many of the counters this kernel has."""
+        rows: dict[str, Row] = {}
+        beyond = (None,) * (len(_COUNTERS) - known)
+        for name, destination in self._known.items():
+            rtt = destination.rtt // destination.rtts if destination.rtts else None
+            row = (destination.sockets, rtt, *destination.counters[:known], *beyond)
+            before = self._rows.get(name)
+            rows[name] = before if before == row else row
+        if list(rows) != list(self._rows):
+            self.components = tuple(destination.component for destination in self._known.values())
+        self._rows = rows
+        return list(rows.values())
+
+
+def destination_name(family: int, raw: bytes, networks: Sequence[Network]) -> str:
+    """The address in the 16 bytes of a socket's far end, empty outside `networks`.
+
+    An IPv4 address within an IPv6 socket is that IPv4 address. This host itself (127.0.0.0/8, ::1) and no
+    address at all are no destinations.
+    """
+    address: ipaddress.IPv4Address | ipaddress.IPv6Address
+    if family == socket.AF_INET:
+        address = ipaddress.IPv4Address(raw[:4])
+    elif family == socket.AF_INET6:
+        six = ipaddress.IPv6Address(raw)
+        address = six.ipv4_mapped or six
+    else:
+        return ""
+    if address.is_loopback or address.is_unspecified:
+        return ""
+    return str(address) if any(address in network for network in networks) else ""
+
+
+def _count(counters: list[int], values: Sequence[int], before: Sequence[int]) -> None:
+    for at, bits in enumerate(_BITS):
+        counters[at] = (counters[at] + rise(values[at], before[at], bits)) % _MOST

@@ -1,0 +1,43 @@
+"""/proc/net/snmp and /proc/net/netstat: TCP of the whole node (source `tcp`).
+
+Packet loss shows in TCP's retransmits long before it shows anywhere in the file system.
+"""
+
+from collections.abc import Mapping
+
+from laggard_common.codec import Row
+from laggard_common.schema import Component, Field, FieldKind, FieldType
+
+_SNMP = ("ActiveOpens", "PassiveOpens", "AttemptFails", "EstabResets", "CurrEstab", "InSegs", "OutSegs")
+_SNMP_ERRORS = ("RetransSegs", "InErrs", "OutRsts")
+_NETSTAT = ("TCPLostRetransmit", "TCPFastRetrans", "TCPSlowStartRetrans", "TCPTimeouts", "TCPSynRetrans")
+_NETSTAT_QUEUES = ("TCPBacklogDrop", "TCPRcvQDrop", "TCPZeroWindowDrop", "ListenOverflows", "ListenDrops")
+_MOST = 2**64
+
+TCP_FIELDS = tuple(
+    Field(name, FieldKind.GAUGE if name == "CurrEstab" else FieldKind.COUNTER, "1", FieldType.U64)
+    for name in (*_SNMP, *_SNMP_ERRORS, *_NETSTAT, *_NETSTAT_QUEUES)
+)
+TCP_COMPONENTS = (Component("tcp", "tcp"),)
+
+
+def parse_pairs(data: bytes) -> dict[str, int]:
+    """Values of /proc/net/snmp or netstat by name: each protocol has a line of names and one of numbers.
+
+    Only Tcp and TcpExt. Raises nothing: what does not fit together is left out.
+    """
+    values: dict[str, int] = {}
+    lines = data.decode("ascii", "replace").splitlines()
+    for heads, numbers in zip(lines[::2], lines[1::2], strict=False):
+        protocol, *names = heads.split() or [""]
+        row = numbers.split()
+        if protocol in ("Tcp:", "TcpExt:") and row[:1] == [protocol]:
+            for name, text in zip(names, row[1:], strict=False):
+                if text.isdecimal() and int(text) < _MOST:
+                    values[name] = int(text)
+    return values
+
+
+def tcp_row(values: Mapping[str, int]) -> Row:
+    """The row of TCP_FIELDS; None for what this kernel does not count."""
+    return tuple(values.get(field.name) for field in TCP_FIELDS)
