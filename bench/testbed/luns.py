@@ -29,7 +29,9 @@ from types import FrameType
 
 LOOP_CTL_ADD = 0x4C80  # include/uapi/linux/loop.h
 LOOP_CTL_REMOVE = 0x4C81
-MAX_LUNS = 20  # loop20..39 are sampled, loop40..59 are throttled
+MAX_LUNS = 20
+FIRST_LOOP = 20  # loop20..39 are sampled, loop40..59 are throttled
+LAST_LOOP = 1000
 DETACH_SECONDS = 10.0
 STOP_SECONDS = 10.0
 RUN_SECONDS = 120.0
@@ -53,9 +55,11 @@ class Lun:
 
 @contextmanager
 def loop_luns(
-    count: int, scratch: Path, size_bytes: int, cap_bytes_per_second: int
+    count: int, scratch: Path, size_bytes: int, cap_bytes_per_second: int, first_loop: int = FIRST_LOOP
 ) -> Iterator[tuple[Lun, ...]]:
     """Yield `count` mounted LUNs of `size_bytes` each, every one capped at `cap_bytes_per_second` each way.
+
+    Their devices are numbered from `first_loop` on, the lower ones MAX_LUNS further on.
 
     The cap keeps a LUN under load from saturating the shared disk below, which would slow its peers too. It
     binds only processes in this one's own blkio cgroup: v1 blkio is flat. Raises TestbedError without root,
@@ -68,7 +72,19 @@ def loop_luns(
     blkio_folder()
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="testbed-", dir=scratch)))
-        yield tuple(_build(stack, index, folder, size_bytes, cap_bytes_per_second) for index in range(count))
+        yield tuple(
+            _build(stack, index, first_loop, folder, size_bytes, cap_bytes_per_second)
+            for index in range(count)
+        )
+
+
+def free_loops() -> int:
+    """Return from which number on there are none of all the devices that MAX_LUNS would take."""
+    taken = {int(name.name[4:]) for name in Path("/sys/block").glob("loop[0-9]*")}
+    for first in range(FIRST_LOOP, LAST_LOOP, 2 * MAX_LUNS):
+        if taken.isdisjoint(range(first, first + 2 * MAX_LUNS)):
+            return first
+    raise TestbedError("no free loop device numbers")
 
 
 @contextmanager
@@ -140,12 +156,12 @@ def blkio_folder() -> Path:
     raise TestbedError("no cgroup v1 blkio controller with throttling at /sys/fs/cgroup/blkio")
 
 
-def _build(stack: ExitStack, index: int, folder: Path, size_bytes: int, cap: int) -> Lun:
+def _build(stack: ExitStack, index: int, first_loop: int, folder: Path, size_bytes: int, cap: int) -> Lun:
     """Return one mounted LUN; every step leaves its undoing on the stack before it is taken."""
     lun = Lun(
         index,
-        f"loop{20 + index}",
-        f"loop{40 + index}",
+        f"loop{first_loop + index}",
+        f"loop{first_loop + MAX_LUNS + index}",
         folder / f"lun{index}.img",
         folder / f"lun{index}",
         cap,

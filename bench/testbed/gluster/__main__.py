@@ -1,0 +1,155 @@
+"""Run real faults on a real GlusterFS cluster, watched by real agents, a real broker and a real aggregator.
+
+Servers and clients are network namespaces on one bridge; every brick is on a fake LUN of its own. In each run
+the cluster is healthy first, then one brick or one server is not, and every alarm is taken down. Needs root,
+glusterfs-server, fio, mosquitto, nftables, iproute2, loop devices and cgroup v1 (cpu, blkio); without them
+one line and exit 2. Exit 1 when a run did not end as it should: the right component indicted and no other.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from bench.machine import machine
+from bench.testbed.gluster.cluster import Cluster, cluster
+from bench.testbed.gluster.experiments import EXPERIMENTS, Target
+from bench.testbed.gluster.load import lay_out
+from bench.testbed.gluster.report import table
+from bench.testbed.gluster.site import Detection
+from bench.testbed.gluster.watch import Phases, run_once
+from bench.testbed.luns import TestbedError, stop_on_signals
+
+EXAMPLES = """\
+examples:
+  python -m bench.testbed.gluster --run brick --minutes 3
+  python -m bench.testbed.gluster --run control brick quota loss-read loss-write --repeat 3 --output runs.json
+  python -m bench.testbed.gluster --run brick --servers 4 --clients 1 --window 20 --shift 10 --until-found
+  python -m bench.testbed.gluster.report runs.json more-runs.json
+"""
+MAX_MINUTES = 60.0
+STEP = 5
+"""From run to run the fault moves on by so many bricks."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Return 0 when every run ended as it should, 1 when one did not, 2 when the machine cannot run them."""
+    options = _parser().parse_args(arguments)
+    stop_on_signals()
+    results: list[dict[str, Any]] = []
+    try:
+        with tempfile.TemporaryDirectory(prefix="gluster-", dir=options.scratch) as folder:
+            for result in runs(options, Path(folder)):
+                results.append(result)
+                _write(options.output, results)
+                print(_line(result), file=sys.stderr, flush=True)
+    except TestbedError as exc:
+        print(f"bench.testbed.gluster: {exc}", file=sys.stderr)
+        return 2
+    print(table(results))
+    print(f"\n{machine()}; glusterfs on {options.servers} servers x {options.bricks} bricks")
+    return 0 if all(result["as_it_should"] for result in results) else 1
+
+
+def runs(options: argparse.Namespace, scratch: Path) -> Iterator[dict[str, Any]]:
+    """Yield what came of each run, all on one cluster, with a new Laggard for each. Raises TestbedError."""
+    phases = Phases(options.healthy, options.minutes * 60, options.until_found)
+    detection = Detection(options.window, options.shift, options.confirm)
+    with ExitStack() as stack:
+        made = stack.enter_context(cluster(options.servers, options.bricks, options.clients, scratch))
+        files = lay_out(made)
+        for number, name in enumerate(options.run * options.repeat):
+            yield run_once(name, made, files, _target(made, number), phases, detection, scratch)
+
+
+def _target(made: Cluster, number: int) -> Target:
+    """Return where the fault of the run of this number is."""
+    brick = made.bricks[(STEP * (number + 1)) % len(made.bricks)]
+    return Target(brick, next(server for server in made.servers if server.name == brick.server))
+
+
+def _line(result: dict[str, Any]) -> str:
+    """Return one line about a run, for someone who waits."""
+    named = [
+        f"{kind}: {alarm['component']} ({alarm['source']} {alarm['metric']}, {alarm['delay_seconds']:.0f} s)"
+        for kind, alarms in result["alarms"].items()
+        for alarm in alarms
+    ]
+    verdict = "as it should" if result["as_it_should"] else "NOT as it should"
+    return f"{result['run']} on {result['target']}: {verdict}; {'; '.join(named) or 'no alarm'}"
+
+
+def _write(output: Path | None, results: Sequence[dict[str, Any]]) -> None:
+    if output is not None:
+        output.write_text(json.dumps({"machine": machine(), "runs": results}, indent=1) + "\n")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.testbed.gluster",
+        description=__doc__,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--run", nargs="+", required=True, choices=EXPERIMENTS, help="what to run, in this order"
+    )
+    parser.add_argument(
+        "--minutes", type=_minutes, default=3.0, metavar="N", help="how long a fault lasts (default 3)"
+    )
+    parser.add_argument(
+        "--healthy", type=_seconds, default=90.0, metavar="SECONDS", help="before it (default 90)"
+    )
+    parser.add_argument(
+        "--repeat", type=_count(1, 100), default=1, metavar="N", help="all runs so many times"
+    )
+    parser.add_argument("--until-found", action="store_true", help="a fault ends with the right alarm")
+    parser.add_argument("--servers", type=_count(4, 10), default=6, metavar="N", help="4-10 (default 6)")
+    parser.add_argument("--bricks", type=_count(1, 2), default=2, metavar="N", help="a server (default 2)")
+    parser.add_argument("--clients", type=_count(1, 8), default=2, metavar="N", help="default 2")
+    for name, default in (("window", 60), ("shift", 30), ("confirm", 3)):
+        parser.add_argument(
+            f"--{name}", type=_count(1, 600), default=default, metavar="N", help=f"default {default}"
+        )
+    parser.add_argument("--output", type=Path, metavar="FILE", help="all results, as JSON")
+    parser.add_argument("--scratch", type=Path, default=Path(tempfile.gettempdir()), metavar="DIR")
+    return parser
+
+
+def _count(least: int, most: int) -> Any:
+    """Return what turns an argument into a whole number of this range."""
+
+    def count(text: str) -> int:
+        if not text.isdecimal() or not least <= int(text) <= most:
+            raise argparse.ArgumentTypeError(f"expected {least}-{most}, got {text}")
+        return int(text)
+
+    return count
+
+
+def _minutes(text: str) -> float:
+    return _number(text, MAX_MINUTES)
+
+
+def _seconds(text: str) -> float:
+    return _number(text, MAX_MINUTES * 60)
+
+
+def _number(text: str, most: float) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number <= most:
+        raise argparse.ArgumentTypeError(f"expected more than 0, at most {most:g}, got {text}")
+    return number
+
+
+if __name__ == "__main__":
+    sys.exit(main())
