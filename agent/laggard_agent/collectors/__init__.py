@@ -64,6 +64,6 @@ def make_collectors(settings: AgentSettings, roots: Roots, now: Now, clock: Cloc
         elif name == "fnprofile":
             from laggard_agent.collectors.fnprofile.collector import Fnprofile  # noqa: PLC0415
 
-            own = roots.sysfs if roots.procfs == Roots().procfs else None
-            made.append(Fnprofile(settings.fnprofile, roots.procfs, own, now, clock.monotonic_ns))
+            sysfs = roots.sysfs if roots.procfs == Roots().procfs else None
+            made.append(Fnprofile(settings.fnprofile, roots.procfs, sysfs, now, clock.monotonic_ns))
     return made

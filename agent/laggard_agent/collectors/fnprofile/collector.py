@@ -1,0 +1,178 @@
+"""The collector `fnprofile`: where the CPUs of this node spend their time, by program, image and function.
+
+What OProfile did for the HotDep paper ("Sample profiles"): instruction pointers sampled on all CPUs, of user
+programs and kernel threads alike, as a vector over functions every 10 s.
+"""
+
+import errno
+import logging
+import os
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from laggard_agent.collectors.base import Now, Reading
+from laggard_agent.collectors.fnprofile import perf
+from laggard_agent.collectors.fnprofile.functions import FIELDS, Functions
+from laggard_agent.collectors.fnprofile.kernel import Kernel
+from laggard_agent.collectors.fnprofile.resolve import Resolver
+from laggard_agent.collectors.fnprofile.sampler import Sampler, Taken
+from laggard_agent.settings import FnprofileSettings
+from laggard_common.codec import Row
+from laggard_common.errors import CollectError
+from laggard_common.schema import Component, Field, FieldKind
+
+_log = logging.getLogger(__name__)
+
+SAMPLER_FIELDS = (
+    *(Field(name, FieldKind.GAUGE) for name in ("cpus", "processes", "functions", "kernel_hidden")),
+    Field("frequency", FieldKind.GAUGE, "Hz"),
+    Field("sample_cpu_ns", FieldKind.GAUGE, "ns"),
+    Field("samples"),
+    Field("lost"),
+    Field("throttled"),
+    Field("garbled_bytes", unit="bytes"),
+    Field("functions_replaced"),
+)
+_SAMPLER = (Component("fnprofile_sampler", "fnprofile_sampler"),)
+FIRST_SECONDS = 0.5
+_RETRY_NS = 10 * 1_000_000_000
+_NO_COUNTER = (errno.ENOENT, errno.ENODEV, errno.EOPNOTSUPP, errno.EINVAL)
+
+
+class Fnprofile:
+    """Samples from the first reading on, which takes FIRST_SECONDS and has what was sampled in them.
+
+    A vector is added at the first reading in each span of `vector_seconds` of the wall clock; in between,
+    readings say the same again. `sysfs` None: the trees are of another node, and this one is not sampled.
+    """
+
+    name = "fnprofile"
+
+    def __init__(
+        self,
+        settings: FnprofileSettings,
+        procfs: Path,
+        sysfs: Path | None,
+        now: Now,
+        monotonic_ns: Callable[[], int],
+        *,
+        open_event: perf.Open = perf.open_event,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._settings = settings
+        self._procfs = procfs
+        self._sysfs = sysfs
+        self._now = now
+        self._monotonic_ns = monotonic_ns
+        self._open = open_event
+        self._pause = pause
+        self._vector_ns = round(settings.vector_seconds * 1e9)
+        self._vector = 0
+        self._kernel = Kernel(procfs, monotonic_ns)
+        self._sampler: Sampler | None = None
+        self._functions: Functions | None = None
+        self._row: Row = ()
+        self._failure: CollectError | None = None
+        self._retry_at_ns = 0
+        self._nothing_said = False
+
+    def read(self) -> Iterator[Reading]:
+        """The functions, then the sampler's own row. Raises CollectError when nothing can be sampled."""
+        if self._sysfs is None:
+            self._say_nothing(True, "the trees are of another node")
+            return
+        begun = self._begin(self._sysfs)
+        at = self._now()
+        failure: CollectError | None = None
+        if begun or at // self._vector_ns != self._vector:
+            try:
+                self._take()
+                self._vector = at // self._vector_ns
+            except CollectError as exc:
+                failure = exc
+        if self._functions is not None:
+            yield Reading("fnprofile", FIELDS, at, self._functions.components, self._functions.rows)
+            yield Reading("fnprofile_sampler", SAMPLER_FIELDS, at, _SAMPLER, [self._row])
+        if failure is not None:
+            raise failure
+
+    def close(self) -> None:
+        """Ends the sampling, as the end of this object does."""
+        if self._sampler is not None:
+            self._sampler.stop()
+
+    def _begin(self, sysfs: Path) -> bool:
+        """Starts the sampling where it is not under way; whether it did."""
+        if self._sampler is not None and not self._sampler.has_ended:
+            return False
+        now = self._monotonic_ns()
+        if self._failure is not None and now < self._retry_at_ns:
+            raise self._failure
+        self._retry_at_ns = now + _RETRY_NS
+        try:
+            sampler = Sampler(
+                self._event(sysfs), self._open, self._procfs, sysfs, Resolver(self._procfs, self._kernel)
+            )
+            sampler.start()
+        except CollectError as exc:
+            self._failure = exc
+            raise
+        self._sampler, self._failure = sampler, None
+        self._functions = Functions(self._settings.max_functions, sampler.event.cpu_ns)
+        weakref.finalize(self, sampler.stop)
+        self._pause(FIRST_SECONDS)
+        return True
+
+    def _event(self, sysfs: Path) -> perf.Event:
+        """What to sample: cycles where the CPU counts them and tells its frequency, else the CPU's clock."""
+        wanted, hz = self._settings.event, self._settings.frequency_hz
+        if wanted == "cpu-clock":
+            return perf.clock_event(hz)
+        cpu_hz = perf.cpu_hz(sysfs)
+        reason = "the frequency of the CPU is not known"
+        if cpu_hz is not None:
+            event = perf.cycles_event(hz, cpu_hz)
+            try:
+                os.close(self._open(event, 0))
+                return event
+            except OSError as exc:
+                if exc.errno not in _NO_COUNTER:
+                    raise perf.refusal(exc, self._procfs) from exc
+                reason = "this machine does not count cycles"
+        if wanted == "cycles":
+            raise CollectError("perf_event_open", f"{reason}: use the event cpu-clock")
+        return perf.clock_event(hz)
+
+    def _take(self) -> None:
+        """Adds what was sampled since the last time."""
+        sampler, functions = self._sampler, self._functions
+        if sampler is None or functions is None:
+            return
+        taken = sampler.take()
+        functions.take(taken.counts, self._monotonic_ns())
+        row = self._sampler_row(taken, functions, sampler.event)
+        if row != self._row:
+            self._row = row
+        self._say_nothing(not taken.samples, f"no sample of {sampler.event.name}")
+
+    def _sampler_row(self, taken: Taken, functions: Functions, event: perf.Event) -> Row:
+        return (
+            taken.cpus,
+            taken.processes,
+            len(functions.components),
+            int(self._kernel.is_hidden),
+            round(1e9 / event.cpu_ns),
+            event.cpu_ns,
+            taken.samples,
+            taken.lost,
+            taken.throttled,
+            taken.garbled,
+            functions.replaced,
+        )
+
+    def _say_nothing(self, nothing: bool, why: str) -> None:
+        if nothing and not self._nothing_said:
+            _log.warning("collector fnprofile: nothing found: %s", why)
+        self._nothing_said = nothing

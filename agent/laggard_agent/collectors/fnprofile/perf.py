@@ -1,0 +1,107 @@
+"""perf_event_open(2): a sampling event for each CPU, and why the kernel refuses one."""
+
+import ctypes
+import errno
+import os
+import platform
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from laggard_agent.collectors.fnprofile.procfiles import beginning_of
+from laggard_common.errors import CollectError
+
+# Only machines whose kernel lays bit fields out from the lowest bit (little-endian ones).
+_SYSCALLS = {"x86_64": 298, "aarch64": 241, "riscv64": 241, "loongarch64": 241, "ppc64le": 319}
+_CLOSE_ON_EXEC = 8
+_ATTRIBUTES = struct.Struct("<IIQQQQQIIQQ")  # the first version that has what is wanted here, of 72 bytes
+_HARDWARE, _CPU_CYCLES = 0, 0
+_SOFTWARE, _CPU_CLOCK = 1, 0
+_IP, _TID, _TIME = 1, 2, 4
+_FLAGS = sum(1 << bit for bit in (8, 9, 13, 14, 18, 23, 24))
+"""mmap, comm, task, watermark, sample_id_all, mmap2, comm_exec: what happens to address spaces, too."""
+_EXCLUDE_IDLE = 1 << 7
+
+_REASONS = {
+    errno.EACCES: "not permitted",
+    errno.EPERM: "not permitted",
+    errno.ENOSYS: "this kernel has no perf events",
+    errno.EMFILE: "too many open files: one is needed for each CPU",
+}
+
+Open = Callable[["Event", int], int]  # (event, cpu) -> file descriptor; raises OSError
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """What is sampled: every `period` of `name`, which is `cpu_ns` of CPU time."""
+
+    name: str
+    type: int
+    config: int
+    period: int
+    cpu_ns: int
+    flags: int
+
+
+def clock_event(frequency_hz: float) -> Event:
+    """The kernel's CPU clock, by a timer; there is nothing of it in the idle task."""
+    period = round(1e9 / frequency_hz)
+    return Event("cpu-clock", _SOFTWARE, _CPU_CLOCK, period, period, _FLAGS | _EXCLUDE_IDLE)
+
+
+def cycles_event(frequency_hz: float, cpu_hz: float) -> Event:
+    """Cycles in which a CPU is not halted, of a CPU that runs at `cpu_hz` by its description."""
+    period = round(cpu_hz / frequency_hz)
+    return Event("cycles", _HARDWARE, _CPU_CYCLES, period, round(1e9 / frequency_hz), _FLAGS)
+
+
+def cpu_hz(sysfs: Path) -> float | None:
+    """What CPU 0 says of its frequency; None where it says nothing (virtual machines)."""
+    folder = sysfs / "devices/system/cpu/cpu0/cpufreq"
+    for name in ("base_frequency", "cpuinfo_max_freq"):
+        text = beginning_of(folder / name, 64).strip()
+        if text.isdigit() and int(text) > 0:
+            return int(text) * 1000.0
+    return None
+
+
+def open_event(event: Event, cpu: int) -> int:
+    """The file descriptor of `event` on this CPU, of all processes. Raises OSError."""
+    number = _SYSCALLS.get(platform.machine())
+    if number is None:
+        raise OSError(errno.ENOSYS, f"perf events are not known on {platform.machine()}")
+    watermark = ring_bytes(event) // 2
+    attributes = ctypes.create_string_buffer(
+        _ATTRIBUTES.pack(
+            *(event.type, _ATTRIBUTES.size, event.config, event.period, _IP | _TID | _TIME, 0, event.flags),
+            *(watermark, 0, 0, 0),
+        ),
+        _ATTRIBUTES.size,
+    )
+    libc = ctypes.CDLL(None, use_errno=True)
+    arguments = (ctypes.c_int(-1), ctypes.c_int(cpu), ctypes.c_int(-1), ctypes.c_ulong(_CLOSE_ON_EXEC))
+    fd = int(libc.syscall(ctypes.c_long(number), attributes, *arguments))
+    if fd < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return fd
+
+
+def ring_bytes(event: Event) -> int:
+    """How much a CPU's ring buffer holds: at least 4 s of samples, 512 KiB at most (a user's share)."""
+    wanted = 4 * 32 * 1_000_000_000 // event.cpu_ns
+    return int(min(max(1 << (wanted - 1).bit_length(), 64 << 10), 512 << 10))
+
+
+def refusal(exc: OSError, procfs: Path) -> CollectError:
+    """Why there are no samples, in one line that says what to do."""
+    reason = _REASONS.get(exc.errno or 0) or exc.strerror or str(exc)
+    if exc.errno in (errno.EACCES, errno.EPERM):
+        level = beginning_of(procfs / "sys/kernel/perf_event_paranoid", 64).strip().decode("ascii", "replace")
+        reason += (
+            f": needs CAP_PERFMON (before Linux 5.8 CAP_SYS_ADMIN), or kernel.perf_event_paranoid below 1"
+            f" (it is {level or 'not known'})"
+        )
+    return CollectError("perf_event_open", reason)
