@@ -25,7 +25,7 @@ _MOST_NAMES_BYTES = 32 << 20
 _MOST_NAME_BYTES = 512
 _MOST_HEADERS = 1 << 12  # sections, or segments
 _MOST_HIDDEN_BYTES = 16 << 20  # .gnu_debugdata, unpacked
-_MOST_CACHED = 1 << 18  # functions of all images together
+_MOST_CACHED_BYTES = 8 << 20  # tables of all images together
 _MOST_IMAGES = 512
 _BLOCK_SYMBOLS = 1 << 14
 _NESTED = 4  # functions that may begin within another one before its end is missed
@@ -39,7 +39,6 @@ _UNDEFINED = 0
 _HIDDEN = b".gnu_debugdata\0"
 
 Read = Callable[[int, int], bytes]  # (offset, size): at most that many bytes, fewer at the end of the image
-Symbol = tuple[int, int, int, int]  # address, rank among those of one address, size, where its name begins
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +96,63 @@ class Symbols:
         return None
 
 
+class Found:
+    """Functions as they were found, in any order; in columns: a tuple for each would take ten times as much.
+
+    `names`: what the functions' names point into; a name ends at its NUL.
+    """
+
+    def __init__(self) -> None:
+        self.names = bytearray()
+        self._places: list[int] = []  # address and index
+        self._sizes = array("Q")
+        self._names_at = array("I")
+        self._ranks = bytearray()
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def add(self, address: int, size: int, name_at: int, rank: int) -> None:
+        """Takes a function; of several at one address the one of the least rank names it."""
+        self._places.append(address << 32 | len(self._sizes))
+        self._sizes.append(size)
+        self._names_at.append(name_at)
+        self._ranks.append(rank)
+
+    def symbols(self, segments: tuple[tuple[int, int, int], ...] = ()) -> Symbols:
+        """The table of what was found, one function an address; this object is of no use afterwards.
+
+        Of several: with a size, least rank, fewest underscores in front, first by name.
+        """
+        starts, sizes, name_ends, kept = array("Q"), array("Q"), array("I"), bytearray()
+        self._places.sort()
+        for address, group in groupby(self._places, lambda place: place >> 32):
+            same = [place & 0xFFFF_FFFF for place in group]
+            best = same[0] if len(same) == 1 else min(same, key=self._order)
+            starts.append(address)
+            sizes.append(self._sizes[best])
+            kept += self._name(best)
+            name_ends.append(len(kept))
+            if len(kept) > _MOST_NAMES_BYTES:
+                return Symbols(segments, array("Q"), array("Q"), array("I"), b"")
+        return Symbols(segments, starts, sizes, name_ends, bytes(kept))
+
+    def _order(self, i: int) -> tuple[bool, int, int, bytes]:
+        name = self._name(i)
+        return self._sizes[i] == 0, self._ranks[i], len(name) - len(name.lstrip(b"_")), name
+
+    def _name(self, i: int) -> bytes:
+        start = self._names_at[i]
+        end = self.names.find(0, start, start + _MOST_NAME_BYTES)
+        return bytes(self.names[start : end if end >= 0 else start + _MOST_NAME_BYTES])
+
+
 class _Cache:
     """The images that were looked at last, as many as there is room for. For any thread."""
 
     def __init__(self) -> None:
         self._held: OrderedDict[tuple[int, ...], Symbols] = OrderedDict()
-        self._functions = 0
+        self._bytes = 0
         self._lock = threading.Lock()
 
     def get(self, key: tuple[int, ...]) -> Symbols | None:
@@ -117,9 +167,15 @@ class _Cache:
             if key in self._held:
                 return
             self._held[key] = symbols
-            self._functions += len(symbols.starts)
-            while len(self._held) > 1 and (self._functions > _MOST_CACHED or len(self._held) > _MOST_IMAGES):
-                self._functions -= len(self._held.popitem(last=False)[1].starts)
+            self._bytes += _size(symbols)
+            while len(self._held) > 1 and (
+                self._bytes > _MOST_CACHED_BYTES or len(self._held) > _MOST_IMAGES
+            ):
+                self._bytes -= _size(self._held.popitem(last=False)[1])
+
+
+def _size(symbols: Symbols) -> int:
+    return len(symbols.names) + 20 * len(symbols.starts)
 
 
 _cache = _Cache()
@@ -179,13 +235,14 @@ class _Image:
 
 def _parsed(read: Read, path: str) -> Symbols:
     image = _opened(read, path)
-    found, names = _table(image, image.first(_SHT_SYMTAB))
+    found = Found()
+    _take(found, image, image.first(_SHT_SYMTAB))
     if not found:
-        found, names = _table(image, image.first(_SHT_DYNSYM))
-        more, more_names = _hidden(image)
-        found += [(address, rank, size, name + len(names)) for address, rank, size, name in more]
-        names += more_names
-    return in_order(image.segments, found, names)
+        _take(found, image, image.first(_SHT_DYNSYM))
+        hidden = _hidden(image)
+        if hidden is not None:
+            _take(found, hidden, hidden.first(_SHT_SYMTAB))
+    return found.symbols(image.segments) if len(found) <= MOST_FUNCTIONS else Found().symbols(image.segments)
 
 
 def _opened(read: Read, path: str) -> _Image:
@@ -210,70 +267,40 @@ def _entries(read: Read, entry: struct.Struct, offset: int, size: int, count: in
         yield from entry.iter_unpack(data[: len(data) // size * size])
 
 
-def _table(image: _Image, table: Sequence[int] | None) -> tuple[list[Symbol], bytes]:
-    """The functions in a table of symbols, and the names that they point into."""
+def _take(found: Found, image: _Image, table: Sequence[int] | None) -> None:
+    """Adds the functions in a table of symbols, and the names that they point into."""
     if table is None or table[6] >= len(image.sections) or image.sections[table[6]][5] > _MOST_NAMES_BYTES:
-        return [], b""
-    names = image.read(image.sections[table[6]][4], image.sections[table[6]][5])
+        return
+    before = len(found.names)
+    found.names += image.read(image.sections[table[6]][4], image.sections[table[6]][5]) + b"\0"
+    names_bytes = len(found.names) - before - 1
     entry = image.layout.symbol
-    found: list[Symbol] = []
     block = _BLOCK_SYMBOLS * entry.size
     offset, end = table[4], table[4] + table[5]
     while offset < end and (data := image.read(offset, min(block, end - offset))):
         symbols = entry.iter_unpack(data[: len(data) // entry.size * entry.size])
         for name, info, section, address, size in map(image.layout.of_symbol, symbols):
-            if info & 15 in _FUNCTIONS and section != _UNDEFINED and 0 < name < len(names):
-                found.append((address, _RANKS.get(info >> 4, 2), size, name))
+            if info & 15 in _FUNCTIONS and section != _UNDEFINED and 0 < name < names_bytes:
+                found.add(address, size, before + name, _RANKS.get(info >> 4, 2))
         if len(found) > MOST_FUNCTIONS:
-            return [], b""
+            return
         offset += block
-    return found, names + b"\0"
 
 
-def _hidden(image: _Image) -> tuple[list[Symbol], bytes]:
-    """The functions in .gnu_debugdata: an ELF image of its own, packed, with little but symbols."""
+def _hidden(image: _Image) -> _Image | None:
+    """What is in .gnu_debugdata: an ELF image of its own, packed, with little but symbols."""
     if image.titles >= len(image.sections):
-        return [], b""
+        return None
     titles = image.sections[image.titles][4]
     packed = next((s for s in image.sections if image.read(titles + s[0], len(_HIDDEN)) == _HIDDEN), None)
     if packed is None or packed[5] > _MOST_HIDDEN_BYTES:
-        return [], b""
+        return None
     try:
         unpack = lzma.LZMADecompressor(memlimit=2 * _MOST_HIDDEN_BYTES)
-        data = unpack.decompress(image.read(packed[4], packed[5]), _MOST_HIDDEN_BYTES)
-        inner = _opened(_reader(data), "")
+        return _opened(_reader(unpack.decompress(image.read(packed[4], packed[5]), _MOST_HIDDEN_BYTES)), "")
     except (lzma.LZMAError, CollectError):
-        return [], b""
-    return _table(inner, inner.first(_SHT_SYMTAB))
+        return None
 
 
 def _reader(data: bytes) -> Read:
     return lambda offset, size: data[offset : offset + size]
-
-
-def in_order(segments: tuple[tuple[int, int, int], ...], found: list[Symbol], names: bytes) -> Symbols:
-    """The table of what was `found`, one symbol an address; their names end at a NUL in `names`.
-
-    Of several at one address: with a size, least rank, fewest underscores in front, first by name.
-    """
-
-    def name_of(symbol: Symbol) -> bytes:
-        end = names.find(0, symbol[3], symbol[3] + _MOST_NAME_BYTES)
-        return names[symbol[3] : end if end >= 0 else symbol[3] + _MOST_NAME_BYTES]
-
-    def order(symbol: Symbol) -> tuple[bool, int, int, bytes]:
-        name = name_of(symbol)
-        return symbol[2] == 0, symbol[1], len(name) - len(name.lstrip(b"_")), name
-
-    starts, sizes, name_ends, kept = array("Q"), array("Q"), array("I"), bytearray()
-    found.sort()
-    for address, group in groupby(found, itemgetter(0)):
-        same = list(group)
-        best = same[0] if len(same) == 1 else min(same, key=order)
-        starts.append(address)
-        sizes.append(best[2])
-        kept += name_of(best)
-        name_ends.append(len(kept))
-        if len(kept) > _MOST_NAMES_BYTES:
-            return Symbols(segments, array("Q"), array("Q"), array("I"), b"")
-    return Symbols(segments, starts, sizes, name_ends, bytes(kept))

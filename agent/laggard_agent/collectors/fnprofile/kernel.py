@@ -11,7 +11,9 @@ from laggard_agent.collectors.fnprofile.procfiles import beginning_of
 _log = logging.getLogger(__name__)
 
 KERNEL = "[kernel]"
-_LINE = re.compile(rb"^([0-9a-f]{8,16}) ([tTwW]) ([^\s\[]{1,512})(?:\t\[([^\s\]]{1,64})\])?$", re.M)
+_LINE = re.compile(
+    rb"^([0-9a-f]{8,16}) ([tTwW]) (?!__pfx_|__cfi_)([^\s\[]{1,512})(?:\t\[([^\s\]]{1,64})\])?$", re.M
+)
 _BLOCK_BYTES = 1 << 20
 _MOST_BLOCKS = 64
 _MOST_MODULES_BYTES = 1 << 20
@@ -24,8 +26,7 @@ def parse_kallsyms(blocks: Iterator[bytes]) -> elf.Symbols:
 
     None where the kernel hides its addresses: they are all 0 then. Lines of another shape are left out.
     """
-    found: list[elf.Symbol] = []
-    names = bytearray()
+    found = elf.Found()
     rest = b""
     for block in blocks:
         text, newline, rest = (rest + block).rpartition(b"\n")
@@ -33,11 +34,11 @@ def parse_kallsyms(blocks: Iterator[bytes]) -> elf.Symbols:
         for line in _LINE.finditer(text + newline):
             address = int(line[1], 16)
             if address:
-                found.append((address, line[2] != b"T", _MOST_SIZE, len(names)))
-                names += line[3] + (b"\t" + line[4] if line[4] else b"") + b"\0"
+                found.add(address, _MOST_SIZE, len(found.names), line[2] != b"T")
+                found.names += line[3] + (b"\t" + line[4] if line[4] else b"") + b"\0"
         if len(found) > elf.MOST_FUNCTIONS:
-            return elf.in_order((), [], b"")
-    return elf.in_order((), found, bytes(names))
+            return elf.Found().symbols()
+    return found.symbols()
 
 
 class Kernel:
@@ -51,7 +52,7 @@ class Kernel:
         self._monotonic_ns = monotonic_ns
         self._look_at_ns: int | None = None
         self._modules = b""
-        self._symbols = elf.in_order((), [], b"")
+        self._symbols = elf.Found().symbols()
         self._functions: dict[int, tuple[str, str]] = {}
         self.is_hidden = False
 

@@ -5,6 +5,7 @@ Samples come in runs: many of the same size after one another, which are counted
 
 import os
 import struct
+import sys
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -149,4 +150,4 @@ def _change(kind: int, misc: int, body: bytes) -> Change | None:
 
 
 def _text(data: bytes) -> str:
-    return os.fsdecode(data.partition(b"\0")[0])
+    return sys.intern(os.fsdecode(data.partition(b"\0")[0]))  # the same few files in all processes

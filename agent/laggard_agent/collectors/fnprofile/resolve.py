@@ -1,5 +1,6 @@
 """From an address in a process to the name of a function."""
 
+import ctypes
 from pathlib import Path
 
 from laggard_agent import elf
@@ -32,6 +33,7 @@ class Resolver:
         """Looks for files again: those that were not found, and those that need not be in memory any more."""
         self._kernel.look()
         self._images.clear()
+        _give_back_memory()
 
     def name(self, space: Space, mode: int, address: int) -> str:
         """`program/image/function`; what is not known of it is `?`. `mode`: as in the record's header."""
@@ -74,3 +76,10 @@ class Resolver:
             except (CollectError, ValueError):  # a path may hold anything
                 continue
         return None
+
+
+def _give_back_memory() -> None:
+    """Returns to the system what tables took while they were made; where the C library can do so (glibc)."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)

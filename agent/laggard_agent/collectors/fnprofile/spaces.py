@@ -6,6 +6,7 @@ first sampled.
 
 import os
 import re
+import sys
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -40,7 +41,7 @@ def parse_maps(data: bytes) -> list[Mapping]:
     mappings = []
     for line in _LINE.finditer(data):
         start, end, offset = (int(number, 16) for number in line.groups()[:3])
-        path = os.fsdecode(line[5] or b"").removesuffix(_DELETED)
+        path = sys.intern(os.fsdecode(line[5] or b"").removesuffix(_DELETED))
         mappings.append(Mapping(start, end, offset, int(line[4]), path))
         if len(mappings) == _MOST_MAPPINGS:
             break
