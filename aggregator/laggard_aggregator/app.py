@@ -17,8 +17,11 @@ from laggard_aggregator.archiving import ArchiveFeed, is_set_within
 from laggard_aggregator.configured import membership, topology
 from laggard_aggregator.embedded import embedded_broker
 from laggard_aggregator.engine import Engine, Judgement
+from laggard_aggregator.export.access import guarded
+from laggard_aggregator.export.credentials import read_credentials
 from laggard_aggregator.export.http import make_app
 from laggard_aggregator.export.server import HttpServer
+from laggard_aggregator.export.settings import tls_context
 from laggard_aggregator.ingest.inbox import Inbox
 from laggard_aggregator.ingest.intake import Intake
 from laggard_aggregator.ingest.subscriber import Subscriber
@@ -49,6 +52,8 @@ class App:
         self._settings = settings
         self._clock = clock or SystemClock()
         self._arguments = client_arguments(settings.mqtt)
+        self._tls = tls_context(settings.http)
+        self._credentials = read_credentials(settings.http.credentials_file)
         self._rng = rng or random.SystemRandom()
         self._ordinals = itertools.count(1)
         self._order = asyncio.Lock()
@@ -97,7 +102,7 @@ class App:
             queue_dropped=lambda: self._inbox.dropped,
             archive_dropped=lambda: self._archive.dropped if self._archive else 0,
         )
-        self._http = HttpServer(make_app(self.view), s.http.listen)
+        self._http = HttpServer(guarded(make_app(self.view), self._credentials), s.http.listen, self._tls)
         self._http.bind()
         outside.callback(self._http.close)
         if s.archive is not None:

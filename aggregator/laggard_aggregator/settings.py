@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from laggard_aggregator.detect.settings import DETECTORS, DetectSettings
-from laggard_aggregator.export.server import parse_listen
+from laggard_aggregator.export.settings import HttpSettings
 from laggard_aggregator.metrics.registry import SOURCES
 from laggard_common.config import (
     Check,
@@ -38,17 +38,6 @@ def _topic_filter() -> Check:
         wild = all(level in ("+", "#") or not set(level) & set("+#\0") for level in levels)
         if not value.startswith(PREFIX + "/") or not wild or "#" in levels[:-1]:
             return f"expected an MQTT topic filter below {PREFIX}/, got {value!r}"
-        return None
-
-    return check
-
-
-def _listen() -> Check:
-    def check(value: str) -> str | None:
-        try:
-            parse_listen(value)
-        except ValueError as exc:
-            return str(exc)
         return None
 
     return check
@@ -87,13 +76,6 @@ class BrokerSettings(MqttSettings):
             )
         if self.embedded and (self.username or self.ca_file or self.cert_file):
             yield "embedded", "the embedded broker has neither users nor TLS"
-
-
-@dataclass(frozen=True, slots=True)
-class HttpSettings:
-    """`[http]`."""
-
-    listen: str = field(default="127.0.0.1:9464", metadata=checked(_listen()))
 
 
 @dataclass(frozen=True, slots=True)

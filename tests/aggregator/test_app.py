@@ -16,6 +16,7 @@ import pytest
 
 from laggard_aggregator.app import App
 from laggard_aggregator.archive.reader import ArchiveReader
+from laggard_aggregator.export.settings import HttpSettings
 from laggard_aggregator.offline.archive_input import Replay
 from laggard_aggregator.settings import (
     AggregatorSettings,
@@ -23,7 +24,6 @@ from laggard_aggregator.settings import (
     ArchiveTable,
     BrokerSettings,
     DetectTable,
-    HttpSettings,
     PeakTable,
 )
 from laggard_common import codec, topics, wire

@@ -18,7 +18,7 @@ from laggard_common.schema import Component
 SAMPLE = Path(__file__).resolve().parents[2] / "deploy" / "aggregator.toml"
 
 # Settings without a default of their own: the sample shows what a value looks like.
-EXAMPLES = {"password_file", "ca_file", "cert_file", "key_file", "lateness_seconds"}
+EXAMPLES = {"password_file", "credentials_file", "ca_file", "cert_file", "key_file", "lateness_seconds"}
 # Sections of which this version makes no use, and those that are shown as examples.
 NOT_SHOWN = {"topology", "peak", "mail", "state", "group", "archive"}
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from laggard_aggregator.cli.credential import print_credential
 from laggard_aggregator.cli.parser import OneLineParser
 from laggard_aggregator.settings import AggregatorSettings
 from laggard_common import __version__, logs
@@ -22,6 +23,8 @@ _EXAMPLES = """\
 examples:
   laggard-aggregator --config /etc/laggard/aggregator.toml
   laggard-aggregator --config /etc/laggard/aggregator.toml --check-config
+  laggard-aggregator --credential prometheus >> /etc/laggard/http-credentials
+  laggard-aggregator --credential grafana --token >> /etc/laggard/http-credentials
 """
 
 
@@ -46,7 +49,18 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("--config", type=Path, metavar="FILE", required=True, help="aggregator.toml")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--config", type=Path, metavar="FILE", help="aggregator.toml")
+    what.add_argument(
+        "--credential",
+        metavar="NAME",
+        help="read a password, print a line for http.credentials_file, and exit",
+    )
+    parser.add_argument(
+        "--token",
+        action="store_true",
+        help="with --credential: make a token instead, and say it on standard error",
+    )
     parser.add_argument(
         "--check-config", action="store_true", help="say what is wrong with the files, and exit"
     )
@@ -56,6 +70,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _run(options: argparse.Namespace) -> int:
+    if options.credential is not None:
+        return print_credential(options.credential, token=options.token)
+    if options.token:
+        raise ConfigError("", ["--token: only together with --credential"])
     settings = load(AggregatorSettings, options.config)
     try:
         # Only now: the rest of the aggregator takes a second to import, and is not needed to find a typo.

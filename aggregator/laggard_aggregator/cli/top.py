@@ -1,85 +1,52 @@
 """`laggard top`: the stragglers of a running aggregator, worst first, live in the terminal."""
 
 import argparse
-import http.client
-import json
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
-from urllib.parse import urlsplit
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from laggard_common.errors import ConfigError, ServiceError
+from laggard_aggregator.cli import client
+from laggard_aggregator.cli.client import Client
+from laggard_common.errors import ServiceError
 
-DEFAULT_URL = "http://127.0.0.1:9464"
 REFRESH_SECONDS = 2.0
-TIMEOUT_SECONDS = 5.0
-MAX_ANSWER_BYTES = 64 * 1024 * 1024
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the options of `laggard top`."""
-    parser.add_argument("--url", default=DEFAULT_URL, help="the aggregator's address (default %(default)s)")
+    client.add_arguments(parser)
     parser.add_argument("--once", action="store_true", help="print the ranking once and end")
 
 
 def run(args: argparse.Namespace) -> int:
     """Shows the ranking until Ctrl-C, or once. Raises ServiceError when the aggregator does not answer."""
-    console = Console()
+    console, aggregator = Console(), client.of(args)
     if args.once:
-        console.print(screen(args.url, time.time()))
+        console.print(screen(aggregator, time.time()))
         return 0
     try:
-        with Live(screen(args.url, time.time()), console=console, auto_refresh=False, screen=True) as live:
+        with Live(screen(aggregator, time.time()), console=console, auto_refresh=False, screen=True) as live:
             while True:
                 time.sleep(REFRESH_SECONDS)
-                live.update(screen(args.url, time.time()), refresh=True)
+                live.update(screen(aggregator, time.time()), refresh=True)
     except KeyboardInterrupt:
         return 0
 
 
-def screen(url: str, now: float) -> RenderableType:
-    """What is to be seen at `now`, epoch seconds, asked from the aggregator at `url`."""
-    stragglers = fetch(url, "/api/v1/stragglers")
-    groups = fetch(url, "/api/v1/groups")
+def screen(aggregator: Client, now: float) -> RenderableType:
+    """What is to be seen at `now`, epoch seconds, asked from the aggregator."""
+    stragglers = aggregator.get("/api/v1/stragglers")
+    groups = aggregator.get("/api/v1/groups")
     try:
         listed = stragglers["stragglers"]
         return Group(ranking(listed, now), *_remarks(listed, groups["groups"]))
     except (KeyError, TypeError) as exc:
-        raise ServiceError(f"{url}: not a laggard aggregator's answer") from exc
-
-
-def fetch(url: str, path: str) -> Any:
-    """The JSON that the aggregator at `url` answers on `path`.
-
-    Raises ConfigError for a URL that is none, ServiceError in one line for anything but a good answer.
-    """
-    parts = urlsplit(url)
-    try:
-        host, port = parts.hostname, parts.port
-    except ValueError as exc:
-        raise ConfigError("", [f"--url: {exc}: {url!r}"]) from exc
-    if parts.scheme not in ("http", "https") or not host:
-        raise ConfigError("", [f"--url: expected http://HOST:PORT, got {url!r}"])
-    connect = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-    connection = connect(host, port, timeout=TIMEOUT_SECONDS)
-    try:
-        connection.request("GET", parts.path.rstrip("/") + path, headers={"Accept": "application/json"})
-        response = connection.getresponse()
-        body = response.read(MAX_ANSWER_BYTES)
-        if response.status != http.client.OK:
-            raise ServiceError(f"{url}: answered {response.status} {response.reason} to {path}")
-        return json.loads(body)
-    except OSError as exc:
-        raise ServiceError(f"{url}: no answer: {exc.strerror or exc}") from exc
-    except (http.client.HTTPException, ValueError) as exc:
-        raise ServiceError(f"{url}: not a laggard aggregator's answer to {path}") from exc
-    finally:
-        connection.close()
+        raise ServiceError(f"{aggregator.url}: not a laggard aggregator's answer") from exc
 
 
 def ranking(stragglers: Sequence[Mapping[str, Any]], now: float) -> Table:

@@ -5,6 +5,7 @@ import contextlib
 import errno
 import re
 import socket
+import ssl
 from collections.abc import Generator
 
 import uvicorn
@@ -31,11 +32,15 @@ def parse_listen(listen: str) -> tuple[str, int]:
 
 
 class HttpServer:
-    """Serves one ASGI application. `bind()` first: a taken port is then an error before anything starts."""
+    """Serves one ASGI application, by TLS where there is a context for it.
 
-    def __init__(self, app: ASGIApp, listen: str) -> None:
+    `bind()` first: a taken port is then an error before anything starts.
+    """
+
+    def __init__(self, app: ASGIApp, listen: str, tls: ssl.SSLContext | None = None) -> None:
         self.listen = listen
         self._app = app
+        self._tls = tls
         self._socket: socket.socket | None = None
 
     @property
@@ -44,7 +49,8 @@ class HttpServer:
         if self._socket is None:
             raise RuntimeError("not bound")
         host, port = self._socket.getsockname()[:2]
-        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        scheme = "http" if self._tls is None else "https"
+        return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
     def bind(self) -> None:
         """Takes the port. Raises ServiceError with one clear line when it cannot be had."""
@@ -59,23 +65,24 @@ class HttpServer:
         """Serves until `stop` is set; then ends what is under way and gives the port back."""
         if self._socket is None:
             self.bind()
-        server = _Server(
-            uvicorn.Config(
-                self._app,
-                http=_Hasty,
-                ws="none",
-                lifespan="off",
-                log_config=None,
-                log_level="error",  # warnings are about what clients do, and theirs to repeat
-                access_log=False,
-                proxy_headers=False,
-                server_header=False,
-                limit_concurrency=MAX_CONNECTIONS,
-                timeout_keep_alive=KEEP_ALIVE_SECONDS,
-                timeout_graceful_shutdown=SHUTDOWN_SECONDS,
-                h11_max_incomplete_event_size=MAX_HEADER_BYTES,
-            )
+        config = uvicorn.Config(
+            self._app,
+            http=_Hasty,
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            log_level="error",  # warnings are about what clients do, and theirs to repeat
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            limit_concurrency=MAX_CONNECTIONS,
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
+            timeout_graceful_shutdown=SHUTDOWN_SECONDS,
+            h11_max_incomplete_event_size=MAX_HEADER_BYTES,
         )
+        config.load()
+        config.ssl = self._tls
+        server = _Server(config)
         assert self._socket is not None
         serving = asyncio.create_task(server.serve(sockets=[self._socket]), name="http")
         stopping = asyncio.create_task(stop.wait(), name="http stop")

@@ -1,0 +1,95 @@
+"""Asking a running aggregator over HTTP, for the commands that do."""
+
+import argparse
+import http.client
+import json
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from laggard_common.errors import ConfigError, ServiceError
+
+DEFAULT_URL = "http://127.0.0.1:9464"
+TIMEOUT_SECONDS = 5.0
+MAX_ANSWER_BYTES = 64 * 1024 * 1024
+MAX_TOKEN_CHARS = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """An aggregator at `url`, asked with a token if it wants one. `ca_file`: who signed its certificate."""
+
+    url: str
+    token: str = ""
+    ca_file: Path | None = None
+
+    def get(self, path: str) -> Any:
+        """The JSON that the aggregator answers on `path`.
+
+        Raises ConfigError for a URL that is none, ServiceError in one line for anything but a good answer.
+        """
+        connection, prefix = self._connection()
+        headers = {"Accept": "application/json"}
+        if self.token:
+            headers["Authorization"] = f"Bearer {self.token}"
+        try:
+            connection.request("GET", prefix + path, headers=headers)
+            response = connection.getresponse()
+            body = response.read(MAX_ANSWER_BYTES)
+            if response.status != http.client.OK:
+                raise ServiceError(f"{self.url}: answered {response.status} {response.reason} to {path}")
+            return json.loads(body)
+        except OSError as exc:
+            raise ServiceError(f"{self.url}: no answer: {exc.strerror or exc}") from exc
+        except (http.client.HTTPException, ValueError) as exc:
+            raise ServiceError(f"{self.url}: not a laggard aggregator's answer to {path}") from exc
+        finally:
+            connection.close()
+
+    def _connection(self) -> tuple[http.client.HTTPConnection, str]:
+        """A connection that is not opened yet, and the path before all paths."""
+        parts = urlsplit(self.url)
+        try:
+            host, port = parts.hostname, parts.port
+        except ValueError as exc:
+            raise ConfigError("", [f"--url: {exc}: {self.url!r}"]) from exc
+        if parts.scheme not in ("http", "https") or not host:
+            raise ConfigError("", [f"--url: expected http://HOST:PORT, got {self.url!r}"])
+        prefix = parts.path.rstrip("/")
+        if parts.scheme == "http":
+            return http.client.HTTPConnection(host, port, timeout=TIMEOUT_SECONDS), prefix
+        try:
+            context = ssl.create_default_context(cafile=self.ca_file)
+        except OSError as exc:
+            raise ConfigError("", [f"--ca-file: {self.ca_file}: {exc.strerror or exc}"]) from exc
+        return http.client.HTTPSConnection(host, port, timeout=TIMEOUT_SECONDS, context=context), prefix
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares `--url`, `--token-file` and `--ca-file`."""
+    parser.add_argument("--url", default=DEFAULT_URL, help="the aggregator's address (default %(default)s)")
+    parser.add_argument("--token-file", type=Path, metavar="FILE", help="a token that the aggregator knows")
+    parser.add_argument(
+        "--ca-file", type=Path, metavar="FILE", help="who signed the aggregator's certificate"
+    )
+
+
+def of(args: argparse.Namespace) -> Client:
+    """The aggregator that the options name. Raises ConfigError for a file that holds no token."""
+    return Client(args.url, _token(args.token_file), args.ca_file)
+
+
+def _token(path: Path | None) -> str:
+    if path is None:
+        return ""
+    try:
+        with path.open(encoding="ascii") as stream:
+            token = stream.read(MAX_TOKEN_CHARS + 1).strip()
+    except (OSError, UnicodeDecodeError) as exc:
+        reason = exc.strerror if isinstance(exc, OSError) else "not a token"
+        raise ConfigError("", [f"--token-file: {path}: {reason}"]) from exc
+    if not token or len(token) > MAX_TOKEN_CHARS or not token.isprintable() or " " in token:
+        raise ConfigError("", [f"--token-file: {path}: not a token"])
+    return token
