@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 AGENT_VENV := .venv-agent
 
-.PHONY: demo test test-all test-agent check bench clean
+.PHONY: demo test test-all test-agent check bench native clean
 
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -37,5 +37,9 @@ check: $(VENV)/.installed
 bench: $(VENV)/.installed
 	$(BIN)/python -m bench
 
+# The library that instrumented programs are linked with; needs gcc and no Python.
+native:
+	@$(MAKE) --no-print-directory -C native
+
 clean:
-	rm -rf $(VENV) $(AGENT_VENV) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf native/build $(VENV) $(AGENT_VENV) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,1 @@
+"""Calls and self times of instrumented functions, from the tables that liblaggardtrace.so keeps."""

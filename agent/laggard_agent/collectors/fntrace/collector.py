@@ -1,0 +1,233 @@
+"""Collector `fntrace`: calls and self times of functions, over all traced processes of this node."""
+
+import logging
+import os
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from laggard_agent.collectors.base import ABSENT, Now, Reading
+from laggard_agent.collectors.fntrace.naming import Namer
+from laggard_agent.collectors.fntrace.processes import Processes
+from laggard_agent.collectors.fntrace.table import Table
+from laggard_agent.collectors.fntrace.totals import Totals
+from laggard_agent.collectors.recording import note_name, note_not_read
+from laggard_common.errors import CollectError
+from laggard_common.schema import Component, Field, FieldKind
+
+_log = logging.getLogger(__name__)
+
+FIELDS = (Field("calls"), Field("self_ns", unit="ns"))
+NODE_FIELDS = tuple(
+    Field(name, FieldKind.GAUGE)
+    for name in (
+        "tables",
+        "tables_ended",
+        "tables_failed",
+        "functions_without_row",
+        "functions_left_out",
+        "threads_without_slot",
+        "deep_calls",
+        "untimed_calls",
+        "abandoned_frames",
+        "unmatched_exits",
+    )
+)
+_NODE = (Component("fntrace", "fntrace"),)
+
+_NAME = re.compile(
+    r"([1-9]\d{0,9})\.(\d{1,20})\.(\d{1,2})", re.ASCII
+)  # process, its start, which of its tables
+_MOST_TABLES = 512
+_UNFINISHED_SECONDS = 60
+_RANK_EVERY_NS = 60 * 1_000_000_000
+_MOST = 2**63 - 1
+
+Key = tuple[str, int]  # name and inode of a file
+
+
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """A table as its name tells it. `is_last`: the process has made none after it, by another exec."""
+
+    name: str
+    inode: int
+    pid: int
+    start_ticks: int
+    is_last: bool
+
+
+class _Process:
+    """A table, what of it was handed on, and whether its process had ended before it was last read."""
+
+    def __init__(self, path: Path) -> None:
+        self.table = Table(path)
+        self.has_ended = False
+        self._taken: list[int] = []
+
+    def rises(self) -> Iterator[tuple[str, int, int]]:
+        """Id, calls and self ns of the functions that counted since they were asked last."""
+        table = self.table
+        if table.head is None or self._taken == table.sums:
+            return
+        rate = table.head.ticks_per_second
+        before = self._taken + [0] * (len(table.sums) - len(self._taken))
+        after = table.sums.copy()
+        for i, name in enumerate(table.names):
+            calls, ticks = after[2 * i : 2 * i + 2]
+            calls_before, ticks_before = before[2 * i : 2 * i + 2]
+            if (calls, ticks) == (calls_before, ticks_before):
+                continue
+            if name is None:
+                after[2 * i : 2 * i + 2] = before[2 * i : 2 * i + 2]  # once it has its name
+                continue
+            yield name, calls - calls_before, ticks * 10**9 // rate - ticks_before * 10**9 // rate
+        self._taken = after
+
+
+class Fntrace:
+    """Reads the tables in `directory`; `procfs` tells which of their processes have ended.
+
+    The table of a process that ended is removed at the sample after the one that read it last, so a collector
+    that reads once removes nothing.
+    """
+
+    name = "fntrace"
+
+    def __init__(
+        self,
+        directory: Path,
+        procfs: Path,
+        now: Now,
+        monotonic_ns: Callable[[], int],
+        *,
+        max_functions: int,
+    ) -> None:
+        self._directory = directory
+        self._now = now
+        self._monotonic_ns = monotonic_ns
+        self._processes = Processes(procfs)
+        self._namer = Namer()
+        self._totals = Totals(max_functions)
+        self._ranked_ns = monotonic_ns()
+        self._found: dict[Key, _Process] = {}
+        self._node_row: tuple[int, ...] = ()
+        self._nothing_said = False
+
+    def read(self) -> Iterator[Reading]:
+        """Functions, then this node. Raises CollectError for the first table it could not read."""
+        at = self._now()
+        failures = self._look()
+        rises: dict[str, tuple[int, int]] = {}
+        for process in self._found.values():
+            for name, calls, self_ns in process.rises():
+                before = rises.get(name, (0, 0))
+                rises[name] = (before[0] + calls, before[1] + self_ns)
+        self._totals.add(rises)
+        if self._monotonic_ns() - self._ranked_ns >= _RANK_EVERY_NS:
+            self._ranked_ns = self._monotonic_ns()
+            self._totals.rank()
+        yield Reading("fntrace", FIELDS, at, self._totals.components, self._totals.rows())
+        yield Reading("fntrace_node", NODE_FIELDS, at, _NODE, [self._state(len(failures))])
+        self._say_nothing(not self._found and not failures)
+        if failures:
+            more = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
+            raise CollectError(failures[0].path, failures[0].reason + more) from failures[0]
+
+    def _look(self) -> list[CollectError]:
+        """Reads every table there is; what could not be read."""
+        try:
+            named = self._names()
+        except CollectError as exc:
+            return [exc]
+        failures = []
+        if len(named) > _MOST_TABLES:
+            failures.append(CollectError(str(self._directory), f"more than {_MOST_TABLES} tables"))
+        found: dict[Key, _Process] = {}
+        self._namer.begin()
+        for one in named[:_MOST_TABLES]:
+            key = (one.name, one.inode)
+            process = self._found.get(key) or _Process(self._directory / one.name)
+            if process.has_ended and _removed(process.table.path):
+                continue
+            has_ended = self._has_ended(one, process.table)
+            try:
+                if not process.table.look():
+                    continue
+            except CollectError as exc:
+                failures.append(exc)
+            found[key] = process
+            self._namer.name(process.table)
+            process.has_ended = has_ended and None not in process.table.names
+        self._found = found
+        return failures
+
+    def _names(self) -> list[_Named]:
+        """The tables there are, those that are known already first."""
+        try:
+            with os.scandir(self._directory) as entries:
+                all_matches = ((_NAME.fullmatch(entry.name), entry.inode()) for entry in entries)
+                matches = [(match, inode) for match, inode in all_matches if match]
+        except OSError as exc:
+            if exc.errno in ABSENT:
+                return []
+            reason = exc.strerror or str(exc)
+            note_not_read(self._directory, reason)
+            raise CollectError(str(self._directory), reason) from exc
+        note_name(self._directory, is_folder=True)
+        matches.sort(key=lambda found: tuple(map(int, found[0].groups())))
+        last = {match.group(1, 2): match for match, _ in matches}
+        named = [
+            _Named(match[0], inode, int(match[1]), int(match[2]), last[match.group(1, 2)] is match)
+            for match, inode in matches
+        ]
+        return sorted(named, key=lambda one: (one.name, one.inode) not in self._found)
+
+    def _has_ended(self, one: _Named, table: Table) -> bool:
+        """Whether nothing will be written to a table any more. One that never was whole is given a minute."""
+        if table.head is not None:
+            if not one.is_last:
+                return True
+            ours = self._processes.is_ours(table.head.pid_namespace)
+            return ours and self._processes.has_ended(one.pid, one.start_ticks)
+        try:
+            age_seconds = self._now() / 1e9 - table.path.lstat().st_mtime
+        except OSError:
+            return False
+        return age_seconds > _UNFINISHED_SECONDS and self._processes.has_ended(one.pid, one.start_ticks)
+
+    def _state(self, failed: int) -> tuple[int, ...]:
+        tables = [process.table for process in self._found.values()]
+        heads = [table.head for table in tables if table.head is not None]
+        slots = [slot for table in tables for slot in table.slots]
+        values = (
+            len(heads),
+            sum(process.has_ended for process in self._found.values()),
+            failed,
+            self._totals.without_row,
+            sum(head.functions_left_out for head in heads),
+            sum(head.threads_without_slot for head in heads),
+            sum(slot.deep for slot in slots),
+            sum(slot.untimed for slot in slots),
+            sum(slot.abandoned for slot in slots),
+            sum(slot.unmatched for slot in slots),
+        )
+        row = tuple(min(value, _MOST) for value in values)
+        if row != self._node_row:
+            self._node_row = row
+        return self._node_row
+
+    def _say_nothing(self, nothing: bool) -> None:
+        if nothing and not self._nothing_said:
+            _log.warning("collector fntrace: nothing found in %s", self._directory)
+        self._nothing_said = nothing
+
+
+def _removed(path: Path) -> bool:
+    """Removes a table; False where that is not permitted: it then stays, and counts no second time."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,167 @@
+"""The table of a traced process as bytes: native/layout.h, which docs/collectors/fntrace.md describes.
+
+A table is another user's file and may say anything: what is parsed here is within bounds or refused.
+"""
+
+import struct
+from dataclasses import dataclass
+
+from laggard_common.errors import CollectError
+
+MAGIC = b"LAGTRACE"
+VERSION = 1
+HEADER_BYTES = 4096
+SLOT_HEAD_BYTES = 64
+COUNTER_BYTES = 16
+NO_MODULE = 0xFFFFFFFF
+
+_HEAD = struct.Struct("=8sIIIIIIQQQ128sIIIIQQ")
+_MODULE = struct.Struct("=QII32s464s")
+_FUNCTION = struct.Struct("=QII")
+_SLOT = struct.Struct("=IIQQQQ")
+
+HEAD_BYTES = _HEAD.size
+MODULE_BYTES = _MODULE.size
+FUNCTION_BYTES = _FUNCTION.size
+
+_MOST_MODULES = 1024
+_MOST_FUNCTIONS = 32768
+_MOST_SLOTS = 1024
+_TICKS_PER_SECOND = range(1_000_000, 100_000_000_000)
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What a table says of its process, and how much of it is in use.
+
+    `start_ticks`: when the process started, as field 22 of /proc/PID/stat. `pid_namespace`: the inode of the
+    namespace that `pid` is of, 0 where it is not known.
+    """
+
+    pid: int
+    start_ticks: int
+    pid_namespace: int
+    ticks_per_second: int
+    program: str
+    modules: int
+    functions: int
+    slots: int
+    threads_without_slot: int
+    functions_left_out: int
+    capacities: tuple[int, int, int]  # modules, functions, slots
+
+    @property
+    def functions_at(self) -> int:
+        """Where in the file the functions begin."""
+        return HEADER_BYTES + self.capacities[0] * MODULE_BYTES
+
+    @property
+    def slots_at(self) -> int:
+        """Where the slots begin."""
+        return (self.functions_at + self.capacities[1] * FUNCTION_BYTES + 63) // 64 * 64
+
+    @property
+    def slot_stride(self) -> int:
+        """Bytes from one slot to the next."""
+        return SLOT_HEAD_BYTES + self.capacities[1] * COUNTER_BYTES
+
+    @property
+    def used_slot_bytes(self) -> int:
+        """How much of a slot is in use."""
+        return SLOT_HEAD_BYTES + self.functions * COUNTER_BYTES
+
+    @property
+    def file_bytes(self) -> int:
+        """How long the whole table is."""
+        return self.slots_at + self.capacities[2] * self.slot_stride
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """An image that functions are in: its path as the process saw it."""
+
+    inode: int
+    build_id: bytes
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """What a slot says beside its counters; all of them since the process began."""
+
+    deep: int
+    untimed: int
+    abandoned: int
+    unmatched: int
+
+
+def parse_head(data: bytes, path: str) -> Head | None:
+    """The first HEAD_BYTES of a table; None while its process still makes it. Raises CollectError."""
+    if len(data) < HEAD_BYTES or data == bytes(len(data)):
+        return None
+    (
+        magic,
+        version,
+        complete,
+        pid,
+        *capacities,
+        start,
+        space,
+        rate,
+        program,
+        modules,
+        functions,
+        slots,
+        _,
+        lost,
+        out,
+    ) = _HEAD.unpack_from(data)
+    if magic != MAGIC:
+        raise CollectError(path, "not a table of liblaggardtrace.so")
+    if version != VERSION:
+        raise CollectError(path, f"layout {version}, this agent reads {VERSION}")
+    if not complete:
+        return None
+    most = (_MOST_MODULES, _MOST_FUNCTIONS, _MOST_SLOTS)
+    used = (modules, functions, slots)
+    fits = all(0 < c <= m and u <= c for c, m, u in zip(capacities, most, used, strict=True))
+    if not fits or not 0 < pid < 2**31 or rate not in _TICKS_PER_SECOND:
+        raise CollectError(path, "a table whose head cannot be right")
+    return Head(
+        pid=pid,
+        start_ticks=start,
+        pid_namespace=space,
+        ticks_per_second=rate,
+        program=_text(program),
+        modules=modules,
+        functions=functions,
+        slots=slots,
+        threads_without_slot=lost,
+        functions_left_out=out,
+        capacities=(capacities[0], capacities[1], capacities[2]),
+    )
+
+
+def parse_modules(data: bytes) -> list[Module]:
+    """The whole modules in `data`."""
+    whole = data[: len(data) // MODULE_BYTES * MODULE_BYTES]
+    return [
+        Module(inode, build_id[: min(id_bytes, 32)], _text(path))
+        for inode, id_bytes, _, build_id, path in _MODULE.iter_unpack(whole)
+    ]
+
+
+def parse_functions(data: bytes) -> list[tuple[int, int]]:
+    """Offset in the file and number of the module of the whole functions in `data`."""
+    whole = data[: len(data) // FUNCTION_BYTES * FUNCTION_BYTES]
+    return [(offset, module) for offset, module, _ in _FUNCTION.iter_unpack(whole)]
+
+
+def parse_slot(data: bytes) -> Slot:
+    """The head of a slot, of at least SLOT_HEAD_BYTES."""
+    _, _, deep, untimed, abandoned, unmatched = _SLOT.unpack_from(data)
+    return Slot(deep, untimed, abandoned, unmatched)
+
+
+def _text(data: bytes) -> str:
+    return data.partition(b"\0")[0].decode("utf-8", "replace")

@@ -1,0 +1,119 @@
+"""One traced process: what its table counts, sample by sample.
+
+The file is read, never mapped: a mapped file that its owner truncates kills who looks at it.
+"""
+
+import os
+import stat
+from dataclasses import dataclass, field
+from operator import add, sub
+from pathlib import Path
+
+from laggard_agent.collectors.base import ABSENT
+from laggard_agent.collectors.fntrace import layout
+from laggard_agent.collectors.fntrace.layout import Head, Module, Slot
+from laggard_agent.collectors.recording import is_recorded, note_not_read, note_read
+from laggard_common.errors import CollectError
+
+MOST_COUNT_BYTES = 4 * 1024 * 1024  # in use, of one process
+_MOST_RISE = 2**60  # of one counter from one sample to the next; no process counts as fast
+
+
+@dataclass(slots=True)
+class Table:
+    """The counts of one process, all its threads together, those that ended too.
+
+    `sums[2 * i]` are the calls of function i, `sums[2 * i + 1]` its ticks. They never fall, whatever the file
+    says. `names`: whose counts they are, as far as a Namer has found out. `owner`: whose file it is.
+    """
+
+    path: Path
+    head: Head | None = None
+    modules: list[Module] = field(default_factory=list)
+    functions: list[tuple[int, int]] = field(default_factory=list)
+    sums: list[int] = field(default_factory=list)
+    slots: list[Slot] = field(default_factory=list)
+    names: list[str | None] = field(default_factory=list)
+    owner: int = -1
+    inode: int = 0
+    _raw: list[bytes] = field(default_factory=list)
+
+    def look(self) -> bool:
+        """Reads the table; False when it is gone. Raises CollectError for one that is not as it should be."""
+        try:
+            fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+            try:
+                self._read(fd)
+            finally:
+                os.close(fd)
+        except OSError as exc:
+            if exc.errno in ABSENT:
+                return False
+            reason = exc.strerror or str(exc)
+            note_not_read(self.path, reason)
+            raise CollectError(str(self.path), reason) from exc
+        return True
+
+    def _read(self, fd: int) -> None:
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode):
+            raise CollectError(str(self.path), "not a regular file")
+        head = layout.parse_head(os.pread(fd, layout.HEAD_BYTES, 0), str(self.path))
+        if head is None:
+            return
+        if found.st_size < head.file_bytes:
+            raise CollectError(str(self.path), f"{found.st_size} bytes, expected {head.file_bytes}")
+        if head.slots * head.used_slot_bytes > MOST_COUNT_BYTES:
+            raise CollectError(str(self.path), f"more than {MOST_COUNT_BYTES} bytes of counts")
+        if is_recorded():
+            note_read(self.path, os.pread(fd, head.file_bytes, 0))
+        if self.head is not None and not _goes_on(self.head, found.st_ino, head, self.inode):
+            raise CollectError(str(self.path), "another process's table under the same name")
+        self.head, self.owner, self.inode = head, found.st_uid, found.st_ino
+        self._read_names(fd, head)
+        self._read_counts(fd, head)
+
+    def _read_names(self, fd: int, head: Head) -> None:
+        known, more = len(self.modules), head.modules - len(self.modules)
+        at = layout.HEADER_BYTES + known * layout.MODULE_BYTES
+        self.modules += layout.parse_modules(os.pread(fd, more * layout.MODULE_BYTES, at)) if more else []
+        known, more = len(self.functions), head.functions - len(self.functions)
+        at = head.functions_at + known * layout.FUNCTION_BYTES
+        self.functions += (
+            layout.parse_functions(os.pread(fd, more * layout.FUNCTION_BYTES, at)) if more else []
+        )
+        self.sums += [0] * (2 * len(self.functions) - len(self.sums))
+
+    def _read_counts(self, fd: int, head: Head) -> None:
+        size = layout.SLOT_HEAD_BYTES + len(self.functions) * layout.COUNTER_BYTES
+        for i in range(head.slots):
+            data = os.pread(fd, size, head.slots_at + i * head.slot_stride)
+            if i == len(self._raw):
+                self._raw.append(bytes(layout.SLOT_HEAD_BYTES))
+                self.slots.append(Slot(0, 0, 0, 0))
+            if data == self._raw[i] or len(data) < size:
+                continue
+            self.slots[i] = layout.parse_slot(data)
+            self._add(self._raw[i].ljust(size, b"\0"), data)
+            self._raw[i] = data
+
+    def _add(self, before: bytes, after: bytes) -> None:
+        """Adds what a slot's counters rose by."""
+        counters = slice(layout.SLOT_HEAD_BYTES, None)
+        old, new = (memoryview(data)[counters].cast("Q") for data in (before, after))
+        rises = list(map(sub, new, old))
+        if rises and (min(rises) < 0 or max(rises) > _MOST_RISE):
+            rises = [rise if 0 <= rise <= _MOST_RISE else 0 for rise in rises]
+        self.sums = list(map(add, self.sums, rises))
+
+
+def _goes_on(before: Head, inode: int, after: Head, inode_before: int) -> bool:
+    """Whether it is the same process's table, with no less in it."""
+    return (
+        inode == inode_before
+        and (before.pid, before.start_ticks, before.program, before.capacities, before.ticks_per_second)
+        == (after.pid, after.start_ticks, after.program, after.capacities, after.ticks_per_second)
+        and before.modules <= after.modules
+        and before.functions <= after.functions
+        and before.slots <= after.slots
+    )
