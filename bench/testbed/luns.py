@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
+LOOP_CONTROL = Path("/dev/loop-control")
 LOOP_CTL_ADD = 0x4C80  # include/uapi/linux/loop.h
 LOOP_CTL_REMOVE = 0x4C81
 MAX_LUNS = 20
@@ -38,7 +39,11 @@ RUN_SECONDS = 120.0
 
 
 class TestbedError(Exception):
-    """The machine cannot carry the testbed; the message is one line for the person who asked."""
+    """The testbed could not be built or did not hold; the message is one line for the person who asked."""
+
+
+class CannotRunError(TestbedError):
+    """The machine lacks what the testbed takes: a package, a privilege, a part of the kernel."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +71,9 @@ def loop_luns(
     blkio or free device numbers.
     """
     if os.geteuid() != 0:
-        raise TestbedError("loop devices, mounts and blkio throttling need root")
+        raise CannotRunError("loop devices, mounts and blkio throttling need root")
+    if not LOOP_CONTROL.exists():
+        raise CannotRunError(f"no {LOOP_CONTROL}: loop devices cannot be added")
     if not 1 <= count <= MAX_LUNS:
         raise TestbedError(f"expected 1 to {MAX_LUNS} LUNs, got {count}")
     blkio_folder()
@@ -153,7 +160,7 @@ def blkio_folder() -> Path:
         folder = Path("/sys/fs/cgroup/blkio") / path.lstrip("/")
         if "blkio" in controllers.split(",") and (folder / "blkio.throttle.read_bps_device").exists():
             return folder
-    raise TestbedError("no cgroup v1 blkio controller with throttling at /sys/fs/cgroup/blkio")
+    raise CannotRunError("no cgroup v1 blkio controller with throttling at /sys/fs/cgroup/blkio")
 
 
 def _build(stack: ExitStack, index: int, first_loop: int, folder: Path, size_bytes: int, cap: int) -> Lun:
@@ -235,7 +242,7 @@ def _remove(number: int, node: Path) -> None:
 
 
 def _control(request: int, number: int) -> None:
-    with Path("/dev/loop-control").open("rb", buffering=0) as control:
+    with LOOP_CONTROL.open("rb", buffering=0) as control:
         fcntl.ioctl(control, request, number)
 
 

@@ -3,7 +3,8 @@
 Servers and clients are network namespaces on one bridge; every brick is on a fake LUN of its own. In each run
 the cluster is healthy first, then one brick or one server is not, and every alarm is taken down. Needs root,
 glusterfs-server, fio, mosquitto, nftables, iproute2, loop devices and cgroup v1 (cpu, blkio); without them
-one line and exit 2. Exit 1 when a run did not end as it should: the right component indicted and no other.
+one line and exit 2. Exit 1 when a run failed, or did not end as it should: the right component indicted and
+no other.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from bench.testbed.gluster.load import lay_out
 from bench.testbed.gluster.report import table
 from bench.testbed.gluster.site import Detection
 from bench.testbed.gluster.watch import Phases, run_once
-from bench.testbed.luns import TestbedError, stop_on_signals
+from bench.testbed.luns import CannotRunError, TestbedError, stop_on_signals
 
 EXAMPLES = """\
 examples:
@@ -39,7 +40,7 @@ STEP = 5
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Return 0 when every run ended as it should, 1 when one did not, 2 when the machine cannot run them."""
+    """Return 0 when every run ended as it should, 1 when one did not, 2 when the machine lacks something."""
     options = _parser().parse_args(arguments)
     stop_on_signals()
     results: list[dict[str, Any]] = []
@@ -51,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 print(_line(result), file=sys.stderr, flush=True)
     except TestbedError as exc:
         print(f"bench.testbed.gluster: {exc}", file=sys.stderr)
-        return 2
+        return 2 if isinstance(exc, CannotRunError) else 1
     print(table(results))
     print(f"\n{machine()}; glusterfs on {options.servers} servers x {options.bricks} bricks")
     return 0 if all(result["as_it_should"] for result in results) else 1

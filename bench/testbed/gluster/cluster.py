@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.testbed.gluster.hosts import Host, host, own_namespaces, running
-from bench.testbed.luns import Lun, TestbedError, free_loops, loop_luns, run
+from bench.testbed.luns import CannotRunError, Lun, TestbedError, free_loops, loop_luns, run
 
 VOLUME = "data"
 MOUNT = Path("/srv/mnt")
@@ -94,7 +94,7 @@ def cluster(servers: int, bricks_each: int, clients: int, scratch: Path) -> Iter
     """
     for tool in ("glusterd", "glusterfsd", "gluster", "glusterfs"):
         if shutil.which(tool) is None:
-            raise TestbedError(f"{tool} is not installed (package glusterfs-server)")
+            raise CannotRunError(f"{tool} is not installed (package glusterfs-server)")
     own_namespaces()
     with ExitStack() as stack:
         count = servers * bricks_each
@@ -189,7 +189,7 @@ def _cpu_groups(names: Sequence[str]) -> Iterator[dict[str, Path]]:
     """Yield a cgroup of v1's cpu controller for each name; they are removed at the end."""
     root = Path("/sys/fs/cgroup/cpu")
     if not (root / "cpu.cfs_quota_us").exists() and not (root / "cpu.shares").exists():
-        raise TestbedError("no cgroup v1 cpu controller at /sys/fs/cgroup/cpu")
+        raise CannotRunError("no cgroup v1 cpu controller at /sys/fs/cgroup/cpu")
     with ExitStack() as stack:
         groups = {}
         for name in names:
@@ -198,7 +198,7 @@ def _cpu_groups(names: Sequence[str]) -> Iterator[dict[str, Path]]:
             stack.callback(_remove, group)
             groups[name] = group
         if not all((group / "cpu.cfs_quota_us").exists() for group in groups.values()):
-            raise TestbedError("the kernel has no CFS quota (CONFIG_CFS_BANDWIDTH)")
+            raise CannotRunError("the kernel has no CFS quota (CONFIG_CFS_BANDWIDTH)")
         yield groups
 
 

@@ -28,7 +28,7 @@ FIGURES: Mapping[str, Figure] = {
     "write latency": Figure("gluster_brick", "ms", ("fop_write_latency_ns",), ("fop_write_count",), 1e-6),
     "disk await": Figure("diskstats", "ms", ("rd_ms", "wr_ms"), ("rd_ios", "wr_ios"), 1.0),
     "server retransmits": Figure("tcp", "%", ("RetransSegs",), ("OutSegs",), 100.0),
-    "retransmits to server": Figure("tcp_destination", "%", ("total_retrans",), ("segs_out",), 100.0),
+    "retransmits to server": Figure("tcp_destination", "%", ("total_retrans",), ("data_segs_out",), 100.0),
 }
 
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bench.testbed.gluster.hosts import INTERFACE, Host
-from bench.testbed.luns import TestbedError, run
+from bench.testbed.luns import CannotRunError, run
 
 PERIOD_US = 100_000
 
@@ -28,7 +28,7 @@ def cpu_quota(group: Path, quota_us: int) -> Iterator[None]:
 def packet_loss(server: Host, percent: int) -> Iterator[None]:
     """Drop `percent` of the packets that come in on a host's interface."""
     if shutil.which("nft") is None:
-        raise TestbedError("nft is not installed (package nftables)")
+        raise CannotRunError("nft is not installed (package nftables)")
 
     def nft(*statement: str) -> None:
         run(*server.command("nft", *statement))

@@ -18,7 +18,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.testbed.luns import STOP_SECONDS, TestbedError, process, run
+from bench.testbed.luns import STOP_SECONDS, CannotRunError, TestbedError, process, run
 
 CLONE_NEWNS = 0x00020000  # include/uapi/linux/sched.h
 CLONE_NEWNET = 0x40000000
@@ -72,13 +72,13 @@ def own_namespaces() -> None:
     To be called once, before any thread is started. Raises TestbedError where the kernel refuses.
     """
     if os.geteuid() != 0:
-        raise TestbedError("network namespaces, mounts, loop devices and throttling need root")
+        raise CannotRunError("network namespaces, mounts, loop devices and throttling need root")
     for tool in ("ip", "unshare", "nsenter", "setpriv"):
         if shutil.which(tool) is None:
-            raise TestbedError(f"{tool} is not installed (packages iproute2, util-linux)")
+            raise CannotRunError(f"{tool} is not installed (packages iproute2, util-linux)")
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(CLONE_NEWNET | CLONE_NEWNS) != 0:
-        raise TestbedError(f"no network namespace: {os.strerror(ctypes.get_errno())}")
+        raise CannotRunError(f"no network namespace: {os.strerror(ctypes.get_errno())}")
     run("mount", "--make-rprivate", "/")
     run("ip", "link", "set", "lo", "up")
     run("ip", "link", "add", BRIDGE, "type", "bridge")

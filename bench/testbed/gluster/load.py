@@ -12,7 +12,7 @@ from pathlib import Path
 
 from bench.testbed.gluster.cluster import MOUNT, Brick, Cluster, spread_files
 from bench.testbed.gluster.hosts import Host, running
-from bench.testbed.luns import TestbedError, run
+from bench.testbed.luns import CannotRunError, TestbedError, run
 
 COMMON = {
     "direct": "1",
@@ -34,7 +34,7 @@ Files = Mapping[Host, Mapping[Brick, Sequence[str]]]
 def lay_out(made: Cluster) -> Files:
     """Return the files of each client by brick, one a job of JOBS, written in full. Raises TestbedError."""
     if shutil.which("fio") is None:
-        raise TestbedError("fio is not installed (package fio)")
+        raise CannotRunError("fio is not installed (package fio)")
     files = {client: spread_files(made, client, client.name, len(JOBS)) for client in made.clients}
     for client in made.clients:
         names = [str(MOUNT / name) for chosen in files[client].values() for name in chosen]

@@ -38,19 +38,18 @@ def table(results: Sequence[Result]) -> str:
 
 def _indicted(name: str, runs: Sequence[Result]) -> str:
     """Return the row of one kind of run: how many found, by what, how soon."""
-    right = [alarm for run in runs for alarm in run["alarms"]["right"]]
-    delays = [
-        min(a["delay_seconds"] for a in run["alarms"]["right"]) for run in runs if run["alarms"]["right"]
-    ]
+    found = [run["alarms"]["right"] for run in runs if run["alarms"]["right"]]
+    delays = [min(alarm["delay_seconds"] for alarm in alarms) for alarms in found]
+    severities = [max(alarm["severity"] for alarm in alarms) for alarms in found]
     seconds = sum(run["healthy_seconds"] + run["fault_seconds"] for run in runs)
     false = [alarm for run in runs for alarm in run["alarms"]["false"]]
     return _row(
         name,
         runs[0]["fault"],
         "-" if name == "control" else f"{len(delays)} of {len(runs)}",
-        _kinds(right) or "nothing",
+        _kinds(alarm for alarms in found for alarm in alarms) or "nothing",
         _span(delays, "{:.0f}"),
-        _span([alarm["severity"] for alarm in right], "{:.2f}"),
+        _span(severities, "{:.1f}"),
         f"{len(false)} in {seconds / 60:.0f} min" + (f": {_kinds(false)}" if false else ""),
         _kinds(alarm for run in runs for alarm in run["alarms"]["explained"]) or "nothing",
     )

@@ -16,7 +16,7 @@ from typing import Any
 
 from bench.testbed.gluster.cluster import Cluster, until
 from bench.testbed.gluster.hosts import BRIDGE_ADDRESS, Host, running
-from bench.testbed.luns import TestbedError, process
+from bench.testbed.luns import CannotRunError, TestbedError, process
 
 MQTT_PORT = 1883
 HTTP_PORT = 9464
@@ -75,7 +75,7 @@ def site(made: Cluster, detection: Detection, folder: Path) -> Iterator[Site]:
     """
     mosquitto = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin")
     if mosquitto is None:
-        raise TestbedError("mosquitto is not installed (package mosquitto)")
+        raise CannotRunError("mosquitto is not installed (package mosquitto)")
     broker, aggregator = folder / "mosquitto.conf", folder / "aggregator.toml"
     broker.write_text(MOSQUITTO)
     aggregator.write_text(_aggregator_toml(detection, folder))
@@ -127,9 +127,10 @@ def _leashed(command: Sequence[str]) -> list[str]:
 
 
 def _agent_toml(made: Cluster, each: Host, folder: Path) -> str:
-    """Return an agent's configuration: a server's reads the disks below its own bricks alone."""
+    """Return an agent's configuration: a server's reads its bricks' disks alone, a client's TCP by server."""
     disks = [brick.lun.sampled for brick in made.bricks_of(each.name)]
     collectors = ["gluster", "net", *(["diskstats", "host"] if disks else [])]
+    destinations = [] if disks else [f"{server.address}/32" for server in made.servers]
     return f"""\
 site = "{SITE}"
 node = "{each.name}"
@@ -146,6 +147,9 @@ directory = {json.dumps(str(folder / f"{each.name}.spool"))}
 
 [diskstats]
 include = {json.dumps(disks)}
+
+[net]
+destinations = {json.dumps(destinations)}
 """
 
 

@@ -1,0 +1,102 @@
+"""A real GlusterFS cluster with a slow brick, seen through real agents, a real broker, a real aggregator."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.processes import until
+
+ROOT = Path(__file__).parents[2]
+BENCH = [sys.executable, "-m", "bench.testbed.gluster"]
+QUICK = ("--servers", "4", "--clients", "1", "--window", "20", "--shift", "10", "--healthy", "20")
+PACKAGES = {
+    "glusterfsd": "glusterfs-server",
+    "fio": "fio",
+    "mosquitto": "mosquitto",
+    "nft": "nftables",
+    "ip": "iproute2",
+}
+LACKS = [name for program, name in PACKAGES.items() if not shutil.which(program)]
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.root,
+    pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces and loop devices need root"),
+    pytest.mark.skipif(bool(LACKS), reason=f"needs {', '.join(LACKS)}"),
+    pytest.mark.skipif(
+        not Path("/sys/fs/cgroup/blkio/blkio.throttle.read_bps_device").exists(), reason="needs cgroup v1"
+    ),
+]
+
+
+def devices() -> set[str]:
+    return {path.name for path in Path("/sys/block").glob("loop*")}
+
+
+def groups_of(pid: int) -> list[Path]:
+    return list(Path("/sys/fs/cgroup/cpu").glob(f"laggard-{pid}-*"))
+
+
+@pytest.mark.timeout(300)
+def test_a_throttled_brick_is_named_and_nothing_is_left_behind(tmp_path: Path) -> None:
+    before, results = devices(), tmp_path / "results.json"
+    options = ("--run", "brick", *QUICK, "--minutes", "2", "--until-found")
+    ran = subprocess.run(
+        [*BENCH, *options, "--output", str(results), "--scratch", str(tmp_path)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=290,
+        check=False,
+    )
+    if ran.returncode == 2:
+        pytest.skip(ran.stderr.strip())
+    assert results.exists(), ran.stderr
+    (run,) = json.loads(results.read_text())["runs"]
+    named = {alarm["component"] for alarm in run["alarms"]["right"]}
+    assert named == {run["target"]}, run
+    assert not [alarm for alarm in run["alarms"]["false"] if alarm["source"] == "gluster_brick"], run
+    figures = run["figures"]["fault"]
+    assert figures["write latency"]["faulty"] > 5 * figures["write latency"]["peers_highest"]
+    assert devices() == before
+    assert list(tmp_path.iterdir()) == [results]
+
+
+@pytest.mark.timeout(120)
+def test_an_interrupt_takes_everything_down(tmp_path: Path) -> None:
+    before = devices()
+    log = tmp_path / "log"
+    with log.open("wb") as said:
+        bench = subprocess.Popen(
+            [*BENCH, "--run", "control", *QUICK, "--scratch", str(tmp_path)],
+            cwd=ROOT,
+            stdout=said,
+            stderr=said,
+            start_new_session=True,
+        )
+    try:
+        until(
+            "glusterd of every server, or the end",
+            lambda: (
+                bench.poll() is not None
+                or len([g for g in groups_of(bench.pid) if (g / "cgroup.procs").read_text()]) == 4
+            ),
+            60,
+        )
+        if bench.poll() == 2:
+            pytest.skip(log.read_text().strip())
+        bench.send_signal(signal.SIGINT)
+        assert bench.wait(60) == 128 + signal.SIGINT, log.read_text()
+    finally:
+        bench.kill()
+        bench.wait()
+    assert devices() == before
+    assert groups_of(bench.pid) == []
+    assert list(tmp_path.iterdir()) == [log]
+    assert "Traceback" not in log.read_text()
