@@ -1,11 +1,11 @@
 """The spool's directory: one agent each, held by a lock on a file in it, and the space that is left."""
 
-import fcntl
 import os
 from pathlib import Path
 from typing import IO
 
-from laggard_common.errors import ServiceError, SpoolError
+from laggard_common import locks
+from laggard_common.errors import SpoolError
 
 
 def take_lock(directory: Path) -> IO[bytes]:
@@ -14,19 +14,9 @@ def take_lock(directory: Path) -> IO[bytes]:
     Raises ServiceError when another agent has it, SpoolError when the directory cannot be used.
     """
     try:
-        directory.mkdir(mode=0o750, parents=True, exist_ok=True)
-        lock = (directory / "lock").open("ab")
+        return locks.take_lock(directory, "the spool is in use by another agent")
     except OSError as exc:
         raise SpoolError(str(directory), exc.strerror or str(exc)) from exc
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as exc:
-        lock.close()
-        raise ServiceError(f"{directory}: the spool is in use by another agent") from exc
-    except OSError as exc:  # a file system without locks
-        lock.close()
-        raise SpoolError(str(directory), f"cannot be locked: {exc.strerror or exc}") from exc
-    return lock
 
 
 def free_bytes(directory: Path) -> int:

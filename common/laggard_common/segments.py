@@ -15,7 +15,7 @@ touched. What a segment says after the first record that does not check is not b
 import os
 import struct
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -61,12 +61,25 @@ class SegmentWriter:
 
     def append(self, type_: int, payload: bytes) -> int:
         """The offset at which the record now stands. Raises SpoolError; the file is then as it was."""
-        if not 1 <= type_ <= 255 or len(payload) > MAX_RECORD_BYTES:
-            raise ValueError(f"record of type {type_}, {len(payload)} bytes")
-        crc = zlib.crc32(payload, zlib.crc32(bytes((type_,))))
+        return self.append_all([(type_, (payload,))])
+
+    def append_all(self, records: Iterable[tuple[int, Sequence[bytes]]]) -> int:
+        """Appends records, each a type and the pieces of its payload, with one write: all of them or none.
+
+        The offset at which the first now stands. Raises SpoolError; the file is then as it was.
+        """
+        pieces: list[bytes] = []
+        for type_, payload in records:
+            length = sum(map(len, payload))
+            if not 1 <= type_ <= 255 or length > MAX_RECORD_BYTES:
+                raise ValueError(f"record of type {type_}, {length} bytes")
+            crc = zlib.crc32(bytes((type_,)))
+            for piece in payload:
+                crc = zlib.crc32(piece, crc)
+            pieces += (HEADER.pack(length, crc, type_), *payload)
         offset = self.size_bytes
         try:
-            self._write(HEADER.pack(len(payload), crc, type_) + payload)
+            self._write(b"".join(pieces))
         except OSError as exc:
             raise SpoolError(str(self.path), exc.strerror or str(exc)) from exc
         return offset

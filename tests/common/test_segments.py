@@ -32,6 +32,18 @@ def test_what_was_appended_is_read(tmp_path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o640
 
 
+def test_records_in_pieces_are_appended_together_or_not_at_all(tmp_path: Path) -> None:
+    whole, pieces = tmp_path / "whole", tmp_path / "pieces"
+    written(whole, RECORDS)
+    with SegmentWriter(pieces) as writer:
+        with pytest.raises(ValueError, match="record of type 0"):
+            writer.append_all([(1, (b"first",)), (0, (b"",))])
+        assert writer.append_all([(1, (b"fi", b"rst")), (2, ())]) == len(MAGIC)
+        at = writer.append_all([(255, (bytes(range(200)), b"", bytes(range(200, 256))))])
+    assert pieces.read_bytes() == whole.read_bytes()
+    assert read(pieces, at) == RECORDS[2:]
+
+
 def test_reading_may_begin_at_any_record(tmp_path: Path) -> None:
     path = written(tmp_path / "s", RECORDS)
     records = list(scan(path))
