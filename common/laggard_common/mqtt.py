@@ -47,7 +47,7 @@ class ClientArguments(TypedDict):
     port: int
     username: str | None
     password: str | None
-    tls_context: ssl.SSLContext | None
+    tls_context: "ssl.SSLContext | None"  # quoted: without TLS the module is never loaded
 
 
 def client_arguments(settings: MqttSettings) -> ClientArguments:
@@ -81,7 +81,7 @@ def _password(settings: MqttSettings, problems: list[str]) -> str | None:
         return None
 
 
-def _tls_context(settings: MqttSettings, problems: list[str]) -> ssl.SSLContext | None:
+def _tls_context(settings: MqttSettings, problems: list[str]) -> "ssl.SSLContext | None":
     if settings.ca_file is None and settings.cert_file is None:
         return None
     context = ssl.create_default_context()
