@@ -5,6 +5,7 @@ holders; the device above stands for them), NVMe path devices (hidden), partitio
 zram, sr and fd are opt-in. What the operator includes by name is taken whatever it is.
 """
 
+import os
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -61,15 +62,18 @@ class BlockDevices:
     def _scan(self, names: Iterable[bytes]) -> dict[bytes, Component]:
         found = {}
         taken: set[str] = set()
+        there = frozenset() if self._block is None else frozenset(_names_in(str(self._block)))
         for raw in names:
             name = raw.decode("ascii", "replace")
-            if self._is_peer(name):
-                component = self._component(name, taken)
+            folder = _sysfs_name(name)
+            device = _Device(f"{self._block}/{folder}", folder) if folder in there else None
+            if self._is_peer(name, device):
+                component = _component(name, device, taken)
                 taken.add(component.id)
                 found[raw] = component
         return found
 
-    def _is_peer(self, name: str) -> bool:
+    def _is_peer(self, name: str, device: "_Device | None") -> bool:
         if self._exclude is not None and self._exclude(name):
             return False
         if self._include is not None:
@@ -78,71 +82,97 @@ class BlockDevices:
             return False
         if self._block is None:
             return True
-        device = self._block / _sysfs_name(name)
-        if not device.is_dir():
-            return False
-        note_name(device, is_folder=True)
+        return device is not None and device.is_peer()
+
+
+class _Device:
+    """What sysfs says of one device. Absent attributes are seen in one listing, not by trying to open each:
+    a hundred disks are looked at once a minute.
+    """
+
+    def __init__(self, path: str, folder: str) -> None:
+        self._path = path
+        self._folder = folder
+        self._entries = frozenset(_names_in(path))
+
+    def is_peer(self) -> bool:
+        """False for what is hidden, part of something, or below something."""
+        note_name(self._path, is_folder=True)
         return not (
-            _text(device / "hidden") == "1"
-            or _text(device / "dm/uuid").startswith("part")
-            or _is_member(device)
+            self.text("hidden") == "1" or self.text("dm/uuid").startswith("part") or self._is_member()
         )
 
-    def _component(self, name: str, taken: set[str]) -> Component:
-        """The device by its most lasting name; two paths to one LUN without multipath stay two components."""
-        shown = name[:MAX_NAME_CHARS]
-        if self._block is None:
-            return Component(shown, shown)
-        device = self._block / _sysfs_name(name)
-        identity = next((text for at in _IDENTITIES if (text := _text(device / at))), shown)
-        if identity in taken:
-            identity = f"{identity}@{shown}"
-        return Component(identity[:MAX_NAME_CHARS], shown, tuple(_labels(device)))
+    def identity(self) -> str:
+        """The most lasting name that the device has, empty when it has none."""
+        return next(filter(None, map(self.text, _IDENTITIES)), "")
+
+    def labels(self) -> Iterable[tuple[str, str]]:
+        """What tells the class of a disk: model (for multipath of the first path), rotational, bytes."""
+        model = self.text("device/model") or next(filter(None, self._models_below()), "")
+        if model:
+            yield "model", model
+        rotational = self.text("queue/rotational")
+        if rotational:
+            yield "rotational", rotational
+        sectors = self.text("size")
+        if sectors.isdecimal():
+            yield "size", str(int(sectors) * _SECTOR_BYTES)
+
+    def text(self, attribute: str) -> str:
+        """An attribute with its blanks run together, empty when there is none."""
+        if attribute.partition("/")[0] not in self._entries:
+            return ""
+        return _text(f"{self._path}/{attribute}")
+
+    def _models_below(self) -> Iterable[str]:
+        if "slaves" in self._entries:
+            for slave in sorted(_names_in(f"{self._path}/slaves")):
+                yield _text(f"{self._path}/slaves/{slave}/device/model")
+
+    def _is_member(self) -> bool:
+        """True when md, LVM, dm-crypt or multipath stands above the disk or above one of its partitions."""
+        if "holders" in self._entries and _has_entries(f"{self._path}/holders"):
+            return True
+        for entry in self._entries:
+            partition = f"{self._path}/{entry}"
+            if entry.startswith(self._folder) and os.path.exists(f"{partition}/partition"):  # noqa: PTH110
+                note_name(f"{partition}/partition")
+                if _has_entries(f"{partition}/holders"):
+                    return True
+        return False
+
+
+def _component(name: str, device: _Device | None, taken: set[str]) -> Component:
+    """The device by its most lasting name; two paths to one LUN without multipath stay two components."""
+    shown = name[:MAX_NAME_CHARS]
+    if device is None:
+        return Component(shown, shown)
+    identity = device.identity() or shown
+    if identity in taken:
+        identity = f"{identity}@{shown}"
+    return Component(identity[:MAX_NAME_CHARS], shown, tuple(device.labels()))
 
 
 def _sysfs_name(name: str) -> str:
     """Kernel names with a slash, as in `cciss/c0d0`, have an exclamation mark in sysfs."""
-    return name.replace("/", "!").strip(".") or "!"
+    return name.replace("/", "!")
 
 
-def _is_member(device: Path) -> bool:
-    """True when md, LVM, dm-crypt or multipath stands above the disk or above one of its partitions."""
-    if _has_entries(device / "holders"):
-        return True
-    for partition in device.glob("*/partition"):
-        note_name(partition)
-        if _has_entries(partition.parent / "holders"):
-            return True
-    return False
-
-
-def _has_entries(folder: Path) -> bool:
+def _names_in(folder: str) -> Sequence[str]:
     try:
-        first = next(folder.iterdir(), None)
+        return os.listdir(folder)  # noqa: PTH208 - strings are wanted
     except OSError:
-        return False
-    if first is not None:
-        note_name(first, is_folder=True)
-    return first is not None
+        return ()
 
 
-def _labels(device: Path) -> Iterable[tuple[str, str]]:
-    """What tells the class of a disk: model (of the first path, for multipath), rotational, size in bytes."""
-    model = _text(device / "device/model") or next(
-        (text for path in sorted(device.glob("slaves/*/device/model")) if (text := _text(path))), ""
-    )
-    if model:
-        yield "model", model
-    rotational = _text(device / "queue/rotational")
-    if rotational:
-        yield "rotational", rotational
-    sectors = _text(device / "size")
-    if sectors.isdecimal():
-        yield "size", str(int(sectors) * _SECTOR_BYTES)
+def _has_entries(folder: str) -> bool:
+    names = _names_in(folder)
+    if names:
+        note_name(f"{folder}/{names[0]}", is_folder=True)
+    return bool(names)
 
 
-def _text(path: Path) -> str:
-    """An attribute with its blanks run together, empty when there is none."""
+def _text(path: str) -> str:
     try:
         words = read_file(path).decode("ascii", "replace").split()
     except CollectError:

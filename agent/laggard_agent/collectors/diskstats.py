@@ -36,6 +36,7 @@ FIELDS = (
 _LEADING = 3  # major, minor, name
 _KNOWN_COLUMNS = (20, 18, 14)
 _NO_ROW: tuple[bytes, Row] = (b"", ())
+_END = {n: max((k for k in _KNOWN_COLUMNS if k <= n), default=0) for n in range(_KNOWN_COLUMNS[0])}
 _ABSENT = {known: (None,) * (_KNOWN_COLUMNS[0] - known) for known in _KNOWN_COLUMNS}
 _MOST = 2**64
 
@@ -57,17 +58,15 @@ def parse(data: bytes, before: Mapping[bytes, tuple[bytes, Row]]) -> Parsed:
 
 def _parse_line(line: bytes) -> tuple[bytes, Row]:
     columns = line.split()
-    count = len(columns)
-    end = next((known for known in _KNOWN_COLUMNS if count >= known), 0)
-    if not end:
+    end = _END.get(len(columns), _KNOWN_COLUMNS[0])
+    absent = _ABSENT.get(end)
+    if absent is None:
         return _NO_ROW
     try:
         row = tuple(map(int, columns[_LEADING:end]))
     except ValueError:
         return _NO_ROW
-    if min(row) < 0 or max(row) >= _MOST:
-        return _NO_ROW
-    return columns[2], row + _ABSENT[end]
+    return (columns[2], row + absent) if min(row) >= 0 and max(row) < _MOST else _NO_ROW
 
 
 class Devices(Protocol):
