@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _QUEUED_BATCHES = 1000
-_WATCH_SECONDS = 5.0
+_WATCH_SECONDS = 10.0
 # An orderly end takes at most the sum of these, spooling counted twice (batches, then closing).
 _READING_ENDS_SECONDS = 0.5
 _SPOOLING_ENDS_SECONDS = 1.0

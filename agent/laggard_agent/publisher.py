@@ -39,7 +39,7 @@ _RECONNECT_MOST_SECONDS = 60.0
 _STABLE_SECONDS = 10.0  # a connection that lasted so long begins the pauses anew
 _LEAVE_SECONDS = 0.5
 _KEEPALIVE_SECONDS = 30
-_MISC_SECONDS = 5.0
+_MISC_SECONDS = 10.0
 _RESEND_SECONDS = 60.0
 _LIVE_BATCHES = 64
 _ACK_MESSAGES = 256
@@ -53,7 +53,7 @@ def phase_ns(site: str, node: str, batch_ns: int) -> int:
 
 
 class _Client(aiomqtt.Client):
-    """Looks every 5 s whether a ping is due, and not every second: each look wakes an idle process."""
+    """Looks every 10 s whether a ping is due, and not every second: each look wakes an idle process."""
 
     async def _misc_loop(self) -> None:
         while self._client.loop_misc() == mqtt.MQTT_ERR_SUCCESS:  # noqa: ASYNC110 - paho has no event for it
