@@ -2,10 +2,12 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from laggard_aggregator import thresholds
-from laggard_aggregator.detect.cdf import CdfDetector
+from laggard_aggregator.detect.laggard import LaggardDetector
+from laggard_aggregator.detect.registry import VERSIONS
 from laggard_aggregator.detect.settings import DetectSettings
 from laggard_aggregator.groups import ConfiguredMembership, PeerGroup, Rule
 from laggard_aggregator.settings import AggregatorSettings, DetectTable, TopologyTable
@@ -22,7 +24,10 @@ def membership(settings: AggregatorSettings) -> ConfiguredMembership:
         detect = _detect(settings.detect_of(table), table.name, files)
         group = PeerGroup(table.name, table.source, table.role, table.metrics, detect)
         rules.append(Rule(group, re.compile(table.components)))
-    return ConfiguredMembership(tuple(rules), _detect(settings.detect, "", files))
+    functions = replace(settings.detect, **settings.of_functions)
+    return ConfiguredMembership(
+        tuple(rules), _detect(settings.detect, "", files), _detect(functions, "", files)
+    )
 
 
 def topology(tables: Sequence[TopologyTable]) -> Topology:
@@ -31,7 +36,7 @@ def topology(tables: Sequence[TopologyTable]) -> Topology:
 
 
 def _detect(table: DetectTable, group: str, files: dict[str, Thresholds]) -> DetectSettings:
-    """The group's settings, with its thresholds where its detector needs some. `files` were read already."""
+    """The group's settings, with its thresholds where its detector has some. `files` were read already."""
     settings = DetectSettings(
         detector=table.detector,
         interval_seconds=table.interval_seconds,
@@ -40,12 +45,12 @@ def _detect(table: DetectTable, group: str, files: dict[str, Thresholds]) -> Det
         confirm=table.confirm,
         false_alarms_per_week=table.false_alarms_per_week,
     )
-    if table.detector != CdfDetector.name:
+    if table.detector == LaggardDetector.name or not table.thresholds:
         return settings
     if table.thresholds not in files:
         files[table.thresholds] = thresholds.load(Path(table.thresholds))
     trained = files[table.thresholds]
-    mismatches = trained.mismatches(settings, CdfDetector.version)
+    mismatches = trained.mismatches(settings, VERSIONS[table.detector])
     if mismatches:
         raise ConfigError(table.thresholds, mismatches)
     return trained.applied(settings, group)

@@ -6,6 +6,7 @@ group come in order of time; everything else about order is the caller's.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,8 +14,16 @@ from numpy.typing import NDArray
 from laggard_aggregator.alarms.life import Alarm, AlarmBook, Transition
 from laggard_aggregator.alarms.persistence import Persistence
 from laggard_aggregator.detect.escalation import Level, escalate
-from laggard_aggregator.detect.registry import make_detector
-from laggard_aggregator.detect.seam import BoolArray, Detector, FloatArray, MetricWindow, Verdicts
+from laggard_aggregator.detect.registry import FUNCTION_DETECTORS, make_detector, make_vector_detector
+from laggard_aggregator.detect.seam import (
+    BoolArray,
+    Detector,
+    FloatArray,
+    MetricWindow,
+    VectorDetector,
+    VectorWindow,
+    Verdicts,
+)
 from laggard_aggregator.detect.settings import DetectSettings
 from laggard_aggregator.topology import Topology
 
@@ -36,6 +45,38 @@ class GroupWindow:
     load: Mapping[str, FloatArray] = field(default_factory=dict)
     worse: Mapping[str, int] = field(default_factory=dict)
     tests_at_once: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionWindow:
+    """All metrics of one group of nodes over one window, by function; arrays (C, F) as in VectorWindow.
+
+    `components`: the nodes. `left_out`: functions for which there was no room.
+    """
+
+    group: str
+    components: tuple[str, ...]
+    functions: tuple[str, ...]
+    start: float
+    end: float
+    metrics: Mapping[str, FloatArray]
+    seconds: FloatArray
+    left_out: int = 0
+
+    def of(self, metric: str) -> VectorWindow:
+        """One of its metrics, as detectors see it."""
+        return VectorWindow(
+            metric=metric,
+            servers=self.components,
+            functions=self.functions,
+            values=self.metrics[metric],
+            seconds=self.seconds,
+            start=self.start,
+            end=self.end,
+        )
+
+
+Window = GroupWindow | FunctionWindow
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +105,7 @@ class Judgement:
 class _Series:
     """What is kept of one group and metric. `suspects`: parents ever indicted, and their levels."""
 
-    detector: Detector
+    detector: Detector | VectorDetector
     persistence: Persistence
     suspects: dict[str, str] = field(default_factory=dict)
 
@@ -73,7 +114,7 @@ class Engine:
     """Judges the windows of all groups. `groups`: settings by group name; groups may be added later.
 
     `topology` tells which components share a parent. `make` turns settings and a metric's name into a
-    detector.
+    detector, but for groups that are compared by functions.
     """
 
     def __init__(
@@ -98,27 +139,15 @@ class Engine:
         """How many samples before a window the group's detector wants to see."""
         return self._of(group, metric).detector.history_samples
 
-    def judge(self, window: GroupWindow) -> tuple[Judgement, ...]:
+    def judge(self, window: Window) -> tuple[Judgement, ...]:
         """The judgement of each metric of `window`, in the order of `window.metrics`."""
         return tuple(self._judge(window, metric) for metric in window.metrics)
 
-    def _judge(self, window: GroupWindow, metric: str) -> Judgement:
+    def _judge(self, window: Window, metric: str) -> Judgement:
         series = self._of(window.group, metric)
-        verdicts = series.detector.observe(
-            MetricWindow(
-                metric=metric,
-                components=window.components,
-                values=window.metrics[metric],
-                history=window.history,
-                start=window.start,
-                end=window.end,
-                interval_seconds=self._settings[window.group].interval_seconds,
-                load=window.load,
-                worse=window.worse.get(metric, 1),
-                tests_at_once=window.tests_at_once,
-            )
-        )
-        levels = self._levels_of(window.group, window.components)
+        verdicts: Verdicts = series.detector.observe(self._seen(window, metric))
+        nodes = isinstance(window, FunctionWindow)
+        levels = self._levels_of(window.group, window.components, nodes=nodes)
         verdicts, parents = escalate(verdicts, levels, series.suspects)
         components = (*window.components, *parents)
         rows = series.persistence.update(components, window.start, verdicts)
@@ -132,10 +161,27 @@ class Engine:
             persistence=series.persistence.accumulator(rows),
             straggler=series.persistence.faulty(rows),
             since=series.persistence.since(rows),
-            levels=("component",) * len(window.components) + tuple(parents.values()),
+            levels=("node" if nodes else "component",) * len(window.components) + tuple(parents.values()),
             transitions=(),
         )
         return replace(judged, transitions=self._transitions(judged))
+
+    def _seen(self, window: Window, metric: str) -> Any:
+        """What the detector of this kind of window is shown: a MetricWindow or a VectorWindow."""
+        if isinstance(window, FunctionWindow):
+            return window.of(metric)
+        return MetricWindow(
+            metric=metric,
+            components=window.components,
+            values=window.metrics[metric],
+            history=window.history,
+            start=window.start,
+            end=window.end,
+            interval_seconds=self._settings[window.group].interval_seconds,
+            load=window.load,
+            worse=window.worse.get(metric, 1),
+            tests_at_once=window.tests_at_once,
+        )
 
     def _transitions(self, judged: Judgement) -> tuple[Transition, ...]:
         """Raises and clears alarms; only components that straggle, or whose alarm stands, are looked at."""
@@ -148,18 +194,20 @@ class Engine:
                 found.append(self.alarms.recovered(key, judged.end))
         return tuple(transition for transition in found if transition is not None)
 
-    def _levels_of(self, group: str, components: tuple[str, ...]) -> tuple[Level, ...]:
+    def _levels_of(self, group: str, components: tuple[str, ...], *, nodes: bool) -> tuple[Level, ...]:
         """The parents of a group's components, looked up again only when the components changed."""
         known = self._levels.get(group)
         if known is None or known[0] != components:
-            known = self._levels[group] = (components, self._topology.levels(components))
+            look_up = self._topology.levels_of_nodes if nodes else self._topology.levels
+            known = self._levels[group] = (components, look_up(components))
         return known[1]
 
     def _of(self, group: str, metric: str) -> _Series:
         series = self._series.get((group, metric))
         if series is None:
             settings = self._settings[group]
-            series = _Series(self._make(settings, metric), Persistence(settings.confirm))
+            make = make_vector_detector if settings.detector in FUNCTION_DETECTORS else self._make
+            series = _Series(make(settings, metric), Persistence(settings.confirm))
             self._series[group, metric] = series
         return series
 
@@ -179,4 +227,5 @@ def _alarm(judged: Judgement, c: np.intp) -> Alarm:
         worst_severity=float(v.severity[c]),
         observed=float(v.observed[c]),
         reference=float(v.reference[c]),
+        causes=v.causes.get(judged.components[c], ()),
     )

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from laggard_aggregator.detect.settings import DetectSettings
+from laggard_aggregator.detect.settings import OF_FUNCTIONS, DetectSettings
 from laggard_aggregator.metrics.definition import SourceMetrics
+from laggard_aggregator.metrics.functions import FUNCTIONS
 from laggard_aggregator.metrics.registry import SOURCES
 from laggard_common.schema import Component
 
@@ -53,10 +54,14 @@ class Membership(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ConfiguredMembership:
-    """Membership by rules, with the automatic default for what no rule claims; the same at all times."""
+    """Membership by rules, with the automatic default for what no rule claims; the same at all times.
+
+    `functions`: as `default`, of sources whose components are functions.
+    """
 
     rules: Sequence[Rule]
     default: DetectSettings = field(default_factory=DetectSettings)
+    functions: DetectSettings = OF_FUNCTIONS
 
     def groups_of(
         self,
@@ -75,6 +80,8 @@ class ConfiguredMembership:
             and rule.group.role in ("", role)
             and any(map(rule.components.fullmatch, names))
         )
+        if not claimed and source in FUNCTIONS and role in FUNCTIONS[source].roles:
+            return (self._of_functions(role, source),)
         if claimed or source not in SOURCES or not SOURCES[source].defaults:
             return claimed
         known = SOURCES[source]
@@ -88,6 +95,17 @@ class ConfiguredMembership:
                 automatic=True,
                 one_node=known.one_node,
             ),
+        )
+
+    def _of_functions(self, role: str, source: str) -> PeerGroup:
+        """The automatic group of all nodes of a role, by what their functions do."""
+        return PeerGroup(
+            name=f"{role}/{source}",
+            source=source,
+            role=role,
+            metrics=FUNCTIONS[source].defaults,
+            detect=self.functions,
+            automatic=True,
         )
 
 

@@ -10,11 +10,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from laggard_aggregator.detect.seam import BoolArray, IntArray
-from laggard_aggregator.engine import Engine, GroupWindow, Judgement
+from laggard_aggregator.engine import Engine, FunctionWindow, Judgement, Window
 from laggard_aggregator.groups import Membership, PeerGroup, component_key, moves, shown_name
+from laggard_aggregator.ingest.function_node import NodeFunctions
+from laggard_aggregator.ingest.function_store import FunctionStore
 from laggard_aggregator.ingest.store import GroupStore, Reading
 from laggard_aggregator.ingest.streams import MAX_STREAMS
 from laggard_aggregator.ingest.taken import TakenBatch, WindowClose
+from laggard_aggregator.metrics.functions import FUNCTIONS
 from laggard_aggregator.metrics.registry import SOURCES
 from laggard_aggregator.windows import DueWindow, WindowSchedule
 from laggard_common.schema import FieldType, Schema
@@ -55,6 +58,15 @@ class _Part:
     varies: bool
 
 
+@dataclass(frozen=True, slots=True)
+class _Functions:
+    """A group's share of a schema whose components are functions. `columns` as in _Part."""
+
+    store: FunctionStore
+    node: NodeFunctions
+    columns: IntArray
+
+
 @dataclass(slots=True)
 class _Members:
     """A group's components in one schema. `rows` as in _Part, None until the group reads a batch of it."""
@@ -80,7 +92,7 @@ class _Index:
     schema: Schema
     role: str
     width: int
-    parts: tuple[_Part, ...]
+    parts: tuple[_Part | _Functions, ...]
 
     def reads(self, taken: TakenBatch) -> bool:
         """Whether it is for batches like this; a forgotten stream may come back with another schema."""
@@ -95,7 +107,7 @@ class Pipeline:
         self.engine = engine
         self.windows = WindowSchedule(round(lateness_seconds * 1e9))
         self.groups: dict[str, PeerGroup] = {}
-        self.stores: dict[str, GroupStore] = {}
+        self.stores: dict[str, GroupStore | FunctionStore] = {}
         self.shown: dict[str, str] = {}
         self.samples = 0
         self.windows_closed = 0
@@ -117,6 +129,9 @@ class Pipeline:
         late_ns = -1
         for part in index.parts:
             late_ns = max(late_ns, part.store.watermark_ns)
+            if isinstance(part, _Functions):
+                part.store.take(part.node, _of_functions(part, taken))
+                continue
             reading, origins = _reading(part, taken)
             if reading.rows.size:
                 if part.varies:
@@ -130,7 +145,7 @@ class Pipeline:
         """The windows to be closed now."""
         return self.windows.due(now_ns)
 
-    def seal(self, close: WindowClose) -> GroupWindow | None:
+    def seal(self, close: WindowClose) -> Window | None:
         """The window that `close` closes, None when nobody had data; what comes later for it is late."""
         self.windows_closed += 1
         store = self.stores.get(close.group)
@@ -138,9 +153,12 @@ class Pipeline:
         if store is None or end_ns <= store.watermark_ns:
             return None
         window = store.close(end_ns)
+        if isinstance(window, FunctionWindow):
+            self.refused["functions"] += window.left_out
+            return window
         return None if window is None else replace(window, tests_at_once=self.tests_at_once())
 
-    def judge(self, window: GroupWindow) -> tuple[Judgement, ...]:
+    def judge(self, window: Window) -> tuple[Judgement, ...]:
         """The judgements of a sealed window; may run in a thread, one at a time."""
         return self.engine.judge(window)
 
@@ -151,7 +169,7 @@ class Pipeline:
 
     def tests_at_once(self) -> int:
         """Component-metric series of the site, up to a power of two so that it seldom changes."""
-        series = sum(len(s.components) * len(self.groups[name].metrics) for name, s in self.stores.items())
+        series = sum(store.series for store in self.stores.values())
         return 1 << max(series - 1, 0).bit_length()
 
     def _index(self, taken: TakenBatch) -> _Index:
@@ -164,9 +182,14 @@ class Pipeline:
             self._indexes[key] = index
         return index
 
-    def _parts(self, taken: TakenBatch) -> Iterator[_Part]:
+    def _parts(self, taken: TakenBatch) -> Iterator[_Part | _Functions]:
         for name, members in self._placing(taken).members.items():
-            part = self._part(self.stores[name], taken, members)
+            store = self.stores[name]
+            part: _Part | _Functions | None
+            if isinstance(store, FunctionStore):
+                part = self._functions(store, taken, members)
+            else:
+                part = self._part(store, taken, members)
             if part is not None:
                 yield part
 
@@ -205,14 +228,32 @@ class Pipeline:
             self._node_groups[node] += 1
         detect = group.detect
         self.engine.add_group(group.name, detect)
-        history = max(self.engine.history_samples(group.name, metric) for metric in group.metrics)
         interval_ns = round(detect.interval_seconds * 1e9)
         begun_ns = self.windows.add(
             group.name, interval_ns * detect.shift_samples, interval_ns * detect.window_samples, now_ns
         )
         self.groups[group.name] = group
+        if group.source in FUNCTIONS:
+            self.stores[group.name] = FunctionStore(group, FUNCTIONS[group.source], begun_ns)
+            return True
+        history = max(self.engine.history_samples(group.name, metric) for metric in group.metrics)
         self.stores[group.name] = GroupStore(group, SOURCES[group.source], history, begun_ns)
         return True
+
+    def _functions(self, store: FunctionStore, taken: TakenBatch, members: _Members) -> _Functions | None:
+        """How `store` reads a node's functions; None when counters are missing, or there is no room."""
+        schema = taken.schema
+        sent = schema.fields[: taken.batch.values.shape[2]]
+        numbers = {each.name: at for at, each in enumerate(sent) if each.type != FieldType.F64}
+        if not set(store.counters) <= set(numbers):
+            return None
+        node, strangers = store.join(schema, members.places)
+        self.refused["functions"] += strangers
+        if node is None:
+            return None
+        self.windows.announce(store.group.name, schema.node, schema.interval_ns * schema.batch_ticks)
+        columns = np.array([numbers[name] for name in store.counters], dtype=np.int64)
+        return _Functions(store, node, columns)
 
     def _part(self, store: GroupStore, taken: TakenBatch, members: _Members) -> _Part | None:
         """How `store` reads its `members`; None when counters that it needs are missing."""
@@ -282,6 +323,18 @@ def _reading(part: _Part, taken: TakenBatch) -> tuple[Reading, IntArray | int]:
         rows, values = rows[keep], values[:, keep]
         origins = origins if isinstance(origins, int) else origins[keep]
     return Reading(rows, values, batch.tick_ns, batch.read_ns, changing, taken.received_ns), origins
+
+
+def _of_functions(part: _Functions, taken: TakenBatch) -> Reading:
+    """What of a batch concerns a group of nodes that are compared by functions."""
+    batch = taken.batch
+    rows = part.node.rows[batch.indexes]
+    keep = rows >= 0
+    if batch.present is not None:
+        keep &= batch.present[:, part.columns].all(axis=1)
+    changing = int(np.count_nonzero(keep[: rows.size - batch.idle]))
+    values = batch.values.take(part.columns, axis=2)[:, keep]
+    return Reading(rows[keep], values, batch.tick_ns, batch.read_ns, changing, taken.received_ns)
 
 
 def _origins(part: _Part, lacking: BoolArray) -> IntArray:

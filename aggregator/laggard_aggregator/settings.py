@@ -5,9 +5,12 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
+from typing import Any
 
-from laggard_aggregator.detect.settings import DETECTORS, DetectSettings
+from laggard_aggregator.detect.registry import judges
+from laggard_aggregator.detect.settings import DETECTORS, OF_FUNCTIONS, DetectSettings
 from laggard_aggregator.export.settings import HttpSettings
+from laggard_aggregator.metrics.functions import FUNCTIONS
 from laggard_aggregator.metrics.registry import SOURCES
 from laggard_common.config import (
     Check,
@@ -26,8 +29,8 @@ from laggard_common.mqtt import MqttSettings
 from laggard_common.topics import PREFIX, ROLES
 
 _DETECT = DetectSettings()
-_NEEDS_THRESHOLDS = ("cdf", "manhattan")
-_BLOCK_DETECTORS = tuple(name for name in DETECTORS if name != "manhattan")  # that one judges functions
+_NEEDS_THRESHOLDS = ("cdf",)
+_OF_METRICS = tuple(name for name in DETECTORS if judges(name, functions=False))
 
 
 def _topic_filter() -> Check:
@@ -80,9 +83,13 @@ class BrokerSettings(MqttSettings):
 
 @dataclass(frozen=True, slots=True)
 class DetectTable:
-    """`[detect]`. `lateness_seconds` None: the detection interval, at least 1 s and at most 5 s."""
+    """`[detect]`. `lateness_seconds` None: the detection interval, at least 1 s and at most 5 s.
 
-    detector: str = field(default=_DETECT.detector, metadata=checked(one_of(_BLOCK_DETECTORS)))
+    `function_thresholds` takes the place of `thresholds` for sources whose components are functions, which
+    have a detector, an interval and windows of their own (`OF_FUNCTIONS`).
+    """
+
+    detector: str = field(default=_DETECT.detector, metadata=checked(one_of(_OF_METRICS)))
     interval_seconds: float = field(default=_DETECT.interval_seconds, metadata=checked(between(0.05, 3600)))
     window_samples: int = field(default=_DETECT.window_samples, metadata=checked(between(2, 10_000)))
     shift_samples: int = field(default=_DETECT.shift_samples, metadata=checked(between(1, 10_000)))
@@ -91,6 +98,7 @@ class DetectTable:
         default=_DETECT.false_alarms_per_week, metadata=checked(above(0), between(0, 1e6))
     )
     thresholds: str = ""
+    function_thresholds: str = ""
     lateness_seconds: float | None = field(default=None, metadata=checked(between(0, 3600)))
 
     @property
@@ -113,11 +121,11 @@ class GroupTable:
     """A `[[group]]`: who is compared, by which metrics, and what of `[detect]` is different for it."""
 
     name: str = field(metadata=checked(_name()))
-    source: str = field(default="diskstats", metadata=checked(one_of(SOURCES)))
+    source: str = field(default="diskstats", metadata=checked(one_of((*SOURCES, *FUNCTIONS))))
     role: str = field(default="", metadata=checked(one_of(("", *ROLES))))
     components: str = field(default=".*", metadata=checked(regex()))
     metrics: tuple[str, ...] = field(default=("await",), metadata=checked(non_empty(), distinct()))
-    detector: str | None = field(default=None, metadata=checked(one_of(_BLOCK_DETECTORS)))
+    detector: str | None = field(default=None, metadata=checked(one_of(DETECTORS)))
     interval_seconds: float | None = field(default=None, metadata=checked(between(0.05, 3600)))
     window_samples: int | None = field(default=None, metadata=checked(between(2, 10_000)))
     shift_samples: int | None = field(default=None, metadata=checked(between(1, 10_000)))
@@ -126,8 +134,12 @@ class GroupTable:
     thresholds: str | None = None
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Metrics that the source does not have."""
-        known = SOURCES[self.source].metrics
+        """Metrics that the source does not have, and a detector that is not for it."""
+        functions = self.source in FUNCTIONS
+        known = FUNCTIONS[self.source].metrics if functions else SOURCES[self.source].metrics
+        if self.detector is not None and not judges(self.detector, functions=functions):
+            fit = ", ".join(name for name in DETECTORS if judges(name, functions=functions))
+            yield "detector", f"expected one of {fit} for {self.source}, got {self.detector!r}"
         for metric in self.metrics:
             if metric not in known:
                 yield "metrics", f"expected some of {', '.join(known)}, got {metric!r}"
@@ -255,7 +267,17 @@ class AggregatorSettings:
         """`[detect]` with what `group` says differently."""
         own = {each.name: getattr(group, each.name, None) for each in fields(DetectTable)}
         kept = {each.name: getattr(self.detect, each.name) for each in fields(DetectTable)}
+        if group.source in FUNCTIONS:
+            kept |= self.of_functions
         return DetectTable(**kept | {name: value for name, value in own.items() if value is not None})
+
+    @property
+    def of_functions(self) -> dict[str, Any]:
+        """What of `[detect]` is different for sources whose components are functions."""
+        own = ("detector", "interval_seconds", "window_samples", "shift_samples")
+        return {name: getattr(OF_FUNCTIONS, name) for name in own} | {
+            "thresholds": self.detect.function_thresholds
+        }
 
     @property
     def unused(self) -> Mapping[str, bool]:

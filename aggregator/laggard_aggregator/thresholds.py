@@ -13,17 +13,29 @@ bin_limit_mode = "widen"
 [thresholds."luns"."await"]
 "oss-1/sda" = 12.5
 ```
+
+Those of `manhattan` have, in place of the two lines on bins, the functions that they hold for, and what each
+one's sums are divided by:
+
+```toml
+[thresholds."storage/fnprofile"."samples"]
+"oss-1" = 5200.0
+
+[functions."storage/fnprofile"."samples"]
+"glusterfsd/libc.so.6/memcpy" = 1.0
+```
 """
 
 import json
 import math
 import tomllib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, get_args
 
 from laggard_aggregator.atomic import written
+from laggard_aggregator.detect.registry import FUNCTION_DETECTORS
 from laggard_aggregator.detect.settings import BinLimitMode, DetectSettings
 from laggard_common.errors import ConfigError
 
@@ -37,7 +49,8 @@ ByMetric = Mapping[str, Mapping[str, float]]
 class Thresholds:
     """What training found. It holds for its detector's version, and for windows like those of the training.
 
-    `trained`: ISO 8601 UTC. `sources`: names of the inputs. `groups`: thresholds by group.
+    `trained`: ISO 8601 UTC. `sources`: names of the inputs. `groups`: thresholds by group; `functions`: by
+    group, what `manhattan` was trained with (`DetectSettings.functions`).
     """
 
     detector: str
@@ -49,6 +62,7 @@ class Thresholds:
     bin_limit: int
     bin_limit_mode: BinLimitMode
     groups: Mapping[str, ByMetric]
+    functions: Mapping[str, ByMetric] = field(default_factory=dict)
 
     def applied(self, settings: DetectSettings, group: str) -> DetectSettings:
         """`settings` with the thresholds of `group`, or all of them where it was not trained by its name."""
@@ -57,6 +71,7 @@ class Thresholds:
             bin_limit=self.bin_limit,
             bin_limit_mode=self.bin_limit_mode,
             thresholds=self.groups.get(group) or _merged(self.groups),
+            functions=self.functions.get(group) or _merged(self.functions),
         )
 
     def mismatches(self, settings: DetectSettings, version: int) -> list[str]:
@@ -93,13 +108,14 @@ def save(path: Path, thresholds: Thresholds) -> None:
         f"sources = [{', '.join(map(_quoted, t.sources))}]",
         f"interval_seconds = {t.interval_seconds!r}",
         f"window_samples = {t.window_samples}",
-        f"bin_limit = {t.bin_limit}",
-        f"bin_limit_mode = {_quoted(t.bin_limit_mode)}",
     ]
-    for group, metrics in t.groups.items():
-        for metric, components in metrics.items():
-            lines += ["", f"[thresholds.{_quoted(group)}.{_quoted(metric)}]"]
-            lines += [f"{_quoted(name)} = {float(value)!r}" for name, value in components.items()]
+    if t.detector not in FUNCTION_DETECTORS:
+        lines += [f"bin_limit = {t.bin_limit}", f"bin_limit_mode = {_quoted(t.bin_limit_mode)}"]
+    for table, groups in (("thresholds", t.groups), ("functions", t.functions)):
+        for group, metrics in groups.items():
+            for metric, components in metrics.items():
+                lines += ["", f"[{table}.{_quoted(group)}.{_quoted(metric)}]"]
+                lines += [f"{_quoted(name)} = {float(value)!r}" for name, value in components.items()]
     with written(path) as file:
         file.write("\n".join(lines) + "\n")
 
@@ -117,6 +133,7 @@ def load(path: Path) -> Thresholds:
     problems = [f"{key}: {wrong}" for key, wrong in _problems(table)]
     if problems:
         raise ConfigError(str(path), problems)
+    default = DetectSettings()
     return Thresholds(
         detector=table["detector"],
         version=table["version"],
@@ -124,16 +141,20 @@ def load(path: Path) -> Thresholds:
         sources=tuple(table["sources"]),
         interval_seconds=float(table["interval_seconds"]),
         window_samples=table["window_samples"],
-        bin_limit=table["bin_limit"],
-        bin_limit_mode=table["bin_limit_mode"],
-        groups={
-            group: {
-                metric: {name: float(v) for name, v in components.items()}
-                for metric, components in by.items()
-            }
-            for group, by in table["thresholds"].items()
-        },
+        bin_limit=table.get("bin_limit", default.bin_limit),
+        bin_limit_mode=table.get("bin_limit_mode", default.bin_limit_mode),
+        groups=_floats(table["thresholds"]),
+        functions=_floats(table.get("functions", {})),
     )
+
+
+def _floats(groups: Mapping[str, Any]) -> dict[str, ByMetric]:
+    return {
+        group: {
+            metric: {name: float(v) for name, v in components.items()} for metric, components in by.items()
+        }
+        for group, by in groups.items()
+    }
 
 
 def _problems(table: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -144,31 +165,38 @@ def _problems(table: Mapping[str, Any]) -> list[tuple[str, str]]:
         "sources": ("an array", (list,)),
         "interval_seconds": ("a number", (int, float)),
         "window_samples": ("an integer", (int,)),
-        "bin_limit": ("an integer", (int,)),
-        "bin_limit_mode": ("a string", (str,)),
         "thresholds": ("a table", (dict,)),
     }
+    if table.get("detector") in FUNCTION_DETECTORS:
+        expected["functions"] = ("a table", (dict,))
+    else:
+        expected |= {"bin_limit": ("an integer", (int,)), "bin_limit_mode": ("a string", (str,))}
     found = [(key, "unknown key") for key in table if key not in expected]
     for key, (what, types) in expected.items():
         value = table.get(key)
         if not isinstance(value, types) or isinstance(value, bool):
             found.append((key, f"missing, expected {what}" if key not in table else f"expected {what}"))
-    if not found and not 1 <= table["bin_limit"] <= MAX_BIN_LIMIT:
+    if not found and not 1 <= table.get("bin_limit", 1) <= MAX_BIN_LIMIT:
         found.append(("bin_limit", f"expected 1-{MAX_BIN_LIMIT}, got {table['bin_limit']}"))
-    if not found and table["bin_limit_mode"] not in get_args(BinLimitMode):
+    if not found and table.get("bin_limit_mode", "clip") not in get_args(BinLimitMode):
         found.append(("bin_limit_mode", f"expected widen or clip, got {table['bin_limit_mode']!r}"))
-    by_group = table.get("thresholds")
-    for group, metrics in by_group.items() if isinstance(by_group, dict) else ():
-        for metric, components in metrics.items() if isinstance(metrics, dict) else [("", None)]:
-            if not isinstance(components, dict):
-                found.append((f"thresholds.{group}.{metric}".rstrip("."), "expected a table"))
-                continue
-            found += [
-                (f"thresholds.{group}.{metric}.{name}", f"expected a number of 0 or more, got {value!r}")
-                for name, value in components.items()
-                if type(value) not in (int, float) or not 0 <= value < math.inf
-            ]
+    found += _not_numbers("thresholds", table.get("thresholds"), "0 or more", lambda value: value >= 0)
+    found += _not_numbers("functions", table.get("functions"), "more than 0", lambda value: value > 0)
     return found
+
+
+def _not_numbers(
+    key: str, by_group: Any, what: str, good: Callable[[float], bool]
+) -> Iterator[tuple[str, str]]:
+    """What is wrong in a table by group, metric and name."""
+    for group, metrics in by_group.items() if isinstance(by_group, dict) else ():
+        for metric, by_name in metrics.items() if isinstance(metrics, dict) else [("", None)]:
+            if not isinstance(by_name, dict):
+                yield f"{key}.{group}.{metric}".rstrip("."), "expected a table"
+                continue
+            for name, value in by_name.items():
+                if type(value) not in (int, float) or not (value < math.inf and good(value)):
+                    yield f"{key}.{group}.{metric}.{name}", f"expected a number of {what}, got {value!r}"
 
 
 def _quoted(text: str) -> str:

@@ -48,9 +48,20 @@ class Topology:
 
     def levels(self, components: Sequence[str]) -> tuple[Level, ...]:
         """The levels at which `components` have parents, narrow to wide."""
-        parents = [self.parents_of(component) for component in components]
-        levels = (_level(name, [above.get(name) for above in parents]) for name in LEVELS)
-        return tuple(level for level in levels if level.parents)
+        return _levels([self.parents_of(component) for component in components])
+
+    def parents_of_node(self, node: str) -> dict[str, str]:
+        """The parents of a node itself, by level: what anything on it has above it, but for the node."""
+        return {level: name for level, name in self.parents_of(f"{node}/").items() if level != "node"}
+
+    def levels_of_nodes(self, nodes: Sequence[str]) -> tuple[Level, ...]:
+        """The levels at which `nodes` have parents, narrow to wide."""
+        return _levels([self.parents_of_node(node) for node in nodes])
+
+
+def _levels(parents: Sequence[Mapping[str, str]]) -> tuple[Level, ...]:
+    levels = (_level(name, [above.get(name) for above in parents]) for name in LEVELS)
+    return tuple(level for level in levels if level.parents)
 
 
 def _level(name: str, of: Sequence[str | None]) -> Level:

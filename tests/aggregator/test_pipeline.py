@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from laggard_aggregator.detect.settings import DetectSettings
-from laggard_aggregator.engine import Engine, Judgement
+from laggard_aggregator.engine import Engine, GroupWindow, Judgement
 from laggard_aggregator.groups import ConfiguredMembership, PeerGroup, Rule
 from laggard_aggregator.ingest.taken import TakenBatch, WindowClose
 from laggard_aggregator.metrics.definition import IntArray
@@ -105,7 +105,7 @@ def end_of(pipeline: Pipeline, seconds: int, ordinal: int = 10) -> WindowClose:
 def rates(pipeline: Pipeline, seconds: int) -> dict[str, list[float]]:
     """What `throughput` of each component was in the last intervals before `seconds`, oldest first."""
     window = pipeline.seal(end_of(pipeline, seconds))
-    assert window is not None
+    assert isinstance(window, GroupWindow)
     found = zip(window.components, window.load["throughput"].tolist(), strict=True)
     return {name: [value for value in values if value == value] for name, values in found}
 
@@ -180,7 +180,7 @@ def test_the_budget_is_shared_over_a_power_of_two_of_series() -> None:
     pipeline.take(batch_of(schema_of(components=names), steady(range(1, 6), 33), START + SECOND))
     assert pipeline.tests_at_once() == 64
     window = pipeline.seal(end_of(pipeline, 30))
-    assert window is not None
+    assert isinstance(window, GroupWindow)
     assert window.tests_at_once == 64
 
 

@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from laggard_aggregator.detect.settings import DetectSettings
-from laggard_aggregator.engine import Engine
+from laggard_aggregator.engine import Engine, GroupWindow
 from laggard_aggregator.groups import ConfiguredMembership
 from laggard_aggregator.ingest.taken import TakenBatch, WindowClose
 from laggard_aggregator.pipeline import Pipeline
@@ -148,6 +148,7 @@ def told(pipeline: Pipeline, metric: str, seconds: int = 30) -> dict[str, list[f
     window = pipeline.seal(WindowClose(10, group, end - 60, end, end))
     if window is None:
         return {}
+    assert isinstance(window, GroupWindow)
     values = {**window.metrics, **{f"load.{name}": load for name, load in window.load.items()}}[metric]
     rows = zip(window.components, values.tolist(), strict=True)
     return {name: [value for value in row if value == value] for name, row in rows}

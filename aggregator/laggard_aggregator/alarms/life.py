@@ -14,7 +14,8 @@ class Alarm:
 
     `since`: start of the first anomalous window; `raised_at`: end of the window that raised it; both epoch
     seconds of sample time. `severity`: times slower than the peers, now; `worst_severity`: at most so far.
-    `observed` and `reference`: the component's value and its peers', in the metric's unit.
+    `observed` and `reference`: the component's value and its peers', in the metric's unit. `causes`: as in
+    Verdicts, of the latest window that named some.
     """
 
     group: str
@@ -29,6 +30,7 @@ class Alarm:
     worst_severity: float
     observed: float
     reference: float
+    causes: tuple[tuple[str, float], ...] = ()
 
     @property
     def key(self) -> Key:
@@ -63,7 +65,11 @@ class AlarmBook:
         if standing is not None:
             worst = max(standing.worst_severity, now.severity)
             self._standing[now.key] = replace(
-                now, since=standing.since, raised_at=standing.raised_at, worst_severity=worst
+                now,
+                since=standing.since,
+                raised_at=standing.raised_at,
+                worst_severity=worst,
+                causes=now.causes or standing.causes,
             )
             return None
         if now.updated_at - now.since < self.after_seconds:

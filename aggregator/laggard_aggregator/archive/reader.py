@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.dataset
 import pyarrow.parquet as pq
 
-from laggard_aggregator.archive import folder, layout
+from laggard_aggregator.archive import folder, layout, tables
 from laggard_aggregator.archive.rebuild import Stamped, batches
-from laggard_aggregator.detect.settings import DetectSettings
+from laggard_aggregator.detect.settings import OF_FUNCTIONS, DetectSettings
 from laggard_aggregator.groups import ConfiguredMembership, PeerGroup, Rule
 from laggard_aggregator.ingest.taken import TakenBatch, WindowClose
 from laggard_aggregator.topology import Branch, Topology
@@ -161,17 +161,20 @@ def _schema(source: str, row: dict[str, Any]) -> Schema:
 
 def _run_start(run_ns: int, rows: list[dict[str, Any]]) -> RunStart:
     """The start that `rows`, in the order of the configuration, describe."""
-    rules, default = [], DetectSettings()
+    rules, default, functions = [], DetectSettings(), OF_FUNCTIONS
     for row in rows:
         settings = DetectSettings(**json.loads(row["detect"]))
         if row["automatic"]:
-            default = settings
+            if row["source"] == tables.OF_FUNCTIONS:
+                functions = settings
+            else:
+                default = settings
             continue
         group = PeerGroup(row["name"], row["source"], row["role"], tuple(row["metrics"]), settings)
         rules.append(Rule(group, re.compile(row["components"])))
     return RunStart(
         run_ns=run_ns,
-        membership=ConfiguredMembership(rules, default),
+        membership=ConfiguredMembership(rules, default, functions),
         topology=Topology([Branch(**branch) for branch in json.loads(rows[0]["topology"])]),
         lateness_seconds=rows[0]["lateness_seconds"],
         after_seconds=rows[0]["after_seconds"],

@@ -44,8 +44,12 @@ def close_row(close: WindowClose) -> Row:
 def group_rows(
     membership: ConfiguredMembership, topology: Topology, lateness_seconds: float, after_seconds: float
 ) -> list[Row]:
-    """The configured groups in their order, and last, without a name, how automatic ones are judged."""
+    """The configured groups in their order, and last, without a name, how automatic ones are judged.
+
+    The last of them are those that are compared by functions.
+    """
     automatic = PeerGroup("", "", "", (), membership.default, automatic=True)
+    of_functions = PeerGroup("", tables.OF_FUNCTIONS, "", (), membership.functions, automatic=True)
     branches = json.dumps([asdict(branch) for branch in topology.branches])
     named = [(rule.group, rule.components.pattern) for rule in membership.rules]
     return [
@@ -63,7 +67,7 @@ def group_rows(
             "lateness_seconds": lateness_seconds,
             "after_seconds": after_seconds,
         }
-        for place, (group, pattern) in enumerate([*named, (automatic, "")])
+        for place, (group, pattern) in enumerate([*named, (automatic, ""), (of_functions, "")])
     ]
 
 
@@ -96,6 +100,7 @@ def alarm_rows(ordinal: int, judged: Judgement) -> list[Row]:
             "worst_severity": transition.alarm.worst_severity,
             "observed": transition.alarm.observed,
             "reference": transition.alarm.reference,
+            "causes": _causes(transition.alarm.causes),
         }
         for transition in judged.transitions
     ]
@@ -120,6 +125,7 @@ def verdict_table(run_ns: int, ordinal: int, judged: Judgement) -> pa.Table | No
         "persistence": judged.persistence[at],
         "straggler": judged.straggler[at],
         "since": judged.since[at],
+        "causes": [_causes(verdicts.causes.get(judged.components[c], ())) for c in at],
     }
     schema = tables.VERDICTS
     return pa.table(
@@ -130,6 +136,10 @@ def verdict_table(run_ns: int, ordinal: int, judged: Judgement) -> pa.Table | No
 def table_of(run_ns: int, rows: Sequence[Row], schema: pa.Schema) -> pa.Table:
     """`rows` as a table."""
     return pa.Table.from_pylist([{"run": run_ns, **row} for row in rows], schema=schema)
+
+
+def _causes(causes: Sequence[tuple[str, float]]) -> list[dict[str, Any]]:
+    return [{"name": name, "amount": amount} for name, amount in causes]
 
 
 def _judged(ordinal: int, judged: Judgement) -> dict[str, Any]:

@@ -74,6 +74,8 @@ _JUDGED = [
     pa.field("end", pa.float64(), nullable=False),
 ]
 
+_CAUSES = pa.list_(pa.struct([("name", pa.string()), ("amount", pa.float64())]))
+
 VERDICTS: Final = pa.schema(
     [
         *_JUDGED,
@@ -87,6 +89,7 @@ VERDICTS: Final = pa.schema(
         pa.field("persistence", pa.int64(), nullable=False),
         pa.field("straggler", pa.bool_(), nullable=False),
         pa.field("since", pa.float64()),
+        pa.field("causes", _CAUSES),
     ]
 )
 
@@ -115,8 +118,12 @@ ALARMS: Final = pa.schema(
         pa.field("worst_severity", pa.float64(), nullable=False),
         pa.field("observed", pa.float64(), nullable=False),
         pa.field("reference", pa.float64(), nullable=False),
+        pa.field("causes", _CAUSES),
     ]
 )
+
+OF_FUNCTIONS: Final = "functions"
+"""The `source` of the row that tells how automatic groups are judged that are compared by functions."""
 
 GROUPS: Final = pa.schema(
     [

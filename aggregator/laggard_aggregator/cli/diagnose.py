@@ -49,7 +49,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--false-alarms", metavar="F", type=positive, help="a week, over all inputs together (default 1)"
     )
-    parser.add_argument("--thresholds", metavar="FILE", type=Path, help="from laggard train, for cdf")
+    parser.add_argument(
+        "--thresholds", metavar="FILE", type=Path, help="from laggard train, for cdf and manhattan"
+    )
     parser.add_argument(
         "--topology", metavar="FILE", type=Path, help="[[topology]] tables: who shares a parent"
     )
@@ -97,12 +99,10 @@ def _diagnose(args: argparse.Namespace, output: TextIO) -> None:
 
 def _check(args: argparse.Namespace) -> None:
     """Raises ConfigError for options that do not go together."""
-    if args.detector == "manhattan":
-        raise ConfigError("", ["--detector manhattan compares profiles of functions, which no INPUT has yet"])
     if args.detector == "cdf" and args.thresholds is None:
         raise ConfigError("", ["--detector cdf needs --thresholds FILE, from laggard train"])
-    if args.thresholds is not None and args.detector != "cdf":
-        raise ConfigError("", ["--thresholds goes with --detector cdf"])
+    if args.thresholds is not None and args.detector not in ("cdf", "manhattan"):
+        raise ConfigError("", ["--thresholds goes with --detector cdf or manhattan"])
 
 
 def _topology(path: Path | None) -> Topology | None:

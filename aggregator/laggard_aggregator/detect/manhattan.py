@@ -2,9 +2,11 @@
 
 For each window of one behaviour metric (samples, count or time): a vector over functions per server; the L1
 distance of every pair of servers; a server is anomalous when the median distance to the others exceeds its
-own trained threshold. Windows are 60 s, moved by 30 s; both are the caller's.
+own trained threshold. Windows are 60 s, moved by 30 s; both are the caller's. Without any threshold servers
+are held against each other's distances instead, which is not the paper's (docs/function-profiles.md).
 """
 
+from collections import deque
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,6 +21,16 @@ from laggard_aggregator.detect.settings import DetectSettings
 LEAST_SECONDS: Mapping[str, float] = {"samples": 0.004, "count": 1.0, "time": 1.0}
 """Time from which a function counts: 100 samples of 100,000 cycles, or 1 s (HotDep, "Dimensionality")."""
 TOP_FUNCTIONS = 10
+MAX_KEPT = 65_536
+"""Functions that are remembered to have mattered; beyond, those that do not matter now are forgotten."""
+UNTRAINED = 3.0
+"""Untrained: how many times the peers' median distance is too much, and how many spreads beyond it."""
+LEVEL_WINDOWS = 32
+"""Untrained: windows over which the group's usual distance is known."""
+LEAST_SHARE = 0.05
+"""Untrained: a distance below this share of what a server does is nothing."""
+IDLE = 0.25
+"""Untrained: a server that does less than this share of the typical one is left out."""
 _BLOCK_DISTANCES = 1 << 22
 
 
@@ -39,50 +51,61 @@ class ManhattanOptions:
 class ManhattanDetector:
     """Judges the windows of one group of servers and one behaviour metric, in order of time.
 
-    Thresholds are `settings.thresholds[metric][server]`. A server without one is a peer of the others but
-    is not judged itself. Raises ValueError on thresholds that are negative or not finite, and KeyError on a
-    metric that is not in LEAST_SECONDS.
+    Thresholds are `settings.thresholds[metric][server]`, `options` by default what stands in
+    `settings.functions[metric]`. A server without a threshold is a peer of the others but is not judged
+    itself; if no server has one, servers are compared by the shares of their functions, untrained. Raises
+    ValueError on thresholds that are negative or not finite.
     """
 
     name = "manhattan"
-    version = 1
+    version = 2
+    history_samples = 0
 
     def __init__(
         self, settings: DetectSettings, metric: str, options: ManhattanOptions | None = None
     ) -> None:
-        self._options = options or ManhattanOptions()
-        self._least_seconds = LEAST_SECONDS[metric]
+        units = settings.functions.get(metric, {})
+        self._options = options or ManhattanOptions(frozenset(units), units)
         self._thresholds = dict(settings.thresholds.get(metric, {}))
         if not all(0 <= t < np.inf for t in self._thresholds.values()):
             raise ValueError("manhattan thresholds: expected finite numbers of 0 or more")
         self._confirm = settings.confirm
         self._functions = set(self._options.functions)
+        self._levels: deque[float] = deque(maxlen=LEVEL_WINDOWS)
         self._differences: dict[str, dict[str, float]] = {}
         self._normal_run: dict[str, int] = {}
 
     def observe(self, window: VectorWindow) -> Verdicts:
         """The verdicts on `window`: `score` is the median distance over the threshold (at least 1).
 
-        `observed` and `reference` are a server's sum over the functions and the median of its peers' sums.
-        `causes`: the top ten functions by distance to the median node, summed over the episode's windows.
+        `observed` and `reference` are a server's sum over the functions and the sum of its median node.
+        `causes`: the top ten functions by distance to the median node, summed over the episode's windows; of
+        an untrained detector as if every server had done the same amount in all.
         """
         n = len(window.servers)
-        self._functions |= functions_of(window, self._least_seconds)
+        self._remember(functions_of(window, LEAST_SECONDS[window.metric]))
         functions, live, vectors = feature_vectors(window, self._functions, self._options.spread)
+        totals, thresholds = vectors.sum(axis=1), np.zeros(0)
+        if self._thresholds:
+            thresholds = np.array([self._thresholds.get(window.servers[s], np.nan) for s in live])
+        else:
+            typical = float(np.median(totals)) if totals.size else 0.0
+            busy = totals > IDLE * typical
+            live, totals = live[busy], totals[busy]
+            vectors = vectors[busy] * (typical / totals[:, None])
         if live.size < MIN_PEERS:
             return not_judged(n, "too few members")
-        thresholds = np.array([self._thresholds.get(server, np.nan) for server in window.servers])
-        known = np.isfinite(thresholds[live])
-        if not np.isfinite(thresholds).any():
+        if self._thresholds and not np.isfinite(thresholds).any():
             return not_judged(n, "no thresholds")
         distance, middle = median_distances(vectors)
-        own = thresholds[live]
+        if not self._thresholds:
+            thresholds = typical * self._untrained(distance / typical)
+        known = np.isfinite(thresholds)
         judged, anomalous = np.zeros((2, n), dtype=np.bool_)
         score, (observed, reference) = np.zeros(n), np.full((2, n), np.nan)
-        judged[live], anomalous[live] = known, known & (distance > own)
-        score[live] = np.where(known, distance / np.maximum(np.where(known, own, 1.0), 1.0), 0.0)
-        totals = np.where(np.isin(window.functions, functions), window.values, 0.0).sum(axis=1)
-        observed[live], reference[live] = totals[live], totals[live[middle]]
+        judged[live], anomalous[live] = known, known & (distance > thresholds)
+        score[live] = np.where(known, distance / np.maximum(np.where(known, thresholds, 1.0), 1.0), 0.0)
+        observed[live], reference[live] = totals, totals[middle]
         for row, server in enumerate(live):
             if judged[server]:
                 difference = np.abs(vectors[row] - vectors[middle[row]]) if anomalous[server] else None
@@ -96,6 +119,22 @@ class ManhattanDetector:
             reference=reference,
             causes={window.servers[s]: self._top(window.servers[s]) for s in np.flatnonzero(anomalous)},
         )
+
+    def _untrained(self, distance: FloatArray) -> FloatArray:
+        """Thresholds (n,) for distances (n,) between shares: of the others' now, and of the group's usual."""
+        others = others_of(distance)
+        middle = np.median(others, axis=1)
+        spread = 1.4826 * np.median(np.abs(others - middle[:, None]), axis=1)
+        usual = float(np.median(self._levels)) if self._levels else 0.0
+        self._levels.append(float(np.median(distance)))
+        level = UNTRAINED * np.maximum(middle, usual)
+        thresholds: FloatArray = np.maximum(np.maximum(level, middle + UNTRAINED * spread), LEAST_SHARE)
+        return thresholds
+
+    def _remember(self, functions: set[str]) -> None:
+        self._functions |= functions
+        if len(self._functions) > MAX_KEPT:
+            self._functions = functions | self._options.functions
 
     def _take(self, server: str, functions: tuple[str, ...], difference: FloatArray | None) -> None:
         """Adds an anomalous window's differences; after `confirm` normal windows the episode is over."""
@@ -113,12 +152,19 @@ class ManhattanDetector:
         ranked = sorted(self._differences[server].items(), key=lambda item: (-item[1], item[0]))
         return tuple(ranked[:TOP_FUNCTIONS])
 
+    def forget(self, components: Collection[str]) -> None:
+        """Frees what is known of `components`."""
+        for server in components:
+            self._differences.pop(server, None)
+            self._normal_run.pop(server, None)
+
     def state(self) -> dict[str, Any]:
         """The state as plain data."""
         return {
             "name": self.name,
             "version": self.version,
             "functions": sorted(self._functions),
+            "levels": list(self._levels),
             "differences": {server: dict(sums) for server, sums in self._differences.items()},
             "normal_run": dict(self._normal_run),
         }
@@ -128,8 +174,17 @@ class ManhattanDetector:
         if state.get("name") != self.name or state.get("version") != self.version:
             raise ValueError(f"not a state of {self.name} {self.version}")
         self._functions = set(state["functions"])
+        self._levels = deque(state["levels"], maxlen=LEVEL_WINDOWS)
         self._differences = {server: dict(sums) for server, sums in state["differences"].items()}
         self._normal_run = dict(state["normal_run"])
+
+
+def others_of(values: FloatArray) -> FloatArray:
+    """For each of `values` (n,) the others, in order: (n, n - 1)."""
+    n = values.size
+    places = np.arange(n - 1)[None, :]
+    others: FloatArray = values[places + (places >= np.arange(n)[:, None])]
+    return others
 
 
 def functions_of(window: VectorWindow, least_seconds: float) -> set[str]:

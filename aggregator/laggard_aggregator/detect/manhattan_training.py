@@ -5,7 +5,7 @@ selection").
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from laggard_aggregator.detect.manhattan import (
     functions_of,
     median_distances,
 )
-from laggard_aggregator.detect.seam import VectorWindow
+from laggard_aggregator.detect.seam import MIN_PEERS, VectorWindow
 
 CUSHION = 2.0
 """The paper doubles thresholds, to mask what a fault elsewhere does to a healthy server."""
@@ -24,44 +24,88 @@ LEAST_SPREAD = 0.1
 """Spreads are at least this share of the typical one, so that a function that never varied does not rule."""
 
 
-def fault_free_functions(windows: Iterable[VectorWindow]) -> frozenset[str]:
+class FunctionsTaken:
     """The functions that matter in a window of a server (HotDep, "Feature-Vector Dimensionality")."""
-    return frozenset().union(*(functions_of(window, LEAST_SECONDS[window.metric]) for window in windows))
+
+    def __init__(self) -> None:
+        self.functions: set[str] = set()
+
+    def add(self, window: VectorWindow) -> None:
+        """Takes a fault-free window in."""
+        self.functions |= functions_of(window, LEAST_SECONDS[window.metric])
 
 
-def fault_free_spread(windows: Sequence[VectorWindow], functions: frozenset[str]) -> dict[str, float]:
+class SpreadTaken:
     """By function, how far servers' sums lie from their window's median over servers (root mean square).
 
-    This is what the paper's future work divides by. Empty where nothing ever varied.
+    This is what the paper's future work divides by.
     """
-    squares: dict[str, float] = dict.fromkeys(functions, 0.0)
-    servers = 0
-    for window in windows:
-        names, live, vectors = feature_vectors(window, functions, {})
+
+    def __init__(self, functions: Collection[str]) -> None:
+        self._squares: dict[str, float] = dict.fromkeys(functions, 0.0)
+        self._servers = 0
+
+    def add(self, window: VectorWindow) -> None:
+        """Takes a fault-free window in."""
+        names, live, vectors = feature_vectors(window, self._squares, {})
         if live.size:
-            servers += live.size
-            for name, square in zip(
-                names, ((vectors - np.median(vectors, axis=0)) ** 2).sum(axis=0), strict=True
-            ):
-                squares[name] += float(square)
-    spread = {name: math.sqrt(square / max(servers, 1)) for name, square in squares.items()}
-    varied = [value for value in spread.values() if value > 0]
-    if not varied:
-        return {}
-    least = LEAST_SPREAD * float(np.median(varied))
-    return {name: max(value, least) for name, value in spread.items()}
+            self._servers += live.size
+            squares = ((vectors - np.median(vectors, axis=0)) ** 2).sum(axis=0)
+            for name, square in zip(names, squares.tolist(), strict=True):
+                self._squares[name] += square
+
+    def spread(self) -> dict[str, float]:
+        """The spreads, none below LEAST_SPREAD of the typical one; empty where nothing ever varied."""
+        spread = {name: math.sqrt(sum_ / max(self._servers, 1)) for name, sum_ in self._squares.items()}
+        varied = [value for value in spread.values() if value > 0]
+        if not varied:
+            return {}
+        least = LEAST_SPREAD * float(np.median(varied))
+        return {name: max(value, least) for name, value in spread.items()}
 
 
-def fault_free_thresholds(windows: Iterable[VectorWindow], options: ManhattanOptions) -> dict[str, float]:
-    """By server, twice the smallest integer threshold at which none of `windows` is anomalous.
+class ThresholdsTaken:
+    """By server, twice the smallest integer threshold at which no window is anomalous.
 
     That is where the paper's binary search ends. A server that is never live among peers gets none.
     """
-    largest: dict[str, float] = {}
-    for window in windows:
-        _, live, vectors = feature_vectors(window, options.functions, options.spread)
-        if live.size >= 2:
-            for server, distance in zip(live, median_distances(vectors)[0], strict=True):
+
+    def __init__(self, options: ManhattanOptions) -> None:
+        self._options = options
+        self._largest: dict[str, float] = {}
+
+    def add(self, window: VectorWindow) -> None:
+        """Takes a fault-free window in."""
+        _, live, vectors = feature_vectors(window, self._options.functions, self._options.spread)
+        if live.size >= MIN_PEERS:
+            for server, distance in zip(live, median_distances(vectors)[0].tolist(), strict=True):
                 name = window.servers[server]
-                largest[name] = max(largest.get(name, 0.0), float(distance))
-    return {server: CUSHION * math.ceil(distance) for server, distance in largest.items()}
+                self._largest[name] = max(self._largest.get(name, 0.0), distance)
+
+    def thresholds(self) -> dict[str, float]:
+        """The thresholds by server."""
+        return {server: CUSHION * math.ceil(distance) for server, distance in self._largest.items()}
+
+
+def fault_free_functions(windows: Iterable[VectorWindow]) -> frozenset[str]:
+    """What FunctionsTaken finds in `windows`."""
+    taken = FunctionsTaken()
+    for window in windows:
+        taken.add(window)
+    return frozenset(taken.functions)
+
+
+def fault_free_spread(windows: Iterable[VectorWindow], functions: frozenset[str]) -> dict[str, float]:
+    """What SpreadTaken finds in `windows`."""
+    taken = SpreadTaken(functions)
+    for window in windows:
+        taken.add(window)
+    return taken.spread()
+
+
+def fault_free_thresholds(windows: Iterable[VectorWindow], options: ManhattanOptions) -> dict[str, float]:
+    """What ThresholdsTaken finds in `windows`."""
+    taken = ThresholdsTaken(options)
+    for window in windows:
+        taken.add(window)
+    return taken.thresholds()

@@ -111,6 +111,23 @@ class Detector(Protocol):
         """Goes on from a saved state of the same name and version. Raises ValueError on any other."""
 
 
+class VectorDetector(Protocol):
+    """As Detector, of nodes by what their functions did; it sees no history."""
+
+    name: str
+    version: int
+    history_samples: int
+
+    def observe(self, window: VectorWindow) -> Verdicts:
+        """The verdicts on `window`; advances the detector's own state."""
+
+    def state(self) -> dict[str, Any]:
+        """As Detector's."""
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """As Detector's."""
+
+
 def not_judged(components: int, note: str) -> Verdicts:
     """Verdicts for a window in which nothing can be said of any component."""
     nan = np.full(components, np.nan)

@@ -14,7 +14,8 @@ class DetectSettings:
 
     `false_alarms_per_week` is for the whole site; `tests_at_once` is how many component-metric series share
     it. `thresholds[metric][component]` are a trained detector's; empty for `laggard`. They hold only for the
-    `bin_limit` and `bin_limit_mode` of `cdf`'s histograms with which they were trained.
+    `bin_limit` and `bin_limit_mode` of `cdf`'s histograms with which they were trained, and for the
+    `functions[metric]` that `manhattan` was trained with: names, and what their sums are divided by.
     """
 
     detector: str = "laggard"
@@ -27,6 +28,7 @@ class DetectSettings:
     bin_limit: int = 1000
     bin_limit_mode: BinLimitMode = "widen"
     thresholds: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    functions: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     @property
     def window_seconds(self) -> float:
@@ -37,3 +39,9 @@ class DetectSettings:
     def shift_seconds(self) -> float:
         """Time from one window's end to the next one's."""
         return self.shift_samples * self.interval_seconds
+
+
+OF_FUNCTIONS = DetectSettings(
+    detector="manhattan", interval_seconds=10.0, window_samples=6, shift_samples=3, confirm=3
+)
+"""How groups that are compared by functions are judged: windows of 60 s, moved by 30 s (HotDep)."""

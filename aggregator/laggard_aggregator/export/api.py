@@ -7,6 +7,7 @@ from urllib.parse import unquote_to_bytes
 
 from laggard_aggregator.engine import Judgement
 from laggard_aggregator.export.standings import Standing, component_standings, standings
+from laggard_aggregator.metrics.functions import FUNCTIONS
 from laggard_aggregator.metrics.registry import SOURCES
 from laggard_aggregator.view import GroupView, View
 
@@ -55,7 +56,7 @@ def component(view: View, group: str, name: str) -> dict[str, Any]:
 
 def unit(source: str, metric: str) -> str:
     """The unit of a source's metric, empty when the metric is not known here."""
-    known = SOURCES.get(source)
+    known = FUNCTIONS.get(source) or SOURCES.get(source)
     return known.metrics[metric].unit if known is not None and metric in known.metrics else ""
 
 
@@ -120,6 +121,7 @@ def _standing(row: Standing, source: str) -> dict[str, Any]:
         "window_end": row.window_end,
         "alarm": alarm is not None,
         "raised_at": None if alarm is None else alarm.raised_at,
+        "causes": [{"name": name, "amount": amount} for name, amount in row.causes],
     }
 
 

@@ -90,13 +90,16 @@ class Together(Collector):
 
 
 def _component_families(rows: Iterable[Standing]) -> Iterator[PrometheusMetric]:
-    active, anomalous, persistence, score, severity, info = (metric.family() for metric in m.PER_COMPONENT)
+    families = [metric.family() for metric in m.PER_COMPONENT]
+    active, anomalous, persistence, score, severity, info, cause = families
     names: dict[tuple[str, str, str], None] = {}
     for row in rows:
         labels = (row.group, row.component, row.metric, row.level)
         names[row.group, row.component, row.name] = None
         if row.alarm is not None:
             active.add_metric(labels, 1)
+            for what, amount in row.causes:
+                cause.add_metric((row.group, row.component, row.metric, what), amount)
         if row.judged:
             anomalous.add_metric(labels, row.anomalous)
         if row.persistence is not None:
@@ -105,7 +108,7 @@ def _component_families(rows: Iterable[Standing]) -> Iterator[PrometheusMetric]:
         _add_known(severity, labels, row.severity)
     for name in names:
         info.add_metric(name, 1)
-    yield from (active, anomalous, persistence, score, severity, info)
+    yield from families
 
 
 def _group_families(snapshot: Snapshot) -> Iterator[PrometheusMetric]:

@@ -56,6 +56,12 @@ COMPONENT_INFO = Metric(
     ("group", "component", "name"),
     "Always 1; name is the component's name of the day, such as node/sda.",
 )
+ALARM_CAUSE = Metric(
+    "laggard_alarm_cause",
+    "gauge",
+    ("group", "component", "metric", "cause"),
+    "What differs most while an alarm of the detector manhattan stands: a function, at most ten of them.",
+)
 
 GROUP_COMPONENTS = Metric(
     "laggard_group_components", "gauge", ("group", "state"), "Components of a peer group, live or silent."
@@ -151,6 +157,7 @@ PER_COMPONENT = (
     COMPONENT_SCORE,
     COMPONENT_SEVERITY,
     COMPONENT_INFO,
+    ALARM_CAUSE,
 )
 PER_GROUP = (GROUP_COMPONENTS, GROUP_JUDGED, NODES)
 PER_NODE = (

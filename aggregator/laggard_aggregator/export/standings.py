@@ -17,6 +17,7 @@ class Standing:
     `name`: the component's name of the day. `judged` False: the latest window said nothing of it; `anomalous`
     is False then, and `score`, `severity`, `observed` and `reference` are those of its alarm, or NaN.
     `persistence` is None for a component that is absent from its group. `since`: the episode's start, or NaN.
+    `causes`: of the latest window if it named some, else those of its alarm.
     """
 
     group: str
@@ -35,6 +36,7 @@ class Standing:
     since: float
     window_end: float
     alarm: Alarm | None
+    causes: tuple[tuple[str, float], ...] = ()
 
     @property
     def key(self) -> Key:
@@ -113,6 +115,7 @@ def _standing(judged: Judgement, c: int, alarm: Alarm | None, shown: Callable[[s
         since=float(judged.since[c]) if straggler or persistence else math.nan,
         window_end=judged.end,
         alarm=alarm,
+        causes=v.causes.get(component, () if alarm is None else alarm.causes),
     )
 
 
@@ -139,4 +142,5 @@ def _of_absent(alarm: Alarm, shown: Callable[[str], str]) -> Standing:
         since=alarm.since,
         window_end=alarm.updated_at,
         alarm=alarm,
+        causes=alarm.causes,
     )

@@ -97,6 +97,11 @@ class GroupStore:
         return self._ring.watermark * self.interval_ns
 
     @property
+    def series(self) -> int:
+        """How many series share the site's budget of false alarms."""
+        return len(self.components) * len(self._metrics)
+
+    @property
     def live(self) -> int:
         """Components that had data in the last `shift` intervals of the window closed last."""
         return int(np.count_nonzero(self._live))

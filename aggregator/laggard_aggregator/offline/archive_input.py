@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from laggard_aggregator.archive.reader import ArchiveReader, RunStart
 from laggard_aggregator.detect.settings import DetectSettings
-from laggard_aggregator.engine import Engine, GroupWindow, Judgement
+from laggard_aggregator.engine import Engine, Judgement, Window
 from laggard_aggregator.groups import ConfiguredMembership, Rule
 from laggard_aggregator.ingest.taken import TakenBatch
 from laggard_aggregator.pipeline import Pipeline
@@ -14,20 +14,27 @@ from laggard_common.errors import InputError
 
 Adjust = Callable[[str, DetectSettings], DetectSettings]
 """From a group's name and its recorded settings to those of the replay."""
+Judged = Callable[[DetectSettings], bool]
+"""Whether groups with these recorded settings are judged at all."""
 
 
 class Replay:
     """Gives the judgements of the running aggregator again, to the bit unless `adjust` changes settings.
 
     Every run of the daemon starts afresh, as the daemon did. `topology` replaces the recorded one; afterwards
-    it is the one in use.
+    it is the one in use. Groups that are not `judged` are as recorded, and left out of what comes back.
     """
 
     def __init__(
-        self, reader: ArchiveReader, adjust: Adjust | None = None, topology: Topology | None = None
+        self,
+        reader: ArchiveReader,
+        adjust: Adjust | None = None,
+        topology: Topology | None = None,
+        judged: Judged = lambda _: True,
     ) -> None:
         self._reader = reader
         self._adjust = adjust
+        self._judged = judged
         self._topology = topology
         self.topology = topology or Topology()
         self._starts = {start.run_ns: start for start in reader.runs()}
@@ -39,9 +46,7 @@ class Replay:
         for window, pipeline in self.windows(progress):
             yield from pipeline.judge(window)
 
-    def windows(
-        self, progress: Callable[[float], None] | None = None
-    ) -> Iterator[tuple[GroupWindow, Pipeline]]:
+    def windows(self, progress: Callable[[float], None] | None = None) -> Iterator[tuple[Window, Pipeline]]:
         """The windows of all runs in order, each with the pipeline that sealed it.
 
         `progress` is told the share of window closes that is done. Raises InputError when the archive cannot
@@ -56,7 +61,7 @@ class Replay:
                 pipeline.take(event)
                 continue
             window = pipeline.seal(event)
-            if window is not None:
+            if window is not None and self._judged(pipeline.groups[event.group].detect):
                 self._confirm[event.group] = pipeline.groups[event.group].detect.confirm
                 self.shown.update(pipeline.shown)
                 yield window, pipeline
@@ -82,8 +87,12 @@ class Replay:
         recorded, adjust = start.membership, self._adjust
         if adjust is None:
             return recorded
+
+        def adjusted(name: str, settings: DetectSettings) -> DetectSettings:
+            return adjust(name, settings) if self._judged(settings) else settings
+
         rules = [
-            Rule(replace(rule.group, detect=adjust(rule.group.name, rule.group.detect)), rule.components)
+            Rule(replace(rule.group, detect=adjusted(rule.group.name, rule.group.detect)), rule.components)
             for rule in recorded.rules
         ]
-        return ConfiguredMembership(rules, adjust("", recorded.default))
+        return ConfiguredMembership(rules, adjusted("", recorded.default), adjusted("", recorded.functions))

@@ -1,6 +1,6 @@
 """What a whole run found: judgements added up by component, and by component and day (UTC)."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -13,6 +13,9 @@ from laggard_aggregator.engine import Judgement
 Key = tuple[str, str, str]
 """Group, component, metric."""
 
+Causes = tuple[tuple[str, float], ...]
+"""What a component differs in, the largest first, with its amounts."""
+
 
 @dataclass(frozen=True, slots=True)
 class Finding:
@@ -21,7 +24,7 @@ class Finding:
     `score`: the highest of any window. `severity`: times slower than its peers, the geometric mean over its
     anomalous windows, or over all where none was; the worst of its metrics; NaN without a ratio.
     `first_alarm`: epoch seconds, None without one. `metrics`: those that raised an alarm. `persistence`: at
-    the end.
+    the end. `causes`: by metric, as in Verdicts, of the latest window of the run that named some.
     """
 
     group: str
@@ -36,6 +39,7 @@ class Finding:
     first_alarm: float | None = None
     metrics: tuple[str, ...] = ()
     day: str = ""
+    causes: Mapping[str, Causes] = field(default_factory=dict)
 
 
 def straggler(tally: "Tally") -> NDArray[np.bool_]:
@@ -123,6 +127,7 @@ class Findings:
         self._standing: dict[tuple[str, str], set[str]] = {}
         self._first: dict[Key, float] = {}
         self._levels: dict[tuple[str, str], str] = {}
+        self._causes: dict[tuple[str, str], dict[str, Causes]] = {}
 
     def add(self, judged: Judgement) -> None:
         """Takes one judgement in; those of a group and metric come in order of time."""
@@ -134,6 +139,8 @@ class Findings:
         own = judged.levels.count("component")
         for parent, level in zip(judged.components[own:], judged.levels[own:], strict=True):
             self._levels[judged.group, parent] = level
+        for name, causes in judged.verdicts.causes.items():
+            self._causes.setdefault((judged.group, name), {})[judged.metric] = causes
         standing = self._follow(judged)
         mask = np.zeros(len(judged.components), dtype=np.bool_)
         if standing:
@@ -187,6 +194,7 @@ class Findings:
                 first_alarm=min(raised.values(), default=None),
                 metrics=tuple(raised),
                 day=day,
+                causes={} if day else self._causes.get((group, name), {}),
             )
 
 

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,7 @@ def window_records(judged: Judgement) -> Iterator[dict[str, Any]]:
             "anomalous": bool(verdicts.anomalous[c]),
             "score": _number(verdicts.score[c]),
             "severity": _number(verdicts.severity[c]),
+            **_causes(verdicts.causes.get(judged.components[c], ())),
         }
 
 
@@ -48,7 +49,8 @@ def component_record(finding: Finding, shown: Mapping[str, str], topology: Topol
 
     `shown`: names of the day, where they differ. `topology` tells the narrowest parent.
     """
-    parents = topology.parents_of(finding.component)
+    of = topology.parents_of_node if finding.level == "node" else topology.parents_of
+    parents = of(finding.component)
     return {
         "record": "component",
         "group": finding.group,
@@ -64,7 +66,17 @@ def component_record(finding: Finding, shown: Mapping[str, str], topology: Topol
         "windows": finding.windows,
         "persistence": finding.persistence,
         "metrics": list(finding.metrics),
+        "causes": {metric: causes_json(causes) for metric, causes in finding.causes.items()},
     }
+
+
+def causes_json(causes: Sequence[tuple[str, float]]) -> list[dict[str, Any]]:
+    """What a component differs in, such as functions, the largest first."""
+    return [{"name": name, "amount": _number(amount)} for name, amount in causes]
+
+
+def _causes(causes: Sequence[tuple[str, float]]) -> dict[str, Any]:
+    return {"causes": causes_json(causes)} if causes else {}
 
 
 def line(record: dict[str, Any]) -> str:

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from laggard_aggregator.archive.reader import ArchiveReader
-from laggard_aggregator.detect.registry import make_detector
+from laggard_aggregator.detect.registry import FUNCTION_DETECTORS, VERSIONS, judges
 from laggard_aggregator.detect.settings import DetectSettings
-from laggard_aggregator.engine import Engine, GroupWindow, Judgement
+from laggard_aggregator.engine import Engine, Judgement, Window
 from laggard_aggregator.offline.archive_input import Replay
 from laggard_aggregator.offline.binning import Rows, binned
 from laggard_aggregator.offline.csv_input import CsvColumns, read_csv
@@ -53,9 +53,9 @@ def open_run(
     Raises InputError for inputs that cannot be read, ConfigError for settings that do not fit them.
     """
     if kind_of(paths) == "archive":
-        replay = Replay(ArchiveReader(paths[0]), _adjustment(given, trained), topology)
+        replay = Replay(ArchiveReader(paths[0]), _adjustment(given, trained), topology, _judged_by(given))
         return Run(replay.judgements(progress), replay.confirm, replay.shown, lambda: replay.topology)
-    settings = replace(DetectSettings(), **given)
+    settings = _without_functions(given)
     _check_thresholds(trained, settings)
     grids = read_grids(paths, columns, settings)
     judgements = judge(grids, settings, trained, topology, progress)
@@ -64,17 +64,17 @@ def open_run(
 
 def open_windows(
     paths: Sequence[Path], columns: CsvColumns, given: Mapping[str, Any]
-) -> Iterator[tuple[GroupWindow, DetectSettings]]:
+) -> Iterator[tuple[Window, DetectSettings]]:
     """The windows over `paths` as the detector in `given` wants them, with their group's settings.
 
     Raises as `open_run`.
     """
     if kind_of(paths) == "archive":
-        replay = Replay(ArchiveReader(paths[0]), _adjustment(given, None))
+        replay = Replay(ArchiveReader(paths[0]), _adjustment(given, None), judged=_judged_by(given))
         for window, pipeline in replay.windows():
             yield window, pipeline.groups[window.group].detect
         return
-    settings = replace(DetectSettings(), **given)
+    settings = _without_functions(given)
     grids = read_grids(paths, columns, settings)
     engine = Engine({grid.group: settings for grid in grids})
     for window in windows_in_order(grids, settings.window_samples, history_of(engine, grids)):
@@ -112,9 +112,27 @@ def _adjustment(
     return adjust
 
 
+def _judged_by(given: Mapping[str, Any]) -> Callable[[DetectSettings], bool]:
+    """Which of an archive's groups the detector in `given` can judge; without one each has its own."""
+    if "detector" not in given:
+        return lambda _: True
+    functions = given["detector"] in FUNCTION_DETECTORS
+    return lambda recorded: judges(recorded.detector, functions=functions)
+
+
+def _without_functions(given: Mapping[str, Any]) -> DetectSettings:
+    """The settings in `given`, for inputs that have metrics. Raises ConfigError for another detector."""
+    settings = replace(DetectSettings(), **given)
+    if not judges(settings.detector, functions=False):
+        raise ConfigError(
+            "", [f"--detector {settings.detector} compares functions: INPUT must be an archive"]
+        )
+    return settings
+
+
 def _check_thresholds(trained: Thresholds | None, settings: DetectSettings) -> None:
     """Raises ConfigError when `trained` is for another detector, version, interval or window."""
     if trained is not None:
-        problems = trained.mismatches(settings, make_detector(settings, "").version)
+        problems = trained.mismatches(settings, VERSIONS[settings.detector])
         if problems:
             raise ConfigError("--thresholds", problems)

@@ -1,5 +1,6 @@
 """Findings as a table for people."""
 
+import math
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, TextIO
@@ -30,6 +31,12 @@ def print_findings(
     shown = [f for f in ranked if f.straggler or f.first_alarm is not None]
     if shown:
         console.print(_table(shown, names))
+        for f in shown:
+            for metric, causes in f.causes.items():
+                name = names.get(f.component, f.component)
+                console.print(Text(f"{f.group} {name}: what differs most in {metric}"))
+                for cause, amount in causes:
+                    console.print(Text(f"  {amount:12.6g}  {cause}"), soft_wrap=True)
     groups = len({f.group for f in found})
     stragglers = sum(f.straggler for f in found)
     console.print(
@@ -65,7 +72,7 @@ def _table(shown: Sequence[Finding], names: Mapping[str, str]) -> Table:
             Text(f.group),
             Text(names.get(f.component, f.component)),
             Text("yes", style="bold red") if f.straggler else Text("no"),
-            f"{f.severity:.2f}",
+            "" if math.isnan(f.severity) else f"{f.severity:.2f}",
             f"{f.score:.2f}",
             f"{f.anomalous_windows}/{f.windows}",
             str(f.persistence),

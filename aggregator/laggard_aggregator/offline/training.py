@@ -1,15 +1,19 @@
 """Thresholds from fault-free windows, and whether those windows look fault-free (Intrepid 4.2.1)."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from laggard_aggregator.detect.cdf import CdfOptions
 from laggard_aggregator.detect.deviation import largest_deviation
-from laggard_aggregator.detect.seam import MetricWindow
-from laggard_aggregator.engine import GroupWindow, Judgement
+from laggard_aggregator.detect.manhattan import ManhattanOptions
+from laggard_aggregator.detect.manhattan_training import FunctionsTaken, SpreadTaken, ThresholdsTaken
+from laggard_aggregator.detect.seam import MetricWindow, VectorWindow
+from laggard_aggregator.detect.settings import DetectSettings
+from laggard_aggregator.engine import FunctionWindow, GroupWindow, Judgement
 
 Series = tuple[str, str]
 """Group and metric."""
@@ -46,6 +50,57 @@ class CdfTraining:
             for component in np.flatnonzero(np.isfinite(deviation)):
                 name = window.components[component]
                 known[name] = max(known.get(name, 0.0), float(deviation[component]))
+
+
+class _Learner(Protocol):
+    def add(self, window: VectorWindow) -> None: ...
+
+
+Learner = TypeVar("Learner", bound=_Learner)
+
+
+class ManhattanTraining:
+    """Thresholds of `manhattan` by group and metric (HotDep, "Threshold selection").
+
+    What it learns stands on what it learned before, so it asks for the windows two or three times.
+    """
+
+    def __init__(
+        self, windows: Callable[[], Iterable[tuple[FunctionWindow, DetectSettings]]], *, divided: bool
+    ) -> None:
+        """`windows` gives the fault-free windows anew. `divided`: by each function's fault-free spread."""
+        self._windows = windows
+        self.settings: list[DetectSettings] = []
+        taken = self._learn(lambda _: FunctionsTaken())
+        units = {series: dict.fromkeys(sorted(own.functions), 1.0) for series, own in taken.items()}
+        if divided:
+            spreads = self._learn(lambda series: SpreadTaken(units[series]))
+            units = {series: own.spread() or units[series] for series, own in spreads.items()}
+        learned = self._learn(
+            lambda series: ThresholdsTaken(ManhattanOptions(frozenset(units[series]), units[series]))
+        )
+        known = {series: own.thresholds() for series, own in learned.items()}
+        self.thresholds = _nested({series: own for series, own in known.items() if own})
+        self.functions = _nested({series: units[series] for series, own in known.items() if own})
+
+    def _learn(self, make: Callable[[Series], Learner]) -> dict[Series, Learner]:
+        learners: dict[Series, Learner] = {}
+        for window, settings in self._windows():
+            if settings not in self.settings:
+                self.settings.append(settings)
+            for metric in window.metrics:
+                series = (window.group, metric)
+                if series not in learners:
+                    learners[series] = make(series)
+                learners[series].add(window.of(metric))
+        return learners
+
+
+def _nested(by_series: Mapping[Series, dict[str, float]]) -> dict[str, dict[str, dict[str, float]]]:
+    nested: dict[str, dict[str, dict[str, float]]] = {}
+    for (group, metric), own in sorted(by_series.items()):
+        nested.setdefault(group, {})[metric] = own
+    return nested
 
 
 @dataclass(slots=True)
@@ -92,6 +147,7 @@ def unfit(judgements: Iterator[Judgement]) -> list[Unfit]:
     """Who raised an alarm of the default detector in the training data, the slowest first.
 
     Training with a fault in it dampens the threshold of that component alone, so the others remain usable.
+    A severity of 0 means that the detector does not tell any.
     """
     found: dict[tuple[str, str, str], float] = {}
     for judged in judgements:

@@ -79,7 +79,7 @@ def test_records_have_the_promised_keys(cluster: list[Path]) -> None:
     assert keys["day"] == {"record", "group", "component", "day", "straggler", "score", "severity"}
     assert keys["component"] == {
         *("record", "group", "component", "name", "level", "parent", "straggler", "score", "severity"),
-        *("first_alarm", "anomalous_windows", "windows", "persistence", "metrics"),
+        *("first_alarm", "anomalous_windows", "windows", "persistence", "metrics", "causes"),
     }
     windows = of(records, "window")
     assert all(record["end"] - record["start"] == 300 and record["start"] % 300 == 0 for record in windows)

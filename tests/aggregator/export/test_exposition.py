@@ -52,6 +52,17 @@ def test_an_alarm_is_one_while_it_stands_and_gone_when_it_cleared() -> None:
     assert samples(text, "laggard_component_persistence")[labels] == 6
 
 
+def test_what_differs_is_told_while_the_alarm_stands() -> None:
+    view = made.site()
+    key = ("luns", "oss-1/wwn-2", "await")
+    view.alarms_[key] = replace(view.alarms_[key], causes=(("dd/dd/main", 12.5), ("dd/libc/read", 3.0)))
+    labels = (("component", "oss-1/wwn-2"), ("group", "luns"), ("metric", "await"))
+    found = samples(exposed(view), "laggard_alarm_cause")
+    assert found == {(("cause", name), *labels): n for name, n in view.alarms_[key].causes}
+    view.alarms_.clear()
+    assert samples(exposed(view), "laggard_alarm_cause") == {}
+
+
 def test_a_healthy_component_has_no_series() -> None:
     assert "wwn-1" not in exposed(made.site())
     assert "wwn-4" not in exposed(made.site())

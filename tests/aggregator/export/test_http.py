@@ -90,6 +90,7 @@ def test_stragglers_are_ranked_by_persistence() -> None:
         "window_end": made.NOW - 40,
         "alarm": True,
         "raised_at": made.NOW - 120,
+        "causes": [],
     }
 
 
