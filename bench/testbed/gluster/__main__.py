@@ -83,7 +83,7 @@ def _line(result: dict[str, Any]) -> str:
         for alarm in alarms
     ]
     verdict = "as it should" if result["as_it_should"] else "NOT as it should"
-    return f"{result['run']} on {result['target']}: {verdict}; {'; '.join(named) or 'no alarm'}"
+    return f"{result['run']} {result['target']}: {verdict}; {'; '.join(named) or 'no alarm'}"
 
 
 def _write(output: Path | None, results: Sequence[dict[str, Any]]) -> None:

@@ -90,11 +90,13 @@ def cluster(servers: int, bricks_each: int, clients: int, scratch: Path) -> Iter
     """Yield a cluster of `servers` with `bricks_each` and `clients` that mount it.
 
     `scratch` takes the LUNs' files and all logs. Moves this process into namespaces of its own. Raises
-    TestbedError when something that it takes is not there.
+    CannotRunError when something that it takes is not there, else TestbedError.
     """
     for tool in ("glusterd", "glusterfsd", "gluster", "glusterfs"):
         if shutil.which(tool) is None:
             raise CannotRunError(f"{tool} is not installed (package glusterfs-server)")
+    if not Path("/dev/fuse").exists():
+        raise CannotRunError("no /dev/fuse: clients cannot mount the volume")
     own_namespaces()
     with ExitStack() as stack:
         count = servers * bricks_each
@@ -113,13 +115,13 @@ def cluster(servers: int, bricks_each: int, clients: int, scratch: Path) -> Iter
             glusterd = (*enter, "glusterd", "-N", "--log-level", "WARNING")
             stack.enter_context(running(made[-1], glusterd, log))
         _make_volume(made, bricks)
-        mounted = [stack.enter_context(_client(number, made[0], scratch)) for number in range(clients)]
-        yield Cluster(tuple(made), tuple(mounted), bricks, quotas)
+        attached = [stack.enter_context(_client(number, made[0], scratch)) for number in range(clients)]
+        yield Cluster(tuple(made), tuple(attached), bricks, quotas)
 
 
 def spread_files(made: Cluster, client: Host, prefix: str, each: int) -> dict[Brick, list[str]]:
     """Return the names of `each` empty files a brick, which `client` made; the volume places them by name."""
-    inside = made_path(client)
+    inside = mounted(client)
     names = [f"{prefix}-{n}" for n in range(each * FILES_A_BRICK * len(made.bricks))]
     for name in names:
         (inside / name).touch()
@@ -134,7 +136,7 @@ def spread_files(made: Cluster, client: Host, prefix: str, each: int) -> dict[Br
     return files
 
 
-def made_path(client: Host) -> Path:
+def mounted(client: Host) -> Path:
     """Return the volume as `client` has it mounted, seen from this process."""
     return Path(f"/proc/{client.pid}/root") / MOUNT.relative_to("/")
 
@@ -155,7 +157,7 @@ def _client(number: int, server: Host, logs: Path) -> Iterator[Host]:
         run(*made.command("mkdir", str(MOUNT)))
         mount = ["glusterfs", f"--volfile-server={server.address}", f"--volfile-id={VOLUME}"]
         run(*made.command(*mount, "--log-level=WARNING", "--direct-io-mode=enable", str(MOUNT)))
-        until(f"the mount of {made.name}", lambda: made_path(made).is_mount())
+        until(f"the mount of {made.name}", lambda: mounted(made).is_mount())
         yield made
 
 

@@ -15,6 +15,7 @@ from bench.testbed.luns import throttled
 THROTTLED_BYTES_PER_SECOND = 400_000
 QUOTA_US = 1000
 LOSS_PERCENT = 5
+CONTROL = "control"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,12 @@ class Experiment:
     whole_server: bool
     right: Judge
     explained: Judge
+
+    def place(self, target: Target) -> str:
+        """Return what the faulty place is called, nothing in the run without a fault."""
+        if self is EXPERIMENTS[CONTROL]:
+            return ""
+        return target.host.name if self.whole_server else target.brick.component
 
 
 def source_of(alarm: Mapping[str, Any]) -> str:
@@ -87,7 +94,7 @@ def _loss(_made: Cluster, target: Target) -> AbstractContextManager[None]:
 
 
 EXPERIMENTS: Mapping[str, Experiment] = {
-    "control": Experiment(
+    CONTROL: Experiment(
         ("read", "write"), "none", lambda _made, _target: nullcontext(), False, _never, _never
     ),
     "brick": Experiment(

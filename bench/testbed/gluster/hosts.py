@@ -69,7 +69,7 @@ class Host:
 def own_namespaces() -> None:
     """Move this process into a network and a mount namespace of its own, with a bridge for hosts.
 
-    To be called once, before any thread is started. Raises TestbedError where the kernel refuses.
+    To be called once, before any thread is started. Raises CannotRunError where the kernel refuses.
     """
     if os.geteuid() != 0:
         raise CannotRunError("network namespaces, mounts, loop devices and throttling need root")
@@ -81,7 +81,10 @@ def own_namespaces() -> None:
         raise CannotRunError(f"no network namespace: {os.strerror(ctypes.get_errno())}")
     run("mount", "--make-rprivate", "/")
     run("ip", "link", "set", "lo", "up")
-    run("ip", "link", "add", BRIDGE, "type", "bridge")
+    try:
+        run("ip", "link", "add", BRIDGE, "type", "bridge")
+    except TestbedError as exc:
+        raise CannotRunError(f"no bridge between hosts: {exc}") from exc
     run("ip", "address", "add", f"{BRIDGE_ADDRESS}/24", "dev", BRIDGE)
     run("ip", "link", "set", BRIDGE, "up")
 

@@ -11,11 +11,11 @@ from statistics import median
 from typing import Any
 
 from bench.testbed.gluster.evidence import FIGURES
-from bench.testbed.gluster.experiments import EXPERIMENTS
+from bench.testbed.gluster.experiments import CONTROL, EXPERIMENTS
 
 Result = Mapping[str, Any]
 SHOWN = {
-    "control": ("read latency", "disk await"),
+    CONTROL: ("read latency", "disk await"),
     "brick": ("read latency", "write latency", "disk await"),
     "quota": ("read latency", "write latency", "disk await"),
     "loss-read": ("server retransmits", "read latency"),
@@ -46,7 +46,7 @@ def _indicted(name: str, runs: Sequence[Result]) -> str:
     return _row(
         name,
         runs[0]["fault"],
-        "-" if name == "control" else f"{len(delays)} of {len(runs)}",
+        "-" if name == CONTROL else f"{len(delays)} of {len(runs)}",
         _kinds(alarm for alarms in found for alarm in alarms) or "nothing",
         _span(delays, "{:.0f}"),
         _span(severities, "{:.1f}"),

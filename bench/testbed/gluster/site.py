@@ -46,16 +46,20 @@ class Detection:
 class Site:
     """The running Laggard. `archive`: where its aggregator keeps everything."""
 
-    def __init__(self, archive: Path, started: Sequence[tuple[str, subprocess.Popen[bytes], Path]]) -> None:
+    def __init__(self, archive: Path) -> None:
         self.archive = archive
-        self._started = started
+        self._processes: dict[Path, subprocess.Popen[bytes]] = {}
+
+    def add(self, started: subprocess.Popen[bytes], log: Path) -> None:
+        """Take in a process of it; `log` is named after the process."""
+        self._processes[log] = started
 
     def check(self) -> None:
         """Raise TestbedError, with its last words, when one of its processes has ended."""
-        for name, running_process, log in self._started:
-            if running_process.poll() is not None:
+        for log, started in self._processes.items():
+            if started.poll() is not None:
                 said = log.read_text(errors="replace").strip().splitlines()[-1:]
-                raise TestbedError(f"{name} ended with {running_process.returncode}: {''.join(said)}")
+                raise TestbedError(f"{log.stem} ended with {started.returncode}: {''.join(said)}")
 
     def stragglers(self) -> list[dict[str, Any]]:
         """Return what the aggregator's API says of stragglers and alarms."""
@@ -79,17 +83,16 @@ def site(made: Cluster, detection: Detection, folder: Path) -> Iterator[Site]:
     broker, aggregator = folder / "mosquitto.conf", folder / "aggregator.toml"
     broker.write_text(MOSQUITTO)
     aggregator.write_text(_aggregator_toml(detection, folder))
-    started: list[tuple[str, subprocess.Popen[bytes], Path]] = []
+    there = Site(folder / "archive")
     with ExitStack() as stack:
 
         def start(name: str, command: Sequence[str], on: Host | None = None) -> None:
             log = folder / f"{name}.log"
             ran = process(_leashed(command), log) if on is None else running(on, command, log)
-            started.append((name, stack.enter_context(ran), log))
+            there.add(stack.enter_context(ran), log)
 
         start("mosquitto", [mosquitto, "-c", str(broker)])
         start("aggregator", _python("laggard_aggregator.cli.daemon", "--config", str(aggregator)))
-        there = Site(folder / "archive", started)
         until("the aggregator", lambda: bool(_alive(there) and _ask("/readyz")), READY_SECONDS)
         for each in (*made.servers, *made.clients):
             config = folder / f"{each.name}.toml"

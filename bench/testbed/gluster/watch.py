@@ -11,7 +11,7 @@ from typing import Any
 
 from bench.testbed.gluster.cluster import Cluster
 from bench.testbed.gluster.evidence import evidence
-from bench.testbed.gluster.experiments import EXPERIMENTS, Target, source_of
+from bench.testbed.gluster.experiments import CONTROL, EXPERIMENTS, Target, source_of
 from bench.testbed.gluster.load import Files, load
 from bench.testbed.gluster.site import Detection, Site, site
 
@@ -78,7 +78,7 @@ def run_once(
                 )
                 end = time.time()
         figures = {
-            phase: evidence(folder / "archive", made, target, experiment.whole_server, first, last)
+            phase: evidence(there.archive, made, target, experiment.whole_server, first, last)
             for phase, first, last in (
                 ("healthy", began + SETTLE_SECONDS, start),
                 ("fault", start + SETTLE_SECONDS, end),
@@ -96,10 +96,10 @@ def run_once(
     return {
         "run": name,
         "fault": experiment.fault,
-        "target": target.host.name if experiment.whole_server else target.brick.component,
+        "target": experiment.place(target),
         "healthy_seconds": round(start - began, 1),
         "fault_seconds": round(end - start, 1),
-        "as_it_should": not alarms["false"] and bool(alarms["right"]) == (name != "control"),
+        "as_it_should": not alarms["false"] and bool(alarms["right"]) == (name != CONTROL),
         "alarms": alarms,
         "figures": figures,
     }
