@@ -45,12 +45,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     stop_on_signals()
     results: list[dict[str, Any]] = []
     try:
+        _write(options.output, results)  # a place where nothing can be written shows now, not after the runs
         with tempfile.TemporaryDirectory(prefix="gluster-", dir=options.scratch) as folder:
             for result in runs(options, Path(folder)):
                 results.append(result)
                 _write(options.output, results)
                 print(_line(result), file=sys.stderr, flush=True)
-    except TestbedError as exc:
+    except (TestbedError, OSError) as exc:
         print(f"bench.testbed.gluster: {exc}", file=sys.stderr)
         return 2 if isinstance(exc, CannotRunError) else 1
     print(table(results))
