@@ -11,6 +11,7 @@ BENCHES = (
     "bench.archive",
     "bench.cdf",
     "bench.lustre",
+    "bench.fntrace",
     "bench.net",
     "bench.accuracy.perseus",
     "bench.accuracy.simulate",

@@ -176,12 +176,12 @@ static inline int is_left(const struct thread *thread, uintptr_t then, uintptr_t
     return then < now;
 }
 
-/* Whether this hook runs in a signal handler that interrupted another one. */
+/* Whether this hook runs in a signal handler that interrupted another one, which no handler left for good. */
 static __attribute__((noinline)) int is_inside(struct thread *thread, uintptr_t stack)
 {
     if (thread->busy < stack)
         learn_alternate(thread);
-    return !is_left(thread, thread->busy, stack);
+    return thread->busy != stack && !is_left(thread, thread->busy, stack);
 }
 
 static inline void account(struct thread *thread, uint32_t index, uint64_t now)

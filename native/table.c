@@ -258,7 +258,7 @@ int table_make(void)
 static int take_slot(uint32_t i, uint32_t tid)
 {
     uint32_t *holder = &slot_at(i)->tid, held = __atomic_load_n(holder, __ATOMIC_ACQUIRE);
-    if (held && !(syscall(SYS_tgkill, getpid(), held, 0) < 0 && errno == ESRCH))
+    if (held && held != tid && !(syscall(SYS_tgkill, getpid(), held, 0) < 0 && errno == ESRCH))
         return 0;
     return __atomic_compare_exchange_n(holder, &held, tid, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
 }
