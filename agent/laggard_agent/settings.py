@@ -10,7 +10,17 @@ from laggard_common.limits import MAX_COMPONENTS, MAX_TICKS
 from laggard_common.mqtt import MqttSettings
 from laggard_common.topics import ROLES, is_level
 
-COLLECTORS = ("diskstats", "net", "host", "lustre", "gluster", "lwfs", "infiniband", "fnprofile")
+COLLECTORS = (
+    "diskstats",
+    "net",
+    "host",
+    "lustre",
+    "gluster",
+    "lwfs",
+    "infiniband",
+    "fnprofile",
+    "fntrace",
+)
 DEFAULT_COLLECTORS = ("diskstats", "net", "host")
 
 
@@ -87,6 +97,14 @@ class FnprofileSettings:
     event: str = field(default="auto", metadata=checked(one_of(("auto", "cpu-clock", "cycles"))))
 
 
+@dataclass(frozen=True, slots=True)
+class FntraceSettings:
+    """`[fntrace]`: where traced processes put their tables, and how many functions have a row."""
+
+    directory: Path = Path("/dev/shm/laggard")  # noqa: S108 - the library's own default
+    max_functions: int = field(default=1024, metadata=checked(between(1, 4096)))
+
+
 def _host_name() -> str:
     return socket.gethostname()
 
@@ -112,6 +130,7 @@ class AgentSettings:
     lwfs: LwfsSettings = field(default_factory=LwfsSettings)
     infiniband: InfinibandSettings = field(default_factory=InfinibandSettings)
     fnprofile: FnprofileSettings = field(default_factory=FnprofileSettings)
+    fntrace: FntraceSettings = field(default_factory=FntraceSettings)
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """A default that does not fit: the name of this host."""

@@ -66,4 +66,17 @@ def make_collectors(settings: AgentSettings, roots: Roots, now: Now, clock: Cloc
 
             sysfs = roots.sysfs if roots.procfs == Roots().procfs else None
             made.append(Fnprofile(settings.fnprofile, roots.procfs, sysfs, now, clock.monotonic_ns))
+        elif name == "fntrace":
+            from laggard_agent.collectors.fntrace.collector import Fntrace  # noqa: PLC0415
+
+            fntrace = settings.fntrace
+            made.append(
+                Fntrace(
+                    fntrace.directory,
+                    roots.procfs,
+                    now,
+                    clock.monotonic_ns,
+                    max_functions=fntrace.max_functions,
+                )
+            )
     return made
