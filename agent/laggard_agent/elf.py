@@ -10,18 +10,21 @@ import os
 import stat
 import struct
 import threading
+import zlib
 from array import array
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import groupby
+from dataclasses import dataclass, field
 from operator import itemgetter
 
 from laggard_common.errors import CollectError
 
 MOST_FUNCTIONS = 1 << 18  # of one image; one that has more counts as stripped
-_MOST_NAMES_BYTES = 32 << 20
+_MOST_NAMES_BYTES = 16 << 20
+_NAMES_BLOCK = 8 << 10
+_MOST_KNOWN = 1 << 12  # names at hand
+_INDEX = 0xFFFF_FFFF
 _MOST_NAME_BYTES = 512
 _MOST_HEADERS = 1 << 12  # sections, or segments
 _MOST_HIDDEN_BYTES = 16 << 20  # .gnu_debugdata, unpacked
@@ -70,14 +73,16 @@ class Symbols:
     """The functions of an image, by address as the linker gave it: `starts` ascend, none is there twice.
 
     A size of 0 means: up to the next function. `segments`: offset in the file, address and size of what is
-    loaded of it. The name of function i is in `names` (UTF-8) from `name_ends[i - 1]` to `name_ends[i]`.
+    loaded of it. `names_at[i]` is where the name of function i begins in `names`, blocks of _NAMES_BLOCK
+    bytes, each packed by zlib: few are ever looked at, and those of C++ are long.
     """
 
     segments: tuple[tuple[int, int, int], ...]
     starts: "array[int]"
     sizes: "array[int]"
-    name_ends: "array[int]"
-    names: bytes
+    names_at: "array[int]"
+    names: tuple[bytes, ...]
+    known: dict[int, str] = field(default_factory=dict, compare=False)
 
     def lookup(self, offset: int) -> str | None:
         """The function at `offset` of the file, as mappings tell it; None where no symbol covers it."""
@@ -91,9 +96,17 @@ class Symbols:
         last = bisect_right(self.starts, address) - 1
         for i in range(last, max(last - _NESTED, -1), -1):
             if address < self.starts[i] + self.sizes[i] or (i == last and not self.sizes[i]):
-                start = self.name_ends[i - 1] if i else 0
-                return self.names[start : self.name_ends[i]].decode("utf-8", "replace")
+                return self.known.get(i) or self._name(i)
         return None
+
+    def _name(self, i: int) -> str:
+        block, start = divmod(self.names_at[i], _NAMES_BLOCK)
+        text = b"".join(map(zlib.decompress, self.names[block : block + 2]))
+        name = text[start : start + _MOST_NAME_BYTES].partition(b"\0")[0].decode("utf-8", "replace")
+        if len(self.known) >= _MOST_KNOWN:
+            self.known.clear()
+        self.known[i] = name
+        return name
 
 
 class Found:
@@ -105,7 +118,7 @@ class Found:
     def __init__(self) -> None:
         self.names = bytearray()
         self._places: list[int] = []  # address and index
-        self._sizes = array("Q")
+        self._sizes = array("I")
         self._names_at = array("I")
         self._ranks = bytearray()
 
@@ -115,7 +128,7 @@ class Found:
     def add(self, address: int, size: int, name_at: int, rank: int) -> None:
         """Takes a function; of several at one address the one of the least rank names it."""
         self._places.append(address << 32 | len(self._sizes))
-        self._sizes.append(size)
+        self._sizes.append(min(size, _INDEX))
         self._names_at.append(name_at)
         self._ranks.append(rank)
 
@@ -124,18 +137,22 @@ class Found:
 
         Of several: with a size, least rank, fewest underscores in front, first by name.
         """
-        starts, sizes, name_ends, kept = array("Q"), array("Q"), array("I"), bytearray()
+        starts, sizes, names_at = array("Q"), array("I"), array("I")
         self._places.sort()
-        for address, group in groupby(self._places, lambda place: place >> 32):
-            same = [place & 0xFFFF_FFFF for place in group]
-            best = same[0] if len(same) == 1 else min(same, key=self._order)
-            starts.append(address)
-            sizes.append(self._sizes[best])
-            kept += self._name(best)
-            name_ends.append(len(kept))
-            if len(kept) > _MOST_NAMES_BYTES:
-                return Symbols(segments, array("Q"), array("Q"), array("I"), b"")
-        return Symbols(segments, starts, sizes, name_ends, bytes(kept))
+        before, best = -1, 0
+        for place in self._places:
+            i = place & _INDEX
+            if place >> 32 == before:
+                if self._order(i) < self._order(best):
+                    best, sizes[-1], names_at[-1] = i, self._sizes[i], self._names_at[i]
+                continue
+            before, best = place >> 32, i
+            starts.append(before)
+            sizes.append(self._sizes[i])
+            names_at.append(self._names_at[i])
+        blocks = range(0, len(self.names), _NAMES_BLOCK)
+        names = tuple(zlib.compress(self.names[at : at + _NAMES_BLOCK], 1) for at in blocks)
+        return Symbols(segments, starts, sizes, names_at, names)
 
     def _order(self, i: int) -> tuple[bool, int, int, bytes]:
         name = self._name(i)
@@ -175,7 +192,7 @@ class _Cache:
 
 
 def _size(symbols: Symbols) -> int:
-    return len(symbols.names) + 20 * len(symbols.starts)
+    return sum(map(len, symbols.names)) + 16 * len(symbols.starts)
 
 
 _cache = _Cache()

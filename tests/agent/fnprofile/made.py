@@ -1,6 +1,8 @@
 """Records of perf events, laid out as perf_event_open(2) says, and a /proc of made-up processes."""
 
 import struct
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 from laggard_agent.collectors.fnprofile.kernel import Kernel
@@ -70,8 +72,11 @@ def process(procfs: Path, pid: int, comm: str, exe: str = "", maps: str = "") ->
         (folder / "exe").symlink_to(exe)
 
 
-def resolver(procfs: Path) -> Resolver:
+def resolver(
+    procfs: Path, clock: FakeClock | None = None, cpu_ns: Callable[[], int] = time.thread_time_ns
+) -> Resolver:
     """One that has looked at what is in `procfs`."""
-    made = Resolver(procfs, Kernel(procfs, FakeClock().monotonic_ns))
+    monotonic_ns = (clock or FakeClock()).monotonic_ns
+    made = Resolver(procfs, Kernel(procfs, monotonic_ns), monotonic_ns, cpu_ns)
     made.look()
     return made

@@ -12,6 +12,7 @@ from laggard_agent.collectors.fnprofile.spaces import Spaces
 from laggard_common.limits import MAX_NAME_CHARS
 from tests.agent.elf_image import BASE, TEXT_AT, TEXT_BYTES, Sym, elf_image
 from tests.agent.fnprofile.made import KERNEL_MODE, USER_MODE, process, resolver
+from tests.agent.made import FakeClock
 
 IMAGE = elf_image([Sym("hot", BASE + TEXT_AT + 0x100, 64)])
 START = 0x7F0000000000
@@ -97,6 +98,35 @@ def test_files_that_may_not_be_read(procfs: Path, tmp_path: Path) -> None:
 )
 def test_code_that_is_in_no_file(procfs: Path, path: str, name: str) -> None:
     assert name_at(resolver(procfs), procfs, path, 0).partition("/")[2] == f"{name}/?"
+
+
+def test_reading_files_may_take_so_much_cpu_and_no_more(procfs: Path) -> None:
+    """Afterwards functions are not known for a while; no `?` is kept beyond that."""
+    clock, cpu = FakeClock(), FakeClock(monotonic=0)
+
+    def slow_cpu_ns() -> int:
+        cpu.sleep(1.0)
+        return cpu.monotonic_ns()
+
+    made = resolver(procfs, clock, slow_cpu_ns)
+    spaces = Spaces(procfs)
+    spaces.apply(Named(0, 5, "x", True))
+    for i in range(5):
+        inode = put(procfs / f"5/root/lib{i}")
+        spaces.apply(
+            Mapped(1, 5, START + i * TEXT_BYTES, START + (i + 1) * TEXT_BYTES, TEXT_AT, inode, f"/lib{i}")
+        )
+    space = spaces.of(5)
+
+    def names() -> list[str]:
+        return [made.name(space, USER_MODE, HOT + i * TEXT_BYTES).rpartition("/")[2] for i in range(5)]
+
+    assert names() == ["hot", "hot", "hot", "?", "?"]
+    made.look()
+    assert names() == ["hot", "hot", "?", "?", "?"]  # kept for these addresses
+    clock.sleep(1000)
+    made.look()
+    assert names() == ["hot"] * 5
 
 
 def test_the_kernel_and_guests(procfs: Path) -> None:

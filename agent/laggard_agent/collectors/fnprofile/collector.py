@@ -112,9 +112,8 @@ class Fnprofile:
             raise self._failure
         self._retry_at_ns = now + _RETRY_NS
         try:
-            sampler = Sampler(
-                self._event(sysfs), self._open, self._procfs, sysfs, Resolver(self._procfs, self._kernel)
-            )
+            resolver = Resolver(self._procfs, self._kernel, self._monotonic_ns, time.thread_time_ns)
+            sampler = Sampler(self._event(sysfs), self._open, self._procfs, sysfs, resolver)
             sampler.start()
         except CollectError as exc:
             self._failure = exc

@@ -1,6 +1,7 @@
 """From an address in a process to the name of a function."""
 
 import ctypes
+from collections.abc import Callable
 from pathlib import Path
 
 from laggard_agent import elf
@@ -13,6 +14,8 @@ _KERNEL_MODE, _USER_MODE = 1, 2
 _GUEST_MODES = (4, 5)
 _MOST_KEPT = 1 << 12  # functions of one process
 _MOST_IMAGES = 1 << 10
+_CPU_SHARE = 0.02
+_BURST_CPU_NS = 3_000_000_000
 _NO_FILES = ("//anon", "/memfd:", "/SYSV", "/dev/", "/anon_hugepage", "/i915")
 _NAMED = ("[vdso]", "[vsyscall]", "[uprobes]")
 
@@ -21,17 +24,27 @@ class Resolver:
     """Looks functions up: of the kernel in `kernel`, of programs in their files.
 
     A file is looked for where the process sees it (containers), then where this process does, then by its
-    mapping (deleted files); a file that has taken its place is not taken for it.
+    mapping (deleted files); a file that has taken its place is not taken for it. Reading files takes at most
+    _CPU_SHARE of a CPU in the long run, however many and large they are; past that their functions are `?`.
     """
 
-    def __init__(self, procfs: Path, kernel: Kernel) -> None:
+    def __init__(
+        self, procfs: Path, kernel: Kernel, monotonic_ns: Callable[[], int], cpu_ns: Callable[[], int]
+    ) -> None:
         self._procfs = procfs
         self._kernel = kernel
+        self._monotonic_ns = monotonic_ns
+        self._cpu_ns = cpu_ns
+        self._looked_ns = monotonic_ns()
+        self._left_ns = _BURST_CPU_NS
         self._images: dict[tuple[int, str], elf.Symbols | None] = {}
 
     def look(self) -> None:
         """Looks for files again: those that were not found, and those that need not be in memory any more."""
         self._kernel.look()
+        now = self._monotonic_ns()
+        earned = int((now - self._looked_ns) * _CPU_SHARE)
+        self._looked_ns, self._left_ns = now, min(self._left_ns + earned, _BURST_CPU_NS)
         self._images.clear()
         _give_back_memory()
 
@@ -46,7 +59,8 @@ class Resolver:
             found = function_id(space.program, *self._user_function(space, address))
             if len(space.functions) >= _MOST_KEPT:
                 space.functions.clear()
-            space.functions[address] = found
+            if self._left_ns > 0:
+                space.functions[address] = found
         return found
 
     def _user_function(self, space: Space, address: int) -> tuple[str, str]:
@@ -62,9 +76,13 @@ class Resolver:
     def _symbols(self, pid: int, mapping: Mapping) -> elf.Symbols | None:
         key = (mapping.inode, mapping.path)
         if key not in self._images:
+            if self._left_ns <= 0:
+                return None
             if len(self._images) >= _MOST_IMAGES:
                 self._images.clear()
+            started = self._cpu_ns()
             self._images[key] = self._read(pid, mapping)
+            self._left_ns -= self._cpu_ns() - started
         return self._images[key]
 
     def _read(self, pid: int, mapping: Mapping) -> elf.Symbols | None:
