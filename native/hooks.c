@@ -316,10 +316,17 @@ __attribute__((visibility("default"))) void __cyg_profile_func_exit(void *functi
     thread->busy = 0;
 }
 
+static void learn_dlclose(void)
+{
+    *(void **)&real_dlclose = dlsym(RTLD_NEXT, "dlclose");
+}
+
 /* Addresses of an image that was closed may become another image's. */
 __attribute__((visibility("default"))) int dlclose(void *handle)
 {
-    int result = real_dlclose ? real_dlclose(handle) : -1;
+    if (!real_dlclose)
+        learn_dlclose(); /* another library's constructor was faster than ours */
+    int result = real_dlclose(handle);
     if (!result && gate->live) {
         struct pause before;
         pause_signals(&before);
@@ -341,7 +348,7 @@ static void close_gate(void)
 
 static __attribute__((constructor)) void begin(void)
 {
-    *(void **)&real_dlclose = dlsym(RTLD_NEXT, "dlclose");
+    learn_dlclose();
     const char *clock = secure_getenv("LAGGARD_TRACE_CLOCK");
     ticks_begin(clock && !strcmp(clock, "monotonic"));
     table_begin();

@@ -27,6 +27,7 @@ static uint32_t cache_used;
 static struct gate closed;
 struct gate *gate = &closed;
 
+/* Large buffers are static, here and below: the first call may be a signal handler's, on a stack of 2 KiB. */
 static char directory[2048];
 static int is_asked, is_limited, is_off = 1;
 static uint32_t function_capacity, slot_capacity;
@@ -76,8 +77,10 @@ int slot_number(const struct slot *slot)
 /* Why nothing is traced, once, and only to those who asked for it: others run the program without an agent. */
 static void give_up(const char *what, const char *why)
 {
+    static char line[2400];
     is_off = 1;
-    char line[2400] = "liblaggardtrace: ";
+    line[0] = 0;
+    append(line, sizeof line, "liblaggardtrace: ");
     append(line, sizeof line, what);
     append(line, sizeof line, ": ");
     append(line, sizeof line, why);
@@ -136,7 +139,7 @@ void table_unlock(void)
 
 static uint64_t start_ticks(void)
 {
-    char text[1024];
+    static char text[1024];
     if (read_text("/proc/self/stat", text, sizeof text) < 0)
         return 0;
     const char *at = strrchr(text, ')'); /* the name may hold anything */
@@ -147,7 +150,8 @@ static uint64_t start_ticks(void)
 
 static void fill(struct header *new)
 {
-    char link[4096] = "";
+    static char link[4096];
+    memset(link, 0, sizeof link);
     memcpy(new->magic, LAYOUT_MAGIC, sizeof new->magic);
     new->version = LAYOUT_VERSION;
     new->pid = (uint32_t)getpid();

@@ -232,6 +232,17 @@ def test_a_limit_on_file_sizes_is_kept_to(traced: Traced) -> None:
     assert list(traced.directory.iterdir()) == []
 
 
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("unshare") is None, reason="mounts a small tmpfs")
+def test_a_full_file_system_stops_no_program(traced: Traced) -> None:
+    mount = f"mount -t tmpfs -o size=1m,mode=1777 none {traced.directory}"
+    command = ["unshare", "-m", "sh", "-c", f"{mount} && {traced.program} fib 5 && ls {traced.directory}"]
+    environment = {**os.environ, "LAGGARD_TRACE_DIR": str(traced.directory)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert done.stderr == f"liblaggardtrace: {traced.directory}: no space left; not traced\n"
+    assert done.stdout == ""
+
+
 def test_images_that_are_opened_and_closed(compiler: Compiler, traced: Traced) -> None:
     images = [
         compiler.build("plugin.c", f"{who}.so", "-O2", "-fPIC", "-shared", f"-DWHO={who}")
