@@ -128,6 +128,76 @@ def manhattan_kept(seconds: Sequence[NDArray[np.float64]], least: float) -> list
     return [f for f in functions if any(row[f] >= least for window in seconds for row in window.tolist())]
 
 
+def manhattan_untrained(
+    windows: Sequence[Sequence[Sequence[float]]],
+    *,
+    times: float = 3.0,
+    least: float = 0.05,
+    idle: float = 0.25,
+    remembered: int = 32,
+) -> list[list[bool | None]]:
+    """For each window's vectors (S, F) who stands out by the shares of functions; None is not judged."""
+    levels: list[float] = []
+    found = []
+    for vectors in windows:
+        totals = [sum(vector) for vector in vectors]
+        typical = statistics.median(totals)
+        busy = [s for s, total in enumerate(totals) if total > idle * typical]
+        flags: list[bool | None] = [None] * len(vectors)
+        if len(busy) >= 4:
+            shares = [[value / totals[s] for value in vectors[s]] for s in busy]
+            medians = [manhattan_median(row) for row in manhattan_distances(shares)]
+            usual = statistics.median(levels[-remembered:]) if levels else 0.0
+            for i, s in enumerate(busy):
+                others = medians[:i] + medians[i + 1 :]
+                middle = statistics.median(others)
+                spread = 1.4826 * statistics.median(abs(other - middle) for other in others)
+                level = times * max(middle, usual)
+                flags[s] = medians[i] > max(level, middle + times * spread, least)
+            levels.append(statistics.median(medians))
+        found.append(flags)
+    return found
+
+
+@dataclass(frozen=True)
+class FunctionReading:
+    """A node's cumulative counters by function at `at` (s), read `late` seconds after that."""
+
+    at: int
+    late: float
+    counters: dict[str, int]
+
+
+def function_sums(
+    readings: Sequence[FunctionReading], end: int, interval: int, intervals: int, bridge: int = 4
+) -> tuple[dict[str, float], float]:
+    """By function the rise over the last `intervals` up to `end` (s), and the seconds of them that are known.
+
+    `readings` in order of time, at most one an interval.
+    """
+    sums: dict[str, float] = {}
+    covered, begin = 0.0, end - intervals * interval
+    known: dict[str, int] = {}
+    before: FunctionReading | None = None
+    for now in readings:
+        counters, last = now.counters, before.counters if before else {}
+        if any(value < last.get(name, 0) for name, value in counters.items()):
+            known = {}
+        elif before is not None:
+            to, since = -(-now.at // interval), -(-before.at // interval)
+            span, seconds = to - since, now.at + now.late - before.at - before.late
+            if span <= bridge and seconds > 0:
+                inside = sum(begin < at * interval <= end for at in range(since + 1, to + 1))
+                covered += seconds / span * inside
+                for name, value in counters.items():
+                    stood = known.get(name, 0)
+                    rise = value - stood if value >= stood else value
+                    sums[name] = sums.get(name, 0.0) + rise / span * inside
+        known.update(counters)
+        before = now
+    return sums, covered
+
+
 # --- laggard -----------------------------------------------------------------------------------------------
 
 

@@ -1,6 +1,7 @@
 """`manhattan` and its training against the slow twin, and what they promise of order, absence and causes."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -158,6 +159,58 @@ def test_an_absent_server_is_as_if_it_were_not_there(drawn: dict[str, object]) -
     assert here.score[:-1].tolist() == there.score.tolist()
     assert here.anomalous[:-1].tolist() == there.anomalous.tolist()
     assert not here.judged[-1]
+
+
+@given(groups, st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_untrained_verdicts_are_the_naive_twins(drawn: dict[str, object], idle: bool) -> None:
+    _, windows = draw(drawn, faulty=True)
+    metric = str(drawn["metric"])
+    windows = [replace(w, seconds=np.full_like(w.seconds, LEAST_SECONDS[metric])) for w in windows]
+    if idle:
+        windows[0].values[1] //= 10
+    detector = detector_of({}, metric)
+    expected = naive.manhattan_untrained([w.values.tolist() for w in windows])
+    for window, flags in zip(windows, expected, strict=True):
+        verdicts = detector.observe(window)
+        assert verdicts.judged.tolist() == [flag is not None for flag in flags]
+        assert verdicts.anomalous.tolist() == [bool(flag) for flag in flags]
+
+
+@given(groups, st.lists(st.floats(0.5, 2.0), min_size=12, max_size=12))
+@settings(max_examples=60, deadline=None)
+def test_untrained_what_a_server_has_to_do_in_all_does_not_matter(
+    drawn: dict[str, object], busy: list[float]
+) -> None:
+    _, windows = draw(drawn, faulty=True)
+    here, there = (detector_of({}, str(drawn["metric"])) for _ in range(2))
+    for window in windows:
+        load = np.array(busy[: len(window.servers)])[:, None]
+        one, other = here.observe(window), there.observe(replace(window, values=window.values * load))
+        if not one.judged.all() or not other.judged.all():
+            return
+        assert one.score == pytest.approx(other.score, rel=1e-6, abs=1e-9)
+
+
+def test_untrained_a_program_that_the_others_lack_is_the_cause() -> None:
+    values = np.tile([500.0, 300.0, 0.0, 200.0], (6, 1)) * np.array([1, 2, 1, 0.5, 1, 1.5])[:, None]
+    values[3, 2] = 100.0  # as much as a fifth of what the server did before
+    verdicts = detector_of({}).observe(window_of(values))
+    assert verdicts.anomalous.tolist() == [s == 3 for s in range(6)]
+    (program, amount), *_ = verdicts.causes["oss-3"]
+    assert program == "f02"
+    assert amount == pytest.approx(1000 / 6)
+    assert np.isnan(verdicts.severity).all()
+
+
+def test_untrained_idle_servers_are_left_out_and_few_busy_ones_not_judged() -> None:
+    values = np.tile([500.0, 300.0], (7, 1))
+    values[:2] = [[0.0, 1.0], [0.0, 0.0]]
+    detector = detector_of({})
+    verdicts = detector.observe(window_of(values))
+    assert verdicts.judged.tolist() == [False, False, *([True] * 5)]
+    nobody = detector.observe(window_of(np.zeros((7, 2)), at=1))
+    assert nobody.note == "too few members"
 
 
 def test_fewer_than_four_servers_get_no_verdict() -> None:
