@@ -6,7 +6,6 @@ Every counter of every component grows in every tick, so nothing is idle. The co
 top. A round is one message of every node; the fastest of many rounds counts.
 """
 
-import itertools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from laggard_aggregator.detect.settings import DetectSettings
 from laggard_aggregator.engine import Engine
 from laggard_aggregator.groups import ConfiguredMembership
 from laggard_aggregator.ingest.intake import Intake
+from laggard_aggregator.ingest.ordinals import Ordinals
 from laggard_aggregator.ingest.taken import TakenBatch
 from laggard_aggregator.pipeline import Pipeline
 from laggard_common import codec, topics, wire
@@ -101,7 +101,7 @@ def rounds(shape: Shape) -> list[list[Message]]:
 
 def measure(shape: Shape) -> str:
     """A line of the table."""
-    intake = Intake("site", itertools.count(1))
+    intake = Intake("site", Ordinals())
     pipeline = Pipeline(ConfiguredMembership((), DetectSettings()), Engine({}), lateness_seconds=3600.0)
     for n in range(shape.nodes):
         schema = schema_of(shape, f"node-{n}")

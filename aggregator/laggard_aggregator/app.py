@@ -1,41 +1,53 @@
-"""The aggregator: subscriber, intake, pipeline, windows, archive and HTTP together. Only this file knows all.
+"""The aggregator: subscriber, core, windows, state, archive and HTTP together. Only this file knows all.
 
-Batches and window closes get their ordinals on the loop, each followed by its effect on the pipeline before
-the next one gets its own. Closing, judging and writing happen in threads; while a window is being closed,
-messages wait in the inbox. So the order that the archive records is the one that a replay has to follow.
+Batches and window closes get their ordinals on the loop, each followed by its effect on the core before the
+next one gets its own. Closing, judging and writing happen in threads; while a window is being closed,
+messages wait in the inbox. So the order that journal and archive record is the one that a replay follows.
 """
 
 import asyncio
-import itertools
 import logging
 import random
+from collections.abc import Iterable
 from contextlib import AsyncExitStack
 
+from laggard_aggregator.alarms.life import Alarm, Transition
+from laggard_aggregator.archive import progress
 from laggard_aggregator.archive.keep import Retention
 from laggard_aggregator.archive.writer import ArchiveWriter
 from laggard_aggregator.archiving import ArchiveFeed, is_set_within
 from laggard_aggregator.configured import membership, topology
+from laggard_aggregator.core import Core
 from laggard_aggregator.embedded import embedded_broker
-from laggard_aggregator.engine import Engine, Judgement
+from laggard_aggregator.engine import Judgement
 from laggard_aggregator.export.access import guarded
 from laggard_aggregator.export.credentials import read_credentials
 from laggard_aggregator.export.http import make_app
 from laggard_aggregator.export.server import HttpServer
 from laggard_aggregator.export.settings import tls_context
 from laggard_aggregator.ingest.inbox import Inbox
-from laggard_aggregator.ingest.intake import Intake
 from laggard_aggregator.ingest.subscriber import Subscriber
 from laggard_aggregator.ingest.taken import WindowClose
 from laggard_aggregator.live import LiveView
-from laggard_aggregator.pipeline import Pipeline, closes
-from laggard_aggregator.settings import AggregatorSettings
+from laggard_aggregator.settings import AggregatorSettings, StateTable
+from laggard_aggregator.state.capture import Head, rules_of
+from laggard_aggregator.state.keeper import Keeper
 from laggard_common.clock import Clock, SystemClock
+from laggard_common.errors import LaggardError
 from laggard_common.mqtt import client_arguments
 
 _log = logging.getLogger(__name__)
 
 ACK_SECONDS = 1.0
 SWEEP_SECONDS = 60.0
+FORGET_SWEEPS = 60
+"""What is silent for too long is looked for in every so many sweeps."""
+RELEASE_SECONDS = 0.2
+"""How long the broker keeps a message for us at most: it has a limited number of them under way."""
+SETTLE_SECONDS = 5.0
+"""How long a judgement waits at most for its close to be journaled, so that it is not found twice."""
+MOST_CATCH_UP = 12
+"""After a restart windows wait at most so many times `catch_up_seconds` for the inbox to empty."""
 WINDOWS_SECONDS = 0.2
 """How often groups that are new are looked for; a deadline that is known is met when it comes."""
 
@@ -55,14 +67,15 @@ class App:
         self._tls = tls_context(settings.http)
         self._credentials = read_credentials(settings.http.credentials_file)
         self._rng = rng or random.SystemRandom()
-        self._ordinals = itertools.count(1)
-        self._order = asyncio.Lock()
+        self._order = asyncio.Lock()  # held while something gets its ordinal and takes effect
+        self._judging = asyncio.Lock()  # held from the close of a window until it is judged
         self._membership = membership(settings)
-        self._lateness_seconds = settings.detect.lateness
-        self._intake = Intake(settings.site, self._ordinals)
         self._topology = topology(settings.topology)
-        engine = Engine({}, settings.alarm.after_seconds, self._topology)
-        self._pipeline = Pipeline(self._membership, engine, self._lateness_seconds)
+        self._core = self._new_core()
+        self._keeper: Keeper | None = None
+        self._restored = False
+        self._taken = 0  # messages that the broker still keeps
+        self._some_taken = asyncio.Event()
         self._archive: ArchiveFeed | None = None
         self._inbox: Inbox
         self._subscriber: Subscriber
@@ -75,16 +88,31 @@ class App:
         return self._http.url
 
     async def run(self, stop: asyncio.Event, started: asyncio.Event | None = None) -> None:
-        """Runs until `stop` is set; sets `started` when everything listens.
+        """Runs until `stop` is set; sets `started` when the state is restored and everything listens.
 
-        Raises ServiceError when a port is taken, ArchiveError when the archive's folder cannot be written.
+        Raises ServiceError when a port is taken or another aggregator has the state, ArchiveError and
+        StateError when their folders cannot be used.
         """
         async with AsyncExitStack() as outside:
             await self._startup(outside)
-            if started is not None:
-                started.set()
-            await self._main_loop(stop)
+            try:
+                await self._main_loop(stop, started)
+            except BaseExceptionGroup as group:
+                if len(group.exceptions) == 1 and isinstance(group.exceptions[0], LaggardError):
+                    raise group.exceptions[0] from group
+                raise
         _log.info("stopped")
+
+    def _new_core(self) -> Core:
+        s = self._settings
+        return Core(
+            s.site,
+            self._membership,
+            self._topology,
+            lateness_seconds=s.detect.lateness,
+            after_seconds=s.alarm.after_seconds,
+            forget_ns=round((s.state or StateTable()).forget_days * 86_400 * 1e9),
+        )
 
     async def _startup(self, outside: AsyncExitStack) -> None:
         s = self._settings
@@ -92,48 +120,102 @@ class App:
             _log.warning("this version does not use %s yet", section)
         self._inbox = Inbox(s.mqtt.queue_messages)
         self._subscriber = Subscriber(
-            s.mqtt, s.site, self._arguments, inbox=self._inbox, clock=self._clock, rng=self._rng
+            s.mqtt,
+            s.site,
+            self._arguments,
+            inbox=self._inbox,
+            clock=self._clock,
+            rng=self._rng,
+            hold_back=s.state is not None,
         )
         self.view = LiveView(
-            self._intake,
-            self._pipeline,
+            self._core,
             self._clock,
-            ready=lambda: self._subscriber.connected,
+            ready=lambda: self._restored and self._subscriber.connected,
             queue_dropped=lambda: self._inbox.dropped,
             archive_dropped=lambda: self._archive.dropped if self._archive else 0,
+            archive_returned=lambda: self._archive.returned if self._archive else 0,
+            durability=lambda: self._keeper.durability if self._keeper and self._restored else None,
         )
         self._http = HttpServer(guarded(make_app(self.view), self._credentials), s.http.listen, self._tls)
         self._http.bind()
         outside.callback(self._http.close)
-        if s.archive is not None:
-            self._archive = await self._open_archive()
+        if s.state is not None:
+            self._keeper = Keeper(s.state, self._clock)
+            outside.callback(self._keeper.close)
         if s.mqtt.embedded:
             await outside.enter_async_context(embedded_broker(s.mqtt))
         _log.info("site %s: metrics at %s/metrics", s.site, self._http.url)
 
-    async def _open_archive(self) -> ArchiveFeed:
+    async def _restore(self) -> None:
+        """Takes up the state and the archive's run where an earlier process left them; readies both."""
+        keeper, head = self._keeper, None
+        if keeper is not None:
+            self._core, head = await asyncio.to_thread(keeper.load, self._new_core)
+        core, now_ns = self._core, self._clock.wall_ns()
+        goes_on = head is not None and head.rules == rules_of(core)
+        run_ns = head.run_ns if head is not None and goes_on else now_ns
+        if self._settings.archive is not None:
+            self._archive = await asyncio.to_thread(self._open_archive, run_ns, head)
+        found: list[Judgement] = []
+        if keeper is not None:
+            await asyncio.to_thread(self._replay, keeper, found)
+            core.intake.nodes.listening(now_ns)
+            core.begin_counting()
+        self.view.adopt(core, found)
+        if keeper is not None:
+            await keeper.begin(core, run_ns, core.intake.safe)
+        self._restored = True
+
+    def _replay(self, keeper: Keeper, found: list[Judgement]) -> None:
+        for record in keeper.replay(self._core):
+            if self._archive is not None:
+                self._archive.replay((record,))
+            if isinstance(record, Judgement):
+                found.append(record)
+
+    def _open_archive(self, run_ns: int, head: Head | None) -> ArchiveFeed:
         archive = self._settings.archive
         assert archive is not None
-        writer = ArchiveWriter(archive.directory, self._settings.site, self._clock.wall_ns())
-        after_seconds = self._settings.alarm.after_seconds
-        writer.groups(self._membership, self._topology, self._lateness_seconds, after_seconds)
-        await asyncio.to_thread(writer.flush)
+        goes_on_ns, written = None, None
+        if head is not None:
+            goes_on_ns, written = head.taken_ns, progress.written(archive.directory, head.run_ns)
+        writer = ArchiveWriter(
+            archive.directory, self._settings.site, run_ns, goes_on_ns=goes_on_ns, written=written
+        )
+        detect, alarm = self._settings.detect, self._settings.alarm
+        writer.groups(self._membership, self._topology, detect.lateness, alarm.after_seconds)
+        writer.flush()
         retention = Retention(archive.raw_days, archive.rollup_days, archive.max_bytes)
-        return ArchiveFeed(writer, retention, self._intake.safe, self._clock)
+        keeper = self._keeper
+        if keeper is None:
+            return ArchiveFeed(writer, retention, self._core.intake.safe, self._clock)
+        return ArchiveFeed(
+            writer, retention, lambda _: None, self._clock, until=lambda: keeper.commits.safe_until
+        )
 
-    async def _main_loop(self, stop: asyncio.Event) -> None:
+    async def _main_loop(self, stop: asyncio.Event, started: asyncio.Event | None) -> None:
         ended = asyncio.Event()
         async with asyncio.TaskGroup() as group:
-            connection = group.create_task(self._subscriber.run(), name="subscriber")
             serving = group.create_task(self._http.run(ended), name="http")
+            await self._restore()
+            if started is not None:
+                started.set()
+            connection = group.create_task(self._subscriber.run(), name="subscriber")
             working = [
                 group.create_task(self._take_in(), name="intake"),
                 group.create_task(self._acknowledge(), name="acknowledge"),
             ]
             closing = group.create_task(self._close_windows(stop), name="windows")
-            archiving = None
+            writing = []
             if self._archive is not None:
-                archiving = group.create_task(self._archive.run(ended), name="archive")
+                writing.append(group.create_task(self._archive.run(ended), name="archive"))
+            if self._keeper is not None:
+                locked = (self._judging, self._order)
+                archived = self._archive.has if self._archive is not None else None
+                working.append(group.create_task(self._keeper.run(locked, archived), name="snapshots"))
+                working.append(group.create_task(self._release(self._keeper), name="release"))
+                writing.append(group.create_task(self._keeper.commits.run(ended), name="journal"))
             await stop.wait()
             for task in working:
                 task.cancel()
@@ -141,47 +223,84 @@ class App:
             await closing
             while burst := self._inbox.burst():
                 self._take(burst)
+            if self._keeper is not None:
+                await self._keeper.commits.commit()
+                self._subscriber.done(self._taken)
             ended.set()
-            if archiving is not None:
-                await archiving
-            await self._subscriber.publish(self._intake.acknowledgements())
+            await asyncio.gather(*writing)
+            if self._keeper is not None:
+                await self._keeper.snapshot((), archived)
+            await self._subscriber.publish(self._core.intake.acknowledgements())
             await serving
             connection.cancel()
 
     async def _take_in(self) -> None:
-        """Brings messages from the inbox into the pipeline, a burst at a time."""
+        """Brings messages from the inbox into the core, a burst at a time."""
         while True:
             await self._inbox.some()
             async with self._order:
                 self._take(self._inbox.burst())
             await asyncio.sleep(0)
 
+    async def _release(self, keeper: Keeper) -> None:
+        """Tells the broker what it need not keep, once it is in the journal, or has waited for that."""
+        while True:
+            await self._some_taken.wait()
+            self._some_taken.clear()
+            messages, self._taken = self._taken, 0
+            await keeper.commits.settled(self._core.ordinals.last, RELEASE_SECONDS)
+            self._subscriber.done(messages)
+
     def _take(self, burst: list[tuple[str, bytes, int]]) -> None:
+        self._taken += len(burst)
+        self._some_taken.set()
         for topic, payload, received_ns in burst:
-            for batch in self._intake.receive(topic, payload, received_ns):
-                taken = self._pipeline.take(batch)
+            for taken in self._core.receive(topic, payload, received_ns):
                 if self._archive is not None:
-                    self._archive.offer(taken)
-                else:
-                    self._intake.safe(taken.ordinal)
+                    if not self._archive.offer(taken):
+                        self._core.give_back(taken)
+                elif self._keeper is None:
+                    self._core.intake.safe(taken.ordinal)
+
+    async def _caught_up(self, stop: asyncio.Event) -> None:
+        """After a restart waits for what the broker kept, which the windows that are due now need."""
+        if self._keeper is None or not self._core.pipeline.groups:
+            return
+        assert self._settings.state is not None
+        seconds = self._settings.state.catch_up_seconds
+        loop = asyncio.get_running_loop()
+        latest = loop.time() + MOST_CATCH_UP * seconds
+        connected: float | None = None
+        while loop.time() < latest and not await is_set_within(stop, min(seconds, WINDOWS_SECONDS)):
+            if not self._subscriber.connected:
+                connected = None
+            elif connected is None:
+                connected = loop.time()
+            elif loop.time() >= connected + seconds and not len(self._inbox):
+                return
 
     async def _close_windows(self, stop: asyncio.Event) -> None:
         """Closes and judges every window when it is due; what is under way at the end is done first."""
+        await self._caught_up(stop)
         seconds = 0.0
         while not await is_set_within(stop, seconds):
             now_ns = self._clock.wall_ns()
-            due = self._pipeline.due(now_ns)
-            to_close = closes(due, self._ordinals, self._pipeline.groups, now_ns)
+            pipeline = self._core.pipeline
+            due = pipeline.due(now_ns)
+            to_close = self._core.closes(due, now_ns)
             for window in due:
                 if stop.is_set():
                     return
-                async with self._order:
-                    close = next(to_close)
-                    sealed = await asyncio.to_thread(self._pipeline.seal, close)
-                judged = () if sealed is None else await asyncio.to_thread(self._pipeline.judge, sealed)
+                async with self._judging:
+                    async with self._order:
+                        close = next(to_close)
+                        sealed = await asyncio.to_thread(self._core.seal, close)
+                    judged = () if sealed is None else await asyncio.to_thread(pipeline.judge, sealed)
+                if self._keeper is not None:
+                    await self._keeper.commits.settled(close.ordinal, SETTLE_SECONDS)
                 self._judged(close, judged)
                 self.view.window_lag_seconds = max(self._clock.wall_ns() - window.due_ns, 0) / 1e9
-            next_ns = self._pipeline.windows.next_due_ns()
+            next_ns = pipeline.windows.next_due_ns()
             ahead = WINDOWS_SECONDS if next_ns is None else (next_ns - self._clock.wall_ns()) / 1e9
             seconds = min(max(ahead, 0.0), WINDOWS_SECONDS)
 
@@ -192,30 +311,44 @@ class App:
             self._archive.offer(close)
             for judgement in judgements:
                 self._archive.offer(judgement)
-        for judgement in judgements:
-            for transition in judgement.transitions:
-                alarm = transition.alarm
-                name = self.view.shown(alarm.component)
-                if transition.kind == "raised":
-                    _log.warning(
-                        "%s is a straggler of %s: %s %.4g, its peers %.4g (%.2f times)",
-                        name,
-                        alarm.group,
-                        alarm.metric,
-                        alarm.observed,
-                        alarm.reference,
-                        alarm.severity,
-                    )
-                else:
-                    _log.info("%s of %s is no straggler any more", name, alarm.group)
+        self._tell(transition for judgement in judgements for transition in judgement.transitions)
+
+    def _tell(self, transitions: Iterable[Transition]) -> None:
+        """Logs alarms that were raised and cleared."""
+        for transition in transitions:
+            alarm = transition.alarm
+            name = self.view.shown(alarm.component)
+            if transition.kind == "raised":
+                _log.warning(
+                    "%s is a straggler of %s: %s %.4g, its peers %.4g (%s)",
+                    name,
+                    alarm.group,
+                    alarm.metric,
+                    alarm.observed,
+                    alarm.reference,
+                    _difference(alarm),
+                )
+            else:
+                _log.info("%s of %s is no straggler any more", name, alarm.group)
 
     async def _acknowledge(self) -> None:
-        """Tells agents what is safe, at most once a second, and looks after what the intake holds."""
-        sweep_due_ns = 0
+        """Tells agents what is safe, at most once a second, and looks after what the core holds."""
+        sweep_due_ns, sweeps = 0, 0
         while True:
             await asyncio.sleep(ACK_SECONDS)
-            await self._subscriber.publish(self._intake.acknowledgements())
+            await self._subscriber.publish(self._core.intake.acknowledgements())
             now_ns = self._clock.monotonic_ns()
             if now_ns >= sweep_due_ns:
                 sweep_due_ns = now_ns + round(SWEEP_SECONDS * 1e9)
-                self._intake.sweep(self._clock.wall_ns())
+                sweeps += 1
+                async with self._judging, self._order:
+                    ended = self._core.sweep(self._clock.wall_ns(), forget=sweeps % FORGET_SWEEPS == 0)
+                self.view.judged(())
+                self._tell(ended)
+
+
+def _difference(alarm: Alarm) -> str:
+    """How much slower, or, where there is no ratio, in which function the difference is largest."""
+    if alarm.causes:
+        return f"most in {alarm.causes[0][0]}"
+    return f"{alarm.severity:.2f} times"

@@ -1,13 +1,17 @@
 """The way to the archive: a bounded queue, and one thread at a time that writes.
 
-Overload sheds the archive before verdicts: what does not fit is dropped and counted. Batches are safe, and
-may be acknowledged, once they are flushed.
+Overload sheds the archive before verdicts: a batch that does not fit is refused, so that it is not
+acknowledged and comes again; other records that do not fit are dropped. Both are counted. Without a journal
+batches are safe, and may be acknowledged, once they are flushed; with one nothing is written before it is
+safe there.
 """
 
 import asyncio
 import logging
+import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 
 from laggard_aggregator.archive.keep import Retention
 from laggard_aggregator.archive.writer import ArchiveWriter
@@ -28,15 +32,26 @@ KEEP_SECONDS = 600.0
 
 
 class ArchiveFeed:
-    """Takes records on the loop and writes them in a thread. `safe(ordinal)` is told after every flush."""
+    """Takes records on the loop and writes them in a thread. `safe(ordinal)` is told after every flush.
+
+    `until`, where there is one, says up to which ordinal records may be written.
+    """
 
     def __init__(
-        self, writer: ArchiveWriter, retention: Retention, safe: Callable[[int], None], clock: Clock
+        self,
+        writer: ArchiveWriter,
+        retention: Retention,
+        safe: Callable[[int], None],
+        clock: Clock,
+        until: Callable[[], int] | None = None,
     ) -> None:
         self._writer = writer
         self._retention = retention
         self._safe = safe
         self._clock = clock
+        self._until = until
+        self._writing = asyncio.Lock()
+        self.returned = 0
         self._records: deque[Record] = deque()
         self._samples = 0
         self._last_ordinal = 0
@@ -48,14 +63,24 @@ class ArchiveFeed:
         """Records and rows that the archive does not have, because it was too slow or could not write."""
         return self._dropped + self._writer.dropped_rows
 
-    def offer(self, record: Record) -> None:
-        """Takes a record; never waits."""
+    def offer(self, record: Record) -> bool:
+        """Takes a record, unless there is no room for it; never waits."""
         samples = _samples(record)
         if self._samples + samples > MAX_SAMPLES or len(self._records) >= MAX_RECORDS:
-            self._dropped += 1
-            return
+            if isinstance(record, TakenBatch):
+                self.returned += 1
+            else:
+                self._dropped += 1
+            return False
         self._records.append(record)
         self._samples += samples
+        return True
+
+    def replay(self, records: Iterable[Record]) -> None:
+        """Takes what a restart went through, at any length; what is written already is skipped."""
+        for record in records:
+            if not self._attempt(partial(self._put, record)):
+                self._dropped += not isinstance(record, TakenBatch)  # the writer has the batch nonetheless
 
     async def run(self, stop: asyncio.Event) -> None:
         """Writes, flushes, compacts and deletes what is old; writes the rest once `stop` is set."""
@@ -73,29 +98,48 @@ class ArchiveFeed:
                 await asyncio.to_thread(self._attempt, self._compact)
         await self.write(flush=True)
 
-    async def write(self, flush: bool) -> None:
-        """Writes what waits; with `flush` a reader sees it afterwards, and batches are safe."""
-        records, self._records, self._samples = self._records, deque(), 0
-        written = await asyncio.to_thread(self._attempt, lambda: self._write(records, flush))
-        for record in reversed(records):  # a disk that fails leaves some for the next time
-            self._records.appendleft(record)
-            self._samples += _samples(record)
-        if written and flush:
-            self._works()
-            self._safe(self._last_ordinal)
+    async def write(self, flush: bool) -> bool:
+        """Writes what waits; with `flush` a reader sees it afterwards, and batches are safe.
 
-    def _write(self, records: deque[Record], flush: bool) -> None:
+        Whether that went well.
+        """
+        async with self._writing:
+            until = math.inf if self._until is None else self._until()
+            records, self._records, self._samples = self._records, deque(), 0
+            written = await asyncio.to_thread(self._attempt, lambda: self._write(records, until, flush))
+            for record in reversed(records):  # a disk that fails leaves some for the next time
+                self._records.appendleft(record)
+                self._samples += _samples(record)
+            if written and flush:
+                self._works()
+                self._safe(self._last_ordinal)
+            return written
+
+    async def has(self, ordinal: int) -> bool:
+        """Whether everything up to `ordinal` is in the archive, after a flush."""
+        written = await self.write(flush=True)
+        first = next((r.ordinal for r in self._records if not isinstance(r, Judgement)), ordinal + 1)
+        return written and first > ordinal
+
+    def _write(self, records: deque[Record], until: float, flush: bool) -> None:
+        if self._failing:
+            self._writer.flush()  # what comes waits here, where it is counted, until this goes well
         while records:
-            record = records.popleft()
-            if isinstance(record, TakenBatch):
-                self._last_ordinal = record.ordinal
-                self._writer.batch(record)
-            elif isinstance(record, WindowClose):
-                self._writer.close(record)
-            else:
-                self._writer.judgement(record)
+            record = records[0]
+            if not isinstance(record, Judgement) and record.ordinal > until:
+                break
+            self._put(records.popleft())
         if flush:
             self._writer.flush()
+
+    def _put(self, record: Record) -> None:
+        if isinstance(record, TakenBatch):
+            self._last_ordinal = record.ordinal
+            self._writer.batch(record)
+        elif isinstance(record, WindowClose):
+            self._writer.close(record)
+        else:
+            self._writer.judgement(record)
 
     def _retain(self) -> None:
         self._writer.retain(self._clock.wall_ns(), self._retention)

@@ -4,7 +4,7 @@ One engine holds the state of every group: its detectors (one a metric), persist
 group come in order of time; everything else about order is the caller's.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -142,6 +142,45 @@ class Engine:
     def judge(self, window: Window) -> tuple[Judgement, ...]:
         """The judgement of each metric of `window`, in the order of `window.metrics`."""
         return tuple(self._judge(window, metric) for metric in window.metrics)
+
+    def forget(
+        self, group: str, components: Collection[str], left: Sequence[str], at: float
+    ) -> list[Transition]:
+        """Frees all that is known of `components`, which are gone; alarms of theirs end at `at`.
+
+        `left`: the group's other components. A parent goes with the last of its children.
+        """
+        parents = {parent for name in left for parent in self._topology.parents_of(name).values()}
+        ended: list[Transition | None] = []
+        for (name, metric), series in self._series.items():
+            if name == group:
+                gone = {*components, *(suspect for suspect in series.suspects if suspect not in parents)}
+                series.detector.forget(gone)
+                series.persistence.forget(gone)
+                series.suspects = {k: v for k, v in series.suspects.items() if k not in gone}
+                ended += [self.alarms.recovered((group, one, metric), at) for one in sorted(gone)]
+        return [transition for transition in ended if transition is not None]
+
+    def state(self, group: str) -> list[dict[str, Any]]:
+        """What is known of a group by metric, as plain data; alarms have a state of their own."""
+        return [
+            {
+                "metric": metric,
+                "detector": series.detector.state(),
+                "persistence": series.persistence.state(),
+                "suspects": dict(series.suspects),
+            }
+            for (name, metric), series in self._series.items()
+            if name == group
+        ]
+
+    def restore(self, group: str, state: Sequence[Mapping[str, Any]]) -> None:
+        """Goes on from `state(group)`. Raises ValueError on that of another detector."""
+        for kept in state:
+            series = self._of(group, kept["metric"])
+            series.detector.restore(kept["detector"])
+            series.persistence.restore(kept["persistence"])
+            series.suspects = dict(kept["suspects"])
 
     def _judge(self, window: Window, metric: str) -> Judgement:
         series = self._of(window.group, metric)

@@ -1,51 +1,57 @@
 """The running aggregator as others may see it (`view.View`)."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from laggard_aggregator.alarms.life import Alarm, Key
+from laggard_aggregator.core import Core
 from laggard_aggregator.engine import Judgement
-from laggard_aggregator.ingest.intake import Intake
-from laggard_aggregator.pipeline import Pipeline
-from laggard_aggregator.view import Counters, GroupView, NodeState, NodeView
+from laggard_aggregator.view import Counters, Durability, GroupView, NodeState, NodeView
 from laggard_common import __version__
 from laggard_common.clock import Clock
 
 
 class LiveView:
-    """Asks intake and pipeline, and keeps the latest judgements.
+    """Asks the core, and keeps the latest judgements.
 
-    Alarms are copied after each judgement, as the engine works in a thread. `ready`, `queue_dropped` and
-    `archive_dropped` ask the parts that only the application knows.
+    Alarms are copied after each judgement, as the engine works in a thread. `ready`, `queue_dropped`,
+    `archive_dropped`, `archive_returned` and `durability` ask the parts that only the application knows.
     """
 
     def __init__(
         self,
-        intake: Intake,
-        pipeline: Pipeline,
+        core: Core,
         clock: Clock,
         *,
         ready: Callable[[], bool],
         queue_dropped: Callable[[], int],
         archive_dropped: Callable[[], int],
+        archive_returned: Callable[[], int],
+        durability: Callable[[], Durability | None],
     ) -> None:
-        self.site = intake.site
+        self.site = core.intake.site
         self.version = __version__
         self.started_at = clock.wall_ns() / 1e9
         self.window_lag_seconds = 0.0
-        self._intake = intake
-        self._pipeline = pipeline
+        self._core = core
         self._clock = clock
         self._ready = ready
         self._queue_dropped = queue_dropped
         self._archive_dropped = archive_dropped
+        self._archive_returned = archive_returned
+        self._durability = durability
         self._judgements: dict[tuple[str, str], Judgement] = {}
         self._alarms: Mapping[Key, Alarm] = {}
 
-    def judged(self, judgements: tuple[Judgement, ...]) -> None:
+    def adopt(self, core: Core, judgements: Iterable[Judgement]) -> None:
+        """Shows `core` from now on, which was restored, and what was found on the way."""
+        self._core = core
+        self.judged(judgements)
+
+    def judged(self, judgements: Iterable[Judgement]) -> None:
         """Takes in what was found in a window."""
         for judgement in judgements:
             self._judgements[judgement.group, judgement.metric] = judgement
-        self._alarms = dict(self._pipeline.engine.alarms.standing)
+        self._alarms = dict(self._core.pipeline.engine.alarms.standing)
 
     @property
     def now(self) -> float:
@@ -54,14 +60,14 @@ class LiveView:
 
     @property
     def ready(self) -> bool:
-        """Whether it is connected to the broker and subscribed."""
+        """Whether its state is restored, and it is connected to the broker and subscribed."""
         return self._ready()
 
     def groups(self) -> tuple[GroupView, ...]:
         """All groups, by name."""
         views = []
-        for name, group in sorted(self._pipeline.groups.items()):
-            store = self._pipeline.stores[name]
+        for name, group in sorted(self._core.pipeline.groups.items()):
+            store = self._core.pipeline.stores[name]
             views.append(
                 GroupView(
                     name=name,
@@ -88,42 +94,47 @@ class LiveView:
 
     def shown(self, component: str) -> str:
         """The component's name of the day."""
-        return self._pipeline.shown.get(component, component)
+        return self._core.pipeline.shown.get(component, component)
 
     def node_counts(self) -> Mapping[tuple[str, NodeState], int]:
         """How many nodes there are of each role and state."""
-        return self._intake.nodes.counts(self._clock.wall_ns())
+        return self._core.intake.nodes.counts(self._clock.wall_ns())
 
     def nodes(self) -> tuple[NodeView, ...]:
         """Every node, by name."""
-        return self._intake.nodes.views(self._clock.wall_ns())
+        return self._core.intake.nodes.views(self._clock.wall_ns())
 
     def node(self, name: str) -> NodeView | None:
         """One node, None when unknown."""
-        return self._intake.nodes.view(name, self._clock.wall_ns())
+        return self._core.intake.nodes.view(name, self._clock.wall_ns())
 
     def unwell_nodes(self) -> tuple[NodeView, ...]:
         """The nodes that are not well, by name."""
-        return self._intake.nodes.unwell(self._clock.wall_ns())
+        return self._core.intake.nodes.unwell(self._clock.wall_ns())
+
+    def durability(self) -> Durability | None:
+        """How the journal and the snapshots fare."""
+        return self._durability()
 
     def counters(self) -> Counters:
         """Totals since the start."""
-        counts = self._intake.counts
-        stores = [store.counts for store in self._pipeline.stores.values()]
+        counts = self._core.intake.counts
+        stores = [store.counts for store in self._core.pipeline.stores.values()]
         return Counters(
             messages=counts.messages,
-            samples=self._pipeline.samples,
+            samples=self._core.pipeline.samples,
             gaps=counts.gaps,
             duplicates=counts.duplicates,
             late_samples=sum(store.late for store in stores),
             future_samples=sum(store.future for store in stores),
             resets=sum(store.resets for store in stores),
-            windows=self._pipeline.windows_closed,
+            windows=self._core.pipeline.windows_closed,
             window_lag_seconds=self.window_lag_seconds,
             queue_dropped=self._queue_dropped(),
             archive_dropped=self._archive_dropped(),
-            held=self._intake.held,
+            archive_returned=self._archive_returned(),
+            held=self._core.intake.held,
             two_streams=counts.two_streams,
-            wire_errors=dict(self._intake.wire_errors),
-            refused=self._intake.refused + self._pipeline.refused,
+            wire_errors=dict(self._core.intake.wire_errors),
+            refused=self._core.intake.refused + self._core.pipeline.refused,
         )

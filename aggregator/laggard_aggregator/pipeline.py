@@ -4,17 +4,19 @@ No clock and no loop: the same batches and closes in the same order give the sam
 """
 
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
+from laggard_aggregator.alarms.life import Transition
 from laggard_aggregator.detect.seam import BoolArray, IntArray
 from laggard_aggregator.engine import Engine, FunctionWindow, Judgement, Window
 from laggard_aggregator.groups import Membership, PeerGroup, component_key, moves, shown_name
 from laggard_aggregator.ingest.function_node import NodeFunctions
 from laggard_aggregator.ingest.function_store import FunctionStore
-from laggard_aggregator.ingest.store import GroupStore, Reading
+from laggard_aggregator.ingest.store import GroupStore, Reading, StoreCounts
 from laggard_aggregator.ingest.streams import MAX_STREAMS
 from laggard_aggregator.ingest.taken import TakenBatch, WindowClose
 from laggard_aggregator.metrics.functions import FUNCTIONS
@@ -172,6 +174,92 @@ class Pipeline:
         series = sum(store.series for store in self.stores.values())
         return 1 << max(series - 1, 0).bit_length()
 
+    def forget(self, before_ns: int, nodes: Collection[str], at: float) -> list[Transition]:
+        """Frees components without a reading since `before_ns`, and `nodes`; their alarms end at `at`.
+
+        `before_ns` in nominal time, which may be the node's own.
+        """
+        ended: list[Transition] = []
+        found = False
+        for name, store in self._lasting():
+            for node in nodes:
+                self.windows.forget(name, node)
+            silent = store.silent_since(before_ns)
+            if silent.size:
+                found = True
+                gone = store.forget(silent)
+                ended += self.engine.forget(name, gone, store.components, at)
+        for node in nodes:
+            self._node_groups.pop(node, None)
+        if found or nodes:
+            self._indexes.clear()
+            self._placings.clear()
+            kept = {key for store in self.stores.values() for key in store.components}
+            self.shown = {key: name for key, name in self.shown.items() if key in kept}
+            self._count_rows()
+        return ended
+
+    def state(self) -> Iterator[dict[str, Any]]:
+        """What lasts as plain data and arrays, a group at a time; `restore` goes on exactly."""
+        yield {
+            "origins": [(node, absent, number) for (node, absent), number in self._origins.items()],
+            "node_groups": dict(self._node_groups),
+            "node_rows": dict(self._node_rows),
+            "shown": dict(self.shown),
+            "alarms": self.engine.alarms.state(),
+        }
+        for name, store in self._lasting():
+            yield {
+                "group": name,
+                "spans": self.windows.spans(name),
+                "store": store.state(),
+                "engine": self.engine.state(name),
+            }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Goes on from the first part of `state()`. Raises ValueError on what is none."""
+        for node, absent, number in state["origins"]:
+            self._origins[str(node), tuple(map(int, absent))] = int(number)
+        for counted, kept in ((self._node_groups, "node_groups"), (self._node_rows, "node_rows")):
+            counted.update({str(node): int(count) for node, count in state[kept].items()})
+        self.shown.update(state["shown"])
+        self.engine.alarms.restore(state["alarms"])
+
+    def restore_group(self, group: PeerGroup, state: Mapping[str, Any]) -> None:
+        """Goes on from a group's part of `state()`. Raises ValueError when it is of another kind of group."""
+        self._make(group, 0)
+        store = dict(self._lasting())[group.name]
+        store.restore(state["store"])
+        self.engine.restore(group.name, state["engine"])
+        self.windows.closed(group.name, store.watermark_ns)
+        for node, span_ns in state["spans"].items():
+            self.windows.announce(group.name, str(node), int(span_ns))
+
+    def begin_counting(self) -> None:
+        """Counts from 0."""
+        self.samples = self.windows_closed = 0
+        self.refused.clear()
+        for store in self.stores.values():
+            store.counts = StoreCounts()
+
+    def restored(self) -> None:
+        """All groups are restored that are going to be; alarms of others end without a word."""
+        self.engine.alarms.only(self.groups)
+
+    def _lasting(self) -> list[tuple[str, GroupStore]]:
+        """The groups whose stores are kept over a restart."""
+        return [(name, store) for name, store in self.stores.items() if isinstance(store, GroupStore)]
+
+    def _count_rows(self) -> None:
+        """Counts anew how many rows each node has, by where the components' counters came from last."""
+        nodes = {number: node for (node, _), number in self._origins.items()}
+        self._node_rows = Counter(
+            nodes[origin & ((1 << _ORIGIN_BITS) - 1)]
+            for _, store in self._lasting()
+            for origin in store.origins().tolist()
+            if origin
+        )
+
     def _index(self, taken: TakenBatch) -> _Index:
         """The index for batches like this, made again when the one before was for others."""
         key = (taken.schema.node, taken.schema.source)
@@ -226,6 +314,11 @@ class Pipeline:
                 self.refused["groups"] += 1
                 return False
             self._node_groups[node] += 1
+        self._make(group, now_ns)
+        return True
+
+    def _make(self, group: PeerGroup, now_ns: int) -> None:
+        """The store and the windows of a group that is new."""
         detect = group.detect
         self.engine.add_group(group.name, detect)
         interval_ns = round(detect.interval_seconds * 1e9)
@@ -235,10 +328,9 @@ class Pipeline:
         self.groups[group.name] = group
         if group.source in FUNCTIONS:
             self.stores[group.name] = FunctionStore(group, FUNCTIONS[group.source], begun_ns)
-            return True
+            return
         history = max(self.engine.history_samples(group.name, metric) for metric in group.metrics)
         self.stores[group.name] = GroupStore(group, SOURCES[group.source], history, begun_ns)
-        return True
 
     def _functions(self, store: FunctionStore, taken: TakenBatch, members: _Members) -> _Functions | None:
         """How `store` reads a node's functions; None when counters are missing, or there is no room."""

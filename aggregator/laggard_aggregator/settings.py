@@ -229,9 +229,17 @@ class ArchiveTable:
 
 @dataclass(frozen=True, slots=True)
 class StateTable:
-    """`[state]`."""
+    """`[state]`: the ingest journal and snapshots; without it a restart begins from nothing.
+
+    `catch_up_seconds`: how long windows wait after a restart for what the broker kept. `forget_days`: after
+    so long in silence nodes and components are forgotten, and their alarms end.
+    """
 
     directory: Path = Path("/var/lib/laggard/state")
+    snapshot_seconds: float = field(default=60.0, metadata=checked(between(1, 86_400)))
+    journal_max_bytes: int = field(default=2 * 1024**3, metadata=checked(between(10**6)))
+    catch_up_seconds: float = field(default=5.0, metadata=checked(between(0, 600)))
+    forget_days: float = field(default=30.0, metadata=checked(between(0.01, 3650)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,7 +293,6 @@ class AggregatorSettings:
         return {
             "[mail]": self.mail is not None,
             "[[peak]]": bool(self.peak),
-            "[state]": self.state is not None,
         }
 
 

@@ -74,10 +74,11 @@ class Counters:
 
     `samples`: readings of one component (ticks x components). `gaps`: messages that never came.
     `queue_dropped`: messages thrown away because ingest did not keep up; `archive_dropped`: records that the
-    archive lost for the same reason. `refused`: messages over a limit, or against their topic or an earlier
-    schema. `held`: messages that wait for their schema, now. `two_streams`: how often two streams of one node
-    and source turned out to be live at once. `window_lag_seconds`: how long after its
-    deadline the latest window was judged.
+    archive lost for the same reason; `archive_returned`: batches that it had no room for, which are not
+    acknowledged, so that they come again. `refused`: messages over a limit, or against their topic or an
+    earlier schema. `held`: messages that wait for their schema, now. `two_streams`: how often two streams of
+    one node and source turned out to be live at once. `window_lag_seconds`: how long after its deadline the
+    latest window was judged.
     """
 
     messages: int = 0
@@ -91,10 +92,27 @@ class Counters:
     window_lag_seconds: float = 0.0
     queue_dropped: int = 0
     archive_dropped: int = 0
+    archive_returned: int = 0
     held: int = 0
     two_streams: int = 0
     wire_errors: Mapping[str, int] = field(default_factory=dict)
     refused: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Durability:
+    """How journal and snapshots fare. `whole`: what is taken now will be acknowledged after its group commit.
+
+    `failures`: how often one of them could not be written. `snapshot_at`: when the latest snapshot was taken,
+    epoch seconds, NaN before the first. `snapshot_seconds`: how long nothing was taken in for it.
+    """
+
+    whole: bool
+    journal_bytes: int
+    snapshot_bytes: int
+    snapshot_at: float
+    snapshot_seconds: float
+    failures: int
 
 
 class View(Protocol):
@@ -110,7 +128,7 @@ class View(Protocol):
 
     @property
     def ready(self) -> bool:
-        """Whether it is connected to the broker and subscribed."""
+        """Whether its state is restored, and it is connected to the broker and subscribed."""
 
     def groups(self) -> tuple[GroupView, ...]:
         """All groups, by name."""
@@ -135,6 +153,9 @@ class View(Protocol):
 
     def unwell_nodes(self) -> tuple[NodeView, ...]:
         """The nodes that are not well, by name."""
+
+    def durability(self) -> Durability | None:
+        """How the journal and the snapshots fare; None where there is no `[state]`."""
 
     def counters(self) -> Counters:
         """Totals since the start."""

@@ -40,7 +40,7 @@ class WindowSchedule:
     """Which windows are due. `lateness_ns`: how long after the last announced batch data may still come."""
 
     def __init__(self, lateness_ns: int) -> None:
-        self._lateness_ns = lateness_ns
+        self.lateness_ns = lateness_ns
         self._groups: dict[str, _Group] = {}
 
     def add(self, group: str, shift_ns: int, window_ns: int, now_ns: int) -> int:
@@ -48,9 +48,22 @@ class WindowSchedule:
         known = self._groups.get(group)
         if known is None:
             stagger = zlib.crc32(group.encode()) % 1000 * min(shift_ns // 10, STAGGER_NS) // 1000
-            begun = (now_ns - self._lateness_ns - stagger) // shift_ns * shift_ns
+            begun = (now_ns - self.lateness_ns - stagger) // shift_ns * shift_ns
             known = self._groups[group] = _Group(shift_ns, window_ns, begun + shift_ns, stagger)
         return known.end_ns - known.shift_ns
+
+    def closed(self, group: str, end_ns: int) -> None:
+        """Takes in that the window up to `end_ns` was closed, which nobody here had said was due."""
+        known = self._groups[group]
+        known.end_ns = max(known.end_ns, end_ns + known.shift_ns)
+
+    def spans(self, group: str) -> dict[str, int]:
+        """What each member of a group announced."""
+        return dict(self._groups[group].spans_ns)
+
+    def forget(self, group: str, member: str) -> None:
+        """A member is gone, and nobody waits for its messages any more."""
+        self._groups[group].spans_ns.pop(member, None)
 
     def announce(self, group: str, member: str, span_ns: int) -> None:
         """Takes in how much time a member's messages span."""
@@ -64,7 +77,7 @@ class WindowSchedule:
         """
         found = []
         for name, group in self._groups.items():
-            wait = self._lateness_ns + group.wait_ns
+            wait = self.lateness_ns + group.wait_ns
             latest = (now_ns - wait) // group.shift_ns * group.shift_ns
             group.end_ns = max(group.end_ns, latest - group.window_ns)
             while group.end_ns <= latest:
@@ -74,5 +87,5 @@ class WindowSchedule:
 
     def next_due_ns(self) -> int | None:
         """The earliest deadline to come; None without any group."""
-        ends = (group.end_ns + self._lateness_ns + group.wait_ns for group in self._groups.values())
+        ends = (group.end_ns + self.lateness_ns + group.wait_ns for group in self._groups.values())
         return min(ends, default=None)

@@ -1,7 +1,7 @@
 """The obvious detectors that a published one must beat: ratios to peers, with one threshold for everyone."""
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -49,6 +49,9 @@ class RatioDetector:
         observed = row_median(window.values)
         anomalous = judged & (score > self._threshold)
         return Verdicts(judged, anomalous, score, np.exp(ratio), observed, observed * np.exp(-ratio))
+
+    def forget(self, components: Collection[str]) -> None:
+        """Nothing: a benchmark's components stay."""
 
     def state(self) -> dict[str, Any]:
         """Nothing: a benchmark never goes on from a state."""

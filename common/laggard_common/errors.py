@@ -7,6 +7,7 @@ LaggardError
 ├── WireError          bytes from the network are not a message of this version
 ├── SpoolError         the spool's directory or a segment cannot be used
 ├── ArchiveError       the archive cannot be written: disk full, not permitted
+├── StateError         the aggregator's state cannot be written, or what is there is not a state
 ├── CollectError       a collector could not read its source
 └── ServiceError       something outside does not let us run: port taken, broker refused us
 ```
@@ -65,6 +66,15 @@ class SpoolError(LaggardError):
 
 class ArchiveError(LaggardError):
     """The archive cannot be written. `path` says which file or folder."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        self.path = path
+        self.reason = reason
+        super().__init__(f"{path}: {reason}")
+
+
+class StateError(LaggardError):
+    """The aggregator's state cannot be written or is no state. `path` says which file or folder."""
 
     def __init__(self, path: str, reason: str) -> None:
         self.path = path

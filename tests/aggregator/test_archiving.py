@@ -5,10 +5,12 @@ import numpy as np
 import pytest
 
 from laggard_aggregator import archiving
+from laggard_aggregator.archive import progress
 from laggard_aggregator.archive.keep import Retention
+from laggard_aggregator.archive.reader import ArchiveReader
 from laggard_aggregator.archive.writer import ArchiveWriter
 from laggard_aggregator.archiving import ArchiveFeed
-from laggard_aggregator.ingest.taken import TakenBatch
+from laggard_aggregator.ingest.taken import TakenBatch, WindowClose
 from laggard_common.clock import SystemClock
 from laggard_common.errors import ArchiveError
 from tests.aggregator.made_batches import SECOND, HandClock, batch_of, schema_of
@@ -38,16 +40,53 @@ def test_batches_are_safe_after_the_flush_and_not_before(tmp_path: Path) -> None
     assert list((tmp_path / "archive").rglob("*.parquet"))
 
 
-def test_what_does_not_fit_is_dropped_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_that_does_not_fit_is_refused_and_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(archiving, "MAX_SAMPLES", 12)
     safe: list[int] = []
     fed = feed(tmp_path, safe)
-    for ordinal in (1, 2, 3):
-        fed.offer(batch(ordinal))
-    assert fed.dropped == 1
+    assert [fed.offer(batch(ordinal)) for ordinal in (1, 2, 3)] == [True, True, False]
+    assert (fed.returned, fed.dropped) == (1, 0)
     asyncio.run(fed.write(flush=True))
-    fed.offer(batch(4))
-    assert (fed.dropped, safe) == (1, [2])
+    assert fed.offer(batch(4))
+    assert (fed.returned, safe) == (1, [2])
+
+
+def test_nothing_is_written_before_it_is_safe(tmp_path: Path) -> None:
+    until = 1
+    writer = ArchiveWriter(tmp_path, "site", START)
+    fed = ArchiveFeed(writer, Retention(), lambda _: None, SystemClock(), until=lambda: until)
+    for ordinal in (1, 2):
+        fed.offer(batch(ordinal))
+    assert asyncio.run(fed.has(1))
+    assert not asyncio.run(fed.has(2))
+    assert [taken.ordinal for _, taken in ArchiveReader(tmp_path).batches()] == [1]
+    until = 2
+    assert asyncio.run(fed.has(2))
+    assert [taken.ordinal for _, taken in ArchiveReader(tmp_path).batches()] == [1, 2]
+
+
+def test_a_run_that_goes_on_writes_nothing_twice(tmp_path: Path) -> None:
+    """What the writer before had flushed is skipped by table, as a crash leaves them; the rest is written."""
+    close = WindowClose(3, "g", 0.0, 60.0, START / 1e9)
+    first = ArchiveWriter(tmp_path, "site", START)
+    for ordinal in (1, 2):
+        first.batch(batch(ordinal))
+    first.flush()
+    first.close(close)
+    first.flush()
+    assert progress.written(tmp_path, START) == {("counters", "diskstats"): 2, ("closes", "laggard"): 3}
+    assert set(progress.written(tmp_path, START - 1).values()) == {-1}
+    second = ArchiveWriter(
+        tmp_path, "site", START, goes_on_ns=START + SECOND, written=progress.written(tmp_path, START)
+    )
+    fed = ArchiveFeed(second, Retention(), lambda _: None, SystemClock())
+    fed.replay([batch(1), batch(2), close, batch(4)])
+    asyncio.run(fed.write(flush=True))
+    reader = ArchiveReader(tmp_path)
+    assert [taken.ordinal for _, taken in reader.batches()] == [1, 2, 4]
+    assert [(run_ns, each.ordinal) for run_ns, each in reader.closes()] == [(START, 3)]
 
 
 def test_a_disk_that_fails_is_told_once_and_nothing_is_safe_until_it_works(

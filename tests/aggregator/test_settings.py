@@ -41,7 +41,7 @@ def test_the_sample_shows_every_setting_with_its_default() -> None:
 
 def test_the_samples_examples_are_right_too() -> None:
     examples = re.findall(
-        r"^## (\[\[?(?:group|topology|archive)\]?\]\n(?:## .*\n)+)", SAMPLE.read_text(), re.MULTILINE
+        r"^## (\[\[?(?:group|topology|archive|state)\]?\]\n(?:## .*\n)+)", SAMPLE.read_text(), re.MULTILINE
     )
     table = tomllib.loads("".join(re.sub(r"^## ", "", example, flags=re.MULTILINE) for example in examples))
     settings = parse(AggregatorSettings, table)
@@ -49,6 +49,8 @@ def test_the_samples_examples_are_right_too() -> None:
     assert topology(settings.topology).parents_of("oss-12/dm-3")["couplet"] == "couplet-1"
     assert settings.archive is not None
     assert settings.archive == type(settings.archive)()
+    assert settings.state is not None
+    assert settings.state == type(settings.state)()
 
 
 def test_the_documented_example_is_understood() -> None:
@@ -97,7 +99,6 @@ def test_the_documented_example_is_understood() -> None:
     assert [section for section, given in settings.unused.items() if given] == [
         "[mail]",
         "[[peak]]",
-        "[state]",
     ]
 
 

@@ -1,6 +1,6 @@
 """The life of an alarm: raised once for an episode, kept up to date, cleared once."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
@@ -82,11 +82,20 @@ class AlarmBook:
         alarm = self._standing.pop(key, None)
         return None if alarm is None else Transition("cleared", alarm, at)
 
+    def only(self, groups: Collection[str]) -> None:
+        """Drops the alarms of all other groups, which nobody could clear."""
+        self._standing = {key: alarm for key, alarm in self._standing.items() if key[0] in groups}
+
     def state(self) -> list[dict[str, Any]]:
         """The standing alarms as plain data."""
         return [asdict(alarm) for alarm in self._standing.values()]
 
     def restore(self, state: list[dict[str, Any]]) -> None:
         """Stands where `state()` stood."""
-        alarms = [Alarm(**kept) for kept in state]
+        alarms = [Alarm(**{**kept, "causes": _causes(kept["causes"])}) for kept in state]
         self._standing = {alarm.key: alarm for alarm in alarms}
+
+
+def _causes(kept: Sequence[Sequence[Any]]) -> tuple[tuple[str, float], ...]:
+    """Pairs again, as plain data has lists."""
+    return tuple((str(name), float(amount)) for name, amount in kept)

@@ -4,7 +4,7 @@ State is kept by component name in growing arrays, so a component may be absent 
 which it was not judged changes nothing for it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -58,14 +58,13 @@ class Persistence:
         """Start of the first anomalous window of the present episode, epoch seconds."""
         return self._since[rows]
 
-    def forget(self, component: str) -> None:
-        """Starts over for one component, as after its replacement."""
-        row = self._rows.get(component)
-        if row is not None:
-            self._accumulator[row] = 0
-            self._recent[row] = False
-            self._normal_run[row] = 0
-            self._faulty[row] = False
+    def forget(self, components: Collection[str]) -> None:
+        """Frees what is known of `components`, as after their replacement."""
+        kept = [(name, row) for name, row in self._rows.items() if name not in components]
+        rows = np.array([row for _, row in kept], dtype=np.intp)
+        self._rows = {name: at for at, (name, _) in enumerate(kept)}
+        for name in ("_accumulator", "_recent", "_normal_run", "_faulty", "_since"):
+            setattr(self, name, getattr(self, name)[rows])
 
     def state(self) -> dict[str, Any]:
         """Everything as plain data, by component."""

@@ -1,6 +1,6 @@
 """Writes the archive. Nothing here is asynchronous: the daemon calls it from a thread of its own."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -48,14 +48,28 @@ class ArchiveWriter:
     (a source) the oldest rows are thrown away and counted in `dropped_rows`.
     """
 
-    def __init__(self, directory: Path, site: str, run_ns: int) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        site: str,
+        run_ns: int,
+        *,
+        goes_on_ns: int | None = None,
+        written: Mapping[tuple[str, str], int] | None = None,
+    ) -> None:
+        """`goes_on_ns`: from when on this writer writes, where it goes on with an earlier one's run.
+
+        `written`: up to which ordinal that one wrote each table (`progress.written`), which is not repeated.
+        """
         self.directory = directory
         self.site = site
         self.run_ns = run_ns
         self.dropped_rows = 0
         self.written_rows = 0
         self.written_bytes = 0
-        self._day = layout.day_of(run_ns)
+        self._written = dict(written or {})
+        self._begun_ns = run_ns if goes_on_ns is None else goes_on_ns
+        self._day = layout.day_of(self._begun_ns)
         self._opened_ns: int | None = None
         self._closed: dict[str, int] = {}
         self._pending: dict[tuple[str, str], list[Pending]] = {}
@@ -95,15 +109,18 @@ class ArchiveWriter:
             self._clock(round(close.closed_at * 1e9))
         finally:
             self._closed[close.group] = close.ordinal
-            self._own["closes"].append(close_row(close))
+            if self._is_new("closes", layout.OWN, close.ordinal):
+                self._own["closes"].append(close_row(close))
 
     def judgement(self, judged: Judgement) -> None:
         """Takes in what was found at the last close of the judgement's group."""
         ordinal = self._closed.get(judged.group, -1)
-        self._own["windows"].append(window_row(ordinal, judged))
-        self._own["alarms"].extend(alarm_rows(ordinal, judged))
+        if self._is_new("windows", layout.OWN, ordinal):
+            self._own["windows"].append(window_row(ordinal, judged))
+        if self._is_new("alarms", layout.OWN, ordinal):
+            self._own["alarms"].extend(alarm_rows(ordinal, judged))
         found = verdict_table(self.run_ns, ordinal, judged)
-        if found is not None:
+        if found is not None and self._is_new("verdicts", layout.OWN, ordinal):
             self._verdicts.append(found)
         for kept in (self._own["windows"], self._own["alarms"], self._own["closes"], self._verdicts):
             if len(kept) > MAX_OWN_ROWS:
@@ -147,7 +164,7 @@ class ArchiveWriter:
         A batch whose schema contradicts the one of the same node, stream and epoch is thrown away: nobody
         could read it. Only a node that does not keep to the wire format sends such.
         """
-        if not taken.batch.indexes.size:
+        if not taken.batch.indexes.size or not self._is_new("counters", taken.schema.source, taken.ordinal):
             return False
         source = (taken.schema.source, taken.site)
         key = (*source, taken.schema.node, taken.stream, taken.schema.epoch)
@@ -179,6 +196,9 @@ class ArchiveWriter:
         if self._opened_ns is None:
             self._opened_ns = now_ns
 
+    def _is_new(self, kind: str, source: str, ordinal: int) -> bool:
+        return ordinal > self._written.get((kind, source), -1)
+
     def _bound(self, waiting: list[Pending]) -> None:
         """Throws the oldest rows away while more wait than memory is meant for."""
         while sum(pending.rows for pending in waiting) > MAX_PENDING_ROWS:
@@ -189,7 +209,7 @@ class ArchiveWriter:
         if where not in self._next_part:
             self._next_part[where] = 1 + max((part.last for part in layout.parts(where)), default=0)
         number = self._next_part[where]
-        path = layout.part_path(where, self._opened_ns or self.run_ns, number, number)
+        path = layout.part_path(where, self._opened_ns or self._begun_ns, number, number)
         self.written_bytes += write_parquet(path, written[0].schema, written)
         self.written_rows += sum(table.num_rows for table in written)
         self._next_part[where] = number + 1

@@ -5,7 +5,7 @@ distance of every pair of cumulative histograms; a component is anomalous when m
 exceed its own threshold. Distances are unsigned: a component that is faster than its peers is anomalous too.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -104,6 +104,9 @@ class CdfDetector:
             reference=_spread(n, group.live, peers, absent=np.nan),
             undecided=found.undecided,
         )
+
+    def forget(self, components: Collection[str]) -> None:
+        """Nothing is known of any."""
 
     def state(self) -> dict[str, Any]:
         """Nothing but name and version."""

@@ -4,7 +4,7 @@ A short average sees a large fault at once, a long one a small steady fault. All
 by component name, so that components may come, go and change places.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -109,6 +109,15 @@ class Evidence:
         """How many windows each average rests on; (K, C), more than 0."""
         lengths: FloatArray = np.minimum(SCALES[:, None], self.windows[places][None, :])
         return np.maximum(lengths, TINY_LENGTH)
+
+    def forget(self, components: Collection[str]) -> None:
+        """Frees what is known of `components`."""
+        kept = np.array([row for row, name in enumerate(self.names) if name not in components], dtype=np.intp)
+        self.names = [self.names[row] for row in kept]
+        self._rows = {name: row for row, name in enumerate(self.names)}
+        for name in (*_PER_SCALE, *_SINGLE):
+            setattr(self, name, getattr(self, name)[..., kept])
+        self._last = ((), np.zeros(0, dtype=np.intp))
 
     def state(self) -> dict[str, Any]:
         """Plain data from which `restore` goes on exactly."""

@@ -6,7 +6,7 @@ of its own group show by chance, given the operator's budget of false alarms. do
 and figures.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -266,6 +266,10 @@ class LaggardDetector:
         evidence.add_squares(places, np.minimum(square, (SQUARE_CLIP * unit[:, None]) ** 2), weight)
         self._unit_before = unit
         return unit, freedom
+
+    def forget(self, components: Collection[str]) -> None:
+        """Frees the evidence on `components`, which are gone."""
+        self._evidence.forget(components)
 
     def state(self) -> dict[str, Any]:
         """The state as plain data."""

@@ -4,7 +4,7 @@ Shapes: C components, H samples of history before the window, W samples in it. V
 that the sample is missing (the component was absent), never that it was zero.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -104,6 +104,9 @@ class Detector(Protocol):
     def observe(self, window: MetricWindow) -> Verdicts:
         """The verdicts on `window`; advances the detector's own state."""
 
+    def forget(self, components: Collection[str]) -> None:
+        """Frees what is known of `components`, which are gone; they begin anew if they come again."""
+
     def state(self) -> dict[str, Any]:
         """The state as plain data (dict, list, str, int, float), from which `restore` goes on exactly."""
 
@@ -120,6 +123,9 @@ class VectorDetector(Protocol):
 
     def observe(self, window: VectorWindow) -> Verdicts:
         """The verdicts on `window`; advances the detector's own state."""
+
+    def forget(self, components: Collection[str]) -> None:
+        """As Detector's."""
 
     def state(self) -> dict[str, Any]:
         """As Detector's."""

@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 from laggard_aggregator.engine import Judgement
 from laggard_aggregator.export import metrics as m
 from laggard_aggregator.export.standings import Standing, standings
-from laggard_aggregator.view import Counters, GroupView, NodeState, NodeView, View
+from laggard_aggregator.view import Counters, Durability, GroupView, NodeState, NodeView, View
 
 NODE_STATES: tuple[NodeState, ...] = ("up", "silent", "stopped", "down")
 
@@ -29,6 +29,7 @@ class Snapshot:
     node_counts: Mapping[tuple[str, NodeState], int]
     nodes: tuple[NodeView, ...]
     counters: Counters
+    durability: Durability | None
     ready: bool
     version: str
     site: str
@@ -45,6 +46,7 @@ def take(view: View) -> Snapshot:
         node_counts=view.node_counts(),
         nodes=view.unwell_nodes(),
         counters=view.counters(),
+        durability=view.durability(),
         ready=view.ready,
         version=view.version,
         site=view.site,
@@ -64,6 +66,7 @@ class Exposition(Collector):
         yield from _group_families(self._snapshot)
         yield from _node_families(self._snapshot.nodes)
         yield from _own_families(self._snapshot)
+        yield from _state_families(self._snapshot.durability)
 
 
 class NodeExposition(Collector):
@@ -157,6 +160,7 @@ def _own_families(snapshot: Snapshot) -> Iterator[PrometheusMetric]:
         (m.HELD, c.held),
         (m.QUEUE_DROPPED, c.queue_dropped),
         (m.ARCHIVE_DROPPED, c.archive_dropped),
+        (m.ARCHIVE_RETURNED, c.archive_returned),
         (m.WINDOWS, c.windows),
         (m.WINDOW_LAG, c.window_lag_seconds),
         (m.START_TIME, snapshot.started_at),
@@ -173,6 +177,17 @@ def _own_families(snapshot: Snapshot) -> Iterator[PrometheusMetric]:
     info = m.BUILD_INFO.family()
     info.add_metric((snapshot.version, snapshot.site), 1)
     yield info
+
+
+def _state_families(durability: Durability | None) -> Iterator[PrometheusMetric]:
+    """Without a state directory there is nothing to say."""
+    families = [metric.family() for metric in m.STATE]
+    if durability is not None:
+        d = durability
+        figures = (d.whole, d.journal_bytes, d.snapshot_bytes, d.snapshot_at, d.snapshot_seconds, d.failures)
+        for family, figure in zip(families, figures, strict=True):
+            _add_known(family, (), figure)
+    yield from families
 
 
 def _add_known(family: m.Family, labels: tuple[str, ...], figure: float | None) -> None:

@@ -140,6 +140,26 @@ QUEUE_DROPPED = Metric(
 ARCHIVE_DROPPED = Metric(
     "laggard_archive_dropped_records_total", "counter", (), "Records lost as the archive did not keep up."
 )
+ARCHIVE_RETURNED = Metric(
+    "laggard_archive_returned_batches_total",
+    "counter",
+    (),
+    "Batches that the archive had no room for; not acknowledged, so that they come again.",
+)
+STATE_DURABLE = Metric(
+    "laggard_state_durable", "gauge", (), "Whether batches are journaled and acknowledged; 0 withholds."
+)
+JOURNAL_BYTES = Metric("laggard_journal_bytes", "gauge", (), "Size of the ingest journal.")
+SNAPSHOT_BYTES = Metric("laggard_snapshot_bytes", "gauge", (), "Size of the latest snapshot.")
+SNAPSHOT_TIME = Metric(
+    "laggard_snapshot_timestamp_seconds", "gauge", (), "When the latest snapshot was taken."
+)
+SNAPSHOT_SECONDS = Metric(
+    "laggard_snapshot_seconds", "gauge", (), "How long nothing was taken in for the latest snapshot."
+)
+STATE_FAILURES = Metric(
+    "laggard_state_failures_total", "counter", (), "How often journal or snapshot could not be written."
+)
 WINDOWS = Metric("laggard_windows_total", "counter", (), "Windows of a peer group that were judged.")
 WINDOW_LAG = Metric(
     "laggard_window_lag_seconds", "gauge", (), "How long after its deadline the latest window was judged."
@@ -147,7 +167,10 @@ WINDOW_LAG = Metric(
 BUILD_INFO = Metric("laggard_build_info", "gauge", ("version", "site"), "Always 1; what runs here.")
 START_TIME = Metric("laggard_start_time_seconds", "gauge", (), "When the aggregator started.")
 READY = Metric(
-    "laggard_ready", "gauge", (), "Whether the aggregator is connected to the broker and subscribed."
+    "laggard_ready",
+    "gauge",
+    (),
+    "Whether the aggregator is restored, connected to the broker and subscribed.",
 )
 
 PER_COMPONENT = (
@@ -185,10 +208,12 @@ OWN = (
     HELD,
     QUEUE_DROPPED,
     ARCHIVE_DROPPED,
+    ARCHIVE_RETURNED,
     WINDOWS,
     WINDOW_LAG,
     BUILD_INFO,
     START_TIME,
     READY,
 )
-ALL = (*PER_COMPONENT, *PER_GROUP, *PER_NODE, *OWN)
+STATE = (STATE_DURABLE, JOURNAL_BYTES, SNAPSHOT_BYTES, SNAPSHOT_TIME, SNAPSHOT_SECONDS, STATE_FAILURES)
+ALL = (*PER_COMPONENT, *PER_GROUP, *PER_NODE, *OWN, *STATE)

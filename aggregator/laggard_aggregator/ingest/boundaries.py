@@ -5,11 +5,15 @@ needs the readings at its two ends and nothing between, so whatever the agents' 
 component and interval is all that has to be kept. float64 would lose integers past 2^53; these are int64.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 
 from laggard_aggregator.metrics.definition import IntArray
 
 MAX_SLOTS = 4096
+_ARRAYS = ("values", "tick", "read", "reset")
 
 
 class BoundaryRing:
@@ -90,10 +94,41 @@ class BoundaryRing:
         self.reset[done] = False
         self.watermark = max(self.watermark, interval)
 
+    def state(self, rows: int) -> dict[str, Any]:
+        """Everything of the first `rows` components: only the slots in which there is something."""
+        used = np.flatnonzero(self.tick.any(axis=1) | self.reset.any(axis=1))
+        return {
+            "watermark": self.watermark,
+            "slots": self.slots,
+            "used": used,
+            **{name: getattr(self, name)[used, :rows] for name in _ARRAYS},
+        }
+
+    def restore(self, state: Mapping[str, Any], rows: int) -> None:
+        """Goes on from `state(rows)` of a ring with the same counters. Raises ValueError."""
+        slots, watermark, used = state["slots"], state["watermark"], state["used"]
+        if not self.slots <= slots <= MAX_SLOTS or not 0 <= watermark < 2**62:
+            raise ValueError("a ring out of bounds")
+        if used.size and not 0 <= used.min() <= used.max() < slots:
+            raise ValueError("a ring's slots out of bounds")
+        self.watermark = watermark
+        for name in _ARRAYS:
+            kept, mine = state[name], getattr(self, name)
+            if kept.shape != (used.size, rows, *mine.shape[2:]) or kept.dtype != mine.dtype:
+                raise ValueError(f"a ring's {name} of shape {kept.shape}")
+            whole = np.zeros((slots, *mine.shape[1:]), dtype=mine.dtype)
+            whole[used, :rows] = kept
+            setattr(self, name, whole)
+
+    def keep_rows(self, keep: IntArray) -> None:
+        """Frees all components but those in the rows `keep`, which move together."""
+        for name in _ARRAYS:
+            setattr(self, name, np.ascontiguousarray(getattr(self, name)[:, keep]))
+
     def _grow_slots(self, slots: int) -> None:
         intervals = self.watermark + 1 + np.arange(self.slots, dtype=np.int64)
         old, new = intervals % self.slots, intervals % slots
-        for name in ("values", "tick", "read", "reset"):
+        for name in _ARRAYS:
             before = getattr(self, name)
             after = np.zeros((slots, *before.shape[1:]), dtype=before.dtype)
             after[new] = before[old]

@@ -16,11 +16,13 @@ _Key = tuple[str, str, bytes]
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A message of kind counters, not decoded and not yet counted as received."""
+    """A message of kind counters, not decoded, not counted as received; `name` and `data` as it came."""
 
     topic: Topic
     envelope: Envelope
     received_ns: int
+    name: str
+    data: bytes
 
 
 class Waiting:
@@ -75,7 +77,7 @@ class Waiting:
 
     def _account(self, held: Held, sign: int) -> None:
         self._count += sign
-        self._bytes += sign * len(held.envelope.payload)
+        self._bytes += sign * (len(held.data) + len(held.envelope.payload))
         self._of_node[held.envelope.node] += sign
         if not self._of_node[held.envelope.node]:
             del self._of_node[held.envelope.node]

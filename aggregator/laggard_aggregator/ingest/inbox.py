@@ -22,13 +22,14 @@ class Inbox:
     def __len__(self) -> int:
         return len(self._messages)
 
-    def put(self, topic: str, payload: bytes, received_ns: int) -> None:
-        """Adds a message; never waits."""
+    def put(self, topic: str, payload: bytes, received_ns: int) -> bool:
+        """Adds a message if there is room; never waits."""
         if len(self._messages) >= self._most:
             self.dropped += 1
-            return
+            return False
         self._messages.append((topic, payload, received_ns))
         self._some.set()
+        return True
 
     async def some(self) -> None:
         """Waits until there is a message."""

@@ -5,15 +5,18 @@ stream said before. Whatever is not taken is counted by reason and harms nothing
 """
 
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
 from laggard_aggregator.ingest.decode import CounterBatch, Decoder
+from laggard_aggregator.ingest.entries import BatchEntry, SchemaEntry
 from laggard_aggregator.ingest.held import Held, Waiting
 from laggard_aggregator.ingest.nodes import NodeBook
+from laggard_aggregator.ingest.ordinals import Ordinals
 from laggard_aggregator.ingest.streams import Source, Stream, extends
 from laggard_aggregator.ingest.taken import TakenBatch
 from laggard_common import wire
@@ -30,6 +33,7 @@ ACK_RANGES = 8192  # of one message; with at most 19 bytes each they stay below 
 MAX_UNSAFE = 1_000_000  # batches that wait to be safe; while the archive fails the oldest stay unacknowledged
 GAP_HORIZON_NS = 3600 * 1_000_000_000
 OLDEST_NS = 366 * 86400 * 1_000_000_000
+_NODES_AT_ONCE = 1000  # in a snapshot
 AHEAD_NS = 86400 * 1_000_000_000
 
 
@@ -46,11 +50,21 @@ class IntakeCounts:
     two_streams: int = 0
 
 
-class Intake:
-    """Takes messages of one site. `ordinals` are shared with whoever closes windows."""
+def _nowhere(_: BatchEntry | SchemaEntry) -> None:
+    """Where entries go that nobody keeps."""
 
-    def __init__(self, site: str, ordinals: Iterator[int]) -> None:
+
+class Intake:
+    """Takes messages of one site. `ordinals` are shared with whoever closes windows.
+
+    `record` is told of every message that counts, before its effect is seen.
+    """
+
+    def __init__(
+        self, site: str, ordinals: Ordinals, record: Callable[[BatchEntry | SchemaEntry], None] = _nowhere
+    ) -> None:
         self.site = site
+        self.record = record
         self.nodes = NodeBook()
         self.counts = IntakeCounts()
         self.wire_errors: Counter[str] = Counter()
@@ -75,7 +89,7 @@ class Intake:
             return []  # our own, under a wide subscription
         self.counts.messages += 1
         try:
-            return self._receive(_parse_topic(topic), payload, received_ns)
+            return self._receive(topic, payload, received_ns)
         except WireError as exc:
             self.wire_errors[exc.reason] += 1
             return []
@@ -87,6 +101,18 @@ class Intake:
             stream.safe.add(seq)
             stream.safe.give_up()  # as what was received did: bounded, whatever seqs a node sends
             self._to_acknowledge.add(node)
+
+    def give_back(self, ordinal: int) -> None:
+        """Takes in that the batch `ordinal`, which is not safe, is not kept: it counts as not received.
+
+        Its sender keeps it, as it is not acknowledged, and sends it again.
+        """
+        for at in range(len(self._unsafe) - 1, -1, -1):
+            if self._unsafe[at][0] == ordinal:
+                _, _, stream, seq = self._unsafe[at]
+                stream.received.remove(seq)
+                del self._unsafe[at]
+                return
 
     def acknowledgements(self) -> list[tuple[str, bytes]]:
         """Topic and payload for each node that sent something new, or something twice, since last asked."""
@@ -106,11 +132,44 @@ class Intake:
                         self.counts.gaps += stream.received.declare(now_ns, GAP_HORIZON_NS)
         self._let_go(self._waiting.expire(now_ns))
 
+    def forget(self, before_ns: int) -> list[str]:
+        """Forgets the nodes of which nothing came since `before_ns`, and their streams; their names."""
+        gone = self.nodes.silent_since(before_ns)
+        for node in gone:
+            self.nodes.forget(node)
+            self._sources.pop(node, None)
+            self._components_in_all -= self._components.pop(node, 0)
+            self._to_acknowledge.discard(node)
+        return gone
+
+    def state(self) -> Iterator[dict[str, Any]]:
+        """What lasts as plain data, a part of the nodes at a time; messages that wait are not in it."""
+        yield {"nodes": self.nodes.state()}
+        names = list(self._sources)
+        for first in range(0, len(names), _NODES_AT_ONCE):
+            some = names[first : first + _NODES_AT_ONCE]
+            yield {"sources": [(node, _sources_state(self._sources[node])) for node in some]}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Takes over a part of `state()`; all of it was safe. Raises ValueError on what is none."""
+        self.nodes.restore(state.get("nodes", ()))
+        for node, sources in state.get("sources", ()):
+            if node not in self.nodes or len(sources) > MAX_SOURCES or len(self._sources) >= MAX_NODES:
+                raise ValueError(f"sources of node {node!r}"[:100])
+            self._sources[node] = {str(name): Source.restore(kept) for name, kept in sources}
+            self._account(node, sum(source.components for source in self._sources[node].values()))
+
+    def begin_counting(self) -> None:
+        """Counts from 0: what a replay went through was counted before."""
+        self.counts = IntakeCounts()
+        self.wire_errors.clear()
+        self.refused.clear()
+
     def _acks(self, node: str) -> Iterator[list[Ack]]:
         """What is safe of a node's batches, in messages of at most ACK_RANGES ranges."""
         message: list[Ack] = []
         room = ACK_RANGES
-        for name, source in self._sources[node].items():
+        for name, source in self._sources.get(node, {}).items():
             for stream_id, stream in source.streams.items():
                 ranges = stream.safe.as_tuples()
                 while ranges:
@@ -122,12 +181,14 @@ class Intake:
         if message:
             yield message
 
-    def _receive(self, topic: Topic, payload: bytes, received_ns: int) -> list[TakenBatch]:
+    def _receive(self, name: str, payload: bytes, received_ns: int) -> list[TakenBatch]:
+        topic = _parse_topic(name)
         if topic.site != self.site:
             self.refused["site"] += 1
             return []
         if topic.channel == "schema":
-            return self._schema(topic, wire.decode_schema(payload), received_ns)
+            came = SchemaEntry(self._ordinals.last, received_ns, name, payload)
+            return self._schema(topic, wire.decode_schema(payload), came)
         envelope = wire.decode_envelope(payload)
         if envelope.node != topic.node or (topic.channel == "data" and envelope.source != topic.source):
             self.refused["topic"] += 1
@@ -136,7 +197,7 @@ class Intake:
         elif envelope.kind != Kind.COUNTERS:
             self.refused["kind"] += 1
         else:
-            return self._counters(topic, envelope, received_ns)
+            return self._counters(Held(topic, envelope, received_ns, name, payload))
         return []
 
     def _status(self, topic: Topic, envelope: Envelope, received_ns: int) -> None:
@@ -147,11 +208,11 @@ class Intake:
         if self._node(topic, received_ns):
             self.nodes.status(topic.node, status, envelope.t0_ns, received_ns)
 
-    def _schema(self, topic: Topic, schema: Schema, received_ns: int) -> list[TakenBatch]:
+    def _schema(self, topic: Topic, schema: Schema, came: SchemaEntry) -> list[TakenBatch]:
         if schema.node != topic.node or schema.source != topic.source:
             self.refused["topic"] += 1
             return []
-        source = self._source(topic, received_ns)
+        source = self._source(topic, came.received_ns)
         if source is None:
             return []
         stream = self._stream(topic, source, schema.stream)
@@ -168,12 +229,14 @@ class Intake:
         ):
             self.refused["components"] += 1
             return []
+        self.record(came)
         self._account(topic.node, grown)
-        stream.schema = schema
+        stream.schema, stream.schema_message = schema, came.payload
         self.nodes.announced(topic.node, schema.interval_ns, schema.batch_ticks)
         return self._release(source, stream, schema)
 
-    def _counters(self, topic: Topic, envelope: Envelope, received_ns: int) -> list[TakenBatch]:
+    def _counters(self, held: Held) -> list[TakenBatch]:
+        topic, envelope, received_ns = held.topic, held.envelope, held.received_ns
         source = self._source(topic, received_ns)
         if source is None:
             return []
@@ -183,7 +246,6 @@ class Intake:
         if not received_ns - OLDEST_NS < envelope.t0_ns <= last_ns < received_ns + AHEAD_NS:
             self.refused["time"] += 1
             return []
-        held = Held(topic, envelope, received_ns)
         stream = self._stream(topic, source, envelope.stream)
         if stream.schema is None or stream.schema.epoch < envelope.schema_epoch:
             self._let_go(self._waiting.add(held))
@@ -200,6 +262,7 @@ class Intake:
         self.counts.gaps += stream.received.give_up()
         self.counts.two_streams += source.alternates(envelope.stream, received_ns)
         ordinal = next(self._ordinals)
+        self.record(BatchEntry(ordinal, received_ns, held.name, held.data))
         # Noted before it is decoded: a message that cannot be read now never can, and must not come again.
         self._unsafe.append((ordinal, topic.node, stream, envelope.seq))
         batch = self._decoder.decode(envelope)
@@ -261,6 +324,10 @@ class Intake:
     def _account(self, node: str, components: int) -> None:
         self._components[node] += components
         self._components_in_all += components
+
+
+def _sources_state(sources: Mapping[str, Source]) -> list[tuple[str, list[Any]]]:
+    return [(name, source.state()) for name, source in sources.items()]
 
 
 def _highest(batch: CounterBatch) -> int:

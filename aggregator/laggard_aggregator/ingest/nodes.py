@@ -2,11 +2,12 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from laggard_aggregator.view import CollectorView, NodeState, NodeView
+from laggard_common.topics import ROLES, is_level
 
 SILENT_BATCHES = 3
 """A node that should be up is silent when so many announced batch spans went by without a sample."""
@@ -65,6 +66,7 @@ class _Node:
     role: str
     first_seen_ns: int
     state: NodeState = "up"
+    heard_from_ns: int = 0
     figures: _Figures = _Figures()
     collectors: Mapping[str, CollectorView] = field(default_factory=dict)
     last_sample_ns: int = 0
@@ -127,6 +129,43 @@ class NodeBook:
         )
         node.collectors = dict(_collectors(status.get("collectors")))
 
+    def silent_since(self, before_ns: int) -> list[str]:
+        """The nodes of which nothing came since `before_ns`."""
+        return [
+            name
+            for name, node in self._nodes.items()
+            if max(node.last_data_ns, node.first_seen_ns) < before_ns
+        ]
+
+    def forget(self, name: str) -> None:
+        """Lets a node be unknown again."""
+        del self._nodes[name]
+
+    def state(self) -> list[tuple[Any, ...]]:
+        """What lasts as plain data, by node; agents say soon again what is not in it."""
+        return [
+            (
+                *(name, node.role, node.first_seen_ns, node.state),
+                *(node.last_sample_ns, node.last_data_ns, node.span_ns, node.interval_ns),
+            )
+            for name, node in self._nodes.items()
+        ]
+
+    def restore(self, state: Sequence[Sequence[Any]]) -> None:
+        """Knows the nodes of `state()`. Raises ValueError on what is none."""
+        for name, role, first_seen_ns, said, *times in state:
+            if not is_level(name) or role not in ROLES or said not in _STATES or len(times) != 4:
+                raise ValueError(f"node {name!r}"[:100])
+            if not all(type(ns) is int and 0 <= ns < 2**63 for ns in (first_seen_ns, *times)):
+                raise ValueError(f"node {name}: times")
+            node = self._nodes[name] = _Node(role, first_seen_ns, said)
+            node.last_sample_ns, node.last_data_ns, node.span_ns, node.interval_ns = times
+
+    def listening(self, since_ns: int) -> None:
+        """Nobody could be heard before `since_ns`, and so nobody is silent because of that time."""
+        for node in self._nodes.values():
+            node.heard_from_ns = since_ns
+
     def counts(self, now_ns: int) -> Mapping[tuple[str, NodeState], int]:
         """How many nodes of each role are in each state."""
         return Counter((node.role, _state(node, now_ns)) for node in self._nodes.values())
@@ -150,7 +189,8 @@ def _state(node: _Node, now_ns: int) -> NodeState:
     if node.state != "up":
         return node.state
     silent_after = max(SILENT_BATCHES * node.span_ns, SILENT_LEAST_NS)
-    return "silent" if now_ns - max(node.last_data_ns, node.first_seen_ns) > silent_after else "up"
+    heard_ns = max(node.last_data_ns, node.first_seen_ns, node.heard_from_ns)
+    return "silent" if now_ns - heard_ns > silent_after else "up"
 
 
 def _well(node: _Node, now_ns: int) -> bool:

@@ -5,6 +5,7 @@ when it has been open for a while.
 """
 
 from bisect import bisect_right
+from collections.abc import Sequence
 
 MAX_RANGES = 4096
 
@@ -51,6 +52,19 @@ class Ranges:
             self._insert(at + 1, seq, now_ns)
         return True
 
+    def remove(self, seq: int) -> None:
+        """Takes back `seq`, as if it had not come yet; it may come as long as no gap is given up."""
+        at = bisect_right(self._starts, seq) - 1
+        if at < 0 or seq > self._ends[at]:
+            return
+        start, end, opened = self._starts[at], self._ends[at], self._opened[at]
+        left = [(start, seq - 1, opened)] if start < seq else []
+        right = [(seq + 1, end, opened if not left else 0)] if seq < end else []
+        kept = [*left, *right]
+        self._starts[at : at + 1] = [each[0] for each in kept]
+        self._ends[at : at + 1] = [each[1] for each in kept]
+        self._opened[at : at + 1] = [each[2] for each in kept]
+
     def declare(self, now_ns: int, horizon_ns: int) -> int:
         """How many messages of gaps older than `horizon_ns` are missing that were not declared before."""
         missing = 0
@@ -69,6 +83,30 @@ class Ranges:
             self._ends[0] = self._ends[1]
             del self._starts[1], self._ends[1], self._opened[1]
         return missing
+
+    def state(self) -> list[tuple[int, ...]]:
+        """Everything as plain data: starts, ends, and when the gap before each was first seen."""
+        return [tuple(self._starts), tuple(self._ends), tuple(self._opened)]
+
+    @classmethod
+    def restore(cls, state: Sequence[Sequence[int]]) -> "Ranges":
+        """What `state()` was taken of. Raises ValueError on ranges that are none."""
+        starts, ends, opened = (list(each) for each in state)
+        if not len(starts) == len(ends) == len(opened) or len(starts) > MAX_RANGES:
+            raise ValueError("ranges of different lengths")
+        if not all(type(n) is int and 0 <= n < 2**64 for each in (starts, ends, opened) for n in each):
+            raise ValueError("ranges that are not numbers")
+        if any(a > b for a, b in zip(starts, ends, strict=True)) or any(
+            b + 1 >= a for b, a in zip(ends, starts[1:], strict=False)
+        ):
+            raise ValueError("ranges that do not ascend")
+        ranges = cls()
+        ranges._starts, ranges._ends, ranges._opened = starts, ends, opened
+        return ranges
+
+    def copy(self) -> "Ranges":
+        """The same ranges, to go on from separately."""
+        return Ranges.restore(self.state())
 
     def _insert(self, at: int, seq: int, now_ns: int) -> None:
         """A new range of one; a gap that it splits in two keeps its age on both sides."""

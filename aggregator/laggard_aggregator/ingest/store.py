@@ -6,8 +6,9 @@ missing. A component that missed up to BRIDGE intervals gets the mean over them 
 costs resolution and nothing else); an interval in which a counter was reset is cut out.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +26,7 @@ FUTURE_NS = 5 * 1_000_000_000
 """A nominal time so far, and BRIDGE intervals, past its reception is of a wrong clock, and not stored."""
 
 _ABOVE_ALL = np.iinfo(np.int64).max  # whatever a counter says next, it fell
+_PER_ROW = ("_latest_tick", "_latest", "_origin", "_base", "_base_read", "_base_interval")
 _CHUNK = 65_536  # readings differenced at once: bounds the memory of a close, and fits the cache
 
 
@@ -176,6 +178,67 @@ class GroupStore:
         self._ring.advance(end)
         return self._window(end_ns)
 
+    def state(self) -> dict[str, Any]:
+        """Everything as plain data and copied arrays, from which `restore` goes on exactly."""
+        count = len(self._rows)
+        return {
+            "components": list(self.components),
+            "counters": list(self.counters),
+            "history": self._history,
+            "ring": self._ring.state(count),
+            "metrics": {name: ring[:count].copy() for name, ring in self._metric_rings.items()},
+            "load": {name: ring[:count].copy() for name, ring in self._load_rings.items()},
+            "live": self._live,
+            **{name: getattr(self, name)[:count].copy() for name in _PER_ROW},
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Goes on from `state()`. Raises ValueError when it is of other counters, metrics or detectors."""
+        keys = state["components"]
+        same = (list(self.counters), self._history, set(self._metric_rings), set(self._load_rings))
+        if same != (state["counters"], state["history"], set(state["metrics"]), set(state["load"])):
+            raise ValueError("the group is compared by something else now")
+        if not all(isinstance(key, str) for key in keys) or len(set(keys)) != len(keys) <= MAX_COMPONENTS:
+            raise ValueError("components that repeat")
+        self.rows_of(keys)
+        count = len(keys)
+        for name in _PER_ROW:
+            _put(getattr(self, name), state[name], count)
+        for rings, kept in ((self._metric_rings, state["metrics"]), (self._load_rings, state["load"])):
+            for name, ring in rings.items():
+                _put(ring, kept[name], count)
+        live = state["live"]
+        if live.dtype != np.bool_ or live.ndim != 1 or live.size > count:
+            raise ValueError("who was live is not told")
+        self._live = live
+        self._ring.restore(state["ring"], count)
+
+    def silent_since(self, before_ns: int) -> IntArray:
+        """The rows of components whose newest reading is from before `before_ns`."""
+        return np.flatnonzero(self._latest_tick[: len(self._rows)] < before_ns)
+
+    def forget(self, rows: IntArray) -> list[str]:
+        """Frees the `rows`, whose components it returns; the other rows move together.
+
+        Whoever remembers rows has to ask again.
+        """
+        keep = np.setdiff1d(np.arange(len(self._rows)), rows)
+        gone = [self.components[row] for row in rows]
+        self.components = [self.components[row] for row in keep]
+        self._rows = {key: row for row, key in enumerate(self.components)}
+        self._live = self._live[keep[keep < self._live.size]]
+        self._ring.keep_rows(keep)
+        for name in _PER_ROW:
+            setattr(self, name, getattr(self, name)[keep])
+        for rings in (self._metric_rings, self._load_rings):
+            for name, ring in rings.items():
+                rings[name] = ring[keep]
+        return gone
+
+    def origins(self) -> IntArray:
+        """Where the counters of each component came from last, as `begin` was told; one entry a row."""
+        return self._origin[: len(self._rows)]
+
     def _usable(self, reading: Reading) -> tuple[int, int]:
         """The range of ticks that are neither late nor of the future; counts the others."""
         ticks, components = reading.tick_ns, reading.rows.size
@@ -322,6 +385,13 @@ class GroupStore:
             setattr(self, name, np.pad(getattr(self, name), (0, more)))
         for name in ("_latest", "_base"):
             setattr(self, name, np.pad(getattr(self, name), ((0, more), (0, 0))))
+
+
+def _put(into: NDArray[Any], kept: NDArray[Any], count: int) -> None:
+    """Writes what was kept of `count` rows. Raises ValueError when it is not of this shape and type."""
+    if kept.shape != (count, *into.shape[1:]) or kept.dtype != into.dtype:
+        raise ValueError(f"an array of shape {kept.shape}")
+    into[:count] = kept
 
 
 def _missing(rows: int, columns: int) -> NDArray[np.float32]:

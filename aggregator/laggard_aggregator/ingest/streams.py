@@ -1,8 +1,13 @@
 """What is remembered of the streams of one node and source."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from laggard_aggregator.ingest.ranges import Ranges
+from laggard_common import wire
+from laggard_common.errors import WireError
+from laggard_common.limits import STREAM_BYTES
 from laggard_common.schema import Schema
 
 MAX_STREAMS = 4
@@ -13,9 +18,10 @@ ALTERNATING_NS = 600 * 1_000_000_000
 
 @dataclass(slots=True)
 class Stream:
-    """`received` says what came, `safe` what may be acknowledged."""
+    """`received` says what came, `safe` what may be acknowledged. `schema_message`: the schema as it came."""
 
     schema: Schema | None = None
+    schema_message: bytes = b""
     received: Ranges = field(default_factory=Ranges)
     safe: Ranges = field(default_factory=Ranges)
 
@@ -54,6 +60,35 @@ class Source:
         self._current = stream_id
         self.streams[stream_id] = self.streams.pop(stream_id)
         return back
+
+    def state(self) -> list[Any]:
+        """Everything that lasts as plain data."""
+        streams = [(key, s.schema_message, s.received.state()) for key, s in self.streams.items()]
+        return [self._current, dict(self._left), streams]
+
+    @classmethod
+    def restore(cls, state: Sequence[Any]) -> "Source":
+        """What `state()` was taken of, all that was received being safe. Raises ValueError."""
+        current, left, streams = state
+        source = cls()
+        source._current = current
+        source._left = {_stream_id(key): int(ns) for key, ns in left.items()}
+        if len(streams) > MAX_STREAMS:
+            raise ValueError("too many streams")
+        for key, message, ranges in streams:
+            try:
+                schema = wire.decode_schema(message) if message else None
+            except WireError as exc:
+                raise ValueError(str(exc)) from exc
+            received = Ranges.restore(ranges)
+            source.streams[_stream_id(key)] = Stream(schema, message, received, received.copy())
+        return source
+
+
+def _stream_id(value: Any) -> bytes:
+    if not isinstance(value, bytes) or len(value) != STREAM_BYTES:
+        raise ValueError("not the id of a stream")
+    return value
 
 
 def extends(schema: Schema, earlier: Schema) -> bool:

@@ -1,17 +1,21 @@
 """The connection to the broker. Nothing else in the aggregator knows which MQTT library there is.
 
 aiomqtt acknowledges a message before our code sees it and would queue without bound, so messages go past its
-queue into ours. Losing the broker is one WARNING, finding it one INFO.
+queue into ours. With a journal they are acknowledged to the broker once they are in it (`done`), so that the
+broker, and not only their agents, has what a crash takes. Losing the broker is one WARNING, finding it one
+INFO.
 """
 
 import asyncio
 import logging
 import random
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, cast
 
 import aiomqtt
+import paho.mqtt.client as paho
 
 from laggard_aggregator.ingest.inbox import Inbox
 from laggard_aggregator.settings import BrokerSettings
@@ -32,7 +36,10 @@ _CHANNELS = ("data/+", "schema/+", "status")
 
 
 class Subscriber:
-    """Puts every message of the site into `inbox`, over as many connections as it takes, until cancelled."""
+    """Puts every message of the site into `inbox`, over as many connections as it takes, until cancelled.
+
+    `hold_back`: the broker keeps messages until they are `done`, where it keeps a session for us.
+    """
 
     def __init__(
         self,
@@ -43,6 +50,7 @@ class Subscriber:
         inbox: Inbox,
         clock: Clock,
         rng: random.Random,
+        hold_back: bool = False,
     ) -> None:
         self._settings = settings
         self._arguments = arguments
@@ -52,7 +60,12 @@ class Subscriber:
         self._clock = clock
         self._rng = rng
         self._client: aiomqtt.Client | None = None
+        self._paho: paho.Client | None = None
         self._warned = False
+        self._clean_session = settings.clean_session or settings.embedded
+        self._hold_back = hold_back and not self._clean_session
+        self._connection = 0
+        self._not_done: deque[tuple[int, int]] = deque()  # connection and MQTT's number of each message
 
     @property
     def connected(self) -> bool:
@@ -67,6 +80,7 @@ class Subscriber:
         failures = 0
         while True:
             begun_ns = self._clock.monotonic_ns()
+            self._connection += 1
             try:
                 async with self._make_client() as client:
                     await self._subscribe(client)
@@ -95,20 +109,40 @@ class Subscriber:
                 if isinstance(result, BaseException):
                     raise result
 
+    def done(self, messages: int) -> None:
+        """The oldest `messages` that were taken out of the inbox need not come again."""
+        if not self._hold_back:
+            return
+        for _ in range(messages):
+            connection, number = self._not_done.popleft()
+            if number and connection == self._connection:
+                self._acknowledge(number)
+
     def _make_client(self) -> aiomqtt.Client:
-        return aiomqtt.Client(
+        client = aiomqtt.Client(
             **self._arguments,
             identifier=self._identifier,
-            clean_session=self._settings.clean_session or self._settings.embedded,
+            clean_session=self._clean_session,
             keepalive=30,
             timeout=_TIMEOUT_SECONDS,
             queue_type=cast(Any, partial(_PastQueue, self._take)),
             logger=_mqtt_log,
         )
+        self._paho = client._client  # aiomqtt has no way of its own to acknowledge
+        self._paho.manual_ack_set(self._hold_back)
+        return client
+
+    def _acknowledge(self, number: int) -> None:
+        if self._paho is not None and self._paho.is_connected():
+            self._paho.ack(number, 1)
 
     def _take(self, message: aiomqtt.Message) -> None:
         payload = message.payload if isinstance(message.payload, bytes) else b""
-        self._inbox.put(message.topic.value, payload, self._clock.wall_ns())
+        there_was_room = self._inbox.put(message.topic.value, payload, self._clock.wall_ns())
+        if self._hold_back and there_was_room:
+            self._not_done.append((self._connection, message.mid if message.qos else 0))
+        elif self._hold_back and message.qos:
+            self._acknowledge(message.mid)  # its agent sends it again
 
     async def _subscribe(self, client: aiomqtt.Client) -> None:
         granted = await client.subscribe([(topic, 1) for topic in self._topics])

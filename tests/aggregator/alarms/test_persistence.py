@@ -90,10 +90,11 @@ def test_a_component_may_come_later_and_be_forgotten() -> None:
     rows = persistence.update(COMPONENTS[:2], 1.0, verdicts([True, True]))
     assert persistence.accumulator(rows).tolist() == [2, 1]
     assert persistence.faulty(rows).tolist() == [True, False]
-    persistence.forget(COMPONENTS[0])
-    persistence.forget("never seen")
-    assert persistence.accumulator(rows).tolist() == [0, 1]
-    assert persistence.faulty(rows).tolist() == [False, False]
+    persistence.forget({COMPONENTS[0], "never seen"})
+    rows = persistence.update(COMPONENTS[1::-1], 2.0, verdicts([False, False]))
+    assert persistence.accumulator(rows).tolist() == [0, 0]
+    assert persistence.state()[COMPONENTS[1]]["recent"] == [False, True, False]
+    assert persistence.state()[COMPONENTS[0]]["recent"] == [False, False, False]
 
 
 @pytest.mark.parametrize("k", [1, 3])

@@ -8,7 +8,7 @@ import numpy as np
 from laggard_aggregator.alarms.life import Alarm, Key
 from laggard_aggregator.detect.seam import Verdicts, not_judged
 from laggard_aggregator.engine import Judgement
-from laggard_aggregator.view import CollectorView, Counters, GroupView, NodeState, NodeView
+from laggard_aggregator.view import CollectorView, Counters, Durability, GroupView, NodeState, NodeView
 
 NOW = 1_760_000_500.0
 NAN = float("nan")
@@ -29,6 +29,7 @@ class MadeView:
     names: dict[str, str] = field(default_factory=dict)
     nodes_: tuple[NodeView, ...] = ()
     counters_: Counters = field(default_factory=Counters)
+    durability_: Durability | None = None
 
     def groups(self) -> tuple[GroupView, ...]:
         return self.groups_
@@ -56,6 +57,9 @@ class MadeView:
 
     def unwell_nodes(self) -> tuple[NodeView, ...]:
         return tuple(node for node in self.nodes_ if not node.well)
+
+    def durability(self) -> Durability | None:
+        return self.durability_
 
     def counters(self) -> Counters:
         return self.counters_
@@ -198,8 +202,17 @@ def site() -> MadeView:
             window_lag_seconds=0.125,
             queue_dropped=7,
             archive_dropped=8,
+            archive_returned=9,
             held=9,
             wire_errors={"msgpack": 10, "version": 1},
             refused={"too many components": 12},
+        ),
+        durability_=Durability(
+            whole=True,
+            journal_bytes=13,
+            snapshot_bytes=14,
+            snapshot_at=NOW - 30,
+            snapshot_seconds=0.25,
+            failures=15,
         ),
     )

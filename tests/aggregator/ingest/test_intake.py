@@ -1,4 +1,3 @@
-import itertools
 from dataclasses import replace
 
 import pytest
@@ -7,6 +6,7 @@ from hypothesis import strategies as st
 
 from laggard_aggregator.ingest import held, intake, ranges
 from laggard_aggregator.ingest.intake import Intake
+from laggard_aggregator.ingest.ordinals import Ordinals
 from laggard_aggregator.ingest.taken import TakenBatch
 from laggard_common import limits, wire
 from laggard_common.schema import Field, Schema
@@ -25,7 +25,7 @@ from tests.aggregator.ingest.made_messages import (
 
 
 def make() -> Intake:
-    return Intake("site", itertools.count(1))
+    return Intake("site", Ordinals())
 
 
 def feed(taker: Intake, *messages: tuple[str, bytes], at_ns: int = NOW + 5 * SECOND) -> list[TakenBatch]:

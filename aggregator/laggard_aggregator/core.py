@@ -1,0 +1,113 @@
+"""Intake, pipeline and engine as one machine: the same entries in the same order give the same judgements.
+
+No clock and no loop. What it records (`ingest.entries`), replayed into another core that was in the same
+state, takes that one through the same states, to the bit; that is what a restart does.
+"""
+
+from collections.abc import Callable, Iterator
+
+from laggard_aggregator.alarms.life import Transition
+from laggard_aggregator.engine import Engine, Judgement, Window
+from laggard_aggregator.groups import ConfiguredMembership
+from laggard_aggregator.ingest.entries import (
+    BatchEntry,
+    CloseEntry,
+    Entry,
+    ReturnEntry,
+    SchemaEntry,
+    SweepEntry,
+)
+from laggard_aggregator.ingest.intake import Intake
+from laggard_aggregator.ingest.ordinals import Ordinals
+from laggard_aggregator.ingest.taken import TakenBatch, WindowClose
+from laggard_aggregator.pipeline import Pipeline, closes
+from laggard_aggregator.topology import Topology
+from laggard_aggregator.windows import DueWindow
+
+
+class Core:
+    """Everything that messages and closes change. `record` is told of every entry, before its effect is seen.
+
+    `forget_ns`: nodes and components that are silent for so long are forgotten.
+    """
+
+    def __init__(
+        self,
+        site: str,
+        membership: ConfiguredMembership,
+        topology: Topology,
+        *,
+        lateness_seconds: float,
+        after_seconds: float = 0.0,
+        forget_ns: int = 2**62,
+    ) -> None:
+        self.membership = membership
+        self.topology = topology
+        self.ordinals = Ordinals()
+        self.intake = Intake(site, self.ordinals)
+        self.pipeline = Pipeline(membership, Engine({}, after_seconds, topology), lateness_seconds)
+        self._forget_ns = forget_ns
+        self._record: Callable[[Entry], None] | None = None
+
+    def record(self, record: Callable[[Entry], None]) -> None:
+        """Tells `record` of every entry from now on."""
+        self._record = self.intake.record = record
+
+    def receive(self, topic: str, payload: bytes, received_ns: int) -> Iterator[TakenBatch]:
+        """The batches that a message lets be taken, each as it is taken."""
+        for batch in self.intake.receive(topic, payload, received_ns):
+            yield self.pipeline.take(batch)
+
+    def give_back(self, taken: TakenBatch) -> None:
+        """Lets a batch, which was not acknowledged, come again: somebody has no room for it now."""
+        self._tell(ReturnEntry(taken.ordinal))
+        self.intake.give_back(taken.ordinal)
+        self.pipeline.samples -= taken.batch.tick_ns.size * taken.batch.indexes.size
+
+    def closes(self, due: list[DueWindow], now_ns: int) -> Iterator[WindowClose]:
+        """The closes of windows that are due, each to be sealed before the next one is asked for."""
+        return closes(due, self.ordinals, self.pipeline.groups, now_ns)
+
+    def seal(self, close: WindowClose) -> Window | None:
+        """The window that `close` closes, None when nobody had data."""
+        self._tell(CloseEntry(close))
+        return self.pipeline.seal(close)
+
+    def sweep(self, now_ns: int, *, forget: bool = False) -> list[Transition]:
+        """Declares old gaps, and forgets what was silent for too long; the alarms that ended with it."""
+        self._tell(SweepEntry(self.ordinals.last, now_ns, forget))
+        return self._sweep(now_ns, forget)
+
+    def replay(self, entry: Entry) -> Iterator[TakenBatch | WindowClose | Judgement]:
+        """Goes through an entry again; what came of it, in order. Entries come as they were recorded."""
+        if isinstance(entry, BatchEntry | SchemaEntry):
+            self.ordinals.last = entry.ordinal - isinstance(entry, BatchEntry)
+            yield from self.receive(entry.topic, entry.payload, entry.received_ns)
+        elif isinstance(entry, CloseEntry):
+            close = entry.close
+            self.ordinals.last = close.ordinal
+            if close.group in self.pipeline.groups:
+                self.pipeline.windows.closed(close.group, round(close.end * 1e9))
+            yield close
+            yield from self.pipeline.close(close)
+        elif isinstance(entry, SweepEntry):
+            self._sweep(entry.now_ns, entry.forget)
+        else:
+            self.intake.give_back(entry.ordinal)
+
+    def begin_counting(self) -> None:
+        """Counts from 0, and takes for safe what was replayed: it was counted, and journaled, before."""
+        self.intake.safe(self.ordinals.last)
+        self.intake.begin_counting()
+        self.pipeline.begin_counting()
+
+    def _sweep(self, now_ns: int, forget: bool) -> list[Transition]:
+        self.intake.sweep(now_ns)
+        if not forget:
+            return []
+        before_ns = now_ns - self._forget_ns
+        return self.pipeline.forget(before_ns, self.intake.forget(before_ns), now_ns / 1e9)
+
+    def _tell(self, entry: Entry) -> None:
+        if self._record is not None:
+            self._record(entry)

@@ -1,0 +1,108 @@
+"""Snapshots on disk: whole or not there, checked, the newest two kept. Nothing here is asynchronous.
+
+A snapshot is a segment file. Its sections (`packing`) are cut into pieces that fit a record; the last record
+says how many sections there are, so that a file without it is none.
+"""
+
+import logging
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgpack
+
+from laggard_aggregator.state import packing
+from laggard_aggregator.state.journal import sync_folder
+from laggard_common import segments
+from laggard_common.errors import SpoolError, StateError
+
+_log = logging.getLogger(__name__)
+
+SUFFIX = ".snapshot"
+KEPT = 2
+_PIECE_BYTES = 4 * 1024 * 1024
+_PIECE, _LAST_PIECE, _END = 1, 2, 3
+
+
+def write(directory: Path, number: int, sections: Iterator[Any]) -> int:
+    """Writes the snapshot that journal segment `number` follows; its size in bytes.
+
+    It appears under its name when it is complete and on the disk itself. Raises StateError.
+    """
+    path = directory / f"{number:012d}{SUFFIX}"
+    temporary = directory / f".{path.name}.tmp"
+    try:
+        temporary.unlink(missing_ok=True)
+        with segments.SegmentWriter(temporary) as writer:
+            count = 0
+            for section in sections:
+                _write(writer, packing.pack(section))
+                count += 1
+            writer.append(_END, msgpack.packb(count))
+            writer.sync()
+            size = writer.size_bytes
+        temporary.replace(path)
+        sync_folder(directory)
+    except SpoolError as exc:
+        raise StateError(exc.path, exc.reason) from exc
+    except OSError as exc:
+        raise StateError(str(path), exc.strerror or str(exc)) from exc
+    finally:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+    return size
+
+
+def numbers(directory: Path) -> list[int]:
+    """The snapshots there are, the newest first. Raises StateError."""
+    try:
+        found = [path.stem for path in directory.glob(f"*{SUFFIX}")]
+    except OSError as exc:
+        raise StateError(str(directory), exc.strerror or str(exc)) from exc
+    return sorted((int(stem) for stem in found if stem.isdecimal()), reverse=True)
+
+
+def read(directory: Path, number: int) -> Iterator[Any]:
+    """The sections of a snapshot, one at a time. Raises StateError, maybe only after some of them."""
+    path = directory / f"{number:012d}{SUFFIX}"
+    pieces: list[bytes] = []
+    found, ended = 0, False
+    try:
+        for record in segments.scan(path):
+            if ended:
+                raise ValueError("something follows its end")
+            if record.type == _END:
+                ended = msgpack.unpackb(record.payload) == found
+                if not ended or pieces:
+                    raise ValueError("a section is missing")
+                continue
+            pieces.append(record.payload)
+            if record.type == _LAST_PIECE:
+                yield packing.unpack(b"".join(pieces))
+                found, pieces = found + 1, []
+            elif record.type != _PIECE:
+                raise ValueError(f"a record of type {record.type}")
+    except SpoolError as exc:
+        raise StateError(exc.path, exc.reason) from exc
+    except (ValueError, msgpack.UnpackException) as exc:
+        raise StateError(str(path), f"is not a snapshot: {exc}") from exc
+    if not ended:
+        raise StateError(str(path), "is not a snapshot: it is cut short, or damaged")
+
+
+def prune(directory: Path) -> int:
+    """Deletes all but the newest KEPT; the number of the oldest that is left. Raises StateError."""
+    found = numbers(directory)
+    try:
+        for number in found[KEPT:]:
+            (directory / f"{number:012d}{SUFFIX}").unlink(missing_ok=True)
+    except OSError as exc:
+        raise StateError(str(directory), exc.strerror or str(exc)) from exc
+    return found[:KEPT][-1] if found else 0
+
+
+def _write(writer: segments.SegmentWriter, data: bytes) -> None:
+    for at in range(0, len(data), _PIECE_BYTES):
+        last = at + _PIECE_BYTES >= len(data)
+        writer.append(_LAST_PIECE if last else _PIECE, data[at : at + _PIECE_BYTES])

@@ -1,0 +1,144 @@
+"""The whole aggregator again after it was cut off: alarms, acknowledgements and the archive go on."""
+
+import asyncio
+import json
+import urllib.error
+import urllib.request
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from laggard_aggregator.app import App
+from laggard_aggregator.archive.reader import ArchiveReader
+from laggard_aggregator.offline.archive_input import Replay
+from laggard_aggregator.settings import AggregatorSettings, StateTable
+from laggard_common import topics, wire
+from tests.aggregator.made_batches import SECOND, HandClock
+from tests.aggregator.test_app import (
+    NODES,
+    PATIENCE_SECONDS,
+    SLOW,
+    START,
+    client,
+    envelope,
+    publish_seconds,
+    running,
+    schema,
+    settings,
+    until,
+)
+
+KEY = ("storage/diskstats", f"{SLOW}/wwn", "await")
+
+
+def lasting(tmp_path: Path) -> AggregatorSettings:
+    state = StateTable(tmp_path / "state", catch_up_seconds=0.0)
+    return settings(archive=tmp_path / "archive", state=state)
+
+
+@asynccontextmanager
+async def cut_off(app: App) -> AsyncIterator[None]:
+    """`app` while the block lasts, and then no more: nothing is brought to an end in order."""
+    stop, started = asyncio.Event(), asyncio.Event()
+    task = asyncio.create_task(app.run(stop, started))
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        await started.wait()
+    await until(lambda: app.view.ready)
+    yield
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+
+
+async def publish_schemas(to: object) -> None:
+    for node in NODES:
+        topic = topics.schema_topic("site", "storage", node, "diskstats")
+        await to.publish(topic, wire.encode_schema(schema(node)), qos=1)  # type: ignore[attr-defined]
+
+
+@pytest.mark.timeout(180)
+def test_a_restart_forgets_nothing_and_repeats_nothing(tmp_path: Path) -> None:
+    async def story() -> None:
+        clock = HandClock(START)
+        made = lasting(tmp_path)
+        app = App(made, clock)
+        async with cut_off(app), client(made.mqtt.port) as agents:
+            await publish_schemas(agents)
+            await publish_seconds(agents, app, clock, range(12))
+            await until(lambda: KEY in app.view.alarms())
+            alarm, judged = app.view.alarms()[KEY], app.view.judgements()[0]
+            durability = app.view.durability()
+            assert durability is not None
+            assert durability.whole
+        again = App(made, clock)
+        async with running(again), client(made.mqtt.port) as agents:
+            assert again.view.alarms() == {KEY: alarm}
+            assert again.view.judgements()[0].verdicts.score.tobytes() == judged.verdicts.score.tobytes()
+            assert again.view.shown(KEY[1]) == f"{SLOW}/sda"
+            assert again.view.counters().samples == 0
+            # No schema is sent again, and the first batches were taken before.
+            for seq in range(8, 16):
+                clock.ns = START + (5 * seq + 6) * SECOND
+                for node in NODES:
+                    payload = wire.encode_envelope(envelope(node, seq))
+                    await agents.publish(
+                        topics.data_topic("site", "storage", node, "diskstats"), payload, qos=1
+                    )
+                await until(
+                    lambda: (
+                        again.view.counters().messages == 8 * (seq - 7)  # noqa: B023
+                    )
+                )
+            assert (again.view.counters().duplicates, again.view.counters().samples) == (32, 160)
+            await until(lambda: again.view.counters().windows >= 2)
+            assert again.view.alarms()[KEY].since == alarm.since
+            assert again.view.alarms()[KEY].raised_at == alarm.raised_at
+        reader = ArchiveReader(tmp_path / "archive")
+        assert len(reader.runs()) == 1
+        taken = [(batch.schema.node, batch.seq) for _, batch in reader.batches()]
+        assert sorted(taken) == [(node, seq) for node in NODES for seq in range(16)]
+        replayed = list(Replay(reader).judgements())
+        assert [(t.kind, t.alarm.since) for j in replayed for t in j.transitions] == [("raised", alarm.since)]
+        assert replayed[-1].verdicts.score.tobytes() == again.view.judgements()[0].verdicts.score.tobytes()
+        assert reader.table("alarms").num_rows == 1
+
+    asyncio.run(story())
+
+
+def test_it_is_not_ready_before_it_is_restored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> None:
+        may_go_on = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def held_up(*_: object) -> tuple[object, None]:
+            asyncio.run_coroutine_threadsafe(may_go_on.wait(), loop).result(PATIENCE_SECONDS)
+            return app._new_core(), None
+
+        monkeypatch.setattr("laggard_aggregator.state.keeper.Keeper.load", held_up)
+        made = replace(lasting(tmp_path), archive=None)
+        app = App(made)
+        stop = asyncio.Event()
+        task = asyncio.create_task(app.run(stop))
+
+        def answer(path: str) -> tuple[int, object]:
+            try:
+                with urllib.request.urlopen(app.url + path, timeout=PATIENCE_SECONDS) as said:
+                    return said.status, json.load(said)
+            except urllib.error.HTTPError as exc:
+                with exc:
+                    return exc.code, json.load(exc)
+
+        while not hasattr(app, "_http"):
+            await asyncio.sleep(0)
+        assert await asyncio.to_thread(answer, "/healthz") == (200, {"status": "ok"})
+        assert await asyncio.to_thread(answer, "/readyz") == (503, {"ready": False})
+        may_go_on.set()
+        await until(lambda: app.view.ready)
+        assert await asyncio.to_thread(answer, "/readyz") == (200, {"ready": True})
+        stop.set()
+        await task
+
+    asyncio.run(story())

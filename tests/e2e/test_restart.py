@@ -1,0 +1,144 @@
+"""kill -9 in the middle of an episode, on real processes: nothing is forgotten, lost, or told twice."""
+
+import asyncio
+import json
+import random
+import signal
+import socket
+from collections import Counter
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import aiomqtt
+import pytest
+
+from laggard_aggregator.archive.reader import ArchiveReader
+from laggard_aggregator.demo.recording import read_recording
+from laggard_aggregator.demo.replay import Replay
+from laggard_aggregator.demo.site import SHIFT_SAMPLES, Site, free_port, make_site
+from laggard_aggregator.ingest.inbox import Inbox
+from laggard_aggregator.ingest.subscriber import Subscriber
+from laggard_aggregator.offline.archive_input import Replay as ArchiveReplay
+from laggard_aggregator.settings import BrokerSettings
+from laggard_common.clock import SystemClock
+from laggard_common.mqtt import client_arguments
+from tests.e2e.processes import end, get_json, running, until
+from tests.e2e.test_mosquitto import AGGREGATOR, MOSQUITTO, SPEED, playing, program, python
+
+
+def write(tmp_path: Path, site: Site) -> None:
+    (tmp_path / "mosquitto.conf").write_text(MOSQUITTO.format(port=site.ports.mqtt))
+    (tmp_path / "aggregator.toml").write_text(
+        AGGREGATOR.format(
+            mqtt=site.ports.mqtt,
+            http=site.ports.http,
+            interval=1 / SPEED,
+            archive=json.dumps(str(tmp_path / "archive")),
+            state=json.dumps(str(tmp_path / "state")),
+        )
+        + "catch_up_seconds = 2.0\nsnapshot_seconds = 5.0\n"
+    )
+
+
+def straggler(api: str) -> Any:
+    """The one alarm that stands, if it is one."""
+    answer = get_json(f"{api}/api/v1/stragglers")
+    standing = [one for one in answer["stragglers"] if one["raised_at"]] if answer else []
+    return standing[0] if len(standing) == 1 else None
+
+
+@pytest.mark.e2e
+@pytest.mark.timeout(150)
+def test_an_aggregator_that_is_killed_goes_on_as_if_it_had_not_been(tmp_path: Path) -> None:
+    mosquitto = program("mosquitto", "mosquitto")
+    recording = read_recording()
+    site = make_site(tmp_path / "site", recording.luns, 1 / SPEED)
+    site.write()
+    write(tmp_path, site)
+    replay = Replay(recording, site.roots(), SPEED, SystemClock(), align_ticks=SHIFT_SAMPLES)
+    replay.prepare()
+    api = f"http://127.0.0.1:{site.ports.http}"
+    command = python("laggard_aggregator.cli.daemon", "--config", str(tmp_path / "aggregator.toml"))
+    log = tmp_path / "aggregator.log"
+
+    with ExitStack() as stack:
+        stack.enter_context(
+            running([mosquitto, "-c", str(tmp_path / "mosquitto.conf")], tmp_path / "mosquitto.log")
+        )
+        first = stack.enter_context(running(command, log))
+        until("the aggregator to be ready", lambda: get_json(f"{api}/readyz"), 30)
+        for node in site.nodes.values():
+            procfs = ("--procfs", str(site.procfs(node)))
+            agent = python("laggard_agent", "--config", str(site.agent_toml(node)), *procfs)
+            stack.enter_context(running(agent, site.log(node)))
+        stack.enter_context(playing(replay))
+        before = until("an alarm", lambda: straggler(api), 60)
+        first.send_signal(signal.SIGKILL)
+        first.wait()
+        second = stack.enter_context(running(command, log))
+        until("it to be ready again", lambda: get_json(f"{api}/readyz"), 30)
+        after = straggler(api)
+        assert (after["name"], after["since"]) == (site.component(recording.faulty), before["since"])
+        assert after["raised_at"] == before["raised_at"]
+        until("the episode to go on", lambda: straggler(api)["window_end"] > before["window_end"], 40)
+        assert end(second) == 0
+
+    said = log.read_text()
+    assert said.count(" is a straggler of ") == 1
+    assert " is no straggler any more" not in said
+    reader = ArchiveReader(tmp_path / "archive")
+    taken = Counter((batch.schema.node, batch.stream, batch.seq) for _, batch in reader.batches())
+    assert set(taken.values()) == {1}
+    for node in site.nodes.values():
+        seqs = sorted(seq for name, _, seq in taken if name == node)
+        assert seqs == list(range(seqs[0], seqs[0] + len(seqs))), f"{node} lost some"
+    transitions = [t for judged in ArchiveReplay(reader).judgements() for t in judged.transitions]
+    assert [(t.kind, t.alarm.since) for t in transitions] == [("raised", before["since"])]
+
+
+@pytest.mark.e2e
+def test_the_broker_keeps_what_was_not_done_when_it_was_cut_off(tmp_path: Path) -> None:
+    """A real broker's persistent session, and the same client id over two lives of the subscriber."""
+    mosquitto, port = program("mosquitto", "mosquitto"), free_port()
+    (tmp_path / "mosquitto.conf").write_text(MOSQUITTO.format(port=port))
+    topic = "laggard/1/site/storage/oss-1/status"
+    settings = BrokerSettings(port=port)
+
+    async def life(done: int, published: list[bytes]) -> list[bytes]:
+        inbox = Inbox(100)
+        subscriber = Subscriber(
+            settings,
+            "site",
+            client_arguments(settings),
+            inbox=inbox,
+            clock=SystemClock(),
+            rng=random.Random(1),
+            hold_back=True,
+        )
+        task = asyncio.create_task(subscriber.run())
+        came: list[bytes] = []
+        async with asyncio.timeout(20):
+            while not subscriber.connected:
+                await asyncio.sleep(0.01)
+            async with aiomqtt.Client("127.0.0.1", port) as agent:
+                for payload in published:
+                    await agent.publish(topic, payload, qos=1)
+            while published[-1] not in came:
+                await inbox.some()
+                came += [payload for _, payload, _ in inbox.burst()]
+        subscriber.done(done)
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        return came
+
+    with running([mosquitto, "-c", str(tmp_path / "mosquitto.conf")], tmp_path / "mosquitto.log"):
+        until("mosquitto to listen", lambda: listens(port), 10)
+        assert asyncio.run(life(2, [b"1", b"2", b"3", b"4"])) == [b"1", b"2", b"3", b"4"]
+        assert asyncio.run(life(3, [b"5"])) == [b"3", b"4", b"5"]
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
