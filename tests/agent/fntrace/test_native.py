@@ -118,6 +118,21 @@ def test_threads_at_the_same_time(traced: Traced) -> None:
     assert traced.calls() == {"leaf": 80_008, "leaves": 8}
 
 
+def test_read_while_it_counts(traced: Traced) -> None:
+    environment = {**os.environ, "LAGGARD_TRACE_DIR": str(traced.directory)}
+    collector = sampled(traced.directory)
+    leaf = f"{traced.program.name}/{traced.program.name}/leaf"
+    seen = [0]
+    with subprocess.Popen([traced.program, "together", "1000000"], env=environment) as process:
+        while process.poll() is None:
+            if leaf in collector.sample().ids("fntrace"):
+                seen.append(int(collector.row("fntrace", leaf)["calls"] or 0))
+    seen.append(int(collector.sample().row("fntrace", leaf)["calls"] or 0))
+    assert seen == sorted(seen)
+    assert seen[-1] == 8_000_008
+    assert len(set(seen)) > 3  # and it was seen on its way
+
+
 def test_more_threads_than_slots(traced: Traced) -> None:
     traced.trace("together", "100", THREADS="3")
     sums = traced.sums()

@@ -2,6 +2,7 @@
 
 import os
 import random
+import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -102,7 +103,7 @@ def test_more_counts_than_are_read(tmp_path: Path) -> None:
     capacities = (1, 32768, 16)
     functions = [(i, 0) for i in range(32768)]
     huge = replace(MADE, capacities=capacities, functions=functions, slots=[()] * 16)
-    with pytest.raises(CollectError, match="more than 4194304 bytes of counts"):
+    with pytest.raises(CollectError, match="more than 8388608 bytes of counts"):
         Table(huge.write(tmp_path)).look()
 
 
@@ -165,12 +166,23 @@ def test_no_regular_file(tmp_path: Path, spoil: Callable[[Path], None]) -> None:
         Table(path).look()
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_permission_denied(tmp_path: Path) -> None:
-    path = MADE.write(tmp_path)
-    path.chmod(0)
-    with pytest.raises(CollectError, match="Permission denied"):
-        Table(path).look()
+@pytest.mark.parametrize("closed", ["table", "directory"])
+def test_permission_denied(closed: str) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        path = MADE.write(folder) if closed == "table" else folder
+        folder.chmod(0o755)
+        path.chmod(0)
+        user = os.geteuid()
+        if user == 0:  # who may read everything
+            os.seteuid(65534)
+        try:
+            now = sampled(folder).sample()
+        finally:
+            os.seteuid(user)
+            path.chmod(0o700)
+        assert now.error == f"{path}: Permission denied"
+        assert now.row("fntrace_node", "fntrace")["tables_failed"] == 1
 
 
 def test_vanished(tmp_path: Path) -> None:

@@ -15,7 +15,8 @@ from laggard_agent.collectors.fntrace.layout import Head, Module, Slot
 from laggard_agent.collectors.recording import is_recorded, note_not_read, note_read
 from laggard_common.errors import CollectError
 
-MOST_COUNT_BYTES = 4 * 1024 * 1024  # in use, of one process
+MOST_COUNT_BYTES = 8 * 1024 * 1024  # in use, of one process
+_MOST_DUMP_BYTES = 16 * 1024 * 1024
 _MOST_RISE = 2**60  # of one counter from one sample to the next; no process counts as fast
 
 
@@ -66,12 +67,18 @@ class Table:
         if head.slots * head.used_slot_bytes > MOST_COUNT_BYTES:
             raise CollectError(str(self.path), f"more than {MOST_COUNT_BYTES} bytes of counts")
         if is_recorded():
-            note_read(self.path, os.pread(fd, head.file_bytes, 0))
+            self._record(fd, head)
         if self.head is not None and not _goes_on(self.head, found.st_ino, head, self.inode):
             raise CollectError(str(self.path), "another process's table under the same name")
         self.head, self.owner, self.inode = head, found.st_uid, found.st_ino
         self._read_names(fd, head)
         self._read_counts(fd, head)
+
+    def _record(self, fd: int, head: Head) -> None:
+        if head.file_bytes > _MOST_DUMP_BYTES:
+            note_not_read(self.path, f"longer than {_MOST_DUMP_BYTES} bytes")
+        else:
+            note_read(self.path, os.pread(fd, head.file_bytes, 0))
 
     def _read_names(self, fd: int, head: Head) -> None:
         known, more = len(self.modules), head.modules - len(self.modules)
