@@ -6,6 +6,7 @@ import time
 
 BENCHES = (
     "bench.wire",
+    "bench.bytes_a_day",
     "bench.agent",
     "bench.ingest",
     "bench.archive",
