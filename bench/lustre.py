@@ -8,6 +8,7 @@ Between samples the files of the OSTs that are active are written anew, with oth
 from __future__ import annotations
 
 import argparse
+import gc
 import random
 import tempfile
 import time
@@ -115,12 +116,15 @@ def measure(active: float, *, job_stats: bool) -> tuple[float, float, int, int]:
         trees = Trees(root / "proc", root / "sys", root / "debug")
         collector = LustreCollector(trees, time.time_ns, time.monotonic_ns, job_stats=job_stats)
         list(collector.read())
+        gc.collect()
+        gc.freeze()  # as the daemon does once it has settled
         costs = []
         for _ in range(SAMPLES):
             server.write(range(round(active * OSTS)))
             started = time.process_time()
             readings = list(collector.read())
             costs.append(time.process_time() - started)
+        gc.unfreeze()
         assert not collector.leftovers
         rows = sum(len(reading.rows) for reading in readings)
         values = sum(len(reading.rows) * len(reading.fields) for reading in readings)

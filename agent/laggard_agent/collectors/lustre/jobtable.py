@@ -62,7 +62,9 @@ class JobTable:
             return None
         if not same:
             self._name()
-        rows = [row for file in files.values() for row in self._rows(file)]
+        rows: list[Row] = []
+        for file in files.values():
+            rows += self._rows(file)
         return Reading(self.spec.source, self._columns.fields, at_ns, self._components, rows)
 
     def _file(self, name: str, data: bytes, room: int) -> "_File":
@@ -89,12 +91,15 @@ class JobTable:
     def _rows(self, file: "_File") -> Iterable[Row]:
         """A row for each name; of two entries of one name, which Lustre does not make, the later."""
         count = len(self._columns.fields)
-        rows: dict[str, Row] = {}
-        for entry in file.entries.values():
-            if len(entry.row) != count:
-                entry.row = self._columns.row((entry.found,))
-            rows[entry.name] = entry.row
-        return rows.values()
+        if file.columns != count:  # those of a file that was not read this time stay
+            rows: dict[str, Row] = {}
+            for entry in file.entries.values():
+                if len(entry.row) != count:
+                    entry.row = self._columns.row((entry.found,))
+                rows[entry.name] = entry.row
+            file.rows = tuple(rows.values())
+            file.columns = count
+        return file.rows
 
     def _name(self) -> None:
         keys = [(device, name) for device, file in self._files.items() for name in file.names]
@@ -112,12 +117,17 @@ class _Entry:
     row: Row = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _File:
-    """A file as it was read; `names`: its jobs, the same object while none came or went."""
+    """A file as it was read; `names`: its jobs, the same object while none came or went.
+
+    `rows` are made when they are asked for, and again when the table has grown beyond so many `columns`.
+    """
 
     data: bytes
     entries: dict[bytes, _Entry]
     names: tuple[str, ...]
     leftovers: tuple[bytes, ...]
     left_out: int
+    rows: tuple[Row, ...] = ()
+    columns: int = -1

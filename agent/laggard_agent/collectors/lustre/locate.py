@@ -71,17 +71,16 @@ class Trees:
             for root in roots:
                 folder = f"{root}/{kind}"
                 try:
-                    names = os.listdir(folder)  # noqa: PTH208 - strings are wanted
-                except NotADirectoryError:
-                    continue
-                except FileNotFoundError:
+                    with os.scandir(folder) as entries:
+                        devices = [entry for entry in entries if entry.is_dir()]
+                except (NotADirectoryError, FileNotFoundError):
                     continue
                 except OSError as exc:
                     refused.add(f"{folder}: {exc.strerror}")
                     note_not_read(folder, str(exc.strerror))
                     continue
-                for name in names:
-                    _add(found, name, f"{folder}/{name}", files)
+                for device in devices:
+                    _add(found, device.name, device.path, files)
         return Located(found, tuple(sorted(refused)))
 
     def find(self, file: str) -> str | None:
@@ -111,12 +110,10 @@ class Trees:
 
 
 def _add(found: dict[str, dict[str, str]], name: str, folder: str, files: Sequence[str]) -> None:
-    if not os.path.isdir(folder):  # noqa: PTH112 - called a thousand times on a large server
-        return
     note_name(folder, is_folder=True)
     places = found.setdefault(name, {})
     for file in files:
         if file not in places:
             path = f"{folder}/{file}"
-            if os.path.exists(path):  # noqa: PTH110
+            if os.access(path, os.F_OK):  # half of `exists`; a thousand files on a large server
                 places[file] = path
