@@ -37,6 +37,8 @@ examples:
 MAX_MINUTES = 60.0
 STEP = 5
 """From run to run the fault moves on by so many bricks."""
+GOLDEN = 0.618034
+"""From run to run the fault begins later within a shift of the windows, so that all places are met alike."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -61,12 +63,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def runs(options: argparse.Namespace, scratch: Path) -> Iterator[dict[str, Any]]:
     """Yield what came of each run, all on one cluster, with a new Laggard for each. Raises TestbedError."""
-    phases = Phases(options.healthy, options.minutes * 60, options.until_found)
     detection = Detection(options.window, options.shift, options.confirm)
     with ExitStack() as stack:
         made = stack.enter_context(cluster(options.servers, options.bricks, options.clients, scratch))
         files = lay_out(made)
         for number, name in enumerate(options.run * options.repeat):
+            healthy = options.healthy + options.shift * (number * GOLDEN % 1.0)
+            phases = Phases(healthy, options.minutes * 60, options.until_found)
             yield run_once(name, made, files, _target(made, number), phases, detection, scratch)
 
 
@@ -106,7 +109,7 @@ def _parser() -> argparse.ArgumentParser:
         "--minutes", type=_minutes, default=3.0, metavar="N", help="how long a fault lasts (default 3)"
     )
     parser.add_argument(
-        "--healthy", type=_seconds, default=90.0, metavar="SECONDS", help="before it (default 90)"
+        "--healthy", type=_seconds, default=90.0, metavar="SECONDS", help="before it, at least (default 90)"
     )
     parser.add_argument(
         "--repeat", type=_count(1, 100), default=1, metavar="N", help="all runs so many times"
