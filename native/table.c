@@ -18,6 +18,7 @@
 #include "ticks.h"
 
 #define DEFAULT_DIRECTORY "/dev/shm/laggard"
+#define MOST_TABLES 512
 #define MOST_FILES 100 /* of one process: it makes one with every exec */
 
 struct place place_cache[CACHE_SIZE];
@@ -74,19 +75,24 @@ int slot_number(const struct slot *slot)
     return (int)((size_t)((const char *)slot - (const char *)table - slots_offset()) / slot_bytes());
 }
 
-/* Why nothing is traced, once, and only to those who asked for it: others run the program without an agent. */
-static void give_up(const char *what, const char *why)
+/* Only to those who asked for tracing: others run the program without an agent. */
+static void say(const char *what, const char *why, const char *so)
 {
     static char line[2400];
-    is_off = 1;
     line[0] = 0;
     append(line, sizeof line, "liblaggardtrace: ");
     append(line, sizeof line, what);
     append(line, sizeof line, ": ");
     append(line, sizeof line, why);
-    append(line, sizeof line, "; not traced\n");
+    append(line, sizeof line, so);
     if (is_asked && write(STDERR_FILENO, line, strlen(line)) < 0)
         is_asked = 0;
+}
+
+static void give_up(const char *what, const char *why)
+{
+    is_off = 1;
+    say(what, why, "; not traced\n");
 }
 
 static uint32_t size_of(const char *name, uint32_t usual, uint32_t least, uint32_t most)
@@ -95,7 +101,16 @@ static uint32_t size_of(const char *name, uint32_t usual, uint32_t least, uint32
     if (!text)
         return usual;
     uint64_t number = take_number(&text, 10);
-    return *text || number < least || number > most ? usual : (uint32_t)number;
+    if (!*text && number >= least && number <= most)
+        return (uint32_t)number;
+    char range[64] = "expected ";
+    append_number(range, sizeof range, least);
+    append(range, sizeof range, "-");
+    append_number(range, sizeof range, most);
+    append(range, sizeof range, ", took ");
+    append_number(range, sizeof range, usual);
+    say(name, range, "\n");
+    return usual;
 }
 
 void table_begin(void)
@@ -188,6 +203,26 @@ static int open_directory(void)
     return folder;
 }
 
+/* Whether there are so many tables that no one can be reading them: they must not fill the memory. */
+static int is_full(int folder)
+{
+    static struct {
+        char bytes[4096] __attribute__((aligned(8)));
+    } room;
+    struct entry {
+        uint64_t inode, offset;
+        uint16_t length;
+        uint8_t type;
+        char name[];
+    };
+    int tables = 0;
+    long got;
+    while (tables < MOST_TABLES && (got = syscall(SYS_getdents64, folder, room.bytes, sizeof room.bytes)) > 0)
+        for (long at = 0; at < got; at += ((struct entry *)(room.bytes + at))->length)
+            tables += ((struct entry *)(room.bytes + at))->name[0] != '.';
+    return tables >= MOST_TABLES;
+}
+
 static int create(size_t size)
 {
     struct rlimit most;
@@ -198,6 +233,11 @@ static int create(size_t size)
     int folder = open_directory();
     if (folder < 0)
         return -1;
+    if (is_full(folder)) {
+        close(folder);
+        errno = EUSERS;
+        return -1;
+    }
     char stem[64] = "", name[80] = "";
     append_number(stem, sizeof stem, (uint64_t)getpid());
     append(stem, sizeof stem, ".");
@@ -224,6 +264,19 @@ static int create(size_t size)
     return fd;
 }
 
+static const char *reason(int error)
+{
+    switch (error) {
+    case ENOENT: return "no such directory";
+    case EACCES: return "permission denied";
+    case EPERM: return "writable by all, and not sticky";
+    case ENOSPC: return "no space left";
+    case EFBIG: return "limited file size (ulimit -f)";
+    case EUSERS: return "512 tables already, is there no agent?";
+    default: return "cannot be used";
+    }
+}
+
 int table_make(void)
 {
     if (is_off)
@@ -231,9 +284,7 @@ int table_make(void)
     size_t size = slots_offset() + slot_capacity * slot_bytes();
     int fd = create(size);
     if (fd < 0) {
-        give_up(directory, errno == ENOENT ? "no such directory" : errno == EACCES ? "permission denied" :
-                           errno == ENOSPC ? "no space left" : errno == EPERM ? "writable by all, and not sticky" :
-                           errno == EFBIG ? "limited file size (ulimit -f)" : "cannot be used");
+        give_up(directory, reason(errno));
         return -1;
     }
     struct header *new = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);

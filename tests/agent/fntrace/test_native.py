@@ -221,10 +221,14 @@ def test_an_allow_list_that_cannot_be_read_traces_nothing_and_says_so(traced: Tr
     [
         (lambda path: path.rmdir(), "no such directory"),
         (lambda path: path.chmod(0o777), "writable by all, and not sticky"),
+        (
+            lambda path: [(path / f"{i}.1.0").touch() for i in range(512)],
+            "512 tables already, is there no agent?",
+        ),
     ],
 )
 def test_a_directory_that_cannot_be_used(
-    traced: Traced, tmp_path: Path, prepare: Callable[[Path], None], why: str
+    traced: Traced, tmp_path: Path, prepare: Callable[[Path], object], why: str
 ) -> None:
     directory = tmp_path / "tables"
     directory.mkdir()
@@ -237,6 +241,16 @@ def test_a_directory_that_cannot_be_used(
         check=True,
     )
     assert done.stderr == f"liblaggardtrace: {directory}: {why}; not traced\n"
+
+
+@pytest.mark.parametrize("value", ["0", "1025", "many", "-1", ""])
+def test_a_number_that_is_out_of_range_is_said(traced: Traced, value: str) -> None:
+    environment = {"LAGGARD_TRACE_DIR": str(traced.directory), "LAGGARD_TRACE_THREADS": value}
+    done = subprocess.run(
+        [traced.program, "leaves", "5"], env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stderr == "liblaggardtrace: LAGGARD_TRACE_THREADS: expected 1-1024, took 128\n"
+    assert traced.calls() == {"leaf": 5, "leaves": 1}
 
 
 def test_a_limit_on_file_sizes_is_kept_to(traced: Traced) -> None:
