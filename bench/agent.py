@@ -1,4 +1,6 @@
-"""What a whole agent process costs: CPU and memory beside a real mosquitto. `python -m bench.agent`.
+"""What a whole agent process costs with a fake /proc, without root: `python -m bench.agent`.
+
+`bench.agent_cost` measures it on real devices beside other programs.
 
 128 disks with 17 counters in a fake /proc that is rewritten twice an interval; sampled every second in
 batches of five, spooled to disk, published with QoS 1. CPU is the scheduler's own count over all threads.
@@ -16,6 +18,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.agent_cost.cost import cpu_ns
 from bench.machine import machine
 
 DISKS = 128
@@ -80,17 +83,15 @@ def measure(collectors: Sequence[str], busy: int) -> Cost:
         )
         config, root = str(folder / "agent.toml"), str(proc.root)
         _start(ended, [broker, "-c", str(folder / "mosquitto.conf")])
-        agent = _start(
-            ended, [sys.executable, "-m", "laggard_agent.cli", "--config", config, "--procfs", root]
-        )
+        agent = _start(ended, [sys.executable, "-m", "laggard_agent", "--config", config, "--procfs", root])
         proc.run(SETTLE_SECONDS)
-        before, started = _cpu_seconds(agent.pid), time.monotonic()
+        before, started = cpu_ns(agent.pid), time.monotonic()
         proc.run(SECONDS)
-        cpu = (_cpu_seconds(agent.pid) - before) / (time.monotonic() - started)
+        cpu = (cpu_ns(agent.pid) - before) / 1e6 / (time.monotonic() - started)
         if agent.poll() is not None:
             sys.exit("bench.agent: the agent ended")
         memory = _memory_mib(agent.pid)
-        return Cost(cpu * 1000, memory["VmRSS"], memory["RssAnon"])
+        return Cost(cpu, memory["VmRSS"], memory["RssAnon"])
 
 
 def _start(ended: ExitStack, command: Sequence[str]) -> "subprocess.Popen[bytes]":
@@ -98,11 +99,6 @@ def _start(ended: ExitStack, command: Sequence[str]) -> "subprocess.Popen[bytes]
     ended.callback(process.wait)
     ended.callback(process.terminate)
     return process
-
-
-def _cpu_seconds(pid: int) -> float:
-    tasks = Path(f"/proc/{pid}/task").iterdir()
-    return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
 
 
 def _memory_mib(pid: int) -> dict[str, float]:

@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 
 from laggard_agent.app import App
+from laggard_agent.batch import Batch
 from laggard_agent.publisher import Publisher, phase_ns
 from laggard_agent.settings import AgentSettings, Roots, SpoolSettings
+from laggard_agent.spool import Spool
 from laggard_common import wire
 from laggard_common.errors import ConfigError, ServiceError
 from laggard_common.mqtt import MqttSettings
@@ -443,6 +445,24 @@ def test_a_spool_whose_disk_hangs_does_not_hold_up_the_end(
         await asyncio.wait_for(task, 6)
         answers.set()
         await hanging
+
+    site_test(test, tmp_path)
+
+
+def test_an_error_on_a_thread_ends_the_agent_and_is_not_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def wrong(_: Spool, batch: Batch) -> None:
+        raise ZeroDivisionError(batch.source)
+
+    monkeypatch.setattr(Spool, "append", wrong)
+
+    async def test(site: Site) -> None:
+        with pytest.raises(ExceptionGroup) as failed:
+            await asyncio.wait_for(
+                App(site.settings(), Roots(tmp_path / "proc", None)).run(asyncio.Event()), 10
+            )
+        assert failed.group_contains(ZeroDivisionError, match="diskstats")
 
     site_test(test, tmp_path)
 
