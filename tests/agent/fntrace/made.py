@@ -16,7 +16,9 @@ from tests.agent.sampled import Sampled
 ROOT = Path(__file__).resolve().parents[3]
 SOURCES = ROOT / "tests" / "fixtures" / "fntrace"
 
-needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
+needs_gcc = pytest.mark.skipif(
+    shutil.which("gcc") is None or shutil.which("make") is None, reason="gcc or make is not installed"
+)
 
 
 def sampled(directory: Path, procfs: Path = Path("/proc"), max_functions: int = 100) -> Sampled[Fntrace]:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from laggard_agent.collectors.fntrace import collector as fntrace
+from laggard_agent.collectors.fntrace.naming import IMAGES_A_SAMPLE
 from laggard_agent.collectors.fntrace.totals import MOST_KNOWN, MOST_PROGRAMS, Totals
 from laggard_agent.dump import dump
 from laggard_agent.once import read_once
@@ -40,6 +41,25 @@ def test_processes_of_one_program_count_together(tmp_path: Path, made: Made) -> 
 def test_ticks_are_told_in_nanoseconds(tmp_path: Path, made: Made) -> None:
     replace(made, rate=2_500_000_000).write(tmp_path / "tables")
     assert sampled(tmp_path / "tables").sample().row("fntrace", FIRST) == {"calls": 5, "self_ns": 200}
+
+
+@pytest.mark.parametrize("is_running", [True, False])
+def test_names_that_wait_for_their_turn(tmp_path: Path, made: Made, is_running: bool) -> None:
+    """What counted before the agent began is not told as if it had just happened."""
+    count = IMAGES_A_SAMPLE + 2
+    modules = [(i, b"", f"/no/{i}".encode()) for i in range(count)]
+    functions = [(0, 0xFFFFFFFF), *((16, i) for i in range(count))]
+    made = replace(made, modules=modules, functions=functions, capacities=(8, 8, 1))
+    now = sampled(tmp_path / "tables")
+    if not is_running:
+        now.sample()
+    for calls, told in ((100, (100, 0)), (103, (103, 3 if is_running else 103))):
+        replace(made, slots=(((0, 0), *((calls, 0) for _ in range(count))),)).write(tmp_path / "tables")
+        now.sample()
+        rows = {id_: now.row("fntrace", id_)["calls"] for id_ in now.ids("fntrace")}
+        assert rows == {
+            f"server/{i}/0x10": told[i >= IMAGES_A_SAMPLE] for i in range(count) if told[i >= IMAGES_A_SAMPLE]
+        }
 
 
 def test_rows_that_do_not_change_stay_the_same_object(tmp_path: Path, made: Made) -> None:

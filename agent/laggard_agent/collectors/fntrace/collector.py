@@ -66,8 +66,12 @@ class _Process:
         self.has_ended = False
         self._taken: list[int] = []
 
-    def rises(self) -> Iterator[tuple[str, int, int]]:
-        """Id, calls and self ns of the functions that counted since they were asked last."""
+    def rises(self, *, is_first: bool) -> Iterator[tuple[str, int, int]]:
+        """Id, calls and self ns of the functions that counted since they were asked last.
+
+        `is_first`: what has no name yet is not told later either. The agent may begin long after the process,
+        and who compares would take it all for a rise.
+        """
         table = self.table
         if table.head is None or self._taken == table.sums:
             return
@@ -79,8 +83,9 @@ class _Process:
             calls_before, ticks_before = before[2 * i : 2 * i + 2]
             if (calls, ticks) == (calls_before, ticks_before):
                 continue
-            if name is None:
+            if name is None and not is_first:
                 after[2 * i : 2 * i + 2] = before[2 * i : 2 * i + 2]  # once it has its name
+            if name is None:
                 continue
             yield name, calls - calls_before, ticks * 10**9 // rate - ticks_before * 10**9 // rate
         self._taken = after
@@ -112,6 +117,7 @@ class Fntrace:
         self._totals = Totals(max_functions)
         self._ranked_ns = monotonic_ns()
         self._found: dict[Key, _Process] = {}
+        self._is_first = True
         self._node_row: tuple[int, ...] = ()
         self._nothing_said = False
 
@@ -121,9 +127,10 @@ class Fntrace:
         failures = self._look()
         rises: dict[str, tuple[int, int]] = {}
         for process in self._found.values():
-            for name, calls, self_ns in process.rises():
+            for name, calls, self_ns in process.rises(is_first=self._is_first):
                 before = rises.get(name, (0, 0))
                 rises[name] = (before[0] + calls, before[1] + self_ns)
+        self._is_first = False
         self._totals.add(rises)
         if self._monotonic_ns() - self._ranked_ns >= _RANK_EVERY_NS:
             self._ranked_ns = self._monotonic_ns()
