@@ -126,14 +126,23 @@ def process(command: Sequence[str], log: Path | None = None) -> Iterator[subproc
     try:
         yield running
     finally:
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            if running.poll() is not None:
-                break
-            os.killpg(running.pid, number)
+        _end_group(running)
+
+
+def _end_group(leader: subprocess.Popen[bytes]) -> None:
+    """End the group of a process that still runs, and wait until nothing is left of it."""
+    if leader.poll() is not None:
+        return
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        os.killpg(leader.pid, number)
+        deadline = time.monotonic() + STOP_SECONDS
+        while time.monotonic() < deadline:
+            leader.poll()
             try:
-                running.wait(STOP_SECONDS)
-            except subprocess.TimeoutExpired:
-                continue
+                os.killpg(leader.pid, 0)
+            except ProcessLookupError:
+                return
+            time.sleep(0.02)
 
 
 def stop_on_signals() -> None:

@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.testbed.gluster.hosts import Host, host, own_namespaces, running
+from bench.testbed.gluster.hosts import Host, host, own_namespaces
 from bench.testbed.luns import CannotRunError, Lun, TestbedError, free_loops, loop_luns, run
 
 VOLUME = "data"
@@ -112,8 +112,7 @@ def cluster(servers: int, bricks_each: int, clients: int, scratch: Path) -> Iter
             folders = [(brick.lun.mount, brick.folder) for brick in bricks if brick.server == name]
             made.append(stack.enter_context(host(name, SERVER_NUMBER + number, log, folders)))
             enter = ("sh", "-c", 'echo 0 > "$0/cgroup.procs" && exec "$@"', str(quotas[name]))
-            glusterd = (*enter, "glusterd", "-N", "--log-level", "WARNING")
-            stack.enter_context(running(made[-1], glusterd, log))
+            run(*made[-1].command(*enter, "glusterd", "--log-level", "WARNING"))  # ends with its host
         _make_volume(made, bricks)
         attached = [stack.enter_context(_client(number, made[0], scratch)) for number in range(clients)]
         yield Cluster(tuple(made), tuple(attached), bricks, quotas)
