@@ -141,6 +141,10 @@ class Manhattan:
         return Findings("profile", servers, _seconds(ends, settings), found)
 
 
+UNTRAINED = Manhattan({}, {metric: ManhattanOptions() for metric in ("samples", "count", "time")})
+"""`manhattan` as it judges where there are no thresholds."""
+
+
 def train_manhattan(profiles: Sequence[tuple[Profiles, Sequence[Scenario]]], *, divided: bool) -> Manhattan:
     """`manhattan` after fault-free runs."""
     thresholds, options = {}, {}

@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from bench.accuracy.judging import (
+    UNTRAINED,
     Findings,
     Manhattan,
     Thresholds,
@@ -82,6 +83,7 @@ class Bench:
         recording, work, conditions = simulate(batch)
         measured = measure(recording, *METRICS)
         trained = {d: m for (shape, d), m in self._manhattan.items() if shape == batch[0].shape.name}
+        trained["manhattan/untrained"] = UNTRAINED
         profile = profiles(recording, work, conditions)
         for run, scenario in enumerate(batch):
             for detector in self._detectors:

@@ -103,6 +103,7 @@ def test_the_documented_example_is_understood() -> None:
 
 
 GROUP = {"name": "g"}
+PROFILED = {"source": "fnprofile", "metrics": ["samples"]}
 
 
 @pytest.mark.parametrize(
@@ -133,6 +134,15 @@ GROUP = {"name": "g"}
         ({"group": [GROUP | {"metrics": ["wait"]}]}, "group[0].metrics: expected some of await, r_await"),
         ({"group": [GROUP | {"window_samples": 20}]}, "group[0].shift_samples: expected at most window_sam"),
         ({"group": [GROUP | {"detector": "cdf"}]}, "group[0].thresholds: cdf needs a file"),
+        (
+            {"group": [GROUP | {"detector": "manhattan"}]},
+            "group[0].detector: expected one of laggard, cdf for diskstats, got 'manhattan'",
+        ),
+        (
+            {"group": [GROUP | PROFILED | {"detector": "laggard"}]},
+            "group[0].detector: expected one of manhattan for fnprofile, got 'laggard'",
+        ),
+        ({"group": [GROUP | {"source": "fnprofile"}]}, "group[0].metrics: expected some of samples, got"),
         ({"peak": [{"component": "x", "metric": "y"}]}, "peak[0].peak: missing, expected a number"),
         ({"topology": [{"couplet": "a"}]}, "topology[0].node: expected either node or components"),
         ({"topology": [{"node": "("}]}, "topology[0].node: not a regular expression"),
