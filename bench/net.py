@@ -34,7 +34,8 @@ def measure(count: int) -> tuple[float, float]:
     with socket.create_server((own_address(), 0), backlog=64) as server:
         ends = connections(server, count)
         found = Destinations(["0.0.0.0/0", "::/0"], 1024)
-        busy, idle = [], []
+        busy: list[float] = []
+        idle: list[float] = []
         for n in range(SAMPLES):
             for end in ends:
                 end.send(b"x")

@@ -6,14 +6,15 @@ all, into the automatic group of its role, source and class, so that upgraded ha
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from laggard_aggregator.detect.settings import OF_FUNCTIONS, DetectSettings
 from laggard_aggregator.metrics.definition import SourceMetrics
 from laggard_aggregator.metrics.functions import FUNCTIONS
-from laggard_aggregator.metrics.registry import SOURCES
+from laggard_aggregator.metrics.joined import JoinedMetrics
+from laggard_aggregator.metrics.registry import COMPARED_AS
 from laggard_common.schema import Component
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._+-]+", re.ASCII)
@@ -37,7 +38,10 @@ class PeerGroup:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A configured group: all components of its source and role whose `node/name` or key matches in full."""
+    """A configured group: all components of its source and role whose `node/name` or key matches in full.
+
+    Of a joined source it is the name of the sum that matches: `node/source`, or `*/id`.
+    """
 
     group: PeerGroup
     components: re.Pattern[str]
@@ -71,24 +75,31 @@ class ConfiguredMembership:
         component: Component,
         at: float,  # noqa: ARG002 - these rules do not change with time
     ) -> tuple[PeerGroup, ...]:
-        """The groups of all rules that match, or the automatic one."""
-        names = (shown_name(node, component), component_key(node, component))
-        claimed = tuple(
-            rule.group
-            for rule in self.rules
-            if rule.group.source == source
-            and rule.group.role in ("", role)
-            and any(map(rule.components.fullmatch, names))
+        """The groups of all rules that match, or the automatic one; of each kind that it is compared as."""
+        if source in FUNCTIONS:
+            names = (shown_name(node, component), component_key(node, component))
+            return self._claimed(source, role, names) or self._of_functions(role, source)
+        return tuple(
+            group
+            for known in COMPARED_AS.get(source, ())
+            for group in self._compared_as(known, node, role, component)
         )
-        if not claimed and source in FUNCTIONS and role in FUNCTIONS[source].roles:
-            return (self._of_functions(role, source),)
-        if claimed or source not in SOURCES or not SOURCES[source].defaults:
+
+    def _compared_as(
+        self, known: SourceMetrics, node: str, role: str, component: Component
+    ) -> tuple[PeerGroup, ...]:
+        key = component_key(node, component)
+        names: tuple[str, ...] = (shown_name(node, component), key)
+        shared = _shared(known, node, component)
+        if isinstance(known, JoinedMetrics):
+            names, shared = (known.name_of(key),), ()
+        claimed = self._claimed(known.source, role, names)
+        if claimed or not known.defaults or (known.roles and role not in known.roles):
             return claimed
-        known = SOURCES[source]
         return (
             PeerGroup(
-                name="/".join(filter(None, (role, source, *_shared(known, node, component)))),
-                source=source,
+                name="/".join(filter(None, (role, known.source, *shared))),
+                source=known.source,
                 role=role,
                 metrics=known.defaults,
                 detect=self.default,
@@ -97,15 +108,29 @@ class ConfiguredMembership:
             ),
         )
 
-    def _of_functions(self, role: str, source: str) -> PeerGroup:
+    def _claimed(self, source: str, role: str, names: Collection[str]) -> tuple[PeerGroup, ...]:
+        """The groups of the rules for a source that match one of a component's names."""
+        return tuple(
+            rule.group
+            for rule in self.rules
+            if rule.group.source == source
+            and rule.group.role in ("", role)
+            and any(map(rule.components.fullmatch, names))
+        )
+
+    def _of_functions(self, role: str, source: str) -> tuple[PeerGroup, ...]:
         """The automatic group of all nodes of a role, by what their functions do."""
-        return PeerGroup(
-            name=f"{role}/{source}",
-            source=source,
-            role=role,
-            metrics=FUNCTIONS[source].defaults,
-            detect=self.functions,
-            automatic=True,
+        if role not in FUNCTIONS[source].roles:
+            return ()
+        return (
+            PeerGroup(
+                name=f"{role}/{source}",
+                source=source,
+                role=role,
+                metrics=FUNCTIONS[source].defaults,
+                detect=self.functions,
+                automatic=True,
+            ),
         )
 
 

@@ -76,7 +76,7 @@ class LiveView:
                     detector=group.detect.detector,
                     metrics=group.metrics,
                     live=store.live,
-                    silent=len(store.components) - store.live,
+                    silent=len(store.compared) - store.live,
                     interval_seconds=group.detect.interval_seconds,
                     window_seconds=group.detect.window_seconds,
                     automatic=group.automatic,

@@ -16,10 +16,12 @@ from laggard_aggregator.engine import Engine, FunctionWindow, Judgement, Window
 from laggard_aggregator.groups import Membership, PeerGroup, component_key, moves, shown_name
 from laggard_aggregator.ingest.function_node import NodeFunctions
 from laggard_aggregator.ingest.function_store import FunctionStore
+from laggard_aggregator.ingest.joined_store import JoinedStore
 from laggard_aggregator.ingest.store import GroupStore, Reading, StoreCounts
 from laggard_aggregator.ingest.streams import MAX_STREAMS
 from laggard_aggregator.ingest.taken import TakenBatch, WindowClose
 from laggard_aggregator.metrics.functions import FUNCTIONS
+from laggard_aggregator.metrics.joined import JoinedMetrics
 from laggard_aggregator.metrics.registry import SOURCES
 from laggard_aggregator.windows import DueWindow, WindowSchedule
 from laggard_common.schema import FieldType, Schema
@@ -188,7 +190,7 @@ class Pipeline:
             if silent.size:
                 found = True
                 gone = store.forget(silent)
-                ended += self.engine.forget(name, gone, store.components, at)
+                ended += self.engine.forget(name, gone, store.compared, at)
         for node in nodes:
             self._node_groups.pop(node, None)
         if found or nodes:
@@ -330,7 +332,12 @@ class Pipeline:
             self.stores[group.name] = FunctionStore(group, FUNCTIONS[group.source], begun_ns)
             return
         history = max(self.engine.history_samples(group.name, metric) for metric in group.metrics)
-        self.stores[group.name] = GroupStore(group, SOURCES[group.source], history, begun_ns)
+        known = SOURCES[group.source]
+        self.stores[group.name] = (
+            JoinedStore(group, known, history, begun_ns)
+            if isinstance(known, JoinedMetrics)
+            else GroupStore(group, known, history, begun_ns)
+        )
 
     def _functions(self, store: FunctionStore, taken: TakenBatch, members: _Members) -> _Functions | None:
         """How `store` reads a node's functions; None when counters are missing, or there is no room."""
@@ -380,7 +387,7 @@ class Pipeline:
     def _rows(self, store: GroupStore, schema: Schema, places: list[int]) -> IntArray:
         """The rows of the components at `places` in `store`, -1 where there is no room."""
         components = [schema.components[at] for at in places]
-        keys = [component_key(schema.node, component) for component in components]
+        keys = [store.key(schema.source, component_key(schema.node, component)) for component in components]
         known = len(store.components)
         rows = store.rows_of(keys, MAX_NODE_ROWS - self._node_rows[schema.node])
         self._node_rows[schema.node] += len(store.components) - known

@@ -1,36 +1,22 @@
 """From recordings to the metrics that detectors compare, with the product's own definitions."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from bench.accuracy.simulation.counters import DISK_FIELDS, NET_FIELDS, Counters, Recording
 from bench.accuracy.simulation.scenario import Array, BoolArray
+from laggard_aggregator.detect.settings import DetectSettings
 from laggard_aggregator.metrics.block import BLOCK
-from laggard_aggregator.metrics.definition import Differences, FloatArray, Metric, SourceMetrics
+from laggard_aggregator.metrics.definition import Differences, Metric, SourceMetrics
+from laggard_aggregator.metrics.joined import JoinedMetrics, joined, summed
+from laggard_aggregator.metrics.server import SERVER
+from laggard_aggregator.metrics.tcp import TCP
 
-IDLE_BYTES_PER_S = 2.0**16
-"""Added to what LUNs move, so that the chatter of an idle server is no anomaly."""
-
-
-def _retransmits(d: Differences) -> FloatArray:
-    """Share of segments sent again, as if a thousand more a second went out with the usual loss of 0.01 %."""
-    return (d["RetransSegs"] / d.seconds + 0.1) / (d["OutSegs"] / d.seconds + 1000.0)
-
-
-def _rate(counter: str) -> Metric:
-    return Metric("1/s", +1, (counter,), lambda d: d[counter] / d.seconds)
-
-
-NET = SourceMetrics(
-    source="net",
-    defaults=("rx_bytes", "tx_bytes", "retransmits"),
-    metrics={
-        **{name: _rate(name) for name in ("rx_bytes", "rx_packets", "tx_bytes", "tx_packets")},
-        "retransmits": Metric("1", +1, ("RetransSegs", "OutSegs"), _retransmits),
-    },
-)
+NETWORK = (TCP, SERVER)
+_FIELDS = {"diskstats": DISK_FIELDS, "net": NET_FIELDS, "tcp": NET_FIELDS}
+_SHIFT = DetectSettings().shift_samples
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,64 +29,70 @@ class Measured:
     load: Mapping[str, Array]
 
 
-def measure(recording: Recording, block: Sequence[str], net: Sequence[str]) -> tuple[Measured, ...]:
-    """The block metrics of the LUNs and, where there are several, the network metrics of the servers."""
+def measure(recording: Recording, block: Sequence[str], *, network: bool = True) -> tuple[Measured, ...]:
+    """The block metrics of the LUNs and, where there are several servers, the default ones of NETWORK."""
     shape = recording.scenarios[0].shape
-    interval = recording.scenarios[0].interval_seconds
-    lost = np.repeat(recording.missing, shape.luns_per_server, axis=2)
-    found = [_source(BLOCK, shape.lun_names, DISK_FIELDS, recording.disk, lost, interval, block)]
-    if shape.servers > 1 and net:
-        servers = _source(
-            NET, shape.server_names, NET_FIELDS, recording.net, recording.missing, interval, net
-        )
-        throughput = found[0].load["throughput"]
-        moved = throughput.reshape(len(throughput), shape.servers, -1, throughput.shape[-1]).sum(axis=2)
-        found.append(_of_what_was_moved(servers, moved))
+    found = [_of_luns(recording, block)]
+    if shape.servers > 1 and network:
+        found += [_of_servers(recording, source) for source in NETWORK]
     return tuple(found)
 
 
-def _of_what_was_moved(servers: Measured, moved: Array) -> Measured:
-    """Traffic for each byte a second that the server's own LUNs moved; `moved` (R, S, T).
-
-    Then a server that has more to do than its peers is like them, and one with foreign traffic is not.
-    """
-    metrics = {
-        name: values if name == "retransmits" else values / (moved + IDLE_BYTES_PER_S)
-        for name, values in servers.metrics.items()
-    }
-    return replace(servers, metrics=metrics)
-
-
-def _source(
-    source: SourceMetrics,
-    components: tuple[str, ...],
-    names: tuple[str, ...],
-    counters: Counters,
-    missing: BoolArray,
-    interval: float,
-    wanted: Sequence[str],
-) -> Measured:
-    needed, optional = source.counters(wanted)
-    columns = [names.index(name) for name in (*needed, *optional)]
-    read = counters[..., columns].swapaxes(1, 2)  # (R, C, T, N)
-    gone = missing.swapaxes(1, 2)
-    # A difference reaches back to the last reading there is, so that a lost one costs resolution only.
-    ticks = np.arange(read.shape[2])
-    last = np.maximum.accumulate(np.where(gone, -1, ticks), axis=2)
-    before = np.concatenate([np.full((*last.shape[:2], 1), -1), last[..., :-1]], axis=2)
-    taken = np.take_along_axis(read, np.maximum(before, 0)[..., None], axis=2)
-    rises = read - np.where(before[..., None] < 0, 0, taken)
-    told = ~gone & (rises >= 0).all(axis=3)
-    seconds = np.where(told, (ticks - before) * interval, interval)
-    differences = Differences((*needed, *optional), rises.reshape(-1, len(columns)), seconds.reshape(-1))
-
-    def derived(metric: Metric) -> Array:
-        values = metric.derive(differences).reshape(told.shape)
-        return np.where(told, values, np.nan)
-
+def _of_luns(recording: Recording, wanted: Sequence[str]) -> Measured:
+    columns, load = BLOCK.kept(wanted)
+    rises = _Rises(recording, "diskstats")
     return Measured(
-        source,
-        components,
-        {name: derived(source.metrics[name]) for name in wanted},
-        {name: derived(metric) for name, metric in source.load.items()},
+        BLOCK,
+        recording.scenarios[0].shape.lun_names,
+        {name: rises.derived(metric) for name, metric in columns.items()},
+        {name: rises.derived(metric) for name, metric in load.items()},
     )
+
+
+def _of_servers(recording: Recording, source: JoinedMetrics) -> Measured:
+    """As the product's store makes it of one run's counters, for all runs."""
+    scenario = recording.scenarios[0]
+    shape, wanted = scenario.shape, source.defaults
+    kept, _ = source.kept(wanted)
+    rises = {part: _Rises(recording, part) for part in source.parts}
+    runs = []
+    for run in range(len(recording.scenarios)):
+        amounts = {}
+        for part, counters in source.parts.items():
+            sums = shape.server_of if part == "diskstats" else np.arange(shape.servers)
+            for name in counters:
+                amounts[name] = summed(rises[part].derived(kept[name])[run], sums, shape.servers)
+        columns, _ = joined(source, wanted, amounts, scenario.interval_seconds)
+        runs.append({name: source.metrics[name].values(name, columns, _SHIFT) for name in wanted})
+    metrics = {name: np.stack([one[name] for one in runs]) for name in wanted}
+    return Measured(source, tuple(f"{name}/{source.source}" for name in shape.server_names), metrics, {})
+
+
+class _Rises:
+    """How much the counters of one source rose from reading to reading, (R, C, T)."""
+
+    def __init__(self, recording: Recording, source: str) -> None:
+        scenario = recording.scenarios[0]
+        counters: Counters = recording.disk if source == "diskstats" else recording.net
+        missing: BoolArray = recording.missing
+        if source == "diskstats":
+            missing = np.repeat(missing, scenario.shape.luns_per_server, axis=2)
+        read = counters.swapaxes(1, 2)  # (R, C, T, N)
+        gone = missing.swapaxes(1, 2)
+        # A difference reaches back to the last reading there is, so that a lost one costs resolution only.
+        ticks = np.arange(read.shape[2])
+        last = np.maximum.accumulate(np.where(gone, -1, ticks), axis=2)
+        before = np.concatenate([np.full((*last.shape[:2], 1), -1), last[..., :-1]], axis=2)
+        taken = np.take_along_axis(read, np.maximum(before, 0)[..., None], axis=2)
+        rises = read - np.where(before[..., None] < 0, 0, taken)
+        interval = scenario.interval_seconds
+        gauges = [at for at, name in enumerate(_FIELDS[source]) if name == "in_flight"]
+        self._told = ~gone & (np.delete(rises, gauges, axis=3) >= 0).all(axis=3)
+        seconds = np.where(self._told, (ticks - before) * interval, interval)
+        width = len(_FIELDS[source])
+        self._differences = Differences(_FIELDS[source], rises.reshape(-1, width), seconds.reshape(-1))
+
+    def derived(self, metric: Metric) -> Array:
+        """What `metric` makes of them, (R, C, T)."""
+        values = metric.derive(self._differences).reshape(self._told.shape)
+        return np.where(self._told, values, np.nan)

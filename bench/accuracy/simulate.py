@@ -41,8 +41,8 @@ from bench.accuracy.simulation.shapes import SHAPES, Shape
 from bench.accuracy.simulation.simulate import batches, simulate
 from bench.machine import machine
 
-METRICS = ("await",), ("rx_bytes", "tx_bytes", "tx_packets", "retransmits")
-"""What is compared: the default of the block layer, and the network's."""
+METRICS = ("await",)
+"""What is compared of LUNs: the default of the block layer."""
 LEVELS = (("server-slow", "pvfs-2"), ("server-slow", "couplets"), ("controller-failover", "couplets"))
 DETECTORS = ("laggard", "cdf", "manhattan", "manhattan/spread")
 
@@ -64,7 +64,7 @@ class Bench:
         profiled, worst = [], defaultdict(list)
         for batch in batches(training(shape, self._training_runs)):
             recording, work, conditions = simulate(batch)
-            for source in measure(recording, *METRICS):
+            for source in measure(recording, METRICS):
                 worst[source.source.source].append(train_cdf(source, batch[0]))
             profiled.append((profiles(recording, work, conditions), batch))
         for name, found in worst.items():
@@ -81,7 +81,7 @@ class Bench:
         """Simulates a batch and lets every detector judge every run of it."""
         self.train(batch[0].shape.name)
         recording, work, conditions = simulate(batch)
-        measured = measure(recording, *METRICS)
+        measured = measure(recording, METRICS)
         trained = {d: m for (shape, d), m in self._manhattan.items() if shape == batch[0].shape.name}
         trained["manhattan/untrained"] = UNTRAINED
         profile = profiles(recording, work, conditions)
@@ -187,7 +187,7 @@ def fault_free(days: int, seeds: range) -> str:
     alarms, components = 0, 0
     for batch in batches(controls(seeds, days)):
         recording, _, _ = simulate(batch)
-        (luns,) = measure(recording, METRICS[0], ())
+        (luns,) = measure(recording, METRICS, network=False)
         for run, scenario in enumerate(batch):
             settings = settings_of(scenario, "laggard", len(luns.components), {})
             alarms += episodes(over_metrics(luns, run, settings, scenario.shape.topology).stragglers["await"])

@@ -36,7 +36,7 @@ def schema_of(
 
 
 def run_of(schemas: Sequence[Schema], grown: Grown, slow: tuple[str, str]) -> Iterator[TakenBatch]:
-    """Ten minutes, five ticks a message; the component `slow` (node, id) is so from the fifth minute on."""
+    """Ten minutes, five ticks a message; `slow` (node or *, id) is so from the fifth minute on."""
     chance = np.random.default_rng(2)
     totals = [np.zeros((len(s.components), len(s.fields)), dtype=np.int64) for s in schemas]
     for begin in range(0, 600, 5):
@@ -45,7 +45,7 @@ def run_of(schemas: Sequence[Schema], grown: Grown, slow: tuple[str, str]) -> It
             for second in range(begin, begin + 5):
                 rows = []
                 for component in schema.components:
-                    is_slow = (schema.node, component.id) == slow and second >= 300
+                    is_slow = slow in ((schema.node, component.id), ("*", component.id)) and second >= 300
                     rises = grown(chance, is_slow)
                     rows.append([rises.get(field.name, 0) for field in schema.fields])
                 totals[at] = totals[at] + np.array(rows)
@@ -118,16 +118,65 @@ def test_one_slow_brick_among_six() -> None:
     }
 
 
-def test_one_host_of_six_sends_5_percent_again() -> None:
-    def grown(chance: np.random.Generator, slow: bool) -> Mapping[str, int]:
-        sent = int(chance.integers(4_000, 6_000))
-        lost = 0.05 if slow else 1e-4
-        return {"OutSegs": sent, "RetransSegs": int(chance.binomial(sent, lost))}
-
-    schemas = [schema_of("tcp", f"oss-{n}", ["tcp"], ("RetransSegs", "OutSegs")) for n in range(1, 7)]
-    assert alarms_of(run_of(schemas, grown, ("oss-3", "tcp"))) == {
-        ("storage/tcp", "oss-3/tcp", "retrans_plus_one"): pytest.approx(6.0, rel=0.1)
+def sending(chance: np.random.Generator, slow: bool) -> Mapping[str, int]:
+    """Some 5,000 segments a second with data, and twice as many without."""
+    data = int(chance.integers(4_000, 6_000))
+    lost = int(chance.binomial(data, 0.05 if slow else 1e-4))
+    return {
+        "tx_bytes": data * 1514 + 2 * data * 66,
+        "tx_packets": 3 * data,
+        "rx_bytes": data * 1514,
+        "RetransSegs": lost,
+        "total_retrans": lost,
+        "data_segs_out": data,
+        "rd_sectors": data * 1448 // 512,
+        "wr_sectors": 0,
     }
+
+
+NET = ("rx_bytes", "tx_bytes", "tx_packets")
+DISK = ("rd_sectors", "wr_sectors")
+
+
+def test_one_host_of_six_sends_5_percent_again() -> None:
+    nodes = [f"oss-{n}" for n in range(1, 7)]
+    schemas = [schema_of("tcp", node, ["tcp"], ("RetransSegs",)) for node in nodes]
+    schemas += [schema_of("net", node, ["eth0"], NET) for node in nodes]
+    found = alarms_of(run_of(schemas, sending, ("oss-3", "tcp")))
+    assert found == {("storage/tcp", "oss-3/tcp", "retransmits"): pytest.approx(0.051 / 0.0011, rel=0.15)}
+
+
+def test_loss_towards_one_server_is_summed_over_the_clients_that_send_to_it() -> None:
+    """Each of eight clients sends 20 segments a second to each of six servers; one server loses 5 %."""
+
+    def grown(chance: np.random.Generator, slow: bool) -> Mapping[str, int]:
+        return {"total_retrans": int(chance.binomial(20, 0.05 if slow else 1e-4)), "data_segs_out": 20}
+
+    servers = [f"10.1.0.{n}" for n in range(1, 7)]
+    fields = ("total_retrans", "data_segs_out")
+    schemas = [schema_of("tcp_destination", f"cn-{n}", servers, fields) for n in range(8)]
+    batches = (replace(batch, role="compute") for batch in run_of(schemas, grown, ("*", "10.1.0.4")))
+    (key,) = alarms_of(batches)
+    assert key == ("compute/tcp_destination", "*/10.1.0.4", "retransmits")
+
+
+def test_foreign_traffic_is_what_disks_do_not_explain() -> None:
+    """oss-2 has three times its peers' work, and oss-5 a stream of half a link: only that is foreign."""
+
+    def grown(chance: np.random.Generator, slow: bool) -> Mapping[str, int]:
+        found = dict(sending(chance, slow=False))
+        found["rx_bytes"] += 60_000_000 if slow else 0
+        return found
+
+    nodes = [f"oss-{n}" for n in range(1, 7)]
+    schemas = [schema_of("net", node, ["eth0"], NET) for node in nodes]
+    schemas += [
+        schema_of("diskstats", node, ["sda", "sdb", "sdc"] if node == "oss-2" else ["sda"], DISK)
+        for node in nodes
+    ]
+    schemas[1] = schema_of("net", "oss-2", ["eth0", "eth1", "eth2"], NET)
+    found = alarms_of(run_of(schemas, grown, ("oss-5", "eth0")))
+    assert set(found) == {("storage/server", "oss-5/server", "rx_per_moved")}
 
 
 READS = ("read_samples", "read_sum", "read_bytes_samples", "read_bytes_sum")

@@ -33,9 +33,10 @@ def healthy_grid(
     rows = [[sample.rows[lun].split()[3:] for sample in healthy] for lun in recording.luns]
     counters = np.array(rows, dtype=np.int64)
     seconds = np.diff([sample.time for sample in healthy])
+    of_await = BLOCK.kept(["await"])[0]["await"]
     await_ms = np.stack(
         [
-            BLOCK.metrics["await"].derive(Differences(COUNTERS[: rises.shape[1]], rises, seconds))
+            of_await.derive(Differences(COUNTERS[: rises.shape[1]], rises, seconds))
             for rises in np.diff(counters, axis=1)
         ]
     )

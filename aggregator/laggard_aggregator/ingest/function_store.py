@@ -6,8 +6,9 @@ something in a window become columns of it. A message and a node's share of a cl
 calls, however many functions there are.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from laggard_aggregator.ingest.function_node import NodeFunctions
 from laggard_aggregator.ingest.store import BRIDGE, FUTURE_NS, Reading, StoreCounts
 from laggard_aggregator.metrics.definition import FloatArray, IntArray
 from laggard_aggregator.metrics.functions import FunctionMetrics
+from laggard_common import wire
 from laggard_common.schema import Schema
 
 MAX_SERVERS = 1024
@@ -58,6 +60,11 @@ class FunctionStore:
         return list(self._nodes)
 
     @property
+    def compared(self) -> list[str]:
+        """The names of what is compared: the nodes."""
+        return self.components
+
+    @property
     def watermark_ns(self) -> int:
         """End of the last closed window: readings at or before it are late."""
         return self._watermark * self.interval_ns
@@ -67,6 +74,43 @@ class FunctionStore:
         """Nodes that had data in the last `shift` intervals of the window closed last."""
         shift = self.group.detect.shift_samples
         return sum(node.covered(shift) > 0 for node in self._nodes.values())
+
+    def state(self) -> dict[str, Any]:
+        """Everything as plain data and copied arrays, from which `restore` goes on exactly."""
+        return {
+            "counters": list(self.counters),
+            "watermark": self._watermark,
+            "names": list(self._ids),
+            "nodes": [(name, node.state()) for name, node in self._nodes.items()],
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Goes on from `state()`. Raises ValueError when it is of other counters, or out of bounds."""
+        if state["counters"] != list(self.counters):
+            raise ValueError("the group is compared by something else now")
+        if len(state["nodes"]) > MAX_SERVERS or len(state["names"]) > MAX_NAMES:
+            raise ValueError("a group of nodes out of bounds")
+        self._watermark = int(state["watermark"])
+        self._ids = {str(name): at for at, name in enumerate(state["names"])}
+        self._number()
+        for name, kept in state["nodes"]:
+            node = self._node(wire.decode_schema(kept["schema"]))
+            node.restore(kept)
+            if node.ids.size and not 0 <= node.ids.min() <= node.ids.max() < len(self._ids):
+                raise ValueError("numbers of functions out of bounds")
+            self._nodes[str(name)] = node
+
+    def silent_since(self, before_ns: int) -> IntArray:
+        """The places among `components` of nodes whose newest reading is from before `before_ns`."""
+        return np.flatnonzero([node.latest_tick_ns < before_ns for node in self._nodes.values()])
+
+    def forget(self, rows: IntArray) -> list[str]:
+        """Frees the nodes at the places `rows`, and says which they are. Whoever remembers one asks again."""
+        names = self.components
+        gone = [names[row] for row in rows]
+        for name in gone:
+            del self._nodes[name]
+        return gone
 
     def join(self, schema: Schema, places: Sequence[int]) -> tuple[NodeFunctions | None, int]:
         """The node that `schema` is of, with its functions at `places`, and how many found no room.
@@ -78,9 +122,7 @@ class FunctionStore:
         if node is None and len(self._nodes) >= MAX_SERVERS:
             return None, len(places)
         if node is None or not node.goes_on(schema):
-            samples = self.group.detect.window_samples
-            node = NodeFunctions(schema, len(self.counters), samples, self.interval_ns)
-            self._nodes[schema.node] = node
+            node = self._nodes[schema.node] = self._node(schema)
         known = node.rows.size
         if known >= len(schema.components):
             return node, 0
@@ -182,13 +224,21 @@ class FunctionStore:
             if len(self._ids) < MAX_NAMES:
                 self._ids.setdefault(name, len(self._ids))
         if len(self._ids) != known:
-            self._names = np.array(list(self._ids), dtype=object)
-            self._rank = np.argsort(np.argsort(self._names))
+            self._number()
         return [self._ids.get(name, -1) for name in names]
+
+    def _node(self, schema: Schema) -> NodeFunctions:
+        samples = self.group.detect.window_samples
+        return NodeFunctions(schema, len(self.counters), samples, self.interval_ns)
+
+    def _number(self) -> None:
+        self._names = np.array(list(self._ids), dtype=object)
+        self._rank = np.argsort(np.argsort(self._names))
 
     def _forget(self) -> None:
         """Frees the numbers of functions that belong to no node any more, as it started over."""
-        kept = np.unique(np.concatenate([node.ids for node in self._nodes.values()]))
+        none = np.zeros(0, dtype=np.int64)
+        kept = np.unique(np.concatenate([none, *(node.ids for node in self._nodes.values())]))
         renumbered = np.zeros(self._names.size, dtype=np.int64)
         renumbered[kept] = np.arange(kept.size)
         self._ids = {name: at for at, name in enumerate(self._names[kept].tolist())}

@@ -25,6 +25,8 @@ MAX_COMPONENTS = 65_536
 FUTURE_NS = 5 * 1_000_000_000
 """A nominal time so far, and BRIDGE intervals, past its reception is of a wrong clock, and not stored."""
 
+Table = NDArray[np.float32] | NDArray[np.float64]
+
 _ABOVE_ALL = np.iinfo(np.int64).max  # whatever a counter says next, it fell
 _PER_ROW = ("_latest_tick", "_latest", "_origin", "_base", "_base_read", "_base_interval")
 _CHUNK = 65_536  # readings differenced at once: bounds the memory of a close, and fits the cache
@@ -69,10 +71,9 @@ class GroupStore:
         self.required, self.optional = source.counters(group.metrics)
         self.counters = (*self.required, *self.optional)
         at = {name: place for place, name in enumerate(self.counters)}
-        enough = [self.required] if self.required else [source.metrics[m].needs for m in group.metrics]
-        self._enough = [[at[name] for name in names] for names in enough]
+        self._enough = [[at[name] for name in names] for names in source.told_by(group.metrics)]
         self._metrics = {name: source.metrics[name] for name in group.metrics}
-        self._load = source.load
+        self._kept, self._load = source.kept(group.metrics)
         self._history = history
         self._columns = history + detect.window_samples
         self._shift = detect.shift_samples
@@ -81,7 +82,7 @@ class GroupStore:
         watermark = watermark_ns // self.interval_ns
         width = len(self.counters)
         self._ring = BoundaryRing(width, watermark, slots=detect.shift_samples + 16)
-        self._metric_rings = {name: _missing(0, self._columns) for name in self._metrics}
+        self._metric_rings = {name: _missing(0, self._columns) for name in self._kept}
         self._load_rings = {name: _missing(0, self._columns) for name in self._load}
         self._live = np.zeros(0, dtype=np.bool_)
         # The newest reading of each component that was stored, to see resets between messages.
@@ -101,7 +102,16 @@ class GroupStore:
     @property
     def series(self) -> int:
         """How many series share the site's budget of false alarms."""
-        return len(self.components) * len(self._metrics)
+        return len(self.compared) * len(self._metrics)
+
+    @property
+    def compared(self) -> list[str]:
+        """The names of what is compared."""
+        return self.components
+
+    def key(self, source: str, component: str) -> str:  # noqa: ARG002 - there is one
+        """The key under which a component of a source that agents send has its row."""
+        return component
 
     @property
     def live(self) -> int:
@@ -118,8 +128,6 @@ class GroupStore:
 
     def tells(self, there: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Whether the counters that are `there` (c, counters), in this store's order, make a metric: (c,).
-
-        Where all are optional, those of one metric must be complete: the others have not counted yet.
         """
         told = np.zeros(there.shape[0], dtype=np.bool_)
         for needs in self._enough:
@@ -317,7 +325,7 @@ class GroupStore:
 
     def _fill(self, differences: Differences, row: IntArray, back: IntArray, span: IntArray) -> None:
         """Writes derived values into the column that lies `back` before the last, and into those spanned."""
-        for metrics, rings in ((self._metrics, self._metric_rings), (self._load, self._load_rings)):
+        for metrics, rings in ((self._kept, self._metric_rings), (self._load, self._load_rings)):
             for name, metric in metrics.items():
                 values = metric.derive(differences)
                 if metric.amount:
@@ -340,24 +348,30 @@ class GroupStore:
 
     def _window(self, end_ns: int) -> GroupWindow | None:
         """The components that have data in the window, and only those."""
-        count = len(self._rows)
-        rings = [ring[:count, self._history :] for ring in self._metric_rings.values()]
-        some = np.logical_or.reduce([~np.isnan(ring) for ring in rings])
+        names, columns, load = self._tables()
+        some = np.logical_or.reduce([~np.isnan(column[:, self._history :]) for column in columns.values()])
         self._live = some[:, -self._shift :].any(axis=1)
         rows = np.flatnonzero(some.any(axis=1))
         if not rows.size:
             return None
         detect = self.group.detect
+        kept = {name: column[rows].astype(np.float64) for name, column in columns.items()}
         return GroupWindow(
             group=self.group.name,
-            components=tuple(self.components[row] for row in rows),
+            components=tuple(names[row] for row in rows),
             start=end_ns / 1e9 - detect.window_seconds,
             end=end_ns / 1e9,
             history=self._history,
-            metrics={name: ring[rows].astype(np.float64) for name, ring in self._metric_rings.items()},
-            load={name: ring[rows].astype(np.float64) for name, ring in self._load_rings.items()},
+            metrics={name: metric.values(name, kept, self._shift) for name, metric in self._metrics.items()},
+            load={name: column[rows].astype(np.float64) for name, column in load.items()},
             worse={name: metric.worse for name, metric in self._metrics.items()},
         )
+
+    def _tables(self) -> tuple[list[str], Mapping[str, Table], Mapping[str, Table]]:
+        """Names (C,) of what is compared, what is kept of every interval for the metrics, and the load."""
+        count = len(self._rows)
+        metrics = {name: ring[:count] for name, ring in self._metric_rings.items()}
+        return self.components, metrics, {name: ring[:count] for name, ring in self._load_rings.items()}
 
     def _shift_left(self, intervals: int) -> None:
         """Makes room for the columns of so many new intervals."""

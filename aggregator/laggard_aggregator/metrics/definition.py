@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,7 @@ class Differences:
     `seconds` (M,) lies between the two readings, always more than 0. M readings of any components.
     """
 
-    def __init__(self, counters: Sequence[str], rises: IntArray, seconds: FloatArray) -> None:
+    def __init__(self, counters: Sequence[str], rises: IntArray | FloatArray, seconds: FloatArray) -> None:
         """`rises` (M, len(counters)): later value less earlier one."""
         self._rises = rises
         self._column = {name: at for at, name in enumerate(counters)}
@@ -29,6 +30,29 @@ class Differences:
 def ratio(above: FloatArray, below: FloatArray) -> FloatArray:
     """`above / below`, 0 where `below` is 0: as sysstat shows a disk that did nothing."""
     return np.divide(above, below, out=np.zeros_like(above), where=below > 0)
+
+
+class Compared(Protocol):
+    """What peers can be compared by: a Metric, or a `shares.Share`. Names, units and sides as in Metric."""
+
+    @property
+    def unit(self) -> str: ...  # noqa: D102
+
+    @property
+    def worse(self) -> int: ...  # noqa: D102
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The counters that it is made of."""
+        ...
+
+    def columns(self, name: str) -> "Mapping[str, Metric]":
+        """What is to be kept of every interval, for a metric called `name`."""
+        ...
+
+    def values(self, name: str, columns: Mapping[str, FloatArray], intervals: int) -> FloatArray:
+        """What is compared (C, T), from what was kept (C, T); `intervals`: from one window to the next."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +70,19 @@ class Metric:
     derive: Callable[[Differences], FloatArray]
     amount: bool = False
 
+    def columns(self, name: str) -> "Mapping[str, Metric]":
+        """Itself: an interval says all."""
+        return {name: self}
+
+    def values(
+        self,
+        name: str,
+        columns: Mapping[str, FloatArray],
+        intervals: int,  # noqa: ARG002 - each stands for itself
+    ) -> FloatArray:
+        """What was kept."""
+        return columns[name]
+
 
 @dataclass(frozen=True, slots=True)
 class SourceMetrics:
@@ -53,16 +90,18 @@ class SourceMetrics:
 
     `optional` counters read as 0 where a kernel does not have them, or has them from their first use on.
     `defaults`: what the automatic groups compare, empty where there are none. `peers`: labels that components
-    of one automatic group have in common; `one_node`: they are also of one node.
+    of one automatic group have in common; `one_node`: they are also of one node. `roles`: those that have an
+    automatic group; empty for all.
     """
 
     source: str
     defaults: tuple[str, ...]
-    metrics: Mapping[str, Metric]
+    metrics: Mapping[str, Compared]
     load: Mapping[str, Metric] = field(default_factory=dict)
     optional: tuple[str, ...] = ()
     peers: tuple[str, ...] = ()
     one_node: bool = False
+    roles: tuple[str, ...] = ()
 
     def counters(self, metrics: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The counters that `metrics` and the load need, and those of them that may be missing."""
@@ -70,3 +109,18 @@ class SourceMetrics:
         needed = dict.fromkeys(name for metric in asked for name in metric.needs)
         optional = tuple(name for name in self.optional if name in needed)
         return tuple(name for name in needed if name not in optional), optional
+
+    def told_by(self, metrics: Sequence[str]) -> Sequence[tuple[str, ...]]:
+        """Sets of counters of which one must be complete for a component to tell anything.
+
+        Where all are optional, those of one metric: the others have not counted yet.
+        """
+        required, _ = self.counters(metrics)
+        return [required] if required else [self.metrics[name].needs for name in metrics]
+
+    def kept(self, metrics: Sequence[str]) -> tuple[dict[str, Metric], Mapping[str, Metric]]:
+        """What is kept of each component and interval: for `metrics`, and of its load."""
+        columns: dict[str, Metric] = {}
+        for name in metrics:
+            columns.update(self.metrics[name].columns(name))
+        return columns, self.load

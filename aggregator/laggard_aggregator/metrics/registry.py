@@ -5,7 +5,22 @@ from collections.abc import Mapping
 from laggard_aggregator.metrics.block import BLOCK
 from laggard_aggregator.metrics.definition import SourceMetrics
 from laggard_aggregator.metrics.gluster import GLUSTER
+from laggard_aggregator.metrics.joined import JoinedMetrics
 from laggard_aggregator.metrics.lustre import LUSTRE
-from laggard_aggregator.metrics.tcp import TCP
+from laggard_aggregator.metrics.server import SERVER
+from laggard_aggregator.metrics.tcp import TCP, TCP_DESTINATION
 
-SOURCES: Mapping[str, SourceMetrics] = {known.source: known for known in (BLOCK, *LUSTRE, *GLUSTER, TCP)}
+SOURCES: Mapping[str, SourceMetrics] = {
+    known.source: known for known in (BLOCK, *LUSTRE, *GLUSTER, TCP, TCP_DESTINATION, SERVER)
+}
+
+_SENT = {name for known in SOURCES.values() for name in getattr(known, "parts", {known.source: ()})}
+COMPARED_AS: Mapping[str, tuple[SourceMetrics, ...]] = {
+    sent: tuple(
+        known
+        for known in SOURCES.values()
+        if sent in (known.parts if isinstance(known, JoinedMetrics) else (known.source,))
+    )
+    for sent in _SENT
+}
+"""By source that agents send: what its components are compared as, by themselves and as parts of sums."""

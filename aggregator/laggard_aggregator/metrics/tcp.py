@@ -1,35 +1,56 @@
-"""TCP's retransmits, of a whole node: packet loss shows here long before it shows in a file system.
+"""TCP's retransmits: packet loss shows here long before it shows in a file system.
 
-Counters are those of /proc/net/snmp (RFC 4022). OutSegs leaves out segments that hold retransmitted bytes
-alone, so the share is of what was to be sent, as netstat's users know it.
+Of a whole node from /proc/net/snmp (RFC 4022) and /proc/net/dev; and of all nodes together towards one remote
+address, from the kernel's sockets (struct tcp_info). `shares` says what is compared.
 """
 
 import numpy as np
 
-from laggard_aggregator.metrics.definition import Differences, FloatArray, Metric, SourceMetrics, ratio
+from laggard_aggregator.metrics.definition import Differences, FloatArray, Metric
+from laggard_aggregator.metrics.joined import JoinedMetrics
 from laggard_aggregator.metrics.operations import amount
+from laggard_aggregator.metrics.shares import Share
 
-HARMLESS_PERCENT = 1.0
-"""What `retrans_plus_one` adds."""
-
-
-def _retrans(d: Differences) -> FloatArray:
-    return ratio(d["RetransSegs"] * 100, d["OutSegs"])
-
-
-def _retrans_plus_one(d: Differences) -> FloatArray:
-    """Comparable by ratio: nearly all nodes have a share of 0 or little more, and these are alike."""
-    return np.where(d["OutSegs"] > 0, _retrans(d) + HARMLESS_PERCENT, 0.0)
+HARMLESS = 0.001
+"""A share of segments sent again that nobody notices. A timeout lasts 200 ms, so 1 % is slow already."""
+HEADER_BYTES = 66.0
+"""Ethernet, IPv4, and TCP with time stamps."""
+SEGMENT_BYTES = 1448.0
+"""What a segment carries of data behind those at the usual MTU of 1500."""
 
 
-_COUNTERS = ("RetransSegs", "OutSegs")
+def _data_segments(d: Differences) -> FloatArray:
+    """About how many segments with data were sent, counted in full ones; at least those sent again.
 
-TCP = SourceMetrics(
+    OutSegs does not tell: most segments of a server that is written to are bare acknowledgements, which are
+    never sent again.
+    """
+    data = (d["tx_bytes"] - HEADER_BYTES * d["tx_packets"]) / SEGMENT_BYTES
+    sent: FloatArray = np.maximum(data, d["RetransSegs"])
+    return sent
+
+
+TCP = JoinedMetrics(
     source="tcp",
-    defaults=("retrans_plus_one",),
+    defaults=("retransmits",),
     metrics={
-        "retrans": Metric("%", +1, _COUNTERS, _retrans),
-        "retrans_plus_one": Metric("%", +1, _COUNTERS, _retrans_plus_one),
+        "retransmits": Share(
+            amount("segments", ["RetransSegs"]),
+            Metric("segments", 0, ("tx_bytes", "tx_packets", "RetransSegs"), _data_segments, amount=True),
+            HARMLESS,
+        ),
     },
-    load={"operations": amount("segments", ["OutSegs"])},
+    parts={"net": ("tx_bytes", "tx_packets"), "tcp": ("RetransSegs",)},
+)
+
+TCP_DESTINATION = JoinedMetrics(
+    source="tcp_destination",
+    defaults=("retransmits",),
+    metrics={
+        "retransmits": Share(
+            amount("segments", ["total_retrans"]), amount("segments", ["data_segs_out"]), HARMLESS
+        ),
+    },
+    parts={"tcp_destination": ("total_retrans", "data_segs_out")},
+    by_node=False,
 )

@@ -31,7 +31,6 @@ RUNS = 6
 LEAST_RUNS = 5
 
 BLOCK_METRICS = ("await", "r_await", "w_await", "svctm")
-NET_METRICS = ("rx_bytes", "rx_packets", "tx_bytes", "tx_packets", "retransmits")
 VISIBLE = Path(__file__).with_name("visible.json")
 
 
@@ -90,7 +89,7 @@ def effects(values: Array, faulty: BoolArray, span: slice, worse: int) -> Array:
 def judge(scenarios: Sequence[Scenario]) -> list[dict[str, dict[str, Array]]]:
     """By run, source and metric: the effect for each faulty LUN, or the faulty LUNs' servers."""
     recording, work, conditions = simulate(scenarios)
-    measured = list(measure(recording, BLOCK_METRICS, NET_METRICS))
+    measured = list(measure(recording, BLOCK_METRICS))
     shape = scenarios[0].shape
     found: list[dict[str, dict[str, Array]]] = []
     profile = profiles(recording, work, conditions) if shape.servers > 1 else None
@@ -102,11 +101,12 @@ def judge(scenarios: Sequence[Scenario]) -> list[dict[str, dict[str, Array]]]:
         at = np.cumsum(servers)[shape.server_of[faulty]] - 1  # each faulty LUN's server among the faulty ones
         seen: dict[str, dict[str, Array]] = {"diskstats": {}, "net": {}, "profile": {}}
         for source in measured:
-            if source.source.source == "net" and FAULTS[scenario.fault].level != "server":
+            kind = "diskstats" if source.source.source == "diskstats" else "net"
+            if kind == "net" and FAULTS[scenario.fault].level != "server":
                 continue  # other servers' traffic does not say which LUN
-            own, rows = (faulty, slice(None)) if source.source.source == "diskstats" else (servers, at)
+            own, rows = (faulty, slice(None)) if kind == "diskstats" else (servers, at)
             for name in source.metrics:
-                seen[source.source.source][name] = _effects(source, name, run, own, span)[rows]
+                seen[kind][name] = _effects(source, name, run, own, span)[rows]
         if profile is not None:
             for kind, names in (("samples", SAMPLED), ("count", CALLED), ("time", CALLED)):
                 values = getattr(profile, kind)[run]

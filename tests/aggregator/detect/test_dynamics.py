@@ -161,8 +161,9 @@ def recorded() -> tuple[Recording, Values, dict[str, Values]]:
     absent = ("dc_ios", "dc_sectors", "dc_ms")
     padded = np.concatenate([rises, np.zeros((*rises.shape[:2], 3), dtype=np.int64)], axis=2).reshape(-1, 9)
     differences = Differences((*columns, *absent), padded, np.ones(len(padded)))
-    load = {name: metric.derive(differences).reshape(rises.shape[:2]) for name, metric in BLOCK.load.items()}
-    return recording, BLOCK.metrics["await"].derive(differences).reshape(rises.shape[:2]), load
+    metrics, loads = BLOCK.kept(["await"])
+    load = {name: metric.derive(differences).reshape(rises.shape[:2]) for name, metric in loads.items()}
+    return recording, metrics["await"].derive(differences).reshape(rises.shape[:2]), load
 
 
 def transitions_of(begin: int, offset: int, window: int, shift: int) -> list[Transition]:

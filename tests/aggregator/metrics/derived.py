@@ -8,10 +8,14 @@ from laggard_aggregator.metrics.definition import Differences, SourceMetrics
 
 
 def derive(source: SourceMetrics, rises: Mapping[str, int], seconds: float = 1.0) -> dict[str, float]:
-    """All metrics of `source`, then its loads as `load.<name>`; counters that are not named did not rise."""
+    """What is made of differences for all metrics of `source`, then its loads as `load.<name>`.
+
+    Counters that are not named did not rise.
+    """
     required, optional = source.counters(list(source.metrics))
     counters = (*required, *optional)
     assert set(rises) <= set(counters)
     d = Differences(counters, np.array([[rises.get(c, 0) for c in counters]]), np.array([seconds]))
-    found = {name: float(metric.derive(d)[0]) for name, metric in source.metrics.items()}
-    return found | {f"load.{name}": float(metric.derive(d)[0]) for name, metric in source.load.items()}
+    columns, load = SourceMetrics.kept(source, list(source.metrics))
+    found = {name: float(metric.derive(d)[0]) for name, metric in columns.items()}
+    return found | {f"load.{name}": float(metric.derive(d)[0]) for name, metric in load.items()}

@@ -5,7 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from laggard_agent.collectors.diskstats import FIELDS as DISK_FIELDS
+from laggard_agent.collectors.net.destinations import DESTINATION_FIELDS
+from laggard_agent.collectors.net.interfaces import INTERFACE_FIELDS
 from laggard_agent.collectors.net.tcp import TCP_FIELDS
+from laggard_aggregator.metrics.joined import JoinedMetrics
 from laggard_aggregator.metrics.registry import SOURCES
 from laggard_common.schema import Field
 from tests.agent.gluster.made import BRICK, CLIENT, Folder
@@ -19,7 +23,24 @@ def complete(source: str, fields: Collection[Field]) -> set[str]:
 
 
 def test_tcp() -> None:
-    assert complete("tcp", TCP_FIELDS) == {"retrans", "retrans_plus_one"}
+    net = (*INTERFACE_FIELDS, *TCP_FIELDS)
+    assert complete("tcp", net) == complete("tcp_destination", DESTINATION_FIELDS) == {"retransmits"}
+    assert complete("server", (*net, *DISK_FIELDS)) == set(SOURCES["server"].metrics)
+
+
+@pytest.mark.parametrize("known", [each for each in SOURCES.values() if isinstance(each, JoinedMetrics)])
+def test_parts_are_sent_by_the_source_that_they_are_said_to_be_of(known: JoinedMetrics) -> None:
+    sent = {
+        "net": INTERFACE_FIELDS,
+        "tcp": TCP_FIELDS,
+        "diskstats": DISK_FIELDS,
+        "tcp_destination": DESTINATION_FIELDS,
+    }
+    for source, counters in known.parts.items():
+        assert set(counters) <= {field.name for field in sent[source]}
+    every = [name for part in known.parts.values() for name in part]
+    assert len(set(every)) == len(every)
+    assert {name for metric in known.metrics.values() for name in metric.needs} == set(every)
 
 
 @pytest.mark.parametrize(
