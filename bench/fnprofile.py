@@ -46,19 +46,26 @@ def loaded(commands: list[list[str]]) -> Iterator[None]:
 def own(seconds: int) -> tuple[float, float, int]:
     """CPU ms a second, samples a second and resident KiB that sampling adds."""
     before = _resident_kib()
-    clock = Fnprofile(FnprofileSettings(), Path("/proc"), Path("/sys"), time.time_ns, time.monotonic_ns)
-    list(clock.read())
-    time.sleep(5)  # tables of symbols are made once
-    *_, reading = clock.read()
+    collector = Fnprofile(FnprofileSettings(), Path("/proc"), Path("/sys"), time.time_ns, time.monotonic_ns)
+    list(collector.read())
+    _settle(collector)
+    *_, reading = collector.read()
     samples, cpu, started = _samples(reading.rows[0]), time.process_time(), time.monotonic()
     for _ in range(seconds):
         time.sleep(1)
-        *_, reading = clock.read()
+        *_, reading = collector.read()
     wall = time.monotonic() - started
     cost = (time.process_time() - cpu) / wall * 1000
     resident = _resident_kib() - before
-    clock.close()
+    collector.close()
     return cost, (_samples(reading.rows[0]) - samples) / wall, resident
+
+
+def _settle(collector: Fnprofile) -> None:
+    """Long enough for the tables of symbols, which are made once, and the first vectors."""
+    for _ in range(15):
+        time.sleep(1)
+        list(collector.read())
 
 
 def perf(seconds: int) -> dict[str, float]:

@@ -105,7 +105,7 @@ def test_reading_files_may_take_so_much_cpu_and_no_more(procfs: Path) -> None:
     clock, cpu = FakeClock(), FakeClock(monotonic=0)
 
     def slow_cpu_ns() -> int:
-        cpu.sleep(1.0)
+        cpu.sleep(0.2)
         return cpu.monotonic_ns()
 
     made = resolver(procfs, clock, slow_cpu_ns)

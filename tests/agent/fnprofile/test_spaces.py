@@ -148,6 +148,8 @@ def test_processes_that_have_gone_or_may_not_be_read(tmp_path: Path) -> None:
     (tmp_path / "5/maps").unlink()
     spaces = Spaces(tmp_path)
     assert (spaces.of(5).program, spaces.of(5).find(0x402000)) == ("secretd", None)
+    spaces.apply(mapped(5, 100, 200, "/lib/late.so"))
+    assert (spaces.of(5).program, path_at(spaces.of(5), 100)) == ("secretd", "/lib/late.so")
     assert (spaces.of(99).program, spaces.of(99).find(1)) == ("?", None)
     assert spaces.of(0xFFFFFFFF).program == "?"
 

@@ -37,6 +37,7 @@ SAMPLER_FIELDS = (
 )
 _SAMPLER = (Component("fnprofile_sampler", "fnprofile_sampler"),)
 FIRST_SECONDS = 0.5
+_CLOSING_SECONDS = 5.0
 _RETRY_NS = 10 * 1_000_000_000
 _NO_COUNTER = (errno.ENOENT, errno.ENODEV, errno.EOPNOTSUPP, errno.EINVAL)
 
@@ -99,9 +100,9 @@ class Fnprofile:
             raise failure
 
     def close(self) -> None:
-        """Ends the sampling, as the end of this object does."""
+        """Ends the sampling and waits for that; the end of this object ends it, too."""
         if self._sampler is not None:
-            self._sampler.stop()
+            self._sampler.stop(_CLOSING_SECONDS)
 
     def _begin(self, sysfs: Path) -> bool:
         """Starts the sampling where it is not under way; whether it did."""

@@ -1,6 +1,7 @@
 """How a function is called past this node: `program/image/function`."""
 
 import zlib
+from functools import lru_cache
 
 OTHER = "other"
 OTHERS = "[others]/other"
@@ -8,6 +9,7 @@ _MOST_PART_CHARS = 64
 _MOST_FUNCTION_CHARS = 126  # with two parts before it: MAX_NAME_CHARS
 
 
+@lru_cache(1 << 12)
 def function_id(program: str, image: str, function: str) -> str:
     """The three joined, without a `/` in any of them; what is too long ends in a checksum."""
     parts = (_part(program, _MOST_PART_CHARS), _part(image, _MOST_PART_CHARS))

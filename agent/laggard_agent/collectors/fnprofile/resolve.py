@@ -15,7 +15,7 @@ _GUEST_MODES = (4, 5)
 _MOST_KEPT = 1 << 12  # functions of one process
 _MOST_IMAGES = 1 << 10
 _CPU_SHARE = 0.02
-_BURST_CPU_NS = 3_000_000_000
+_BURST_CPU_NS = 500_000_000
 _NO_FILES = ("//anon", "/memfd:", "/SYSV", "/dev/", "/anon_hugepage", "/i915")
 _NAMED = ("[vdso]", "[vsyscall]", "[uprobes]")
 

@@ -85,12 +85,15 @@ class Sampler:
             self._failure = "sampling never began"
             self._close()
             raise refusal(exc, self._procfs) from exc
+        self._resolver.look()
         self._thread.start()
 
-    def stop(self) -> None:
-        """Lets the thread end and close everything; does not wait for it."""
+    def stop(self, wait_seconds: float = 0.0) -> None:
+        """Lets the thread end and close everything; waits for it at most so long."""
         self._stopped = True
         self._wake()
+        if wait_seconds and self._thread.is_alive():
+            self._thread.join(wait_seconds)
 
     @property
     def has_ended(self) -> bool:
@@ -113,7 +116,6 @@ class Sampler:
     def _run(self) -> None:
         failure = "sampling was stopped"
         try:
-            self._resolver.look()
             while not self._stopped:
                 self._drop_dead(self._poll.poll(_DRAIN_EVERY_MS))
                 self._drain()

@@ -70,6 +70,7 @@ class Space:
         self._program = ""
         self._parent = parent
         self._known = known  # from the beginning: nothing to read
+        self._fresh = known  # what is mapped first is the program
         self._mappings: list[Mapping] = []  # where they overlap the last one counts
 
     @property
@@ -80,7 +81,8 @@ class Space:
     def copy(self, pid: int) -> "Space":
         """The space of a child process."""
         child = Space(pid, self.pid, known=self._known)
-        child.comm, child._program, child._mappings = self.comm, self._program, self._mappings.copy()
+        child.comm, child._program, child._fresh = self.comm, self._program, self._fresh
+        child._mappings = self._mappings.copy()
         return child
 
     def add(self, mapping: Mapping) -> None:
@@ -91,8 +93,8 @@ class Space:
             kept = []
         self._mappings = [*kept, mapping]
         self.functions.clear()
-        if self._known and not self._program and mapping.path.startswith("/"):
-            self._program = program_of(mapping.path)
+        if self._fresh and mapping.path.startswith("/"):
+            self._program, self._fresh = program_of(mapping.path), False
 
     def find(self, address: int) -> Mapping | None:
         """What is mapped at an address."""
