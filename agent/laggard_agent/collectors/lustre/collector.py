@@ -1,6 +1,7 @@
 """The collector `lustre`: everything that this node's Lustre counts, whatever its role and version."""
 
 import logging
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 
 from laggard_agent.collectors.base import Now, Reading
@@ -54,7 +55,8 @@ class LustreCollector:
         self._monotonic_ns = monotonic_ns
         self._jobs = tuple(JobTable(spec, max_job_entries) for spec in JOB_TABLES) if job_stats else ()
         self._tables: tuple[Table | JobTable, ...] = (*map(Table, TABLES), *self._jobs)
-        self._look_at_ns: int | None = None
+        self._looks = deque(self._tables)  # the first is the next to be looked for
+        self._looked_ns: int | None = None
         self._health_place: str | None = None
         self._nothing_said = False
         self._node_row: Row = ()
@@ -77,7 +79,7 @@ class LustreCollector:
                     yield reading
         self.leftovers = outcome.leftovers
         if outcome.gone:
-            self._look_at_ns = None
+            self._looked_ns = None
         yield self._node(outcome, len(devices))
         problems = [table.located.problem for table in self._tables if table.located.problem]
         self._say_nothing(not devices and not problems)
@@ -87,14 +89,18 @@ class LustreCollector:
             raise CollectError(failures[0].path, failures[0].reason + more) from failures[0]
 
     def _look(self) -> None:
+        """All tables at first, and from then on one after another, so that no one sample pays for all."""
         now = self._monotonic_ns()
-        if self._look_at_ns is not None and now < self._look_at_ns:
+        every = len(self._looks)
+        due = every if self._looked_ns is None else every * (now - self._looked_ns) // _LOOK_EVERY_NS
+        if not due:
             return
         self._parameters.refresh()
-        for table in self._tables:
-            table.located.look(self._parameters)
+        for _ in range(min(due, every)):
+            self._looks[0].located.look(self._parameters)
+            self._looks.rotate(-1)
         self._health_place = self._parameters.find("health_check")
-        self._look_at_ns = now + _LOOK_EVERY_NS
+        self._looked_ns = now if self._looked_ns is None else self._looked_ns + due * _LOOK_EVERY_NS // every
 
     def _node(self, outcome: Outcome, devices: int) -> Reading:
         at = self._now()
