@@ -43,7 +43,7 @@ port = {port}
 [spool]
 directory = "{folder}/spool"
 [diskstats]
-include = ["loop1[0-9][0-9]", "loop2[0-9][0-9]"]
+include = ["loop[0-9]{4}"]
 """
 AGGREGATOR = """\
 [mqtt]
