@@ -43,7 +43,7 @@ port = {port}
 [spool]
 directory = "{folder}/spool"
 [diskstats]
-include = ["loop[0-9]{4}"]
+include = ["loop1[0-9][0-9][0-9]"]
 """
 AGGREGATOR = """\
 [mqtt]
