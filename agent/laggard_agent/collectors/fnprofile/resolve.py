@@ -14,8 +14,8 @@ _KERNEL_MODE, _USER_MODE = 1, 2
 _GUEST_MODES = (4, 5)
 _MOST_KEPT = 1 << 12  # functions of one process
 _MOST_IMAGES = 1 << 10
-_CPU_SHARE = 0.02
-_BURST_CPU_NS = 500_000_000
+_CPU_SHARE = 0.05
+_BURST_CPU_NS = 250_000_000
 _NO_FILES = ("//anon", "/memfd:", "/SYSV", "/dev/", "/anon_hugepage", "/i915")
 _NAMED = ("[vdso]", "[vsyscall]", "[uprobes]")
 
@@ -35,18 +35,21 @@ class Resolver:
         self._kernel = kernel
         self._monotonic_ns = monotonic_ns
         self._cpu_ns = cpu_ns
-        self._looked_ns = monotonic_ns()
+        self._earned_at_ns = monotonic_ns()
         self._left_ns = _BURST_CPU_NS
         self._images: dict[tuple[int, str], elf.Symbols | None] = {}
 
     def look(self) -> None:
         """Looks for files again: those that were not found, and those that need not be in memory any more."""
         self._kernel.look()
-        now = self._monotonic_ns()
-        earned = int((now - self._looked_ns) * _CPU_SHARE)
-        self._looked_ns, self._left_ns = now, min(self._left_ns + earned, _BURST_CPU_NS)
         self._images.clear()
         _give_back_memory()
+
+    def earn(self) -> None:
+        """Lets files be read again for the share of the time since this was called last."""
+        now = self._monotonic_ns()
+        earned = int((now - self._earned_at_ns) * _CPU_SHARE)
+        self._earned_at_ns, self._left_ns = now, min(self._left_ns + earned, _BURST_CPU_NS)
 
     def name(self, space: Space, mode: int, address: int) -> str:
         """`program/image/function`; what is not known of it is `?`. `mode`: as in the record's header."""

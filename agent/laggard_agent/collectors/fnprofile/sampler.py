@@ -135,6 +135,7 @@ class Sampler:
             with suppress(BlockingIOError):
                 os.eventfd_read(self._asked)
             self._resolver.look()
+        self._resolver.earn()
         self._tally.take([parse(ring.take()) for ring in self._rings.values()])
         if wanted:
             self._give()
