@@ -217,13 +217,13 @@ class FunctionStore:
 
     def _ids_of(self, names: Sequence[str]) -> list[int]:
         """The group's number of each function, -1 where there is no room even without what nobody has now."""
-        known = len(self._ids)
-        if known + sum(name not in self._ids for name in names) > MAX_NAMES:
+        new = sum(name not in self._ids for name in names)
+        if len(self._ids) + new > MAX_NAMES:
             self._forget()
         for name in names:
             if len(self._ids) < MAX_NAMES:
                 self._ids.setdefault(name, len(self._ids))
-        if len(self._ids) != known:
+        if new:
             self._number()
         return [self._ids.get(name, -1) for name in names]
 

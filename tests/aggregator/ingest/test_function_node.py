@@ -157,7 +157,13 @@ def test_names_that_nobody_has_make_room_for_new_ones(monkeypatch: pytest.Monkey
     node, left_out = joined(store, announced("n", ("x", "b"), stream=b"t" * 16))  # n had a
     assert left_out == 0
     assert node is not None
-    assert node.ids.size == 2
+    for at in range(7):
+        counters = {"a": 5 * at, "b": 9 * at}  # by its own rows: x and b
+        store.take(node, reading_of(naive.FunctionReading(at * 10 + 1, 0.0, counters)))
+    window = store.close(60 * SECOND)
+    assert window is not None
+    assert window.functions == ("b", "x")
+    assert window.metrics["samples"][0].argmax() == 0
 
 
 def test_of_too_many_functions_those_that_took_most_are_in_the_window(
