@@ -199,7 +199,7 @@ class App:
             "dropped_samples": spool.dropped_samples + self._overflow_samples,
             "unconfirmed_samples": spool.unconfirmed_samples,
             "missed_ticks": sum(sampler.missed_ticks for sampler in self._samplers),
-            "clock_steps": max(sampler.timeline.steps for sampler in self._samplers),
+            "clock_steps": max((sampler.timeline.steps for sampler in self._samplers), default=0),
             "cpu_seconds": own_cost.cpu_ns() / 1e9,
             "resident_bytes": own_cost.resident_bytes(),
             "acknowledged_by": "aggregator" if by_aggregator else "broker",
