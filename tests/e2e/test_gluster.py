@@ -35,24 +35,26 @@ pytestmark = [
 ]
 
 
-def devices() -> set[str]:
-    return {path.name for path in Path("/sys/block").glob("loop*")}
+def devices_on(folder: Path) -> list[str]:
+    """The loop devices whose files are in a folder: others may come and go meanwhile."""
+    backing = Path("/sys/block").glob("loop*/loop/backing_file")
+    return [path.parts[3] for path in backing if path.read_text().startswith(str(folder))]
 
 
 def groups_of(pid: int) -> list[Path]:
     return list(Path("/sys/fs/cgroup/cpu").glob(f"laggard-{pid}-*"))
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(400)
 def test_a_throttled_brick_is_named_and_nothing_is_left_behind(tmp_path: Path) -> None:
-    before, results = devices(), tmp_path / "results.json"
+    results = tmp_path / "results.json"
     options = ("--run", "brick", *QUICK, "--minutes", "2", "--until-found")
     ran = subprocess.run(
         [*BENCH, *options, "--output", str(results), "--scratch", str(tmp_path)],
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=290,
+        timeout=390,
         check=False,
     )
     if ran.returncode == 2:
@@ -64,13 +66,13 @@ def test_a_throttled_brick_is_named_and_nothing_is_left_behind(tmp_path: Path) -
     assert not [alarm for alarm in run["alarms"]["false"] if alarm["source"] == "gluster_brick"], run
     figures = run["figures"]["fault"]
     assert figures["write latency"]["faulty"] > 5 * figures["write latency"]["peers_highest"]
-    assert devices() == before
+    assert devices_on(tmp_path) == []
     assert list(tmp_path.iterdir()) == [results]
+    assert "stays behind" not in ran.stderr
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 def test_an_interrupt_takes_everything_down(tmp_path: Path) -> None:
-    before = devices()
     log = tmp_path / "log"
     with log.open("wb") as said:
         bench = subprocess.Popen(
@@ -87,16 +89,18 @@ def test_an_interrupt_takes_everything_down(tmp_path: Path) -> None:
                 bench.poll() is not None
                 or len([g for g in groups_of(bench.pid) if (g / "cgroup.procs").read_text()]) == 4
             ),
-            60,
+            120,
         )
         if bench.poll() == 2:
             pytest.skip(log.read_text().strip())
         bench.send_signal(signal.SIGINT)
-        assert bench.wait(60) == 128 + signal.SIGINT, log.read_text()
+        assert bench.wait(90) == 128 + signal.SIGINT, log.read_text()
     finally:
         bench.kill()
         bench.wait()
-    assert devices() == before
+    assert devices_on(tmp_path) == []
     assert groups_of(bench.pid) == []
     assert list(tmp_path.iterdir()) == [log]
-    assert "Traceback" not in log.read_text()
+    said_last = log.read_text()
+    assert "Traceback" not in said_last
+    assert "stays behind" not in said_last
