@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from laggard_aggregator.alarms.life import Alarm, AlarmBook, Transition
 from laggard_aggregator.alarms.persistence import Persistence
 from laggard_aggregator.detect.escalation import Level, escalate
+from laggard_aggregator.detect.manhattan import TOP_FUNCTIONS
 from laggard_aggregator.detect.registry import FUNCTION_DETECTORS, make_detector, make_vector_detector
 from laggard_aggregator.detect.seam import (
     BoolArray,
@@ -188,6 +189,7 @@ class Engine:
         nodes = isinstance(window, FunctionWindow)
         levels = self._levels_of(window.group, window.components, nodes=nodes)
         verdicts, parents = escalate(verdicts, levels, series.suspects)
+        verdicts = _with_causes(verdicts, window.components, levels, parents)
         components = (*window.components, *parents)
         rows = series.persistence.update(components, window.start, verdicts)
         judged = Judgement(
@@ -249,6 +251,24 @@ class Engine:
             series = _Series(make(settings, metric), Persistence(settings.confirm))
             self._series[group, metric] = series
         return series
+
+
+def _with_causes(
+    verdicts: Verdicts, components: Sequence[str], levels: Sequence[Level], parents: Mapping[str, str]
+) -> Verdicts:
+    """`verdicts` with what the children of each indicted parent differ in, added up, as its own causes."""
+    if not verdicts.causes:
+        return verdicts
+    causes, by_name = dict(verdicts.causes), {level.name: level for level in levels}
+    for row, (parent, name) in enumerate(parents.items(), len(components)):
+        if not verdicts.anomalous[row]:
+            continue
+        level, sums = by_name[name], dict[str, float]()
+        for child in np.flatnonzero(level.of == level.parents.index(parent)).tolist():
+            for cause, amount in verdicts.causes.get(components[child], ()):
+                sums[cause] = sums.get(cause, 0.0) + amount
+        causes[parent] = tuple(sorted(sums.items(), key=lambda cause: (-cause[1], cause[0]))[:TOP_FUNCTIONS])
+    return replace(verdicts, causes=causes)
 
 
 def _alarm(judged: Judgement, c: np.intp) -> Alarm:

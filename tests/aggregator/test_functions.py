@@ -92,7 +92,9 @@ def test_both_servers_of_a_couplet_indict_the_couplet() -> None:
     several[3] = replace(several[3], extra=HOG)
     judged = play(pipeline, in_order(*(s.profile(START, 400) for s in several)))
     assert raised(judged) == [("c2", "samples")]
-    assert [t.alarm.level for j in judged for t in j.transitions] == ["couplet"]
+    (alarm,) = pipeline.engine.alarms.standing.values()
+    assert alarm.level == "couplet"
+    assert [name for name, _ in alarm.causes[:2]] == ["dd/dd/main", "dd/kernel/copy_user"]
 
 
 def test_compute_nodes_have_no_automatic_group() -> None:
