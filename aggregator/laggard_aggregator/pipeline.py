@@ -299,17 +299,26 @@ class Pipeline:
                 schema.node, role, schema.source, component, taken.received_ns / 1e9
             )
             for group in groups:
-                if self._known(group, schema.node, taken.received_ns):
+                if self._known(group, schema, taken.received_ns):
                     own = members.setdefault(group.name, _Members([], moving=False))
                     own.places.append(at)
                     own.moving |= moves(component)
         kept.append(_Placing(schema, role, members))
         return kept[-1]
 
-    def _known(self, group: PeerGroup, node: str, now_ns: int) -> bool:
-        """Whether `group`, of which `node` has a member, has a store; made now if there is room for one."""
+    def _known(self, group: PeerGroup, schema: Schema, now_ns: int) -> bool:
+        """Whether `group`, of which `schema` has a member, has a store; made now if there is room for one.
+
+        A group of sums comes with its leading part: the others may be there for their own sake.
+        """
         if group.name in self.stores:
             return True
+        node, known = schema.node, SOURCES.get(group.source)
+        if isinstance(known, JoinedMetrics):
+            if known.leading != schema.source:
+                return False
+            self._placings.clear()  # those who were told so before are members now
+            self._indexes.clear()
         if group.automatic:
             room = MAX_ONE_NODE_GROUPS if group.one_node else MAX_GROUPS
             if len(self.stores) >= room or self._node_groups[node] >= MAX_NODE_GROUPS:

@@ -22,8 +22,34 @@ def rule(name: str, components: str = ".*", role: str = "", source: str = "disks
 
 
 def names(membership: ConfiguredMembership, component: Component = DISK, **where: str) -> list[str]:
+    """The groups of a component for its own sake, and not as a part of a sum."""
     place = {"node": "oss-1", "role": "storage", "source": "diskstats"} | where
-    return [group.name for group in membership.groups_of(**place, component=component, at=0.0)]
+    groups = membership.groups_of(**place, component=component, at=0.0)
+    return [group.name for group in groups if group.source == place["source"]]
+
+
+def sums(source: str, role: str = "storage", *rules: Rule) -> dict[str, str]:
+    """The sums that a component is a part of: group by source."""
+    groups = ConfiguredMembership(rules).groups_of(
+        node="oss-1", role=role, source=source, component=DISK, at=0.0
+    )
+    return {group.source: group.name for group in groups if group.source != source}
+
+
+def test_parts_of_sums_are_members_of_their_groups_beside_their_own() -> None:
+    assert sums("diskstats") == {"server": "storage/server"}
+    assert sums("diskstats", "compute") == {}
+    assert sums("net") == {"server": "storage/server", "tcp": "storage/tcp"}
+    assert sums("net", "compute") == {"tcp": "compute/tcp"}
+
+
+def test_rules_for_sums_match_the_sum() -> None:
+    named = (rule("some", "oss-1/server", source="server"), rule("others", "oss-1/sda", source="server"))
+    assert sums("diskstats", "storage", *named) == {"server": "some"}
+    assert sums("net", "compute", *named) == {"server": "some", "tcp": "compute/tcp"}
+    rules = (rule("one", r"\*/10\.1\..*", source="tcp_destination"),)
+    address = Component("10.1.0.7", "10.1.0.7")
+    assert names(ConfiguredMembership(rules), address, source="tcp_destination") == ["one"]
 
 
 def test_without_rules_peers_are_of_one_role_source_and_class() -> None:

@@ -179,6 +179,25 @@ def test_foreign_traffic_is_what_disks_do_not_explain() -> None:
     assert set(found) == {("storage/server", "oss-5/server", "rx_per_moved")}
 
 
+def test_disks_alone_make_no_group_of_servers_and_are_in_it_once_there_are_networks() -> None:
+    """The order in which a node's sources come decides nothing."""
+    nodes = [f"oss-{n}" for n in range(1, 5)]
+    disks = [schema_of("diskstats", node, ["sda"], DISK) for node in nodes]
+    networks = [schema_of("net", node, ["eth0"], NET) for node in nodes]
+    first, second = make(), make()
+    for pipeline, schemas in ((first, [*disks, *networks]), (second, [*networks, *disks])):
+        for at, schema in enumerate(schemas):
+            counters = np.zeros((5, 1, len(schema.fields)), dtype=np.int64)
+            pipeline.take(batch_of(schema, counters, START + SECOND))
+            assert ("storage/server" in pipeline.stores) == any(one in networks for one in schemas[: at + 1])
+        for schema in disks:
+            counters = np.ones((5, 1, len(schema.fields)), dtype=np.int64)
+            pipeline.take(batch_of(schema, counters, START + 6 * SECOND, seq=1))
+    compared = {f"{node}/server" for node in nodes}
+    assert set(first.stores["storage/server"].compared) == compared
+    assert set(second.stores["storage/server"].compared) == compared
+
+
 READS = ("read_samples", "read_sum", "read_bytes_samples", "read_bytes_sum")
 WRITES = tuple(name.replace("read", "write") for name in READS)
 PER_SECOND = {"read_samples": 10, "read_sum": 20_000, "read_bytes_samples": 10, "read_bytes_sum": 40_960}

@@ -17,7 +17,7 @@ from laggard_aggregator.metrics.operations import amount
 @dataclass(frozen=True, slots=True)
 class JoinedMetrics(SourceMetrics):
     """Metrics of sums. `parts`: by source, the counters that are summed over its components; no two sources
-    have a counter of the same name.
+    have a counter of the same name. Without the first part there is no group.
 
     `by_node`: what is compared are nodes, called `node/source`, each the sum of its own components; else what
     has one id on all nodes, called `*/id`, the sum over them.
@@ -41,6 +41,11 @@ class JoinedMetrics(SourceMetrics):
         """By how much each counter rose: the rest comes of the sums."""
         _, counters = self.counters(metrics)
         return {name: amount("1", [name]) for name in counters}, {}
+
+    @property
+    def leading(self) -> str:
+        """The source of the first part, without which there is nothing to compare."""
+        return next(iter(self.parts))
 
     def name_of(self, key: str) -> str:
         """What a component with the key `node/id` is a part of."""

@@ -40,7 +40,7 @@ TCP = JoinedMetrics(
             HARMLESS,
         ),
     },
-    parts={"net": ("tx_bytes", "tx_packets"), "tcp": ("RetransSegs",)},
+    parts={"tcp": ("RetransSegs",), "net": ("tx_bytes", "tx_packets")},
 )
 
 TCP_DESTINATION = JoinedMetrics(
