@@ -6,9 +6,12 @@ from pathlib import Path
 import pytest
 
 from laggard_agent.collectors.diskstats import FIELDS as DISK_FIELDS
+from laggard_agent.collectors.fnprofile.functions import FIELDS as FNPROFILE_FIELDS
+from laggard_agent.collectors.fntrace.collector import FIELDS as FNTRACE_FIELDS
 from laggard_agent.collectors.net.destinations import DESTINATION_FIELDS
 from laggard_agent.collectors.net.interfaces import INTERFACE_FIELDS
 from laggard_agent.collectors.net.tcp import TCP_FIELDS
+from laggard_aggregator.metrics.functions import FUNCTIONS
 from laggard_aggregator.metrics.joined import JoinedMetrics
 from laggard_aggregator.metrics.registry import SOURCES
 from laggard_common.schema import Field
@@ -26,6 +29,14 @@ def test_tcp() -> None:
     net = (*INTERFACE_FIELDS, *TCP_FIELDS)
     assert complete("tcp", net) == complete("tcp_destination", DESTINATION_FIELDS) == {"retransmits"}
     assert complete("server", (*net, *DISK_FIELDS)) == set(SOURCES["server"].metrics)
+
+
+def test_functions() -> None:
+    for source, sent in {"fnprofile": FNPROFILE_FIELDS, "fntrace": FNTRACE_FIELDS}.items():
+        known = FUNCTIONS[source]
+        counted = {field.name: field for field in sent}
+        assert set(known.counters(list(known.metrics))) <= set(counted)
+        assert counted[known.seconds.counter].unit == "ns"
 
 
 @pytest.mark.parametrize("known", [each for each in SOURCES.values() if isinstance(each, JoinedMetrics)])
