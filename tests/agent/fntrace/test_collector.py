@@ -144,6 +144,15 @@ def test_one_bad_table_is_said_and_the_others_go_on(tmp_path: Path, made: Made) 
     assert now.row("fntrace_node", "fntrace")["tables_failed"] == 1
 
 
+def test_a_link_is_not_followed(tmp_path: Path, made: Made) -> None:
+    path = made.write(tmp_path / "tables")
+    (tmp_path / "link").symlink_to("tables")
+    now = sampled(tmp_path / "link", process_tree(tmp_path / "proc", {}))
+    for _ in range(3):
+        assert now.sample().error == f"{tmp_path}/link: is a link"
+    assert path.exists()
+
+
 def test_other_files_are_left_alone(tmp_path: Path, made: Made) -> None:
     tables = tmp_path / "tables"
     made.write(tables)

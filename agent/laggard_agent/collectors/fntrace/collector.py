@@ -156,7 +156,7 @@ class Fntrace:
         for one in named[:_MOST_TABLES]:
             key = (one.name, one.inode)
             process = self._found.get(key) or _Process(self._directory / one.name)
-            if process.has_ended and _removed(process.table.path):
+            if process.has_ended and _removed(process.table.path, one.inode):
                 continue
             has_ended = self._has_ended(one, process.table)
             try:
@@ -172,6 +172,8 @@ class Fntrace:
 
     def _names(self) -> list[_Named]:
         """The tables there are, those that are known already first."""
+        if self._directory.is_symlink():  # whoever put it there decides where files are removed
+            raise CollectError(str(self._directory), "is a link")
         try:
             with os.scandir(self._directory) as entries:
                 all_matches = ((_NAME.fullmatch(entry.name), entry.inode()) for entry in entries)
@@ -231,10 +233,13 @@ class Fntrace:
         self._nothing_said = nothing
 
 
-def _removed(path: Path) -> bool:
+def _removed(path: Path, inode: int) -> bool:
     """Removes a table; False where that is not permitted: it then stays, and counts no second time."""
     try:
-        path.unlink(missing_ok=True)
+        if path.lstat().st_ino == inode:
+            path.unlink()
+    except FileNotFoundError:
+        return True
     except OSError:
         return False
     return True
