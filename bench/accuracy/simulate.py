@@ -45,6 +45,8 @@ METRICS = ("await",)
 """What is compared of LUNs: the default of the block layer."""
 LEVELS = (("server-slow", "pvfs-2"), ("server-slow", "couplets"), ("controller-failover", "couplets"))
 DETECTORS = ("laggard", "cdf", "manhattan", "manhattan/spread")
+UNTAUGHT = {"laggard", "manhattan/untrained"}
+"""Those that are not trained; the latter is shown when it is asked for."""
 
 
 class Bench:
@@ -59,7 +61,7 @@ class Bench:
 
     def train(self, shape: str) -> None:
         """Fault-free runs for the detectors that need thresholds."""
-        if shape in {known_shape for known_shape, _ in self._cdf} or self._detectors == ("laggard",):
+        if shape in {known_shape for known_shape, _ in self._cdf} or set(self._detectors) <= UNTAUGHT:
             return
         profiled, worst = [], defaultdict(list)
         for batch in batches(training(shape, self._training_runs)):
