@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from laggard_agent.collectors import infiniband
+from laggard_agent.collectors.fnprofile.collector import SAMPLER_FIELDS
+from laggard_agent.collectors.fnprofile.functions import FIELDS as FUNCTION_FIELDS
 from laggard_agent.collectors.fntrace import collector as fntrace
 from laggard_agent.collectors.gluster import collector as gluster
 from laggard_agent.collectors.gluster.process import INTERVAL, START_TIME
@@ -37,6 +39,7 @@ def plain(fields: tuple[Field, ...]) -> list[str]:
     [
         ("gluster", (*gluster.NODE_FIELDS, *ALWAYS, START_TIME, INTERVAL)),
         ("lwfs", (*lwfs.LOG_FIELDS, *servers.FIELDS)),
+        ("fnprofile", (*FUNCTION_FIELDS, *SAMPLER_FIELDS)),
         ("fntrace", (*fntrace.FIELDS, *fntrace.NODE_FIELDS)),
         ("infiniband", (*infiniband.PORT_FIELDS, *infiniband.NODE_FIELDS)),
         ("net", (*INTERFACE_FIELDS, *TCP_FIELDS, *SOFTNET_FIELDS, *DESTINATION_FIELDS, *DIAG_FIELDS)),
@@ -51,7 +54,7 @@ def test_families_of_fields() -> None:
     assert all(f"`fop_<name>_{what}`" in page("gluster") for what in ("count", "latency_ns"))
 
 
-@pytest.mark.parametrize("name", ["fntrace", "gluster", "lwfs", "infiniband", "net"])
+@pytest.mark.parametrize("name", ["fnprofile", "fntrace", "gluster", "lwfs", "infiniband", "net"])
 def test_settings_are_those_of_the_sample(name: str) -> None:
     sample = (
         (DOCS.parent / "deploy" / "agent.toml").read_text().partition(f"[{name}]\n")[2].partition("\n[")[0]

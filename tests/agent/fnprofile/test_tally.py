@@ -71,7 +71,9 @@ def test_after_a_loss_everything_is_read_again(tmp_path: Path) -> None:
     (tmp_path / "5/exe").symlink_to("/bin/other")
     (tmp_path / "5/maps").write_text(MAPS.format("other"))
     made.take([parse(sample(5, 0x1000, 2))])
+    made.look()
     made.take([parse(lost(4))])
+    made.look()
     made.take([parse(sample(5, 0x1000, 3))])
     assert made.counts == {"sh/sh/?": 2, "other/other/?": 1}
     assert (made.lost, made.samples) == (4, 3)

@@ -93,7 +93,7 @@ class Fnprofile:
                 self._vector = at // self._vector_ns
             except CollectError as exc:
                 failure = exc
-        if self._functions is not None:
+        if self._functions is not None and self._row:
             yield Reading("fnprofile", FIELDS, at, self._functions.components, self._functions.rows)
             yield Reading("fnprofile_sampler", SAMPLER_FIELDS, at, _SAMPLER, [self._row])
         if failure is not None:

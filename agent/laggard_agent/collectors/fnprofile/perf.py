@@ -90,8 +90,8 @@ def open_event(event: Event, cpu: int) -> int:
 
 
 def ring_bytes(event: Event) -> int:
-    """How much a CPU's ring buffer holds: at least 4 s of samples, 512 KiB at most (a user's share)."""
-    wanted = 4 * 32 * 1_000_000_000 // event.cpu_ns
+    """How much a CPU's ring buffer holds: 8 s of samples or more, but 512 KiB at most (a user's share)."""
+    wanted = 8 * 32 * 1_000_000_000 // event.cpu_ns
     return int(min(max(1 << (wanted - 1).bit_length(), 64 << 10), 512 << 10))
 
 

@@ -32,6 +32,13 @@ class Tally:
         self.lost = 0
         self.throttled = 0
         self.garbled = 0
+        self._missed = False
+
+    def look(self) -> None:
+        """Looks at all processes anew if something was lost; not at once, as that costs still more time."""
+        if self._missed:
+            self._missed = False
+            self._spaces.forget()
 
     def take(self, rings: Iterable[Records]) -> None:
         """Counts what the ring buffers of all CPUs said since the last time.
@@ -68,7 +75,7 @@ class Tally:
             else:
                 self._spaces.apply(what)
         if any(records.lost or records.garbled for records in rings):
-            self._spaces.forget()  # a change may have been among it
+            self._missed = True  # a change may have been among it
 
     def _count(self, pid: int, header: int, address: int, count: int) -> None:
         if pid == _NOBODY:
