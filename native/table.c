@@ -2,24 +2,18 @@
 #include "table.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <sched.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "file.h"
 #include "images.h"
 #include "text.h"
 #include "ticks.h"
 
 #define DEFAULT_DIRECTORY "/dev/shm/laggard"
-#define MOST_TABLES 512
-#define MOST_FILES 100 /* of one process: it makes one with every exec */
 
 struct place place_cache[CACHE_SIZE];
 uint32_t place_of_unknown = UNDECIDED;
@@ -28,7 +22,7 @@ static uint32_t cache_used;
 static struct gate closed;
 struct gate *gate = &closed;
 
-/* Large buffers are static, here and below: the first call may be a signal handler's, on a stack of 2 KiB. */
+/* Large buffers are static, here and elsewhere: the first call may be a signal handler's, on a stack of 2 KiB. */
 static char directory[2048];
 static int is_asked, is_limited, is_off = 1;
 static uint32_t function_capacity, slot_capacity;
@@ -152,17 +146,6 @@ void table_unlock(void)
     __atomic_store_n(&gate->lock, 0, __ATOMIC_RELEASE);
 }
 
-static uint64_t start_ticks(void)
-{
-    static char text[1024];
-    if (read_text("/proc/self/stat", text, sizeof text) < 0)
-        return 0;
-    const char *at = strrchr(text, ')'); /* the name may hold anything */
-    for (int field = 2; at && field < 22; field++)
-        at = strchr(at + 1, ' ');
-    return at ? (at++, take_number(&at, 10)) : 0;
-}
-
 static void fill(struct header *new)
 {
     static char link[4096];
@@ -190,101 +173,14 @@ static void fill(struct header *new)
     }
 }
 
-/* The directory, when no one can have put it or a link there to mislead us; -1 and errno otherwise. */
-static int open_directory(void)
-{
-    int folder = open(directory, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    struct stat found;
-    if (folder >= 0 && !fstat(folder, &found) && (found.st_mode & S_IWOTH) && !(found.st_mode & S_ISVTX)) {
-        close(folder);
-        folder = -1;
-        errno = EPERM; /* anyone could take our file away */
-    }
-    return folder;
-}
-
-/* Whether there are so many tables that no one can be reading them: they must not fill the memory. */
-static int is_full(int folder)
-{
-    static struct {
-        char bytes[4096] __attribute__((aligned(8)));
-    } room;
-    struct entry {
-        uint64_t inode, offset;
-        uint16_t length;
-        uint8_t type;
-        char name[];
-    };
-    int tables = 0;
-    long got;
-    while (tables < MOST_TABLES && (got = syscall(SYS_getdents64, folder, room.bytes, sizeof room.bytes)) > 0)
-        for (long at = 0; at < got; at += ((struct entry *)(room.bytes + at))->length)
-            tables += ((struct entry *)(room.bytes + at))->name[0] != '.';
-    return tables >= MOST_TABLES;
-}
-
-static int create(size_t size)
-{
-    struct rlimit most;
-    if (!getrlimit(RLIMIT_FSIZE, &most) && most.rlim_cur != RLIM_INFINITY && most.rlim_cur < size) {
-        errno = EFBIG; /* to try would be SIGXFSZ */
-        return -1;
-    }
-    int folder = open_directory();
-    if (folder < 0)
-        return -1;
-    if (is_full(folder)) {
-        close(folder);
-        errno = EUSERS;
-        return -1;
-    }
-    char stem[64] = "", name[80] = "";
-    append_number(stem, sizeof stem, (uint64_t)getpid());
-    append(stem, sizeof stem, ".");
-    append_number(stem, sizeof stem, start_ticks());
-    append(stem, sizeof stem, ".");
-    int fd = -1;
-    for (uint64_t i = 0; i < MOST_FILES && fd < 0; i++) {
-        name[0] = 0;
-        append(name, sizeof name, stem);
-        append_number(name, sizeof name, i);
-        fd = openat(folder, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0640);
-        if (fd < 0 && errno != EEXIST)
-            break;
-    }
-    /* All of it at once: a page that is missing when the file system is full would be SIGBUS later. */
-    int error = fd < 0 ? errno : posix_fallocate(fd, 0, (off_t)size);
-    if (fd >= 0 && error) {
-        unlinkat(folder, name, 0);
-        close(fd);
-        fd = -1;
-    }
-    close(folder);
-    errno = error;
-    return fd;
-}
-
-static const char *reason(int error)
-{
-    switch (error) {
-    case ENOENT: return "no such directory";
-    case EACCES: return "permission denied";
-    case EPERM: return "writable by all, and not sticky";
-    case ENOSPC: return "no space left";
-    case EFBIG: return "limited file size (ulimit -f)";
-    case EUSERS: return "512 tables already, is there no agent?";
-    default: return "cannot be used";
-    }
-}
-
 int table_make(void)
 {
     if (is_off)
         return -1;
     size_t size = slots_offset() + slot_capacity * slot_bytes();
-    int fd = create(size);
+    int fd = file_create(directory, size);
     if (fd < 0) {
-        give_up(directory, reason(errno));
+        give_up(directory, file_reason(errno));
         return -1;
     }
     struct header *new = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
