@@ -1,7 +1,6 @@
 """Sums over components of one node or of one address, from their own counters."""
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -90,6 +89,20 @@ def test_what_has_gone_is_forgotten_with_the_last_of_it() -> None:
     row = {key: at for at, key in enumerate(node.store.components)}
     assert node.store.forget(np.array([row[node.store.key("disk", "a/sda")]])) == ["a/per"]
     assert node.store.compared == ["b/per"]
+
+
+def test_it_goes_on_from_its_state_as_if_nothing_had_been() -> None:
+    node = Node().read("net", "a/eth0", 0, 10, 20, 30).read("disk", "a/sda", 0, 1, 2, 3)
+    node.read("net", "b/eth0", 0, 40, 80, 120).read("disk", "b/sda", 0, 1, 2, 3)
+    assert set(node.found(3)) == {"a/per", "b/per"}
+    again = Node()
+    again.store.restore(node.store.state())
+    for each in (node, again):
+        each.read("net", "a/eth0", 50, first=5).read("disk", "a/sda", 4, first=5)
+        each.read("net", "b/eth0", 130, first=5).read("disk", "b/sda", 5, first=5)
+    found = node.found(5)
+    assert again.found(5) == found == {"a/per": [10.0, 10.0, 10.0, 20.0], "b/per": [40.0, 40.0, 40.0, 5.0]}
+    assert again.store.compared == node.store.compared == ["a/per", "b/per"]
 
 
 ROWS = st.integers(1, 6).flatmap(
