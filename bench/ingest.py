@@ -3,12 +3,15 @@
     python -m bench.ingest
 
 Every counter of every component grows in every tick, so nothing is idle. The cost of the MQTT client comes on
-top. A round is one message of every node; the fastest of many rounds counts.
+top. The journal is what a state directory costs besides: CPU time, as the thread that writes it waits for the
+disk; one fsync a round. A round is one message of every node; the fastest of many rounds counts.
 """
 
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 
@@ -16,10 +19,12 @@ from bench.machine import machine
 from laggard_aggregator.detect.settings import DetectSettings
 from laggard_aggregator.engine import Engine
 from laggard_aggregator.groups import ConfiguredMembership
+from laggard_aggregator.ingest.entries import Entry
 from laggard_aggregator.ingest.intake import Intake
 from laggard_aggregator.ingest.ordinals import Ordinals
 from laggard_aggregator.ingest.taken import TakenBatch
 from laggard_aggregator.pipeline import Pipeline
+from laggard_aggregator.state.journal import Journal
 from laggard_common import codec, topics, wire
 from laggard_common.schema import Component, Field, Schema
 from laggard_common.wire import Envelope, Kind
@@ -101,22 +106,39 @@ def rounds(shape: Shape) -> list[list[Message]]:
 
 def measure(shape: Shape) -> str:
     """A line of the table."""
-    intake = Intake("site", Ordinals())
+    entries: list[Entry] = []
+    intake = Intake("site", Ordinals(), entries.append)
     pipeline = Pipeline(ConfiguredMembership((), DetectSettings()), Engine({}), lateness_seconds=3600.0)
     for n in range(shape.nodes):
         schema = schema_of(shape, f"node-{n}")
         topic = topics.schema_topic("site", "storage", schema.node, schema.source)
         intake.receive(topic, wire.encode_schema(schema), START_NS)
-    receive_us, store_us = [], []
+    receive_us, store_us, journal_us = [], [], []
     for messages in rounds(shape):
         taken: list[TakenBatch] = []
+        entries.clear()
         receive_us.append(_us(lambda: taken.extend(_received(intake, messages))) / shape.nodes)  # noqa: B023
         store_us.append(_us(lambda: [pipeline.take(batch) for batch in taken]) / shape.nodes)  # noqa: B023
+        journal_us.append(_journal_us(entries) / shape.nodes)
     assert pipeline.samples == ROUNDS * shape.nodes * shape.components * shape.ticks
-    receive, store = min(receive_us), min(store_us)
+    receive, store, journal = min(receive_us), min(store_us), min(journal_us)
     per_second = 1e6 / (receive + store)
     samples = per_second * shape.components * shape.ticks
-    return f"| {shape.name} | {receive:.0f} | {store:.0f} | {per_second:,.0f} | {samples:,.0f} |"
+    return (
+        f"| {shape.name} | {receive:.0f} | {store:.0f} | {journal:.1f} | {per_second:,.0f} | {samples:,.0f} |"
+    )
+
+
+def _journal_us(entries: list[Entry]) -> float:
+    """CPU time of appending `entries` to a journal in one group commit."""
+    with TemporaryDirectory(dir=".") as directory:
+        journal = Journal(Path(directory), 2**30)
+        journal.begin()
+        start = time.process_time()
+        journal.append(entries)
+        spent = time.process_time() - start
+        journal.close()
+    return spent * 1e6
 
 
 def _received(intake: Intake, messages: list[Message]) -> list[TakenBatch]:
@@ -130,8 +152,8 @@ def _us(work: Callable[[], object]) -> float:
 
 
 if __name__ == "__main__":
-    print("| message | us to decode and account | us to store | messages/s | samples/s |")
-    print("|---|---|---|---|---|")
+    print("| message | us to decode and account | us to store | us to journal | messages/s | samples/s |")
+    print("|---|---|---|---|---|---|")
     for each in SHAPES:
         print(measure(each))
     print(f"\n{machine('numpy', 'zstandard', 'msgpack')}")

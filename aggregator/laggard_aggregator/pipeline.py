@@ -183,7 +183,7 @@ class Pipeline:
         """
         ended: list[Transition] = []
         found = False
-        for name, store in self._lasting():
+        for name, store in self.stores.items():
             for node in nodes:
                 self.windows.forget(name, node)
             silent = store.silent_since(before_ns)
@@ -210,7 +210,7 @@ class Pipeline:
             "shown": dict(self.shown),
             "alarms": self.engine.alarms.state(),
         }
-        for name, store in self._lasting():
+        for name, store in self.stores.items():
             yield {
                 "group": name,
                 "spans": self.windows.spans(name),
@@ -230,7 +230,7 @@ class Pipeline:
     def restore_group(self, group: PeerGroup, state: Mapping[str, Any]) -> None:
         """Goes on from a group's part of `state()`. Raises ValueError when it is of another kind of group."""
         self._make(group, 0)
-        store = dict(self._lasting())[group.name]
+        store = self.stores[group.name]
         store.restore(state["store"])
         self.engine.restore(group.name, state["engine"])
         self.windows.closed(group.name, store.watermark_ns)
@@ -248,16 +248,13 @@ class Pipeline:
         """All groups are restored that are going to be; alarms of others end without a word."""
         self.engine.alarms.only(self.groups)
 
-    def _lasting(self) -> list[tuple[str, GroupStore]]:
-        """The groups whose stores are kept over a restart."""
-        return [(name, store) for name, store in self.stores.items() if isinstance(store, GroupStore)]
-
     def _count_rows(self) -> None:
         """Counts anew how many rows each node has, by where the components' counters came from last."""
         nodes = {number: node for (node, _), number in self._origins.items()}
         self._node_rows = Counter(
             nodes[origin & ((1 << _ORIGIN_BITS) - 1)]
-            for _, store in self._lasting()
+            for store in self.stores.values()
+            if isinstance(store, GroupStore)
             for origin in store.origins().tolist()
             if origin
         )

@@ -5,13 +5,16 @@ node's. A function that is new has counted from 0. One that is missing from read
 a busier one, comes back where it stood (a tracer's) or, when it tells less than then, from 0 (a profiler's).
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from laggard_aggregator.ingest.store import BRIDGE, Reading
 from laggard_aggregator.metrics.definition import FloatArray, IntArray
+from laggard_common import wire
 from laggard_common.schema import Schema
 
 
@@ -24,6 +27,19 @@ class _Last:
     rows: IntArray
     values: IntArray
     reset: bool
+
+
+_ARRAYS = {
+    "rows": 0,
+    "ids": 0,
+    "_rises": 1,
+    "_covered": None,
+    "_base": 0,
+    "_base_told": 0,
+    "_latest": 0,
+    "_latest_told": 0,
+}
+"""By name, the axis along which there is one entry a function (of `rows`: a place), None without one."""
 
 
 class NodeFunctions:
@@ -70,6 +86,45 @@ class NodeFunctions:
         self._base_told = np.pad(self._base_told, (0, more))
         self._latest_told = np.pad(self._latest_told, (0, more))
         self._rises = np.pad(self._rises, ((0, 0), (0, more), (0, 0)))
+
+    @property
+    def latest_tick_ns(self) -> int:
+        """Nominal time of the newest reading, 0 before the first."""
+        return self._latest_tick
+
+    def state(self) -> dict[str, Any]:
+        """Everything as plain data and copied arrays, from which `restore` goes on exactly."""
+        return {
+            "schema": wire.encode_schema(self.schema),
+            "open": [
+                (at, last.tick_ns, last.read_ns, last.rows, last.values, last.reset)
+                for at, last in self._open.items()
+            ],
+            "base": (self._base_read, self._base_interval, self._latest_tick),
+            "arrays": {name: getattr(self, name).copy() for name in _ARRAYS},
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Goes on from `state()` of a node with this schema and the same counters. Raises ValueError."""
+        arrays = state["arrays"]
+        places, functions = arrays["rows"].size, arrays["ids"].size
+        for name, rows in _ARRAYS.items():
+            mine, kept = getattr(self, name), arrays[name]
+            shape = list(mine.shape)
+            if rows is not None:
+                shape[rows] = places if name == "rows" else functions
+            if list(kept.shape) != shape or kept.dtype != mine.dtype:
+                raise ValueError(f"functions' {name} of shape {kept.shape}")
+            setattr(self, name, kept)
+        if places and not -1 <= self.rows.min() <= self.rows.max() < functions:
+            raise ValueError("rows of functions out of bounds")
+        for at, tick_ns, read_ns, rows, values, reset in state["open"]:
+            if values.shape != (rows.size, self._base.shape[1]) or (
+                rows.size and not 0 <= rows.min() <= rows.max() < functions
+            ):
+                raise ValueError("an open interval of another shape")
+            self._open[int(at)] = _Last(int(tick_ns), int(read_ns), rows, values, bool(reset))
+        self._base_read, self._base_interval, self._latest_tick = state["base"]
 
     def take(self, reading: Reading) -> int:
         """Stores a message's counters, none of them late; returns how often they fell."""

@@ -13,8 +13,9 @@ from typing import Any
 
 from laggard_aggregator.core import Core
 from laggard_aggregator.groups import ConfiguredMembership, PeerGroup
+from laggard_aggregator.metrics.functions import FUNCTIONS
 from laggard_aggregator.metrics.registry import SOURCES
-from laggard_common.errors import ServiceError, StateError
+from laggard_common.errors import ServiceError, StateError, WireError
 
 _log = logging.getLogger(__name__)
 
@@ -64,7 +65,7 @@ def restore(core: Core, sections: Iterator[Any], path: str) -> Head:
             _section(core, section)
     except StopIteration as exc:
         raise StateError(path, "is not a snapshot: it is empty") from exc
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError) as exc:
+    except (ValueError, TypeError, LookupError, AttributeError, OverflowError, WireError) as exc:
         raise StateError(path, f"is not a snapshot: {type(exc).__name__}: {exc}"[:300]) from exc
     core.pipeline.restored()
     core.ordinals.last = head.ordinal
@@ -77,6 +78,7 @@ def rules_of(core: Core) -> str:
     said = [
         [[_described(rule.group), rule.components.pattern] for rule in membership.rules],
         _digest(asdict(membership.default)),
+        _digest(asdict(membership.functions)),
         [asdict(branch) for branch in core.topology.branches],
         core.pipeline.engine.alarms.after_seconds,
         core.pipeline.windows.lateness_ns,
@@ -108,16 +110,17 @@ def _section(core: Core, section: Any) -> None:
 
 def _group_of(membership: ConfiguredMembership, kept: dict[str, Any]) -> PeerGroup | None:
     """The group that `kept` describes, None where there is none like it any more."""
-    group = None
+    group, source = None, kept["source"]
     if not kept["automatic"]:
         group = next((rule.group for rule in membership.rules if rule.group.name == kept["name"]), None)
-    elif kept["source"] in SOURCES:
+    elif source in SOURCES or source in FUNCTIONS:
+        of_functions = source in FUNCTIONS
         group = PeerGroup(
             name=kept["name"],
-            source=kept["source"],
+            source=source,
             role=kept["role"],
-            metrics=SOURCES[kept["source"]].defaults,
-            detect=membership.default,
+            metrics=(FUNCTIONS[source] if of_functions else SOURCES[source]).defaults,
+            detect=membership.functions if of_functions else membership.default,
             automatic=True,
             one_node=kept["one_node"],
         )

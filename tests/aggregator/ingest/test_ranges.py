@@ -29,6 +29,48 @@ def test_any_order_of_a_whole_ends_as_one_range(order: list[int]) -> None:
     assert kept.declare(10**30, 0) == 0
 
 
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 20))))
+def test_what_is_taken_back_may_come_again(steps: list[tuple[bool, int]]) -> None:
+    kept, seen = Ranges(), set[int]()
+    for now, (adds, seq) in enumerate(steps, 1):
+        if adds:
+            assert kept.add(seq, now) == (seq not in seen)
+            seen.add(seq)
+        else:
+            kept.remove(seq)
+            seen.discard(seq)
+        covered = [each for low, high in kept.as_tuples() for each in range(low, high + 1)]
+        assert covered == sorted(seen)
+        assert Ranges.restore(kept.state()).state() == kept.state()
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        ((0,), (), ()),
+        ((5,), (4,), (0,)),
+        ((0, 2), (1, 3), (0, 0)),
+        ((3, 0), (4, 1), (0, 0)),
+        ((-1,), (4,), (0,)),
+        ((0,), (2**64,), (0,)),
+        ((0.5,), (4,), (0,)),
+    ],
+)
+def test_ranges_that_are_none_are_refused(state: tuple[tuple[int, ...], ...]) -> None:
+    with pytest.raises(ValueError, match="ranges"):
+        Ranges.restore(state)
+
+
+def test_a_restored_gap_is_declared_when_it_would_have_been() -> None:
+    kept = Ranges()
+    kept.add(5, now_ns=100)
+    kept.add(9, now_ns=200)
+    assert kept.declare(now_ns=250, horizon_ns=100) == 0
+    kept = Ranges.restore(kept.state())
+    assert kept.declare(now_ns=300, horizon_ns=100) == 3
+    assert Ranges.restore(kept.state()).declare(now_ns=900, horizon_ns=100) == 0
+
+
 def test_a_gap_is_declared_once_after_the_horizon() -> None:
     kept = Ranges()
     kept.add(5, now_ns=100)

@@ -6,10 +6,14 @@ import pytest
 
 from laggard_aggregator.core import Core
 from laggard_aggregator.engine import Judgement
+from laggard_aggregator.groups import ConfiguredMembership
 from laggard_aggregator.ingest.entries import Entry
 from laggard_aggregator.state import packing
 from laggard_aggregator.state.capture import capture, restore
+from laggard_aggregator.topology import Topology
+from tests.aggregator.made_functions import in_order, servers
 from tests.aggregator.state.made_site import SECOND, START, close, new_core, receive, steps, told
+from tests.aggregator.test_functions import play
 
 BATCHES = 40
 
@@ -70,6 +74,29 @@ def test_it_goes_on_from_a_snapshot_and_what_was_recorded_since(snapshot: int) -
     second.begin_counting()
     after = run(second, story[crash:])
     assert list(map(told, after)) == list(map(told, whole))[-len(after) :]
+
+
+@pytest.mark.parametrize("crash", [3, 200, 411])
+def test_groups_that_are_compared_by_functions_go_on_too(crash: int) -> None:
+    def new() -> Core:
+        return Core("site", ConfiguredMembership(()), Topology(), lateness_seconds=2.0)
+
+    several = servers(seed=1, extra={"dd/dd/main": 150.0}, fault_from=300)
+    batches = in_order(*(s.profile(START, 700) for s in several))
+    uninterrupted = play(new().pipeline, batches)
+    first = new()
+    before = play(first.pipeline, batches[:crash])
+    sections = [packing.unpack(packing.pack(section)) for section in capture(first, 1, START)]
+    second = new()
+    restore(second, iter(sections), "test")
+    after = play(second.pipeline, batches[crash:])
+    assert list(map(told, [*before, *after])) == list(map(told, uninterrupted))
+    alarms = second.pipeline.engine.alarms.standing
+    assert [(key[1:], alarm.causes[0][0]) for key, alarm in alarms.items()] == [
+        (("oss-3", "samples"), "dd/dd/main")
+    ]
+    assert [t.kind for t in second.pipeline.forget(2**62, {"oss-3"}, 0.0)] == ["cleared"]
+    assert second.pipeline.stores["storage/fnprofile"].components == []
 
 
 def test_nothing_in_a_snapshot_changes_when_the_core_does() -> None:
