@@ -139,6 +139,42 @@ def test_divided_sums_hold_only_with_their_divisors(healthy: Path, tmp_path: Pat
     assert applied.functions == {"samples": units}
 
 
+@pytest.mark.parametrize(
+    ("line", "instead", "problem"),
+    [
+        (
+            '"gfsd/gfsd/readv" = 1.0',
+            '"gfsd/gfsd/readv" = 0',
+            "readv: expected a number of more than 0, got 0",
+        ),
+        ('"gfsd/gfsd/readv" = 1.0', '"gfsd/gfsd/readv" = "1"', "readv: expected a number of more than 0"),
+        ('detector = "manhattan"', 'detector = "cdf"', "functions: unknown key"),
+        ("version = ", "version = 1#", "version: trained with 1, to be used with "),
+        ("window_samples = 6", "window_samples = 60", "window_samples: trained with 60, to be used with 6"),
+    ],
+)
+def test_thresholds_that_are_not_for_this_are_refused(
+    healthy: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    line: str,
+    instead: str,
+    problem: str,
+) -> None:
+    file = tmp_path / "functions.toml"
+    if not (healthy / "functions.toml").exists():
+        main(["train", str(healthy), "--detector", "manhattan", "-o", str(healthy / "functions.toml")])
+    text = (healthy / "functions.toml").read_text()
+    assert line in text
+    file.write_text(text.replace(line, instead, 1))
+    capsys.readouterr()
+    judging = ("--detector", "manhattan", "--thresholds", str(file))
+    assert main(["diagnose", str(healthy), *judging]) == 2
+    err = capsys.readouterr().err
+    assert problem in err
+    assert "Traceback" not in err
+
+
 def test_a_configuration_takes_the_trained_thresholds(healthy: Path, tmp_path: Path) -> None:
     file = tmp_path / "functions.toml"
     main(["train", str(healthy), "--detector", "manhattan", "-o", str(file)])
