@@ -20,7 +20,7 @@ LUN_BYTES = 512 << 20
 LUN_CAP = 40_000_000
 SERVER_NUMBER = 11
 CLIENT_NUMBER = 101
-WAIT_SECONDS = 60.0
+WAIT_SECONDS = 120.0
 FILES_A_BRICK = 8
 """So many files are tried for each brick until every brick has what it needs."""
 

@@ -21,7 +21,7 @@ from bench.testbed.luns import CannotRunError, TestbedError, process
 MQTT_PORT = 1883
 HTTP_PORT = 9464
 SITE = "testbed"
-READY_SECONDS = 60.0
+READY_SECONDS = 120.0
 ASK_SECONDS = 10.0
 
 MOSQUITTO = f"""\
