@@ -26,16 +26,13 @@ class JoinedStore(GroupStore):
         self._sum_of: list[int] = []  # by row
         self._part_of: list[int] = []
         self._parts = list(source.parts)
+        self._whole: list[str] = []
 
     @property
     def compared(self) -> list[str]:
         """The names of the sums of which there is every part, in the order in which they came."""
         self._learn()
-        whole = set(zip(self._sum_of, self._part_of, strict=True))
-        wanted = [
-            at for at, part in enumerate(self._parts) if set(self._source.parts[part]) & set(self._kept)
-        ]
-        return [name for at, name in enumerate(self._names) if all((at, part) in whole for part in wanted)]
+        return self._whole
 
     def key(self, source: str, component: str) -> str:
         """Components of two sources may have one name."""
@@ -45,7 +42,7 @@ class JoinedStore(GroupStore):
         """As GroupStore's; returns the sums that are of nothing any more."""
         before = self.compared
         super().forget(rows)
-        self._names, self._sum_of, self._part_of = [], [], []
+        self._names, self._sum_of, self._part_of, self._whole = [], [], [], []
         self._live = np.zeros(0, dtype=np.bool_)
         kept = set(self.compared)
         return [name for name in before if name not in kept]
@@ -66,6 +63,8 @@ class JoinedStore(GroupStore):
 
     def _learn(self) -> None:
         """Takes in the rows that are new."""
+        if len(self._sum_of) == len(self.components):
+            return
         places = {name: at for at, name in enumerate(self._names)}
         for row in self.components[len(self._sum_of) :]:
             source, _, key = row.partition(_APART)
@@ -75,3 +74,8 @@ class JoinedStore(GroupStore):
                 self._names.append(name)
             self._sum_of.append(places[name])
             self._part_of.append(self._parts.index(source))
+        told = set(zip(self._sum_of, self._part_of, strict=True))
+        parts = [at for at, part in enumerate(self._parts) if set(self._source.parts[part]) & set(self._kept)]
+        self._whole = [
+            name for at, name in enumerate(self._names) if all((at, part) in told for part in parts)
+        ]
