@@ -192,6 +192,24 @@ def take_until_the_end(sampler: Sampler) -> None:
 
 
 @needs_perf
+def test_it_sleeps_when_nobody_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Woken without a question, it looks once and sleeps again."""
+    drains: list[bool] = []
+    made = resolver(tmp_path)
+    monkeypatch.setattr(made, "earn", lambda: drains.append(True))
+    sampler = Sampler(perf.clock_event(1), perf.open_event, Path("/proc"), Path("/sys"), made)
+    sampler.start()
+    try:
+        sampler.take()
+        before = len(drains)
+        sampler._wake()
+        time.sleep(0.3)
+        assert len(drains) - before <= 2
+    finally:
+        sampler.stop(5.0)
+
+
+@needs_perf
 def test_after_the_end_nothing_is_open(tmp_path: Path) -> None:
     before = open_files()
     sampler = Sampler(perf.clock_event(97), perf.open_event, Path("/proc"), Path("/sys"), resolver(tmp_path))

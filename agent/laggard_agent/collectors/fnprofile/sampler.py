@@ -130,10 +130,10 @@ class Sampler:
 
     def _drain(self) -> None:
         """Counts what is in the ring buffers, and answers if someone asked before."""
+        with suppress(BlockingIOError):
+            os.eventfd_read(self._asked)  # before the question, or what is left of it would wake us for ever
         wanted = self._wanted
         if wanted:
-            with suppress(BlockingIOError):
-                os.eventfd_read(self._asked)
             self._resolver.look()
             self._tally.look()
         self._resolver.earn()
@@ -173,9 +173,7 @@ class Sampler:
                 try:
                     ring = Ring(self._open(self.event, cpu), ring_bytes(self.event))
                 except OSError as exc:
-                    if exc.errno == errno.ENODEV:  # it has gone meanwhile
-                        continue
-                    if first:
+                    if first and exc.errno != errno.ENODEV:  # that CPU has gone meanwhile
                         raise
                     continue
                 self._rings[cpu] = ring
