@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from laggard_agent.collectors.base import Reading
-from laggard_agent.collectors.fnprofile import perf
+from laggard_agent.collectors.fnprofile import perf, resolve
 from laggard_agent.collectors.fnprofile.collector import FIRST_SECONDS, SAMPLER_FIELDS, Fnprofile
 from laggard_agent.collectors.fnprofile.sampler import Sampler, online_cpus
 from laggard_agent.settings import FnprofileSettings
@@ -63,10 +63,29 @@ def collector(
         made.close()
 
 
+@pytest.fixture(autouse=True)
+def time_for_symbols(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever else runs on this machine has its symbols read, too."""
+    monkeypatch.setattr(resolve, "_BURST_CPU_NS", 60 * 10**9)
+
+
 def open_files() -> set[str]:
     """The file descriptors of this process, but for that of this very look."""
     numbers = (entry.name for entry in Path("/proc/self/fd").iterdir())
     return {number for number in numbers if Path(f"/proc/self/fd/{number}").exists()}
+
+
+def cpu_ns(pid: int) -> int:
+    """The CPU time of a process."""
+    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0])
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Waits for something that another process does, 15 s at most."""
+    deadline = time.monotonic() + 15
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def samples(reading: Reading) -> dict[str, int]:
@@ -97,18 +116,13 @@ def busy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
 @needs_perf
 def test_a_busy_program(busy: int) -> None:
     """Its hot function is the top of it, in the proportion that it has; and it adds up to its CPU time."""
-    schedstat = Path(f"/proc/{busy}/schedstat")
-
-    def cpu_ns() -> int:
-        return int(schedstat.read_text().split()[0])
-
     spent = 0
 
-    def burn(seconds: float) -> None:
+    def burn(_: float) -> None:
         nonlocal spent
-        started = cpu_ns()
-        while (spent := cpu_ns() - started) < 400_000_000:
-            time.sleep(seconds / 10)
+        started = cpu_ns(busy)
+        until(lambda: cpu_ns(busy) - started > 400_000_000)
+        spent = cpu_ns(busy) - started
 
     with collector(FakeClock(), pause=burn) as made:
         functions, own = made.read()
@@ -162,6 +176,64 @@ def test_a_program_that_ends_before_anyone_looks(tmp_path: Path) -> None:
     with collector(clock, pause=run) as made:
         functions, _ = made.read()
     assert samples(functions)["shortlived/shortlived/hot"] >= 4
+
+
+@pytest.fixture
+def cgroup() -> Iterator[Path]:
+    """A control group of its own for perf events, not made yet; what is in it at the end goes back up."""
+    mounts = (line.split() for line in Path("/proc/mounts").read_text().splitlines())
+    roots = [Path(m[1]) for m in mounts if m[2] == "cgroup2" or (m[2] == "cgroup" and "perf_event" in m[3])]
+    if not roots or not os.access(roots[0], os.W_OK):
+        pytest.skip("needs root, and control groups for perf events")
+    made = roots[0] / f"laggard-test-{os.getpid()}"
+    yield made
+    if made.exists():
+        leave(made)
+
+
+def leave(group: Path) -> None:
+    """Removes a control group, and has its processes go on in the one above."""
+    for pid in (group / "cgroup.procs").read_text().split():
+        (group.parent / "cgroup.procs").write_text(pid)
+    group.rmdir()
+
+
+@needs_perf
+def test_a_control_group_alone(busy: int, cgroup: Path) -> None:
+    """Nothing else is seen; a group that comes later, and one that comes again, is found."""
+    clock = FakeClock()
+    settings = FnprofileSettings(event="cpu-clock", cgroup=str(cgroup))
+    with collector(clock, settings) as made:
+        for _ in range(2):
+            with pytest.raises(CollectError, match=f"^{cgroup}: No such file or directory$"):
+                list(made.read())
+            clock.sleep(11)
+            cgroup.mkdir()
+            _, own = made.read()
+            assert sampler_row(own)["samples"] == 0
+            (cgroup / "cgroup.procs").write_text(str(busy))
+            started = cpu_ns(busy)
+            until(lambda before=started: cpu_ns(busy) - before > 100_000_000)
+            clock.sleep(11)
+            functions, own = made.read()
+            found = samples(functions)
+            assert found.get("burner/burner/hot", 0) > 20, found
+            assert {name.split("/")[0] for name in found} == {"burner"}
+            assert sampler_row(own)["samples"] == sum(found.values())
+            leave(cgroup)
+            clock.sleep(11)
+
+
+@needs_perf
+def test_a_folder_that_is_no_control_group(tmp_path: Path) -> None:
+    before = open_files()
+    settings = FnprofileSettings(event="cpu-clock", cgroup=str(tmp_path))
+    with (
+        collector(FakeClock(), settings) as made,
+        pytest.raises(CollectError, match=f"^{tmp_path}: no control group of perf events$"),
+    ):
+        list(made.read())
+    assert open_files() <= before
 
 
 @needs_perf
