@@ -206,21 +206,22 @@ class App:
                 group.create_task(self._take_in(), name="intake"),
                 group.create_task(self._acknowledge(), name="acknowledge"),
             ]
-            closing = group.create_task(self._close_windows(stop), name="windows")
+            ending = [group.create_task(self._close_windows(stop), name="windows")]
             writing = []
             if self._archive is not None:
                 writing.append(group.create_task(self._archive.run(ended), name="archive"))
             if self._keeper is not None:
                 locked = (self._judging, self._order)
                 archived = self._archive.has if self._archive is not None else None
-                working.append(group.create_task(self._keeper.run(locked, archived), name="snapshots"))
+                keeping = self._keeper.run(stop, locked, archived)
+                ending.append(group.create_task(keeping, name="snapshots"))
                 working.append(group.create_task(self._release(self._keeper), name="release"))
                 writing.append(group.create_task(self._keeper.commits.run(ended), name="journal"))
             await stop.wait()
             for task in working:
                 task.cancel()
             await asyncio.gather(*working, return_exceptions=True)
-            await closing
+            await asyncio.gather(*ending)
             while burst := self._inbox.burst():
                 self._take(burst)
             if self._keeper is not None:
@@ -336,7 +337,8 @@ class App:
         sweep_due_ns, sweeps = 0, 0
         while True:
             await asyncio.sleep(ACK_SECONDS)
-            await self._subscriber.publish(self._core.intake.acknowledgements())
+            if self._subscriber.connected:
+                await self._subscriber.publish(self._core.intake.acknowledgements())
             now_ns = self._clock.monotonic_ns()
             if now_ns >= sweep_due_ns:
                 sweep_due_ns = now_ns + round(SWEEP_SECONDS * 1e9)

@@ -142,3 +142,27 @@ def test_it_is_not_ready_before_it_is_restored(tmp_path: Path, monkeypatch: pyte
         await task
 
     asyncio.run(story())
+
+
+def test_what_the_archive_has_no_room_for_is_judged_and_comes_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story() -> None:
+        made = settings(archive=tmp_path / "archive")
+        app = App(made, HandClock(START + 6 * SECOND))
+        async with running(app), client(made.mqtt.port) as agents:
+            await publish_schemas(agents)
+            payload = wire.encode_envelope(envelope(NODES[0], 0))
+            topic = topics.data_topic("site", "storage", NODES[0], "diskstats")
+            monkeypatch.setattr("laggard_aggregator.archiving.MAX_SAMPLES", 4)
+            for times in (1, 2):
+                await agents.publish(topic, payload, qos=1)
+                await until(lambda: app.view.counters().archive_returned == times)  # noqa: B023
+            assert (app.view.counters().duplicates, app.view.counters().samples) == (0, 0)
+            assert app.view.groups()[0].name == "storage/diskstats"
+            monkeypatch.undo()
+            await agents.publish(topic, payload, qos=1)
+            await until(lambda: app.view.counters().samples == 5)
+        assert [batch.seq for _, batch in ArchiveReader(tmp_path / "archive").batches()] == [0]
+
+    asyncio.run(story())

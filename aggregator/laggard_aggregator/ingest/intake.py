@@ -30,7 +30,7 @@ MAX_SOURCES = 64  # of one node
 MAX_NODE_COMPONENTS = 65_536  # over all sources and streams of one node
 MAX_SITE_COMPONENTS = 4_000_000
 ACK_RANGES = 8192  # of one message; with at most 19 bytes each they stay below MAX_ACK_BYTES
-MAX_UNSAFE = 1_000_000  # batches that wait to be safe; while the archive fails the oldest stay unacknowledged
+MAX_UNSAFE = 1_000_000  # batches that wait to be safe; of more the oldest wait until all that is noted is
 GAP_HORIZON_NS = 3600 * 1_000_000_000
 OLDEST_NS = 366 * 86400 * 1_000_000_000
 _NODES_AT_ONCE = 1000  # in a snapshot
@@ -76,6 +76,7 @@ class Intake:
         self._components_in_all = 0
         self._waiting = Waiting()
         self._unsafe: deque[tuple[int, str, Stream, int]] = deque(maxlen=MAX_UNSAFE)
+        self._unnoted = 0  # the newest ordinal that MAX_UNSAFE left no room for
         self._to_acknowledge: set[str] = set()
 
     @property
@@ -101,6 +102,8 @@ class Intake:
             stream.safe.add(seq)
             stream.safe.give_up()  # as what was received did: bounded, whatever seqs a node sends
             self._to_acknowledge.add(node)
+        if 0 < self._unnoted <= ordinal:
+            self._all_but_unsafe()
 
     def give_back(self, ordinal: int) -> None:
         """Takes in that the batch `ordinal`, which is not safe, is not kept: it counts as not received.
@@ -164,6 +167,17 @@ class Intake:
         self.counts = IntakeCounts()
         self.wire_errors.clear()
         self.refused.clear()
+
+    def _all_but_unsafe(self) -> None:
+        """Makes everything that was received safe but what is noted as unsafe, as not all was noted."""
+        self._unnoted = 0
+        for node, sources in self._sources.items():
+            for source in sources.values():
+                for stream in source.streams.values():
+                    stream.safe = stream.received.copy()
+            self._to_acknowledge.add(node)
+        for _, _, stream, seq in self._unsafe:
+            stream.safe.remove(seq)
 
     def _acks(self, node: str) -> Iterator[list[Ack]]:
         """What is safe of a node's batches, in messages of at most ACK_RANGES ranges."""
@@ -263,6 +277,8 @@ class Intake:
         self.counts.two_streams += source.alternates(envelope.stream, received_ns)
         ordinal = next(self._ordinals)
         self.record(BatchEntry(ordinal, received_ns, held.name, held.data))
+        if len(self._unsafe) == MAX_UNSAFE:
+            self._unnoted = self._unsafe[0][0]
         # Noted before it is decoded: a message that cannot be read now never can, and must not come again.
         self._unsafe.append((ordinal, topic.node, stream, envelope.seq))
         batch = self._decoder.decode(envelope)

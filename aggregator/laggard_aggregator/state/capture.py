@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from laggard_aggregator.core import Core
+from laggard_aggregator.detect.registry import VERSIONS
 from laggard_aggregator.groups import ConfiguredMembership, PeerGroup
 from laggard_aggregator.metrics.functions import FUNCTIONS
 from laggard_aggregator.metrics.registry import SOURCES
@@ -128,12 +129,16 @@ def _group_of(membership: ConfiguredMembership, kept: dict[str, Any]) -> PeerGro
 
 
 def _described(group: PeerGroup) -> dict[str, Any]:
+    """What has to be the same for a group's state to go on: also what this version makes of its settings."""
+    source = FUNCTIONS.get(group.source) or SOURCES[group.source]
     return {
         "name": group.name,
         "source": group.source,
         "role": group.role,
         "metrics": list(group.metrics),
+        "counters": _digest(source.counters(group.metrics)),
         "detect": _digest(asdict(group.detect)),
+        "detector": VERSIONS[group.detect.detector],
         "automatic": group.automatic,
         "one_node": group.one_node,
     }

@@ -10,12 +10,16 @@ import errno
 import logging
 import math
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from typing import IO
 
+from laggard_aggregator.archiving import is_set_within
 from laggard_aggregator.core import Core
 from laggard_aggregator.engine import Judgement
+from laggard_aggregator.ingest.entries import ReturnEntry
+from laggard_aggregator.ingest.held import MAX_HELD_OF_NODE
 from laggard_aggregator.ingest.taken import TakenBatch, WindowClose
 from laggard_aggregator.settings import StateTable
 from laggard_aggregator.state import snapshots
@@ -35,6 +39,8 @@ SETTLE_SECONDS = 10.0
 JOURNAL_SHARE = 0.5
 """Share of the journal's space from which a snapshot no longer waits for the archive."""
 
+_AHEAD = MAX_HELD_OF_NODE + 1
+"""So many batches may one message let be taken before the first of them is given back."""
 _PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 """What may be wrong with a directory that is right for the rest."""
 
@@ -94,9 +100,17 @@ class Keeper:
     def replay(self, core: Core) -> Iterator[TakenBatch | WindowClose | Judgement]:
         """What came of the entries after the snapshot that `core` is of. May take a while."""
         began, entries = time.monotonic(), 0
+        ahead: deque[TakenBatch | WindowClose | Judgement] = deque()
         for entry in self._journal.entries(self._from_segment):
             entries += 1
-            yield from core.replay(entry)
+            ahead.extend(core.replay(entry))
+            if isinstance(entry, ReturnEntry):  # nobody kept it, and nobody shall now
+                ahead = deque(
+                    r for r in ahead if not (isinstance(r, TakenBatch) and r.ordinal == entry.ordinal)
+                )
+            while len(ahead) > _AHEAD:
+                yield ahead.popleft()
+        yield from ahead
         _log.info(
             "state: restored, with %d journaled messages and closes, in %.1f s",
             entries,
@@ -110,12 +124,12 @@ class Keeper:
         core.record(self.commits.record)
         await self.snapshot((), None)
 
-    async def run(self, locked: Sequence[asyncio.Lock], archived: Archived | None) -> None:
-        """Takes snapshots until cancelled. While all of `locked` are held nobody changes the core."""
+    async def run(
+        self, stop: asyncio.Event, locked: Sequence[asyncio.Lock], archived: Archived | None
+    ) -> None:
+        """Takes snapshots until `stop`. While all of `locked` are held nobody changes the core."""
         due = self._now() + self._settings.snapshot_seconds
-        while True:
-            pause = min(self._settings.snapshot_seconds, 1.0)
-            await asyncio.sleep(pause)
+        while not await is_set_within(stop, 1.0):
             if self._now() >= due:
                 await self.snapshot(locked, archived)
                 due = self._now() + self._settings.snapshot_seconds

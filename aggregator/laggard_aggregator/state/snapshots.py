@@ -92,9 +92,14 @@ def read(directory: Path, number: int) -> Iterator[Any]:
 
 
 def prune(directory: Path) -> int:
-    """Deletes all but the newest KEPT; the number of the oldest that is left. Raises StateError."""
+    """Deletes all but the newest KEPT, and what a crash left; the number of the oldest that stays.
+
+    Nothing is being written meanwhile. Raises StateError.
+    """
     found = numbers(directory)
     try:
+        for left_over in directory.glob(f".*{SUFFIX}.tmp"):
+            left_over.unlink(missing_ok=True)
         for number in found[KEPT:]:
             (directory / f"{number:012d}{SUFFIX}").unlink(missing_ok=True)
     except OSError as exc:

@@ -275,12 +275,31 @@ def test_seqs_with_gaps_without_end_are_remembered_in_bounded_memory(monkeypatch
     assert taker.counts.gaps == 6
 
 
-def test_batches_that_wait_to_be_safe_are_bounded_and_the_oldest_never_acknowledged(
+def test_batches_that_wait_to_be_safe_are_bounded_and_the_oldest_are_acknowledged_together(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(intake, "MAX_UNSAFE", 2)
     taker = make()
     taken = feed(taker, schema_message(schema()), *(data_message(envelope(seq)) for seq in range(5)))
-    taker.safe(taken[-1].ordinal)
+    taker.safe(taken[1].ordinal)
+    assert acks_of(taker) == {}
+    taker.safe(taken[2].ordinal)
     (ack,) = acks_of(taker)[ack_topic("site", "oss-1")]
-    assert ack.ranges == ((3, 4),)
+    assert ack.ranges == ((0, 2),)
+    taker.safe(taken[4].ordinal)
+    (ack,) = acks_of(taker)[ack_topic("site", "oss-1")]
+    assert ack.ranges == ((0, 4),)
+
+
+def test_what_is_given_back_is_not_acknowledged_and_is_taken_again() -> None:
+    taker = make()
+    taken = feed(taker, schema_message(schema()), *(data_message(envelope(seq)) for seq in range(3)))
+    taker.give_back(taken[1].ordinal)
+    taker.give_back(99)
+    taker.safe(taken[2].ordinal)
+    (ack,) = acks_of(taker)[ack_topic("site", "oss-1")]
+    assert ack.ranges == ((0, 0), (2, 2))
+    (again,) = feed(taker, data_message(envelope(1)))
+    taker.safe(again.ordinal)
+    (ack,) = acks_of(taker)[ack_topic("site", "oss-1")]
+    assert (ack.ranges, taker.counts.duplicates, taker.counts.gaps) == (((0, 2),), 0, 0)

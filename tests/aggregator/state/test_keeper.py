@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from laggard_aggregator.engine import Judgement
+from laggard_aggregator.ingest.taken import TakenBatch
 from laggard_aggregator.settings import StateTable
 from laggard_aggregator.state import snapshots
 from laggard_aggregator.state.keeper import Keeper
@@ -42,7 +43,9 @@ class Process:
     def __init__(self, directory: Path, **changes: float) -> None:
         self.keeper = Keeper(StateTable(directory, **changes), HandClock(START))  # type: ignore[arg-type]
         self.core, self.head = self.keeper.load(new_core)
-        self.replayed = [r for r in self.keeper.replay(self.core) if isinstance(r, Judgement)]
+        records = list(self.keeper.replay(self.core))
+        self.replayed = [record for record in records if isinstance(record, Judgement)]
+        self.retaken = [record.seq for record in records if isinstance(record, TakenBatch)]
         self.core.begin_counting()
         self.safe: list[int] = []
 
@@ -168,6 +171,7 @@ def test_a_batch_that_was_given_back_is_not_acknowledged_and_comes_again(tmp_pat
         process.kill()
         process = await Process(tmp_path).begin()
         assert process.acknowledged() == {NODES[0]: ((0, 0),)}
+        assert process.retaken == [0]  # the archive, too, has it when it comes again, and not before
         assert len(receive(process.core, [data_message(of, 1)])) == 1
         process.kill()
 
