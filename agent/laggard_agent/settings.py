@@ -89,12 +89,16 @@ class InfinibandSettings:
 
 @dataclass(frozen=True, slots=True)
 class FnprofileSettings:
-    """`[fnprofile]`: how often each CPU is sampled and a vector made; how many functions have a row."""
+    """`[fnprofile]`: how often each CPU is sampled and a vector made; how many functions have a row.
+
+    `cgroup`: the folder of a control group; only what runs in it is sampled. Empty: everything is.
+    """
 
     frequency_hz: float = field(default=997.0, metadata=checked(between(1, 10_000)))
     vector_seconds: float = field(default=10.0, metadata=checked(between(0.1, 3600)))
     max_functions: int = field(default=4096, metadata=checked(between(16, MAX_COMPONENTS // 2)))
     event: str = field(default="auto", metadata=checked(one_of(("auto", "cpu-clock", "cycles"))))
+    cgroup: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import os
 import time
 import weakref
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from laggard_agent.collectors.base import Now, Reading
@@ -73,6 +74,7 @@ class Fnprofile:
         self._vector = 0
         self._kernel = Kernel(procfs, monotonic_ns)
         self._sampler: Sampler | None = None
+        self._cgroup = 0
         self._functions: Functions | None = None
         self._row: Row = ()
         self._failure: CollectError | None = None
@@ -106,15 +108,18 @@ class Fnprofile:
 
     def _begin(self, sysfs: Path) -> bool:
         """Starts the sampling where it is not under way; whether it did."""
-        if self._sampler is not None and not self._sampler.has_ended:
+        if self._sampler is not None and not self._sampler.has_ended and self._cgroup == self._cgroup_now():
             return False
         now = self._monotonic_ns()
         if self._failure is not None and now < self._retry_at_ns:
             raise self._failure
         self._retry_at_ns = now + _RETRY_NS
+        self.close()
+        self._cgroup = self._cgroup_now()
         try:
             resolver = Resolver(self._procfs, self._kernel, self._monotonic_ns, time.thread_time_ns)
-            sampler = Sampler(self._event(sysfs), self._open, self._procfs, sysfs, resolver)
+            event = replace(self._event(sysfs), cgroup=self._settings.cgroup)
+            sampler = Sampler(event, self._open, self._procfs, sysfs, resolver)
             sampler.start()
         except CollectError as exc:
             self._failure = exc
@@ -124,6 +129,13 @@ class Fnprofile:
         weakref.finalize(self, sampler.stop)
         self._pause(FIRST_SECONDS)
         return True
+
+    def _cgroup_now(self) -> int:
+        """Which control group has the name of ours, 0 for none: a service that starts again gets another."""
+        try:
+            return Path(self._settings.cgroup).stat().st_ino if self._settings.cgroup else 0
+        except OSError:
+            return 0
 
     def _event(self, sysfs: Path) -> perf.Event:
         """What to sample: cycles where the CPU counts them and tells its frequency, else the CPU's clock."""

@@ -14,7 +14,7 @@ from laggard_common.errors import CollectError
 
 # Only machines whose kernel lays bit fields out from the lowest bit (little-endian ones).
 _SYSCALLS = {"x86_64": 298, "aarch64": 241, "riscv64": 241, "loongarch64": 241, "ppc64le": 319}
-_CLOSE_ON_EXEC = 8
+_IN_CGROUP, _CLOSE_ON_EXEC = 4, 8
 _ATTRIBUTES = struct.Struct("<IIQQQQQIIQQ")  # the first version that has what is wanted here, of 72 bytes
 _HARDWARE, _CPU_CYCLES = 0, 0
 _SOFTWARE, _CPU_CLOCK = 1, 0
@@ -35,7 +35,10 @@ Open = Callable[["Event", int], int]  # (event, cpu) -> file descriptor; raises 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What is sampled: every `period` of `name`, which is `cpu_ns` of CPU time."""
+    """What is sampled: every `period` of `name`, which is `cpu_ns` of CPU time.
+
+    `cgroup`: the folder of the control group that is sampled alone; empty, all processes are.
+    """
 
     name: str
     type: int
@@ -43,6 +46,7 @@ class Event:
     period: int
     cpu_ns: int
     flags: int
+    cgroup: str = ""
 
 
 def clock_event(frequency_hz: float) -> Event:
@@ -68,7 +72,24 @@ def cpu_hz(sysfs: Path) -> float | None:
 
 
 def open_event(event: Event, cpu: int) -> int:
-    """The file descriptor of `event` on this CPU, of all processes. Raises OSError."""
+    """The file descriptor of `event` on this CPU, of all processes or of those in its control group.
+
+    Raises OSError, with the name of the folder where it is no control group in which events can be.
+    """
+    if not event.cgroup:
+        return _open(event, cpu, -1, _CLOSE_ON_EXEC)
+    folder = os.open(event.cgroup, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        return _open(event, cpu, folder, _CLOSE_ON_EXEC | _IN_CGROUP)
+    except OSError as exc:
+        if exc.errno == errno.EBADF:
+            raise OSError(exc.errno, "no control group of perf events", event.cgroup) from None
+        raise
+    finally:
+        os.close(folder)
+
+
+def _open(event: Event, cpu: int, whose: int, flags: int) -> int:
     number = _SYSCALLS.get(platform.machine())
     if number is None:
         raise OSError(errno.ENOSYS, f"perf events are not known on {platform.machine()}")
@@ -81,7 +102,7 @@ def open_event(event: Event, cpu: int) -> int:
         _ATTRIBUTES.size,
     )
     libc = ctypes.CDLL(None, use_errno=True)
-    arguments = (ctypes.c_int(-1), ctypes.c_int(cpu), ctypes.c_int(-1), ctypes.c_ulong(_CLOSE_ON_EXEC))
+    arguments = (ctypes.c_int(whose), ctypes.c_int(cpu), ctypes.c_int(-1), ctypes.c_ulong(flags))
     fd = int(libc.syscall(ctypes.c_long(number), attributes, *arguments))
     if fd < 0:
         number = ctypes.get_errno()
@@ -104,4 +125,4 @@ def refusal(exc: OSError, procfs: Path) -> CollectError:
             f": needs CAP_PERFMON (before Linux 5.8 CAP_SYS_ADMIN), or kernel.perf_event_paranoid below 1"
             f" (it is {level or 'not known'})"
         )
-    return CollectError("perf_event_open", reason)
+    return CollectError(exc.filename or "perf_event_open", reason)
