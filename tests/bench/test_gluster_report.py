@@ -39,14 +39,14 @@ def test_a_fault_that_was_missed_once_says_so_and_has_no_delay() -> None:
         "brick", right=[alarm("gl-1//srv/b0/data"), alarm("gl-1//srv/b0/data", delay_seconds=95.0)]
     )
     text = report.table([found, result("brick")])
-    assert row(text, "brick")[2:6] == ["1 of 2", "component by gluster_brick write_latency", "90", "2.0"]
+    assert row(text, "brick")[2:6] == ["1 of 2", "component by gluster_brick write_latency (2)", "90", "2.0"]
 
 
 def test_false_positives_are_counted_named_and_over_all_the_time() -> None:
     text = report.table([result("control"), result("control", false=[alarm("gl-2//srv/b0/data")])])
     cells = row(text, "control")
     assert cells[2:4] == ["-", "nothing"]
-    assert cells[6] == "1 in 6 min: component by gluster_brick write_latency"
+    assert cells[6] == "1 in 6 min: component by gluster_brick write_latency (1)"
 
 
 def test_figures_have_the_peers_whole_span() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
@@ -56,9 +57,9 @@ def _indicted(name: str, runs: Sequence[Result]) -> str:
 
 
 def _kinds(alarms: Iterable[Mapping[str, Any]]) -> str:
-    """Return the distinct kinds of alarms: level, source and metric."""
-    kinds = (f"{alarm['level']} by {alarm['source']} {alarm['metric']}" for alarm in alarms)
-    return ", ".join(dict.fromkeys(kinds))
+    """Return the kinds of alarms, level, source and metric, and how many there were of each."""
+    kinds = Counter(f"{alarm['level']} by {alarm['source']} {alarm['metric']}" for alarm in alarms)
+    return ", ".join(f"{kind} ({count})" for kind, count in kinds.items())
 
 
 def _figures(name: str, figure: str, runs: Sequence[Result]) -> str:
