@@ -73,11 +73,11 @@ def test_an_aggregator_that_is_killed_goes_on_as_if_it_had_not_been(tmp_path: Pa
             agent = python("laggard_agent", "--config", str(site.agent_toml(node)), *procfs)
             stack.enter_context(running(agent, site.log(node)))
         stack.enter_context(playing(replay))
-        before = until("an alarm", lambda: straggler(api), 60)
+        before = until("an alarm", lambda: straggler(api), 80)
         first.send_signal(signal.SIGKILL)
         first.wait()
         second = stack.enter_context(running(command, log))
-        until("it to be ready again", lambda: get_json(f"{api}/readyz"), 30)
+        until("it to be ready again", lambda: get_json(f"{api}/readyz"), 40)
         after = straggler(api)
         assert (after["name"], after["since"]) == (site.component(recording.faulty), before["since"])
         assert after["raised_at"] == before["raised_at"]

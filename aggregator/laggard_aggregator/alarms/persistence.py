@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 
 from laggard_aggregator.detect.seam import BoolArray, Verdicts
 
+_KEPT = ("accumulator", "recent", "normal_run", "faulty", "since")
+
 
 class Persistence:
     """Accumulators and recent flags of one group and metric, for a growing set of components.
@@ -68,16 +70,9 @@ class Persistence:
 
     def state(self) -> dict[str, Any]:
         """Everything as plain data, by component."""
-        return {
-            name: {
-                "accumulator": int(self._accumulator[row]),
-                "recent": [bool(flag) for flag in self._recent[row]],
-                "normal_run": int(self._normal_run[row]),
-                "faulty": bool(self._faulty[row]),
-                "since": float(self._since[row]),
-            }
-            for name, row in self._rows.items()
-        }
+        columns = (self._accumulator, self._recent, self._normal_run, self._faulty, self._since)
+        kept = zip(*(column.tolist() for column in columns), strict=True)
+        return {name: dict(zip(_KEPT, of, strict=True)) for name, of in zip(self._rows, kept, strict=True)}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Goes on from `state()` of an object with the same `confirm`."""

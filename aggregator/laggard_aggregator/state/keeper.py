@@ -178,7 +178,9 @@ class Keeper:
         try:
             return locks.take_lock(self._directory, "the state is in use by another aggregator")
         except OSError as exc:
-            if not self._directory.is_dir() or exc.errno not in _PASSING:
+            if self._directory.exists() and not self._directory.is_dir():
+                raise StateError(str(self._directory), "is not a directory") from exc
+            if exc.errno not in _PASSING or not self._directory.exists():
                 raise StateError(str(self._directory), exc.strerror or str(exc)) from exc
         return None
 

@@ -380,7 +380,7 @@ def test_the_state_of_another_site_or_process_is_refused(tmp_path: Path) -> None
 
 def test_a_directory_that_is_none_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(StateError, match="File exists"):
+    with pytest.raises(StateError, match="is not a directory"):
         Keeper(StateTable(tmp_path / "file"), HandClock(START))
 
 
