@@ -94,8 +94,9 @@ class ArchiveFeed:
                 flush_due = now + FLUSH_SECONDS
             if now >= keep_due:
                 keep_due = now + KEEP_SECONDS
-                await asyncio.to_thread(self._attempt, self._retain)  # first: compaction wants space
-                await asyncio.to_thread(self._attempt, self._compact)
+                async with self._writing:  # compaction clears away what seems to be left over
+                    await asyncio.to_thread(self._attempt, self._retain)  # first: compaction wants space
+                    await asyncio.to_thread(self._attempt, self._compact)
         await self.write(flush=True)
 
     async def write(self, flush: bool) -> bool:

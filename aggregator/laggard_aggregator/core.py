@@ -26,9 +26,10 @@ from laggard_aggregator.windows import DueWindow
 
 
 class Core:
-    """Everything that messages and closes change. `record` is told of every entry, before its effect is seen.
+    """Everything that messages and closes change.
 
-    `forget_ns`: nodes and components that are silent for so long are forgotten.
+    `record` is told of every entry before its effect is seen, in the thread of whoever calls `receive`,
+    `give_back`, `sweep` or asks for the next of `closes`. `forget_ns`: nodes and components that are silent for so long are forgotten.
     """
 
     def __init__(
@@ -66,11 +67,12 @@ class Core:
 
     def closes(self, due: list[DueWindow], now_ns: int) -> Iterator[WindowClose]:
         """The closes of windows that are due, each to be sealed before the next one is asked for."""
-        return closes(due, self.ordinals, self.pipeline.groups, now_ns)
+        for close in closes(due, self.ordinals, self.pipeline.groups, now_ns):
+            self._tell(CloseEntry(close))
+            yield close
 
     def seal(self, close: WindowClose) -> Window | None:
-        """The window that `close` closes, None when nobody had data."""
-        self._tell(CloseEntry(close))
+        """The window that `close` closes, None when nobody had data; may run in a thread."""
         return self.pipeline.seal(close)
 
     def sweep(self, now_ns: int, *, forget: bool = False) -> list[Transition]:
