@@ -11,6 +11,7 @@ BENCHES = (
     "bench.ingest",
     "bench.archive",
     "bench.cdf",
+    "bench.laggard",
     "bench.functions",
     "bench.lustre",
     "bench.fntrace",
