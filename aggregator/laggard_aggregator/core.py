@@ -29,7 +29,8 @@ class Core:
     """Everything that messages and closes change.
 
     `record` is told of every entry before its effect is seen, in the thread of whoever calls `receive`,
-    `give_back`, `sweep` or asks for the next of `closes`. `forget_ns`: nodes and components that are silent for so long are forgotten.
+    `give_back`, `sweep` or asks for the next of `closes`. `forget_ns`: nodes and components that are silent
+    for so long are forgotten.
     """
 
     def __init__(
