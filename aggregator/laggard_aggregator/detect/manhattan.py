@@ -58,7 +58,7 @@ class ManhattanDetector:
     """
 
     name = "manhattan"
-    version = 2
+    version = 3
     history_samples = 0
 
     def __init__(
@@ -89,9 +89,9 @@ class ManhattanDetector:
         if self._thresholds:
             thresholds = np.array([self._thresholds.get(window.servers[s], np.nan) for s in live])
         else:
-            typical = float(np.median(totals)) if totals.size else 0.0
-            busy = totals > IDLE * typical
+            busy = totals > (IDLE * float(np.median(totals)) if totals.size else 0.0)
             live, totals = live[busy], totals[busy]
+            typical = float(np.median(totals)) if totals.size else 0.0  # more than 0, where most are idle too
             vectors = vectors[busy] * (typical / totals[:, None])
         if live.size < MIN_PEERS:
             return not_judged(n, "too few members")

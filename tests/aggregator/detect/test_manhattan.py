@@ -163,14 +163,15 @@ def test_an_absent_server_is_as_if_it_were_not_there(drawn: dict[str, object]) -
     assert not here.judged[-1]
 
 
-@given(groups, st.booleans())
+@given(groups, st.integers(0, 8))
 @settings(max_examples=60, deadline=None)
-def test_untrained_verdicts_are_the_naive_twins(drawn: dict[str, object], idle: bool) -> None:
+def test_untrained_verdicts_are_the_naive_twins(drawn: dict[str, object], idle: int) -> None:
     _, windows = draw(drawn, faulty=True)
     metric = str(drawn["metric"])
     windows = [replace(w, seconds=np.full_like(w.seconds, LEAST_SECONDS[metric])) for w in windows]
     if idle:
         windows[0].values[1] //= 10
+        windows[-1].values[2 : 2 + idle] = 0.0
     detector = detector_of({}, metric)
     expected = naive.manhattan_untrained([w.values.tolist() for w in windows])
     for window, flags in zip(windows, expected, strict=True):
@@ -213,6 +214,19 @@ def test_untrained_idle_servers_are_left_out_and_few_busy_ones_not_judged() -> N
     assert verdicts.judged.tolist() == [False, False, *([True] * 5)]
     nobody = detector.observe(window_of(np.zeros((7, 2)), at=1))
     assert nobody.note == "too few members"
+
+
+def test_untrained_where_most_servers_are_idle_the_others_are_compared() -> None:
+    values = np.tile([500.0, 300.0], (11, 1))
+    values[:6] = 0.0
+    values[10] = [100.0, 900.0]
+    detector = detector_of({})
+    for at in range(2):
+        verdicts = detector.observe(window_of(values, at=at))
+        assert verdicts.judged.tolist() == [False] * 6 + [True] * 5
+        assert verdicts.anomalous.tolist() == [s == 10 for s in range(11)]
+    values[:] = [500.0, 300.0]
+    assert detector.observe(window_of(values, at=2)).judged.all()
 
 
 def test_fewer_than_four_servers_get_no_verdict() -> None:
