@@ -11,7 +11,7 @@ import random
 from collections.abc import Iterable
 from contextlib import AsyncExitStack
 
-from laggard_aggregator.alarms.life import Alarm, Transition
+from laggard_aggregator.alarms.life import Transition
 from laggard_aggregator.archive import progress
 from laggard_aggregator.archive.keep import Retention
 from laggard_aggregator.archive.writer import ArchiveWriter
@@ -321,13 +321,7 @@ class App:
             name = self.view.shown(alarm.component)
             if transition.kind == "raised":
                 _log.warning(
-                    "%s is a straggler of %s: %s %.4g, its peers %.4g (%s)",
-                    name,
-                    alarm.group,
-                    alarm.metric,
-                    alarm.observed,
-                    alarm.reference,
-                    _difference(alarm),
+                    "%s is a straggler of %s: %s %s", name, alarm.group, alarm.metric, alarm.evidence
                 )
             else:
                 _log.info("%s of %s is no straggler any more", name, alarm.group)
@@ -347,10 +341,3 @@ class App:
                     ended = self._core.sweep(self._clock.wall_ns(), forget=sweeps % FORGET_SWEEPS == 0)
                 self.view.judged(())
                 self._tell(ended)
-
-
-def _difference(alarm: Alarm) -> str:
-    """How much slower, or, where there is no ratio, in which function the difference is largest."""
-    if alarm.causes:
-        return f"most in {alarm.causes[0][0]}"
-    return f"{alarm.severity:.2f} times"

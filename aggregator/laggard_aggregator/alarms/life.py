@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from math import isfinite, isnan, nan
 from typing import Any, Literal
 
 Key = tuple[str, str, str]
@@ -37,6 +38,18 @@ class Alarm:
         """What tells this alarm from any other that may stand at the same time."""
         return (self.group, self.component, self.metric)
 
+    @property
+    def evidence(self) -> str:
+        """What speaks against the component, in words for a log: as much of it as its detector tells."""
+        values = f"{self.observed:.4g}, its peers {self.reference:.4g}"
+        if self.causes:
+            how = f"most in {self.causes[0][0]}"
+        elif isfinite(self.severity):
+            how = f"{self.severity:.2f} times"
+        else:
+            how = f"score {self.score:.3g}"
+        return f"{values} ({how})" if isfinite(self.observed) and isfinite(self.reference) else how
+
 
 @dataclass(frozen=True, slots=True)
 class Transition:
@@ -63,12 +76,12 @@ class AlarmBook:
         """The raising, if this is one: takes in that `now.component` straggles as of `now.updated_at`."""
         standing = self._standing.get(now.key)
         if standing is not None:
-            worst = max(standing.worst_severity, now.severity)
+            known = [s for s in (standing.worst_severity, now.severity) if not isnan(s)]
             self._standing[now.key] = replace(
                 now,
                 since=standing.since,
                 raised_at=standing.raised_at,
-                worst_severity=worst,
+                worst_severity=max(known, default=nan),
                 causes=now.causes or standing.causes,
             )
             return None

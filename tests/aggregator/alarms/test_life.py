@@ -59,3 +59,21 @@ def test_goes_on_from_a_saved_state() -> None:
     restored.restore(book.state())
     assert restored.straggling(replace(ALARM, updated_at=1400.0)) is None
     assert restored.standing[ALARM.key].raised_at == 1300.0
+
+
+def test_evidence_says_what_is_known_and_nothing_else() -> None:
+    none = float("nan")
+    assert ALARM.evidence == "30, its peers 10 (3.00 times)"
+    assert replace(ALARM, severity=none).evidence == "30, its peers 10 (score 9)"
+    causes = (("server/libc.so.6/pread", 4.0), ("server/server/main", 1.0))
+    assert replace(ALARM, severity=none, causes=causes).evidence.endswith(" (most in server/libc.so.6/pread)")
+    assert replace(ALARM, severity=none, observed=none, reference=none).evidence == "score 9"
+
+
+def test_the_worst_severity_is_of_the_windows_that_had_one() -> None:
+    none = float("nan")
+    book = AlarmBook()
+    book.straggling(replace(ALARM, severity=none, worst_severity=none))
+    for severity in (2.0, none, 1.5):
+        book.straggling(replace(ALARM, severity=severity, worst_severity=severity))
+        assert book.standing[ALARM.key].worst_severity == 2.0
