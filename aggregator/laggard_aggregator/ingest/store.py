@@ -127,8 +127,7 @@ class GroupStore:
         return rows
 
     def tells(self, there: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Whether the counters that are `there` (c, counters), in this store's order, make a metric: (c,).
-        """
+        """Whether the counters that are `there` (c, counters), in this store's order, make a metric: (c,)."""
         told = np.zeros(there.shape[0], dtype=np.bool_)
         for needs in self._enough:
             told |= there[:, needs].all(axis=1)
