@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
+import aiomqtt
 import pytest
 
 from laggard_aggregator.app import App
@@ -53,10 +54,24 @@ async def cut_off(app: App) -> AsyncIterator[None]:
         await task
 
 
-async def publish_schemas(to: object) -> None:
+async def publish_schemas(to: aiomqtt.Client) -> None:
     for node in NODES:
         topic = topics.schema_topic("site", "storage", node, "diskstats")
-        await to.publish(topic, wire.encode_schema(schema(node)), qos=1)  # type: ignore[attr-defined]
+        await to.publish(topic, wire.encode_schema(schema(node)), qos=1)
+
+
+async def acknowledged(agents: aiomqtt.Client, seq: int) -> None:
+    """Waits until every node's batches up to `seq` are acknowledged, and so in the journal."""
+    waiting = set(NODES)
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        async for message in agents.messages:
+            assert isinstance(message.payload, bytes)
+            (ack,) = wire.decode_ack(message.payload)
+            assert ack.ranges[0][0] == 0
+            if ack.ranges[0][1] >= seq:
+                waiting.discard(message.topic.value.rpartition("/")[2])
+            if not waiting:
+                return
 
 
 @pytest.mark.timeout(180)
@@ -66,8 +81,10 @@ def test_a_restart_forgets_nothing_and_repeats_nothing(tmp_path: Path) -> None:
         made = lasting(tmp_path)
         app = App(made, clock)
         async with cut_off(app), client(made.mqtt.port) as agents:
+            await agents.subscribe("laggard/1/site/ack/+", qos=1)
             await publish_schemas(agents)
             await publish_seconds(agents, app, clock, range(12))
+            await acknowledged(agents, 11)
             await until(lambda: app.view.judgements()[0].end >= START / SECOND + 50)  # the last to close
             alarm, judged = app.view.alarms()[KEY], app.view.judgements()[0]
             durability = app.view.durability()
