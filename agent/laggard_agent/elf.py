@@ -21,6 +21,7 @@ from operator import itemgetter
 from laggard_common.errors import CollectError
 
 MOST_FUNCTIONS = 1 << 18  # of one image; one that has more counts as stripped
+_MOST_SYMBOLS = 1 << 20  # of one table, functions or not; one that has more is not read
 _MOST_NAMES_BYTES = 16 << 20
 _NAMES_BLOCK = 8 << 10
 _MOST_KNOWN = 1 << 12  # names at hand
@@ -286,12 +287,14 @@ def _entries(read: Read, entry: struct.Struct, offset: int, size: int, count: in
 
 def _take(found: Found, image: _Image, table: Sequence[int] | None) -> None:
     """Adds the functions in a table of symbols, and the names that they point into."""
+    entry = image.layout.symbol
     if table is None or table[6] >= len(image.sections) or image.sections[table[6]][5] > _MOST_NAMES_BYTES:
+        return
+    if table[5] > _MOST_SYMBOLS * entry.size:  # a file may have holes, and so be as long as it says
         return
     before = len(found.names)
     found.names += image.read(image.sections[table[6]][4], image.sections[table[6]][5]) + b"\0"
     names_bytes = len(found.names) - before - 1
-    entry = image.layout.symbol
     block = _BLOCK_SYMBOLS * entry.size
     offset, end = table[4], table[4] + table[5]
     while offset < end and (data := image.read(offset, min(block, end - offset))):

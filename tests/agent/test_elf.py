@@ -3,6 +3,7 @@
 import os
 import random
 import shutil
+import struct
 import subprocess
 from pathlib import Path
 
@@ -176,3 +177,17 @@ def test_too_many_functions_count_as_none(monkeypatch: pytest.MonkeyPatch) -> No
     many = [Sym(f"f{i}", AT + i * 16) for i in range(4)]
     assert elf.parse(elf_image(many)).lookup(TEXT_AT) is None
     assert elf.parse(elf_image(many[:3])).lookup(TEXT_AT) == "f0"
+
+
+def test_a_table_of_too_many_symbols_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "holes"
+    image = bytearray(elf_image([Sym("f", AT)], dynamic=[Sym("exported", AT)]))
+    (sections_at,) = struct.unpack_from("<Q", image, 0x28)
+    size_of_symtab = sections_at + 2 * 64 + 32
+    assert struct.unpack_from("<Q", image, size_of_symtab) == (24,)
+    path.write_bytes(image)
+    assert elf.symbols_of(str(path)).lookup(TEXT_AT) == "f"
+    struct.pack_into("<Q", image, size_of_symtab, 1 << 36)
+    path.write_bytes(image)
+    os.truncate(path, 1 << 37)  # all of it is there to be read: zeros
+    assert elf.symbols_of(str(path)).lookup(TEXT_AT) == "exported"
