@@ -14,7 +14,7 @@ from tests.e2e.processes import until
 
 ROOT = Path(__file__).parents[2]
 BENCH = [sys.executable, "-m", "bench.testbed.gluster"]
-QUICK = ("--servers", "4", "--clients", "1", "--window", "20", "--shift", "10", "--healthy", "20")
+QUICK = ("--servers", "4", "--clients", "1", "--window", "12", "--shift", "6", "--healthy", "12")
 PACKAGES = {
     "glusterfsd": "glusterfs-server",
     "fio": "fio",
