@@ -49,6 +49,20 @@ def test_an_oss_and_mds_of_2_15() -> None:
     assert watched.node("healthy") == 0
 
 
+def test_every_line_counts_that_follows_a_header_without_start_time(tmp_path: Path) -> None:
+    """From 2.16 on `start_time` may be off, and units end as those of the header do."""
+    root = copied("server-2.15", tmp_path)
+    path = root / "proc/fs/lustre/mdt/scratch-MDT0000/md_stats"
+    head = "snapshot_time                      1790276932.808885887 secs.nsecs\n"
+    lines = [f"{name:35} 5 samples [usecs] 1 4 10 30\n" for name in ("open", "close", "mknod", "unlink")]
+    path.write_text(head + "".join(lines))
+    watched = Watched(trees(root)).sample()
+    for at, name in enumerate(("open", "close", "mknod", "unlink")):
+        lines[at] = lines[at].replace(" 5 samples", " 9 samples")
+        path.write_text(head.replace("932.8", "933.8") + "".join(lines))
+        assert watched.sample().row("lustre_mdt", "scratch-MDT0000")[f"{name}_samples"] == 9
+
+
 def test_a_client_of_2_16_with_two_mounts_of_one_file_system() -> None:
     watched = Watched(trees(FIXTURES / "client-2.16")).sample()
     assert (watched.error, watched.collector.leftovers) == ("", {})

@@ -64,6 +64,25 @@ def test_garbage(name: str) -> None:
         assert all(len(line) <= 200 for line in parsed.leftovers)
 
 
+@pytest.mark.parametrize("name", PARSERS)
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"x" + b" " * 200_000 + b"y",
+        b" " * 20_000 + b"x" + b" " * 20_000 + b"y",
+        b"rpcs " * 40_000,
+        b"% cum % " * 25_000,
+        b", hist: {" * 20_000,
+        b"a: " * 70_000,
+    ],
+)
+def test_lines_that_could_keep_a_parser_busy(name: str, line: bytes) -> None:
+    """A pattern that tries every pair of places would take minutes."""
+    parsed = PARSERS[name](b"snapshot_time: 1.2 (secs.nsecs)\n- job_id: x\n" + line)
+    assert len(parsed.leftovers) >= 1
+    assert all(len(text) <= 200 for text in parsed.leftovers)
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -12,13 +12,14 @@ from laggard_agent.collectors.lustre.parsed import HEADERS, Gathering, Parsed, n
 from laggard_common.schema import Field, FieldKind
 
 _COLUMNS = (b"read", b"write", b"modify")
-_TITLE = re.compile(rb"\s*(.*?)\s+(?:rpcs|ios|maps|count)\s+% cum %")
+_TITLE = re.compile(rb"(\S.*?)\s+(?:rpcs|ios|maps|count)\s+% cum %")
 _BIN = re.compile(rb"(\d+)([KMGTP]?)")
 _GAUGE = re.compile(rb"([A-Za-z][A-Za-z _]*?):\s*(\d+)")
 _UNSAFE = re.compile(r"[^a-z0-9]+")
 _TITLES = {b"I/O time (1/1000s)": "io_time_ms"}
 _SHIFT = {b"": 0, b"K": 10, b"M": 20, b"G": 30, b"T": 40, b"P": 50}
 _NUMBERS_A_COLUMN = 3
+_MOST_LINE_BYTES = 1024  # Lustre's have 80; beyond that no pattern is tried
 
 
 def parse_histograms(data: bytes) -> Parsed:
@@ -27,6 +28,9 @@ def parse_histograms(data: bytes) -> Parsed:
     columns: list[str] = []
     title = ""
     for line in data.splitlines():
+        if len(line) > _MOST_LINE_BYTES:
+            gathering.left_over(line)
+            continue
         words = line.replace(b"|", b" ").split()
         if not words:
             title = ""
@@ -37,7 +41,7 @@ def parse_histograms(data: bytes) -> Parsed:
         elif all(word in _COLUMNS for word in words):
             columns = [text(word) for word in words]
             title = ""
-        elif heading := _TITLE.match(line):
+        elif heading := _TITLE.match(line.strip()):
             title = _slug(heading[1])
         elif not (_bin(gathering, title, columns, words) or _gauge(gathering, line)):
             gathering.left_over(line)

@@ -1,6 +1,7 @@
 """One table, sample after sample: its devices located, every file read once."""
 
 import errno
+import re
 from collections.abc import Sequence
 from operator import is_
 
@@ -16,7 +17,7 @@ from laggard_common.schema import Component
 Text = tuple[tuple[bytes, bytes], Found]  # a file without its times, and what was found in it
 Parts = tuple[Found | None, ...]  # of one device, a place for each file
 
-_HEADER_BYTES = 256
+_HEADER = re.compile(rb"(?:(?:snapshot_time|elapsed_time|(?P<start>start_time[^\n]*))[^\n]*\n)*")
 _GONE = (errno.ENOENT, errno.ENODEV, errno.ESTALE, errno.ESHUTDOWN)
 
 
@@ -165,7 +166,6 @@ def _look_into(data: bytes | None, before: Text | None, read: Read) -> Text | No
 
 def without_times(data: bytes) -> tuple[bytes, bytes]:
     """`start_time` and what follows the header: what changes only when something was counted."""
-    head = data[:_HEADER_BYTES]
-    end = max(head.rfind(b"secs"), 0)
-    start = head.find(b"start_time", 0, end)
-    return (head[start : head.find(b"\n", start)] if start >= 0 else b""), data[end:]
+    found = _HEADER.match(data)
+    assert found is not None  # it may match nothing at all
+    return found["start"] or b"", data[found.end() :]
