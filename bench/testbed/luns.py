@@ -105,10 +105,13 @@ def throttled(lun: Lun, bytes_per_second: int) -> Iterator[None]:
 
 
 @contextmanager
-def disk_hog(lun: Lun, block_bytes: int = 256 << 20) -> Iterator[None]:
-    """Read the LUN's own device from end to end, again and again, in direct requests of `block_bytes`."""
+def disk_hog(lun: Lun, block_bytes: int = 256 << 20, within: Sequence[str] = ()) -> Iterator[None]:
+    """Read the LUN's own device from end to end, again and again, in direct requests of `block_bytes`.
+
+    `within`: a command that runs what stands behind it, where it is to run.
+    """
     dd = ["dd", f"if=/dev/{lun.sampled}", "of=/dev/null", f"bs={block_bytes}", "iflag=direct", "status=none"]
-    with process(["sh", "-c", 'while "$@"; do :; done', "sh", *dd]):
+    with process([*within, "sh", "-c", 'while "$@"; do :; done', "sh", *dd]):
         yield
 
 

@@ -26,6 +26,7 @@ from bench.testbed.gluster.report import table
 from bench.testbed.gluster.site import Detection
 from bench.testbed.gluster.watch import Phases, run_once
 from bench.testbed.luns import CannotRunError, TestbedError, stop_on_signals
+from bench.testbed.options import GOLDEN, count, minutes, seconds
 
 EXAMPLES = """\
 examples:
@@ -34,11 +35,8 @@ examples:
   python -m bench.testbed.gluster --run brick --servers 4 --clients 1 --window 20 --shift 10 --until-found
   python -m bench.testbed.gluster.report runs.json more-runs.json
 """
-MAX_MINUTES = 60.0
 STEP = 5
 """From run to run the fault moves on by so many bricks."""
-GOLDEN = 0.618034
-"""From run to run the fault begins later within a shift of the windows, so that all places are met alike."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -106,54 +104,23 @@ def _parser() -> argparse.ArgumentParser:
         "--run", nargs="+", required=True, choices=EXPERIMENTS, help="what to run, in this order"
     )
     parser.add_argument(
-        "--minutes", type=_minutes, default=3.0, metavar="N", help="how long a fault lasts (default 3)"
+        "--minutes", type=minutes, default=3.0, metavar="N", help="how long a fault lasts (default 3)"
     )
     parser.add_argument(
-        "--healthy", type=_seconds, default=90.0, metavar="SECONDS", help="before it, at least (default 90)"
+        "--healthy", type=seconds, default=90.0, metavar="SECONDS", help="before it, at least (default 90)"
     )
-    parser.add_argument(
-        "--repeat", type=_count(1, 100), default=1, metavar="N", help="all runs so many times"
-    )
+    parser.add_argument("--repeat", type=count(1, 100), default=1, metavar="N", help="all runs so many times")
     parser.add_argument("--until-found", action="store_true", help="a fault ends with the right alarm")
-    parser.add_argument("--servers", type=_count(4, 10), default=6, metavar="N", help="4-10 (default 6)")
-    parser.add_argument("--bricks", type=_count(1, 2), default=2, metavar="N", help="a server (default 2)")
-    parser.add_argument("--clients", type=_count(1, 8), default=2, metavar="N", help="default 2")
+    parser.add_argument("--servers", type=count(4, 10), default=6, metavar="N", help="4-10 (default 6)")
+    parser.add_argument("--bricks", type=count(1, 2), default=2, metavar="N", help="a server (default 2)")
+    parser.add_argument("--clients", type=count(1, 8), default=2, metavar="N", help="default 2")
     for name, default in (("window", 60), ("shift", 30), ("confirm", 3)):
         parser.add_argument(
-            f"--{name}", type=_count(1, 600), default=default, metavar="N", help=f"default {default}"
+            f"--{name}", type=count(1, 600), default=default, metavar="N", help=f"default {default}"
         )
     parser.add_argument("--output", type=Path, metavar="FILE", help="all results, as JSON")
     parser.add_argument("--scratch", type=Path, default=Path(tempfile.gettempdir()), metavar="DIR")
     return parser
-
-
-def _count(least: int, most: int) -> Any:
-    """Return what turns an argument into a whole number of this range."""
-
-    def count(text: str) -> int:
-        if not text.isdecimal() or not least <= int(text) <= most:
-            raise argparse.ArgumentTypeError(f"expected {least}-{most}, got {text}")
-        return int(text)
-
-    return count
-
-
-def _minutes(text: str) -> float:
-    return _number(text, MAX_MINUTES)
-
-
-def _seconds(text: str) -> float:
-    return _number(text, MAX_MINUTES * 60)
-
-
-def _number(text: str, most: float) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = 0.0
-    if not 0 < number <= most:
-        raise argparse.ArgumentTypeError(f"expected more than 0, at most {most:g}, got {text}")
-    return number
 
 
 if __name__ == "__main__":

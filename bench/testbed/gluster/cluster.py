@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -11,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.testbed.gluster.hosts import Host, host, own_namespaces
+from bench.testbed.groups import control_groups, within
 from bench.testbed.luns import CannotRunError, Lun, TestbedError, free_loops, loop_luns, run
 
 VOLUME = "data"
@@ -111,8 +111,8 @@ def cluster(servers: int, bricks_each: int, clients: int, scratch: Path) -> Iter
             log = scratch / f"{name}.log"
             folders = [(brick.lun.mount, brick.folder) for brick in bricks if brick.server == name]
             made.append(stack.enter_context(host(name, SERVER_NUMBER + number, log, folders)))
-            enter = ("sh", "-c", 'echo 0 > "$0/cgroup.procs" && exec "$@"', str(quotas[name]))
-            run(*made[-1].command(*enter, "glusterd", "--log-level", "WARNING"))  # ends with its host
+            glusterd = within([quotas[name]], ["glusterd", "--log-level", "WARNING"])
+            run(*made[-1].command(*glusterd))  # ends with its host
         _make_volume(made, bricks)
         attached = [stack.enter_context(_client(number, made[0], scratch)) for number in range(clients)]
         yield Cluster(tuple(made), tuple(attached), bricks, quotas)
@@ -191,19 +191,7 @@ def _cpu_groups(names: Sequence[str]) -> Iterator[dict[str, Path]]:
     root = Path("/sys/fs/cgroup/cpu")
     if not (root / "cpu.cfs_quota_us").exists() and not (root / "cpu.shares").exists():
         raise CannotRunError("no cgroup v1 cpu controller at /sys/fs/cgroup/cpu")
-    with ExitStack() as stack:
-        groups = {}
-        for name in names:
-            group = root / f"laggard-{os.getpid()}-{name}"
-            group.mkdir()
-            stack.callback(_remove, group)
-            groups[name] = group
+    with control_groups(root, names) as groups:
         if not all((group / "cpu.cfs_quota_us").exists() for group in groups.values()):
             raise CannotRunError("the kernel has no CFS quota (CONFIG_CFS_BANDWIDTH)")
         yield groups
-
-
-def _remove(group: Path) -> None:
-    """Remove a cgroup once its processes are gone."""
-    until(f"the processes of {group}", lambda: not (group / "cgroup.procs").read_text())
-    group.rmdir()

@@ -63,12 +63,12 @@ class Site:
 
     def stragglers(self) -> list[dict[str, Any]]:
         """Return what the aggregator's API says of stragglers and alarms."""
-        found: list[dict[str, Any]] = (_ask("/api/v1/stragglers") or {}).get("stragglers", [])
+        found: list[dict[str, Any]] = (ask("/api/v1/stragglers") or {}).get("stragglers", [])
         return found
 
     def groups(self) -> dict[str, dict[str, Any]]:
         """Return the peer groups by name."""
-        return {group["group"]: group for group in (_ask("/api/v1/groups") or {}).get("groups", [])}
+        return {group["group"]: group for group in (ask("/api/v1/groups") or {}).get("groups", [])}
 
 
 @contextmanager
@@ -88,16 +88,16 @@ def site(made: Cluster, detection: Detection, folder: Path) -> Iterator[Site]:
 
         def start(name: str, command: Sequence[str], on: Host | None = None) -> None:
             log = folder / f"{name}.log"
-            ran = process(_leashed(command), log) if on is None else running(on, command, log)
+            ran = process(leashed(command), log) if on is None else running(on, command, log)
             there.add(stack.enter_context(ran), log)
 
         start("mosquitto", [mosquitto, "-c", str(broker)])
-        start("aggregator", _python("laggard_aggregator.cli.daemon", "--config", str(aggregator)))
-        until("the aggregator", lambda: bool(_alive(there) and _ask("/readyz")), READY_SECONDS)
+        start("aggregator", python("laggard_aggregator.cli.daemon", "--config", str(aggregator)))
+        until("the aggregator", lambda: bool(_alive(there) and ask("/readyz")), READY_SECONDS)
         for each in (*made.servers, *made.clients):
             config = folder / f"{each.name}.toml"
             config.write_text(_agent_toml(made, each, folder))
-            start(each.name, _python("laggard_agent", "--config", str(config)), each)
+            start(each.name, python("laggard_agent", "--config", str(config)), each)
         until("all bricks", lambda: _alive(there) and _live(there) == len(made.bricks), READY_SECONDS)
         yield there
 
@@ -112,7 +112,7 @@ def _alive(there: Site) -> bool:
     return True
 
 
-def _ask(path: str) -> Any:
+def ask(path: str) -> Any:
     """Return the JSON at a path of the aggregator, None while it does not answer with 200."""
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{HTTP_PORT}{path}", timeout=ASK_SECONDS) as answer:
@@ -121,11 +121,11 @@ def _ask(path: str) -> Any:
         return None
 
 
-def _python(module: str, *arguments: str) -> list[str]:
+def python(module: str, *arguments: str) -> list[str]:
     return [sys.executable, "-P", "-m", module, *arguments]
 
 
-def _leashed(command: Sequence[str]) -> list[str]:
+def leashed(command: Sequence[str]) -> list[str]:
     return ["setpriv", "--pdeathsig=KILL", *command]
 
 

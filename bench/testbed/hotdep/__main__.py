@@ -1,0 +1,127 @@
+"""Run real faults on one of several I/O servers, found by what their functions do.
+
+The servers are programs of this testbed, compiled with -finstrument-functions and linked with
+liblaggardtrace.so, each on a disk of its own and in control groups that are its node; a client stripes its
+I/O over all of them. On each node a real agent traces and samples the functions of that node alone. Laggard
+is trained without a fault first, then each run has a healthy phase and a fault on one peer. Needs root, gcc,
+mosquitto, iproute2, loop devices, perf events, cgroup v1 (cpu, blkio) and control groups for perf events;
+without them one line and exit 2. Exit 1 when a run failed, or did not end as it should: the right peer
+indicted by the right metric, what is wrong among the functions named, nothing else indicted, and `laggard
+diagnose` of the same opinion.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from bench.machine import machine
+from bench.testbed.gluster.hosts import own_namespaces
+from bench.testbed.gluster.watch import Phases
+from bench.testbed.hotdep.experiments import EXPERIMENTS
+from bench.testbed.hotdep.peers import service
+from bench.testbed.hotdep.report import table
+from bench.testbed.hotdep.site import PAPER, Windows
+from bench.testbed.hotdep.watch import run_once, train_once
+from bench.testbed.luns import CannotRunError, TestbedError, stop_on_signals
+from bench.testbed.options import GOLDEN, count, minutes, seconds
+
+EXAMPLES = """\
+examples:
+  python -m bench.testbed.hotdep --run control disk cpu --output runs.json
+  python -m bench.testbed.hotdep --run cpu --thresholds functions.toml --until-found
+  python -m bench.testbed.hotdep --run cpu --interval 2 --window 5 --shift 2 --train 1 --healthy 10
+"""
+STEP = 2
+"""From run to run the fault moves on by so many peers."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Return 0 when every run ended as it should, 1 when one did not, 2 when the machine lacks something."""
+    options = _parser().parse_args(arguments)
+    stop_on_signals()
+    results: list[dict[str, Any]] = []
+    try:
+        _write(options.output, results)  # a place where nothing can be written shows now, not after the runs
+        with tempfile.TemporaryDirectory(prefix="hotdep-", dir=options.scratch) as folder:
+            for result in runs(options, Path(folder)):
+                results.append(result)
+                _write(options.output, results)
+                print(_line(result), file=sys.stderr, flush=True)
+    except (TestbedError, OSError) as exc:
+        print(f"bench.testbed.hotdep: {exc}", file=sys.stderr)
+        return 2 if isinstance(exc, CannotRunError) else 1
+    print(table(results))
+    print(f"\n{machine()}; {options.peers} I/O servers")
+    return 0 if all(result["as_it_should"] for result in results) else 1
+
+
+def runs(options: argparse.Namespace, scratch: Path) -> Iterator[dict[str, Any]]:
+    """Yield what came of each run, all on the same servers, each with a new Laggard. Raises TestbedError."""
+    windows = Windows(options.interval, options.window, options.shift, options.confirm)
+    thresholds = options.thresholds or scratch / "functions.toml"
+    own_namespaces()
+    with service(options.peers, scratch) as made:
+        if not thresholds.exists():
+            train_once(made, windows, options.train * 60, thresholds, scratch)
+        for number, name in enumerate(options.run * options.repeat):
+            healthy = options.healthy + windows.shift_seconds * (number * GOLDEN % 1.0)
+            phases = Phases(healthy, options.minutes * 60, options.until_found)
+            peer = made.peers[(1 + STEP * number) % len(made.peers)]
+            yield run_once(name, made, peer, phases, windows, thresholds, scratch)
+
+
+def _line(result: dict[str, Any]) -> str:
+    """Return one line about a run, for someone who waits."""
+    named = [
+        f"{kind}: {alarm['component']} ({alarm['source']} {alarm['metric']}, {alarm['delay_seconds']:.0f} s:"
+        f" {', '.join(cause['name'] for cause in alarm['causes'][:3])})"
+        for kind, alarms in result["alarms"].items()
+        for alarm in alarms
+    ]
+    verdict = "as it should" if result["as_it_should"] else "NOT as it should"
+    agrees = "" if result["diagnose_agrees"] else f"; laggard diagnose: {result['diagnose']}"
+    return f"{result['run']} {result['target']}: {verdict}; {'; '.join(named) or 'no alarm'}{agrees}"
+
+
+def _write(output: Path | None, results: Sequence[dict[str, Any]]) -> None:
+    if output is not None:
+        output.write_text(json.dumps({"machine": machine(), "runs": results}, indent=1) + "\n")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.testbed.hotdep",
+        description=__doc__,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--run", nargs="+", required=True, choices=EXPERIMENTS, help="what to run, in this order")
+    add("--train", type=minutes, default=4.0, metavar="MINUTES", help="to train on (default 4)")
+    add("--healthy", type=seconds, default=60.0, metavar="SECONDS", help="before a fault, at least (60)")
+    add("--minutes", type=minutes, default=3.0, metavar="N", help="how long a fault lasts (default 3)")
+    add("--until-found", action="store_true", help="a fault ends with the right alarm")
+    add("--repeat", type=count(1, 100), default=1, metavar="N", help="all runs so many times")
+    add("--peers", type=count(4, 16), default=6, metavar="N", help="4-16 (default 6)")
+    add(
+        "--thresholds",
+        type=Path,
+        metavar="FILE",
+        help="of an earlier training; written where it is not there",
+    )
+    add("--interval", type=seconds, default=PAPER.interval_seconds, metavar="SECONDS", help="default 10")
+    for name, default in (("window", PAPER.window), ("shift", PAPER.shift), ("confirm", PAPER.confirm)):
+        add(f"--{name}", type=count(1, 600), default=default, metavar="N", help=f"default {default}")
+    add("--output", type=Path, metavar="FILE", help="all results, as JSON")
+    add("--scratch", type=Path, default=Path(tempfile.gettempdir()), metavar="DIR")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
