@@ -29,6 +29,18 @@ def test_who_gets_a_row() -> None:
     assert totals(made) == {"[others]/other": 4, "a/other": 8, "a/i/hot": 5, "a/i/warm": 1, "b/i/cold": 1}
 
 
+def test_who_gets_a_row_at_once() -> None:
+    """250 ms are enough at any time; all others wait for the minute to be over, with what they have."""
+    made = Functions(100, CPU_NS)
+    made.take({"a/i/f": 9}, 0)
+    made.take({"a/i/f": 9, "b/i/hog": 249, "b/i/g": 2, "c/i/h": 2}, 10 * 10**9)
+    assert totals(made) == {"[others]/other": 253, "a/i/f": 18}
+    made.take({"b/i/hog": 1, "b/i/g": 1, "c/i/h": 1}, 20 * 10**9)
+    assert totals(made) == {"[others]/other": 255, "a/i/f": 18, "b/i/hog": 1}
+    made.take({"b/i/hog": 300, "c/i/h": 1}, MINUTE)
+    assert totals(made) == {"[others]/other": 255, "a/i/f": 18, "b/i/hog": 301, "c/i/h": 1}
+
+
 def test_one_sample_of_a_low_frequency_is_enough() -> None:
     made = Functions(100, 10_000_000)
     made.take({"a/i/f": 1}, 0)

@@ -2,7 +2,8 @@
 
 The paper looks at functions with at least 100 samples of 100,000 cycles in one window of 60 s, of 7,446 only
 201 (HotDep 2010, "Feature-Vector Dimensionality"); the rest would only make vectors, schemas and archives
-long. Here a function gets its row when it has that much CPU time, 4 ms, within a minute.
+long. Here a function gets its row when it has that much CPU time, 4 ms, within a minute; one that has much
+more gets it at once, as it may be what is wrong.
 """
 
 from collections import Counter
@@ -14,6 +15,7 @@ from laggard_common.schema import Component, Field
 
 FIELDS = (Field("samples"), Field("cpu_ns", unit="ns"))
 LEAST_CPU_NS = 4_000_000
+MUCH_CPU_NS = 250_000_000
 _ADMIT_EVERY_NS = 60 * 1_000_000_000
 _IDLE_NS = 600 * 1_000_000_000  # after so long a row may be given to another function
 
@@ -28,7 +30,7 @@ class Functions:
     def __init__(self, most: int, cpu_ns: int) -> None:
         self._most = most
         self._cpu_ns = cpu_ns
-        self._least = max(1, -(-LEAST_CPU_NS // cpu_ns))
+        self._least, self._much = (max(1, -(-cpu // cpu_ns)) for cpu in (LEAST_CPU_NS, MUCH_CPU_NS))
         self._totals: dict[str, int] = {OTHERS: 0}
         self._seen_ns: dict[str, int] = {}
         self._candidates: Counter[str] = Counter()
@@ -44,7 +46,10 @@ class Functions:
                 self._candidates[name] += count
         if self._admit_at_ns is None or at_ns >= self._admit_at_ns:
             self._admit_at_ns = at_ns + _ADMIT_EVERY_NS
-            self._admit(at_ns)
+            self._admit(self._least, at_ns)
+            self._candidates.clear()
+        elif any(count >= self._much for count in self._candidates.values()):
+            self._admit(self._much, at_ns)
         for name, count in counts.items():
             home = name if name in self._totals else other_of(name)
             home = home if home in self._totals else OTHERS
@@ -53,21 +58,22 @@ class Functions:
         rows = zip(self._totals.values(), self.rows, strict=True)
         self.rows = [row if row[0] == n else (n, n * self._cpu_ns) for n, row in rows]
 
-    def _admit(self, at_ns: int) -> None:
-        """Gives rows to the candidates with most samples, as far as there is room for them."""
+    def _admit(self, least: int, at_ns: int) -> None:
+        """Gives rows to the candidates with `least` samples or more, as far as there is room for them."""
         programs: Counter[str] = Counter()
         for name, count in self._candidates.items():
-            if count < self._least and other_of(name) not in self._totals:
+            if count < least and other_of(name) not in self._totals:
                 programs[other_of(name)] += count
-        enough = (item for item in (self._candidates | programs).items() if item[1] >= self._least)
+        enough = (item for item in (self._candidates | programs).items() if item[1] >= least)
         wanted = sorted(enough, key=lambda item: (-item[1], item[0]))[: self._most]
-        self._candidates.clear()
         room = self._most - len(self._totals)
         if len(wanted) > room:
             room += self._make_room(len(wanted) - room, at_ns)
         new = [name for name, _ in wanted[:room]]
         if new:
             self._totals.update(dict.fromkeys(new, 0))
+            for name in new:
+                self._candidates.pop(name, None)
             self.components = (*self.components, *map(_component, new))
             self.rows += [(0, 0)] * len(new)
 
