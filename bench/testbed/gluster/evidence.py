@@ -45,11 +45,8 @@ def evidence(
     for name, figure in FIGURES.items():
         values = _values(reader, figure, start, end)
         places = _places(figure.source, made, target, whole_server)
-        values = {
-            component: value for component, value in values.items() if places.get(component) is not None
-        }
-        faulty = [value for component, value in values.items() if places[component]]
-        peers = [value for component, value in values.items() if not places[component]]
+        faulty = [value for component, value in values.items() if places.get(component) is True]
+        peers = [value for component, value in values.items() if places.get(component) is False]
         if faulty and peers:
             found[name] = {
                 "faulty": median(faulty),
