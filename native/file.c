@@ -13,6 +13,7 @@
 
 #define MOST_TABLES 512
 #define MOST_FILES 100 /* of one process: it makes one with every exec */
+#define MOST_NUMBER 999999998
 
 uint64_t start_ticks(void)
 {
@@ -38,8 +39,10 @@ static int open_directory(const char *directory)
     return folder;
 }
 
-/* Whether there are so many tables that no one can be reading them: they must not fill the memory. */
-static int is_full(int folder)
+/* The number for the next table whose name begins with `stem`: behind all there are, as the agent takes the one
+ * with the highest for the one in use. -1 and errno where there are so many that no one can be reading them: they
+ * must not fill the memory. */
+static int64_t next_number(int folder, const char *stem)
 {
     static struct {
         char bytes[4096] __attribute__((aligned(8)));
@@ -50,12 +53,26 @@ static int is_full(int folder)
         uint8_t type;
         char name[];
     };
-    int tables = 0;
+    size_t length = strlen(stem);
+    int tables = 0, own = 0;
+    int64_t next = 0;
     long got;
     while (tables < MOST_TABLES && (got = syscall(SYS_getdents64, folder, room.bytes, sizeof room.bytes)) > 0)
-        for (long at = 0; at < got; at += ((struct entry *)(room.bytes + at))->length)
-            tables += ((struct entry *)(room.bytes + at))->name[0] != '.';
-    return tables >= MOST_TABLES;
+        for (long at = 0; at < got; at += ((struct entry *)(room.bytes + at))->length) {
+            const char *name = ((struct entry *)(room.bytes + at))->name;
+            tables += name[0] != '.';
+            if (strncmp(name, stem, length))
+                continue;
+            own++;
+            name += length;
+            uint64_t number = take_number(&name, 10);
+            if (!*name && number < MOST_NUMBER && (int64_t)number >= next)
+                next = (int64_t)number + 1;
+        }
+    if (tables < MOST_TABLES && own < MOST_FILES)
+        return next;
+    errno = tables < MOST_TABLES ? EEXIST : EUSERS;
+    return -1;
 }
 
 int file_create(const char *directory, size_t size)
@@ -68,21 +85,17 @@ int file_create(const char *directory, size_t size)
     int folder = open_directory(directory);
     if (folder < 0)
         return -1;
-    if (is_full(folder)) {
-        close(folder);
-        errno = EUSERS;
-        return -1;
-    }
     char stem[64] = "", name[80] = "";
     append_number(stem, sizeof stem, (uint64_t)getpid());
     append(stem, sizeof stem, ".");
     append_number(stem, sizeof stem, start_ticks());
     append(stem, sizeof stem, ".");
     int fd = -1;
-    for (uint64_t i = 0; i < MOST_FILES && fd < 0; i++) {
+    int64_t number = next_number(folder, stem);
+    for (int tries = 0; number >= 0 && fd < 0 && tries < MOST_FILES; tries++, number++) {
         name[0] = 0;
         append(name, sizeof name, stem);
-        append_number(name, sizeof name, i);
+        append_number(name, sizeof name, (uint64_t)number);
         fd = openat(folder, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0640);
         if (fd < 0 && errno != EEXIST)
             break;
@@ -107,6 +120,7 @@ const char *file_reason(int error)
     case EPERM: return "writable by all, and not sticky";
     case ENOSPC: return "no space left";
     case EFBIG: return "limited file size (ulimit -f)";
+    case EEXIST: return "100 tables of this process already, is there no agent?";
     case EUSERS: return "512 tables already, is there no agent?";
     default: return "cannot be used";
     }

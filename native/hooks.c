@@ -52,18 +52,22 @@ static struct thread *threads; /* as many as slots */
 static __thread struct thread *self __attribute__((tls_model("initial-exec")));
 static __thread int is_lost __attribute__((tls_model("initial-exec"))); /* no slot for this thread */
 
+static int is_failed; /* no table for this process, and so for none of its children */
+
 static int (*real_dlclose)(void *);
 
-/* From here to `resume` no signal handler runs on this thread, so none waits for a lock that it holds. */
+/* From here to `resume` no signal handler runs on this thread, so none waits for a lock that it holds, and system
+ * calls are no points where a thread that was cancelled ends. */
 struct pause {
     sigset_t mask;
-    int error;
+    int error, cancel;
 };
 
 static void pause_signals(struct pause *before)
 {
     sigset_t all;
     before->error = errno;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before->cancel);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before->mask);
 }
@@ -71,6 +75,7 @@ static void pause_signals(struct pause *before)
 static void resume(const struct pause *before)
 {
     pthread_sigmask(SIG_SETMASK, &before->mask, NULL);
+    pthread_setcancelstate(before->cancel, NULL);
     errno = before->error;
 }
 
@@ -93,7 +98,6 @@ static void make_table(void)
 /* This thread with a slot; NULL when it cannot have one. */
 static struct thread *attach(void)
 {
-    static int is_failed;
     if (is_lost || is_failed)
         return NULL;
     struct pause before;
@@ -121,7 +125,7 @@ static struct thread *attach(void)
         table_unlock();
     }
     resume(&before);
-    return self && self->counters ? self : NULL;
+    return gate->live && self && self->counters ? self : NULL; /* in a child they may be its parent's */
 }
 
 static __attribute__((noinline)) uint32_t find(void *function)
@@ -131,7 +135,7 @@ static __attribute__((noinline)) uint32_t find(void *function)
         return index;
     struct pause before;
     pause_signals(&before);
-    index = OTHER;
+    index = place_otherwise();
     if (table_lock()) {
         index = place_find((uintptr_t)function);
         table_unlock();
@@ -353,4 +357,5 @@ static __attribute__((constructor)) void begin(void)
     ticks_begin(clock && !strcmp(clock, "monotonic"));
     table_begin();
     pthread_atfork(NULL, NULL, close_gate);
+    is_failed = 0; /* calls of faster constructors found nothing ready */
 }

@@ -246,11 +246,16 @@ static struct place *cache_place(uintptr_t address)
     }
 }
 
+uint32_t place_otherwise(void)
+{
+    return is_limited ? SKIP : OTHER;
+}
+
 static uint32_t remember(uintptr_t address, uint32_t index)
 {
     struct place *place = cache_place(address);
     if (!place) {
-        place_of_unknown = is_limited ? SKIP : OTHER;
+        place_of_unknown = place_otherwise();
         return index;
     }
     cache_used += !place->address;

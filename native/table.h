@@ -54,6 +54,9 @@ struct slot *slot_claim(uint32_t tid, int first);
 uint32_t slot_count(void);
 int slot_number(const struct slot *slot);
 
+/* The place of a function of which nothing can be known. */
+uint32_t place_otherwise(void);
+
 /* The place of a function that the cache does not have. */
 uint32_t place_find(uintptr_t address);
 

@@ -1,6 +1,7 @@
 """liblaggardtrace.so in real programs with known counts."""
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from laggard_agent.collectors.fntrace.table import Table
-from tests.agent.fntrace.made import Compiler, Traced, needs_gcc, run, sampled
+from tests.agent.fntrace.made import ROOT, SOURCES, Compiler, Traced, needs_gcc, run, sampled
 
 pytestmark = needs_gcc
 
@@ -159,6 +160,64 @@ def test_exec(traced: Traced) -> None:
     traced.trace("exec", "5")
     assert len(list(traced.directory.iterdir())) == 2
     assert traced.calls() == {"leaf": 12, "leaves": 2}
+
+
+def test_exec_again_and_again(traced: Traced) -> None:
+    environment = {**os.environ, "LAGGARD_TRACE_DIR": str(traced.directory)}
+    collector = sampled(traced.directory)
+    leaf = f"{traced.program.name}/{traced.program.name}/leaf"
+    with subprocess.Popen(
+        [traced.program, "exec-again", "3"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=environment,
+        bufsize=0,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        for run_so_far in range(1, 5):
+            assert process.stdout.readline() == b"ready\n"
+            for _ in range(3):
+                assert collector.sample().row("fntrace", leaf)["calls"] == 7 * run_so_far - 4
+            assert len(list(traced.directory.iterdir())) == 1
+            process.stdin.write(b"\n")
+
+
+def test_a_child_that_can_have_no_table_counts_nowhere(traced: Traced) -> None:
+    environment = {**os.environ, "LAGGARD_TRACE_DIR": str(traced.directory)}
+    done = subprocess.run(
+        [traced.program, "fork-limited"], env=environment, capture_output=True, text=True, check=True
+    )
+    assert "limited file size" in done.stderr
+    assert traced.calls() == {"leaf": 50, "leaves": 2}
+
+
+def test_a_thread_that_is_cancelled_leaves_no_lock(traced: Traced) -> None:
+    traced.trace("cancel", "7")
+    assert traced.calls() == {"leaf": 7, "leaves": 1, "f0": 1}
+
+
+def test_calls_before_the_library_is_ready_do_not_keep_it_from_tracing(
+    compiler: Compiler, tmp_path: Path
+) -> None:
+    early = compiler.folder / "libearly.so"
+    program = compiler.folder / "preloaded"
+    command = ["gcc", "-finstrument-functions"]
+    run([*command, "-fPIC", "-shared", SOURCES / "early.c", "-o", early])
+    link = ["-ldl", "-lpthread", "-Wl,--no-as-needed", str(early), f"-Wl,-rpath,{compiler.folder}"]
+    run([*command, SOURCES / "traced.c", "-o", program, *link])
+    preload = str(compiler.folder / "liblaggardtrace.so")
+    run([program, "leaves", "5"], LAGGARD_TRACE_DIR=str(tmp_path), LD_PRELOAD=preload)
+    assert Traced(program, tmp_path).calls() == {"leaf": 5, "leaves": 1}
+
+
+def test_the_library_does_not_trace_itself(tmp_path: Path) -> None:
+    run(["make", "-s", "-C", ROOT / "native", f"BUILD={tmp_path}", "CFLAGS=-O0 -finstrument-functions"])
+    text = run(["nm", tmp_path / "liblaggardtrace.so"])
+    assert " U __cyg_profile_func_enter" not in text
+    begins = run(["objdump", "-d", tmp_path / "liblaggardtrace.so"])
+    assert "call" in begins
+    assert not re.search(r"call.*__cyg_profile_func_enter", begins)
 
 
 def test_kill_9_leaves_the_last_counts_to_be_read_once(traced: Traced) -> None:
