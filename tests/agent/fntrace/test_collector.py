@@ -122,6 +122,18 @@ def test_a_table_from_before_an_exec_has_ended(tmp_path: Path, made: Made) -> No
     assert [path.exists() for path in paths] == [False, True]
 
 
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives a file to another user")
+def test_another_users_file_does_not_end_a_process(tmp_path: Path, made: Made) -> None:
+    tables, procfs = tmp_path / "tables", process_tree(tmp_path / "proc", {11: 1})
+    paths = [replace(made, pid=11, start=1).write(tables, number) for number in (0, 1)]
+    os.chown(paths[1], 65534, -1)
+    now = sampled(tables, procfs)
+    for _ in range(4):
+        now.sample()
+    assert [path.exists() for path in paths] == [True, True]
+
+
 def test_a_table_that_was_never_finished_goes_after_a_minute(tmp_path: Path, made: Made) -> None:
     path = made.write(tmp_path / "tables", complete=0)
     now = sampled(tmp_path / "tables", process_tree(tmp_path / "proc", {}))
@@ -156,7 +168,7 @@ def test_a_link_is_not_followed(tmp_path: Path, made: Made) -> None:
 def test_other_files_are_left_alone(tmp_path: Path, made: Made) -> None:
     tables = tmp_path / "tables"
     made.write(tables)
-    strangers = [tables / name for name in ("README", "1.2", "0.1.0", "x.1.0", "1.1.0.bak", "1.1.100")]
+    strangers = [tables / name for name in ("README", "1.2", "0.1.0", "x.1.0", "1.1.0.bak", "1.1.1234567890")]
     for stranger in strangers:
         stranger.write_bytes(b"")
     now = sampled(tables, process_tree(tmp_path / "proc", {}))
@@ -194,6 +206,21 @@ def test_no_more_tables_than_can_be_read(tmp_path: Path, made: Made, monkeypatch
     replace(made, pid=20).write(tables)  # those that are known stay: none counts twice
     assert now.sample().error == f"{tables}: more than 2 tables"
     assert now.row("fntrace", FIRST)["calls"] == 10
+
+
+def test_tables_that_say_they_are_full_take_no_more_memory_than_there_is(tmp_path: Path, made: Made) -> None:
+    tables = tmp_path / "tables"
+    functions = 32768
+    full = replace(made, capacities=(1, functions, 15), functions=[], slots=[])
+    for pid in range(20, 26):
+        path = replace(full, pid=pid).write(tables, functions=functions, slots=15)
+        assert path.stat().st_size > 7_000_000
+    replace(made, pid=9, program=b"before").write(tables)
+    now = sampled(tables).sample()
+    assert now.error.endswith("all tables together take more than 67108864 bytes (and 3 more)")
+    assert now.row("fntrace_node", "fntrace")["tables"] == 3
+    replace(made, pid=8, program=b"after").write(tables)  # what is small still finds its place
+    assert now.sample().row("fntrace_node", "fntrace")["tables"] == 4
 
 
 def test_a_dump_reads_as_the_node_did(tmp_path: Path, made: Made) -> None:

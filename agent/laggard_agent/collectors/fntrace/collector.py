@@ -3,6 +3,7 @@
 import logging
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 from laggard_agent.collectors.base import ABSENT, Now, Reading
 from laggard_agent.collectors.fntrace.naming import Namer
 from laggard_agent.collectors.fntrace.processes import Processes
-from laggard_agent.collectors.fntrace.table import Table
+from laggard_agent.collectors.fntrace.table import MOST_HELD_BYTES, Table
 from laggard_agent.collectors.fntrace.totals import Totals
 from laggard_agent.collectors.recording import note_name, note_not_read
 from laggard_common.errors import CollectError
@@ -37,7 +38,7 @@ NODE_FIELDS = tuple(
 _NODE = (Component("fntrace", "fntrace"),)
 
 _NAME = re.compile(
-    r"([1-9]\d{0,9})\.(\d{1,20})\.(\d{1,2})", re.ASCII
+    r"([1-9]\d{0,9})\.(\d{1,20})\.(\d{1,9})", re.ASCII
 )  # process, its start, which of its tables
 _MOST_TABLES = 512
 _UNFINISHED_SECONDS = 60
@@ -49,7 +50,7 @@ Key = tuple[str, int]  # name and inode of a file
 
 @dataclass(frozen=True, slots=True)
 class _Named:
-    """A table as its name tells it. `is_last`: the process has made none after it, by another exec."""
+    """A table as its name tells it. `is_last`: its owner has made none after it, by another exec."""
 
     name: str
     inode: int
@@ -152,6 +153,7 @@ class Fntrace:
         if len(named) > _MOST_TABLES:
             failures.append(CollectError(str(self._directory), f"more than {_MOST_TABLES} tables"))
         found: dict[Key, _Process] = {}
+        room_bytes = MOST_HELD_BYTES
         self._namer.begin()
         for one in named[:_MOST_TABLES]:
             key = (one.name, one.inode)
@@ -160,10 +162,11 @@ class Fntrace:
                 continue
             has_ended = self._has_ended(one, process.table)
             try:
-                if not process.table.look():
+                if not process.table.look(room_bytes):
                     continue
             except CollectError as exc:
                 failures.append(exc)
+            room_bytes -= process.table.held_bytes
             found[key] = process
             self._namer.name(process.table)
             process.has_ended = has_ended and None not in process.table.names
@@ -186,12 +189,24 @@ class Fntrace:
             raise CollectError(str(self._directory), reason) from exc
         note_name(self._directory, is_folder=True)
         matches.sort(key=lambda found: tuple(map(int, found[0].groups())))
-        last = {match.group(1, 2): match for match, _ in matches}
+        tables_of = Counter(match.group(1, 2) for match, _ in matches)
+        makers = [
+            (*match.group(1, 2), self._owner(match[0]) if tables_of[match.group(1, 2)] > 1 else None)
+            for match, _ in matches
+        ]
+        last = dict(zip(makers, matches, strict=True))
         named = [
-            _Named(match[0], inode, int(match[1]), int(match[2]), last[match.group(1, 2)] is match)
-            for match, inode in matches
+            _Named(match[0], inode, int(match[1]), int(match[2]), last[maker][0] is match)
+            for maker, (match, inode) in zip(makers, matches, strict=True)
         ]
         return sorted(named, key=lambda one: (one.name, one.inode) not in self._found)
+
+    def _owner(self, name: str) -> int | None:
+        """Whose file it is: another user's does not say that a process has gone on with it."""
+        try:
+            return (self._directory / name).lstat().st_uid
+        except OSError:
+            return None
 
     def _has_ended(self, one: _Named, table: Table) -> bool:
         """Whether nothing will be written to a table any more. One that never was whole is given a minute."""

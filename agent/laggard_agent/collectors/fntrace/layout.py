@@ -27,6 +27,8 @@ FUNCTION_BYTES = _FUNCTION.size
 _MOST_MODULES = 1024
 _MOST_FUNCTIONS = 32768
 _MOST_SLOTS = 1024
+_FUNCTION_HELD_BYTES = 512  # with its name and sums
+_MODULE_HELD_BYTES = 1024
 _TICKS_PER_SECOND = range(1_000_000, 100_000_000_000)
 
 
@@ -69,6 +71,16 @@ class Head:
     def used_slot_bytes(self) -> int:
         """How much of a slot is in use."""
         return SLOT_HEAD_BYTES + self.functions * COUNTER_BYTES
+
+    @property
+    def count_bytes(self) -> int:
+        """How much of all slots is in use."""
+        return self.slots * self.used_slot_bytes
+
+    @property
+    def held_bytes(self) -> int:
+        """About how much memory it takes to know the table."""
+        return self.count_bytes + self.functions * _FUNCTION_HELD_BYTES + self.modules * _MODULE_HELD_BYTES
 
     @property
     def file_bytes(self) -> int:

@@ -16,6 +16,7 @@ from laggard_agent.collectors.recording import is_recorded, note_not_read, note_
 from laggard_common.errors import CollectError
 
 MOST_COUNT_BYTES = 8 * 1024 * 1024  # in use, of one process
+MOST_HELD_BYTES = 64 * 1024 * 1024  # of all processes: anyone's file may say that it is full
 _MOST_DUMP_BYTES = 16 * 1024 * 1024
 _MOST_RISE = 2**60  # of one counter from one sample to the next; no process counts as fast
 
@@ -39,12 +40,20 @@ class Table:
     inode: int = 0
     _raw: list[bytes] = field(default_factory=list)
 
-    def look(self) -> bool:
-        """Reads the table; False when it is gone. Raises CollectError for one that is not as it should be."""
+    @property
+    def held_bytes(self) -> int:
+        """About how much memory it takes."""
+        return self.head.held_bytes if self.head is not None else 0
+
+    def look(self, room_bytes: int = MOST_HELD_BYTES) -> bool:
+        """Reads the table; False when it is gone. Raises CollectError for one that is not as it should be.
+
+        `room_bytes`: how much memory there is for it.
+        """
         try:
             fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
             try:
-                self._read(fd)
+                self._read(fd, room_bytes)
             finally:
                 os.close(fd)
         except OSError as exc:
@@ -55,7 +64,7 @@ class Table:
             raise CollectError(str(self.path), reason) from exc
         return True
 
-    def _read(self, fd: int) -> None:
+    def _read(self, fd: int, room_bytes: int) -> None:
         found = os.fstat(fd)
         if not stat.S_ISREG(found.st_mode):
             raise CollectError(str(self.path), "not a regular file")
@@ -64,8 +73,10 @@ class Table:
             return
         if found.st_size < head.file_bytes:
             raise CollectError(str(self.path), f"{found.st_size} bytes, expected {head.file_bytes}")
-        if head.slots * head.used_slot_bytes > MOST_COUNT_BYTES:
+        if head.count_bytes > MOST_COUNT_BYTES:
             raise CollectError(str(self.path), f"more than {MOST_COUNT_BYTES} bytes of counts")
+        if head.held_bytes > room_bytes:
+            raise CollectError(str(self.path), f"all tables together take more than {MOST_HELD_BYTES} bytes")
         if is_recorded():
             self._record(fd, head)
         if self.head is not None and not _goes_on(self.head, found.st_ino, head, self.inode):
