@@ -38,6 +38,9 @@ MAX_NODE_GROUPS = 64
 MAX_NODE_ROWS = 16_384
 """Components that one node may bring, over all groups and over time: a quarter of a group's room."""
 
+START_TIME = "start_time"
+"""The field by which a source tells when a component's counters began: docs/wire-format.md."""
+
 _ABSENT = -1
 _ORIGIN_BITS = 20
 
@@ -49,7 +52,8 @@ class _Part:
     `columns` (counters,): the field of each of the store's counters, -1 for an optional one that is missing.
     `unsure`: places of optional counters that are not missing, and may still be absent of single components.
     `origin`: what the counters come from, a node and a set of them. `varies`: it may be another with a batch,
-    as components may move between nodes, or some have fewer counters than others.
+    as components may move between nodes, or some have fewer counters than others. `started`: the field that
+    tells when a component's counters began, -1 where there is none.
     """
 
     store: GroupStore
@@ -60,6 +64,7 @@ class _Part:
     unsure: IntArray
     origin: int
     varies: bool
+    started: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -388,6 +393,7 @@ class Pipeline:
             unsure=np.array(unsure, dtype=np.int64),
             origin=origin,
             varies=varies,
+            started=numbers.get(START_TIME, _ABSENT),
         )
 
     def _rows(self, store: GroupStore, schema: Schema, places: list[int]) -> IntArray:
@@ -421,13 +427,15 @@ def _reading(part: _Part, taken: TakenBatch) -> tuple[Reading, IntArray | int]:
             values[:, at, part.unsure[counter]] = 0
     if part.missing.size:
         values[:, :, part.missing] = 0
+    started = batch.values[:, :, part.started] if part.started != _ABSENT else None
     changing = rows.size - batch.idle
     if not part.complete or batch.present is not None:
         keep = rows >= 0
         changing = int(np.count_nonzero(keep[:changing]))
         rows, values = rows[keep], values[:, keep]
+        started = None if started is None else started[:, keep]
         origins = origins if isinstance(origins, int) else origins[keep]
-    return Reading(rows, values, batch.tick_ns, batch.read_ns, changing, taken.received_ns), origins
+    return Reading(rows, values, batch.tick_ns, batch.read_ns, changing, taken.received_ns, started), origins
 
 
 def _of_functions(part: _Functions, taken: TakenBatch) -> Reading:

@@ -11,7 +11,7 @@ from laggard_aggregator.detect.settings import DetectSettings
 from laggard_aggregator.engine import Engine, GroupWindow
 from laggard_aggregator.groups import ConfiguredMembership
 from laggard_aggregator.ingest.taken import TakenBatch, WindowClose
-from laggard_aggregator.pipeline import Pipeline
+from laggard_aggregator.pipeline import START_TIME, Pipeline
 from laggard_common.schema import Component, Field, Schema
 from tests.aggregator.made_batches import SECOND, batch_of
 from tests.aggregator.test_pipeline import DETECT, START, play
@@ -290,6 +290,40 @@ def test_a_reset_cuts_its_interval_out() -> None:
     values[5:] -= values[5] - 1
     pipeline.take(batch_of(ost(READS), values, START + SECOND))
     assert told(pipeline, "read_latency") == {"a": [2_000.0] * 8}
+
+
+@pytest.mark.parametrize("restart", range(1, 10))
+@pytest.mark.parametrize("size", [1, 3, 10])
+@pytest.mark.parametrize("grown", [True, False])
+def test_counters_that_began_anew_and_passed_what_they_were_are_no_spike(
+    restart: int, size: int, grown: bool
+) -> None:
+    """A remount between two samples after which much was done: nothing falls, but `start_time` differs."""
+    fields = (*READS, START_TIME)
+    values = steady(range(1, 11), fields, 2)
+    values[:, :, -1] = 1_700_000_000
+    values[restart:, 0, :-1] += 10**9 if grown else -values[restart, 0, :-1]
+    values[restart:, 0, -1] += 5
+    pipeline = make()
+    for seq, first in enumerate(range(0, 10, size)):
+        some = values[first : first + size]
+        pipeline.take(batch_of(ost(fields, ("a", "b")), some, START + (1 + first) * SECOND, seq=seq))
+    (store,) = pipeline.stores.values()
+    assert store.counts.resets == 1
+    assert told(pipeline, "load.throughput") == {"a": [40_960.0] * 8, "b": [40_960.0] * 9}
+
+
+def test_a_start_time_that_is_not_told_for_a_while_is_no_reset() -> None:
+    fields = (*READS, START_TIME)
+    pipeline = make()
+    for seq, started in enumerate((1_700_000_000, 0, 1_700_000_000, 1_700_000_005)):
+        begin = 1 + 5 * seq
+        values = steady(range(begin, begin + 5), fields)
+        values[:, :, -1] = started
+        pipeline.take(batch_of(ost(fields), values, START + begin * SECOND, seq=seq))
+    (store,) = pipeline.stores.values()
+    assert store.counts.resets == 1
+    assert told(pipeline, "load.throughput") == {"a": [40_960.0] * 18}
 
 
 def test_groups_of_single_nodes_leave_room_for_the_others(monkeypatch: pytest.MonkeyPatch) -> None:

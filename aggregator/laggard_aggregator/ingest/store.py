@@ -28,7 +28,7 @@ FUTURE_NS = 5 * 1_000_000_000
 Table = NDArray[np.float32] | NDArray[np.float64]
 
 _ABOVE_ALL = np.iinfo(np.int64).max  # whatever a counter says next, it fell
-_PER_ROW = ("_latest_tick", "_latest", "_origin", "_base", "_base_read", "_base_interval")
+_PER_ROW = ("_latest_tick", "_latest", "_started", "_origin", "_base", "_base_read", "_base_interval")
 _CHUNK = 65_536  # readings differenced at once: bounds the memory of a close, and fits the cache
 
 
@@ -38,7 +38,8 @@ class Reading:
 
     `rows` (c,): the group's row of each component; `values` (n, c, counters) in the order of the store's own
     counters; the first `changing` components are those whose values may differ from tick to tick; `tick_ns`,
-    `read_ns` (n,) ascending.
+    `read_ns` (n,) ascending. `started` (n, c): when the counters began, in whatever unit, 0 where it is not told;
+    None where nobody tells it.
     """
 
     rows: IntArray
@@ -47,11 +48,12 @@ class Reading:
     read_ns: IntArray
     changing: int
     received_ns: int
+    started: IntArray | None = None
 
 
 @dataclass(slots=True)
 class StoreCounts:
-    """Totals since the start; `late` and `future` count readings of one component, `resets` falls."""
+    """Totals since the start; `late` and `future` count readings of one component, `resets` counters anew."""
 
     late: int = 0
     future: int = 0
@@ -87,6 +89,7 @@ class GroupStore:
         self._live = np.zeros(0, dtype=np.bool_)
         # The newest reading of each component that was stored, to see resets between messages.
         self._latest_tick = np.zeros(0, dtype=np.int64)
+        self._started = np.zeros(0, dtype=np.int64)
         self._latest = np.zeros((0, width), dtype=np.int64)
         self._origin = np.zeros(0, dtype=np.int64)
         # The last reading before the watermark: what the next interval is differenced against.
@@ -158,6 +161,7 @@ class GroupStore:
                 values=reading.values[first:last],
                 tick_ns=ticks[first:last],
                 read_ns=reading.read_ns[first:last],
+                started=None if reading.started is None else reading.started[first:last],
             )
         in_order = self._see_resets(reading)
         for end in self._interval_ends(reading.tick_ns):
@@ -268,9 +272,12 @@ class GroupStore:
     def _see_resets(self, reading: Reading) -> bool:
         """Marks the intervals in which a counter fell, inside the message or since the newest before it.
 
-        Says whether every component's reading is newer than all before it.
+        So it does where counters say that they began anew: they may have grown past what they were. Says
+        whether every component's reading is newer than all before it.
         """
         rows, values, ticks = reading.rows, reading.values, reading.tick_ns
+        if reading.started is not None:
+            self._see_starts(reading, reading.started)
         if ticks.size > 1:
             inside = values[:, : reading.changing]
             fell = inside[1:] < inside[:-1]
@@ -290,6 +297,19 @@ class GroupStore:
         self._latest_tick[rows] = ticks[-1]
         self._latest[rows] = last
         return in_order
+
+    def _see_starts(self, reading: Reading, started: IntArray) -> None:
+        """Marks the intervals in which counters began anew and none of them fell, which is seen besides."""
+        rows, values = reading.rows, reading.values
+        later = self._latest_tick[rows] < reading.tick_ns[0]
+        whole = np.vstack([np.where(later, self._started[rows], started[0]), started])
+        tick, component = np.nonzero((whole[1:] != whole[:-1]) & (whole[1:] != 0) & (whole[:-1] != 0))
+        if tick.size:
+            before = np.where((tick > 0)[:, None], values[tick - 1, component], self._latest[rows[component]])
+            grew = (values[tick, component] >= before).all(axis=1)
+            self._mark(reading.tick_ns[tick[grew]], rows[component[grew]])
+        told = later & (started[-1] != 0)
+        self._started[rows[told]] = started[-1, told]
 
     def _mark(self, ticks: IntArray, rows: IntArray) -> None:
         """Marks a reset of each of `rows` at the tick beside it, or at the only one."""
@@ -394,7 +414,7 @@ class GroupStore:
         for rings in (self._metric_rings, self._load_rings):
             for name, ring in rings.items():
                 rings[name] = np.concatenate([ring, _missing(more, self._columns)])
-        for name in ("_latest_tick", "_origin", "_base_read", "_base_interval"):
+        for name in ("_latest_tick", "_started", "_origin", "_base_read", "_base_interval"):
             setattr(self, name, np.pad(getattr(self, name), (0, more)))
         for name in ("_latest", "_base"):
             setattr(self, name, np.pad(getattr(self, name), ((0, more), (0, 0))))
