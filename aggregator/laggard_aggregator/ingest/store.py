@@ -38,8 +38,8 @@ class Reading:
 
     `rows` (c,): the group's row of each component; `values` (n, c, counters) in the order of the store's own
     counters; the first `changing` components are those whose values may differ from tick to tick; `tick_ns`,
-    `read_ns` (n,) ascending. `started` (n, c): when the counters began, in whatever unit, 0 where it is not told;
-    None where nobody tells it.
+    `read_ns` (n,) ascending. `started` (n, c): when the counters began, in whatever unit, 0 where
+    it is not told; None where nobody tells it.
     """
 
     rows: IntArray
