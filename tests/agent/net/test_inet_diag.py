@@ -160,6 +160,17 @@ def test_a_capture() -> None:
         assert acked <= sent + 1  # the SYN is acknowledged as a byte, too
 
 
+def test_of_more_sockets_the_rest_is_not_asked_for() -> None:
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=100))
+        for _ in range(5):
+            stack.enter_context(socket.create_connection(server.getsockname()))
+            stack.enter_context(server.accept()[0])
+        answer = ask(9)
+    assert (len(answer.sockets), answer.whole) == (9, False)
+    assert not answer.done
+
+
 def test_this_kernel() -> None:
     """A connection of this process, which only loopback sees: it is found from both ends, and it counts."""
     with socket.create_server(("127.0.0.1", 0)) as server:

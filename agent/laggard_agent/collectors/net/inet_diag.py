@@ -77,6 +77,8 @@ def ask(most_sockets: int) -> Answer:
                 answer.done = False
                 while not answer.done:
                     read(sock.recv(_RECEIVE_BYTES), answer, most_sockets)
+                    if len(answer.sockets) >= most_sockets and not answer.whole:
+                        return answer  # to list the rest would take time and tell nothing
     except OSError as exc:
         raise _refused(exc.errno, exc.strerror or str(exc)) from exc
     return answer
