@@ -35,7 +35,7 @@ EXAMPLES = """\
 examples:
   python -m bench.testbed.hotdep --run control disk cpu --output runs.json
   python -m bench.testbed.hotdep --run cpu --thresholds functions.toml --until-found
-  python -m bench.testbed.hotdep --run cpu --interval 2 --window 5 --shift 2 --train 1 --healthy 10
+  python -m bench.testbed.hotdep --run cpu --interval 2 --window 5 --shift 2 --untrained --healthy 10
 """
 STEP = 2
 """From run to run the fault moves on by so many peers."""
@@ -64,10 +64,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def runs(options: argparse.Namespace, scratch: Path) -> Iterator[dict[str, Any]]:
     """Yield what came of each run, all on the same servers, each with a new Laggard. Raises TestbedError."""
     windows = Windows(options.interval, options.window, options.shift, options.confirm)
-    thresholds = options.thresholds or scratch / "functions.toml"
+    thresholds = None if options.untrained else options.thresholds or scratch / "functions.toml"
     own_namespaces()
     with service(options.peers, scratch) as made:
-        if not thresholds.exists():
+        if thresholds is not None and not thresholds.exists():
             train_once(made, windows, options.train * 60, thresholds, scratch)
         for number, name in enumerate(options.run * options.repeat):
             healthy = options.healthy + windows.shift_seconds * (number * GOLDEN % 1.0)
@@ -109,12 +109,10 @@ def _parser() -> argparse.ArgumentParser:
     add("--until-found", action="store_true", help="a fault ends with the right alarm")
     add("--repeat", type=count(1, 100), default=1, metavar="N", help="all runs so many times")
     add("--peers", type=count(4, 16), default=6, metavar="N", help="4-16 (default 6)")
-    add(
-        "--thresholds",
-        type=Path,
-        metavar="FILE",
-        help="of an earlier training; written where it is not there",
-    )
+    trained = parser.add_mutually_exclusive_group().add_argument
+    written = "of an earlier training; written where it is not there"
+    trained("--thresholds", type=Path, metavar="FILE", help=written)
+    trained("--untrained", action="store_true", help="judge without thresholds")
     add("--interval", type=seconds, default=PAPER.interval_seconds, metavar="SECONDS", help="default 10")
     for name, default in (("window", PAPER.window), ("shift", PAPER.shift), ("confirm", PAPER.confirm)):
         add(f"--{name}", type=count(1, 600), default=default, metavar="N", help=f"default {default}")

@@ -30,9 +30,18 @@ def train_once(made: Service, windows: Windows, seconds: float, thresholds: Path
 
 
 def run_once(
-    name: str, made: Service, peer: Peer, phases: Phases, windows: Windows, thresholds: Path, scratch: Path
+    name: str,
+    made: Service,
+    peer: Peer,
+    phases: Phases,
+    windows: Windows,
+    thresholds: Path | None,
+    scratch: Path,
 ) -> dict[str, Any]:
-    """Return what came of one run of experiment `name`, as plain data. Raises TestbedError."""
+    """Return what came of one run of experiment `name`, as plain data. Raises TestbedError.
+
+    Without `thresholds` functions are compared by their shares.
+    """
     experiment = EXPERIMENTS[name]
 
     def enough(alarm: Mapping[str, Any]) -> bool:
