@@ -153,8 +153,12 @@ def component_class(component: Component) -> str:
 
 
 def moves(component: Component) -> bool:
-    """Whether the component may move between nodes, as an OST does in a failover."""
-    return ("scope", "site") in component.labels
+    """Whether the component may move between nodes, as an OST does in a failover.
+
+    One with a slash in its id or name is its node's own, whatever its label says: without the node in front
+    it could be called `other-node/sda`, and pass for another node's.
+    """
+    return ("scope", "site") in component.labels and "/" not in component.id + component.name
 
 
 def _shared(source: SourceMetrics, node: str, component: Component) -> tuple[str, ...]:

@@ -1,6 +1,8 @@
 import re
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from laggard_aggregator.detect.settings import DetectSettings
 from laggard_aggregator.groups import (
@@ -108,6 +110,21 @@ def test_a_component_that_may_move_is_known_without_its_node() -> None:
     assert component_key("oss-1", ost) == component_key("oss-2", ost) == "scratch-OST0001"
     assert shown_name("oss-1", ost) == "scratch-OST0001"
     assert (component_key("oss-1", DISK), shown_name("oss-1", DISK)) == ("oss-1/wwn-1", "oss-1/sda")
+
+
+@given(
+    node=st.sampled_from(["oss-1", "evil"]),
+    at=st.sampled_from(["id", "name", "both"]),
+    victim=st.sampled_from([DISK, Component("a/b", "c/d")]),
+)
+def test_no_node_can_pass_its_component_off_as_another_nodes(node: str, at: str, victim: Component) -> None:
+    theirs = (component_key("oss-2", victim), shown_name("oss-2", victim))
+    posing = Component(
+        theirs[0] if at != "name" else "OST0001", theirs[1] if at != "id" else "OST0001", (("scope", "site"),)
+    )
+    claimed = (component_key(node, posing), shown_name(node, posing))
+    assert all(name.startswith(f"{node}/") for name in claimed)
+    assert not set(claimed) & set(theirs)
 
 
 @pytest.mark.parametrize(

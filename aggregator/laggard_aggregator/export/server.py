@@ -17,6 +17,7 @@ from laggard_common.errors import ServiceError
 MAX_HEADER_BYTES = 16 * 1024  # request line and headers; a longer request is answered with 400
 MAX_CONNECTIONS = 128  # open at once; beyond that a request is answered with 503
 KEEP_ALIVE_SECONDS = 75  # longer than Prometheus' usual scrape interval of 15 to 60 s
+HANDSHAKE_SECONDS = 5.0  # how long TLS may take to begin; asyncio alone would wait for a minute
 REQUEST_SECONDS = 15.0  # how long a connection may take to bring a whole request
 SHUTDOWN_SECONDS = 2  # how long answers under way may take at the end
 
@@ -128,7 +129,24 @@ class _Hasty(H11Protocol):
 
 
 class _Server(uvicorn.Server):
-    """A server that leaves SIGINT and SIGTERM to the daemon around it."""
+    """A server that leaves SIGINT and SIGTERM to the daemon around it, and bounds handshakes."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets=[])  # of its own it knows no bound for handshakes
+        loop = asyncio.get_running_loop()
+        bound = None if self.config.ssl is None else HANDSHAKE_SECONDS
+        for listening in sockets or ():
+            server = await loop.create_server(
+                self._protocol,
+                sock=listening,
+                ssl=self.config.ssl,
+                backlog=MAX_CONNECTIONS,
+                ssl_handshake_timeout=bound,
+            )
+            self.servers.append(server)
+
+    def _protocol(self) -> asyncio.Protocol:
+        return _Hasty(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
