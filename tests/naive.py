@@ -297,7 +297,7 @@ class NaiveLaggard:
             if name in variance and not math.isnan(variance[name]):
                 k = self.known[name]
                 k.heard = min(k.heard + 1, 32.0)
-                k.noise += (variance[name] - k.noise) / k.heard
+                k.noise += (variance[name] * min(weight[name], 1.0) - k.noise) / k.heard
         return self._judge(list(logs), live, weight, now)
 
     def _judge(
@@ -317,7 +317,8 @@ class NaiveLaggard:
             for s in range(6):
                 spread = unit[s] * laggard_se(length[name][s])
                 harm = laggard.HARMLESS + laggard.SURE * math.sqrt(noise[name] / length[name][s])
-                threshold[name].append(max(harm, level * length[name][s] ** 0.1 * spread))
+                growth = length[name][s] ** 0.1 * min(unit[s] / unit[0], 1.0) ** 0.4
+                threshold[name].append(max(harm, level * growth * spread))
                 shares[name].append(average[name][s] / threshold[name][s])
             self.known[name].score = max(shares[name])
             level_now = unit[1] * laggard_se(length[name][1])
@@ -330,7 +331,8 @@ class NaiveLaggard:
         judged = {n: n in live and self.known[n].windows >= 0.5 for n in names}
         slow = {n for n in live if judged[n] and self.known[n].score >= 1}
         fast = {n for n in live if judged[n] and min(shares[n]) <= -1}
-        if 2 * alike <= len(live) or 2 * len(slow) >= len(live) or len(fast) >= 0.4 * len(live):
+        suspects = [n for n in live if judged[n] and self.known[n].score >= laggard.SUSPECT]
+        if 2 * alike <= len(live) or 2 * len(suspects) >= len(live) or len(fast) >= 0.4 * len(live):
             slow &= beyond
         usual = statistics.median(self.known[n].slowness for n in trusted)
         found = {}
@@ -405,23 +407,20 @@ class NaiveLaggard:
         noise: Mapping[str, float],
     ) -> tuple[list[float], float]:
         typical = math.sqrt(statistics.median(noise.values())) or now / 2
-        prior = (1.7 * typical) ** 2
-        old = [n for n in live if self.known[n].seen]
-        counted = [n for n in old if n in trusted or self.known[n].score < 1]
-        unit, freedom = [max(1.7 * typical, 1e-6)] * 6, 48.0
+        counted = [n for n in live if self.known[n].seen and (n in trusted or self.known[n].score < 1)]
+        unit, freedom = [max(1.7 * typical, 1e-6)] * 6, 12.0
         if counted:
             total = sum(self.known[n].seen for n in counted)
             longest = max(self.known[n].seen for n in counted)
-            single = 0.0
+            before, prior = (1.7 * typical) ** 2, 12.0
             for s in range(6):
-                most = max((self.known[n].moment[s] for n in old if n in trusted), default=0.0)
+                most = 3 * statistics.median(self.known[n].moment[s] for n in counted)
                 square = sum(min(self.known[n].moment[s], most) * self.known[n].seen for n in counted) / total
                 values = max(total / longest * math.sqrt(max(longest / self.scales[s], 1.0)) - 1, 0.0)
                 if s == 0:
-                    single = (48 * prior + values * square) / (48 + values)
-                    unit[s], freedom = max(math.sqrt(single), 1e-6), 48 + values
-                else:
-                    unit[s] = max(math.sqrt((24 * single + values * square) / (24 + values)), 1e-6)
+                    freedom = 12 + values
+                before, prior = (prior * before + values * square) / (prior + values), 8.0
+                unit[s] = max(math.sqrt(before), 1e-6)
         part = min(1.0, statistics.median(weight[n] for n in live))
         raised = max(1.0, laggard.CALM * now * math.sqrt(part) / unit[0])
         unit = [u * raised for u in unit]

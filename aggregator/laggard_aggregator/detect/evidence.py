@@ -33,11 +33,11 @@ _SINGLE = ("slowness", "windows", "seen", "noise", "heard", "score")
 class Evidence:
     """What is known of each of N components of a group; float64 arrays, one column a component.
 
-    `average` (K, N): mean log ratio over SCALES windows, each bounded; `slowness` (N,): the same over
-    SCALES[SEVERITY] windows, unbounded. `windows` (N,): windows behind them. `moment` (K, N): mean square of
-    the average about the group's centre in single-window units, over `seen` (N,) windows.
-    `noise` (N,): squared standard error of one window's log ratio, over `heard` (N,) windows. `score` (N,):
-    the last one.
+    `average` (K, N): mean of what counts as evidence over SCALES windows, each bounded; `slowness` (N,): mean
+    log ratio of the metric itself over SCALES[SEVERITY] windows, unbounded. `windows` (N,): windows behind
+    them. `moment` (K, N): mean square of the average about the group's centre in single-window units, over
+    `seen` (N,) windows. `noise` (N,): squared standard error of one whole window's evidence, over `heard`
+    (N,) windows. `score` (N,): the last one.
     """
 
     def __init__(self) -> None:
@@ -67,8 +67,15 @@ class Evidence:
             self._last = (components, places)
         return self._last[1]
 
-    def add(self, places: NDArray[np.intp], excess: FloatArray, weight: FloatArray, bound: float) -> None:
-        """Takes one window's log ratios `excess` (C,); they count as evidence up to `bound`.
+    def add(
+        self,
+        places: NDArray[np.intp],
+        excess: FloatArray,
+        felt: FloatArray,
+        weight: FloatArray,
+        bound: float,
+    ) -> None:
+        """Takes one window's evidence `excess` (C,), which counts up to `bound`, and log ratios `felt` (C,).
 
         `weight` (C,): the share of the window that told anything. Where it was less than 1 the evidence
         decays for the rest; 0 is idleness or absence.
@@ -80,7 +87,7 @@ class Evidence:
         fading = share * 2.0 / (SCALES[:, None] + 1.0)
         gain = np.minimum(np.maximum(fading, share / self.windows[rows]), 1.0)
         self.average[:, rows] += gain * (np.clip(excess[known], -bound, bound) - self.average[:, rows])
-        self.slowness[rows] += gain[SEVERITY] * (excess[known] - self.slowness[rows])
+        self.slowness[rows] += gain[SEVERITY] * (felt[known] - self.slowness[rows])
 
     def add_noise(self, places: NDArray[np.intp], variance: FloatArray) -> None:
         """Takes each component's squared standard error (C,) in this window; NaN = unknown."""

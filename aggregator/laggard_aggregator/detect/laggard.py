@@ -7,14 +7,15 @@ and figures.
 """
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from laggard_aggregator.detect.budget import chance_per_window, critical
+from laggard_aggregator.detect.budget import LENGTH_POWER, chance_per_window, critical
 from laggard_aggregator.detect.evidence import RECENT, SCALES, Evidence
-from laggard_aggregator.detect.load import LoadModel, features, relative, usable
+from laggard_aggregator.detect.load import LoadModel, features, relative, service, usable
 from laggard_aggregator.detect.peers import (
     leave_one_out_median,
     most_trusted,
@@ -41,8 +42,13 @@ from laggard_aggregator.detect.spread import (
 
 HARMLESS = 0.13
 """Log ratio of a lasting difference that is still harmless: between the 1.08 of healthy peers and 1.2."""
+PEERS_DIFFER = float(np.log(1.08))
+"""Log ratio by which healthy components' service times may differ."""
 SURE = 3.0
-"""Standard errors of a component's own noise by which it must exceed the harmless difference."""
+"""Standard errors of a component's own noise by which it must exceed the harmless difference of latencies, or
+the difference of healthy components' service times where these are known."""
+QUEUE = 0.5
+"""Log ratio of waiting, beyond service time, that counts as much as one spread of service times."""
 CLIP = 8.0
 """One window counts at most so many spreads, so that one spike cannot raise an alarm by itself."""
 SQUARE_CLIP = 3.0
@@ -73,11 +79,38 @@ NOT_PEERS = "not a group of peers"
 TOO_FEW = "too few members"
 
 
+@dataclass(frozen=True, slots=True)
+class _Series:
+    """A window's new samples: logs of the metric and of service time, if known, (C, T), and of loads."""
+
+    logs: FloatArray
+    service: FloatArray | None
+    loads: Mapping[str, FloatArray]
+
+
+@dataclass(frozen=True, slots=True)
+class _Ahead:
+    """How far components are ahead of their trusted peers, in log ratios.
+
+    `excess` (C,): what counts as evidence. Where service times are known that is theirs, as far as latencies
+    do not contradict it by more than a spread, and waiting beyond it in units of QUEUE: the requests of
+    others make a component wait, in busy groups many times over, but do not make it slow. `felt` (C,): of the
+    metric, less what load explains. `course` (C, T): by tick, of what is evidence; `latency` (C, T): of the
+    metric. `loads` (C, T): relative to the same peers.
+    """
+
+    excess: FloatArray
+    felt: FloatArray
+    course: FloatArray
+    latency: FloatArray
+    loads: Mapping[str, FloatArray]
+
+
 class LaggardDetector:
     """Judges one metric of one peer group. Scores are shares of the threshold: 1.0 and more is anomalous."""
 
     name = "laggard"
-    version = 2
+    version = 3
     history_samples = 0
 
     def __init__(self, settings: DetectSettings, metric: str) -> None:
@@ -98,20 +131,29 @@ class LaggardDetector:
         weight = told.sum(axis=1) / self._settings.shift_samples
         live = weight > 0
         if live.sum() < MIN_PEERS:
-            self._evidence.add(places, np.zeros(live.size), np.zeros(live.size), 0.0)
+            nothing = np.zeros(live.size)
+            self._evidence.add(places, nothing, nothing, nothing, 0.0)
             return not_judged(live.size, TOO_FEW)
         values = np.where(told, window.values[:, fresh], np.nan)
         logs = np.log(values) * (-1.0 if window.worse < 0 else 1.0)
-        loads = features(window, fresh, told)
+        series = _Series(logs, service(window, fresh, told), features(window, fresh, told))
 
-        excess, now = self._accumulate(logs, loads, weight, live, places)
+        felt, now = self._accumulate(series, weight, live, places)
         trusted, alike = self._trusted(now, live, places)
-        score, fast, beyond = self._judge(now, weight, trusted, live, places, two_sided=window.worse == 0)
+        score, fast, beyond = self._judge(
+            now,
+            weight,
+            trusted,
+            live,
+            places,
+            sure_from=HARMLESS if series.service is None else PEERS_DIFFER,
+            two_sided=window.worse == 0,
+        )
 
         judged = live & (self._evidence.windows[places] >= ENOUGH)
         anomalous = judged & (score >= 1.0)
         members, note = int(live.sum()), ""
-        few_alike = 2 * alike <= members or 2 * anomalous.sum() >= members
+        few_alike = 2 * alike <= members or 2 * (judged & (score >= SUSPECT)).sum() >= members
         if few_alike or (judged & fast).sum() >= FAST_SHARE * members:
             anomalous, note = anomalous & beyond, NOT_PEERS
         observed = row_median(values)
@@ -123,7 +165,7 @@ class LaggardDetector:
             score=score,
             severity=np.where(judged, np.exp(slowness), np.nan),
             observed=observed,
-            reference=observed * np.exp(excess if window.worse < 0 else -excess),
+            reference=observed * np.exp(felt if window.worse < 0 else -felt),
             note=note,
         )
 
@@ -138,24 +180,23 @@ class LaggardDetector:
 
     def _accumulate(
         self,
-        logs: FloatArray,
-        loads: Mapping[str, FloatArray],
+        series: "_Series",
         weight: FloatArray,
         live: BoolArray,
         places: NDArray[np.intp],
     ) -> tuple[FloatArray, float]:
         """Takes the new samples in; each one's log ratio to its peers (C,), and the spread they show."""
-        rough, deviations, _ = self._excess(logs, loads, live)
-        now = spread_now(rough, batch_variance(deviations), live)
-        trusted = self._trusted_now(rough, now, live, places)
-        excess, deviations, ahead = self._excess(logs, loads, trusted)
-        variance = batch_variance(deviations)
-        now = spread_now(excess, variance, trusted)
-        self._load.learn(ahead, deviations, trusted)
+        rough = self._ahead(series, live)
+        now = spread_now(rough.excess, batch_variance(rough.course), live)
+        trusted = self._trusted_now(rough.excess, now, live, places)
+        ahead = self._ahead(series, trusted)
+        variance = batch_variance(ahead.course)
+        now = spread_now(ahead.excess, variance, trusted)
+        self._load.learn(ahead.loads, ahead.latency, trusted)
         unit = max(now, float(self._unit_before[0]))
-        self._evidence.add(places, excess, weight, max(CLIP * unit, 2.0 * HARMLESS))
-        self._evidence.add_noise(places, variance)
-        return excess, now
+        self._evidence.add(places, ahead.excess, ahead.felt, weight, max(CLIP * unit, 2.0 * HARMLESS))
+        self._evidence.add_noise(places, variance * np.minimum(weight, 1.0))
+        return ahead.felt, now
 
     def _judge(
         self,
@@ -165,6 +206,7 @@ class LaggardDetector:
         live: BoolArray,
         places: NDArray[np.intp],
         *,
+        sure_from: float,
         two_sided: bool,
     ) -> tuple[FloatArray, BoolArray, BoolArray]:
         """Scores, who is as much faster as a straggler is slower, and who stands out alone; (C,) each."""
@@ -175,9 +217,12 @@ class LaggardDetector:
         noise = self._noise(places, live)
         unit, freedom = self._unit(average, length, now, weight, trusted, live, places)
         chance = unit[:, None] * standard_error(length)
-        threshold = np.maximum(
-            HARMLESS + SURE * np.sqrt(noise / length), critical(self._chance, freedom, length) * chance
-        )
+        harm = np.maximum(HARMLESS, sure_from + SURE * np.sqrt(noise / length))
+        # The growth of `critical` with length is for wander by the law; none of it is left where windows are
+        # independent and averages fall as length ** -1/2.
+        wander = np.minimum(unit / unit[0], 1.0) ** (4.0 * LENGTH_POWER)
+        by_chance = critical(self._chance, freedom, length) * wander[:, None] * chance
+        threshold = np.maximum(harm, by_chance)
         share = np.where(live, average / threshold, 0.0)
         sided = np.abs(share) if two_sided else share
         score = sided.max(axis=0)
@@ -200,16 +245,22 @@ class LaggardDetector:
         beyond: BoolArray = live & far & (slowness - slower_part(slowness[None, live])[0] >= STANDS_OUT)
         return beyond
 
-    def _excess(
-        self, logs: FloatArray, loads: Mapping[str, FloatArray], trusted: BoolArray
-    ) -> tuple[FloatArray, FloatArray, dict[str, FloatArray]]:
-        """Log ratio to the trusted peers: (C,) of the window less what load explains, and (C, T) by tick.
-
-        Last the loads (C, T) relative to the same peers.
-        """
-        deviations = logs - leave_one_out_median(logs, trusted)
-        ahead = relative(loads, trusted)
-        return row_median(deviations) - self._load.explained(ahead, trusted.size), deviations, ahead
+    def _ahead(self, series: "_Series", trusted: BoolArray) -> "_Ahead":
+        """How far everyone is ahead of the trusted peers."""
+        latency = series.logs - leave_one_out_median(series.logs, trusted)
+        loads = relative(series.loads, trusted)
+        felt = row_median(latency) - self._load.explained(loads, trusted.size)
+        if series.service is None:
+            return _Ahead(felt, felt, latency, latency, loads)
+        served = series.service - leave_one_out_median(series.service, trusted)
+        own = row_median(served)
+        known = np.isfinite(own)
+        spread = max(cross_spread(own[trusted]), float(self._unit_before[0]))
+        least = np.maximum(own, np.minimum(felt, 0.0))
+        waiting = np.maximum(felt - least, 0.0) * min(1.0, spread / QUEUE)
+        excess = np.minimum(least, felt + cross_spread(felt[trusted])) + waiting
+        course = np.where(known[:, None], served, latency)
+        return _Ahead(np.where(known, excess, felt), felt, course, latency, loads)
 
     def _trusted_now(
         self, rough: FloatArray, spread: float, live: BoolArray, places: NDArray[np.intp]
@@ -255,11 +306,8 @@ class LaggardDetector:
         evidence = self._evidence
         typical = float(np.sqrt(np.median(self._noise(places, live)[live]))) or now / 2.0
         moment, seen = evidence.moment[:, places], evidence.seen[places]
-        # Those set aside without being stragglers count as much as the most deviant of the others.
-        doubtful = live & ~trusted & (evidence.score[places] < 1.0)
-        counted = (trusted | doubtful) & (seen > 0)
-        most = moment[:, trusted & (seen > 0)].max(axis=1, initial=0.0)[:, None]
-        unit, freedom = pooled_spread(np.minimum(moment, most), seen, SCALES, counted, typical)
+        counted = (trusted | (live & (evidence.score[places] < 1.0))) & (seen > 0)
+        unit, freedom = pooled_spread(moment, seen, SCALES, counted, typical)
         part = min(1.0, float(np.median(weight[live])))
         unit *= max(1.0, CALM * now * part**0.5 / unit[0])
         square = (average / standard_error(length)) ** 2

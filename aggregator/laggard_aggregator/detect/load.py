@@ -21,6 +21,8 @@ CLIP = 1.5
 BUSY = float(np.log(1.3))
 BUSY_SLOPE = 1.0
 """Beyond 1.3 times its peers' load, latency may grow with this power of load although no one saw it grow."""
+SATURATED = 0.97
+"""Busy share of a group's middle beyond which busy time tells no one apart."""
 MOST_UNSEEN = float(np.log(2.5))
 """Log of the most that such growth may explain: a hog's load is no excuse for any latency."""
 
@@ -55,6 +57,23 @@ def features(window: MetricWindow, columns: slice, told: BoolArray) -> dict[str,
             with np.errstate(divide="ignore", invalid="ignore"):
                 values = np.where(values > 0, np.log(values), np.nan)
         found[name] = values
+    return found
+
+
+def service(window: MetricWindow, columns: slice, told: BoolArray) -> FloatArray | None:
+    """The log of the time that each was busy for an I/O, less a constant; (C, T), NaN where it tells nothing.
+
+    None where that is unknown: of a metric that is not the latency of all I/Os, without counters of busy
+    time, and in a group that is busy all the time, where devices that serve many I/Os at once look alike.
+    """
+    busy, operations = window.load.get("busy_share"), window.load.get("operations")
+    if busy is None or operations is None or window.metric != "await":
+        return None
+    busy = np.where(told & (busy[:, columns] > 0), busy[:, columns], np.nan)
+    middle = row_median(row_median(busy)[None, :])[0]
+    if not middle <= SATURATED:
+        return None
+    found: FloatArray = np.log(busy) - np.log(np.where(told, operations[:, columns], np.nan))
     return found
 
 

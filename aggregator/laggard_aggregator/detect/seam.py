@@ -27,11 +27,12 @@ class MetricWindow:
     per detection interval, the first `history` columns lie before the window. For latency metrics a value
     is 0 in an interval without I/O. `load`: arrays of the same shape that say what the component was asked
     to do, by name: `operations` (I/Os completed in the interval), `throughput` (bytes per second),
-    `request_bytes` (mean size), `read_share` (0-1); each may be missing, and `{}` means that load is
-    unknown. `start`, `end`: epoch seconds. `interval_seconds`: seconds per sample; W = (end - start) /
-    interval_seconds. `worse` is +1 where larger values are worse (latency), -1 where smaller are
-    (throughput), 0 for behaviour. `tests_at_once`: component-metric series of the site that share the
-    budget of false alarms as of now, 0 for what the detector's settings say.
+    `request_bytes` (mean size), `read_share` (0-1); and how long it took for that all in all, `busy_share`
+    (of the interval, 0-1); each may be missing, and `{}` means that load is unknown. `start`, `end`: epoch
+    seconds. `interval_seconds`: seconds per sample; W = (end - start) / interval_seconds. `worse` is +1 where
+    larger values are worse (latency), -1 where smaller are (throughput), 0 for behaviour. `tests_at_once`:
+    component-metric series of the site that share the budget of false alarms as of now, 0 for what the
+    detector's settings say.
     """
 
     metric: str

@@ -12,10 +12,12 @@ RATIO = 1.7
 
 Members also wander from window to window and differ for good, so it is above 1: 1.6-2.1 on real drives."""
 LEAST_RATIO, MOST_RATIO = 1.2, 2.0
-PRIOR = 48.0
+PRIOR = 12.0
 """Weight of that ratio, in independent values, until the group has shown its own."""
-LENGTH_PRIOR = 24.0
-"""Weight of the law of `standard_error`, in independent values, until the group has shown its own."""
+LENGTH_PRIOR = 8.0
+"""Weight of the next shorter average's spread by the law of `standard_error`, in independent values."""
+MOST = 3.0
+"""A component's mean square counts up to so many times the typical: a straggler not yet known is no noise."""
 
 
 def standard_error(length: FloatArray) -> FloatArray:
@@ -80,17 +82,21 @@ def pooled_spread(
     """The spread of each length of average in single-window units (K,), and the values that it rests on.
 
     `moment` (K, C): each component's mean square in single-window units over `seen` (C,) windows; `counted`
-    (C,): whose count; `typical`: standard error of one window. Wandering members yield new values only with
-    the square root of the windows, which is the law of `standard_error` again.
+    (C,): whose count; `typical`: standard error of one window. Each length leans on the next shorter one, so
+    that a group whose windows are independent is soon known for it. Wandering members yield new values only
+    with the square root of the windows, which is the law of `standard_error` again.
     """
     weight = np.where(counted, seen, 0.0)
     total = float(weight.sum())
     if total == 0.0:
         return np.full(scales.size, max(RATIO * typical, TINY)), PRIOR
-    square = moment @ weight / total
+    most = MOST * row_median(np.where(weight > 0.0, moment, np.nan))[:, None]
+    square = np.minimum(moment, most) @ weight / total
     longest = float(weight.max())
     values = np.maximum(total / longest * np.sqrt(np.maximum(longest / scales, 1.0)) - 1.0, 0.0)
-    single = (PRIOR * (RATIO * typical) ** 2 + values[0] * square[0]) / (PRIOR + values[0])
-    pooled = (LENGTH_PRIOR * single + values * square) / (LENGTH_PRIOR + values)
-    pooled[0] = single
+    pooled = np.empty(scales.size)
+    before, prior = (RATIO * typical) ** 2, PRIOR
+    for scale in range(scales.size):
+        before = (prior * before + values[scale] * square[scale]) / (prior + values[scale])
+        pooled[scale], prior = before, LENGTH_PRIOR
     return np.maximum(np.sqrt(pooled), TINY), PRIOR + float(values[0])

@@ -78,6 +78,10 @@ def _read_share(d: Differences) -> FloatArray:
     return ratio(d["rd_ios"], _total(d, _IOS))
 
 
+def _busy_share(d: Differences) -> FloatArray:
+    return d["io_ms"] / 1000 / d.seconds
+
+
 BLOCK = SourceMetrics(
     source="diskstats",
     defaults=("await",),
@@ -98,6 +102,7 @@ BLOCK = SourceMetrics(
         "throughput": Metric("bytes/s", 0, _SECTORS, _throughput),
         "request_bytes": Metric("bytes", 0, (*_IOS, *_SECTORS), _request_bytes),
         "read_share": Metric("1", 0, _IOS, _read_share),
+        "busy_share": Metric("1", 0, ("io_ms",), _busy_share),
     },
     optional=("dc_ios", "dc_sectors", "dc_ms"),
 )

@@ -148,7 +148,15 @@ def test_one_odd_window_is_no_reason_to_doubt_the_group() -> None:
 def recorded() -> tuple[Recording, Values, dict[str, Values]]:
     """The demo's recording; await and load by second, its recovered part twice."""
     recording = read_recording()
-    columns = {"rd_ios": 3, "rd_sectors": 5, "rd_ms": 6, "wr_ios": 7, "wr_sectors": 9, "wr_ms": 10}
+    columns = {
+        "rd_ios": 3,
+        "rd_sectors": 5,
+        "rd_ms": 6,
+        "wr_ios": 7,
+        "wr_sectors": 9,
+        "wr_ms": 10,
+        "io_ms": 12,
+    }
     counters = np.array(
         [
             [[int(s.rows[n].split()[c]) for c in columns.values()] for n in recording.luns]
@@ -159,7 +167,7 @@ def recorded() -> tuple[Recording, Values, dict[str, Values]]:
     again = rises.shape[1] - len(recording.recovered()) + 1
     rises = np.concatenate([rises, rises[:, again:]], axis=1)
     absent = ("dc_ios", "dc_sectors", "dc_ms")
-    padded = np.concatenate([rises, np.zeros((*rises.shape[:2], 3), dtype=np.int64)], axis=2).reshape(-1, 9)
+    padded = np.concatenate([rises, np.zeros((*rises.shape[:2], 3), dtype=np.int64)], axis=2).reshape(-1, 10)
     differences = Differences((*columns, *absent), padded, np.ones(len(padded)))
     metrics, loads = BLOCK.kept(["await"])
     load = {name: metric.derive(differences).reshape(rises.shape[:2]) for name, metric in loads.items()}

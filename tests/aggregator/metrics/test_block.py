@@ -55,6 +55,7 @@ def test_the_definitions_of_sysstat_on_figures_worked_out_by_hand() -> None:
         "throughput": 2_048_000.0,
         "request_bytes": 40_960.0,
         "read_share": 0.6,
+        "busy_share": 0.25,
     }
 
 

@@ -10,7 +10,7 @@ from laggard_aggregator.metrics.registry import SOURCES
 from tests.aggregator.metrics.derived import derive
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "comparison-metrics.md"
-OF_LOAD = {"operations", "throughput", "request_bytes", "read_share"}
+OF_LOAD = {"operations", "throughput", "request_bytes", "read_share", "busy_share"}
 
 every_source = pytest.mark.parametrize("source", SOURCES.values(), ids=SOURCES)
 

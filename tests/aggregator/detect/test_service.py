@@ -1,0 +1,77 @@
+"""`laggard` where it also knows how long components were busy for each I/O: waiting told from slowness."""
+
+import numpy as np
+import pytest
+
+from laggard_aggregator.detect.load import SATURATED
+from tests.aggregator.detect.courses import (
+    SHIFT,
+    Course,
+    Values,
+    autocorrelated,
+    course_of,
+    healthy,
+    slowed,
+    windows_of,
+)
+
+ROWS, TICKS, SINCE = 12, 1500, 600
+
+
+def served(seed: int, noise: float = 0.1) -> Values:
+    """Milliseconds of service for an I/O, of components that serve one at a time."""
+    rng = np.random.default_rng(seed)
+    times: Values = 4.0 * np.exp(autocorrelated(rng, ROWS, TICKS, 0.3, noise))
+    return times
+
+
+def judged(waits: Values, service: Values | None, operations: Values | float = 500.0) -> Course:
+    """`waits` and `service` in ms; each did `operations` in an interval of 15 s."""
+    done = np.broadcast_to(np.asarray(operations, dtype=np.float64), waits.shape)
+    load = {"operations": done}
+    if service is not None:
+        load["busy_share"] = np.minimum(service * done / 15_000.0, 1.0)
+    return course_of(windows_of(waits, load))
+
+
+def test_slowness_that_waiting_hides_is_found_in_service_time() -> None:
+    waits = slowed(healthy(1, ROWS, TICKS, noise=0.6, rho=0.8), {4: 1.4}, SINCE)
+    soon = slice(0, SINCE // SHIFT + 8)
+    assert not np.array(judged(waits, None).alarms)[soon].any()
+    course = judged(waits, slowed(served(1), {4: 1.4}, SINCE))
+    assert course.alarmed == {4}
+    assert np.array(course.alarms)[soon, 4].any()
+
+
+def test_a_spell_of_waiting_with_normal_service_is_no_fault() -> None:
+    waits = healthy(2, ROWS, TICKS)
+    waits[3, SINCE : SINCE + 3 * SHIFT] *= 6.0
+    assert judged(waits, None).alarmed == {3}
+    assert not judged(waits, served(2)).alarmed
+
+
+def test_endless_waiting_with_normal_service_is_found_and_told_in_full() -> None:
+    """As where another program keeps a disk's queue full: its own requests are served in normal time."""
+    course = judged(slowed(healthy(3, ROWS, TICKS), {3: 30.0}, SINCE), served(3))
+    assert course.alarmed == {3}
+    assert course.verdicts[-1].severity[3] == pytest.approx(30.0, rel=0.2)
+
+
+def test_peers_that_differ_by_eight_per_cent_in_service_may_wait_half_as_long_again() -> None:
+    service = slowed(served(4, 0.03), {5: 1.08})
+    assert not judged(slowed(healthy(4, ROWS, TICKS, 0.1), {5: 1.3}), service).alarmed
+
+
+def test_less_to_serve_at_once_is_not_slowness() -> None:
+    """A device that serves many I/Os at once is as busy with few: not slow while its latency is normal."""
+    service = slowed(served(5), {2: 3.0})
+    operations = slowed(np.full((ROWS, TICKS), 1500.0), {2: 1 / 3})
+    assert not judged(healthy(5, ROWS, TICKS), service, operations).alarmed
+
+
+def test_a_group_that_is_always_busy_is_judged_by_latency_alone() -> None:
+    waits = slowed(healthy(6, ROWS, TICKS), {1: 1.5}, SINCE)
+    saturated = np.full((ROWS, TICKS), 15_000.0 / 500.0 * (SATURATED + 0.02))
+    one, other = judged(waits, saturated), judged(waits, None)
+    assert one.alarmed == {1}
+    assert one.score.tobytes() == other.score.tobytes()
