@@ -72,10 +72,45 @@ def test_no_line_is_left_over(name: str) -> None:
     watched = Watched(parameters, job_stats=True)
     for _ in range(2):
         watched.sample()
+        print(
+            f"{name}: {watched.node('files_read')} files, not understood: {dict(watched.collector.leftovers)}"
+        )
         assert watched.error == ""
         assert watched.collector.leftovers == {}
         rows = {source: len(reading.rows) for source, reading in watched.readings.items()}
         assert all(rows.get(source, 0) >= least for source, least in EXPECTED.get(name, {}).items()), rows
+
+
+PAGE = (Path(__file__).resolve().parents[3] / "docs/collectors/lustre.md").read_text()
+VALID = "whamcloud_lustrefs_exporter/valid"
+SHOWN = {
+    "2.0.50": "lmt_2.0.50.zfs",
+    "2.10.1": "hpe_lustre_exporter_2.10.1",
+    "2.10.8": "lmt_2.10.8",
+    "2.12": "telegraf_lustre2_v2.12",
+    "2.14.0_ddn145": f"{VALID}/lustre-2.14.0_ddn145/2.14.0_ddn145_stats.txt",
+    "2.14 client": f"{VALID}/lustre-2-14-0/client/llite_client.txt",
+    "2.14.0_ddn259": "whamcloud_client_2.14.0_ddn259/client_excerpt.txt",
+    "2.15.4": "lmt_2.15.4_1",
+    "EXAScaler 6.2.0-r9": f"{VALID}/params-6.2.0-r9.txt",
+    "not stated (`valid`)": f"{VALID}/valid.txt",
+    "not stated (`valid_mds`)": f"{VALID}/valid_mds.txt",
+}
+
+
+@pytest.mark.shared_data
+def test_the_page_shows_what_is_found() -> None:
+    lines = PAGE.partition("Counters found in captures")[2].partition("\n\nThe captures")[0].splitlines()
+    head, _, *rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines if line[:1] == "|"]
+    assert head[1:] == list(SHOWN)
+    for column, name in enumerate(SHOWN.values(), 1):
+        capture = shared(f"lustre/{name}")
+        parameters: Parameters = Dump(capture) if capture.is_file() else trees(capture)
+        found = Watched(parameters, job_stats=True).sample().readings
+        told = {row[0].strip("`"): row[column] for row in rows if row[column] not in ("", "empty")}
+        assert told == {s: f"{len(r.rows)} x {len(r.fields)}" for s, r in found.items() if s != "lustre"}, (
+            name
+        )
 
 
 def files_read() -> list[Path]:
