@@ -1,11 +1,13 @@
 """The collector over real perf events, where this user may have them, and where the kernel refuses."""
 
 import errno
+import gc
 import logging
 import os
 import shutil
 import subprocess
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -287,6 +289,44 @@ def test_it_sleeps_when_nobody_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         sampler.stop(5.0)
 
 
+class _AlwaysFull:
+    """Stands for ring buffers that are half full whenever someone looks."""
+
+    def register(self, fd: int, events: int) -> None:
+        """As of select.poll."""
+
+    def unregister(self, fd: int) -> None:
+        """As of select.poll."""
+
+    def poll(self, timeout_ms: int) -> list[tuple[int, int]]:
+        """At once."""
+        return []
+
+
+@needs_perf
+def test_however_much_there_is_to_read_it_takes_a_fifth_of_a_cpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = resolver(tmp_path)
+    began: list[float] = []
+
+    def work() -> None:
+        began.append(time.monotonic())
+        end_ns = time.thread_time_ns() + 20_000_000
+        while time.thread_time_ns() < end_ns:
+            pass
+
+    monkeypatch.setattr(made, "earn", work)
+    sampler = Sampler(perf.clock_event(1), perf.open_event, Path("/proc"), Path("/sys"), made)
+    monkeypatch.setattr(sampler, "_poll", _AlwaysFull())
+    sampler.start()
+    try:
+        until(lambda: len(began) > 5)
+        assert began[5] - began[0] >= 5 * 0.1
+    finally:
+        sampler.stop(5.0)
+
+
 @needs_perf
 def test_after_the_end_nothing_is_open(tmp_path: Path) -> None:
     before = open_files()
@@ -298,6 +338,18 @@ def test_after_the_end_nothing_is_open(tmp_path: Path) -> None:
     with pytest.raises(CollectError, match="sampling was stopped"):
         take_until_the_end(sampler)
     assert open_files() <= before
+
+
+@needs_perf
+def test_of_sampling_that_ended_nothing_is_kept() -> None:
+    with collector(FakeClock(), pause=lambda _: None) as made:
+        list(made.read())
+        assert made._sampler is not None
+        before = weakref.ref(made._sampler)
+        made.close()
+        list(made.read())
+        gc.collect()
+        assert before() is None
 
 
 @needs_perf

@@ -74,6 +74,7 @@ class Fnprofile:
         self._vector = 0
         self._kernel = Kernel(procfs, monotonic_ns)
         self._sampler: Sampler | None = None
+        self._at_end: weakref.finalize[..., Fnprofile] | None = None
         self._cgroup = 0
         self._functions: Functions | None = None
         self._row: Row = ()
@@ -126,7 +127,9 @@ class Fnprofile:
             raise
         self._sampler, self._failure = sampler, None
         self._functions = Functions(self._settings.max_functions, sampler.event.cpu_ns)
-        weakref.finalize(self, sampler.stop)
+        if self._at_end is not None:
+            self._at_end.detach()  # it would keep all that the one before knew
+        self._at_end = weakref.finalize(self, sampler.stop)
         self._pause(FIRST_SECONDS)
         return True
 
