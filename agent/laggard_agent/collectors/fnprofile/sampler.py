@@ -125,7 +125,7 @@ class Sampler:
                 started = time.thread_time_ns()
                 self._drain()
                 self._follow_cpus()
-                # Who maps and unmaps all the time fills them faster than they can be read: then records are lost.
+                # Who maps files without end fills them faster than they can be read: then records are lost.
                 self._question.poll((time.thread_time_ns() - started) * _REST // 1_000_000)
         except Exception as exc:  # whatever it is, who asks must learn of it
             _log.exception("collector fnprofile: sampling ended")
