@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from bench.testbed.luns import TestbedError
+from bench.testbed.luns import CannotRunError, TestbedError
 
 EMPTY_SECONDS = 60.0
 
@@ -18,13 +18,17 @@ EMPTY_SECONDS = 60.0
 def control_groups(root: Path, names: Sequence[str]) -> Iterator[dict[str, Path]]:
     """Yield a control group below `root`, the mount of a hierarchy, for each name.
 
-    Raises TestbedError when processes are still in one EMPTY_SECONDS after the end.
+    Raises CannotRunError where there can be none, TestbedError when processes are still in one EMPTY_SECONDS
+    after the end.
     """
     with ExitStack() as stack:
         groups = {}
         for name in names:
             group = root / f"laggard-{os.getpid()}-{name}"
-            group.mkdir()
+            try:
+                group.mkdir()
+            except OSError as exc:
+                raise CannotRunError(f"no control groups can be made: {exc}") from exc
             stack.callback(_remove, group)
             groups[name] = group
         yield groups

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 import sys
 import urllib.error
 import urllib.request
@@ -16,7 +15,8 @@ from typing import Any
 
 from bench.testbed.gluster.cluster import Cluster, until
 from bench.testbed.gluster.hosts import BRIDGE_ADDRESS, Host, running
-from bench.testbed.luns import CannotRunError, TestbedError, process
+from bench.testbed.luns import CannotRunError, process
+from bench.testbed.running import Running
 
 MQTT_PORT = 1883
 HTTP_PORT = 9464
@@ -43,23 +43,12 @@ class Detection:
     confirm: int
 
 
-class Site:
+class Site(Running):
     """The running Laggard. `archive`: where its aggregator keeps everything."""
 
     def __init__(self, archive: Path) -> None:
+        super().__init__()
         self.archive = archive
-        self._processes: dict[Path, subprocess.Popen[bytes]] = {}
-
-    def add(self, started: subprocess.Popen[bytes], log: Path) -> None:
-        """Take in a process of it; `log` is named after the process."""
-        self._processes[log] = started
-
-    def check(self) -> None:
-        """Raise TestbedError, with its last words, when one of its processes has ended."""
-        for log, started in self._processes.items():
-            if started.poll() is not None:
-                said = log.read_text(errors="replace").strip().splitlines()[-1:]
-                raise TestbedError(f"{log.stem} ended with {started.returncode}: {''.join(said)}")
 
     def stragglers(self) -> list[dict[str, Any]]:
         """Return what the aggregator's API says of stragglers and alarms."""

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bench.testbed.gluster.cluster import until
 from bench.testbed.groups import control_groups, within
-from bench.testbed.luns import CannotRunError, Lun, TestbedError, free_loops, loop_luns, process, run
+from bench.testbed.luns import CannotRunError, Lun, free_loops, loop_luns, process, run
+from bench.testbed.running import Running
+from laggard_agent.collectors.fnprofile import perf
 
 HERE = Path(__file__).parent
 NATIVE = Path(__file__).parents[3] / "native"
@@ -55,18 +57,18 @@ class Peer:
         return _leashed(within([self.profiled], command))
 
 
-@dataclass(frozen=True, slots=True)
-class Service:
-    """The peers at work. `check` raises TestbedError when one of them, or the client, has ended."""
+class Service(Running):
+    """The peers and their client at work. `log`: what the client says."""
 
-    peers: tuple[Peer, ...]
-    log: Path
-    check: Callable[[], None]
+    def __init__(self, peers: Iterable[Peer], log: Path) -> None:
+        super().__init__()
+        self.peers = tuple(peers)
+        self._log = log
 
     def stripe_ms(self, start: float, end: float) -> float:
         """Return how long a stripe took on average between two times (epoch s), ms; 0 without any."""
         said = (
-            line.split() for line in self.log.read_text().splitlines(keepends=True) if line.endswith("\n")
+            line.split() for line in self._log.read_text().splitlines(keepends=True) if line.endswith("\n")
         )
         seconds = [(int(n), float(ms)) for at, n, ms in said if start < float(at) <= end]
         count = sum(n for n, _ in seconds)
@@ -83,50 +85,54 @@ def service(count: int, scratch: Path) -> Iterator[Service]:
     for tool in ("gcc", "make", "dd", "sha256sum"):
         if shutil.which(tool) is None:
             raise CannotRunError(f"{tool} is not installed (packages gcc, libc6-dev, make, coreutils)")
-    limits, profiles = _cpu_root(), perf_root()
-    names = [f"io-{number + 1}" for number in range(count)]
     server, client = _build(scratch)
+    log = scratch / "client.log"
     with ExitStack() as stack:
-        luns = stack.enter_context(loop_luns(count, scratch, LUN_BYTES, LUN_CAP, free_loops()))
-        limited = stack.enter_context(control_groups(limits, names))
-        profiled = stack.enter_context(control_groups(profiles, names))
-        tables = stack.enter_context(_memory(scratch / "tables"))
-        peers = []
-        for number, (name, lun) in enumerate(zip(names, luns, strict=True)):
-            (limited[name] / "cpu.cfs_period_us").write_text(f"{PERIOD_US}\n")
-            (limited[name] / "cpu.cfs_quota_us").write_text(f"{QUOTA_US}\n")
-            (tables / name).mkdir()
-            peers.append(Peer(name, FIRST_PORT + number, lun, profiled[name], limited[name], tables / name))
-        logs = {}
-        for peer in peers:
+        made = Service(_nodes(stack, count, scratch), log)
+        for peer in made.peers:
             command = ["env", f"LAGGARD_TRACE_DIR={peer.tables}", str(server), str(peer.port)]
             file = [str(peer.lun.mount / "strips"), str(FILE_BYTES)]
-            log = scratch / f"{peer.name}-server.log"
-            logs[log] = stack.enter_context(process(peer.command(*command, *file), log))
-
-        def check() -> None:
-            for log, started in logs.items():
-                if started.poll() is not None:
-                    said = log.read_text(errors="replace").strip().splitlines()[-1:]
-                    raise TestbedError(f"{log.stem} ended with {started.returncode}: {''.join(said)}")
+            said = scratch / f"{peer.name}-server.log"
+            made.add(stack.enter_context(process(peer.command(*command, *file), said)), said)
 
         def listening() -> bool:
-            check()
+            made.check()
             ports = {line.split()[1] for line in Path("/proc/net/tcp").read_text().splitlines()[1:]}
-            return all(f"0100007F:{peer.port:04X}" in ports for peer in peers)
+            return all(f"0100007F:{peer.port:04X}" in ports for peer in made.peers)
 
         until("the I/O servers", listening, START_SECONDS)
-        log = scratch / "client.log"
-        load = [str(CLIENT_THREADS), str(THINK_MS), str(FILE_BYTES), *(str(peer.port) for peer in peers)]
-        logs[log] = stack.enter_context(process(_leashed([str(client), *load]), log))
-        yield Service(tuple(peers), log, check)
+        load = [str(CLIENT_THREADS), str(THINK_MS), str(FILE_BYTES), *(str(peer.port) for peer in made.peers)]
+        made.add(stack.enter_context(process(_leashed([str(client), *load]), log)), log)
+        yield made
 
 
-def perf_root() -> Path:
-    """Return where control groups for perf events are. Raises CannotRunError where there are none."""
+def _nodes(stack: ExitStack, count: int, scratch: Path) -> Iterator[Peer]:
+    """Yield peers, with everything that makes them nodes of their own; `stack` takes the undoing."""
+    limits, profiles = _cpu_root(), _perf_root()
+    names = [f"io-{number + 1}" for number in range(count)]
+    luns = stack.enter_context(loop_luns(count, scratch, LUN_BYTES, LUN_CAP, free_loops()))
+    limited = stack.enter_context(control_groups(limits, names))
+    profiled = stack.enter_context(control_groups(profiles, names))
+    tables = stack.enter_context(_memory(scratch / "tables"))
+    for number, (name, lun) in enumerate(zip(names, luns, strict=True)):
+        quota = limited[name] / "cpu.cfs_quota_us"
+        if not quota.exists():
+            raise CannotRunError("the kernel has no CFS quota (CONFIG_CFS_BANDWIDTH)")
+        (limited[name] / "cpu.cfs_period_us").write_text(f"{PERIOD_US}\n")
+        quota.write_text(f"{QUOTA_US}\n")
+        (tables / name).mkdir()
+        yield Peer(name, FIRST_PORT + number, lun, profiled[name], limited[name], tables / name)
+
+
+def _perf_root() -> Path:
+    """Return where control groups for perf events are. Raises CannotRunError where none can be sampled."""
     for line in Path("/proc/mounts").read_text().splitlines():
         _, mount, kind, options, *_ = line.split()
         if kind == "cgroup2" or (kind == "cgroup" and "perf_event" in options.split(",")):
+            try:
+                os.close(perf.open_event(replace(perf.clock_event(997), cgroup=mount), 0))
+            except OSError as exc:
+                raise CannotRunError(str(perf.refusal(exc, Path("/proc")))) from exc
             return Path(mount)
     raise CannotRunError("no control groups for perf events: neither cgroup2 nor v1's perf_event is mounted")
 
@@ -135,7 +141,7 @@ def _cpu_root() -> Path:
     root = Path("/sys/fs/cgroup/cpu")
     if os.geteuid() != 0:
         raise CannotRunError("control groups, loop devices and perf events need root")
-    if not root.is_dir():
+    if not (root / "cpu.shares").exists():
         raise CannotRunError(f"no cgroup v1 cpu controller at {root}")
     return root
 

@@ -66,7 +66,7 @@ def run_once(
             kind = "right" if experiment.right(peer, entry) else "explained"
         alarms[kind].append(_told(entry, seen - start))
     named = [experiment.named(alarm) for alarm in alarms["right"]]
-    same = _agree([entry for _, entry in watch.seen.values()], afterwards, end - UNSEEN_SECONDS)
+    same = agree([entry for _, entry in watch.seen.values()], afterwards, end - UNSEEN_SECONDS)
     return {
         "run": name,
         "fault": experiment.fault,
@@ -87,7 +87,7 @@ def run_once(
     }
 
 
-def _agree(
+def agree(
     live: Sequence[Mapping[str, Any]], afterwards: Sequence[Mapping[str, Any]], looked_until: float
 ) -> bool:
     """Return whether alarms of the aggregator and of `laggard diagnose` are of the same components and times.

@@ -1,0 +1,65 @@
+"""What is called right, named and agreed on in the runs of the functions' testbed."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.testbed.hotdep.experiments import EXPERIMENTS
+from bench.testbed.hotdep.peers import Peer, Service
+from bench.testbed.hotdep.watch import agree
+from bench.testbed.luns import Lun
+
+HERE = Path("/nowhere")
+PEER = Peer("io-2", 3335, Lun(1, "loop21", "loop41", HERE, HERE, 1), HERE, HERE, HERE)
+
+
+def alarm(**other: Any) -> dict[str, Any]:
+    """An alarm on the peer, by the time of its functions."""
+    causes = [{"name": f"ioserver/ioserver/{name}", "amount": 1.0} for name in ("take_job", "storage_read")]
+    usual = {"group": "storage/fntrace", "component": "io-2", "level": "node", "metric": "time"}
+    return usual | {"raised_at": 90.0, "causes": causes} | other
+
+
+def test_the_right_alarm() -> None:
+    disk = EXPERIMENTS["disk"]
+    assert disk.right(PEER, alarm())
+    assert disk.named(alarm())
+    assert not disk.named(alarm(causes=alarm()["causes"][:1]))
+    assert disk.explained(PEER, alarm(component="io-2/loop21", level="component"))
+    for other in ({"component": "io-3"}, {"metric": "count"}, {"group": "storage/fnprofile"}):
+        assert not disk.right(PEER, alarm(**other))
+    assert not disk.explained(PEER, alarm(component="io-3"))
+    assert not EXPERIMENTS["control"].explained(PEER, alarm())
+
+
+def record(first_alarm: float = 90.0, *metrics: str) -> dict[str, Any]:
+    """What diagnose says of the peer."""
+    names = list(metrics or ("time", "count"))
+    return {"group": "storage/fntrace", "component": "io-2", "first_alarm": first_alarm, "metrics": names}
+
+
+@pytest.mark.parametrize(
+    ("live", "afterwards", "same"),
+    [
+        ([], [], True),
+        ([alarm()], [record()], True),
+        ([alarm(), alarm(metric="count", raised_at=120.0)], [record()], True),
+        ([alarm()], [], False),
+        ([alarm()], [record(120.0)], False),
+        ([alarm()], [record(90.0, "count")], False),
+        ([], [record()], False),
+        ([], [record(200.0)], True),  # its window ended when nobody looked any more
+    ],
+)
+def test_diagnose_agrees(live: list[Any], afterwards: list[Any], same: bool) -> None:
+    assert agree(live, afterwards, looked_until=150.0) == same
+
+
+def test_how_long_a_stripe_took(tmp_path: Path) -> None:
+    """Weighted by stripes; the line that is being written is left out."""
+    log = tmp_path / "client.log"
+    log.write_text("10.0 5 9.0\n11.0 10 1.0\n12.0 30 2.0\n13.0 0 0.000\n14.0 1 7")
+    made = Service((), log)
+    assert made.stripe_ms(10.0, 13.0) == pytest.approx(70 / 40)
+    assert made.stripe_ms(13.0, 20.0) == 0.0

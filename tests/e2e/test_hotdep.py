@@ -1,0 +1,58 @@
+"""I/O servers with traced and sampled functions, one with a CPU hog: it is named, and nothing is left."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+BENCH = [sys.executable, "-m", "bench.testbed.hotdep"]
+QUICK = ("--peers", "4", "--interval", "1", "--window", "5", "--shift", "2", "--untrained", "--healthy", "10")
+PACKAGES = {"gcc": "gcc", "make": "make", "mosquitto": "mosquitto", "ip": "iproute2"}
+LACKS = [name for program, name in PACKAGES.items() if not shutil.which(program)]
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.root,
+    pytest.mark.skipif(os.geteuid() != 0, reason="control groups, loop devices and perf events need root"),
+    pytest.mark.skipif(bool(LACKS), reason=f"needs {', '.join(LACKS)}"),
+    pytest.mark.skipif(
+        not Path("/sys/fs/cgroup/blkio/blkio.throttle.read_bps_device").exists(), reason="needs cgroup v1"
+    ),
+]
+
+
+@pytest.mark.timeout(300)
+def test_a_cpu_hog_is_named_and_nothing_is_left_behind(tmp_path: Path) -> None:
+    results = tmp_path / "results.json"
+    options = ("--run", "cpu", *QUICK, "--minutes", "2", "--until-found")
+    bench = subprocess.Popen(
+        [*BENCH, *options, "--output", str(results), "--scratch", str(tmp_path)],
+        cwd=ROOT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        _, said = bench.communicate(timeout=290)
+    finally:
+        bench.kill()
+    if bench.returncode == 2 and said.startswith("bench.testbed.hotdep: "):
+        pytest.skip(said.strip())
+    assert results.exists(), said
+    (run,) = json.loads(results.read_text())["runs"]
+    by_samples = {alarm["component"] for alarm in run["alarms"]["right"]}
+    assert by_samples == {run["target"]}, run
+    named = {cause["name"].split("/")[0] for alarm in run["alarms"]["right"] for cause in alarm["causes"]}
+    assert "sha256sum" in named, run
+    assert not [alarm for alarm in run["alarms"]["false"] if alarm["metric"] == "samples"], run
+    assert run["diagnose_agrees"], run
+    assert not [*Path("/sys/fs/cgroup").glob(f"*/laggard-{bench.pid}-*")]
+    backing = Path("/sys/block").glob("loop*/loop/backing_file")
+    assert not [path for path in backing if path.read_text().startswith(str(tmp_path))]
+    assert list(tmp_path.iterdir()) == [results]
+    assert "stays behind" not in said
