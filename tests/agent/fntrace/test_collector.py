@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from laggard_agent.collectors.fntrace import collector as fntrace
-from laggard_agent.collectors.fntrace.naming import IMAGES_A_SAMPLE
+from laggard_agent.collectors.fntrace.naming import CPU_NS_A_SAMPLE, IMAGES_A_SAMPLE, Namer
+from laggard_agent.collectors.fntrace.table import Table
 from laggard_agent.collectors.fntrace.totals import MOST_KNOWN, MOST_PROGRAMS, Totals
 from laggard_agent.dump import dump
 from laggard_agent.once import read_once
@@ -60,6 +61,21 @@ def test_names_that_wait_for_their_turn(tmp_path: Path, made: Made, is_running: 
         assert rows == {
             f"server/{i}/0x10": told[i >= IMAGES_A_SAMPLE] for i in range(count) if told[i >= IMAGES_A_SAMPLE]
         }
+
+
+def test_images_that_take_long_to_read_wait_for_time(tmp_path: Path, made: Made) -> None:
+    took = iter(range(0, 10**12, 20 * CPU_NS_A_SAMPLE))
+    namer = Namer(lambda: next(took))  # each image takes as much as 20 samples may
+    modules = [(i, b"", f"/no/{i}".encode()) for i in range(3)]
+    made = replace(made, modules=modules, functions=[(16, i) for i in range(3)], capacities=(8, 8, 1))
+    table = Table(made.write(tmp_path / "tables"))
+    table.look()
+    named = []
+    for _ in range(32):
+        namer.begin()
+        namer.name(table)
+        named.append(sum(name is not None for name in table.names))
+    assert named == [1] * 11 + [2] * 20 + [3]
 
 
 def test_rows_that_do_not_change_stay_the_same_object(tmp_path: Path, made: Made) -> None:

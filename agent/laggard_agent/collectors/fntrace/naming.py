@@ -3,6 +3,8 @@
 import os
 import stat
 import struct
+import time
+from collections.abc import Callable
 
 from laggard_agent.collectors.fnprofile.names import function_id, other_of
 from laggard_agent.collectors.fntrace.layout import Module
@@ -11,6 +13,8 @@ from laggard_agent.elf import Symbols, symbols_of
 from laggard_common.errors import CollectError
 
 IMAGES_A_SAMPLE = 4
+CPU_NS_A_SAMPLE = 50_000_000
+_MOST_CPU_NS = 10 * CPU_NS_A_SAMPLE  # saved up by samples that needed none
 _MOST_REMEMBERED = 256
 _GONE = " (deleted)"
 
@@ -24,17 +28,23 @@ _MOST_NOTES = 65536
 class Namer:
     """Looks functions up in the images' own symbols, so many images a sample at most.
 
+    None while those before took more than CPU_NS_A_SAMPLE a sample: an image may have very many symbols.
+    `cpu_ns`: the CPU time of this thread.
+
     An image is read when anyone may, or when it belongs to the owner of the table that names it: an agent
     that may read more than the owner of a table must not tell what is in there.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, cpu_ns: Callable[[], int] = time.thread_time_ns) -> None:
+        self._cpu_ns = cpu_ns
+        self._left_ns = _MOST_CPU_NS
         self._left = 0
         self._lately: set[tuple[Module, int]] = set()
 
     def begin(self) -> None:
         """A new sample."""
         self._left = IMAGES_A_SAMPLE
+        self._left_ns = min(self._left_ns + CPU_NS_A_SAMPLE, _MOST_CPU_NS)
 
     def name(self, table: Table) -> None:
         """Fills in `table.names`, where None remains: in a later sample.
@@ -59,14 +69,18 @@ class Namer:
             image = table.modules[number]
             if not self._may_read(image, table.owner):
                 continue
+            started = self._cpu_ns()
             symbols = _symbols(image, table.owner)
+            self._left_ns -= self._cpu_ns() - started
             for i in places:
                 offset = table.functions[i][0]
                 name = symbols.lookup(offset) if symbols is not None else None
                 names[i] = function_id(program, _name_of(image), name or f"0x{offset:x}")
 
     def _may_read(self, image: Module, owner: int) -> bool:
-        """Whether it was read lately, and so costs nothing, or there is time for one more."""
+        """Whether it was read lately, and so costs next to nothing, or there is time for one more."""
+        if self._left_ns <= 0:
+            return False
         if (image, owner) not in self._lately:
             if not self._left:
                 return False
