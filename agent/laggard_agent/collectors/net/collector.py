@@ -77,7 +77,7 @@ class Net:
         path = self._folder / "dev"
         data = read_file(path)
         every = parse_interfaces(data)
-        if data.strip() and not every and b"|" not in data:
+        if not every and not _is_head_alone(data):
             raise CollectError(str(path), "no line has the 16 counters of an interface")
         rows = {name: _same(row, self._rows.get(name)) for name, row in every.items() if self._wanted(name)}
         if list(rows) != list(self._rows):
@@ -91,9 +91,11 @@ class Net:
         values = parse_pairs(read_file(path))
         if not values:
             raise CollectError(str(path), "no Tcp lines")
-        values.update(parse_pairs(read_file(self._folder / "netstat")))
-        self._tcp = _same(tcp_row(values), self._tcp)
+        extended = parse_pairs(read_file(self._folder / "netstat"))
+        self._tcp = _same(tcp_row(values | extended), self._tcp)
         yield Reading("tcp", TCP_FIELDS, at, TCP_COMPONENTS, [self._tcp])
+        if not extended:
+            raise CollectError(str(self._folder / "netstat"), "no TcpExt lines")
 
     def _packet_processing(self) -> Iterator[Reading]:
         at = self._now()
@@ -140,6 +142,12 @@ class Net:
         if self._exclude is not None and self._exclude(name):
             return False
         return self._include is None or self._include(name)
+
+
+def _is_head_alone(data: bytes) -> bool:
+    """Whether the text of /proc/net/dev has its two lines of names and nothing else."""
+    lines = data.split(b"\n")
+    return b"|" in lines[0] and all(b"|" in line or not line for line in lines)
 
 
 def _same(row: Row, before: Row | None) -> Row:

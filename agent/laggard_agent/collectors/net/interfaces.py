@@ -8,6 +8,7 @@ from laggard_common.schema import Field
 _RECEIVE = ("bytes", "packets", "errs", "drop", "fifo", "frame", "compressed", "multicast")
 _TRANSMIT = ("bytes", "packets", "errs", "drop", "fifo", "colls", "carrier", "compressed")
 _MOST = 2**64
+_MOST_DIGITS = 20
 
 
 def _unit(column: str) -> str:
@@ -32,7 +33,7 @@ def parse_interfaces(data: bytes) -> dict[str, Row]:
 
 
 def _numbers(words: Sequence[str]) -> Row | None:
-    if not all(word.isdecimal() for word in words):
+    if not all(word.isdecimal() and len(word) <= _MOST_DIGITS for word in words):
         return None
     row = tuple(map(int, words))
     return row if row and max(row) < _MOST else None

@@ -13,6 +13,7 @@ _SNMP_ERRORS = ("RetransSegs", "InErrs", "OutRsts")
 _NETSTAT = ("TCPLostRetransmit", "TCPFastRetrans", "TCPSlowStartRetrans", "TCPTimeouts", "TCPSynRetrans")
 _NETSTAT_QUEUES = ("TCPBacklogDrop", "TCPRcvQDrop", "TCPZeroWindowDrop", "ListenOverflows", "ListenDrops")
 _MOST = 2**64
+_MOST_DIGITS = 20
 
 TCP_FIELDS = tuple(
     Field(name, FieldKind.GAUGE if name == "CurrEstab" else FieldKind.COUNTER, "1", FieldType.U64)
@@ -33,7 +34,7 @@ def parse_pairs(data: bytes) -> dict[str, int]:
         row = numbers.split()
         if protocol in ("Tcp:", "TcpExt:") and row[:1] == [protocol]:
             for name, text in zip(names, row[1:], strict=False):
-                if text.isdecimal() and int(text) < _MOST:
+                if text.isdecimal() and len(text) <= _MOST_DIGITS and int(text) < _MOST:
                     values[name] = int(text)
     return values
 
