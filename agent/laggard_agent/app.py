@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 import random
 import time
 from collections.abc import Sequence
@@ -23,12 +24,14 @@ from laggard_agent.worker import Worker
 from laggard_common.clock import Clock, SystemClock
 from laggard_common.codec import Encoder
 from laggard_common.mqtt import client_arguments
+from laggard_common.notify import Notifier
 
 _log = logging.getLogger(__name__)
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _QUEUED_BATCHES = 1000
 _WATCH_SECONDS = 10.0
+_WATCHES_A_WATCHDOG = 3
 # An orderly end takes at most the sum of these, spooling counted twice (batches, then closing).
 _READING_ENDS_SECONDS = 0.5
 _SPOOLING_ENDS_SECONDS = 1.0
@@ -38,7 +41,8 @@ _PUBLISHING_ENDS_SECONDS = 2.0
 class App:
     """One agent. Several may run in one loop, each with its own settings, roots and spool directory.
 
-    Raises ConfigError when a file that `settings` names cannot be used.
+    `notifier` is told that it samples, that it still does, and that it ends. Raises ConfigError when a file
+    that `settings` names cannot be used.
     """
 
     def __init__(
@@ -47,11 +51,13 @@ class App:
         roots: Roots,
         clock: Clock | None = None,
         rng: random.Random | None = None,
+        notifier: Notifier | None = None,
     ) -> None:
         self._settings = settings
         self._roots = roots
         self._clock = clock or SystemClock()
         self._rng = rng or random.SystemRandom()
+        self._notifier = notifier or Notifier()
         self._arguments = client_arguments(settings.mqtt)
         batch_ns = settings.batch_samples * settings.interval_ns
         phase = phase_ns(settings.site, settings.node, batch_ns)
@@ -108,7 +114,7 @@ class App:
                 self._clock,
                 batcher=self._batcher,
                 deliver=self._deliver,
-                changed=lambda: self._worker.tell(self._publisher.status_soon),
+                changed=lambda: self._worker.tell(self._health_changed),
                 failed=self._fail,
             )
             for made in make_collectors(alone, self._roots, timeline.now_ns, self._clock)
@@ -121,19 +127,43 @@ class App:
             for sampler in self._samplers:
                 sampler.start()
             await stop.wait()
+            self._notifier.stopping()
             await self._end_sampling()
             watching.cancel()
             self._publisher.finish()
             await _bounded(publishing, _PUBLISHING_ENDS_SECONDS)
 
     async def _watch(self) -> None:
-        """Looks after the threads. Raises what one of them failed with."""
+        """Looks after the threads. Raises what one of them failed with.
+
+        The service manager hears that the agent is alive from here, as long as every sampler takes its ticks.
+        """
+        watchdog_seconds = self._notifier.watchdog_seconds or math.inf
+        seconds = min(_WATCH_SECONDS, watchdog_seconds / _WATCHES_A_WATCHDOG)
         while True:
-            await asyncio.wait({self._failure}, timeout=_WATCH_SECONDS)
+            await asyncio.wait({self._failure}, timeout=seconds)
             if self._failure.done():
                 self._failure.result()
             for sampler in self._samplers:
                 sampler.watch(sampler.timeline.now_ns())
+            if all(sampler.works() for sampler in self._samplers):
+                self._tell_manager()
+                self._notifier.alive()
+
+    def _health_changed(self) -> None:
+        """A collector was read for the first time, or works or fails where it did not."""
+        self._publisher.status_soon()
+        self._tell_manager()
+
+    def _tell_manager(self) -> None:
+        """Says how the agent is; the first time, that it samples."""
+        health = {sampler.name: sampler.health for sampler in self._samplers}
+        failing = ", ".join(name for name, h in health.items() if h is not None and not h.success)
+        collectors = f"{failing} failing" if failing else "all collectors work"
+        broker = f"{'' if self._publisher.connected else 'not '}connected to {self._settings.mqtt.address}"
+        status = f"node {self._settings.node}: {collectors}, {broker}"
+        self._notifier.ready(status)
+        self._notifier.status(status)
 
     async def _end_sampling(self) -> None:
         """Gathers what is under way and half full, and sees it into the spool."""

@@ -22,6 +22,7 @@ from laggard_common.clock import SystemClock
 from laggard_common.config import load
 from laggard_common.errors import ConfigError, LaggardError, ServiceError
 from laggard_common.mqtt import client_arguments
+from laggard_common.notify import Notifier
 
 T = TypeVar("T")
 
@@ -243,7 +244,7 @@ async def _until_signalled(settings: AgentSettings, roots: Roots) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     loop.call_later(_SETTLED_SECONDS, _freeze)
-    await App(settings, roots).run(stop)
+    await App(settings, roots, notifier=Notifier.of_environment()).run(stop)
 
 
 def _freeze() -> None:

@@ -104,6 +104,11 @@ class Publisher:
         self._oldest: dict[Key, int] = {}
         self.acks_seen = False
 
+    @property
+    def connected(self) -> bool:
+        """Whether the broker has this agent."""
+        return self._connected
+
     def offer(self, stored: Stored, delay_seconds: float) -> None:
         """A new batch, to be published in so many seconds if there is a connection; else it is backlog."""
         if not self._connected:

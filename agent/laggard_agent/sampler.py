@@ -17,6 +17,7 @@ from laggard_common.clock import Clock
 _log = logging.getLogger(__name__)
 
 _STALLED_NS = 10 * 1_000_000_000
+_OVERDUE_SECONDS = 10.0
 
 
 class Sampler:
@@ -78,6 +79,10 @@ class Sampler:
             with self._mine:
                 self._note(Health(False, stalled / 1e9, 0, "stalled: a read does not return"))
                 self._expire(now_ns)
+
+    def works(self) -> bool:
+        """Whether the thread takes its ticks; a reading that does not return is a matter of `watch`."""
+        return self._reading_since_ns is not None or self.timeline.overdue_seconds() < _OVERDUE_SECONDS
 
     def flush(self) -> None:
         """Delivers what is gathered so far."""

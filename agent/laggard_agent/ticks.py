@@ -48,6 +48,10 @@ class Timeline:
         """How long to sleep before the next `take`."""
         return max(0, self._next_ns - self.now_ns()) / 1e9
 
+    def overdue_seconds(self) -> float:
+        """How long a tick has been waiting for its `take`; safe from any thread."""
+        return max(0, self.now_ns() - self._next_ns) / 1e9
+
     def take(self) -> Tick | None:
         """The tick that is due now, once; None when none is."""
         stepped = self._follow_wall_clock()

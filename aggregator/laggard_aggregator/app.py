@@ -29,12 +29,14 @@ from laggard_aggregator.ingest.inbox import Inbox
 from laggard_aggregator.ingest.subscriber import Subscriber
 from laggard_aggregator.ingest.taken import WindowClose
 from laggard_aggregator.live import LiveView
+from laggard_aggregator.liveness import Liveness
 from laggard_aggregator.settings import AggregatorSettings, StateTable
 from laggard_aggregator.state.capture import Head, rules_of
 from laggard_aggregator.state.keeper import Keeper
 from laggard_common.clock import Clock, SystemClock
 from laggard_common.errors import LaggardError
 from laggard_common.mqtt import client_arguments
+from laggard_common.notify import Notifier
 
 _log = logging.getLogger(__name__)
 
@@ -55,11 +57,16 @@ WINDOWS_SECONDS = 0.2
 class App:
     """One aggregator. `view` shows it from the start of `run` on, `url` is where it is served.
 
+    `notifier` is told that its state is restored and it serves, that its loops get on, and that it ends.
     Raises ConfigError when a file that `settings` names cannot be used.
     """
 
     def __init__(
-        self, settings: AggregatorSettings, clock: Clock | None = None, rng: random.Random | None = None
+        self,
+        settings: AggregatorSettings,
+        clock: Clock | None = None,
+        rng: random.Random | None = None,
+        notifier: Notifier | None = None,
     ) -> None:
         self._settings = settings
         self._clock = clock or SystemClock()
@@ -67,6 +74,13 @@ class App:
         self._tls = tls_context(settings.http)
         self._credentials = read_credentials(settings.http.credentials_file)
         self._rng = rng or random.SystemRandom()
+        self._notifier = notifier or Notifier()
+        self._liveness = Liveness(
+            self._notifier,
+            ("intake", "windows"),
+            idle=lambda loop: loop == "intake" and not len(self._inbox),
+            status=self._status,
+        )
         self._order = asyncio.Lock()  # held while something gets its ordinal and takes effect
         self._judging = asyncio.Lock()  # held from the close of a window until it is judged
         self._membership = membership(settings)
@@ -203,6 +217,7 @@ class App:
                 started.set()
             connection = group.create_task(self._subscriber.run(), name="subscriber")
             working = [
+                group.create_task(self._liveness.run(), name="liveness"),
                 group.create_task(self._take_in(), name="intake"),
                 group.create_task(self._acknowledge(), name="acknowledge"),
             ]
@@ -218,6 +233,7 @@ class App:
                 working.append(group.create_task(self._release(self._keeper), name="release"))
                 writing.append(group.create_task(self._keeper.commits.run(ended), name="journal"))
             await stop.wait()
+            self._notifier.stopping()
             for task in working:
                 task.cancel()
             await asyncio.gather(*working, return_exceptions=True)
@@ -241,6 +257,7 @@ class App:
             await self._inbox.some()
             async with self._order:
                 self._take(self._inbox.burst())
+            self._liveness.moved("intake")
             await asyncio.sleep(0)
 
     async def _release(self, keeper: Keeper) -> None:
@@ -273,6 +290,7 @@ class App:
         latest = loop.time() + MOST_CATCH_UP * seconds
         connected: float | None = None
         while loop.time() < latest and not await is_set_within(stop, min(seconds, WINDOWS_SECONDS)):
+            self._liveness.moved("windows")
             if not self._subscriber.connected:
                 connected = None
             elif connected is None:
@@ -285,6 +303,7 @@ class App:
         await self._caught_up(stop)
         seconds = 0.0
         while not await is_set_within(stop, seconds):
+            self._liveness.moved("windows")
             now_ns = self._clock.wall_ns()
             pipeline = self._core.pipeline
             due = pipeline.due(now_ns)
@@ -300,6 +319,7 @@ class App:
                 if self._keeper is not None:
                     await self._keeper.commits.settled(close.ordinal, SETTLE_SECONDS)
                 self._judged(close, judged)
+                self._liveness.moved("windows")
                 self.view.window_lag_seconds = max(self._clock.wall_ns() - window.due_ns, 0) / 1e9
             next_ns = pipeline.windows.next_due_ns()
             ahead = WINDOWS_SECONDS if next_ns is None else (next_ns - self._clock.wall_ns()) / 1e9
@@ -313,6 +333,14 @@ class App:
             for judgement in judgements:
                 self._archive.offer(judgement)
         self._tell(transition for judgement in judgements for transition in judgement.transitions)
+
+    def _status(self) -> str:
+        """A line for `systemctl status`."""
+        counts = self.view.node_counts()
+        up = sum(n for (_, state), n in counts.items() if state == "up")
+        broker = f"{'' if self._subscriber.connected else 'not '}connected to {self._settings.mqtt.address}"
+        alarms = len(self.view.alarms())
+        return f"{alarms} alarms, {up} of {sum(counts.values())} nodes up, {broker}"
 
     def _tell(self, transitions: Iterable[Transition]) -> None:
         """Logs alarms that were raised and cleared."""

@@ -14,16 +14,19 @@ import pytest
 from laggard_agent.app import App
 from laggard_agent.batch import Batch
 from laggard_agent.publisher import Publisher, phase_ns
+from laggard_agent.sampler import Sampler
 from laggard_agent.settings import AgentSettings, Roots, SpoolSettings
 from laggard_agent.spool import Spool
 from laggard_common import wire
 from laggard_common.errors import ConfigError, ServiceError
 from laggard_common.mqtt import MqttSettings
+from laggard_common.notify import Notifier
 from laggard_common.schema import Schema
 from laggard_common.wire import Ack, Envelope, Kind
 from tests import naive_wire
 from tests.agent.broker import Broker
 from tests.agent.made import disk_line, tree
+from tests.service_manager import manager, told
 
 BASE = "laggard/1/site/storage/oss-1"
 
@@ -69,10 +72,16 @@ class Site:
         acks = [Ack(e.stream, e.source, ((e.seq, e.seq),)) for e in envelopes]
         self.broker.publish("laggard/1/site/ack/oss-1", wire.encode_ack(acks))
 
-    async def run(self, during: Callable[[], Awaitable[None]], settings: AgentSettings | None = None) -> None:
+    async def run(
+        self,
+        during: Callable[[], Awaitable[None]],
+        settings: AgentSettings | None = None,
+        notifier: Notifier | None = None,
+    ) -> None:
         """Runs an agent while `during` does, and stops it."""
         stop = asyncio.Event()
-        app = App(settings or self.settings(), Roots(self.folder / "proc", None), rng=random.Random())
+        roots = Roots(self.folder / "proc", None)
+        app = App(settings or self.settings(), roots, rng=random.Random(), notifier=notifier)
         task = asyncio.create_task(app.run(stop))
         watched = asyncio.ensure_future(during())
         await asyncio.wait((task, watched), return_when=asyncio.FIRST_COMPLETED)
@@ -552,3 +561,52 @@ def test_files_that_settings_name_are_checked_before_anything_runs(tmp_path: Pat
             App(AgentSettings(mqtt=mqtt), Roots())
 
     asyncio.run(make())
+
+
+def test_the_service_manager_hears_that_it_samples_that_it_lives_and_that_it_ends(tmp_path: Path) -> None:
+    with manager(address := str(tmp_path / "notify")) as listening:
+        heard: list[list[str]] = []
+
+        async def pinged(site: Site) -> None:
+            while sum(lines == ["WATCHDOG=1"] for lines in heard) < 3:
+                heard.extend(told(listening))
+                await asyncio.sleep(0.01)
+            await site.broker.until(lambda: bool(site.states()))
+
+        async def test(site: Site) -> None:
+            await site.run(lambda: pinged(site), notifier=Notifier(address, watchdog_seconds=0.3))
+
+        site_test(test, tmp_path)
+        heard += told(listening)
+    assert heard[0][0] == "READY=1"
+    assert heard[0][1].startswith("STATUS=node oss-1: all collectors work, ")
+    assert heard[-1][0] == "STOPPING=1"
+
+
+def test_the_service_manager_hears_nothing_while_a_sampler_misses_its_ticks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stuck = threading.Event()
+    watched = threading.Event()
+
+    def works(sampler: Sampler) -> bool:
+        watched.set()
+        return not stuck.is_set()
+
+    monkeypatch.setattr(Sampler, "works", works)
+    with manager(address := str(tmp_path / "notify")) as listening:
+
+        async def sticks(site: Site) -> None:
+            await site.published(1)
+            stuck.set()
+            watched.clear()
+            await site.broker.until(watched.is_set)
+            told(listening)
+            watched.clear()
+            await site.broker.until(watched.is_set)
+            assert ["WATCHDOG=1"] not in told(listening)
+
+        async def test(site: Site) -> None:
+            await site.run(lambda: sticks(site), notifier=Notifier(address, watchdog_seconds=0.3))
+
+        site_test(test, tmp_path)

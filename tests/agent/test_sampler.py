@@ -225,3 +225,22 @@ async def _deferring() -> None:
 
 def test_what_is_deferred_comes_before_what_is_called_and_does_not_pile_up() -> None:
     asyncio.run(_deferring())
+
+
+def test_a_sampler_that_misses_its_ticks_does_not_work_and_one_that_reads_does() -> None:
+    clock = FakeClock()
+    sampler = Sampler(
+        Good(),
+        Timeline(clock, 10**9),
+        clock,
+        batcher=lambda source: Batcher(source, 10**9, 1),
+        deliver=lambda batches: None,
+        changed=lambda: None,
+        failed=lambda exc: None,
+    )
+    clock.sleep(10.0)
+    assert sampler.works()  # the first tick came at 1 s
+    clock.sleep(2.0)
+    assert not sampler.works()
+    assert sampler.timeline.take() is not None
+    assert sampler.works()

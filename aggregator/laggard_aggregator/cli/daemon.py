@@ -15,6 +15,7 @@ from laggard_aggregator.settings import AggregatorSettings
 from laggard_common import __version__, logs
 from laggard_common.config import load
 from laggard_common.errors import ConfigError, LaggardError
+from laggard_common.notify import Notifier
 
 if TYPE_CHECKING:
     from laggard_aggregator.app import App
@@ -79,7 +80,7 @@ def _run(options: argparse.Namespace) -> int:
         # Only now: the rest of the aggregator takes a second to import, and is not needed to find a typo.
         from laggard_aggregator.app import App  # noqa: PLC0415
 
-        app = App(settings)
+        app = App(settings, notifier=Notifier.of_environment())
     except ConfigError as exc:
         raise exc if exc.path else ConfigError(str(options.config), exc.problems) from exc
     if options.check_config:
