@@ -100,6 +100,12 @@ static struct thread *attach(void)
 {
     if (is_lost || is_failed)
         return NULL;
+    uint32_t pid = (uint32_t)getpid();
+    if (gate->pid != pid) {
+        if (gate->pid)
+            return NULL; /* a child of vfork: what it made would be its parent's, and end with it */
+        gate->pid = pid;
+    }
     struct pause before;
     pause_signals(&before);
     if (table_lock()) {
@@ -347,6 +353,7 @@ static void close_gate(void)
 {
     gate->live = 0;
     gate->lock = 0;
+    gate->pid = 0;
     is_lost = 0;
 }
 
@@ -356,6 +363,7 @@ static __attribute__((constructor)) void begin(void)
     const char *clock = secure_getenv("LAGGARD_TRACE_CLOCK");
     ticks_begin(clock && !strcmp(clock, "monotonic"));
     table_begin();
+    gate->pid = (uint32_t)getpid();
     pthread_atfork(NULL, NULL, close_gate);
     is_failed = 0; /* calls of faster constructors found nothing ready */
 }

@@ -33,6 +33,7 @@ extern uint32_t place_of_unknown;
 struct gate {
     uint32_t live;
     uint32_t lock;
+    uint32_t pid; /* whose memory this is; a child of vfork is another one */
 };
 
 extern struct gate *gate;

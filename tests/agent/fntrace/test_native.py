@@ -183,6 +183,12 @@ def test_exec_again_and_again(traced: Traced) -> None:
             process.stdin.write(b"\n")
 
 
+def test_a_child_of_vfork_makes_no_table_of_its_parents_memory(traced: Traced) -> None:
+    pid = traced.trace("vfork", "5")["pid"]
+    assert [path.name.partition(".")[0] for path in traced.directory.iterdir()] == [str(pid)]
+    assert traced.calls() == {"leaf": 5, "leaves": 1}
+
+
 def test_a_child_that_can_have_no_table_counts_nowhere(traced: Traced) -> None:
     environment = {**os.environ, "LAGGARD_TRACE_DIR": str(traced.directory)}
     done = subprocess.run(
