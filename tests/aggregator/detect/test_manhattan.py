@@ -229,6 +229,17 @@ def test_untrained_where_most_servers_are_idle_the_others_are_compared() -> None
     assert detector.observe(window_of(values, at=2)).judged.all()
 
 
+@pytest.mark.parametrize(("metric", "least"), [("samples", 0.004), ("count", 1.0), ("time", 1.0)])
+def test_functions_count_from_the_papers_amounts_on_one_server(metric: str, least: float) -> None:
+    """100 samples of 100,000 cycles are 4 ms at 2.5 GHz; or 1 s (HotDep, "Dimensionality")."""
+    values = np.zeros((4, 2))
+    values[0] = [100.0, 10.0]
+    seconds = np.zeros((4, 2))
+    seconds[3] = [least * 0.99, least]
+    verdicts = detector_of(everywhere(1.0, 4), metric).observe(window_of(values, seconds, metric))
+    assert verdicts.observed[0] == 10.0
+
+
 def test_fewer_than_four_servers_get_no_verdict() -> None:
     verdicts = detector_of(everywhere(1.0, 3)).observe(window_of(np.eye(3) * 100))
     assert verdicts.note == "too few members"
