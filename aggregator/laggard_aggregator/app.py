@@ -18,7 +18,7 @@ from laggard_aggregator.archive.writer import ArchiveWriter
 from laggard_aggregator.archiving import ArchiveFeed, is_set_within
 from laggard_aggregator.configured import membership, topology
 from laggard_aggregator.core import Core
-from laggard_aggregator.embedded import embedded_broker
+from laggard_aggregator.embedded.broker import embedded_broker
 from laggard_aggregator.engine import Judgement
 from laggard_aggregator.export.access import guarded
 from laggard_aggregator.export.credentials import read_credentials

@@ -58,6 +58,9 @@ def _name() -> Check:
 class BrokerSettings(MqttSettings):
     """`[mqtt]`. `embedded`: start the built-in broker on `host` and `port`, for demos and small sites.
 
+    It lets everyone in, on loopback only; with `ca_file` and `cert_file`, which is then both its certificate
+    and ours, only those with a certificate that `ca_file` signed and `crl_file` does not list as revoked.
+
     `topics`: what to subscribe to; empty for all of this site. With `clean_session` the broker keeps nothing
     for us while we are away, and agents send again what was not acknowledged. `client_id` is empty for
     `laggard-aggregator-<site>`. `queue_messages`: how many may wait to be taken in.
@@ -65,6 +68,7 @@ class BrokerSettings(MqttSettings):
 
     topics: tuple[str, ...] = field(default=(), metadata=checked(distinct(), each(_topic_filter())))
     embedded: bool = False
+    crl_file: Path | None = None
     client_id: str = ""
     clean_session: bool = False
     queue_messages: int = field(default=50_000, metadata=checked(between(100, 10_000_000)))
@@ -72,13 +76,18 @@ class BrokerSettings(MqttSettings):
     def problems(self) -> Iterator[tuple[str, str]]:
         """Settings that do not go together."""
         yield from MqttSettings.problems(self)
-        if self.embedded and not _is_loopback(self.host):
+        with_tls = self.ca_file is not None and self.cert_file is not None
+        if self.embedded and not with_tls and (self.ca_file or self.cert_file):
+            yield "embedded", "the embedded broker needs ca_file and cert_file, or neither"
+        elif self.embedded and not with_tls and not _is_loopback(self.host):
             yield (
                 "host",
-                f"the embedded broker lets everyone in: expected a loopback address, got {self.host}",
+                f"the embedded broker lets everyone in without TLS: expected loopback, got {self.host}",
             )
-        if self.embedded and (self.username or self.ca_file or self.cert_file):
-            yield "embedded", "the embedded broker has neither users nor TLS"
+        if self.embedded and self.username:
+            yield "username", "the embedded broker has no users but certificates"
+        if self.crl_file and not (self.embedded and with_tls):
+            yield "crl_file", "is for the embedded broker with TLS"
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,15 @@ from laggard_common.schema import Component
 SAMPLE = Path(__file__).resolve().parents[2] / "deploy" / "aggregator.toml"
 
 # Settings without a default of their own: the sample shows what a value looks like.
-EXAMPLES = {"password_file", "credentials_file", "ca_file", "cert_file", "key_file", "lateness_seconds"}
+EXAMPLES = {
+    "password_file",
+    "credentials_file",
+    "ca_file",
+    "crl_file",
+    "cert_file",
+    "key_file",
+    "lateness_seconds",
+}
 # Sections of which this version makes no use, and those that are shown as examples.
 NOT_SHOWN = {"topology", "peak", "mail", "state", "group", "archive"}
 
@@ -115,7 +123,16 @@ PROFILED = {"source": "fnprofile", "metrics": ["samples"]}
         ({"mqtt": {"topics": ["laggard/1/#/x"]}}, "mqtt.topics: expected an MQTT topic filter"),
         ({"mqtt": {"topics": ["laggard/1/a+"]}}, "mqtt.topics: expected an MQTT topic filter"),
         ({"mqtt": {"embedded": True, "host": "0.0.0.0"}}, "mqtt.host: the embedded broker lets everyone in"),
-        ({"mqtt": {"embedded": True, "username": "x"}}, "mqtt.embedded: the embedded broker has neither"),
+        ({"mqtt": {"embedded": True, "username": "x"}}, "mqtt.username: the embedded broker has no users"),
+        (
+            {"mqtt": {"embedded": True, "ca_file": "x"}},
+            "mqtt.embedded: the embedded broker needs ca_file and",
+        ),
+        (
+            {"mqtt": {"embedded": True, "cert_file": "x"}},
+            "mqtt.embedded: the embedded broker needs ca_file and",
+        ),
+        ({"mqtt": {"embedded": True, "crl_file": "x"}}, "mqtt.crl_file: is for the embedded broker with TLS"),
         ({"mqtt": {"queue_messages": 1}}, "mqtt.queue_messages: expected 100-10000000, got 1"),
         ({"http": {"listen": "9464"}}, "http.listen: expected HOST:PORT"),
         ({"detect": {"detector": "manhattan"}}, "detect.detector: expected one of laggard, cdf, got"),

@@ -24,6 +24,7 @@ from tests.e2e.processes import end, get_json, running, until
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 CA = DEPLOY / "pki" / "laggard-ca"
+PYTHON = [sys.executable, "-P", "-m"]
 
 pytestmark = [
     pytest.mark.e2e,
@@ -77,7 +78,7 @@ class Site:
         )
 
 
-@pytest.fixture(scope="module", params=["mosquitto", "nats"])
+@pytest.fixture(scope="module", params=["mosquitto", "nats", "embedded"])
 def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """The shipped configuration, in folders and on a port of our own."""
     folder = tmp_path_factory.mktemp(request.param)
@@ -89,9 +90,9 @@ def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     authority(ca, "node", "oss-1", "oss-2", "gone-1")
     authority(ca, "revoke", "gone-1")
     here = Site(folder, free_port())
-    command = mosquitto(here) if request.param == "mosquitto" else nats(here)
+    command = {"mosquitto": mosquitto, "nats": nats, "embedded": embedded}[request.param](here)
     with running(command, folder / "broker.log"):
-        until("the broker to listen", lambda: answers(here.port), 10)
+        until("the broker to listen", lambda: answers(here.port), 30)
         yield here
 
 
@@ -133,6 +134,15 @@ def nats(site: Site) -> list[str]:
     (folder / "nats-server.conf").write_text(alone)
     (folder / "users.conf").write_text(authority(folder / "ca", "nats"))
     return [program("nats-server"), "-c", str(folder / "nats-server.conf")]
+
+
+def embedded(site: Site) -> list[str]:
+    """The command that starts an aggregator, which hosts the broker."""
+    (site.folder / "host.toml").write_text(
+        f'site = "site"\n{site.mqtt_table("laggard-broker")}crl_file = "{site.folder}/ca/crl.pem"\n'
+        f'embedded = true\n[http]\nlisten = "127.0.0.1:0"\n'
+    )
+    return [*PYTHON, "laggard_aggregator.cli.daemon", "--config", str(site.folder / "host.toml")]
 
 
 def program(name: str) -> str:
@@ -284,9 +294,8 @@ def test_agent_and_aggregator_meet_over_tls(site: Site, tmp_path: Path) -> None:
         'node = "oss-1"\ninterval_seconds = 0.1\nbatch_samples = 4\ncollectors = ["host"]\n'
         f'{site.mqtt_table("oss-1")}[spool]\ndirectory = "{tmp_path}/spool"\n'
     )
-    python = [sys.executable, "-P", "-m"]
-    aggregator = [*python, "laggard_aggregator.cli.daemon", "--config", str(tmp_path / "aggregator.toml")]
-    agent = [*python, "laggard_agent", "--config", str(tmp_path / "agent.toml")]
+    aggregator = [*PYTHON, "laggard_aggregator.cli.daemon", "--config", str(tmp_path / "aggregator.toml")]
+    agent = [*PYTHON, "laggard_agent", "--config", str(tmp_path / "agent.toml")]
     with (
         running(aggregator, tmp_path / "aggregator.log") as judge,
         running(agent, tmp_path / "agent.log") as sampler,

@@ -1,0 +1,1 @@
+"""The built-in broker: amqtt behind a guarded door of our own."""

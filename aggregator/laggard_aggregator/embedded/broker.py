@@ -1,0 +1,95 @@
+"""The built-in broker for demonstrations and small sites: amqtt, in the aggregator's own loop.
+
+On loopback and without TLS it lets everyone in. With TLS it asks for certificates, and holds the rules of
+`deploy/mosquitto/acl`. It keeps nothing over a restart; DESIGN.md 5 says what to use in its place.
+"""
+
+import asyncio
+import errno
+import logging
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from laggard_aggregator.settings import BrokerSettings
+from laggard_common.errors import ConfigError, ServiceError
+
+_log = logging.getLogger(__name__)
+
+HANDSHAKE_SECONDS = 10.0
+_SHUTDOWN_SECONDS = 3.0
+_EVERYONE: dict[str, Any] = {"amqtt.plugins.authentication.AnonymousAuthPlugin": {"allow_anonymous": True}}
+_RULES: dict[str, Any] = {"laggard_aggregator.embedded.plugin.NodeRules": {}}
+
+
+@asynccontextmanager
+async def embedded_broker(settings: BrokerSettings) -> AsyncIterator[None]:
+    """Runs the broker while the body runs. Raises ServiceError when it cannot, ConfigError for its files."""
+    try:
+        from amqtt.broker import Broker  # noqa: PLC0415 - an extra of its own
+        from amqtt.contexts import BrokerConfig, ListenerConfig, ListenerType  # noqa: PLC0415
+
+        from laggard_aggregator.embedded.door import Door, Guarded, Packets  # noqa: PLC0415
+    except ModuleNotFoundError as exc:
+        raise ServiceError("mqtt.embedded needs amqtt: pip install 'laggard[broker]'") from exc
+    for name in ("amqtt", "transitions"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)  # every connection, and every client that goes
+    context = server_context(settings)
+    config = BrokerConfig(
+        listeners={"default": ListenerConfig(type=ListenerType.EXTERNAL)},
+        plugins=_EVERYONE if context is None else _RULES,
+    )
+    broker = Broker(config, loop=asyncio.get_running_loop())
+
+    async def serve(packets: Packets, writer: Guarded) -> None:
+        await broker.external_connected(packets, writer, "default")
+
+    door = Door(serve, named=context is not None)
+    await broker.start()
+    try:
+        server = await asyncio.start_server(
+            door.enter,
+            settings.host,
+            settings.port,
+            ssl=context,
+            ssl_handshake_timeout=None if context is None else HANDSHAKE_SECONDS,
+        )
+    except OSError as exc:
+        await broker.shutdown()
+        raise ServiceError(f"the embedded broker cannot listen on {settings.address}: {_why(exc)}") from exc
+    _log.info("the embedded broker listens on %s", settings.address)
+    try:
+        yield
+    finally:
+        server.close()
+        try:
+            await asyncio.wait_for(broker.shutdown(), _SHUTDOWN_SECONDS)
+        except TimeoutError:
+            _log.debug("the embedded broker did not end in time")
+
+
+def server_context(settings: BrokerSettings) -> ssl.SSLContext | None:
+    """TLS 1.2 or newer that lets in only who has a certificate of `ca_file`; None without TLS.
+
+    Raises ConfigError for a list of revoked certificates that cannot be used.
+    """
+    if settings.cert_file is None or settings.ca_file is None:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_verify_locations(settings.ca_file)
+    context.load_cert_chain(settings.cert_file, settings.key_file, password=lambda: "")
+    if settings.crl_file is not None:
+        try:
+            context.load_verify_locations(settings.crl_file)
+        except OSError as exc:
+            reason = exc.reason if isinstance(exc, ssl.SSLError) else exc.strerror
+            raise ConfigError("", [f"mqtt.crl_file: {settings.crl_file}: not usable: {reason}"]) from exc
+        context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
+    return context
+
+
+def _why(exc: OSError) -> str:
+    return "the port is taken" if exc.errno == errno.EADDRINUSE else exc.strerror or str(exc)

@@ -1,0 +1,168 @@
+"""What lies between the network and amqtt: names, sizes and times are settled here, before it sees a byte.
+
+amqtt looks a session up by its client id before it asks a plugin who that is, reads a packet of any size,
+waits for the first one for ever, and sends clients that have just come what others subscribed to. So the door
+takes the name from the certificate, makes it the client id of a new session, and lets out what the name may
+receive, from its first subscription on.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from amqtt.adapters import StreamReaderAdapter, StreamWriterAdapter
+from amqtt.mqtt.connect import ConnectPacket
+
+from laggard_aggregator.embedded.rules import is_aggregator, may_receive
+from laggard_common.topics import is_level
+
+_log = logging.getLogger(__name__)
+
+MAX_PACKET_BYTES = 4_300_000  # a little more than the largest message that an aggregator takes
+MAX_CONNECT_BYTES = 64 * 1024
+CONNECT_SECONDS = 10.0  # how long the first packet may take
+STALL_SECONDS = 30.0  # how long a client may leave what is sent to it unread
+_PUBLISH, _SUBACK = 3, 9
+
+
+class Packets(StreamReaderAdapter):  # type: ignore[misc]
+    """Hands out one packet after the other, none larger than MAX_PACKET_BYTES, `first` before all others."""
+
+    def __init__(self, stream: asyncio.StreamReader, first: bytes) -> None:
+        super().__init__(stream)
+        self._stream = stream
+        self._packet = first
+        self._at = 0
+        self._ended = False
+
+    async def read(self, n: int = -1) -> bytes:
+        """At most `n` bytes of one packet. Raises ConnectionResetError after the last."""
+        if n != 0 and self._at == len(self._packet):
+            if self._ended:
+                raise ConnectionResetError
+            self._ended = True  # also when amqtt stops to wait in the middle of a packet
+            self._packet, self._at = await read_packet(self._stream, MAX_PACKET_BYTES), 0
+            self._ended = False
+        end = len(self._packet) if n < 0 else min(self._at + n, len(self._packet))
+        data, self._at = self._packet[self._at : end], end
+        return data
+
+
+class Guarded(StreamWriterAdapter):  # type: ignore[misc]
+    """Sends a client what its name may receive, and gives up on one that does not read."""
+
+    def __init__(self, writer: asyncio.StreamWriter, name: str | None) -> None:
+        super().__init__(writer)
+        self._stream = writer
+        self._name = name
+        self._subscribed = False
+
+    def write(self, data: bytes) -> None:
+        """Sends one packet."""
+        kind = data[0] >> 4
+        self._subscribed |= kind == _SUBACK
+        if (
+            self._name is None
+            or kind != _PUBLISH
+            or (self._subscribed and may_receive(self._name, _topic(data)))
+        ):
+            super().write(data)
+
+    async def drain(self) -> None:
+        """Waits for room. Raises ConnectionResetError when there is none for STALL_SECONDS."""
+        try:
+            async with asyncio.timeout(STALL_SECONDS):
+                await super().drain()
+        except TimeoutError:
+            self._stream.transport.abort()
+            raise ConnectionResetError from None
+
+
+class Door:
+    """Lets clients in to `serve`, which takes a connection until its end; with `named` by their certificates.
+
+    There is one connection to a name: a new one ends the one before it, as its client has lost it.
+    """
+
+    def __init__(self, serve: Callable[[Packets, Guarded], Awaitable[Any]], *, named: bool) -> None:
+        self._serve = serve
+        self._named = named
+        self._inside: dict[str, tuple[asyncio.StreamWriter, asyncio.Event]] = {}
+
+    async def enter(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Takes one connection, until its end."""
+        try:
+            if not self._named:
+                await self._serve(Packets(reader, b""), Guarded(writer, None))
+                return
+            name = common_name(writer.get_extra_info("peercert"))
+            if name is None or (name.startswith("laggard-") and not is_aggregator(name)):
+                return
+            async with asyncio.timeout(CONNECT_SECONDS):
+                connect = await read_packet(reader, MAX_CONNECT_BYTES)
+            first = await as_named(connect, name)
+            await self._let_in(name, Packets(reader, first), writer)
+        except Exception as exc:  # amqtt raises whatever comes up; the client connects again
+            _log.debug("a connection ended: %r", exc)
+        finally:
+            writer.transport.abort()
+
+    async def _let_in(self, name: str, packets: Packets, writer: asyncio.StreamWriter) -> None:
+        while name in self._inside:
+            old, gone = self._inside[name]
+            old.transport.abort()
+            await gone.wait()
+        gone = asyncio.Event()
+        self._inside[name] = (writer, gone)
+        try:
+            await self._serve(packets, Guarded(writer, name))
+        finally:
+            del self._inside[name]
+            gone.set()
+
+
+async def read_packet(stream: asyncio.StreamReader, most: int) -> bytes:
+    """The next packet. Raises ConnectionResetError where it is longer than `most` bytes, or is none."""
+    head, length = bytearray(await stream.readexactly(1)), 0
+    for shift in (0, 7, 14, 21):
+        head += await stream.readexactly(1)
+        length |= (head[-1] & 0x7F) << shift
+        if head[-1] < 0x80:
+            break
+    else:
+        raise ConnectionResetError("no packet")
+    if length > most:
+        raise ConnectionResetError(f"a packet of {length} bytes")
+    return bytes(head) + await stream.readexactly(length)
+
+
+async def as_named(packet: bytes, name: str) -> bytes:
+    """A CONNECT packet with `name` in place of what it says of the client, for a session that begins anew."""
+    stream = asyncio.StreamReader()
+    stream.feed_data(packet)
+    stream.feed_eof()
+    if packet[0] != 0x10:
+        raise ConnectionResetError("no CONNECT")
+    connect = await ConnectPacket.from_stream(StreamReaderAdapter(stream))
+    connect.payload.client_id = name
+    connect.payload.client_id_is_random = False
+    connect.clean_session_flag = True
+    connect.username_flag = connect.password_flag = False
+    return bytes(connect.to_bytes())
+
+
+def common_name(certificate: Any) -> str | None:
+    """The CN of a certificate as `ssl` shows it; None where it has not one that may be a node's name."""
+    subject = certificate["subject"] if certificate else ()
+    names = [value for part in subject for key, value in part if key == "commonName"]
+    return names[0] if len(names) == 1 and is_level(names[0]) else None
+
+
+def _topic(packet: bytes) -> str:
+    """The topic of a PUBLISH packet."""
+    at = 1
+    while packet[at] >= 0x80:
+        at += 1
+    length = int.from_bytes(packet[at + 1 : at + 3])
+    return packet[at + 3 : at + 3 + length].decode("utf-8", "replace")
