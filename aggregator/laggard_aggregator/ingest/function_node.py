@@ -177,8 +177,6 @@ class NodeFunctions:
         if ticks[0] > self._latest_tick:
             fell[0] = (values[0] < self._latest[rows])[self._latest_told[rows]].any()
         if ticks[-1] > self._latest_tick:
-            if fell.any():
-                self._latest[:] = 0
             self._latest[rows] = values[-1]
             self._latest_told[:] = False
             self._latest_told[rows] = True

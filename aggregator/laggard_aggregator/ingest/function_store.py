@@ -53,6 +53,7 @@ class FunctionStore:
         self._ids: dict[str, int] = {}
         self._names = np.zeros(0, dtype=object)
         self._rank = np.zeros(0, dtype=np.int64)
+        self._is_numbered = True  # _names and _rank are those of _ids
 
     @property
     def components(self) -> list[str]:
@@ -92,7 +93,7 @@ class FunctionStore:
             raise ValueError("a group of nodes out of bounds")
         self._watermark = int(state["watermark"])
         self._ids = {str(name): at for at, name in enumerate(state["names"])}
-        self._number()
+        self._is_numbered = False
         for name, kept in state["nodes"]:
             node = self._node(wire.decode_schema(kept["schema"]))
             node.restore(kept)
@@ -189,6 +190,7 @@ class FunctionStore:
 
     def _joined(self, nodes: Sequence[str], seconds: float) -> tuple[tuple[str, ...], FloatArray, int]:
         """Names (F,) of what rose anywhere, by name, sums (nodes, F, counters), and how many are left out."""
+        self._number()
         deciding = self.counters.index(self._seconds.counter)
         peak = np.zeros(self._names.size)
         active = np.zeros(self._names.size, dtype=np.bool_)
@@ -224,7 +226,7 @@ class FunctionStore:
             if len(self._ids) < MAX_NAMES:
                 self._ids.setdefault(name, len(self._ids))
         if new:
-            self._number()
+            self._is_numbered = False
         return [self._ids.get(name, -1) for name in names]
 
     def _node(self, schema: Schema) -> NodeFunctions:
@@ -232,15 +234,20 @@ class FunctionStore:
         return NodeFunctions(schema, len(self.counters), samples, self.interval_ns)
 
     def _number(self) -> None:
-        self._names = np.array(list(self._ids), dtype=object)
-        self._rank = np.argsort(np.argsort(self._names))
+        """Puts the names in order, once for all that came since: with each message it would take too long."""
+        if not self._is_numbered:
+            self._names = np.array(list(self._ids), dtype=object)
+            self._rank = np.argsort(np.argsort(self._names))
+            self._is_numbered = True
 
     def _forget(self) -> None:
         """Frees the numbers of functions that belong to no node any more, as it started over."""
+        self._number()
         none = np.zeros(0, dtype=np.int64)
         kept = np.unique(np.concatenate([none, *(node.ids for node in self._nodes.values())]))
         renumbered = np.zeros(self._names.size, dtype=np.int64)
         renumbered[kept] = np.arange(kept.size)
         self._ids = {name: at for at, name in enumerate(self._names[kept].tolist())}
+        self._is_numbered = False
         for node in self._nodes.values():
             node.ids = renumbered[node.ids]
