@@ -123,9 +123,9 @@ OF_PSUTIL = {  # which reads a line whatever its length, and warns; the kernel a
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def root() -> Iterator[Path]:
     """A node that is all at once, readable for everybody."""
-    folder = Path(tempfile.mkdtemp(dir=tmp_path_factory.getbasetemp().parents[1]))
+    folder = Path(tempfile.mkdtemp())  # those of pytest are for their owner alone
     folder.chmod(0o755)
     for name in ("oss-2.10", "client-2.16"):
         shutil.copytree(LUSTRE / name, folder, dirs_exist_ok=True)

@@ -1,5 +1,6 @@
 """From raw counters of Lustre, GlusterFS and TCP to the alarm on the one component that is slow."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -9,8 +10,9 @@ from numpy.typing import NDArray
 
 from laggard_aggregator.detect.settings import DetectSettings
 from laggard_aggregator.engine import Engine, GroupWindow
-from laggard_aggregator.groups import ConfiguredMembership
+from laggard_aggregator.groups import ConfiguredMembership, PeerGroup, Rule
 from laggard_aggregator.ingest.taken import TakenBatch, WindowClose
+from laggard_aggregator.metrics.lwfs import LWFS
 from laggard_aggregator.pipeline import START_TIME, Pipeline
 from laggard_common.schema import Component, Field, Schema
 from tests.aggregator.made_batches import SECOND, batch_of
@@ -57,9 +59,9 @@ def make(detect: DetectSettings = DETECT) -> Pipeline:
     return Pipeline(ConfiguredMembership((), detect), Engine({}), lateness_seconds=2.0)
 
 
-def alarms_of(batches: Iterator[TakenBatch]) -> dict[tuple[str, str, str], float]:
+def alarms_of(batches: Iterator[TakenBatch], *rules: Rule) -> dict[tuple[str, str, str], float]:
     """Every alarm that was ever raised, by group, component and metric: how many times slower in the end."""
-    pipeline = make()
+    pipeline = Pipeline(ConfiguredMembership(rules, DETECT), Engine({}), lateness_seconds=2.0)
     judged, _ = play(pipeline, batches)
     raised = {transition.alarm.key for judgement in judged for transition in judgement.transitions}
     last = pipeline.engine.alarms.standing
@@ -115,6 +117,21 @@ def test_one_slow_brick_among_six() -> None:
     schemas = [schema_of("gluster_brick", f"gl-{n}", ["/srv/b"], fields, volume="data") for n in range(1, 7)]
     assert alarms_of(run_of(schemas, grown, ("gl-4", "/srv/b"))) == {
         ("storage/gluster_brick/data", "gl-4//srv/b", "read_latency"): pytest.approx(2.5, rel=0.1)
+    }
+
+
+def test_one_slow_forwarding_server_among_five() -> None:
+    def grown(chance: np.random.Generator, slow: bool) -> Mapping[str, int]:
+        rises = {f"read_exe_{b}": int(chance.poisson(1000 >> b)) for b in range(8)}
+        slower = {f"read_exe_{b}": int(chance.poisson(100)) for b in range(4, 8)} if slow else {}
+        return {name: rise + slower.get(name, 0) for name, rise in rises.items()}
+
+    schemas = [
+        schema_of("lwfs", f"fwd-{n}", ["lwfs"], LWFS.counters(tuple(LWFS.metrics))[0]) for n in range(5)
+    ]
+    own = Rule(PeerGroup("fwd", "lwfs", "", ("read_exe_slow",), DETECT), re.compile(".*"))
+    assert alarms_of(run_of(schemas, grown, ("fwd-2", "lwfs")), own) == {
+        ("fwd", "fwd-2/lwfs", "read_exe_slow"): pytest.approx(4.0, rel=0.2)
     }
 
 

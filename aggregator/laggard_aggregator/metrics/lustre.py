@@ -45,7 +45,11 @@ def _target(source: str, defaults: tuple[str, ...], operations: Sequence[str]) -
 
 
 def _client(source: str, defaults: tuple[str, ...], operations: Sequence[str], prefix: str) -> SourceMetrics:
-    metrics = {**_latencies(operations, prefix), "rpc_latency": _latency("req_waittime")}
+    metrics = {
+        **_latencies(operations, prefix),
+        "rpc_latency": _latency("req_waittime"),
+        "rpcs_in_flight": mean("RPCs", [_pair("req_active")]),
+    }
     load = {"operations": amount("operations", ["req_waittime_samples"])}
     if "ost_read" in operations:
         load = dict(_BYTES)

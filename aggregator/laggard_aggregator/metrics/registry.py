@@ -7,11 +7,12 @@ from laggard_aggregator.metrics.definition import SourceMetrics
 from laggard_aggregator.metrics.gluster import GLUSTER
 from laggard_aggregator.metrics.joined import JoinedMetrics
 from laggard_aggregator.metrics.lustre import LUSTRE
+from laggard_aggregator.metrics.lwfs import LWFS
 from laggard_aggregator.metrics.server import SERVER
 from laggard_aggregator.metrics.tcp import TCP, TCP_DESTINATION
 
 SOURCES: Mapping[str, SourceMetrics] = {
-    known.source: known for known in (BLOCK, *LUSTRE, *GLUSTER, TCP, TCP_DESTINATION, SERVER)
+    known.source: known for known in (BLOCK, *LUSTRE, *GLUSTER, LWFS, TCP, TCP_DESTINATION, SERVER)
 }
 
 _SENT = {name for known in SOURCES.values() for name in getattr(known, "parts", {known.source: ()})}

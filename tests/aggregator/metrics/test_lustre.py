@@ -56,8 +56,11 @@ def test_a_client_sees_its_rpcs() -> None:
             "read_bytes_sum": 65_536,
             "req_waittime_samples": 4,
             "req_waittime_sum": 9_000,
+            "req_active_samples": 4,
+            "req_active_sum": 14,
         },
     )
+    assert osc["rpcs_in_flight"] == 3.5
     assert osc["read_latency"] == 5_625
     assert osc["write_latency"] == 0
     assert osc["rpc_latency"] == 2_250
