@@ -7,6 +7,7 @@ import pytest
 
 from bench.testbed.hotdep.experiments import EXPERIMENTS
 from bench.testbed.hotdep.peers import Peer, Service
+from bench.testbed.hotdep.report import table
 from bench.testbed.hotdep.watch import agree
 from bench.testbed.luns import Lun
 
@@ -63,3 +64,20 @@ def test_how_long_a_stripe_took(tmp_path: Path) -> None:
     made = Service((), log)
     assert made.stripe_ms(10.0, 13.0) == pytest.approx(70 / 40)
     assert made.stripe_ms(13.0, 20.0) == 0.0
+
+
+def test_the_table_tells_where_the_fault_is_named() -> None:
+    told = alarm(source="fntrace", delay_seconds=89.5)
+    run = {
+        "run": "disk",
+        "healthy_seconds": 60.0,
+        "fault_seconds": 90.0,
+        "stripe_ms": {"healthy": 2.62, "fault": 708.11},
+        "alarms": {"right": [told], "explained": [], "false": [told | {"component": "io-5"}]},
+        "diagnose_agrees": False,
+    }
+    *_, row = table([run]).splitlines()
+    assert row == (
+        "| disk | io-2 `fntrace` time | 90 | nothing | `ioserver/ioserver/storage_read`, place 2"
+        " | 2.6, then 708.1 | 1 in 2.5 min: io-5 `fntrace` time | differs |"
+    )

@@ -1,21 +1,25 @@
-"""What came of runs, as Markdown."""
+"""Print what came of runs as a Markdown table: `python -m bench.testbed.hotdep.report FILE...`."""
 
 from __future__ import annotations
 
+import argparse
+import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from bench.testbed.hotdep.experiments import CONTROL
+from bench.testbed.gluster.report import read
+from bench.testbed.hotdep.experiments import CONTROL, EXPERIMENTS
 
 HEAD = (
     "run",
-    "fault",
     "indicted by",
     "delay, s",
+    "also",
+    "names the fault",
     "stripe, ms",
     "false positives",
     "`diagnose`",
-    "top functions",
 )
 
 
@@ -26,21 +30,27 @@ def table(results: Sequence[Mapping[str, Any]]) -> str:
 
 def _run(result: Mapping[str, Any]) -> str:
     alarms = result["alarms"]
-    right = alarms["right"]
-    others = ", ".join(_by(alarm) for alarm in alarms["explained"])
-    indicted = ", ".join(f"{alarm['component']} {_by(alarm)}" for alarm in right) or "nothing"
+    right, false = alarms["right"], [f"{alarm['component']} {_by(alarm)}" for alarm in alarms["false"]]
     minutes = (result["healthy_seconds"] + result["fault_seconds"]) / 60
     stripes = result["stripe_ms"]
     return _row(
         result["run"],
-        result["fault"],
-        f"{indicted} (also {others})" if others else indicted,
+        ", ".join(f"{alarm['component']} {_by(alarm)}" for alarm in right) or "nothing",
         ", ".join(f"{alarm['delay_seconds']:.0f}" for alarm in right) or "-",
-        f"{stripes['healthy']:g}" + ("" if result["run"] == CONTROL else f", then {stripes['fault']:g}"),
-        f"{len(alarms['false'])} in {minutes:.0f} min",
+        ", ".join(_by(alarm) for alarm in alarms["explained"]) or "nothing",
+        ", ".join(_named(EXPERIMENTS[result["run"]].names, alarm["causes"]) for alarm in right) or "-",
+        f"{stripes['healthy']:.1f}" + ("" if result["run"] == CONTROL else f", then {stripes['fault']:.1f}"),
+        f"{len(false)} in {minutes:.1f} min" + (f": {', '.join(false)}" if false else ""),
         "the same" if result["diagnose_agrees"] else "differs",
-        ", ".join(f"`{cause['name']}`" for alarm in right for cause in alarm["causes"]) or "-",
     )
+
+
+def _named(names: tuple[str, ...], causes: Sequence[Mapping[str, Any]]) -> str:
+    """Return the first function that tells what is wrong, and its place among those that an alarm names."""
+    for place, cause in enumerate(causes, 1):
+        if cause["name"].startswith(names):
+            return f"`{cause['name']}`, place {place}"
+    return "nothing"
 
 
 def _by(alarm: Mapping[str, Any]) -> str:
@@ -49,3 +59,15 @@ def _by(alarm: Mapping[str, Any]) -> str:
 
 def _row(*cells: str) -> str:
     return "| " + " | ".join(cells) + " |"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Return 0 once the table is printed."""
+    parser = argparse.ArgumentParser(prog="python -m bench.testbed.hotdep.report", description=__doc__)
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="of --output")
+    print(table(read(parser.parse_args(arguments).files)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
