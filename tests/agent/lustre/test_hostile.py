@@ -9,7 +9,7 @@ import pytest
 from laggard_agent.collectors.lustre.brw import parse_histograms
 from laggard_agent.collectors.lustre.imports import parse_import
 from laggard_agent.collectors.lustre.jobstats import job_id, parse_job, split_jobs
-from laggard_agent.collectors.lustre.lctl import Dump
+from laggard_agent.collectors.lustre.lctl import Dump, parse_dump
 from laggard_agent.collectors.lustre.parsed import Parsed
 from laggard_agent.collectors.lustre.stats import parse_stats
 from laggard_common.codec import RAW, Encoder
@@ -241,3 +241,27 @@ def test_a_dump_that_is_gone(tmp_path: Path) -> None:
     watched = Watched(Dump(tmp_path / "none")).sample()
     assert watched.error == f"{tmp_path / 'none'}: No such file or directory"
     assert watched.readings == {}
+
+
+def test_a_dump_truncated_at_every_byte() -> None:
+    data = (FIXTURES / "client-2.17.lctl").read_bytes()
+    whole = parse_dump(data)
+    for end in range(len(data)):
+        *before, last = [*parse_dump(data[:end]).items()] or [("", b"")]
+        assert all(whole[name] == text for name, text in before)
+        assert last[0] in {*whole, ""}
+        assert data[:end].endswith(last[1])
+
+
+@pytest.mark.parametrize("text", [b"", bytes(range(256)) * 40, b"a" * 1_000_000 + b"=1", b"=" * 10_000])
+def test_a_dump_that_is_none(tmp_path: Path, text: bytes) -> None:
+    (tmp_path / "dump").write_bytes(text)
+    watched = Watched(Dump(tmp_path / "dump"), job_stats=True).sample()
+    assert (watched.error, watched.node("devices")) == ("", 0)
+
+
+def test_a_dump_without_end(tmp_path: Path) -> None:
+    with (tmp_path / "dump").open("wb") as file:
+        file.truncate(100 * 1024 * 1024)
+    watched = Watched(Dump(tmp_path / "dump")).sample()
+    assert watched.error == f"{tmp_path / 'dump'}: longer than 67108864 bytes"

@@ -96,10 +96,10 @@ class Follower:
 
     def _copy_of(self, log: OpenLog) -> OpenLog | None:
         """The newest file beside the log that begins with what was read of the log."""
-        beside = [
+        beside = (
             p for p in self._path.parent.glob("*") if p.name.startswith(self._path.name) and p != self._path
-        ]
-        newest = sorted(((p.stat().st_mtime_ns, p) for p in beside if p.is_file()), reverse=True)
+        )
+        newest = sorted(((_written_ns(p), p) for p in beside if p.is_file()), reverse=True)
         for _, path in newest[:_MOST_COPIES]:
             try:
                 copy = OpenLog.open(path)
@@ -135,3 +135,11 @@ class Follower:
         lines += some
         self.counts.long_lines += log.long_lines - before
         return read
+
+
+def _written_ns(path: Path) -> int:
+    """When a file was written; 0 for one that went since it was listed."""
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
