@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from laggard_agent import own_cost
-from laggard_agent.batch import Batch, Batcher, Dictionary
+from laggard_agent.batch import Batch, Batcher, Dictionary, last_tick
 from laggard_agent.collectors import make_collectors
 from laggard_agent.publisher import Publisher, phase_ns
 from laggard_agent.sampler import Sampler
@@ -113,6 +113,7 @@ class App:
                 timeline,
                 self._clock,
                 batcher=self._batcher,
+                last_tick=self._last_tick,
                 deliver=self._deliver,
                 changed=lambda: self._worker.tell(self._health_changed),
                 failed=self._fail,
@@ -195,6 +196,10 @@ class App:
             encoder=self._encoder,
         )
 
+    def _last_tick(self, tick_ns: int) -> int:
+        s = self._settings
+        return last_tick(tick_ns, s.interval_ns, s.batch_samples, self._phase_ticks)
+
     def _deliver(self, batches: list[Batch]) -> None:
         """Brings batches into the spool, and from there to the publisher; called on the samplers' threads."""
         for batch in batches:
@@ -206,7 +211,7 @@ class App:
     def _store(self, batch: Batch) -> None:
         stored = self._spool.append(batch)
         if stored is not None:
-            self._worker.tell(partial(self._publisher.offer, stored, self._publish_delay_seconds))
+            self._publisher.offer(stored, self._publish_delay_seconds)
 
     def _status(self, spool: SpoolFacts) -> dict[str, Any]:
         s = self._settings

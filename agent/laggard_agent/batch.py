@@ -43,8 +43,14 @@ class Batch:
     payload: bytes
 
 
+def last_tick(tick_ns: int, interval_ns: int, batch_ticks: int, phase_ticks: int = 0) -> int:
+    """The tick that ends the batch of `tick_ns`. `phase_ticks` shifts where batches end, node by node."""
+    place = (tick_ns // interval_ns + phase_ticks) % batch_ticks
+    return tick_ns + (batch_ticks - 1 - place) * interval_ns
+
+
 class Batcher:
-    """Gathers the readings of one source. `phase_ticks` shifts where batches end, node by node.
+    """Gathers the readings of one source; batches end as `last_tick` says.
 
     Batchers of one thread may share an `encoder`, and so its memory. Of a source with more components than
     may travel the first ones are taken, with a WARNING.
@@ -126,7 +132,7 @@ class Batcher:
 
     def _is_full(self, tick_ns: int) -> bool:
         values = (len(self._ticks) + 1) * len(self._indexes) * len(self.dictionary.fields)
-        due = (tick_ns // self._interval_ns + 1 + self._phase_ticks) % self._batch_ticks == 0
+        due = last_tick(tick_ns, self._interval_ns, self._batch_ticks, self._phase_ticks) == tick_ns
         return due or len(self._ticks) >= self._batch_ticks or values > _MOST_VALUES
 
     def _rows(self, reading: Reading) -> list[Row]:

@@ -34,6 +34,7 @@ _mqtt_log.setLevel(logging.ERROR)  # what its warnings say is said here, once
 T = TypeVar("T")
 
 STATUS_SECONDS = 10.0
+_EARLY_SECONDS = 0.05  # that a batch may be published before its moment, or looked for after it
 _RECONNECT_LEAST_SECONDS = 1.0
 _RECONNECT_MOST_SECONDS = 60.0
 _STABLE_SECONDS = 10.0  # a connection that lasted so long begins the pauses anew
@@ -53,9 +54,27 @@ def phase_ns(site: str, node: str, batch_ns: int) -> int:
 
 
 class _Client(aiomqtt.Client):
-    """Looks every 10 s whether a ping is due, and not every second: each look wakes an idle process."""
+    """Wakes an idle process less often, and writes without asking first whether it may."""
+
+    def _on_socket_register_write(self, client: mqtt.Client, userdata: Any, sock: Any) -> None:
+        try:
+            asyncio.get_running_loop().call_soon(self._write, client, userdata, sock)
+        except RuntimeError:  # it connects on another thread
+            super()._on_socket_register_write(client, userdata, sock)
+
+    def _write(self, client: mqtt.Client, userdata: Any, sock: Any) -> None:
+        """Writes what waits; the rest when the socket can take it."""
+        try:
+            client.loop_write()
+        except Exception as exc:
+            if not self._disconnected.done():
+                self._disconnected.set_exception(exc)
+        else:
+            if client.want_write() and sock.fileno() >= 0:
+                super()._on_socket_register_write(client, userdata, sock)
 
     async def _misc_loop(self) -> None:
+        """Looks every 10 s whether a ping is due, and not every second."""
         while self._client.loop_misc() == mqtt.MQTT_ERR_SUCCESS:  # noqa: ASYNC110 - paho has no event for it
             await asyncio.sleep(_MISC_SECONDS)
 
@@ -88,6 +107,8 @@ class Publisher:
         self._status_seq = 0
         self._live: deque[tuple[float, Stored]] = deque()
         self._wake = asyncio.Event()
+        self._sleeps_until = 0.0
+        self._next_live = 0.0
         self._finishing = False
         self._connected = False
         self._warned = False
@@ -96,7 +117,9 @@ class Publisher:
         self._backlog = False
         self._overflowed = False
         self._backlog_due = 0.0
-        live_per_second = len(settings.collectors) / (settings.batch_samples * settings.interval_seconds)
+        self._batch_seconds = settings.batch_samples * settings.interval_seconds
+        self._status_early_seconds = min(self._batch_seconds, STATUS_SECONDS / 2)
+        live_per_second = len(settings.collectors) / self._batch_seconds
         self._backlog_pause = 1 / max(_BACKLOG_LEAST_PER_SECOND, _BACKLOG_SPEED * live_per_second)
         self._resend_due = 0.0
         self._acks_since_check = False
@@ -110,14 +133,19 @@ class Publisher:
         return self._connected
 
     def offer(self, stored: Stored, delay_seconds: float) -> None:
-        """A new batch, to be published in so many seconds if there is a connection; else it is backlog."""
+        """A new batch, to be published in so many seconds if there is a connection; else it is backlog.
+
+        Called on the spool's thread. The event loop is only woken when it would sleep for too long.
+        """
         if not self._connected:
             return
         if len(self._live) >= _LIVE_BATCHES:
             self._live.popleft()
             self._overflowed = True
-        self._live.append((self._now() + delay_seconds, stored))
-        self._wake.set()
+        due = self._now() + delay_seconds
+        self._live.append((due, stored))
+        if self._sleeps_until > due + 2 * _EARLY_SECONDS:
+            self._worker.tell(self._wake.set)
 
     def status_soon(self) -> None:
         """Something in the status changed that should be known now."""
@@ -208,9 +236,13 @@ class Publisher:
     async def _step(self, client: aiomqtt.Client) -> None:
         """Publishes what is most due, or waits until something is."""
         now = self._now()
-        if self._live and (self._live[0][0] <= now or self._finishing):
-            await self._publish(client, self._live[0][1])
+        if self._live and (self._live[0][0] <= now + _EARLY_SECONDS or self._finishing):
+            due, batch = self._live[0]
+            self._next_live = due + self._batch_seconds + _EARLY_SECONDS
+            await self._publish(client, batch)
             self._live.popleft()
+            if self._status_due <= now + self._status_early_seconds:  # it costs less while we are awake
+                self._status_due = 0.0
         elif self._status_due <= now:
             await self._publish_status(client)
         elif self._overflowed and not self._backlog:
@@ -227,15 +259,19 @@ class Publisher:
             elif not self._is_live(stored):
                 await self._publish(client, stored)
         else:
-            due = [self._status_due, self._resend_due]
-            due += [self._live[0][0]] if self._live else []
-            due += [self._backlog_due] if self._backlog else []
-            await self._sleep(max(0.0, min(due) - now))
+            until = [self._status_due, self._resend_due]
+            until += [self._next_live] if self._next_live > now else []
+            until += [self._backlog_due] if self._backlog else []
+            self._sleeps_until = min(until)  # before looking at what is live, or both threads may wait
+            if self._live:
+                self._sleeps_until = min(self._sleeps_until, self._live[0][0])
+            await self._sleep(max(0.0, self._sleeps_until - now))
+            self._sleeps_until = 0.0
 
     def _is_live(self, stored: Stored) -> bool:
         """True for a batch that waits for its moment; the backlog has caught up with it."""
         name = stored.key, stored.seq
-        return any((other.key, other.seq) == name for _, other in self._live)
+        return any((other.key, other.seq) == name for _, other in list(self._live))
 
     async def _publish(self, client: aiomqtt.Client, stored: Stored) -> None:
         if self._published_schemas.get(stored.key, -1) < stored.epoch:

@@ -1,8 +1,9 @@
 """Reads a collector once, and keeps a bad one from hurting anything else."""
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from laggard_agent.collectors.base import Collector, Reading
+from laggard_agent.collectors.base import Reading
 from laggard_common.clock import Clock
 from laggard_common.errors import CollectError
 
@@ -29,14 +30,17 @@ class Collected:
     bug: Exception | None = None
 
 
-def collect(collector: Collector, clock: Clock) -> Collected:
-    """Reads `collector` once; never raises, whatever the collector does."""
-    started = clock.monotonic_ns()
+def collect(read: Callable[[], Iterable[Reading]], clock: Clock, spent_ns: int = 0) -> Collected:
+    """What `read` says, a collector's; never raises, whatever it does.
+
+    `spent_ns`: how long what belongs to the reading took before.
+    """
+    started = clock.monotonic_ns() - spent_ns
     readings: list[Reading] = []
     error = ""
     bug: Exception | None = None
     try:
-        readings.extend(collector.read())
+        readings.extend(read())
     except CollectError as exc:
         error = str(exc)
     except Exception as exc:

@@ -1,31 +1,38 @@
 """One collector on a thread of its own: it waits for its ticks, reads, and makes batches of what it read.
 
 Nothing of this wakes the event loop, which costs several times what a reading does: the loop hears of
-finished batches alone.
+finished batches alone. A collector that can be read in two parts is read at its ticks, and what was read is
+interpreted when a batch ends, or sooner: when a file fails, or what it lists comes or goes.
 """
 
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable
+from functools import partial
 
 from laggard_agent.batch import Batch, Batcher
 from laggard_agent.collectors.base import Collector
-from laggard_agent.runner import Health, collect
+from laggard_agent.collectors.captures import Capture, Captures, Capturing
+from laggard_agent.runner import Collected, Health, collect
 from laggard_agent.ticks import Timeline
 from laggard_common.clock import Clock
 
 _log = logging.getLogger(__name__)
 
 _STALLED_NS = 10 * 1_000_000_000
+_LONGEST_WAIT_NS = 10 * 1_000_000_000
+_MOST_WAITING_BYTES = 1024 * 1024
 _OVERDUE_SECONDS = 10.0
 
 
 class Sampler:
     """Samples `collector` at the ticks of `timeline`, which is its own, from `start` until `stop`.
 
-    No two collectors may read one source. `batcher` makes what gathers the readings of a source; `deliver`
-    gets what it finished, `changed` is called when the health is another; both on the sampler's thread or on
-    whichever calls `watch` and `flush`, one at a time. `failed` gets an error of anything but the collector.
+    No two collectors may read one source. `batcher` makes what gathers the readings of a source, `last_tick`
+    says when the batch of a tick ends; `deliver` gets what is finished, `changed` is called when the health
+    is another; both on the sampler's thread or on whichever calls `watch` and `flush`, one at a time.
+    `failed` gets an error of anything but the collector.
     """
 
     def __init__(
@@ -35,6 +42,7 @@ class Sampler:
         clock: Clock,
         *,
         batcher: Callable[[str], Batcher],
+        last_tick: Callable[[int], int],
         deliver: Callable[[list[Batch]], None],
         changed: Callable[[], None],
         failed: Callable[[BaseException], None],
@@ -44,13 +52,20 @@ class Sampler:
         self.health: Health | None = None
         self.missed_ticks = 0
         self._collector = collector
+        self._in_parts = collector if isinstance(collector, Capturing) else None
+        self._captures = None if self._in_parts is None else self._in_parts.captures
         self._clock = clock
         self._batcher = batcher
+        self._last_tick = last_tick
         self._deliver = deliver
         self._changed = changed
         self._failed = failed
         self._batchers: dict[str, Batcher] = {}
         self._reading_since_ns: int | None = None
+        self._waiting: deque[tuple[int, int, Capture]] = deque()  # tick, nanoseconds that it took, what it is
+        self._waits_from_ns = self._waits_until_ns = 0
+        self._waiting_bytes = 0
+        self._interpreting = threading.Lock()
         self._mine = threading.Lock()  # batchers and health
         self._running = threading.Lock()  # released by the end; to wait for it costs less than for an Event
         self._running.acquire()
@@ -76,6 +91,7 @@ class Sampler:
         since = self._reading_since_ns
         stalled = 0 if since is None else self._clock.monotonic_ns() - since
         if stalled > _STALLED_NS:
+            self._interpret()
             with self._mine:
                 self._note(Health(False, stalled / 1e9, 0, "stalled: a read does not return"))
                 self._expire(now_ns)
@@ -86,6 +102,7 @@ class Sampler:
 
     def flush(self) -> None:
         """Delivers what is gathered so far."""
+        self._interpret()
         with self._mine:
             for batcher in self._batchers.values():
                 self._deliver(batcher.flush())
@@ -97,13 +114,48 @@ class Sampler:
                 if tick is not None:
                     self.missed_ticks += tick.missed
                     self._sample(tick.time_ns)
+            self._interpret()
         except BaseException as exc:
             self._failed(exc)
 
     def _sample(self, tick_ns: int) -> None:
-        self._reading_since_ns = self._clock.monotonic_ns()
-        collected = collect(self._collector, self._clock)
-        self._reading_since_ns = None
+        began_ns = self._reading_since_ns = self._clock.monotonic_ns()
+        if self._captures is not None:
+            self._capture(tick_ns, self._captures, began_ns)
+            self._reading_since_ns = None
+        else:
+            collected = collect(self._collector.read, self._clock)
+            self._reading_since_ns = None
+            self._gather(tick_ns, collected)
+
+    def _capture(self, tick_ns: int, captures: Captures, began_ns: int) -> None:
+        capture = captures.take()
+        if not self._waiting:
+            self._waits_from_ns = tick_ns
+            self._waits_until_ns = min(self._last_tick(tick_ns), tick_ns + _LONGEST_WAIT_NS)
+            self._waiting_bytes = 0
+        self._waiting.append((tick_ns, self._clock.monotonic_ns() - began_ns, capture))
+        self._waiting_bytes += capture.size_bytes
+        if (
+            not capture.can_wait
+            or not self._waits_from_ns <= tick_ns < self._waits_until_ns
+            or self._waiting_bytes > _MOST_WAITING_BYTES
+        ):
+            self._interpret()
+
+    def _interpret(self) -> None:
+        """Interprets what waits, unless another thread does it."""
+        if self._in_parts is None or not self._interpreting.acquire(blocking=False):
+            return
+        try:
+            while self._waiting:
+                tick_ns, took_ns, capture = self._waiting.popleft()
+                interpret = partial(self._in_parts.interpret, capture)
+                self._gather(tick_ns, collect(interpret, self._clock, took_ns))
+        finally:
+            self._interpreting.release()
+
+    def _gather(self, tick_ns: int, collected: Collected) -> None:
         with self._mine:
             self._note(collected.health, collected.bug)
             self._expire(tick_ns)

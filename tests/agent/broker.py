@@ -34,7 +34,7 @@ class _Session:
 
 
 class Broker:
-    """`async with Broker() as broker`; `broker.port`. `acknowledge` False withholds every PUBACK."""
+    """`async with Broker() as broker`; `broker.port`. `acknowledge` False: not that of batches."""
 
     def __init__(self, port: int = 0) -> None:
         self.port = port
@@ -151,7 +151,7 @@ class Broker:
         qos = flags >> 1 & 3
         number = body.number() if qos else 0
         self._take(Published(topic, body.rest(), qos, bool(flags & 1), bool(flags & 8)))
-        if qos and self.acknowledge:
+        if qos and (self.acknowledge or "/data/" not in topic):
             self.in_flight += 1
             self.most_in_flight = max(self.most_in_flight, self.in_flight)
             await asyncio.sleep(0)  # let whatever else was sent come in, so that it is seen to be in flight

@@ -8,6 +8,7 @@ from laggard_agent.collectors.base import Reading
 from laggard_agent.collectors.blockdev import BlockDevices, Choice
 from laggard_agent.collectors.diskstats import FIELDS, Diskstats, parse
 from laggard_common.errors import CollectError
+from laggard_common.schema import Component
 from tests.agent.made import disk_line, tree
 from tests.shared_data import shared
 
@@ -100,6 +101,55 @@ def test_devices_come_and_go(tmp_path: Path) -> None:
         seen.append([component.name for component in reading.components])
         assert len(reading.rows) == len(reading.components)
     assert seen == [["sda"], ["sda", "sdb"], ["sdb"], []]
+
+
+class Changing:
+    """Takes what `wanted` says for components."""
+
+    def __init__(self) -> None:
+        self.wanted: tuple[bytes, ...] = ()
+        self._given: dict[bytes, Component] = {}
+
+    def components(self, names: tuple[bytes, ...]) -> dict[bytes, Component]:
+        given = {name: Component(name.decode(), name.decode()) for name in names if name in self.wanted}
+        if given != self._given:
+            self._given = given
+        return self._given
+
+
+def test_a_device_that_is_wanted_late_has_its_row_at_once(tmp_path: Path) -> None:
+    lines = disk_line("sda", *FLUSHES) + disk_line("sda1", *OLD) + disk_line("sdb", *DISCARDS)
+    devices = Changing()
+    disks = Diskstats(tree(tmp_path, {"diskstats": lines}), devices, lambda: 0)
+    for wanted in ([], [b"sda"], [b"sda", b"sdb"], [b"sdb"]):
+        devices.wanted = tuple(wanted)
+        for _ in range(2):
+            rows = dict(zip(devices.wanted, read(disks).rows, strict=True))
+            assert rows == {name: named(lines)[name.decode()] for name in wanted}
+
+
+def test_an_unwanted_line_that_cannot_be_read_when_it_is_wanted_is_left_out(tmp_path: Path) -> None:
+    devices = Changing()
+    devices.wanted = (b"sda",)
+    good = disk_line("sda", *FLUSHES)
+    disks = Diskstats(tree(tmp_path, {"diskstats": good + disk_line("sdb", *FLUSHES)}), devices, lambda: 0)
+    assert len(read(disks).rows) == 1
+    tree(tmp_path, {"diskstats": good + disk_line("sdb", *FLUSHES).replace(" 5 ", " x ")})
+    devices.wanted = (b"sda", b"sdb")
+    assert read(disks).rows == [FLUSHES]
+
+
+def test_captures_are_told_in_their_order_with_their_times(tmp_path: Path) -> None:
+    times = iter(range(100, 200))
+    disks = Diskstats(tmp_path, BlockDevices(None, Choice(), lambda: 0), times.__next__)
+    captures = []
+    for names in (["sda", "sdb"], ["sda"], ["sda", "sdb"]):
+        tree(tmp_path, {"diskstats": "".join(disk_line(name, *FLUSHES) for name in names)})
+        captures.append(disks.captures.take())
+    readings = [reading for capture in captures for reading in disks.interpret(capture)]
+    assert [reading.read_at_ns for reading in readings] == [100, 101, 102]
+    assert [len(reading.components) for reading in readings] == [2, 1, 2]
+    assert not any(capture.can_wait for capture in captures)
 
 
 def test_an_empty_file_is_no_failure(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ Now = Callable[[], int]  # nanoseconds since the epoch on the agent's timeline
 
 ABSENT = (errno.ENOENT, errno.ENOTDIR)
 
-_MAX_FILE_BYTES = 16 * 1024 * 1024
+MAX_FILE_BYTES = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Collector(Protocol):
         ...
 
 
-def read_file(path: Path | str, most_bytes: int = _MAX_FILE_BYTES) -> bytes:
+def read_file(path: Path | str, most_bytes: int = MAX_FILE_BYTES) -> bytes:
     """All bytes of a file of /proc or /sys. Raises CollectError, also for a file that is longer than that."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

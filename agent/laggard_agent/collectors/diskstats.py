@@ -4,11 +4,12 @@ A kernel before 4.18 has 14 columns, from 4.18 on 18 (discards), from 5.5 on 20 
 the one of the reading before is not parsed again: an idle disk costs one look-up.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from pathlib import Path
 from typing import Protocol
 
-from laggard_agent.collectors.base import Now, Reading, read_file
+from laggard_agent.collectors.base import Now, Reading
+from laggard_agent.collectors.captures import Capture, Captures
 from laggard_common.codec import Row
 from laggard_common.errors import CollectError
 from laggard_common.schema import Component, Field, FieldKind
@@ -43,25 +44,30 @@ _MOST = 2**64
 Parsed = dict[bytes, tuple[bytes, Row]]
 
 
-def parse(data: bytes, before: Mapping[bytes, tuple[bytes, Row]]) -> Parsed:
+def parse(
+    data: bytes, before: Mapping[bytes, tuple[bytes, Row]], unwanted: Set[bytes] = frozenset()
+) -> Parsed:
     """Kernel name and row of every line, keyed by the line itself, in the order of `data`.
 
     `before` is what was returned for the reading before; lines that it holds are taken from it, same objects.
-    Lines with fewer than 14 columns or with something else than numbers are left out (empty name).
+    Of a device in `unwanted` no row is made. Lines with fewer than 14 columns or with something else than
+    numbers are left out (empty name).
     """
     parsed: Parsed = {}
     known = before.get
     for line in data.splitlines():
-        parsed[line] = known(line) or _parse_line(line)
+        parsed[line] = known(line) or _parse_line(line, unwanted)
     return parsed
 
 
-def _parse_line(line: bytes) -> tuple[bytes, Row]:
+def _parse_line(line: bytes, unwanted: Set[bytes]) -> tuple[bytes, Row]:
     columns = line.split()
     end = _END.get(len(columns), _KNOWN_COLUMNS[0])
     absent = _ABSENT.get(end)
     if absent is None:
         return _NO_ROW
+    if columns[2] in unwanted:
+        return columns[2], ()
     try:
         row = tuple(map(int, columns[_LEADING:end]))
     except ValueError:
@@ -85,27 +91,45 @@ class Diskstats:
     def __init__(self, procfs: Path, devices: Devices, now: Now) -> None:
         self._path = procfs / "diskstats"
         self._devices = devices
-        self._now = now
+        self.captures = Captures([self._path], now)
         self._parsed: Parsed = {}
         self._names: tuple[bytes, ...] = ()
+        self._unwanted: frozenset[bytes] = frozenset()
         self._chosen: dict[bytes, Component] = {}
         self._components: tuple[Component, ...] = ()
 
     def read(self) -> Iterator[Reading]:
         """One reading of all chosen disks. Raises CollectError when the file cannot be read or is not one."""
-        at = self._now()
-        data = read_file(self._path)
-        self._parsed = parse(data, self._parsed)
-        rows = {name: row for name, row in self._parsed.values() if name}
+        return self.interpret(self.captures.take())
+
+    def interpret(self, capture: Capture) -> Iterator[Reading]:
+        """As `read`, of what was read at another time."""
+        (file,) = capture.files
+        data = file.text()
+        rows = self._rows(data)
         if data.strip() and not rows:
             raise CollectError(str(self._path), "no line has the 14, 18 or 20 columns of diskstats")
-        self._choose(tuple(rows))
-        yield Reading("diskstats", FIELDS, at, self._components, [rows[name] for name in self._chosen])
+        names = tuple(rows)
+        chosen = self._devices.components(names)
+        if chosen is not self._chosen or names != self._names:
+            self._parsed, self._unwanted = {}, frozenset()
+            rows = self._rows(data)
+            self._choose(tuple(rows))
+        yield Reading(
+            "diskstats", FIELDS, file.at_ns, self._components, [rows[name] for name in self._chosen]
+        )
+
+    def _rows(self, data: bytes) -> dict[bytes, Row]:
+        """By kernel name; those of unwanted devices are empty."""
+        self._parsed = parse(data, self._parsed, self._unwanted)
+        rows = dict(self._parsed.values())
+        rows.pop(b"", None)
+        return rows
 
     def _choose(self, names: tuple[bytes, ...]) -> None:
-        chosen = self._devices.components(names)
-        if chosen is not self._chosen:
-            self._chosen = chosen
-            components = tuple(chosen.values())
-            if components != self._components:
-                self._components = components
+        self._names = names
+        self._chosen = self._devices.components(names)
+        self._unwanted = frozenset(names) - self._chosen.keys()
+        components = tuple(self._chosen.values())
+        if components != self._components:
+            self._components = components
