@@ -171,14 +171,20 @@ def test_of_too_many_functions_those_that_took_most_are_in_the_window(
 ) -> None:
     monkeypatch.setattr("laggard_aggregator.ingest.function_store.MAX_FUNCTIONS", 2)
     store = FunctionStore(GROUP, FNPROFILE, 0)
-    node, _ = joined(store, announced("n", NAMES))
-    assert node is not None
-    for at in range(7):
-        counters = {"a": 5 * at, "b": 9 * at, "c": 7 * at, "d": at}
-        store.take(node, reading_of(naive.FunctionReading(at * 10 + 1, 0.0, counters)))
+    for name, own in (
+        ("n", {"a": 5, "b": 9, "c": 7, "d": 1}),
+        ("m", {"a": 6, "b": 1, "c": 1, "d": 1}),  # on another node they take little
+    ):
+        node, _ = joined(store, announced(name, NAMES))
+        assert node is not None
+        for at in range(7):
+            counters = {function: rise * at for function, rise in own.items()}
+            store.take(node, reading_of(naive.FunctionReading(at * 10 + 1, 0.0, counters)))
     window = store.close(60 * SECOND)
     assert window is not None
     assert (window.functions, window.left_out) == (("b", "c"), 2)
+    assert window.metrics["samples"] == pytest.approx(window.seconds * 997)  # of CPU time, at 997 Hz
+    assert window.seconds.sum() > 0
 
 
 def test_late_and_future_ticks_are_counted_and_skipped() -> None:
