@@ -1,0 +1,141 @@
+"""The units under a systemd that has booted: they start, work, are watched, and stop."""
+
+import os
+import shutil
+from collections.abc import Iterator
+
+import pytest
+
+from tests.deploy.container import PROJECT, Container, booted, install_programs, overlaid
+from tests.e2e.processes import until
+
+AGGREGATOR = """\
+[mqtt]
+embedded = true
+[archive]
+directory = "/var/lib/laggard/archive"
+[state]
+directory = "/var/lib/laggard/state"
+"""
+
+DROP_INS = "/opt/laggard/src/systemd/laggard-agent.service.d"
+INSTALLED = "/etc/systemd/system/laggard-agent.service.d/"
+FOLDERS = {"laggard-agent": ("spool",), "laggard-aggregator": ("archive", "state")}
+OTHER = {"laggard-agent": "laggard-aggregator", "laggard-aggregator": "laggard-agent"}
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.root,
+    pytest.mark.timeout(240),
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root to boot a container"),
+    pytest.mark.skipif(
+        shutil.which("systemd-nspawn") is None, reason="needs systemd-nspawn (systemd-container)"
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Container]:
+    """A machine on which Laggard is installed as systemd/README.md says, with a shorter watchdog."""
+    with overlaid(tmp_path_factory.mktemp("machine")) as root:
+        install_programs(root)
+        files = {
+            "etc/laggard/agent.toml": 'node = "oss-1"\n',
+            "etc/laggard/aggregator.toml": AGGREGATOR,
+            "etc/systemd/system/laggard-agent.service.d/test.conf": "[Service]\nWatchdogSec=4\n",
+            "etc/systemd/system/laggard-aggregator.service.d/test.conf": "[Service]\nWatchdogSec=20\n",
+        }
+        for name, text in files.items():
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            (root / name).write_text(text)
+        for unit in ("laggard-agent.service", "laggard-aggregator.service"):
+            shutil.copy(PROJECT / "systemd" / unit, root / "etc" / "systemd" / "system")
+        (root / "etc" / "sysusers.d").mkdir(exist_ok=True)
+        shutil.copy(PROJECT / "systemd" / "sysusers.d" / "laggard.conf", root / "etc" / "sysusers.d")
+        with booted(root, tmp_path_factory.mktemp("console") / "console.log") as machine:
+            machine.run("systemctl", "start", "laggard-aggregator", "laggard-agent", seconds=90)
+            yield machine
+
+
+def configure(machine: Container, *lines: str) -> None:
+    machine.run("sh", "-c", 'printf "%s\\n" "$@" > /etc/laggard/agent.toml', "sh", *lines)
+
+
+def test_they_work_together_and_say_so(machine: Container) -> None:
+    def connected() -> bool:
+        status = machine.unit("laggard-aggregator")["StatusText"]
+        return status.startswith("0 alarms, 1 of 1 nodes up, connected to ")
+
+    until("the agent's samples", connected, 60)
+    agent = "node oss-1: all collectors work, connected to "
+    until("the agent to say so", lambda: machine.unit("laggard-agent")["StatusText"].startswith(agent), 60)
+
+
+@pytest.mark.parametrize("unit", ["laggard-agent", "laggard-aggregator"])
+def test_they_have_no_rights_but_to_their_own_folders(machine: Container, unit: str) -> None:
+    pid = machine.unit(unit)["MainPID"]
+    facts = dict(
+        line.split(":", 1) for line in machine.run("cat", f"/proc/{pid}/status").splitlines() if ":" in line
+    )
+    assert {facts[name].strip("\t0") for name in ("CapPrm", "CapEff", "CapBnd", "CapAmb")} == {""}
+    assert (facts["NoNewPrivs"].strip(), facts["Seccomp"].strip()) == ("1", "2")
+    assert machine.run("ps", "-o", "user=", "-p", pid).strip() == "laggard"
+    within = ("nsenter", "--target", pid, "--mount", "--", "touch")
+    machine.run(*within, *(f"/var/lib/laggard/{folder}/touched" for folder in FOLDERS[unit]))
+    for other in ("/etc", "/usr", "/var/lib", *(f"/var/lib/laggard/{f}" for f in FOLDERS[OTHER[unit]])):
+        with pytest.raises(AssertionError, match="Read-only file system"):
+            machine.run(*within, f"{other}/touched")
+
+
+def test_a_collector_that_needs_more_gets_it_by_its_drop_in_alone(machine: Container) -> None:
+    configure(machine, 'node = "oss-1"', 'collectors = ["diskstats", "net", "host", "fnprofile"]')
+    machine.run("systemctl", "restart", "laggard-agent")
+    failing = "node oss-1: fnprofile failing, "
+    until("it to fail", lambda: machine.unit("laggard-agent")["StatusText"].startswith(failing), 60)
+    machine.run("cp", f"{DROP_INS}/fnprofile.conf", f"{DROP_INS}/net-destinations.conf", INSTALLED)
+    configure(
+        machine,
+        'node = "oss-1"',
+        'collectors = ["diskstats", "net", "host", "fnprofile"]',
+        "[net]",
+        'destinations = ["127.0.0.0/8"]',
+    )
+    machine.run("systemctl", "daemon-reload")
+    machine.run("systemctl", "restart", "laggard-agent")
+    works = "node oss-1: all collectors work, connected to "
+    until("it to work", lambda: machine.unit("laggard-agent")["StatusText"].startswith(works), 60)
+
+
+def test_an_agent_that_stands_still_is_ended_with_a_traceback_and_started_again(machine: Container) -> None:
+    before = machine.unit("laggard-agent")
+    assert before["NRestarts"] == "0"
+    machine.run("kill", "-STOP", before["MainPID"])
+
+    def again() -> bool:
+        now = machine.unit("laggard-agent")
+        return (now["NRestarts"], now["ActiveState"]) == ("1", "active")
+
+    until("a new agent", again, 60)
+    said = machine.run("journalctl", "--no-pager", "--unit", "laggard-agent")
+    assert "Watchdog timeout" in said
+    assert "Fatal Python error: Aborted" in said
+
+
+def test_they_end_in_order(machine: Container) -> None:
+    machine.run("systemctl", "stop", "laggard-agent", "laggard-aggregator")
+    for unit in ("laggard-agent", "laggard-aggregator"):
+        state = machine.unit(unit)
+        assert (state["ActiveState"], state["Result"], state["ExecMainStatus"]) == (
+            "inactive",
+            "success",
+            "0",
+        )
+
+
+def test_a_wrong_configuration_is_said_in_a_line_and_not_tried_again(machine: Container) -> None:
+    configure(machine, "interval_seconds = 0")
+    with pytest.raises(AssertionError, match=r"Job for laggard-agent\.service failed"):
+        machine.run("systemctl", "start", "laggard-agent")
+    state = machine.unit("laggard-agent")
+    assert (state["ActiveState"], state["ExecMainStatus"]) == ("failed", "2")
+    assert "interval_seconds: expected" in machine.run("journalctl", "--no-pager", "--unit", "laggard-agent")
