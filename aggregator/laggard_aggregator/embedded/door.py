@@ -27,11 +27,15 @@ _PUBLISH, _SUBACK = 3, 9
 
 
 class Packets(StreamReaderAdapter):  # type: ignore[misc]
-    """Hands out one packet after the other, none larger than MAX_PACKET_BYTES, `first` before all others."""
+    """Hands out one packet after the other, none larger than MAX_PACKET_BYTES, `first` before all others.
 
-    def __init__(self, stream: asyncio.StreamReader, first: bytes) -> None:
+    `abort` ends the connection at once: amqtt would say goodbye first, and read on until it is answered.
+    """
+
+    def __init__(self, stream: asyncio.StreamReader, first: bytes, abort: Callable[[], object]) -> None:
         super().__init__(stream)
         self._stream = stream
+        self._abort = abort
         self._packet = first
         self._at = 0
         self._ended = False
@@ -42,7 +46,11 @@ class Packets(StreamReaderAdapter):  # type: ignore[misc]
             if self._ended:
                 raise ConnectionResetError
             self._ended = True  # also when amqtt stops to wait in the middle of a packet
-            self._packet, self._at = await read_packet(self._stream, MAX_PACKET_BYTES), 0
+            try:
+                self._packet, self._at = await read_packet(self._stream, MAX_PACKET_BYTES), 0
+            except ConnectionResetError:
+                self._abort()
+                raise
             self._ended = False
         end = len(self._packet) if n < 0 else min(self._at + n, len(self._packet))
         data, self._at = self._packet[self._at : end], end
@@ -94,7 +102,7 @@ class Door:
         """Takes one connection, until its end."""
         try:
             if not self._named:
-                await self._serve(Packets(reader, b""), Guarded(writer, None))
+                await self._serve(Packets(reader, b"", writer.transport.abort), Guarded(writer, None))
                 return
             name = common_name(writer.get_extra_info("peercert"))
             if name is None or (name.startswith("laggard-") and not is_aggregator(name)):
@@ -102,7 +110,7 @@ class Door:
             async with asyncio.timeout(CONNECT_SECONDS):
                 connect = await read_packet(reader, MAX_CONNECT_BYTES)
             first = await as_named(connect, name)
-            await self._let_in(name, Packets(reader, first), writer)
+            await self._let_in(name, Packets(reader, first, writer.transport.abort), writer)
         except Exception as exc:  # amqtt raises whatever comes up; the client connects again
             _log.debug("a connection ended: %r", exc)
         finally:

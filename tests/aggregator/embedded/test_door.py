@@ -38,7 +38,7 @@ def test_packets_are_handed_out_as_they_came(bodies: list[bytes], step: int) -> 
     first, *rest = [b"\x30" + length_of(len(body)) + body for body in (b"first", *bodies)]
 
     async def read() -> bytes:
-        packets, got = Packets(stream_of(b"".join(rest)), first), b""
+        packets, got = Packets(stream_of(b"".join(rest)), first, list), b""
         while True:
             try:
                 got += await packets.read(step)
@@ -53,7 +53,7 @@ def test_packets_are_handed_out_as_they_came(bodies: list[bytes], step: int) -> 
 )
 def test_what_is_no_packet_or_too_long_ends_it_for_good(head: bytes) -> None:
     async def read() -> None:
-        packets = Packets(stream_of(head + b"x" * 100), b"")
+        packets = Packets(stream_of(head + b"x" * 100), b"", list)
         for _ in range(2):
             with pytest.raises((ConnectionResetError, asyncio.IncompleteReadError)):
                 await packets.read(1)
