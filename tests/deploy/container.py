@@ -14,6 +14,7 @@ import pytest
 from tests.e2e.processes import until
 
 PROJECT = Path(__file__).parents[2]
+CGROUPS = Path("/sys/fs/cgroup")
 SITE_PACKAGES = Path(pytest.__file__).parents[1]
 PROGRAM = """\
 #!/bin/sh
@@ -127,12 +128,15 @@ def booted(root: Path, log: Path) -> Iterator[Container]:
         print(log.read_text(errors="replace")[-4000:])
         raise
     finally:
+        cgroups = _cgroups(machine.pid)
         machine.send_signal(signal.SIGTERM)
         try:
             machine.wait(20)
         except subprocess.TimeoutExpired:
             machine.kill()
             machine.wait()
+        for cgroup in cgroups:
+            _remove_empty(cgroup)
 
 
 def _leader(machine: "subprocess.Popen[bytes]") -> int:
@@ -150,3 +154,22 @@ def _leader(machine: "subprocess.Popen[bytes]") -> int:
         return int(children[0]) if asked.returncode == 0 else 0
 
     return int(until("systemd to have booted", up, 60))
+
+
+def _cgroups(nspawn: int) -> list[Path]:
+    """The control groups that systemd-nspawn made for itself and the container, which it leaves behind."""
+    try:
+        lines = Path(f"/proc/{nspawn}/cgroup").read_text().splitlines()
+    except FileNotFoundError:  # it ended by itself
+        return []
+    own = {line.split(":", 2)[2] for line in lines if line.endswith("/supervisor")}
+    roots = [root for root in (CGROUPS, CGROUPS / "systemd", CGROUPS / "unified") if root.is_dir()]
+    parents = {Path(f"{root}{path}").parent for root in roots for path in own}
+    return [parent / name for parent in parents for name in ("payload", "supervisor")]
+
+
+def _remove_empty(cgroup: Path) -> None:
+    """Removes a control group and those below, but none in which a process is."""
+    for folder in sorted((cgroup, *cgroup.glob("**/")), key=lambda path: -len(path.parts)):
+        with contextlib.suppress(OSError):
+            folder.rmdir()
