@@ -17,6 +17,7 @@ from typing import Any
 import aiomqtt
 import pytest
 
+from bench.strangers.hostile import connected, monster
 from laggard_aggregator.demo.site import free_port
 from laggard_common import wire
 from laggard_common.mqtt import MqttSettings, client_arguments
@@ -283,6 +284,16 @@ def test_nobody_ends_the_connection_of_another_by_its_client_id(site: Site) -> N
                         return
 
     asyncio.run(stays())
+
+
+def test_a_message_larger_than_any_aggregator_takes_is_cut_off(site: Site) -> None:
+    if "nats" in site.folder.name:
+        pytest.skip("NATS reads a packet whole before it judges its size")
+    context, size = site.arguments("oss-2")["tls_context"], 100_000_000
+    with connected(site.port, "oss-2", context) as link:
+        assert monster(link, "laggard/1/site/storage/oss-2/data/diskstats", size) < size
+    with connected(site.port, "oss-2", context):
+        pass  # and the broker is there still
 
 
 def test_agent_and_aggregator_meet_over_tls(site: Site, tmp_path: Path) -> None:

@@ -1,0 +1,1 @@
+"""Strangers against a whole site: real brokers, a real aggregator, honest nodes beside them."""

@@ -1,0 +1,216 @@
+"""What strangers and a compromised node get, and what it does to honest nodes' verdicts.
+
+    python -m bench.strangers [--seconds 20] [--names 1000000]
+
+Six honest storage servers are sampled once a second; one of them is slow, and an alarm stands for it. Each
+attack goes on beside that. `backlog`: how long the broker then still handed on what it had queued; `lag`: the
+longest `laggard_window_lag_seconds` seen meanwhile; memory: the aggregator's, resident, before and after.
+The names go to a broker without rules: the shipped ones leave nobody a name but its own.
+"""
+
+import argparse
+import ssl
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from bench.machine import machine
+from bench.strangers.hostile import connected, flood, garbage, monster, publication
+from bench.strangers.site import NODES, SLOW, Site
+from laggard_common import wire
+from laggard_common.wire import Envelope, Kind
+
+TRIES = 20
+MONSTER_BYTES = 100_000_000
+AFTER_SECONDS = 12.0
+DRAIN_SECONDS = 300.0
+QUIET_MESSAGES = 50.0  # of a second, of six nodes
+COUNTED = (
+    "laggard_wire_errors_total",
+    "laggard_refused_messages_total",
+    "laggard_queue_dropped_messages_total",
+    "laggard_late_samples_total",
+)
+
+
+def main() -> int:
+    """Prints the table; 1 when an honest node's verdict changed or a stranger was let in."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seconds", type=float, default=20.0, help="how long each flood goes on")
+    parser.add_argument("--names", type=int, default=1_000_000, help="how many node names")
+    options = parser.parse_args()
+    print(machine("aiomqtt", "msgpack"))
+    print("\n| attack | tried | outcome | counted | alarms after | backlog | lag | memory before, after |")
+    print("|---|---:|---|---|---|---:|---:|---:|", flush=True)
+    right = True
+    with TemporaryDirectory() as folder:
+        site = Site(Path(folder), tls=True)
+        with site.running():
+            site.until("the alarm", lambda: site.alarms() == [f"{SLOW}/sda"])
+            for what, context in contexts(site).items():
+                right &= row(site, what, lambda context=context: let_in(site, context))  # type: ignore[misc]
+            right &= row(site, "another node's topics", lambda: others_topics(site, options.seconds))
+            right &= row(site, "a message of 100 MB", lambda: (1, too_large(site)))
+            right &= row(site, "malformed messages", lambda: malformed(site, options.seconds))
+    with TemporaryDirectory() as folder:
+        site = Site(Path(folder), tls=False)
+        with site.running():
+            site.until("the alarm", lambda: site.alarms() == [f"{SLOW}/sda"])
+            right &= row(site, "node names, no rules", lambda: many_names(site, options.names))
+    return 0 if right else 1
+
+
+def row(site: Site, what: str, attack: Callable[[], tuple[int, str]]) -> bool:
+    """Attacks, and prints a line; whether the alarms are as before, and on time."""
+    before, ended, lags = site.figures(), threading.Event(), [0.0]
+
+    def watch() -> None:
+        while not ended.wait(0.5):
+            lags.append(site.figures().get("laggard_window_lag_seconds", 0.0))
+
+    watching = threading.Thread(target=watch)
+    watching.start()
+    try:
+        tried, outcome = attack()
+        backlog = drained(site)
+        time.sleep(AFTER_SECONDS)
+    finally:
+        ended.set()
+        watching.join()
+    after, alarms = site.figures(), site.alarms()
+    counts = {name: after[name] - before.get(name, 0.0) for name in COUNTED if name in after}
+    counted = ", ".join(f"{name[8:-6]} {n:,.0f}" for name, n in counts.items() if n) or "-"
+    memory = [each["process_resident_memory_bytes"] / 2**20 for each in (before, after)]
+    print(
+        f"| {what} | {tried:,} | {outcome} | {counted} | {', '.join(alarms)} "
+        f"| {backlog:.0f} s | {max(lags):.1f} s "
+        f"| {memory[0]:.0f}, {memory[1]:.0f} MiB |",
+        flush=True,
+    )
+    return alarms == [f"{SLOW}/sda"] and "let in" not in outcome
+
+
+def drained(site: Site) -> float:
+    """Waits until the broker has handed on what it queued; for how long, seconds."""
+    began, before = time.monotonic(), site.figures()["laggard_messages_total"]
+    while time.monotonic() < began + DRAIN_SECONDS:
+        time.sleep(1)
+        now = site.figures()["laggard_messages_total"]
+        if now - before < QUIET_MESSAGES:
+            break
+        before = now
+    return time.monotonic() - began - 1
+
+
+def contexts(site: Site) -> dict[str, ssl.SSLContext | None]:
+    """What strangers come with."""
+    other = Site(site.folder / "elsewhere", tls=True)
+    other.folder.mkdir()
+    other.authority("init", "elsewhere")
+    other.authority("node", "oss-1")
+    ca = site.folder / "ca" / "ca.pem"
+    wrong = ssl.create_default_context(cafile=str(ca))
+    issued = other.folder / "ca" / "issued"
+    wrong.load_cert_chain(issued / "oss-1.pem", issued / "oss-1.key")
+    return {
+        "no TLS": None,
+        "no certificate": ssl.create_default_context(cafile=str(ca)),
+        "another authority's certificate": wrong,
+        "an expired certificate": expired(site, ca),
+        "a revoked certificate": site.context("gone"),
+    }
+
+
+def expired(site: Site, ca: Path) -> ssl.SSLContext:
+    """A certificate of the site's own authority that was valid in January 2020."""
+    key, request, cert = (site.folder / name for name in ("old.key", "old.csr", "old.pem"))
+    new = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", str(key)]
+    _openssl("req", "-new", *new, "-subj", "/CN=oss-2", "-out", str(request))
+    dates = ["-startdate", "20200101000000Z", "-enddate", "20200201000000Z"]
+    config = ["-config", str(ca.parent / "openssl.cnf"), "-extensions", "client"]
+    _openssl("ca", "-batch", "-notext", *config, *dates, "-in", str(request), "-out", str(cert))
+    context = ssl.create_default_context(cafile=str(ca))
+    context.load_cert_chain(cert, key)
+    return context
+
+
+def let_in(site: Site, context: ssl.SSLContext | None) -> tuple[int, str]:
+    """How many of TRIES connections were let in."""
+    inside = 0
+    for _ in range(TRIES):
+        try:
+            connected(site.port, "oss-1", context).close()
+            inside += 1
+        except OSError:
+            pass
+    return TRIES, f"{inside} let in" if inside else "all refused"
+
+
+def others_topics(site: Site, seconds: float) -> tuple[int, str]:
+    """Data, schemas, status and acknowledgements of every honest node, by a node with a certificate."""
+    every = [
+        publication(topic, b"x")
+        for node in NODES
+        for topic in (
+            *(
+                f"laggard/1/site/storage/{node}/{rest}"
+                for rest in ("data/diskstats", "schema/diskstats", "status")
+            ),
+            f"laggard/1/site/ack/{node}",
+        )
+    ]
+
+    def without_end() -> Iterator[bytes]:
+        while True:
+            yield from every
+
+    before = site.figures()["laggard_wire_errors_total"]
+    with connected(site.port, "evil", site.context("evil")) as link:
+        sent = flood(link, without_end(), seconds)
+    time.sleep(2)
+    came = site.figures()["laggard_wire_errors_total"] - before
+    return sent, f"{came:,.0f} let in" if came else "none came through"
+
+
+def too_large(site: Site) -> str:
+    """One message of 100 MB, on the node's own topic."""
+    with connected(site.port, "evil", site.context("evil")) as link:
+        sent = monster(link, "laggard/1/site/storage/evil/data/diskstats", MONSTER_BYTES)
+    return f"cut off after {sent / 1e6:.1f} MB" if sent < MONSTER_BYTES else "100 MB let in"
+
+
+def malformed(site: Site, seconds: float) -> tuple[int, str]:
+    """Random bytes on a node's own topic at full speed."""
+    with connected(site.port, "evil", site.context("evil")) as link:
+        sent = flood(link, garbage("laggard/1/site/storage/evil/data/diskstats"), seconds)
+    return sent, "refused"
+
+
+def many_names(site: Site, names: int) -> tuple[int, str]:
+    """A status of each of so many nodes that are none."""
+
+    def all_of() -> Iterator[bytes]:
+        state = wire.encode_state({"state": "up"})
+        for number in range(names):
+            node = f"n{number}"
+            said = Envelope(Kind.STATE, node, "agent", bytes(16), 0, 0, time.time_ns(), 0, 1, 0, state)
+            yield publication(f"laggard/1/site/compute/{node}/status", wire.encode_envelope(said))
+
+    with connected(site.port, "evil", None) as link:
+        sent = flood(link, all_of(), 600.0)
+    drained(site)
+    known = site.figures()["laggard_nodes"]
+    return sent, f"{known:,.0f} nodes known"
+
+
+def _openssl(*arguments: str) -> None:
+    subprocess.run(["openssl", *arguments], check=True, capture_output=True, timeout=60)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

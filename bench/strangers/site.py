@@ -1,0 +1,216 @@
+"""The site that is attacked: broker, aggregator and honest nodes, one of which is slow."""
+
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import aiomqtt
+
+from laggard_common import codec, topics, wire
+from laggard_common.mqtt import MqttSettings, client_arguments
+from laggard_common.schema import Component, Field, Schema
+from laggard_common.wire import Envelope, Kind
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+SECOND = 1_000_000_000
+NODES = tuple(f"oss-{number}" for number in range(1, 7))
+SLOW = "oss-6"
+FIELDS = ("rd_ios", "rd_sectors", "rd_ms", "wr_ios", "wr_sectors", "wr_ms", "io_ms", "weighted_ms")
+OPEN = (
+    "listener {port} 127.0.0.1\nallow_anonymous true\nmax_packet_size 4300000\nmax_queued_messages 1000000\n"
+)
+
+
+class Site:
+    """In `folder`, by TLS with the shipped mosquitto.conf, or with a broker that lets everyone in."""
+
+    def __init__(self, folder: Path, *, tls: bool) -> None:
+        self.folder = folder
+        self.tls = tls
+        self.port, self.http = _free_port(), _free_port()
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """Broker, aggregator and honest nodes while the body runs."""
+        mosquitto = shutil.which("mosquitto", path="/usr/sbin:/usr/bin:/usr/local/sbin")
+        if mosquitto is None:
+            raise SystemExit("needs mosquitto")
+        (self.folder / "mosquitto.conf").write_text(
+            self._tls_conf() if self.tls else OPEN.format(port=self.port)
+        )
+        (self.folder / "aggregator.toml").write_text(
+            f'site = "site"\n{self._mqtt("laggard-aggregator")}[http]\nlisten = "127.0.0.1:{self.http}"\n'
+            "[detect]\ninterval_seconds = 1.0\nwindow_samples = 10\nshift_samples = 5\nconfirm = 2\n"
+        )
+        command = [sys.executable, "-P", "-m", "laggard_aggregator.cli.daemon", "--config"]
+        with ExitStack() as stack:
+            stack.enter_context(
+                self._process([mosquitto, "-c", str(self.folder / "mosquitto.conf")], "mosquitto")
+            )
+            stack.enter_context(self._process([*command, str(self.folder / "aggregator.toml")], "aggregator"))
+            self.until("the aggregator", lambda: self.figures().get("laggard_ready") == 1)
+            stack.enter_context(self._honest())
+            yield
+
+    def context(self, name: str) -> ssl.SSLContext | None:
+        """What a client of that name connects with."""
+        return client_arguments(self._settings(name))["tls_context"]
+
+    def figures(self) -> dict[str, float]:
+        """The exposition's series that have no labels, and the sums of those that have, by name."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.http}/metrics", timeout=60) as answer:
+                lines = answer.read().decode().splitlines()
+        except OSError:
+            return {}
+        found: dict[str, float] = {}
+        for line in lines:
+            if not line.startswith("#"):
+                name = line.partition("{")[0].partition(" ")[0]
+                found[name] = found.get(name, 0.0) + float(line.rsplit(" ", 1)[1])
+        return found
+
+    def alarms(self) -> list[str]:
+        """The names of those that an alarm stands for."""
+        url = f"http://127.0.0.1:{self.http}/api/v1/stragglers"
+        with urllib.request.urlopen(url, timeout=60) as answer:
+            return [one["name"] for one in json.load(answer)["stragglers"] if one["alarm"]]
+
+    @staticmethod
+    def until(what: str, condition: object, seconds: float = 90.0) -> None:
+        """Asks four times a second. Ends the bench when the answer does not come."""
+        deadline = time.monotonic() + seconds
+        while not condition():  # type: ignore[operator]
+            if time.monotonic() > deadline:
+                raise SystemExit(f"waited {seconds:.0f} s for {what}")
+            time.sleep(0.25)
+
+    def authority(self, *arguments: str, folder: str = "ca") -> None:
+        """Runs deploy/pki/laggard-ca."""
+        command = [
+            str(DEPLOY / "pki" / "laggard-ca"),
+            arguments[0],
+            str(self.folder / folder),
+            *arguments[1:],
+        ]
+        subprocess.run(command, check=True, capture_output=True, timeout=60)
+
+    def _tls_conf(self) -> str:
+        self.authority("init", "site")
+        self.authority("broker", "localhost", "127.0.0.1")
+        self.authority("aggregator")
+        self.authority("node", *NODES, "evil", "gone")
+        self.authority("revoke", "gone")
+        shutil.copy(DEPLOY / "mosquitto" / "acl", self.folder / "acl")
+        (self.folder / "persistence").mkdir()
+        text = (DEPLOY / "mosquitto" / "mosquitto.conf").read_text()
+        for there, here in {
+            "listener 8883": f"listener {self.port} 127.0.0.1",
+            "/etc/mosquitto/certs/broker": f"{self.folder}/ca/issued/laggard-broker",
+            "/etc/mosquitto/certs": f"{self.folder}/ca",
+            "/etc/mosquitto/acl": f"{self.folder}/acl",
+            "/var/lib/mosquitto/": f"{self.folder}/persistence/",
+        }.items():
+            text = text.replace(there, here)
+        return f"{text}user root\n" if os.getuid() == 0 else text
+
+    def _settings(self, name: str) -> MqttSettings:
+        if not self.tls:
+            return MqttSettings(port=self.port)
+        ca, issued = self.folder / "ca", self.folder / "ca" / "issued"
+        files = (ca / "ca.pem", issued / f"{name}.pem", issued / f"{name}.key")
+        return MqttSettings("localhost", self.port, ca_file=files[0], cert_file=files[1], key_file=files[2])
+
+    def _mqtt(self, name: str) -> str:
+        s = self._settings(name)
+        files = (
+            f'ca_file = "{s.ca_file}"\ncert_file = "{s.cert_file}"\nkey_file = "{s.key_file}"\n'
+            if self.tls
+            else ""
+        )
+        return f'[mqtt]\nhost = "{s.host}"\nport = {s.port}\n{files}'
+
+    @contextlib.contextmanager
+    def _process(self, command: list[str], name: str) -> Iterator[None]:
+        with (self.folder / f"{name}.log").open("ab") as log:
+            process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+        try:
+            yield
+        finally:
+            process.terminate()
+            try:
+                process.wait(15)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    @contextlib.contextmanager
+    def _honest(self) -> Iterator[None]:
+        stop = threading.Event()
+        thread = threading.Thread(target=lambda: asyncio.run(self._play(stop)))
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join(30)
+
+    async def _play(self, stop: threading.Event) -> None:
+        """One sample a second of each honest node, by a connection of its own, at QoS 1."""
+        async with contextlib.AsyncExitStack() as stack:
+            links = {}
+            for node in NODES:
+                made = aiomqtt.Client(**client_arguments(self._settings(node)), identifier=node, timeout=60)
+                links[node] = await stack.enter_async_context(made)
+                topic = topics.schema_topic("site", "storage", node, "diskstats")
+                await links[node].publish(topic, wire.encode_schema(_schema(node)), qos=1, retain=True)
+            start = time.time_ns() // SECOND
+            for at in range(86_400):
+                await asyncio.sleep(max(start + at + 1 - time.time(), 0))
+                if stop.is_set():
+                    return
+                await asyncio.gather(
+                    *(
+                        link.publish(
+                            topics.data_topic("site", "storage", node, "diskstats"),
+                            wire.encode_envelope(_batch(node, at, (start + at) * SECOND)),
+                            qos=1,
+                        )
+                        for node, link in links.items()
+                    )
+                )
+
+
+def _schema(node: str) -> Schema:
+    fields = tuple(Field(name) for name in FIELDS)
+    return Schema(node, "diskstats", b"h" * 16, 1, SECOND, 1, fields, (Component("wwn", "sda"),))
+
+
+def _batch(node: str, seq: int, t_ns: int) -> Envelope:
+    """A hundred reads a second, of 5 ms give or take; eighteen of 50 ms on the slow node."""
+    t = seq + 1
+    reads, ms = (18, 900) if node == SLOW else (100, 500)
+    busy_ms = ms * t + t * (17 * NODES.index(node) + 29) % 60
+    rows = [[[reads * t, 128 * reads * t, busy_ms, 0, 0, 0, busy_ms, busy_ms]]]
+    payload = codec.Encoder().encode([0], rows, [0])
+    return Envelope(
+        Kind.COUNTERS, node, "diskstats", b"h" * 16, seq, 1, t_ns, 0, 1, codec.DELTA_ZSTD, payload
+    )
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
