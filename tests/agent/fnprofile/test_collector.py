@@ -4,6 +4,7 @@ import errno
 import gc
 import logging
 import os
+import select
 import shutil
 import subprocess
 import time
@@ -12,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 
 import pytest
 
@@ -271,20 +273,44 @@ def take_until_the_end(sampler: Sampler) -> None:
     sampler.take()
 
 
+class _Watched:
+    """select.poll that tells of each sleep whether a question ended it, and how long it was meant to be."""
+
+    def __init__(self, inner: select.poll, question: int) -> None:
+        self._inner = inner
+        self._question = question
+        self.sleeps: SimpleQueue[tuple[bool, int]] = SimpleQueue()
+
+    def register(self, fd: int, events: int) -> None:
+        """As of select.poll."""
+        self._inner.register(fd, events)
+
+    def unregister(self, fd: int) -> None:
+        """As of select.poll."""
+        self._inner.unregister(fd)
+
+    def poll(self, timeout_ms: int) -> list[tuple[int, int]]:
+        """As of select.poll, but for 50 ms where it would be longer."""
+        ready = self._inner.poll(min(timeout_ms, 50))
+        self.sleeps.put((self._question in dict(ready), timeout_ms))
+        return ready
+
+
 @needs_perf
 def test_it_sleeps_when_nobody_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Woken without a question, it looks once and sleeps again."""
-    drains: list[bool] = []
-    made = resolver(tmp_path)
-    monkeypatch.setattr(made, "earn", lambda: drains.append(True))
-    sampler = Sampler(perf.clock_event(1), perf.open_event, Path("/proc"), Path("/sys"), made)
+    """Woken without a question, it looks once and sleeps again. Full ring buffers may wake it, too."""
+    sampler = Sampler(perf.clock_event(1), perf.open_event, Path("/proc"), Path("/sys"), resolver(tmp_path))
+    watched = _Watched(sampler._poll, sampler._asked)
+    monkeypatch.setattr(sampler, "_poll", watched)
     sampler.start()
     try:
         sampler.take()
-        before = len(drains)
+        while not watched.sleeps.empty():
+            watched.sleeps.get()
         sampler._wake()
-        time.sleep(0.3)
-        assert len(drains) - before <= 2
+        after = [watched.sleeps.get(timeout=10.0) for _ in range(5)]
+        assert sum(woken for woken, _ in after) <= 1
+        assert {meant_ms for _, meant_ms in after} == {1000}
     finally:
         sampler.stop(5.0)
 
