@@ -110,7 +110,7 @@ class LaggardDetector:
     """Judges one metric of one peer group. Scores are shares of the threshold: 1.0 and more is anomalous."""
 
     name = "laggard"
-    version = 3
+    version = 4
     history_samples = 0
 
     def __init__(self, settings: DetectSettings, metric: str) -> None:
@@ -136,7 +136,7 @@ class LaggardDetector:
             return not_judged(live.size, TOO_FEW)
         values = np.where(told, window.values[:, fresh], np.nan)
         logs = np.log(values) * (-1.0 if window.worse < 0 else 1.0)
-        series = _Series(logs, service(window, fresh, told), features(window, fresh, told))
+        series = _Series(logs, service(window, fresh, told, logs), features(window, fresh, told))
 
         felt, now = self._accumulate(series, weight, live, places)
         trusted, alike = self._trusted(now, live, places)

@@ -23,6 +23,10 @@ BUSY_SLOPE = 1.0
 """Beyond 1.3 times its peers' load, latency may grow with this power of load although no one saw it grow."""
 SATURATED = 0.97
 """Busy share of a group's middle beyond which busy time tells no one apart."""
+LEAST_VARIED = 0.03
+"""Standard deviation, from tick to tick, of the log of busy time for an I/O below which it is no measurement."""
+AT_ONCE = -0.25
+"""Slope of busy time for an I/O over I/Os under way, in logs, below which a device serves many at once."""
 MOST_UNSEEN = float(np.log(2.5))
 """Log of the most that such growth may explain: a hog's load is no excuse for any latency."""
 
@@ -60,11 +64,12 @@ def features(window: MetricWindow, columns: slice, told: BoolArray) -> dict[str,
     return found
 
 
-def service(window: MetricWindow, columns: slice, told: BoolArray) -> FloatArray | None:
+def service(window: MetricWindow, columns: slice, told: BoolArray, latency: FloatArray) -> FloatArray | None:
     """The log of the time that each was busy for an I/O, less a constant; (C, T), NaN where it tells nothing.
 
-    None where that is unknown: of a metric that is not the latency of all I/Os, without counters of busy
-    time, and in a group that is busy all the time, where devices that serve many I/Os at once look alike.
+    `latency` (C, T): logs of the metric. None where that is unknown: of a metric that is not the latency of
+    all I/Os, without counters of busy time, in a group that is busy all the time, and of devices that are not
+    seen to serve one I/O after another.
     """
     busy, operations = window.load.get("busy_share"), window.load.get("operations")
     if busy is None or operations is None or window.metric != "await":
@@ -74,7 +79,22 @@ def service(window: MetricWindow, columns: slice, told: BoolArray) -> FloatArray
     if not middle <= SATURATED:
         return None
     found: FloatArray = np.log(busy) - np.log(np.where(told, operations[:, columns], np.nan))
-    return found
+    return found if _serves_in_turn(found, latency - found) else None
+
+
+def _serves_in_turn(service: FloatArray, depth: FloatArray) -> bool:
+    """Whether busy time for an I/O is service time: it varies, and does not shrink as the queue grows.
+
+    `depth` (C, T): log of the I/Os under way while busy (Little's law). A device that serves many at once is
+    busy for less time an I/O the more there are: the slope of `service` over `depth` is -1 where latency is
+    constant, 0 for one that serves them in turn.
+    """
+    along = [np.clip(x - row_median(x)[:, None], -CLIP, CLIP) for x in (service, depth)]
+    both = np.isfinite(along[0]) & np.isfinite(along[1])
+    of_service, of_depth = along[0][both], along[1][both]
+    if of_service.size == 0 or np.mean(of_service**2) < LEAST_VARIED**2:
+        return False
+    return bool(of_service @ of_depth >= AT_ONCE * (of_depth @ of_depth))
 
 
 def relative(loads: Mapping[str, FloatArray], trusted: BoolArray) -> dict[str, FloatArray]:

@@ -58,7 +58,7 @@ def test_endless_waiting_with_normal_service_is_found_and_told_in_full() -> None
 
 
 def test_peers_that_differ_by_eight_per_cent_in_service_may_wait_half_as_long_again() -> None:
-    service = slowed(served(4, 0.03), {5: 1.08})
+    service = slowed(served(4, 0.06), {5: 1.08})
     assert not judged(slowed(healthy(4, ROWS, TICKS, 0.1), {5: 1.3}), service).alarmed
 
 
@@ -75,3 +75,24 @@ def test_a_group_that_is_always_busy_is_judged_by_latency_alone() -> None:
     one, other = judged(waits, saturated), judged(waits, None)
     assert one.alarmed == {1}
     assert one.score.tobytes() == other.score.tobytes()
+
+
+def test_a_device_that_serves_many_at_once_is_judged_by_latency_alone() -> None:
+    """Busy nearly all the time, and less for an I/O the more there are: being slow hardly shows in that."""
+    rng = np.random.default_rng(7)
+    under_way = np.exp(0.4 + autocorrelated(rng, ROWS, TICKS, 0.5, 0.5))
+    waits = slowed(healthy(7, ROWS, TICKS), {1: 1.5}, SINCE)
+    operations = under_way * 15_000.0 / healthy(7, ROWS, TICKS)
+    busy = 1.0 - np.exp(-operations * waits / 15_000.0)
+    one = judged(waits, busy * 15_000.0 / operations, operations)
+    assert one.alarmed == {1}
+    assert one.score.tobytes() == judged(waits, None, operations).score.tobytes()
+
+
+def test_busy_time_that_tells_nothing_is_not_believed() -> None:
+    """As of counters that do not move with the work: `await` alone decides, and at once."""
+    waits = slowed(healthy(8, ROWS, TICKS), {2: 1.2, 7: 1.6}, SINCE)
+    still = np.full((ROWS, TICKS), 20.0)
+    one = judged(waits, still)
+    assert one.alarmed == {2, 7}
+    assert one.score.tobytes() == judged(waits, None).score.tobytes()
