@@ -24,7 +24,7 @@ BUSY_SLOPE = 1.0
 SATURATED = 0.97
 """Busy share of a group's middle beyond which busy time tells no one apart."""
 LEAST_VARIED = 0.03
-"""Standard deviation, from tick to tick, of the log of busy time for an I/O below which it is no measurement."""
+"""Standard deviation of the log of busy time for an I/O, tick by tick, below which it is no measurement."""
 AT_ONCE = -0.25
 """Slope of busy time for an I/O over I/Os under way, in logs, below which a device serves many at once."""
 MOST_UNSEEN = float(np.log(2.5))
