@@ -6,6 +6,8 @@ are those of /proc/net/dev and /proc/diskstats, summed over the node's interface
 (a bond and its members, a disk and the md above it) does so on all peers.
 """
 
+import numpy as np
+
 from laggard_aggregator.metrics.block import SECTOR_BYTES
 from laggard_aggregator.metrics.definition import Differences, FloatArray, Metric
 from laggard_aggregator.metrics.joined import JoinedMetrics
@@ -13,16 +15,27 @@ from laggard_aggregator.metrics.operations import total
 
 IDLE_BYTES_PER_S = 65_536.0
 """Added to what disks move, so that the chatter of an idle server is no anomaly."""
+OVERHEAD = 0.03
+"""Requests and acknowledgements: bytes that go against the data, for each byte of it."""
+USUAL = 1.0
+"""Added to the bytes sent or received for each byte moved: only a stream of about a third of a server's own
+work, or more, is worth a word. The page cache alone makes healthy servers differ by some of that."""
+SEGMENT_BYTES = 1448.0
 
 _SECTORS = ("rd_sectors", "wr_sectors", "dc_sectors")
 
 
-def _per_moved(unit: str, counter: str) -> Metric:
-    """The rise of `counter` for each byte that the disks moved."""
+def _per_moved(unit: str, counter: str, *, reads: float, writes: float, usual: float) -> Metric:
+    """`usual` and the rise of `counter` for each byte that the disks moved.
+
+    `reads` and `writes` weigh what was read, which goes out, and what was written, which comes in.
+    """
 
     def derive(d: Differences) -> FloatArray:
-        moved = total(d, _SECTORS) * SECTOR_BYTES / d.seconds
-        return d[counter] / d.seconds / (moved + IDLE_BYTES_PER_S)
+        read, written = total(d, _SECTORS[:1]), total(d, _SECTORS[1:])
+        moved = (reads * read + writes * written) * SECTOR_BYTES / d.seconds
+        sent = d[counter] / d.seconds
+        return np.where(sent > 0, usual + sent / (moved + IDLE_BYTES_PER_S), 0.0)
 
     return Metric(unit, +1, (counter, *_SECTORS), derive)
 
@@ -31,9 +44,11 @@ SERVER = JoinedMetrics(
     source="server",
     defaults=("rx_per_moved", "tx_per_moved", "tx_packets_per_moved"),
     metrics={
-        "rx_per_moved": _per_moved("1", "rx_bytes"),
-        "tx_per_moved": _per_moved("1", "tx_bytes"),
-        "tx_packets_per_moved": _per_moved("packets/byte", "tx_packets"),
+        "rx_per_moved": _per_moved("1", "rx_bytes", reads=OVERHEAD, writes=1.0, usual=USUAL),
+        "tx_per_moved": _per_moved("1", "tx_bytes", reads=1.0, writes=OVERHEAD, usual=USUAL),
+        "tx_packets_per_moved": _per_moved(
+            "packets/byte", "tx_packets", reads=1.0, writes=0.5, usual=USUAL / SEGMENT_BYTES
+        ),
     },
     optional=("dc_sectors",),
     parts={"net": ("rx_bytes", "tx_bytes", "tx_packets"), "diskstats": _SECTORS},

@@ -1,26 +1,35 @@
+from collections.abc import Mapping
+
 import pytest
 
 from laggard_aggregator.metrics.server import SERVER
 from tests.aggregator.metrics.derived import derive
 
+MB = 2**20
+IDLE = 65_536
 
-def test_traffic_for_each_byte_that_disks_moved() -> None:
-    """10 s; 2,000 sectors of 512 bytes a second, and 64 KiB a second on top."""
-    moved = 2_000 * 512 + 65_536
-    found = derive(
-        SERVER,
-        {
-            "rx_bytes": 30 * moved,
-            "tx_bytes": 5 * moved,
-            "tx_packets": 10_895_360,
-            "rd_sectors": 12_000,
-            "wr_sectors": 7_000,
-            "dc_sectors": 1_000,
-        },
-        seconds=10.0,
-    )
-    assert found == {"rx_per_moved": 3.0, "tx_per_moved": 0.5, "tx_packets_per_moved": 1.0}
+
+def derived(read: int, written: int, **net: int) -> Mapping[str, float]:
+    """The metrics of a server whose disks read and wrote so many bytes in a second."""
+    sectors = {"rd_sectors": read // 512, "wr_sectors": written // 1024, "dc_sectors": written // 1024}
+    return derive(SERVER, sectors | net)
+
+
+def test_traffic_for_each_byte_that_disks_moved_in_its_direction() -> None:
+    found = derived(80 * MB, 20 * MB, rx_bytes=30 * MB, tx_bytes=90 * MB, tx_packets=70_000)
+    assert found["rx_per_moved"] == pytest.approx(1 + 30 * MB / (22.4 * MB + IDLE))
+    assert found["tx_per_moved"] == pytest.approx(1 + 90 * MB / (80.6 * MB + IDLE))
+    assert found["tx_packets_per_moved"] == pytest.approx(1 / 1448 + 70_000 / (90 * MB + IDLE))
+
+
+def test_readers_and_writers_are_alike_and_a_foreign_stream_is_not() -> None:
+    reading = derived(80 * MB, 0, rx_bytes=2_400_000, tx_bytes=80 * MB)
+    writing = derived(0, 80 * MB, rx_bytes=80 * MB, tx_bytes=2_400_000)
+    hogged = derived(80 * MB, 0, rx_bytes=2_400_000, tx_bytes=112 * MB)
+    for name in ("rx_per_moved", "tx_per_moved"):
+        assert reading[name] == pytest.approx(writing[name], rel=0.15)
+    assert hogged["tx_per_moved"] > 1.14 * reading["tx_per_moved"]
 
 
 def test_the_chatter_of_an_idle_server_is_little() -> None:
-    assert derive(SERVER, {"rx_bytes": 3_000})["rx_per_moved"] == pytest.approx(0.046, abs=0.001)
+    assert derived(0, 0, rx_bytes=3_000)["rx_per_moved"] == pytest.approx(1.046, abs=0.001)
