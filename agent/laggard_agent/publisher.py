@@ -11,7 +11,7 @@ import zlib
 from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import aiomqtt
 import paho.mqtt.client as mqtt
@@ -25,6 +25,7 @@ from laggard_common.clock import Clock
 from laggard_common.errors import WireError
 from laggard_common.limits import STREAM_BYTES
 from laggard_common.mqtt import ClientArguments
+from laggard_common.past_queue import PastQueue
 from laggard_common.schema import Schema
 
 _log = logging.getLogger(__name__)
@@ -43,7 +44,6 @@ _KEEPALIVE_SECONDS = 30
 _MISC_SECONDS = 10.0
 _RESEND_SECONDS = 60.0
 _LIVE_BATCHES = 64
-_ACK_MESSAGES = 256
 _BACKLOG_SPEED = 5  # times as fast as data is made
 _BACKLOG_LEAST_PER_SECOND = 2.0
 
@@ -191,7 +191,7 @@ class Publisher:
             ),
             keepalive=_KEEPALIVE_SECONDS,
             timeout=10.0,
-            max_queued_incoming_messages=_ACK_MESSAGES,
+            queue_type=cast(Any, partial(PastQueue, self._hear)),
             logger=_mqtt_log,
         )
 
@@ -223,13 +223,13 @@ class Publisher:
         self._resend_due = self._now() + _RESEND_SECONDS
         try:
             async with asyncio.TaskGroup() as group:
-                # aiomqtt lets a publish wait on after the connection is gone; hearing acks ends at once.
-                acks = group.create_task(self._hear_acks(client), name="acks")
+                # aiomqtt lets a publish wait on after the connection is gone; this ends at once.
+                lost = group.create_task(_until_lost(client), name="lost")
                 while not (self._finishing and not self._live):
                     await self._step(client)
                 client.timeout = 1.0
                 await self._publish_status(client, "stopped")
-                acks.cancel()
+                lost.cancel()
         except BaseExceptionGroup as failed:
             raise failed.exceptions[0] from failed
 
@@ -324,16 +324,15 @@ class Publisher:
 
     # -- acknowledgements
 
-    async def _hear_acks(self, client: aiomqtt.Client) -> None:
-        async for message in client.messages:
-            payload = message.payload
-            try:
-                acks = wire.decode_ack(payload if isinstance(payload, bytes) else b"")
-            except WireError as exc:
-                _log.debug("not an acknowledgement: %s", exc)
-                continue
-            for ack in acks:
-                self._worker.defer(partial(self._acknowledge, ack))
+    def _hear(self, message: aiomqtt.Message) -> None:
+        payload = message.payload
+        try:
+            acks = wire.decode_ack(payload if isinstance(payload, bytes) else b"")
+        except WireError as exc:
+            _log.debug("not an acknowledgement: %s", exc)
+            return
+        for ack in acks:
+            self._worker.defer(partial(self._acknowledge, ack))
 
     def _acknowledge(self, ack: wire.Ack) -> None:
         """Called on the spool's thread."""
@@ -376,15 +375,21 @@ class Publisher:
 
     async def _sleep(self, seconds: float) -> None:
         """Until something wakes us, at most so long."""
+        timer = asyncio.get_running_loop().call_later(seconds, self._wake.set)  # neither task nor exception
         try:
-            async with asyncio.timeout(seconds):  # `wait_for` makes a task of it
-                await self._wake.wait()
-        except TimeoutError:
-            return
+            await self._wake.wait()
+        finally:
+            timer.cancel()
         self._wake.clear()
 
     async def _call(self, job: Callable[[], T]) -> T:
         return await self._worker.call(job)
+
+
+async def _until_lost(client: aiomqtt.Client) -> None:
+    """Raises MqttError when the connection is lost. Messages go past this queue."""
+    async for _ in client.messages:
+        pass
 
 
 def _is_refusal(code: object) -> bool:

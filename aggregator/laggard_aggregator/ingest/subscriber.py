@@ -10,7 +10,7 @@ import asyncio
 import logging
 import random
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, cast
 
@@ -21,6 +21,7 @@ from laggard_aggregator.ingest.inbox import Inbox
 from laggard_aggregator.settings import BrokerSettings
 from laggard_common.clock import Clock
 from laggard_common.mqtt import ClientArguments
+from laggard_common.past_queue import PastQueue
 from laggard_common.topics import PREFIX
 
 _log = logging.getLogger(__name__)
@@ -125,7 +126,7 @@ class Subscriber:
             clean_session=self._clean_session,
             keepalive=30,
             timeout=_TIMEOUT_SECONDS,
-            queue_type=cast(Any, partial(_PastQueue, self._take)),
+            queue_type=cast(Any, partial(PastQueue, self._take)),
             logger=_mqtt_log,
         )
         self._paho = client._client  # aiomqtt has no way of its own to acknowledge
@@ -165,17 +166,6 @@ class Subscriber:
             return
         self._warned = True
         _log.warning("no connection to the broker at %s: %s", self._settings.address, exc)
-
-
-class _PastQueue(asyncio.Queue[aiomqtt.Message]):
-    """A queue that is always empty: what is put into it is handed on at once."""
-
-    def __init__(self, hand_on: Callable[[aiomqtt.Message], None], maxsize: int = 0) -> None:
-        super().__init__(maxsize)
-        self._hand_on = hand_on
-
-    def put_nowait(self, item: aiomqtt.Message) -> None:
-        self._hand_on(item)
 
 
 def _is_refusal(code: object) -> bool:
