@@ -1,7 +1,6 @@
 """The `[mqtt]` table of both daemons, and what aiomqtt wants to be told of it."""
 
 import ssl
-import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import TypedDict
 
 from laggard_common.config import checked, host_name, non_empty, tcp_port
 from laggard_common.errors import ConfigError
+from laggard_common.private_files import unfit
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,15 +107,10 @@ def _no_passphrase() -> str:
 
 
 def _private(path: Path, name: str, problems: list[str]) -> bool:
-    try:
-        mode = path.stat().st_mode
-    except OSError as exc:
-        problems.append(f"{name}: {path}: {_reason(exc)}")
-        return False
-    if mode & (stat.S_IROTH | stat.S_IWOTH):
-        problems.append(f"{name}: {path}: may be read or written by everyone, expected mode 0600 or 0640")
-        return False
-    return True
+    reason = unfit(path)
+    if reason is not None:
+        problems.append(f"{name}: {path}: {reason}")
+    return reason is None
 
 
 def _reason(exc: Exception) -> str:

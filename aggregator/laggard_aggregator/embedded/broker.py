@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from laggard_aggregator.settings import BrokerSettings
+from laggard_aggregator.tls import serving, unusable
 from laggard_common.errors import ConfigError, ServiceError
 
 _log = logging.getLogger(__name__)
@@ -76,17 +77,14 @@ def server_context(settings: BrokerSettings) -> ssl.SSLContext | None:
     """
     if settings.cert_file is None or settings.ca_file is None:
         return None
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context = serving(settings.cert_file, settings.key_file)
     context.verify_mode = ssl.CERT_REQUIRED
     context.load_verify_locations(settings.ca_file)
-    context.load_cert_chain(settings.cert_file, settings.key_file, password=lambda: "")
     if settings.crl_file is not None:
         try:
             context.load_verify_locations(settings.crl_file)
         except OSError as exc:
-            reason = exc.reason if isinstance(exc, ssl.SSLError) else exc.strerror
-            raise ConfigError("", [f"mqtt.crl_file: {settings.crl_file}: not usable: {reason}"]) from exc
+            raise ConfigError("", [f"mqtt.crl_file: {settings.crl_file}: {unusable(exc)}"]) from exc
         context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
     return context
 

@@ -10,12 +10,12 @@ import hashlib
 import hmac
 import re
 import secrets
-import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from laggard_common.errors import ConfigError
+from laggard_common.private_files import unfit
 
 MAX_FILE_BYTES = 1024 * 1024
 MAX_HEADER_BYTES = 1024
@@ -97,9 +97,10 @@ def read_credentials(path: Path | None) -> Credentials | None:
     """
     if path is None:
         return None
+    reason = unfit(path)
+    if reason is not None:
+        raise _problem(path, reason)
     try:
-        if path.stat().st_mode & (stat.S_IROTH | stat.S_IWOTH):
-            raise _problem(path, "may be read or written by everyone, expected mode 0600 or 0640")
         with path.open("rb") as stream:
             data = stream.read(MAX_FILE_BYTES + 1)
     except OSError as exc:

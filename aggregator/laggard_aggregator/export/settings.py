@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from laggard_aggregator.export.server import parse_listen
+from laggard_aggregator.tls import serving, unusable
 from laggard_common.config import Check, checked
 from laggard_common.errors import ConfigError
 
@@ -43,11 +44,7 @@ def tls_context(settings: HttpSettings) -> ssl.SSLContext | None:
     """
     if settings.cert_file is None:
         return None
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
-        context.load_cert_chain(settings.cert_file, settings.key_file, password=lambda: "")
+        return serving(settings.cert_file, settings.key_file)
     except OSError as exc:
-        reason = exc.reason if isinstance(exc, ssl.SSLError) else exc.strerror
-        raise ConfigError("", [f"http.cert_file: {settings.cert_file}: not usable: {reason}"]) from exc
-    return context
+        raise ConfigError("", [f"http.cert_file: {settings.cert_file}: {unusable(exc)}"]) from exc

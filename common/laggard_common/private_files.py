@@ -1,0 +1,15 @@
+"""Files with passwords, keys and hashes: fit to be read only if not everyone on the host may read them."""
+
+import stat
+from pathlib import Path
+
+
+def unfit(path: Path) -> str | None:
+    """Why a secret must not be read from the file, in words for a message about it; None where it may be."""
+    try:
+        mode = path.stat().st_mode
+    except OSError as exc:
+        return exc.strerror or str(exc)
+    if mode & (stat.S_IROTH | stat.S_IWOTH):
+        return "may be read or written by everyone, expected mode 0600 or 0640"
+    return None
