@@ -10,7 +10,6 @@ no other.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -18,14 +17,13 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from bench.machine import machine
+from bench.testbed.command import carry_out
 from bench.testbed.gluster.cluster import Cluster, cluster
 from bench.testbed.gluster.experiments import EXPERIMENTS, Target
 from bench.testbed.gluster.load import lay_out
 from bench.testbed.gluster.report import table
 from bench.testbed.gluster.site import Detection
 from bench.testbed.gluster.watch import Phases, run_once
-from bench.testbed.luns import CannotRunError, TestbedError, stop_on_signals
 from bench.testbed.options import GOLDEN, count, minutes, seconds
 
 EXAMPLES = """\
@@ -42,21 +40,8 @@ STEP = 5
 def main(arguments: Sequence[str] | None = None) -> int:
     """Return 0 when every run ended as it should, 1 when one did not, 2 when the machine lacks something."""
     options = _parser().parse_args(arguments)
-    stop_on_signals()
-    results: list[dict[str, Any]] = []
-    try:
-        _write(options.output, results)  # a place where nothing can be written shows now, not after the runs
-        with tempfile.TemporaryDirectory(prefix="gluster-", dir=options.scratch) as folder:
-            for result in runs(options, Path(folder)):
-                results.append(result)
-                _write(options.output, results)
-                print(_line(result), file=sys.stderr, flush=True)
-    except (TestbedError, OSError) as exc:
-        print(f"bench.testbed.gluster: {exc}", file=sys.stderr)
-        return 2 if isinstance(exc, CannotRunError) else 1
-    print(table(results))
-    print(f"\n{machine()}; glusterfs on {options.servers} servers x {options.bricks} bricks")
-    return 0 if all(result["as_it_should"] for result in results) else 1
+    what = f"glusterfs on {options.servers} servers x {options.bricks} bricks"
+    return carry_out("gluster", options, runs, line=_line, table=table, what=what)
 
 
 def runs(options: argparse.Namespace, scratch: Path) -> Iterator[dict[str, Any]]:
@@ -86,11 +71,6 @@ def _line(result: dict[str, Any]) -> str:
     ]
     verdict = "as it should" if result["as_it_should"] else "NOT as it should"
     return f"{result['run']} {result['target']}: {verdict}; {'; '.join(named) or 'no alarm'}"
-
-
-def _write(output: Path | None, results: Sequence[dict[str, Any]]) -> None:
-    if output is not None:
-        output.write_text(json.dumps({"machine": machine(), "runs": results}, indent=1) + "\n")
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -13,14 +13,13 @@ diagnose` of the same opinion.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.machine import machine
+from bench.testbed.command import carry_out
 from bench.testbed.gluster.hosts import own_namespaces
 from bench.testbed.gluster.watch import Phases
 from bench.testbed.hotdep.experiments import EXPERIMENTS
@@ -28,7 +27,6 @@ from bench.testbed.hotdep.peers import service
 from bench.testbed.hotdep.report import table
 from bench.testbed.hotdep.site import PAPER, Windows
 from bench.testbed.hotdep.watch import run_once, train_once
-from bench.testbed.luns import CannotRunError, TestbedError, stop_on_signals
 from bench.testbed.options import GOLDEN, count, minutes, seconds
 
 EXAMPLES = """\
@@ -44,21 +42,8 @@ STEP = 2
 def main(arguments: Sequence[str] | None = None) -> int:
     """Return 0 when every run ended as it should, 1 when one did not, 2 when the machine lacks something."""
     options = _parser().parse_args(arguments)
-    stop_on_signals()
-    results: list[dict[str, Any]] = []
-    try:
-        _write(options.output, results)  # a place where nothing can be written shows now, not after the runs
-        with tempfile.TemporaryDirectory(prefix="hotdep-", dir=options.scratch) as folder:
-            for result in runs(options, Path(folder)):
-                results.append(result)
-                _write(options.output, results)
-                print(_line(result), file=sys.stderr, flush=True)
-    except (TestbedError, OSError) as exc:
-        print(f"bench.testbed.hotdep: {exc}", file=sys.stderr)
-        return 2 if isinstance(exc, CannotRunError) else 1
-    print(table(results))
-    print(f"\n{machine()}; {options.peers} I/O servers")
-    return 0 if all(result["as_it_should"] for result in results) else 1
+    what = f"{options.peers} I/O servers"
+    return carry_out("hotdep", options, runs, line=_line, table=table, what=what)
 
 
 def runs(options: argparse.Namespace, scratch: Path) -> Iterator[dict[str, Any]]:
@@ -87,11 +72,6 @@ def _line(result: dict[str, Any]) -> str:
     verdict = "as it should" if result["as_it_should"] else "NOT as it should"
     agrees = "" if result["diagnose_agrees"] else f"; laggard diagnose: {result['diagnose']}"
     return f"{result['run']} {result['target']}: {verdict}; {'; '.join(named) or 'no alarm'}{agrees}"
-
-
-def _write(output: Path | None, results: Sequence[dict[str, Any]]) -> None:
-    if output is not None:
-        output.write_text(json.dumps({"machine": machine(), "runs": results}, indent=1) + "\n")
 
 
 def _parser() -> argparse.ArgumentParser:
