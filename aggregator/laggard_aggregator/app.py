@@ -19,7 +19,7 @@ from laggard_aggregator.archiving import ArchiveFeed, is_set_within
 from laggard_aggregator.configured import membership, topology
 from laggard_aggregator.core import Core
 from laggard_aggregator.embedded.broker import embedded_broker
-from laggard_aggregator.engine import Judgement
+from laggard_aggregator.engine import Judgement, Window
 from laggard_aggregator.export.access import guarded
 from laggard_aggregator.export.credentials import read_credentials
 from laggard_aggregator.export.http import make_app
@@ -243,6 +243,7 @@ class App:
             if self._keeper is not None:
                 await self._keeper.commits.commit()
                 self._subscriber.done(self._taken)
+            self.view.close()
             ended.set()
             await asyncio.gather(*writing)
             if self._keeper is not None:
@@ -318,16 +319,16 @@ class App:
                     judged = () if sealed is None else await asyncio.to_thread(pipeline.judge, sealed)
                 if self._keeper is not None:
                     await self._keeper.commits.settled(close.ordinal, SETTLE_SECONDS)
-                self._judged(close, judged)
+                self._judged(close, judged, sealed)
                 self._liveness.moved("windows")
                 self.view.window_lag_seconds = max(self._clock.wall_ns() - window.due_ns, 0) / 1e9
             next_ns = pipeline.windows.next_due_ns()
             ahead = WINDOWS_SECONDS if next_ns is None else (next_ns - self._clock.wall_ns()) / 1e9
             seconds = min(max(ahead, 0.0), WINDOWS_SECONDS)
 
-    def _judged(self, close: WindowClose, judgements: tuple[Judgement, ...]) -> None:
+    def _judged(self, close: WindowClose, judgements: tuple[Judgement, ...], sealed: Window | None) -> None:
         """Hands on what was found, the archive's part without anything in between."""
-        self.view.judged(judgements)
+        self.view.judged(judgements, sealed)
         if self._archive is not None:
             self._archive.offer(close)
             for judgement in judgements:

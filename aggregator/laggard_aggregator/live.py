@@ -1,11 +1,13 @@
 """The running aggregator as others may see it (`view.View`)."""
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping
 
 from laggard_aggregator.alarms.life import Alarm, Key
 from laggard_aggregator.core import Core
-from laggard_aggregator.engine import Judgement
-from laggard_aggregator.view import Counters, Durability, GroupView, NodeState, NodeView
+from laggard_aggregator.engine import Judgement, Window
+from laggard_aggregator.history import History
+from laggard_aggregator.view import Counters, Durability, GroupView, Mark, NodeState, NodeView
 from laggard_common import __version__
 from laggard_common.clock import Clock
 
@@ -32,6 +34,10 @@ class LiveView:
         self.version = __version__
         self.started_at = clock.wall_ns() / 1e9
         self.window_lag_seconds = 0.0
+        self.history = History()
+        self.revision = 0
+        self._news = asyncio.Event()
+        self._closed = False
         self._core = core
         self._clock = clock
         self._ready = ready
@@ -47,11 +53,30 @@ class LiveView:
         self._core = core
         self.judged(judgements)
 
-    def judged(self, judgements: Iterable[Judgement]) -> None:
-        """Takes in what was found in a window."""
+    def judged(self, judgements: Iterable[Judgement], window: Window | None = None) -> None:
+        """Takes in what was found in a window, and the window itself where it is at hand."""
+        judgements = tuple(judgements)
         for judgement in judgements:
             self._judgements[judgement.group, judgement.metric] = judgement
         self._alarms = dict(self._core.pipeline.engine.alarms.standing)
+        self.history.judged(judgements, window)
+        self._tell()
+
+    def close(self) -> None:
+        """There will be no news any more: ends all that wait for some."""
+        self._closed = True
+        self._tell()
+
+    async def changed(self, revision: int) -> int | None:
+        """The revision, once it is another than `revision`; None when there will be none any more."""
+        while self.revision == revision and not self._closed:
+            await self._news.wait()
+        return None if self._closed else self.revision
+
+    def _tell(self) -> None:
+        self.revision += 1
+        self._news.set()
+        self._news = asyncio.Event()
 
     @property
     def now(self) -> float:
@@ -95,6 +120,10 @@ class LiveView:
     def shown(self, component: str) -> str:
         """The component's name of the day."""
         return self._core.pipeline.shown.get(component, component)
+
+    def marks(self) -> Mapping[str, tuple[Mark, ...]]:
+        """What operators have said of components: nothing, as there is no command for it yet."""
+        return {}
 
     def node_counts(self) -> Mapping[tuple[str, NodeState], int]:
         """How many nodes there are of each role and state."""

@@ -10,6 +10,7 @@ from typing import Literal, Protocol
 
 from laggard_aggregator.alarms.life import Alarm, Key
 from laggard_aggregator.engine import Judgement
+from laggard_aggregator.history import History
 
 NodeState = Literal["up", "silent", "stopped", "down"]
 """`silent`: no sample for several batches though the agent should be up; `stopped`: ended in order; `down`:
@@ -100,6 +101,18 @@ class Counters:
 
 
 @dataclass(frozen=True, slots=True)
+class Mark:
+    """What an operator has said of a component: `kind` is a word such as `silenced`.
+
+    `until`: when it ends, epoch seconds, NaN where it lasts; `why`: the operator's words.
+    """
+
+    kind: str
+    until: float
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Durability:
     """How journal and snapshots fare. `whole`: what is taken now will be acknowledged after its group commit.
 
@@ -121,6 +134,8 @@ class View(Protocol):
     site: str
     version: str
     started_at: float
+    history: History
+    revision: int
 
     @property
     def now(self) -> float:
@@ -129,6 +144,12 @@ class View(Protocol):
     @property
     def ready(self) -> bool:
         """Whether its state is restored, and it is connected to the broker and subscribed."""
+
+    async def changed(self, revision: int) -> int | None:
+        """The revision, once it is another than `revision`; None when there will be none any more.
+
+        It changes with every window that is judged.
+        """
 
     def groups(self) -> tuple[GroupView, ...]:
         """All groups, by name."""
@@ -141,6 +162,9 @@ class View(Protocol):
 
     def shown(self, component: str) -> str:
         """The name of the day (`node/sda`) of a component that judgements name by what never changes."""
+
+    def marks(self) -> Mapping[str, tuple[Mark, ...]]:
+        """What operators have said, by component."""
 
     def node_counts(self) -> Mapping[tuple[str, NodeState], int]:
         """How many nodes there are of each role and state."""

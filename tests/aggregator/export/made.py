@@ -8,7 +8,16 @@ import numpy as np
 from laggard_aggregator.alarms.life import Alarm, Key
 from laggard_aggregator.detect.seam import Verdicts, not_judged
 from laggard_aggregator.engine import Judgement
-from laggard_aggregator.view import CollectorView, Counters, Durability, GroupView, NodeState, NodeView
+from laggard_aggregator.history import History
+from laggard_aggregator.view import (
+    CollectorView,
+    Counters,
+    Durability,
+    GroupView,
+    Mark,
+    NodeState,
+    NodeView,
+)
 
 NOW = 1_760_000_500.0
 NAN = float("nan")
@@ -30,6 +39,15 @@ class MadeView:
     nodes_: tuple[NodeView, ...] = ()
     counters_: Counters = field(default_factory=Counters)
     durability_: Durability | None = None
+    history: History = field(default_factory=History)
+    revision: int = 1
+    marks_: dict[str, tuple[Mark, ...]] = field(default_factory=dict)
+
+    async def changed(self, revision: int) -> int | None:
+        return self.revision if revision != self.revision else None
+
+    def marks(self) -> Mapping[str, tuple[Mark, ...]]:
+        return self.marks_
 
     def groups(self) -> tuple[GroupView, ...]:
         return self.groups_

@@ -1,0 +1,200 @@
+"""What the last windows said, kept in memory for those who look at it: pages, and plots in mails.
+
+Of every group and metric a column a window, until all of them together hold more than `max_cells`; then the
+longest course loses its oldest window. Columns never change, so that a thread may read what was asked for on
+the loop. It is lost with the process; the archive keeps the same for longer.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from laggard_aggregator.alarms.life import Transition
+from laggard_aggregator.detect.seam import FloatArray
+from laggard_aggregator.engine import GroupWindow, Judgement, Window
+
+MAX_WINDOWS = 192
+"""A day, at 7.5 minutes from one window to the next."""
+MAX_CELLS = 8_000_000
+"""Components times windows of all courses: 13 bytes each."""
+MAX_SAMPLES = 4_000_000
+"""Values of the latest window that are kept of one group, and four times as many of all: 4 bytes each."""
+MAX_TRANSITIONS = 10_000
+BAND = (0.05, 0.25, 0.5, 0.75, 0.95)
+"""Which quantiles of a group's values make the band that a component is held against."""
+
+ABSENT, UNJUDGED, NORMAL, ANOMALOUS = range(4)
+"""What a window said of a component."""
+
+
+@dataclass(frozen=True)
+class Members:
+    """Components in the order of a column's arrays."""
+
+    names: tuple[str, ...]
+
+    @cached_property
+    def place(self) -> Mapping[str, int]:
+        """The place of each component."""
+        return {name: at for at, name in enumerate(self.names)}
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One window of a group and metric; arrays (C,) as in Verdicts, `state` one of ABSENT to ANOMALOUS.
+
+    `band`: the quantiles BAND of what was observed of all components of the group, NaN where nobody was;
+    parents, which stand behind them, are in none.
+    """
+
+    start: float
+    end: float
+    members: Members
+    state: NDArray[np.uint8]
+    observed: NDArray[np.float32]
+    severity: NDArray[np.float32]
+    score: NDArray[np.float32]
+    band: tuple[float, ...]
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """One component over the windows that are kept, oldest first; arrays (N,), NaN where it was absent.
+
+    `band` (N, len(BAND)).
+    """
+
+    start: FloatArray
+    end: FloatArray
+    state: NDArray[np.uint8]
+    observed: FloatArray
+    severity: FloatArray
+    score: FloatArray
+    band: FloatArray
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """The values that a group's latest window was judged by: (C, H + W) as in GroupWindow, by metric."""
+
+    components: tuple[str, ...]
+    start: float
+    end: float
+    history: int
+    metrics: Mapping[str, NDArray[np.float32]]
+    worse: Mapping[str, int]
+
+    @property
+    def size(self) -> int:
+        """How many values there are."""
+        return sum(values.size for values in self.metrics.values())
+
+
+@dataclass
+class History:
+    """The courses of all groups and metrics, the samples of latest windows, and what alarms did."""
+
+    max_cells: int = MAX_CELLS
+    max_samples: int = MAX_SAMPLES
+    transitions: deque[Transition] = field(default_factory=lambda: deque(maxlen=MAX_TRANSITIONS))
+    _columns: dict[tuple[str, str], deque[Column]] = field(default_factory=dict)
+    _cells: int = 0
+    _samples: dict[str, Samples] = field(default_factory=dict)
+
+    def judged(self, judgements: Iterable[Judgement], window: Window | None = None) -> None:
+        """Takes in what was found of a window, and the window itself where it is known."""
+        for judgement in judgements:
+            self.transitions.extend(judgement.transitions)
+            kept = self._columns.setdefault((judgement.group, judgement.metric), deque())
+            self._cells += len(judgement.components)
+            kept.append(_column(judgement, kept[-1].members if kept else None))
+            if len(kept) > MAX_WINDOWS:
+                self._drop_oldest(kept)
+        while self._cells > self.max_cells:
+            self._drop_oldest(max(self._columns.values(), key=len))
+        if isinstance(window, GroupWindow):
+            self._keep(window)
+
+    def frozen(self) -> "History":
+        """The same as it is now, for a thread: what comes later does not show in it."""
+        return History(
+            transitions=self.transitions.copy(),
+            _columns={key: kept.copy() for key, kept in self._columns.items()},
+            _samples=dict(self._samples),
+        )
+
+    def columns(self, group: str, metric: str) -> tuple[Column, ...]:
+        """The windows that are kept of a group and metric, oldest first."""
+        return tuple(self._columns.get((group, metric), ()))
+
+    def course(self, group: str, metric: str, component: str) -> Course:
+        """One component's way through the windows that are kept of its group."""
+        columns = self.columns(group, metric)
+        places = [column.members.place.get(component, -1) for column in columns]
+        both = list(zip(columns, places, strict=True))
+
+        def of(name: str) -> FloatArray:
+            return np.array([getattr(c, name)[at] if at >= 0 else np.nan for c, at in both], dtype=np.float64)
+
+        return Course(
+            start=np.array([column.start for column in columns], dtype=np.float64),
+            end=np.array([column.end for column in columns], dtype=np.float64),
+            state=np.array([c.state[at] if at >= 0 else ABSENT for c, at in both], dtype=np.uint8),
+            observed=of("observed"),
+            severity=of("severity"),
+            score=of("score"),
+            band=np.array([column.band for column in columns], dtype=np.float64).reshape(-1, len(BAND)),
+        )
+
+    def samples(self, group: str) -> Samples | None:
+        """The values of the group's latest window; None where they are too many, or of functions."""
+        return self._samples.get(group)
+
+    def _keep(self, window: GroupWindow) -> None:
+        self._samples.pop(window.group, None)
+        if sum(values.size for values in window.metrics.values()) > self.max_samples:
+            return
+        self._samples[window.group] = Samples(
+            components=window.components,
+            start=window.start,
+            end=window.end,
+            history=window.history,
+            metrics={name: values.astype(np.float32) for name, values in window.metrics.items()},
+            worse=dict(window.worse),
+        )
+        while sum(kept.size for kept in self._samples.values()) > 4 * self.max_samples:
+            del self._samples[next(iter(self._samples))]
+
+    def _drop_oldest(self, columns: deque[Column]) -> None:
+        self._cells -= len(columns.popleft().members.names)
+
+
+def _column(judgement: Judgement, before: Members | None) -> Column:
+    """The column of a judgement; it shares its members with the one before where they are the same."""
+    verdicts = judgement.verdicts
+    names = judgement.components
+    judged, anomalous = verdicts.judged, verdicts.judged & verdicts.anomalous
+    peers = judgement.levels.count(judgement.levels[0]) if names else 0  # parents stand behind them
+    observed = verdicts.observed[:peers][np.isfinite(verdicts.observed[:peers])]
+    band = np.quantile(observed, BAND) if observed.size else np.full(len(BAND), np.nan)
+    return Column(
+        start=judgement.start,
+        end=judgement.end,
+        members=before if before is not None and before.names == names else Members(names),
+        state=np.where(anomalous, ANOMALOUS, np.where(judged, NORMAL, UNJUDGED)).astype(np.uint8),
+        observed=_single(verdicts.observed),
+        severity=_single(np.where(judged, verdicts.severity, np.nan)),
+        score=_single(np.where(judged, verdicts.score, np.nan)),
+        band=tuple(band.tolist()),
+        note=verdicts.note,
+    )
+
+
+def _single(values: FloatArray) -> NDArray[np.float32]:
+    limit = float(np.finfo(np.float32).max)
+    return np.clip(values, -limit, limit).astype(np.float32)
