@@ -18,6 +18,9 @@ from laggard_aggregator.archive.writer import ArchiveWriter
 from laggard_aggregator.archiving import ArchiveFeed, is_set_within
 from laggard_aggregator.configured import membership, topology
 from laggard_aggregator.core import Core
+from laggard_aggregator.decisions import storage
+from laggard_aggregator.decisions.control import Control
+from laggard_aggregator.decisions.desk import Desk
 from laggard_aggregator.embedded.broker import embedded_broker
 from laggard_aggregator.engine import Judgement, Window
 from laggard_aggregator.export.access import guarded
@@ -90,6 +93,7 @@ class App:
         self._restored = False
         self._taken = 0  # messages that the broker still keeps
         self._some_taken = asyncio.Event()
+        self._desk: Desk | None = None
         self._archive: ArchiveFeed | None = None
         self._inbox: Inbox
         self._subscriber: Subscriber
@@ -110,7 +114,7 @@ class App:
         async with AsyncExitStack() as outside:
             await self._startup(outside)
             try:
-                await self._main_loop(stop, started)
+                await self._main_loop(stop, started, outside)
             except BaseExceptionGroup as group:
                 if len(group.exceptions) == 1 and isinstance(group.exceptions[0], LaggardError):
                     raise group.exceptions[0] from group
@@ -181,6 +185,15 @@ class App:
             await keeper.begin(core, run_ns, core.intake.safe)
         self._restored = True
 
+    async def _open_desk(self, outside: AsyncExitStack) -> None:
+        """Takes up what operators decided, and takes in what they decide from now on."""
+        if self._settings.state is None:
+            return
+        directory = self._settings.state.directory
+        self._core.decisions = await asyncio.to_thread(storage.load, directory)
+        self._desk = Desk(directory, self._core, self._clock, self._order, self._ended)
+        await outside.enter_async_context(Control(directory, self._desk.answer))
+
     def _replay(self, keeper: Keeper, found: list[Judgement]) -> None:
         for record in keeper.replay(self._core):
             if self._archive is not None:
@@ -208,11 +221,14 @@ class App:
             writer, retention, lambda _: None, self._clock, until=lambda: keeper.commits.safe_until
         )
 
-    async def _main_loop(self, stop: asyncio.Event, started: asyncio.Event | None) -> None:
+    async def _main_loop(
+        self, stop: asyncio.Event, started: asyncio.Event | None, outside: AsyncExitStack
+    ) -> None:
         ended = asyncio.Event()
         async with asyncio.TaskGroup() as group:
             serving = group.create_task(self._http.run(ended), name="http")
             await self._restore()
+            await self._open_desk(outside)
             if started is not None:
                 started.set()
             connection = group.create_task(self._subscriber.run(), name="subscriber")
@@ -320,6 +336,9 @@ class App:
                 if self._keeper is not None:
                     await self._keeper.commits.settled(close.ordinal, SETTLE_SECONDS)
                 self._judged(close, judged, sealed)
+                if close.afresh and self._desk is not None:
+                    self._tell(pipeline.ended())
+                    await self._desk.closed()
                 self._liveness.moved("windows")
                 self.view.window_lag_seconds = max(self._clock.wall_ns() - window.due_ns, 0) / 1e9
             next_ns = pipeline.windows.next_due_ns()
@@ -334,6 +353,11 @@ class App:
             for judgement in judgements:
                 self._archive.offer(judgement)
         self._tell(transition for judgement in judgements for transition in judgement.transitions)
+
+    def _ended(self, transitions: list[Transition]) -> None:
+        """Takes in that alarms ended otherwise than by a window."""
+        self.view.judged(())
+        self._tell(transitions)
 
     def _status(self) -> str:
         """A line for `systemctl status`."""
@@ -368,5 +392,6 @@ class App:
                 sweeps += 1
                 async with self._judging, self._order:
                     ended = self._core.sweep(self._clock.wall_ns(), forget=sweeps % FORGET_SWEEPS == 0)
-                self.view.judged(())
-                self._tell(ended)
+                self._ended(ended)
+                if self._desk is not None:
+                    self._desk.lapse()

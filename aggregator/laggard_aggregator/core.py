@@ -5,14 +5,17 @@ state, takes that one through the same states, to the bit; that is what a restar
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from laggard_aggregator.alarms.life import Transition
+from laggard_aggregator.decisions.book import Book
 from laggard_aggregator.engine import Engine, Judgement, Window
 from laggard_aggregator.groups import ConfiguredMembership
 from laggard_aggregator.ingest.entries import (
     BatchEntry,
     CloseEntry,
     Entry,
+    ForgetEntry,
     ReturnEntry,
     SchemaEntry,
     SweepEntry,
@@ -48,6 +51,7 @@ class Core:
         self.ordinals = Ordinals()
         self.intake = Intake(site, self.ordinals)
         self.pipeline = Pipeline(membership, Engine({}, after_seconds, topology), lateness_seconds)
+        self.decisions = Book()
         self._forget_ns = forget_ns
         self._record: Callable[[Entry], None] | None = None
 
@@ -68,7 +72,8 @@ class Core:
 
     def closes(self, due: list[DueWindow], now_ns: int) -> Iterator[WindowClose]:
         """The closes of windows that are due, each to be sealed before the next one is asked for."""
-        for close in closes(due, self.ordinals, self.pipeline.groups, now_ns):
+        for bare in closes(due, self.ordinals, self.pipeline.groups, now_ns):
+            close = self._decided(bare)
             self._tell(CloseEntry(close))
             yield close
 
@@ -80,6 +85,11 @@ class Core:
         """Declares old gaps, and forgets what was silent for too long; the alarms that ended with it."""
         self._tell(SweepEntry(self.ordinals.last, now_ns, forget))
         return self._sweep(now_ns, forget)
+
+    def forget(self, target: str, now_ns: int, before_ns: int) -> tuple[list[str], list[Transition]]:
+        """Forgets what `target` names and was silent before `before_ns`: the nodes, and alarms that ended."""
+        self._tell(ForgetEntry(self.ordinals.last, now_ns, before_ns, target))
+        return self._forget(target, now_ns, before_ns)
 
     def replay(self, entry: Entry) -> Iterator[TakenBatch | WindowClose | Judgement]:
         """Goes through an entry again; what came of it, in order. Entries come as they were recorded."""
@@ -95,6 +105,8 @@ class Core:
             yield from self.pipeline.close(close)
         elif isinstance(entry, SweepEntry):
             self._sweep(entry.now_ns, entry.forget)
+        elif isinstance(entry, ForgetEntry):
+            self._forget(entry.target, entry.now_ns, entry.before_ns)
         else:
             self.intake.give_back(entry.ordinal)
 
@@ -104,12 +116,23 @@ class Core:
         self.intake.begin_counting()
         self.pipeline.begin_counting()
 
+    def _decided(self, close: WindowClose) -> WindowClose:
+        """`close` with what operators decided about components of its group."""
+        if not self.decisions.concern(close.group):
+            return close
+        components = self.pipeline.stores[close.group].compared
+        drained, afresh = self.decisions.at_close(close.group, components, self.pipeline.shown)
+        return replace(close, drained=drained, afresh=afresh)
+
     def _sweep(self, now_ns: int, forget: bool) -> list[Transition]:
         self.intake.sweep(now_ns)
         if not forget:
             return []
-        before_ns = now_ns - self._forget_ns
-        return self.pipeline.forget(before_ns, self.intake.forget(before_ns), now_ns / 1e9)
+        return self._forget("*", now_ns, now_ns - self._forget_ns)[1]
+
+    def _forget(self, target: str, now_ns: int, before_ns: int) -> tuple[list[str], list[Transition]]:
+        nodes = self.intake.forget(before_ns, target)
+        return nodes, self.pipeline.forget(before_ns, nodes, now_ns / 1e9, target)
 
     def _tell(self, entry: Entry) -> None:
         if self._record is not None:

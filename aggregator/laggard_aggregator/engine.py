@@ -47,6 +47,18 @@ class GroupWindow:
     worse: Mapping[str, int] = field(default_factory=dict)
     tests_at_once: int = 0
 
+    def without(self, components: Collection[str]) -> "GroupWindow | None":
+        """The window as if `components` were not there; None when nobody is left."""
+        keep = _kept(self.components, components)
+        if not keep:
+            return None
+        return replace(
+            self,
+            components=tuple(self.components[row] for row in keep),
+            metrics={name: values[keep] for name, values in self.metrics.items()},
+            load={name: values[keep] for name, values in self.load.items()},
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class FunctionWindow:
@@ -74,6 +86,18 @@ class FunctionWindow:
             seconds=self.seconds,
             start=self.start,
             end=self.end,
+        )
+
+    def without(self, components: Collection[str]) -> "FunctionWindow | None":
+        """As GroupWindow's."""
+        keep = _kept(self.components, components)
+        if not keep:
+            return None
+        return replace(
+            self,
+            components=tuple(self.components[row] for row in keep),
+            metrics={name: values[keep] for name, values in self.metrics.items()},
+            seconds=self.seconds[keep],
         )
 
 
@@ -251,6 +275,12 @@ class Engine:
             series = _Series(make(settings, metric), Persistence(settings.confirm))
             self._series[group, metric] = series
         return series
+
+
+def _kept(names: Sequence[str], without: Collection[str]) -> list[int]:
+    """The places of `names` that are not among `without`."""
+    gone = set(without)
+    return [at for at, name in enumerate(names) if name not in gone]
 
 
 def _with_causes(

@@ -5,9 +5,10 @@ from collections.abc import Callable, Iterable, Mapping
 
 from laggard_aggregator.alarms.life import Alarm, Key
 from laggard_aggregator.core import Core
+from laggard_aggregator.decisions.book import Decision
 from laggard_aggregator.engine import Judgement, Window
 from laggard_aggregator.history import History
-from laggard_aggregator.view import Counters, Durability, GroupView, Mark, NodeState, NodeView
+from laggard_aggregator.view import Counters, Durability, GroupView, NodeState, NodeView
 from laggard_common import __version__
 from laggard_common.clock import Clock
 
@@ -121,9 +122,13 @@ class LiveView:
         """The component's name of the day."""
         return self._core.pipeline.shown.get(component, component)
 
-    def marks(self) -> Mapping[str, tuple[Mark, ...]]:
-        """What operators have said of components: nothing, as there is no command for it yet."""
-        return {}
+    def decisions(self) -> tuple[Decision, ...]:
+        """What operators decided, oldest first."""
+        return self._core.decisions.standing
+
+    def silenced(self, *names: str) -> Decision | None:
+        """The decision by which nobody is told of a component of these names."""
+        return self._core.decisions.silenced(*names)
 
     def node_counts(self) -> Mapping[tuple[str, NodeState], int]:
         """How many nodes there are of each role and state."""

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from laggard_aggregator.alarms.life import Transition
+from laggard_aggregator.decisions.book import covers
 from laggard_aggregator.detect.seam import BoolArray, IntArray
 from laggard_aggregator.engine import Engine, FunctionWindow, Judgement, Window
 from laggard_aggregator.groups import Membership, PeerGroup, component_key, moves, shown_name
@@ -121,6 +122,7 @@ class Pipeline:
         self.samples = 0
         self.windows_closed = 0
         self.refused: Counter[str] = Counter()
+        self._ended: list[Transition] = []
         self._membership = membership
         self._indexes: dict[tuple[str, str], _Index] = {}
         self._placings: dict[tuple[str, str], deque[_Placing]] = {}
@@ -155,17 +157,25 @@ class Pipeline:
         return self.windows.due(now_ns)
 
     def seal(self, close: WindowClose) -> Window | None:
-        """The window that `close` closes, None when nobody had data; what comes later for it is late."""
+        """The window that `close` closes, None when nobody had data; what comes later for it is late.
+
+        Before that all is dropped that is known of those to be judged afresh.
+        """
         self.windows_closed += 1
         store = self.stores.get(close.group)
+        if store is not None and close.afresh:
+            gone = set(close.afresh)
+            left = [name for name in store.compared if name not in gone]
+            self._ended += self.engine.forget(close.group, gone, left, close.end)
         end_ns = round(close.end * 1e9)
         if store is None or end_ns <= store.watermark_ns:
             return None
         window = store.close(end_ns)
         if isinstance(window, FunctionWindow):
             self.refused["functions"] += window.left_out
-            return window
-        return None if window is None else replace(window, tests_at_once=self.tests_at_once())
+        elif window is not None:
+            window = replace(window, tests_at_once=self.tests_at_once())
+        return window if window is None or not close.drained else window.without(close.drained)
 
     def judge(self, window: Window) -> tuple[Judgement, ...]:
         """The judgements of a sealed window; may run in a thread, one at a time."""
@@ -181,17 +191,24 @@ class Pipeline:
         series = sum(store.series for store in self.stores.values())
         return 1 << max(series - 1, 0).bit_length()
 
-    def forget(self, before_ns: int, nodes: Collection[str], at: float) -> list[Transition]:
+    def ended(self) -> list[Transition]:
+        """The alarms that ended since this was last asked, as their components were to be judged afresh."""
+        ended, self._ended = self._ended, []
+        return ended
+
+    def forget(
+        self, before_ns: int, nodes: Collection[str], at: float, target: str = "*"
+    ) -> list[Transition]:
         """Frees components without a reading since `before_ns`, and `nodes`; their alarms end at `at`.
 
-        `before_ns` in nominal time, which may be the node's own.
+        Only components that `target` names. `before_ns` in nominal time, which may be the node's own.
         """
         ended: list[Transition] = []
         found = False
         for name, store in self.stores.items():
             for node in nodes:
                 self.windows.forget(name, node)
-            silent = store.silent_since(before_ns)
+            silent = self._those(target, store, store.silent_since(before_ns))
             if silent.size:
                 found = True
                 gone = store.forget(silent)
@@ -245,6 +262,7 @@ class Pipeline:
     def begin_counting(self) -> None:
         """Counts from 0."""
         self.samples = self.windows_closed = 0
+        self._ended = []
         self.refused.clear()
         for store in self.stores.values():
             store.counts = StoreCounts()
@@ -252,6 +270,17 @@ class Pipeline:
     def restored(self) -> None:
         """All groups are restored that are going to be; alarms of others end without a word."""
         self.engine.alarms.only(self.groups)
+
+    def _those(self, target: str, store: GroupStore | FunctionStore, rows: IntArray) -> IntArray:
+        """The `rows` whose components `target` names."""
+        if target == "*" or not rows.size:
+            return rows
+        names = list(store.components)
+        named = [row for row in rows.tolist() if covers(target, self._names_of(names[row]))]
+        return np.array(named, dtype=np.int64)
+
+    def _names_of(self, key: str) -> tuple[str, str]:
+        return key, self.shown.get(key, key)
 
     def _count_rows(self) -> None:
         """Counts anew how many rows each node has, by where the components' counters came from last."""

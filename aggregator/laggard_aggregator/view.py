@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from laggard_aggregator.alarms.life import Alarm, Key
+from laggard_aggregator.decisions.book import Decision
 from laggard_aggregator.engine import Judgement
 from laggard_aggregator.history import History
 
@@ -101,18 +102,6 @@ class Counters:
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
-    """What an operator has said of a component: `kind` is a word such as `silenced`.
-
-    `until`: when it ends, epoch seconds, NaN where it lasts; `why`: the operator's words.
-    """
-
-    kind: str
-    until: float
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
 class Durability:
     """How journal and snapshots fare. `whole`: what is taken now will be acknowledged after its group commit.
 
@@ -163,8 +152,11 @@ class View(Protocol):
     def shown(self, component: str) -> str:
         """The name of the day (`node/sda`) of a component that judgements name by what never changes."""
 
-    def marks(self) -> Mapping[str, tuple[Mark, ...]]:
-        """What operators have said, by component."""
+    def decisions(self) -> tuple[Decision, ...]:
+        """What operators decided about components and nodes, and still stands, oldest first."""
+
+    def silenced(self, *names: str) -> Decision | None:
+        """The decision by which nobody is told of a component of these names, None where there is none."""
 
     def node_counts(self) -> Mapping[tuple[str, NodeState], int]:
         """How many nodes there are of each role and state."""

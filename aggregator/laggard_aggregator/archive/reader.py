@@ -131,12 +131,18 @@ class ArchiveReader:
 
     def _closes(self) -> Iterator[tuple[int, int, WindowClose]]:
         rows = [row for table in self._tables("closes") for row in table.to_pylist()]
-        found = [(row.pop("run"), row["ordinal"], WindowClose(**row)) for row in rows]
+        found = [(row.pop("run"), row["ordinal"], _close(row)) for row in rows]
         yield from sorted(found, key=lambda close: close[:2])
 
     def _tables(self, kind: str) -> Iterator[pa.Table]:
         for _, where in layout.days(self.directory, kind):
             yield from folder.tables(where)
+
+
+def _close(row: dict[str, Any]) -> WindowClose:
+    """A close; those of older archives say nothing of decisions."""
+    drained, afresh = (tuple(row.pop(name, None) or ()) for name in ("drained", "afresh"))
+    return WindowClose(**row, drained=drained, afresh=afresh)
 
 
 def _site(where: Path) -> str:

@@ -62,6 +62,8 @@ CLOSES: Final = pa.schema(
         pa.field("start", pa.float64(), nullable=False),
         pa.field("end", pa.float64(), nullable=False),
         pa.field("closed_at", pa.float64(), nullable=False),
+        pa.field("drained", pa.list_(pa.string()), nullable=False),
+        pa.field("afresh", pa.list_(pa.string()), nullable=False),
     ]
 )
 

@@ -37,6 +37,11 @@ COMMANDS = (
     Entry("diagnose", "laggard_aggregator.cli.diagnose", "find the stragglers in recorded data"),
     Entry("train", "laggard_aggregator.cli.train", "learn thresholds from fault-free data"),
     Entry("top", "laggard_aggregator.cli.top", "live ranking of a running aggregator"),
+    Entry("status", "laggard_aggregator.cli.status", "whether the monitoring works, and what stands"),
+    Entry("silence", "laggard_aggregator.cli.silence", "judge and show components, but tell nobody of them"),
+    Entry("drain", "laggard_aggregator.cli.drain", "leave out components that are being worked on"),
+    Entry("replaced", "laggard_aggregator.cli.replaced", "let components with new hardware start over"),
+    Entry("forget", "laggard_aggregator.cli.forget", "forget nodes and components that are gone"),
 )
 EXTRAS = {"amqtt": "broker", "matplotlib": "plot"}
 """Which extra brings what a subcommand lacks, where it is not the aggregator's own."""

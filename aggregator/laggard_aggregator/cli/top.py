@@ -66,7 +66,7 @@ def ranking(stragglers: Sequence[Mapping[str, Any]], now: float) -> Table:
             _number(straggler["reference"], straggler["unit"]),
             str(straggler["persistence"]),
             f"{_clock(straggler['since'])} ({_duration(now - straggler['since'])})",
-            "[bold red]yes[/]" if straggler["alarm"] else "no",
+            _alarm(straggler),
         )
     return table
 
@@ -77,6 +77,12 @@ def _remarks(stragglers: Sequence[object], groups: Sequence[Mapping[str, Any]]) 
     lines = [Text(f"{len(stragglers)} stragglers among {live} components in {len(groups)} groups")]
     lines += [Text(f"no verdict on {group['group']}: {group['note']}") for group in groups if group["note"]]
     return lines
+
+
+def _alarm(straggler: Mapping[str, Any]) -> str:
+    if not straggler["alarm"]:
+        return "no"
+    return "silenced" if straggler["silenced"] else "[bold red]yes[/]"
 
 
 def _plain(value: object) -> Text:

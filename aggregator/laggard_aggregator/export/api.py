@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
+from laggard_aggregator.decisions.book import Decision
 from laggard_aggregator.engine import Judgement
 from laggard_aggregator.export.standings import Standing, component_standings, standings
 from laggard_aggregator.metrics.functions import FUNCTIONS
@@ -18,7 +19,7 @@ class NotKnownError(LookupError):
 
 def stragglers(view: View) -> dict[str, Any]:
     """The stragglers and standing alarms, most persistent first (Intrepid 4.3), then by severity."""
-    rows = standings(view.judgements(), view.alarms(), view.shown)
+    rows = standings(view.judgements(), view.alarms(), view.shown, view.silenced)
     chosen = [row for row in rows if row.straggler or row.alarm is not None]
     chosen.sort(key=lambda row: (-(row.persistence or 0), -_or_zero(row.severity), row.key))
     sources = {group.name: group.source for group in view.groups()}
@@ -34,6 +35,36 @@ def groups(view: View) -> dict[str, Any]:
     return {"time": view.now, "groups": described}
 
 
+def decisions(view: View) -> dict[str, Any]:
+    """What operators decided, oldest first; `until` is null for until it is ended."""
+    return {"time": view.now, "decisions": [_decision(each) for each in view.decisions()]}
+
+
+def nodes(view: View) -> dict[str, Any]:
+    """How many nodes there are by role and state, and those that are not well."""
+    counts: dict[str, dict[str, int]] = {}
+    for (role, state), count in sorted(view.node_counts().items()):
+        counts.setdefault(role, {})[state] = count
+    return {
+        "time": view.now,
+        "ready": view.ready,
+        "nodes": counts,
+        "unwell": [
+            {
+                "node": node.node,
+                "role": node.role,
+                "state": node.state,
+                "last_sample": _or_null(node.last_sample),
+                "clock_offset_seconds": _or_null(node.clock_offset_seconds),
+                "failing": [
+                    name for name, collector in sorted(node.collectors.items()) if not collector.success
+                ],
+            }
+            for node in view.unwell_nodes()
+        ],
+    }
+
+
 def component(view: View, group: str, name: str) -> dict[str, Any]:
     """One component by its lasting name or its name of the day. Raises NotKnownError."""
     found = next((g for g in view.groups() if g.name == group), None)
@@ -42,7 +73,9 @@ def component(view: View, group: str, name: str) -> dict[str, Any]:
     judgements = [judged for judged in view.judgements() if judged.group == group]
     alarms = view.alarms()
     for candidate in (name, *_called(view, judgements, name)):
-        rows = component_standings(judgements, alarms, view.shown, group, candidate)
+        rows = component_standings(
+            judgements, alarms, view.shown, view.silenced, group=group, component=candidate
+        )
         if rows:
             return {
                 "time": view.now,
@@ -121,7 +154,19 @@ def _standing(row: Standing, source: str) -> dict[str, Any]:
         "window_end": row.window_end,
         "alarm": alarm is not None,
         "raised_at": None if alarm is None else alarm.raised_at,
+        "silenced": None if row.silenced is None else _decision(row.silenced),
         "causes": [{"name": name, "amount": amount} for name, amount in row.causes],
+    }
+
+
+def _decision(decision: Decision) -> dict[str, Any]:
+    return {
+        "kind": decision.kind,
+        "target": decision.target,
+        "by": decision.by,
+        "at": decision.at,
+        "until": _or_null(decision.until),
+        "comment": decision.comment,
     }
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from prometheus_client.metrics_core import Metric as PrometheusMetric
 from prometheus_client.registry import Collector
 
+from laggard_aggregator.decisions.book import Decision
 from laggard_aggregator.engine import Judgement
 from laggard_aggregator.export import metrics as m
 from laggard_aggregator.export.standings import Standing, standings
@@ -30,6 +31,7 @@ class Snapshot:
     nodes: tuple[NodeView, ...]
     counters: Counters
     durability: Durability | None
+    decisions: tuple[Decision, ...]
     ready: bool
     version: str
     site: str
@@ -40,13 +42,14 @@ def take(view: View) -> Snapshot:
     """The snapshot of `view` now. To be called on the event loop."""
     judgements = view.judgements()
     return Snapshot(
-        standings=standings(judgements, view.alarms(), view.shown),
+        standings=standings(judgements, view.alarms(), view.shown, view.silenced),
         groups=view.groups(),
         judgements=judgements,
         node_counts=view.node_counts(),
         nodes=view.unwell_nodes(),
         counters=view.counters(),
         durability=view.durability(),
+        decisions=view.decisions(),
         ready=view.ready,
         version=view.version,
         site=view.site,
@@ -94,13 +97,15 @@ class Together(Collector):
 
 def _component_families(rows: Iterable[Standing]) -> Iterator[PrometheusMetric]:
     families = [metric.family() for metric in m.PER_COMPONENT]
-    active, anomalous, persistence, score, severity, info, cause = families
+    active, anomalous, persistence, score, severity, info, cause, silenced = families
     names: dict[tuple[str, str, str], None] = {}
     for row in rows:
         labels = (row.group, row.component, row.metric, row.level)
         names[row.group, row.component, row.name] = None
         if row.alarm is not None:
             active.add_metric(labels, 1)
+            if row.silenced is not None:
+                silenced.add_metric(labels, 1)
             for what, amount in row.causes:
                 cause.add_metric((row.group, row.component, row.metric, what), amount)
         if row.judged:
@@ -174,6 +179,10 @@ def _own_families(snapshot: Snapshot) -> Iterator[PrometheusMetric]:
     for reason, count in sorted(c.refused.items()):
         refused.add_metric((reason,), count)
     yield refused
+    decided = m.DECISIONS.family()
+    for kind in ("silence", "drain"):
+        decided.add_metric((kind,), sum(each.kind == kind for each in snapshot.decisions))
+    yield decided
     info = m.BUILD_INFO.family()
     info.add_metric((snapshot.version, snapshot.site), 1)
     yield info

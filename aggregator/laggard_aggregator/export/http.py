@@ -41,6 +41,8 @@ PATHS = (
     ("/metrics/nodes", "what is known of every node, to be scraped rarely"),
     ("/api/v1/stragglers", "the stragglers, most persistent first"),
     ("/api/v1/groups", "the peer groups, and why one got no verdict"),
+    ("/api/v1/nodes", "the nodes by role and state, and those that are not well"),
+    ("/api/v1/decisions", "what operators silenced and drained"),
     ("/healthz", "whether the aggregator runs"),
     ("/readyz", "whether it is connected to the broker"),
 )
@@ -58,6 +60,8 @@ def make_app(view: View) -> ASGIApp:
             Route("/readyz", pages.readyz),
             Route("/api/v1/stragglers", pages.stragglers),
             Route("/api/v1/groups", pages.groups),
+            Route("/api/v1/nodes", pages.nodes),
+            Route("/api/v1/decisions", pages.decisions),
             Route(COMPONENTS + "{rest:path}", pages.component),
         ],
         exception_handlers={HTTPException: _http_error, Exception: _server_error},
@@ -100,6 +104,12 @@ class _Pages:
 
     async def groups(self, _: Request) -> Response:
         return JSONResponse(api.groups(self._view))
+
+    async def nodes(self, _: Request) -> Response:
+        return JSONResponse(api.nodes(self._view))
+
+    async def decisions(self, _: Request) -> Response:
+        return JSONResponse(api.decisions(self._view))
 
     async def component(self, request: Request) -> Response:
         raw = request.scope["raw_path"].partition(COMPONENTS.encode())[2]

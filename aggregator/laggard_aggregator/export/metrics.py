@@ -32,6 +32,12 @@ _COMPONENT = ("group", "component", "metric", "level")
 ALARM_ACTIVE = Metric(
     "laggard_alarm_active", "gauge", _COMPONENT, "1 while an alarm stands; the series ends when it clears."
 )
+ALARM_SILENCED = Metric(
+    "laggard_alarm_silenced",
+    "gauge",
+    _COMPONENT,
+    "1 while an alarm stands that an operator silenced; nobody is to be told of it.",
+)
 COMPONENT_ANOMALOUS = Metric(
     "laggard_component_anomalous", "gauge", _COMPONENT, "Whether the latest window was anomalous (0 or 1)."
 )
@@ -164,6 +170,9 @@ WINDOWS = Metric("laggard_windows_total", "counter", (), "Windows of a peer grou
 WINDOW_LAG = Metric(
     "laggard_window_lag_seconds", "gauge", (), "How long after its deadline the latest window was judged."
 )
+DECISIONS = Metric(
+    "laggard_decisions", "gauge", ("kind",), "What operators silenced or drained, and still stands."
+)
 BUILD_INFO = Metric("laggard_build_info", "gauge", ("version", "site"), "Always 1; what runs here.")
 START_TIME = Metric("laggard_start_time_seconds", "gauge", (), "When the aggregator started.")
 READY = Metric(
@@ -181,6 +190,7 @@ PER_COMPONENT = (
     COMPONENT_SEVERITY,
     COMPONENT_INFO,
     ALARM_CAUSE,
+    ALARM_SILENCED,
 )
 PER_GROUP = (GROUP_COMPONENTS, GROUP_JUDGED, NODES)
 PER_NODE = (
@@ -211,6 +221,7 @@ OWN = (
     ARCHIVE_RETURNED,
     WINDOWS,
     WINDOW_LAG,
+    DECISIONS,
     BUILD_INFO,
     START_TIME,
     READY,

@@ -2,12 +2,16 @@
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from laggard_aggregator.alarms.life import Alarm, Key
+from laggard_aggregator.decisions.book import Decision
 from laggard_aggregator.engine import Judgement
+
+Silenced = Callable[..., Decision | None]
+"""As `View.silenced`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +21,8 @@ class Standing:
     `name`: the component's name of the day. `judged` False: the latest window said nothing of it; `anomalous`
     is False then, and `score`, `severity`, `observed` and `reference` are those of its alarm, or NaN.
     `persistence` is None for a component that is absent from its group. `since`: the episode's start, or NaN.
-    `causes`: of the latest window if it named some, else those of its alarm.
+    `causes`: of the latest window if it named some, else those of its alarm. `silenced`: by which decision
+    nobody is told of it.
     """
 
     group: str
@@ -37,6 +42,7 @@ class Standing:
     window_end: float
     alarm: Alarm | None
     causes: tuple[tuple[str, float], ...] = ()
+    silenced: Decision | None = None
 
     @property
     def key(self) -> Key:
@@ -45,7 +51,10 @@ class Standing:
 
 
 def standings(
-    judgements: Iterable[Judgement], alarms: Mapping[Key, Alarm], shown: Callable[[str], str]
+    judgements: Iterable[Judgement],
+    alarms: Mapping[Key, Alarm],
+    shown: Callable[[str], str],
+    silenced: Silenced,
 ) -> tuple[Standing, ...]:
     """The components with a non-zero accumulator or a standing alarm, by group, component and metric."""
     alarmed: dict[tuple[str, str], set[str]] = {}
@@ -58,13 +67,15 @@ def standings(
             found.append(_standing(judged, c, alarm, shown))
     absent = alarms.keys() - {row.key for row in found}
     found += [_of_absent(alarms[key], shown) for key in absent]
-    return tuple(sorted(found, key=lambda row: row.key))
+    return tuple(sorted(_decided(found, silenced), key=lambda row: row.key))
 
 
 def component_standings(
     judgements: Iterable[Judgement],
     alarms: Mapping[Key, Alarm],
     shown: Callable[[str], str],
+    silenced: Silenced,
+    *,
     group: str,
     component: str,
 ) -> tuple[Standing, ...]:
@@ -80,7 +91,11 @@ def component_standings(
         for (g, c, metric), alarm in alarms.items()
         if (g, c) == (group, component) and metric not in known
     ]
-    return tuple(sorted(rows, key=lambda row: row.metric))
+    return tuple(sorted(_decided(rows, silenced), key=lambda row: row.metric))
+
+
+def _decided(rows: Iterable[Standing], silenced: Silenced) -> list[Standing]:
+    return [replace(row, silenced=silenced(row.component, row.name)) for row in rows]
 
 
 def _that_matter(judged: Judgement, alarmed: Set[str]) -> list[int]:

@@ -57,4 +57,14 @@ class SweepEntry:
     forget: bool
 
 
-Entry = BatchEntry | SchemaEntry | CloseEntry | ReturnEntry | SweepEntry
+@dataclass(frozen=True, slots=True)
+class ForgetEntry:
+    """What `target` names and was silent since `before_ns` was forgotten: an operator asked for it."""
+
+    ordinal: int
+    now_ns: int
+    before_ns: int
+    target: str
+
+
+Entry = BatchEntry | SchemaEntry | CloseEntry | ReturnEntry | SweepEntry | ForgetEntry

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from laggard_aggregator.decisions.book import covers
 from laggard_aggregator.ingest.decode import CounterBatch, Decoder
 from laggard_aggregator.ingest.entries import BatchEntry, SchemaEntry
 from laggard_aggregator.ingest.held import Held, Waiting
@@ -135,9 +136,12 @@ class Intake:
                         self.counts.gaps += stream.received.declare(now_ns, GAP_HORIZON_NS)
         self._let_go(self._waiting.expire(now_ns))
 
-    def forget(self, before_ns: int) -> list[str]:
-        """Forgets the nodes of which nothing came since `before_ns`, and their streams; their names."""
-        gone = self.nodes.silent_since(before_ns)
+    def forget(self, before_ns: int, target: str = "*") -> list[str]:
+        """Forgets the nodes of which nothing came since `before_ns`, and their streams; their names.
+
+        Only those that `target` names.
+        """
+        gone = [node for node in self.nodes.silent_since(before_ns) if covers(target, (node,))]
         for node in gone:
             self.nodes.forget(node)
             self._sources.pop(node, None)

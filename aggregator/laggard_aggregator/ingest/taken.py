@@ -36,10 +36,16 @@ class TakenBatch:
 
 @dataclass(frozen=True, slots=True)
 class WindowClose:
-    """The moment a group's window was closed: no batch after `ordinal` may change it. Epoch seconds."""
+    """The moment a group's window was closed: no batch after `ordinal` may change it. Epoch seconds.
+
+    Operators' decisions take effect here: the `drained` are absent from the window, and all that is known of
+    those to be judged `afresh` is forgotten before it.
+    """
 
     ordinal: int
     group: str
     start: float
     end: float
     closed_at: float
+    drained: tuple[str, ...] = ()
+    afresh: tuple[str, ...] = ()

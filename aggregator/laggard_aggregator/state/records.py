@@ -14,6 +14,7 @@ from laggard_aggregator.ingest.entries import (
     BatchEntry,
     CloseEntry,
     Entry,
+    ForgetEntry,
     ReturnEntry,
     SchemaEntry,
     SweepEntry,
@@ -22,7 +23,7 @@ from laggard_aggregator.ingest.taken import WindowClose
 from laggard_common.errors import StateError
 from laggard_common.segments import Record
 
-VERSION = 1
+VERSION = 2
 _MESSAGE = struct.Struct("<QqH")
 _MOST_NS = 2**63 - 1
 
@@ -36,6 +37,7 @@ class RecordType(IntEnum):
     CLOSE = 4
     RETURN = 5
     SWEEP = 6
+    FORGET = 7
 
 
 Pieces = tuple[int, tuple[bytes, ...]]
@@ -56,9 +58,13 @@ def encode(entry: Entry) -> Pieces:
         return type_, (head, topic, entry.payload)
     if isinstance(entry, CloseEntry):
         c = entry.close
-        return RecordType.CLOSE, (msgpack.packb((c.ordinal, c.group, c.start, c.end, c.closed_at)),)
+        said = (c.ordinal, c.group, c.start, c.end, c.closed_at, c.drained, c.afresh)
+        return RecordType.CLOSE, (msgpack.packb(said),)
     if isinstance(entry, SweepEntry):
         return RecordType.SWEEP, (msgpack.packb((entry.ordinal, entry.now_ns, entry.forget)),)
+    if isinstance(entry, ForgetEntry):
+        forgotten = (entry.ordinal, entry.now_ns, entry.before_ns, entry.target)
+        return RecordType.FORGET, (msgpack.packb(forgotten),)
     return RecordType.RETURN, (msgpack.packb((entry.ordinal,)),)
 
 
@@ -85,12 +91,16 @@ def _decode(record: Record) -> Entry | None:
             raise ValueError(f"version {value!r}, expected {VERSION}")
         return None
     if record.type == RecordType.CLOSE:
-        ordinal, group, start, end, closed_at = value
+        ordinal, group, start, end, closed_at, drained, afresh = value
         times = _time(start), _time(end), _time(closed_at)
-        return CloseEntry(WindowClose(_count(ordinal), _text(group), *times))
+        decided = tuple(map(_text, drained)), tuple(map(_text, afresh))
+        return CloseEntry(WindowClose(_count(ordinal), _text(group), *times, *decided))
     if record.type == RecordType.SWEEP:
         ordinal, now_ns, forget = value
         return SweepEntry(_count(ordinal), _count(now_ns), forget is True)
+    if record.type == RecordType.FORGET:
+        ordinal, now_ns, before_ns, target = value
+        return ForgetEntry(_count(ordinal), _count(now_ns), _count(before_ns), _text(target))
     if record.type == RecordType.RETURN:
         (ordinal,) = value
         return ReturnEntry(_count(ordinal))

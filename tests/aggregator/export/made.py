@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from laggard_aggregator.alarms.life import Alarm, Key
+from laggard_aggregator.decisions.book import Decision
 from laggard_aggregator.detect.seam import Verdicts, not_judged
 from laggard_aggregator.engine import Judgement
 from laggard_aggregator.history import History
@@ -14,7 +15,6 @@ from laggard_aggregator.view import (
     Counters,
     Durability,
     GroupView,
-    Mark,
     NodeState,
     NodeView,
 )
@@ -39,15 +39,12 @@ class MadeView:
     nodes_: tuple[NodeView, ...] = ()
     counters_: Counters = field(default_factory=Counters)
     durability_: Durability | None = None
+    decisions_: tuple[Decision, ...] = ()
     history: History = field(default_factory=History)
     revision: int = 1
-    marks_: dict[str, tuple[Mark, ...]] = field(default_factory=dict)
 
     async def changed(self, revision: int) -> int | None:
         return self.revision if revision != self.revision else None
-
-    def marks(self) -> Mapping[str, tuple[Mark, ...]]:
-        return self.marks_
 
     def groups(self) -> tuple[GroupView, ...]:
         return self.groups_
@@ -75,6 +72,12 @@ class MadeView:
 
     def unwell_nodes(self) -> tuple[NodeView, ...]:
         return tuple(node for node in self.nodes_ if not node.well)
+
+    def decisions(self) -> tuple[Decision, ...]:
+        return self.decisions_
+
+    def silenced(self, *names: str) -> Decision | None:
+        return next((each for each in self.decisions_ if each.covers(*names)), None)
 
     def durability(self) -> Durability | None:
         return self.durability_

@@ -91,6 +91,7 @@ def test_stragglers_are_ranked_by_persistence() -> None:
         "alarm": True,
         "raised_at": made.NOW - 120,
         "causes": [],
+        "silenced": None,
     }
 
 

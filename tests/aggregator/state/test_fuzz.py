@@ -13,6 +13,7 @@ from laggard_aggregator.ingest.entries import (
     BatchEntry,
     CloseEntry,
     Entry,
+    ForgetEntry,
     ReturnEntry,
     SchemaEntry,
     SweepEntry,
@@ -34,6 +35,8 @@ ENTRIES: list[Entry] = [
     ReturnEntry(3),
     SweepEntry(3, START, forget=True),
     SweepEntry(3, START + 1, forget=False),
+    CloseEntry(WindowClose(4, "luns", 2.5, 3.5, 4.0, drained=("oss-1/wwn-1",), afresh=("oss-2/wwn-0", "é"))),
+    ForgetEntry(4, START + 2, START, "oss-[12]/*"),
 ]
 
 
@@ -99,10 +102,10 @@ def test_a_journal_of_a_later_version_is_left_alone(tmp_path: Path, caplog: pyte
     (path,) = tmp_path.glob("*.journal")
     path.unlink()
     with segments.SegmentWriter(path) as writer:
-        writer.append(records.RecordType.BEGIN, b"\x02")
+        writer.append(records.RecordType.BEGIN, b"\x03")
         writer.append(*_joined(ENTRIES[1]))
     assert entries(tmp_path) == []
-    assert "version 2, expected 1" in caplog.text
+    assert "version 3, expected 2" in caplog.text
 
 
 @pytest.fixture(name="snapshot", scope="module")

@@ -1,0 +1,1 @@
+"""What operators decide about components: silence, drain, replaced, forget."""

@@ -1,0 +1,113 @@
+"""The control socket: a local socket in the state directory, for those whom its file's mode lets in.
+
+A connection is one request and one answer, each a line of JSON. Who asks is what the kernel says of the
+process at the other end; nothing comes over a network.
+"""
+
+import asyncio
+import json
+import logging
+import os
+import pwd
+import socket
+import struct
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from laggard_common.errors import StateError
+
+_log = logging.getLogger(__name__)
+
+NAME = "control.sock"
+MOST_BYTES = 64 * 1024
+REQUEST_SECONDS = 5.0
+MOST_AT_ONCE = 16
+_CREDENTIALS = struct.Struct("3i")  # SO_PEERCRED: pid, uid, gid
+
+Answer = Callable[[Mapping[str, Any], str], Awaitable[dict[str, Any]]]
+"""What answers a request of somebody; raises ValueError or StateError in one line."""
+
+
+class Control:
+    """Serves the socket in `directory` while the body of `async with` runs."""
+
+    def __init__(self, directory: Path, answer: Answer) -> None:
+        self._directory = directory
+        self._answer = answer
+        self._room = asyncio.Semaphore(MOST_AT_ONCE)
+        self._server: asyncio.Server | None = None
+
+    async def __aenter__(self) -> "Control":
+        """Without room for the socket there is none, and a WARNING."""
+        try:
+            listening = await asyncio.to_thread(_listening, self._directory)
+            self._server = await asyncio.start_unix_server(self._serve, sock=listening, limit=MOST_BYTES)
+        except OSError as exc:
+            _log.warning("no control socket in %s: %s", self._directory, exc.strerror or exc)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Takes the socket away."""
+        if self._server is not None:
+            self._server.close()
+            (self._directory / NAME).unlink(missing_ok=True)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with self._room, asyncio.timeout(REQUEST_SECONDS):
+                said = await self._said(await reader.readline(), _who(writer))
+                writer.write(json.dumps(said).encode() + b"\n")
+                await writer.drain()
+        except (TimeoutError, OSError, ValueError):
+            _log.debug("control: a request came to nothing", exc_info=True)
+        finally:
+            writer.close()
+
+    async def _said(self, line: bytes, by: str) -> dict[str, Any]:
+        try:
+            request = json.loads(line)
+            if not isinstance(request, dict):
+                raise ValueError("expected an object")
+            return await self._answer(request, by)
+        except (ValueError, RecursionError) as exc:
+            return {"error": str(exc)}
+        except StateError as exc:
+            return {"error": f"done, but it could not be kept: {exc}"}
+
+
+def at(directory: Path) -> tuple[str, int]:
+    """An address of the socket in `directory`, however long its path is, and what to close afterwards.
+
+    Raises OSError.
+    """
+    handle = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    return f"/proc/self/fd/{handle}/{NAME}", handle
+
+
+def _listening(directory: Path) -> socket.socket:
+    address, handle = at(directory)
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        (directory / NAME).unlink(missing_ok=True)  # of a process that was killed: the directory is ours
+        listening.bind(address)
+        (directory / NAME).chmod(0o660)
+        listening.listen(MOST_AT_ONCE)
+    except OSError:
+        listening.close()
+        raise
+    finally:
+        os.close(handle)
+    return listening
+
+
+def _who(writer: asyncio.StreamWriter) -> str:
+    """The name of the user at the other end."""
+    kept = writer.get_extra_info("socket").getsockopt(
+        socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size
+    )
+    _, uid, _ = _CREDENTIALS.unpack(kept)
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
