@@ -15,7 +15,7 @@ from laggard_common.schema import Component, Field
 
 _log = logging.getLogger(__name__)
 
-_MOST_VALUES = 256 * 1024  # of one batch: 2 MiB of lanes before compression
+MOST_VALUES = 256 * 1024  # of one message: 2 MiB of lanes before compression
 _MOST_OFFSET_US = 2**31 - 1
 _MOST_DICTIONARY_CHARS = 3 * 1024 * 1024  # a schema is a message, too
 
@@ -133,7 +133,7 @@ class Batcher:
     def _is_full(self, tick_ns: int) -> bool:
         values = (len(self._ticks) + 1) * len(self._indexes) * len(self.dictionary.fields)
         due = last_tick(tick_ns, self._interval_ns, self._batch_ticks, self._phase_ticks) == tick_ns
-        return due or len(self._ticks) >= self._batch_ticks or values > _MOST_VALUES
+        return due or len(self._ticks) >= self._batch_ticks or values > MOST_VALUES
 
     def _rows(self, reading: Reading) -> list[Row]:
         rows = list(reading.rows) if self._in_order else [reading.rows[i] for i in self._order]

@@ -14,8 +14,9 @@ from functools import partial
 from typing import Any, TypeVar, cast
 
 import aiomqtt
-import paho.mqtt.client as mqtt
 
+from laggard_agent.pace import Pace
+from laggard_agent.quiet_client import QuietClient
 from laggard_agent.settings import AgentSettings
 from laggard_agent.spool import Spool
 from laggard_agent.spool_segments import Key, SpoolFacts, Stored
@@ -41,42 +42,13 @@ _RECONNECT_MOST_SECONDS = 60.0
 _STABLE_SECONDS = 10.0  # a connection that lasted so long begins the pauses anew
 _LEAVE_SECONDS = 0.5
 _KEEPALIVE_SECONDS = 30
-_MISC_SECONDS = 10.0
 _RESEND_SECONDS = 60.0
 _LIVE_BATCHES = 64
-_BACKLOG_SPEED = 5  # times as fast as data is made
-_BACKLOG_LEAST_PER_SECOND = 2.0
 
 
 def phase_ns(site: str, node: str, batch_ns: int) -> int:
     """This node's own moment inside the batch interval, so that nodes do not publish all at once."""
     return zlib.crc32(f"{site}/{node}".encode()) * batch_ns >> 32
-
-
-class _Client(aiomqtt.Client):
-    """Wakes an idle process less often, and writes without asking first whether it may."""
-
-    def _on_socket_register_write(self, client: mqtt.Client, userdata: Any, sock: Any) -> None:
-        try:
-            asyncio.get_running_loop().call_soon(self._write, client, userdata, sock)
-        except RuntimeError:  # it connects on another thread
-            super()._on_socket_register_write(client, userdata, sock)
-
-    def _write(self, client: mqtt.Client, userdata: Any, sock: Any) -> None:
-        """Writes what waits; the rest when the socket can take it."""
-        try:
-            client.loop_write()
-        except Exception as exc:
-            if not self._disconnected.done():
-                self._disconnected.set_exception(exc)
-        else:
-            if client.want_write() and sock.fileno() >= 0:
-                super()._on_socket_register_write(client, userdata, sock)
-
-    async def _misc_loop(self) -> None:
-        """Looks every 10 s whether a ping is due, and not every second."""
-        while self._client.loop_misc() == mqtt.MQTT_ERR_SUCCESS:  # noqa: ASYNC110 - paho has no event for it
-            await asyncio.sleep(_MISC_SECONDS)
 
 
 class Publisher:
@@ -116,11 +88,9 @@ class Publisher:
         self._status_due = 0.0
         self._backlog = False
         self._overflowed = False
-        self._backlog_due = 0.0
         self._batch_seconds = settings.batch_samples * settings.interval_seconds
         self._status_early_seconds = min(self._batch_seconds, STATUS_SECONDS / 2)
-        live_per_second = len(settings.collectors) / self._batch_seconds
-        self._backlog_pause = 1 / max(_BACKLOG_LEAST_PER_SECOND, _BACKLOG_SPEED * live_per_second)
+        self._pace = Pace(len(settings.collectors) / self._batch_seconds)
         self._resend_due = 0.0
         self._acks_since_check = False
         self._acks_in_connection = False
@@ -183,7 +153,7 @@ class Publisher:
 
     def _client(self) -> aiomqtt.Client:
         s = self._settings
-        return _Client(
+        return QuietClient(
             **self._arguments,
             identifier=f"laggard-{s.node}@{s.site}",
             will=aiomqtt.Will(
@@ -251,25 +221,35 @@ class Publisher:
         elif self._resend_due <= now:
             self._resend_due = now + _RESEND_SECONDS * self._rng.uniform(1.0, 1.5)
             await self._resend_what_was_lost()
-        elif self._backlog and self._backlog_due <= now:
-            self._backlog_due = now + self._backlog_pause
-            stored = await self._call(self._spool.next_backlog)
-            if stored is None:
-                self._backlog = False
-            elif not self._is_live(stored):
-                await self._publish(client, stored)
+        elif self._backlog and self._pace.due <= now:
+            await self._publish_backlog(client, now)
         else:
             until = [self._status_due, self._resend_due]
             until += [self._next_live] if self._next_live > now else []
-            until += [self._backlog_due] if self._backlog else []
+            until += [self._pace.due] if self._backlog else []
             self._sleeps_until = min(until)  # before looking at what is live, or both threads may wait
             if self._live:
                 self._sleeps_until = min(self._sleeps_until, self._live[0][0])
             await self._sleep(max(0.0, self._sleeps_until - now))
             self._sleeps_until = 0.0
 
+    async def _publish_backlog(self, client: aiomqtt.Client, now: float) -> None:
+        """Publishes the next message of the backlog if there is one and it may go."""
+        waiting = await self._call(partial(self._spool.not_acknowledged, self._pace.under_way))
+        if not self._pace.may_send(waiting, now, acknowledged=self._acks_in_connection):
+            return
+        stored = await self._call(partial(self._spool.next_backlog, self._is_live))
+        if stored is None:
+            self._backlog = False
+            return
+        await self._publish(client, stored)
+        self._pace.sent(stored, now)
+
     def _is_live(self, stored: Stored) -> bool:
-        """True for a batch that waits for its moment; the backlog has caught up with it."""
+        """True for a batch that waits for its moment; the backlog has caught up with it.
+
+        Called on the spool's thread.
+        """
         name = stored.key, stored.seq
         return any((other.key, other.seq) == name for _, other in list(self._live))
 
@@ -282,7 +262,7 @@ class Publisher:
         topic = topics.data_topic(s.site, s.role, s.node, stored.source)
         await client.publish(topic, stored.data, qos=1)
         if s.spool.acknowledge == "broker":
-            self._worker.defer(partial(self._spool.acknowledge, stored.key, ((stored.seq, stored.seq),)))
+            self._worker.defer(partial(self._spool.acknowledge, stored.key, (stored.seqs,)))
         else:
             self._worker.defer(partial(self._spool.mark_sent, stored))
 
@@ -349,6 +329,7 @@ class Publisher:
         if self._acks_in_connection:
             await self._call(partial(self._spool.resend, list(oldest)))
         self._acks_in_connection = False
+        self._pace.connected(self._now())
         await self._begin_backlog()
 
     async def _begin_backlog(self) -> None:

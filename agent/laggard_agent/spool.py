@@ -17,11 +17,12 @@ import contextlib
 import logging
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import IO
 
 from laggard_agent.batch import Batch, Dictionary
+from laggard_agent.spool_backlog import Backlog
 from laggard_agent.spool_directory import free_bytes, take_lock
 from laggard_agent.spool_progress import Progress
 from laggard_agent.spool_recovery import Recovered, recover
@@ -38,6 +39,7 @@ from laggard_agent.spool_segments import (
     Stored,
     Stream,
     batches,
+    begin_ns,
     encode_header,
 )
 from laggard_agent.spool_streams import Streams
@@ -77,8 +79,10 @@ class Spool:
         self._next_file = 0
         self._taken_over = False
         self._progress = Progress()
-        self._backlog: Iterator[Stored] | None = None
+        self._backlog: Backlog | None = None
         self._memory_appends = 0
+        self._full = False
+        self._newest_ns = 0
         self.in_memory = False
         self.dropped_samples = 0
         self.unconfirmed_samples = 0
@@ -138,12 +142,13 @@ class Spool:
         if stored is None:
             self.dropped_samples += batch.n
             return None
+        self._newest_ns = batch.t0_ns
         self._make_room()
         return stored
 
     def mark_sent(self, stored: Stored) -> None:
         """The broker has taken a batch."""
-        self._progress.mark_sent(stored.key, stored.seq)
+        self._progress.mark_sent(stored.key, *stored.seqs)
 
     def acknowledge(self, key: Key, ranges: tuple[tuple[int, int], ...]) -> bool:
         """The aggregator has these seqs safe. True when the stream is one of ours."""
@@ -157,14 +162,22 @@ class Spool:
         return True
 
     def oldest_unacknowledged(self) -> dict[Key, int]:
-        """The lowest seq of each stream that no acknowledgement covers."""
+        """The lowest seq that no acknowledgement covers, of each stream where the broker took that one."""
         oldest: dict[Key, int] = {}
         for segment in self._segments:
             for key, (low, high) in segment.spans.of.items():
                 missing = self._progress.first_unacked(key, low)
                 if key not in oldest and missing <= high:
                     oldest[key] = missing
-        return oldest
+        return {key: seq for key, seq in oldest.items() if self._progress.is_sent(key, seq, seq)}
+
+    def not_acknowledged(self, messages: Iterable[Stored]) -> list[Stored]:
+        """Those of the messages that are here and not acknowledged."""
+        return [
+            m
+            for m in messages
+            if self._streams.schema(m.key) is not None and not self._progress.is_acked(m.key, *m.seqs)
+        ]
 
     def resend(self, keys: Iterable[Key]) -> None:
         """Puts what the broker had taken of these streams back into the backlog."""
@@ -174,13 +187,16 @@ class Spool:
 
     def rewind(self) -> None:
         """Starts the backlog from the oldest batch again."""
-        self._backlog = self._unsent()
+        self._backlog = Backlog(self._segments, self._progress)
 
-    def next_backlog(self) -> Stored | None:
-        """The next batch that was not sent yet, oldest first; None when there is none left."""
+    def next_backlog(self, is_live: Callable[[Stored], bool] = lambda _: False) -> Stored | None:
+        """The next message of what was not sent yet, oldest first; None when there is none left.
+
+        Without the batches that `is_live` will be published anyway.
+        """
         if self._backlog is None:
             return None
-        found = next(self._backlog, None)
+        found = self._backlog.next(is_live)
         if found is None:
             self._backlog = None
         return found
@@ -280,6 +296,10 @@ class Spool:
         while size_bytes > most_bytes and held and held[0] is not self._segments[-1]:
             oldest = held.popleft()
             size_bytes -= oldest.size_bytes
+            if on_disk and not self._full:  # said once, until everything was acknowledged
+                self._full = True
+                hours = (self._newest_ns - begin_ns(oldest, self._newest_ns)) / 3600e9
+                _log.warning("spool: full: %d bytes hold %.1f hours, what is older goes", most_bytes, hours)
             self._drop(oldest)
 
     def _drop(self, segment: Segment) -> None:
@@ -312,6 +332,7 @@ class Spool:
         kept = deque(s for s in self._segments if s is self._segments[-1] or not self._progress.is_done(s))
         gone = [segment for segment in self._segments if segment not in kept]
         self._segments = kept
+        self._full &= len(kept) > 1
         for segment in gone:
             self._delete(segment)
 
@@ -331,20 +352,6 @@ class Spool:
         alive |= self._streams.keys()
         self._streams.forget_all_but(alive)
         self._progress.forget(alive, self._segments)
-
-    # -- the backlog
-
-    def _unsent(self) -> Iterator[Stored]:
-        for segment in list(self._segments):
-            if self._progress.is_all_sent(segment) or self._progress.is_done(segment):
-                continue
-            try:
-                for stored in batches(segment):
-                    one = (stored.key, stored.seq, stored.seq)
-                    if not (self._progress.is_acked(*one) or self._progress.is_sent(*one)):
-                        yield stored
-            except SpoolError as exc:  # deleted meanwhile, or unreadable: the next segment may do better
-                _log.debug("spool: %s", exc)
 
     # -- starting
 

@@ -19,9 +19,9 @@ class Progress:
         """The aggregator has these."""
         self._acked.setdefault(key, Ranges()).add(low, high)
 
-    def mark_sent(self, key: Key, seq: int) -> None:
-        """The broker has this one."""
-        self._sent.setdefault(key, Ranges()).add(seq, seq)
+    def mark_sent(self, key: Key, low: int, high: int) -> None:
+        """The broker has these."""
+        self._sent.setdefault(key, Ranges()).add(low, high)
 
     def send_again(self, key: Key) -> None:
         """What the broker took of the stream counts as not sent."""

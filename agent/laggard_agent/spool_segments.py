@@ -4,6 +4,7 @@ Both hold the same records. A segment begins with a HEADER, which alone is enoug
 their next seqs and their schemas. So the newest segment always stays, and all others may be deleted.
 """
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -71,7 +72,10 @@ class Header:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A batch as it is published: the bytes of its envelope, and what names it."""
+    """A batch as it is published: the bytes of its envelope, and what names it.
+
+    `count` batches that were joined have the seqs from `seq` on.
+    """
 
     stream: bytes
     source: str
@@ -79,6 +83,12 @@ class Stored:
     epoch: int
     n: int
     data: bytes
+    count: int = 1
+
+    @property
+    def seqs(self) -> tuple[int, int]:
+        """The first seq and the last."""
+        return self.seq, self.seq + self.count - 1
 
     @property
     def key(self) -> Key:
@@ -235,3 +245,11 @@ def batches(segment: Segment) -> Iterator[Stored]:
             except WireError:  # `recover` has said so
                 continue
             yield Stored(e.stream, e.source, e.seq, e.schema_epoch, e.n, record.payload)
+
+
+def begin_ns(segment: Segment, otherwise: int) -> int:
+    """The nominal time that the first batch in a segment begins at; `otherwise` where none can be read."""
+    with contextlib.suppress(SpoolError):
+        for stored in batches(segment):
+            return wire.decode_envelope(stored.data).t0_ns
+    return otherwise

@@ -3,8 +3,9 @@
 Everything that comes in is hostile until checked: `decode_*` returns a valid value or raises WireError.
 """
 
+import struct
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Any, TypeVar
 
@@ -29,6 +30,7 @@ class Kind(IntEnum):
     COUNTERS = 0
     EVENTS = 1
     STATE = 2
+    JOINED = 3  # batches of counters that follow one another, encoded as one
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,7 @@ class Envelope:
     """One message. `t0_ns`: nominal time of the first tick, ns since the epoch; `dt_ns`: ns between ticks.
 
     `n`: ticks (counters), records (events) or 1 (state). `stream`: 16 random bytes made with the spool.
-    `seq`: counts the messages of one source in one stream from 0.
+    `seq`: counts the batches of one source in one stream from 0; of joined ones it is the first one's.
     """
 
     kind: Kind
@@ -88,6 +90,27 @@ def decode_envelope(data: bytes) -> Envelope:
         codec=_integer(codec, "codec", 0, 255),
         payload=_binary(payload, "payload"),
     )
+
+
+def join_payload(ticks: Sequence[int], payload: bytes) -> bytes:
+    """The payload of joined batches of so many ticks each; `payload`: that of all of them as one batch."""
+    return struct.pack(f"<{1 + len(ticks)}H", len(ticks), *ticks) + payload
+
+
+def split_joined(envelope: Envelope) -> tuple[tuple[int, ...], Envelope]:
+    """How many ticks each of the joined batches has, in the order of their seqs, and all as one batch.
+
+    Raises WireError.
+    """
+    data = envelope.payload
+    count = int.from_bytes(data[:2], "little")
+    end = 2 + 2 * count
+    if not 1 <= count <= limits.MAX_TICKS or len(data) < end or envelope.seq + count > _U64:
+        raise WireError("joined", f"{count} batches in {len(data)} bytes")
+    ticks = struct.unpack_from(f"<{count}H", data, 2)
+    if not all(ticks) or sum(ticks) != envelope.n:
+        raise WireError("joined", f"{sum(ticks)} ticks, expected {envelope.n}")
+    return ticks, replace(envelope, kind=Kind.COUNTERS, payload=data[end:])
 
 
 def encode_schema(schema: Schema) -> bytes:

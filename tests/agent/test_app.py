@@ -26,6 +26,7 @@ from laggard_common.wire import Ack, Envelope, Kind
 from tests import naive_wire
 from tests.agent.broker import Broker
 from tests.agent.made import disk_line, tree
+from tests.joined_batches import apart
 from tests.service_manager import manager, told
 
 BASE = "laggard/1/site/storage/oss-1"
@@ -57,7 +58,8 @@ class Site:
 
     def envelopes(self, source: str = "diskstats") -> list[Envelope]:
         topic = f"{BASE}/data/{source}"
-        return [wire.decode_envelope(m.payload) for m in self.broker.messages if m.topic == topic]
+        came = [wire.decode_envelope(m.payload) for m in self.broker.messages if m.topic == topic]
+        return [batch for envelope in came for batch in apart(envelope)]
 
     def schemas(self) -> list[Schema]:
         topic = f"{BASE}/schema/diskstats"
@@ -253,19 +255,54 @@ def test_no_broker_at_the_start_is_one_warning_and_no_loss(
     site_test(test, tmp_path)
 
 
-def test_live_data_goes_before_the_backlog(tmp_path: Path) -> None:
+def test_live_data_goes_before_the_backlog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("laggard_agent.joining.ENOUGH_TICKS", 8)
+
     async def test(site: Site) -> None:
-        await site.run(lambda: site.published(20))
+        await site.run(lambda: site.published(30))
         old = {e.seq for e in site.envelopes()}
         site.broker.messages.clear()
-        await site.run(lambda: site.published(20))
+
+        async def acknowledge_until_all_is_there() -> None:
+            while not old <= {e.seq for e in site.envelopes()}:
+                await site.published(len(site.envelopes()) + 1)
+                site.acknowledge(*site.envelopes())
+
+        await site.run(acknowledge_until_all_is_there)
         seqs = [e.seq for e in site.envelopes()]
         live = [seq for seq in seqs if seq not in old]
         behind = [seq for seq in seqs if seq in old]
         assert live == sorted(live)
         assert behind == sorted(behind)
-        assert len(live) >= 2
         assert seqs.index(live[0]) < len(behind)
+
+    site_test(test, tmp_path)
+
+
+def test_a_backlog_goes_out_in_messages_of_sixty_samples_and_more(tmp_path: Path) -> None:
+    async def test(site: Site) -> None:
+        await site.broker.stop()
+        settings = site.settings(interval_seconds=0.05, batch_samples=2)
+
+        def came() -> list[Envelope]:
+            topic = f"{BASE}/data/diskstats"
+            return [wire.decode_envelope(m.payload) for m in site.broker.messages if m.topic == topic]
+
+        def all_there() -> bool:
+            seqs = {e.seq for e in site.envelopes()}
+            return [e.kind for e in came()].count(Kind.JOINED) >= 2 and seqs == set(range(len(seqs)))
+
+        async def later() -> None:
+            while sum(path.stat().st_size for path in (site.folder / "spool").glob("*.segment")) < 10_000:
+                await asyncio.sleep(0.02)
+            await site.broker.start()
+            await site.broker.until(all_there)
+
+        await site.run(later, settings)
+        joined = [e for e in came() if e.kind == Kind.JOINED]
+        assert joined[0].n >= 60
+        seqs = [e.seq for e in site.envelopes()]
+        assert len(seqs) == len(set(seqs))
 
     site_test(test, tmp_path)
 
@@ -484,7 +521,7 @@ def test_a_batch_that_waits_for_its_moment_is_not_sent_by_the_backlog_too(tmp_pa
 
         def seqs() -> list[int]:
             sent = [m for m in site.broker.messages if m.topic.endswith(f"{node}/data/diskstats")]
-            return [wire.decode_envelope(m.payload).seq for m in sent]
+            return [e.seq for m in sent for e in apart(wire.decode_envelope(m.payload))]
 
         await site.run(lambda: site.broker.until(lambda: len(seqs()) >= 12), settings)
         site.broker.messages.clear()

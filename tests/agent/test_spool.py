@@ -200,6 +200,26 @@ def test_acknowledgements_that_mean_nothing(tmp_path: Path) -> None:
     spool.close()
 
 
+def test_a_full_spool_is_one_warning_that_says_what_it_holds(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    spool = opened(tmp_path, max_bytes=MIB)
+
+    def fill(minutes: range) -> None:
+        for at in minutes:
+            minute = replace(batch(payload=bytes(10_000)), t0_ns=10**18 + at * 60 * 10**9)
+            added(spool, minute)
+
+    fill(range(300))
+    (said,) = [r.message for r in caplog.records]
+    assert said == "spool: full: 1048576 bytes hold 1.7 hours, what is older goes"
+    stored = added(spool)
+    spool.acknowledge(stored.key, ((0, stored.seq),))
+    fill(range(300, 600))
+    assert [r.message for r in caplog.records] == [said, said]
+    spool.close()
+
+
 def test_the_oldest_are_dropped_and_counted_by_what_became_of_them(tmp_path: Path) -> None:
     spool = opened(tmp_path, max_bytes=MIB)
     noise = random.Random(3)

@@ -123,7 +123,7 @@ def changed(**values: Any) -> bytes:
         ({"version": 2}, "version"),
         ({"version": True}, "version"),
         ({"version": "1"}, "version"),
-        ({"kind": 3}, "kind"),
+        ({"kind": 4}, "kind"),
         ({"node": "a/b"}, "node"),
         ({"node": ""}, "node"),
         ({"node": b"oss-1"}, "node"),

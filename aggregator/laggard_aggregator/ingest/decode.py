@@ -30,6 +30,11 @@ class CounterBatch:
     read_ns: NDArray[np.int64]
     idle: int
 
+    def only(self, ticks: NDArray[np.bool_]) -> "CounterBatch":
+        """The same with those ticks only, of which there must be one: (n,) bool."""
+        values, tick_ns, read_ns = self.values[ticks], self.tick_ns[ticks], self.read_ns[ticks]
+        return CounterBatch(self.indexes, values, self.present, tick_ns, read_ns, self.idle)
+
 
 class Decoder:
     """Decodes counter payloads; keeps the zstd context, so it belongs to one thread."""

@@ -8,6 +8,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -111,12 +112,12 @@ class Intake:
 
         Its sender keeps it, as it is not acknowledged, and sends it again.
         """
-        for at in range(len(self._unsafe) - 1, -1, -1):
-            if self._unsafe[at][0] == ordinal:
-                _, _, stream, seq = self._unsafe[at]
-                stream.received.remove(seq)
-                del self._unsafe[at]
-                return
+        at = next((i for i in range(len(self._unsafe) - 1, -1, -1) if self._unsafe[i][0] == ordinal), -1)
+        while at >= 0 and self._unsafe[at][0] == ordinal:  # each of the batches that were joined
+            _, _, stream, seq = self._unsafe[at]
+            stream.received.remove(seq)
+            del self._unsafe[at]
+            at -= 1
 
     def acknowledgements(self) -> list[tuple[str, bytes]]:
         """Topic and payload for each node that sent something new, or something twice, since last asked."""
@@ -212,7 +213,7 @@ class Intake:
             self.refused["topic"] += 1
         elif topic.channel == "status":
             self._status(topic, envelope, received_ns)
-        elif envelope.kind != Kind.COUNTERS:
+        elif envelope.kind not in {Kind.COUNTERS, Kind.JOINED}:
             self.refused["kind"] += 1
         else:
             return self._counters(Held(topic, envelope, received_ns, name, payload))
@@ -271,29 +272,41 @@ class Intake:
         return self._take(held, source, stream, stream.schema)
 
     def _take(self, held: Held, source: Source, stream: Stream, schema: Schema) -> list[TakenBatch]:
-        """The batch of a message that `schema` reads, unless it came before."""
+        """What a message brings that `schema` reads and that did not come before."""
         topic, envelope, received_ns = held.topic, held.envelope, held.received_ns
-        if not stream.received.add(envelope.seq, received_ns):
-            self.counts.duplicates += 1
+        ticks: tuple[int, ...] = (envelope.n,)
+        if envelope.kind == Kind.JOINED:
+            ticks, envelope = wire.split_joined(envelope)
+        first = envelope.seq
+        is_new = [stream.received.add(seq, received_ns) for seq in range(first, first + len(ticks))]
+        if not all(is_new):
+            self.counts.duplicates += is_new.count(False)
             self._to_acknowledge.add(topic.node)  # whoever sends again has not heard
-            return []
+            if not any(is_new):
+                return []
         self.counts.gaps += stream.received.give_up()
         self.counts.two_streams += source.alternates(envelope.stream, received_ns)
         ordinal = next(self._ordinals)
         self.record(BatchEntry(ordinal, received_ns, held.name, held.data))
-        if len(self._unsafe) == MAX_UNSAFE:
-            self._unnoted = self._unsafe[0][0]
         # Noted before it is decoded: a message that cannot be read now never can, and must not come again.
-        self._unsafe.append((ordinal, topic.node, stream, envelope.seq))
+        for seq in compress(range(first, first + len(ticks)), is_new):
+            if len(self._unsafe) == MAX_UNSAFE:
+                self._unnoted = self._unsafe[0][0]
+            self._unsafe.append((ordinal, topic.node, stream, seq))
         batch = self._decoder.decode(envelope)
         if batch.values.shape[2] > len(schema.fields):
             raise WireError("payload", "more fields than the schema")
         if _highest(batch) >= len(schema.components):
             raise WireError("payload", "component beyond the schema")
+        if not all(is_new):
+            batch = batch.only(np.repeat(is_new, ticks))
         self.nodes.data(topic.node, int(batch.read_ns[-1]), received_ns)
-        late = np.zeros(envelope.n, dtype=np.bool_)
-        stream_id, seq = envelope.stream, envelope.seq
-        return [TakenBatch(ordinal, topic.site, topic.role, stream_id, seq, received_ns, schema, batch, late)]
+        late = np.zeros(batch.tick_ns.size, dtype=np.bool_)
+        return [
+            TakenBatch(
+                ordinal, topic.site, topic.role, envelope.stream, first, received_ns, schema, batch, late
+            )
+        ]
 
     def _release(self, source: Source, stream: Stream, schema: Schema) -> list[TakenBatch]:
         """The batches that waited for `schema`."""

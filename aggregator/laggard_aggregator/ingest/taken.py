@@ -18,9 +18,10 @@ from laggard_common.schema import Schema
 class TakenBatch:
     """A batch that is neither duplicate nor malformed, with the schema that reads it.
 
-    `received_ns`: the aggregator's clock when the message came, ns since the epoch. `late` (n,) bool: ticks
-    that came after a window over them had closed in at least one group; they are archived and counted, and
-    each group skips them by its own watermark, online and offline alike.
+    `seq` is the message's, the first one of batches that were joined; `tick_ns` has a gap where one of those
+    had come before. `received_ns`: the aggregator's clock when the message came, ns since the epoch. `late`
+    (n,) bool: ticks that came after a window over them had closed in at least one group; they are archived
+    and counted, and each group skips them by its own watermark, online and offline alike.
     """
 
     ordinal: int

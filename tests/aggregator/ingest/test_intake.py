@@ -1,4 +1,5 @@
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -8,10 +9,10 @@ from laggard_aggregator.ingest import held, intake, ranges
 from laggard_aggregator.ingest.intake import Intake
 from laggard_aggregator.ingest.ordinals import Ordinals
 from laggard_aggregator.ingest.taken import TakenBatch
-from laggard_common import limits, wire
+from laggard_common import codec, limits, wire
 from laggard_common.schema import Field, Schema
 from laggard_common.topics import ack_topic
-from laggard_common.wire import Kind
+from laggard_common.wire import Envelope, Kind
 from tests.aggregator.ingest.made_messages import (
     NOW,
     SECOND,
@@ -303,3 +304,73 @@ def test_what_is_given_back_is_not_acknowledged_and_is_taken_again() -> None:
     taker.safe(again.ordinal)
     (ack,) = acks_of(taker)[ack_topic("site", "oss-1")]
     assert (ack.ranges, taker.counts.duplicates, taker.counts.gaps) == (((0, 2),), 0, 0)
+
+
+LATER = NOW + 600 * SECOND
+
+
+def joined(seqs: range, last: int = 5) -> Envelope:
+    """The batches of `seqs` in one message, each of five ticks but the last one."""
+    lengths = [5] * (len(seqs) - 1) + [last]
+    rows = [[[100 * seq + t, 7 * t]] * 2 for seq, n in zip(seqs, lengths, strict=True) for t in range(n)]
+    payload = wire.join_payload(lengths, codec.Encoder().encode(range(2), rows, [0] * len(rows)))
+    first = envelope(seqs[0], t0_ns=NOW + 5 * seqs[0] * SECOND)
+    return replace(first, kind=Kind.JOINED, n=len(rows), payload=payload)
+
+
+def test_joined_batches_are_taken_together_and_acknowledged_one_by_one() -> None:
+    taker = make()
+    (taken,) = feed(taker, schema_message(schema()), data_message(joined(range(2, 5), last=3)), at_ns=LATER)
+    assert (taken.seq, taken.ordinal, taken.batch.tick_ns.size, taken.late.size) == (2, 1, 13, 13)
+    assert taken.batch.values[:, 0, 0].tolist() == [*range(200, 205), *range(300, 305), *range(400, 403)]
+    assert acks_of(taker) == {}
+    taker.safe(1)
+    assert acks_of(taker) == {ack_topic("site", "oss-1"): (wire.Ack(STREAM, "diskstats", ((2, 4),)),)}
+
+
+def test_joined_batches_that_are_given_back_are_all_taken_again() -> None:
+    taker = make()
+    feed(taker, schema_message(schema()), data_message(envelope(0)))
+    (taken,) = feed(taker, data_message(joined(range(1, 4))), at_ns=LATER)
+    taker.give_back(taken.ordinal)
+    taker.safe(taken.ordinal)
+    assert acks_of(taker) == {ack_topic("site", "oss-1"): (wire.Ack(STREAM, "diskstats", ((0, 0),)),)}
+    (again,) = feed(taker, data_message(joined(range(1, 4))), at_ns=LATER)
+    assert again.batch.tick_ns.size == 15
+
+
+@given(st.sets(st.integers(0, 5)), st.lists(st.sampled_from([(0, 3), (1, 6), (2, 4), (0, 6)]), max_size=5))
+def test_every_tick_is_taken_once_however_batches_were_joined(
+    alone: set[int], spans: list[tuple[int, int]]
+) -> None:
+    taker = make()
+    feed(taker, schema_message(schema()))
+    messages = [envelope(seq, t0_ns=NOW + 5 * seq * SECOND) for seq in alone]
+    messages += [joined(range(*span)) for span in spans]
+    taken = feed(taker, *map(data_message, messages), at_ns=LATER)
+    seqs = alone.union(*(range(*span) for span in spans))
+    ticks = sorted(tick for batch in taken for tick in batch.batch.tick_ns.tolist())
+    assert ticks == [NOW + (5 * seq + t) * SECOND for seq in sorted(seqs) for t in range(5)]
+    brought = len(alone) + sum(high - low for low, high in spans)
+    assert taker.counts.duplicates == brought - len(seqs)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"payload": b""},
+        {"payload": b"\xff"},
+        {"payload": wire.join_payload([], b"")},
+        {"payload": wire.join_payload([5, 0, 5], b"")},
+        {"payload": wire.join_payload([5, 5], b"")[:5]},
+        {"payload": (4097).to_bytes(2, "little") + bytes(9000)},
+        {"n": 11},
+        {"seq": 2**64 - 1},
+    ],
+)
+def test_joined_batches_that_contradict_themselves_are_errors(changed: dict[str, Any]) -> None:
+    taker = make()
+    malformed = replace(joined(range(2)), **changed)
+    assert feed(taker, schema_message(schema()), data_message(malformed), at_ns=LATER) == []
+    assert taker.wire_errors == {"joined": 1}
+    assert len(feed(taker, data_message(joined(range(2))), at_ns=LATER)) == 1
