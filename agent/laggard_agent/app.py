@@ -41,7 +41,7 @@ _PUBLISHING_ENDS_SECONDS = 2.0
 class App:
     """One agent. Several may run in one loop, each with its own settings, roots and spool directory.
 
-    `notifier` is told that it samples, that it still does, and that it ends. Raises ConfigError when a file
+    `notifier` is told that it samples, and that it still does. Raises ConfigError when a file
     that `settings` names cannot be used.
     """
 
@@ -72,9 +72,14 @@ class App:
         self._spool: Spool
         self._publisher: Publisher
 
-    async def run(self, stop: asyncio.Event) -> None:
-        """Samples and publishes until `stop` is set, then ends within 5 s. Raises ServiceError at start."""
+    async def run(self, stop: asyncio.Event, started: asyncio.Event | None = None) -> None:
+        """Samples and publishes until `stop` is set, then ends within 5 s. Raises ServiceError at start.
+
+        Sets `started` when it begins to sample.
+        """
         await self._startup()
+        if started is not None:
+            started.set()
         try:
             await self._main_loop(stop)
         finally:
@@ -128,7 +133,6 @@ class App:
             for sampler in self._samplers:
                 sampler.start()
             await stop.wait()
-            self._notifier.stopping()
             await self._end_sampling()
             watching.cancel()
             self._publisher.finish()

@@ -5,11 +5,11 @@ import asyncio
 import gc
 import logging
 import os
-import signal
 import sys
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -23,6 +23,7 @@ from laggard_common.config import load
 from laggard_common.errors import ConfigError, LaggardError, ServiceError
 from laggard_common.mqtt import client_arguments
 from laggard_common.notify import Notifier
+from laggard_common.service import Service
 
 T = TypeVar("T")
 
@@ -131,7 +132,7 @@ def _run(options: argparse.Namespace) -> int:
         return _once(settings, roots)
     logs.configure(logging.DEBUG if options.verbose else logging.INFO)
     _check_files(options.config, settings)
-    return _serve(settings, roots)
+    return _serve(settings, roots, partial(_reread, options))
 
 
 def _once(settings: AgentSettings, roots: Roots) -> int:
@@ -225,11 +226,18 @@ def _check_files(path: Path, settings: AgentSettings) -> None:
         raise ConfigError(str(path), exc.problems) from exc
 
 
-def _serve(settings: AgentSettings, roots: Roots) -> int:
+def _reread(options: argparse.Namespace) -> AgentSettings:
+    """What the file says now. Raises ConfigError."""
+    settings = _settings(options)
+    _check_files(options.config, settings)
+    return settings
+
+
+def _serve(settings: AgentSettings, roots: Roots, reread: Callable[[], AgentSettings]) -> int:
     # Not asyncio.run: that waits for the pool's threads, and one may hang in a connect or a name look-up.
     loop = asyncio.new_event_loop()
     try:
-        loop.run_until_complete(_until_signalled(settings, roots))
+        loop.run_until_complete(_until_signalled(settings, roots, reread))
     finally:
         loop.close()
     if any(thread is not threading.main_thread() and not thread.daemon for thread in threading.enumerate()):
@@ -238,13 +246,12 @@ def _serve(settings: AgentSettings, roots: Roots) -> int:
     return 0
 
 
-async def _until_signalled(settings: AgentSettings, roots: Roots) -> None:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    loop.call_later(_SETTLED_SECONDS, _freeze)
-    await App(settings, roots, notifier=Notifier.of_environment()).run(stop)
+async def _until_signalled(
+    settings: AgentSettings, roots: Roots, reread: Callable[[], AgentSettings]
+) -> None:
+    notifier = Notifier.of_environment()
+    asyncio.get_running_loop().call_later(_SETTLED_SECONDS, _freeze)
+    await Service(reread, lambda now, _: App(now, roots, notifier=notifier), notifier).run(settings)
 
 
 def _freeze() -> None:

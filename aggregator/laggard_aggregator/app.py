@@ -10,6 +10,7 @@ import logging
 import random
 from collections.abc import Iterable
 from contextlib import AsyncExitStack
+from typing import Any
 
 from laggard_aggregator.alarms.life import Transition
 from laggard_aggregator.archive import progress
@@ -34,7 +35,7 @@ from laggard_aggregator.ingest.taken import WindowClose
 from laggard_aggregator.live import LiveView
 from laggard_aggregator.liveness import Liveness
 from laggard_aggregator.settings import AggregatorSettings, StateTable
-from laggard_aggregator.state.capture import Head, rules_of
+from laggard_aggregator.state.capture import Head, capture, restore, rules_of
 from laggard_aggregator.state.keeper import Keeper
 from laggard_common.clock import Clock, SystemClock
 from laggard_common.errors import LaggardError
@@ -60,7 +61,8 @@ WINDOWS_SECONDS = 0.2
 class App:
     """One aggregator. `view` shows it from the start of `run` on, `url` is where it is served.
 
-    `notifier` is told that its state is restored and it serves, that its loops get on, and that it ends.
+    `notifier` is told that its state is restored and it serves, and that its loops get on. `before`: the one
+    whose place this one takes in the same process; without `[state]` it goes on from what that one knew.
     Raises ConfigError when a file that `settings` names cannot be used.
     """
 
@@ -70,8 +72,10 @@ class App:
         clock: Clock | None = None,
         rng: random.Random | None = None,
         notifier: Notifier | None = None,
+        before: "App | None" = None,
     ) -> None:
         self._settings = settings
+        self._left: list[dict[str, Any]] | None = before._left if before is not None else None
         self._clock = clock or SystemClock()
         self._arguments = client_arguments(settings.mqtt)
         self._tls = tls_context(settings.http)
@@ -91,6 +95,7 @@ class App:
         self._core = self._new_core()
         self._keeper: Keeper | None = None
         self._restored = False
+        self._run_ns = 0
         self._taken = 0  # messages that the broker still keeps
         self._some_taken = asyncio.Event()
         self._desk: Desk | None = None
@@ -170,9 +175,16 @@ class App:
         keeper, head = self._keeper, None
         if keeper is not None:
             self._core, head = await asyncio.to_thread(keeper.load, self._new_core)
+        elif self._left is not None and self._left[0]["site"] == self._settings.site:
+            core = self._new_core()
+            head = restore(core, iter(self._left), "reload")
+            core.intake.nodes.listening(self._clock.wall_ns())
+            core.begin_counting()
+            self._core = core
         core, now_ns = self._core, self._clock.wall_ns()
         goes_on = head is not None and head.rules == rules_of(core)
         run_ns = head.run_ns if head is not None and goes_on else now_ns
+        self._run_ns = run_ns
         if self._settings.archive is not None:
             self._archive = await asyncio.to_thread(self._open_archive, run_ns, head)
         found: list[Judgement] = []
@@ -249,7 +261,6 @@ class App:
                 working.append(group.create_task(self._release(self._keeper), name="release"))
                 writing.append(group.create_task(self._keeper.commits.run(ended), name="journal"))
             await stop.wait()
-            self._notifier.stopping()
             for task in working:
                 task.cancel()
             await asyncio.gather(*working, return_exceptions=True)
@@ -264,6 +275,8 @@ class App:
             await asyncio.gather(*writing)
             if self._keeper is not None:
                 await self._keeper.snapshot((), archived)
+            else:
+                self._left = await asyncio.to_thread(capture, self._core, self._run_ns, self._clock.wall_ns())
             await self._subscriber.publish(self._core.intake.acknowledgements())
             await serving
             connection.cancel()

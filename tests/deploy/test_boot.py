@@ -106,6 +106,25 @@ def test_a_collector_that_needs_more_gets_it_by_its_drop_in_alone(machine: Conta
     until("it to work", lambda: machine.unit("laggard-agent")["StatusText"].startswith(works), 60)
 
 
+def test_a_reload_takes_good_files_and_refuses_bad_ones(machine: Container) -> None:
+    def says(unit: str, begin: str) -> None:
+        until(f"{unit} to say so", lambda: machine.unit(unit)["StatusText"].startswith(begin), 60)
+
+    configure(machine, "interval_seconds = 0")
+    with pytest.raises(AssertionError, match=r"Job for laggard-agent\.service failed"):
+        machine.run("systemctl", "reload", "laggard-agent")
+    pids = {unit: machine.unit(unit)["MainPID"] for unit in FOLDERS}
+    says("laggard-agent", "node oss-1: ")
+    configure(machine, 'node = "oss-2"')
+    machine.run("systemctl", "reload", "laggard-agent", "laggard-aggregator")
+    says("laggard-agent", "node oss-2: all")
+    says("laggard-aggregator", "0 alarms, ")
+    assert {unit: machine.unit(unit)["MainPID"] for unit in FOLDERS} == pids
+    configure(machine, 'node = "oss-1"')
+    machine.run("systemctl", "reload", "laggard-agent")
+    says("laggard-agent", "node oss-1: ")
+
+
 def test_an_agent_that_stands_still_is_ended_with_a_traceback_and_started_again(machine: Container) -> None:
     before = machine.unit("laggard-agent")
     assert before["NRestarts"] == "0"

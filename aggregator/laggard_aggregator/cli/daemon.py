@@ -3,11 +3,9 @@
 import argparse
 import asyncio
 import logging
-import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from laggard_aggregator.cli.credential import print_credential
 from laggard_aggregator.cli.parser import OneLineParser
@@ -16,9 +14,7 @@ from laggard_common import __version__, logs
 from laggard_common.config import load
 from laggard_common.errors import ConfigError, LaggardError
 from laggard_common.notify import Notifier
-
-if TYPE_CHECKING:
-    from laggard_aggregator.app import App
+from laggard_common.service import Service
 
 _EXAMPLES = """\
 examples:
@@ -75,30 +71,36 @@ def _run(options: argparse.Namespace) -> int:
         return print_credential(options.credential, token=options.token)
     if options.token:
         raise ConfigError("", ["--token: only together with --credential"])
-    settings = load(AggregatorSettings, options.config)
-    try:
-        # Only now: the rest of the aggregator takes a second to import, and is not needed to find a typo.
-        from laggard_aggregator.app import App  # noqa: PLC0415
-
-        app = App(settings, notifier=Notifier.of_environment())
-    except ConfigError as exc:
-        raise exc if exc.path else ConfigError(str(options.config), exc.problems) from exc
+    settings = _load(options.config)
     if options.check_config:
         return 0
     logs.configure(logging.DEBUG if options.verbose else logging.INFO)
     import uvloop  # noqa: PLC0415
 
+    from laggard_aggregator.app import App  # noqa: PLC0415
+
+    notifier = Notifier.of_environment()
+    service = Service(
+        lambda: _load(options.config),
+        lambda wanted, before: App(wanted, notifier=notifier, before=before),
+        notifier,
+    )
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_until_signalled(app))
+        runner.run(service.run(settings))
     return 0
 
 
-async def _until_signalled(app: "App") -> None:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    await app.run(stop)
+def _load(path: Path) -> AggregatorSettings:
+    """What the file says now, if an aggregator can be made of it. Raises ConfigError."""
+    settings = load(AggregatorSettings, path)
+    try:
+        # Only now: the rest of the aggregator takes a second to import, and is not needed to find a typo.
+        from laggard_aggregator.app import App  # noqa: PLC0415
+
+        App(settings)
+    except ConfigError as exc:
+        raise exc if exc.path else ConfigError(str(path), exc.problems) from exc
+    return settings
 
 
 def _failed(exc: BaseException) -> int:

@@ -1,0 +1,149 @@
+"""SIGHUP: a real aggregator goes on with other settings and keeps what it knows."""
+
+import asyncio
+import json
+import re
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from laggard_aggregator.app import App
+from laggard_aggregator.archive.reader import ArchiveReader
+from laggard_aggregator.offline.archive_input import Replay
+from laggard_aggregator.settings import AggregatorSettings, DetectTable, GroupTable, StateTable
+from laggard_common import topics, wire
+from tests.aggregator.made_batches import SECOND, HandClock
+from tests.aggregator.test_app import (
+    NODES,
+    START,
+    client,
+    envelope,
+    free_port,
+    publish_seconds,
+    running,
+    settings,
+    until,
+)
+from tests.aggregator.test_app_state import KEY, publish_schemas
+
+
+async def go_on(app: App, clock: HandClock, port: int, batches: range) -> None:
+    async with client(port) as agents:
+        await publish_schemas(agents)
+        for seq in batches:
+            clock.ns = START + (5 * seq + 6) * SECOND
+            before = app.view.counters().samples
+            for node in NODES:
+                payload = wire.encode_envelope(envelope(node, seq))
+                await agents.publish(topics.data_topic("site", "storage", node, "diskstats"), payload, qos=1)
+            await until(lambda: app.view.counters().samples == before + 5 * len(NODES))  # noqa: B023
+        await until(lambda: app.view.counters().windows >= 2)
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("lasting", [True, False], ids=["with state", "without"])
+def test_another_in_its_place_knows_what_it_knew(tmp_path: Path, lasting: bool) -> None:
+    async def story() -> None:
+        clock = HandClock(START)
+        state = StateTable(tmp_path / "state", catch_up_seconds=0.0) if lasting else None
+        made = settings(archive=tmp_path / "archive", state=state)
+        app = App(made, clock)
+        async with running(app):
+            async with client(made.mqtt.port) as agents:
+                await publish_schemas(agents)
+                await publish_seconds(agents, app, clock, range(12))
+            await until(lambda: app.view.judgements()[0].end >= START / SECOND + 50)  # the last to close
+            alarm = app.view.alarms()[KEY]
+        more = replace(made, group=(GroupTable("others", components="nobody/.*"),))
+        again = App(more, clock, before=app)
+        async with running(again):
+            assert again.view.alarms() == {KEY: alarm}
+            await go_on(again, clock, made.mqtt.port, range(12, 18))
+            assert again.view.alarms()[KEY].since == alarm.since
+            assert again.view.counters().gaps == again.view.counters().duplicates == 0
+        reader = ArchiveReader(tmp_path / "archive")
+        taken = sorted((batch.schema.node, batch.seq) for _, batch in reader.batches())
+        assert taken == [(node, seq) for node in NODES for seq in range(18)]
+        assert [t.kind for j in Replay(reader).judgements() for t in j.transitions].count("cleared") == 0
+
+    asyncio.run(story())
+
+
+@pytest.mark.timeout(120)
+def test_a_group_that_is_judged_otherwise_starts_afresh(tmp_path: Path) -> None:
+    async def story() -> None:
+        clock = HandClock(START)
+        made = settings(archive=tmp_path / "archive")
+        app = App(made, clock)
+        async with running(app):
+            async with client(made.mqtt.port) as agents:
+                await publish_schemas(agents)
+                await publish_seconds(agents, app, clock, range(12))
+            await until(lambda: KEY in app.view.alarms())
+        other = DetectTable(interval_seconds=1.0, window_samples=20, shift_samples=10, confirm=3)
+        again = App(replace(made, detect=other), clock, before=app)
+        async with running(again):
+            assert again.view.alarms() == {}
+            assert {node.node for node in again.view.nodes()} == set(NODES)
+
+    asyncio.run(story())
+
+
+def written(path: Path, made: AggregatorSettings, http: int, *more: str) -> None:
+    state = json.dumps(str(path.parent / "state"))
+    lines = [
+        f"[mqtt]\nembedded = true\nport = {made.mqtt.port}",
+        f'[http]\nlisten = "127.0.0.1:{http}"',
+        f"[state]\ndirectory = {state}\ncatch_up_seconds = 0.0",
+        *more,
+    ]
+    path.write_text("\n".join(lines))
+
+
+@pytest.mark.timeout(120)
+def test_a_daemon_takes_good_files_and_refuses_bad_ones(tmp_path: Path) -> None:
+    made, path, (first, second) = settings(), tmp_path / "aggregator.toml", (free_port(), free_port())
+    taken = made.mqtt.port
+    written(path, made, first)
+    daemon = subprocess.Popen(
+        [sys.executable, "-m", "laggard_aggregator.cli.daemon", "--config", str(path)],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert daemon.stderr is not None
+
+    def said(pattern: str) -> str:
+        assert daemon.stderr is not None
+        for line in daemon.stderr:
+            if re.search(pattern, line):
+                return line
+        raise AssertionError(f"it ended before it said {pattern}")
+
+    try:
+        said(f"metrics at http://127.0.0.1:{first}/metrics")
+        said("state: restored")
+        path.write_text("sitee = 'x'\n")
+        daemon.send_signal(signal.SIGHUP)
+        assert "sitee: unknown key" in said("the new configuration is refused")
+        written(path, made, taken)  # the broker has it
+        daemon.send_signal(signal.SIGHUP)
+        said("going on with the new configuration")
+        assert "the port is taken" in said("going on with the one before|Error")
+        said(f"metrics at http://127.0.0.1:{first}/metrics")
+        said("state: restored")
+        written(path, made, second)
+        daemon.send_signal(signal.SIGHUP)
+        said(f"metrics at http://127.0.0.1:{second}/metrics")
+        said("state: restored")
+        daemon.send_signal(signal.SIGTERM)
+        rest = daemon.stderr.read()
+        assert daemon.wait(timeout=20) == 0
+        assert "Traceback" not in rest
+    finally:
+        daemon.kill()
+        daemon.wait()
+        daemon.stderr.close()
