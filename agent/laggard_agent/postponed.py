@@ -1,7 +1,7 @@
 """Modules that libraries import and the agent may never need, loaded only when they are.
 
-asyncio, paho and aiomqtt import OpenSSL, an HTTP client and an e-mail parser, 8 MiB, for what the agent does
-with TLS alone or never. A stand-in takes the module's place until the first of its names is asked for.
+asyncio imports OpenSSL, several MiB, for what the agent does with TLS alone. A stand-in takes the module's
+place until the first of its names is asked for.
 """
 
 import importlib
@@ -12,15 +12,22 @@ from types import ModuleType
 UNTIL_NEEDED = (
     "ssl",
     "asyncio.sslproto",
-    "hashlib",  # paho: websockets; brings OpenSSL in again
-    "urllib.request",  # paho: proxies
 )
+
+# asyncio asks of every socket whether it is one of these. Nothing can be before the module is loaded.
+_NOT_YET = {"ssl": ("SSLSocket",)}
+
+
+class _Nothing:
+    """What no object is an instance of."""
 
 
 class _StandIn(ModuleType):
     def __getattr__(self, name: str) -> object:
         if name.startswith("__"):  # the import system's questions
             raise AttributeError(name)
+        if name in _NOT_YET.get(self.__name__, ()):
+            return _Nothing
         if sys.modules.get(self.__name__) is self:
             del sys.modules[self.__name__]
         module = importlib.import_module(self.__name__)

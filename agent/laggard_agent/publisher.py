@@ -2,6 +2,10 @@
 
 One publish is in flight at a time. Every connect begins with the status and all schemas; a schema is
 published before the first batch that needs it. Losing the broker is one WARNING, finding it one INFO.
+
+To wake up costs more than to publish. So while nothing is due the connection is not even read: what the
+broker answers, what is acknowledged, and that the broker is gone, is learnt when there is something to say
+again, 10 s later at most.
 """
 
 import asyncio
@@ -9,29 +13,25 @@ import logging
 import random
 import zlib
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Any, TypeVar, cast
-
-import aiomqtt
+from typing import Any, TypeVar
 
 from laggard_agent.pace import Pace
-from laggard_agent.quiet_client import QuietClient
 from laggard_agent.settings import AgentSettings
 from laggard_agent.spool import Spool
 from laggard_agent.spool_segments import Key, SpoolFacts, Stored
-from laggard_agent.worker import Worker
+from laggard_agent.worker import Job, Worker
 from laggard_common import __version__, topics, wire
 from laggard_common.clock import Clock
-from laggard_common.errors import WireError
-from laggard_common.limits import STREAM_BYTES
+from laggard_common.errors import MqttError, WireError
+from laggard_common.limits import MAX_ACK_BYTES, STREAM_BYTES
 from laggard_common.mqtt import ClientArguments
-from laggard_common.past_queue import PastQueue
+from laggard_common.mqtt_connection import Connection
+from laggard_common.mqtt_packets import Message, Will
 from laggard_common.schema import Schema
 
 _log = logging.getLogger(__name__)
-_mqtt_log = logging.getLogger("laggard_agent.mqtt")
-_mqtt_log.setLevel(logging.ERROR)  # what its warnings say is said here, once
 
 T = TypeVar("T")
 
@@ -40,8 +40,12 @@ _EARLY_SECONDS = 0.05  # that a batch may be published before its moment, or loo
 _RECONNECT_LEAST_SECONDS = 1.0
 _RECONNECT_MOST_SECONDS = 60.0
 _STABLE_SECONDS = 10.0  # a connection that lasted so long begins the pauses anew
+_CONNECT_SECONDS = 10.0
+_ANSWER_SECONDS = 10.0
+_LAST_ANSWER_SECONDS = 1.0
 _LEAVE_SECONDS = 0.5
 _KEEPALIVE_SECONDS = 30
+_MOST_PACKET_BYTES = MAX_ACK_BYTES + 1024  # an acknowledgement and its topic
 _RESEND_SECONDS = 60.0
 _LIVE_BATCHES = 64
 
@@ -54,7 +58,7 @@ def phase_ns(site: str, node: str, batch_ns: int) -> int:
 class Publisher:
     """Publishes what is in the spool. `status` says what the status message shall say, without `state`.
 
-    All that happens to `spool` happens on `worker`. `arguments` are aiomqtt's (address, credentials, TLS).
+    All that happens to `spool` happens on `worker`. `arguments`: address, credentials, TLS.
     """
 
     def __init__(
@@ -75,6 +79,8 @@ class Publisher:
         self._status = status
         self._clock = clock
         self._rng = rng
+        self._connection: Connection
+        self._in_flight: tuple[asyncio.Future[None], Job | None] | None = None
         self._run_id = rng.randbytes(STREAM_BYTES)
         self._status_seq = 0
         self._live: deque[tuple[float, Stored]] = deque()
@@ -134,15 +140,16 @@ class Publisher:
         while not self._finishing:
             began = self._now()
             try:
-                async with self._client() as client:
-                    try:
-                        await self._session(client)
-                    finally:
-                        client.timeout = _LEAVE_SECONDS  # a broker that hangs must not hold up the end
-            except (aiomqtt.MqttError, OSError) as exc:
+                self._connection = await self._connect()
+                try:
+                    await self._session()
+                finally:
+                    await self._connection.close(_LEAVE_SECONDS)
+            except (MqttError, OSError) as exc:
                 self._warn_once(exc)
             finally:
                 was_connected, self._connected = self._connected, False
+                self._in_flight = None
                 self._live.clear()
             if not self._finishing:
                 if self._now() - began > _STABLE_SECONDS and was_connected:
@@ -151,19 +158,19 @@ class Publisher:
                 failures = min(failures + 1, 10)
                 await self._sleep(ceiling * self._rng.uniform(0.5, 1.0))
 
-    def _client(self) -> aiomqtt.Client:
+    async def _connect(self) -> Connection:
         s = self._settings
-        return QuietClient(
-            **self._arguments,
-            identifier=f"laggard-{s.node}@{s.site}",
-            will=aiomqtt.Will(
-                self._status_topic(), self._status_message("down", {}, seq=0), qos=1, retain=True
-            ),
-            keepalive=_KEEPALIVE_SECONDS,
-            timeout=10.0,
-            queue_type=cast(Any, partial(PastQueue, self._hear)),
-            logger=_mqtt_log,
+        connection = await Connection.open(
+            self._arguments,
+            f"laggard-{s.node}@{s.site}",
+            hear=self._hear,
+            most_bytes=_MOST_PACKET_BYTES,
+            keepalive_seconds=_KEEPALIVE_SECONDS,
+            timeout_seconds=_CONNECT_SECONDS,
+            will=Will(self._status_topic(), self._status_message("down", {}, seq=0)),
         )
+        connection.lost.add_done_callback(lambda _: self._wake.set())
+        return connection
 
     def _warn_once(self, exc: Exception) -> None:
         if not self._warned and not self._finishing:
@@ -178,43 +185,37 @@ class Publisher:
 
     # -- one connection
 
-    async def _session(self, client: aiomqtt.Client) -> None:
-        granted = await client.subscribe(topics.ack_topic(self._settings.site, self._settings.node), qos=1)
-        if any(_is_refusal(code) for code in granted):
+    async def _session(self) -> None:
+        acknowledgements = topics.ack_topic(self._settings.site, self._settings.node)
+        if await self._answered(self._connection.subscribe([acknowledgements]), _ANSWER_SECONDS):
             _log.warning("the broker does not let us subscribe to our acknowledgements")
         self._published_schemas.clear()
-        await self._publish_status(client)
+        await self._publish_status()
         for schema in await self._call(self._spool.current_schemas):
-            await self._publish_schema(client, schema)
+            await self._publish_schema(schema)
         _log.info("connected to the broker at %s", self._settings.mqtt.address)
         self._connected = True
         self._warned = False
         await self._begin_connection()
         self._resend_due = self._now() + _RESEND_SECONDS
-        try:
-            async with asyncio.TaskGroup() as group:
-                # aiomqtt lets a publish wait on after the connection is gone; this ends at once.
-                lost = group.create_task(_until_lost(client), name="lost")
-                while not (self._finishing and not self._live):
-                    await self._step(client)
-                client.timeout = 1.0
-                await self._publish_status(client, "stopped")
-                lost.cancel()
-        except BaseExceptionGroup as failed:
-            raise failed.exceptions[0] from failed
+        while not (self._finishing and not self._live):
+            await self._step()
+        await self._publish_status("stopped")
+        await self._settle()
 
-    async def _step(self, client: aiomqtt.Client) -> None:
+    async def _step(self) -> None:
         """Publishes what is most due, or waits until something is."""
+        self._connection.check()
         now = self._now()
         if self._live and (self._live[0][0] <= now + _EARLY_SECONDS or self._finishing):
             due, batch = self._live[0]
             self._next_live = due + self._batch_seconds + _EARLY_SECONDS
-            await self._publish(client, batch)
+            await self._publish(batch)
             self._live.popleft()
             if self._status_due <= now + self._status_early_seconds:  # it costs less while we are awake
                 self._status_due = 0.0
         elif self._status_due <= now:
-            await self._publish_status(client)
+            await self._publish_status()
         elif self._overflowed and not self._backlog:
             self._overflowed = False
             await self._begin_backlog()
@@ -222,7 +223,7 @@ class Publisher:
             self._resend_due = now + _RESEND_SECONDS * self._rng.uniform(1.0, 1.5)
             await self._resend_what_was_lost()
         elif self._backlog and self._pace.due <= now:
-            await self._publish_backlog(client, now)
+            await self._publish_backlog(now)
         else:
             until = [self._status_due, self._resend_due]
             until += [self._next_live] if self._next_live > now else []
@@ -230,19 +231,23 @@ class Publisher:
             self._sleeps_until = min(until)  # before looking at what is live, or both threads may wait
             if self._live:
                 self._sleeps_until = min(self._sleeps_until, self._live[0][0])
+            if not self._backlog:  # whose pace the acknowledgements set
+                self._connection.pause_reading()
             await self._sleep(max(0.0, self._sleeps_until - now))
+            self._connection.resume_reading()
             self._sleeps_until = 0.0
 
-    async def _publish_backlog(self, client: aiomqtt.Client, now: float) -> None:
+    async def _publish_backlog(self, now: float) -> None:
         """Publishes the next message of the backlog if there is one and it may go."""
         waiting = await self._call(partial(self._spool.not_acknowledged, self._pace.under_way))
         if not self._pace.may_send(waiting, now, acknowledged=self._acks_in_connection):
             return
+        await self._settle()  # or what is in flight would count as backlog
         stored = await self._call(partial(self._spool.next_backlog, self._is_live))
         if stored is None:
             self._backlog = False
             return
-        await self._publish(client, stored)
+        await self._publish(stored)
         self._pace.sent(stored, now)
 
     def _is_live(self, stored: Stored) -> bool:
@@ -253,34 +258,60 @@ class Publisher:
         name = stored.key, stored.seq
         return any((other.key, other.seq) == name for _, other in list(self._live))
 
-    async def _publish(self, client: aiomqtt.Client, stored: Stored) -> None:
+    async def _publish(self, stored: Stored) -> None:
         if self._published_schemas.get(stored.key, -1) < stored.epoch:
             schema = await self._call(partial(self._spool.schema, stored.key))
             if schema is not None:
-                await self._publish_schema(client, schema)
+                await self._publish_schema(schema)
         s = self._settings
         topic = topics.data_topic(s.site, s.role, s.node, stored.source)
-        await client.publish(topic, stored.data, qos=1)
         if s.spool.acknowledge == "broker":
-            self._worker.defer(partial(self._spool.acknowledge, stored.key, (stored.seqs,)))
+            taken = partial(self._spool.acknowledge, stored.key, (stored.seqs,))
+            await self._send(topic, stored.data, then=taken)
         else:
-            self._worker.defer(partial(self._spool.mark_sent, stored))
+            await self._send(topic, stored.data, then=partial(self._spool.mark_sent, stored))
 
-    async def _publish_schema(self, client: aiomqtt.Client, schema: Schema) -> None:
+    async def _publish_schema(self, schema: Schema) -> None:
         """Retained, unless a newer stream of the source is in use: then only for who listens now."""
         s = self._settings
         current = await self._call(self._spool.current_schemas)
         topic = topics.schema_topic(s.site, s.role, s.node, schema.source)
         retain = any(schema.stream == other.stream for other in current)
-        await client.publish(topic, wire.encode_schema(schema), qos=1, retain=retain)
+        await self._send(topic, wire.encode_schema(schema), retain=retain)
         self._published_schemas[schema.stream, schema.source] = schema.epoch
 
-    async def _publish_status(self, client: aiomqtt.Client, state: str = "up") -> None:
+    async def _publish_status(self, state: str = "up") -> None:
         self._status_due = self._now() + STATUS_SECONDS
         self._status_seq += 1
         facts = self._status(await self._call(self._spool.facts))
         message = self._status_message(state, facts, self._status_seq)
-        await client.publish(self._status_topic(), message, qos=1, retain=True)
+        await self._send(self._status_topic(), message, retain=True)
+
+    async def _send(
+        self, topic: str, payload: bytes, *, retain: bool = False, then: Job | None = None
+    ) -> None:
+        """Publishes, once the broker has what was published before. `then` is done when it has this."""
+        await self._settle()
+        self._in_flight = self._connection.publish(topic, payload, retain=retain), then
+
+    async def _settle(self) -> None:
+        """Waits until the broker has what was published last. Raises MqttError."""
+        if self._in_flight is None:
+            return
+        taken, then = self._in_flight
+        await self._answered(taken, _LAST_ANSWER_SECONDS if self._finishing else _ANSWER_SECONDS)
+        self._in_flight = None
+        if then is not None:
+            self._worker.defer(then)
+
+    async def _answered(self, answer: Awaitable[T], seconds: float) -> T:
+        """What the broker answers. Raises MqttError, also when it says nothing for so long."""
+        give_up = partial(self._connection.abort, "the broker does not answer")
+        timer = asyncio.get_running_loop().call_later(seconds, give_up)
+        try:
+            return await answer
+        finally:
+            timer.cancel()
 
     def _status_topic(self) -> str:
         return topics.status_topic(self._settings.site, self._settings.role, self._settings.node)
@@ -304,10 +335,9 @@ class Publisher:
 
     # -- acknowledgements
 
-    def _hear(self, message: aiomqtt.Message) -> None:
-        payload = message.payload
+    def _hear(self, message: Message) -> None:
         try:
-            acks = wire.decode_ack(payload if isinstance(payload, bytes) else b"")
+            acks = wire.decode_ack(message.payload)
         except WireError as exc:
             _log.debug("not an acknowledgement: %s", exc)
             return
@@ -365,15 +395,3 @@ class Publisher:
 
     async def _call(self, job: Callable[[], T]) -> T:
         return await self._worker.call(job)
-
-
-async def _until_lost(client: aiomqtt.Client) -> None:
-    """Raises MqttError when the connection is lost. Messages go past this queue."""
-    async for _ in client.messages:
-        pass
-
-
-def _is_refusal(code: object) -> bool:
-    """True for the return code 0x80 of a SUBACK, which aiomqtt hands on as a number or as an object."""
-    value = getattr(code, "value", code)
-    return isinstance(value, int) and value >= 0x80

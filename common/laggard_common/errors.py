@@ -5,6 +5,7 @@ LaggardError
 ├── ConfigError        a configuration file or option is wrong; carries every problem found at once
 ├── InputError         an input that the user named cannot be read (file, column, archive)
 ├── WireError          bytes from the network are not a message of this version
+├── MqttError          there is no connection to the broker any more, or it refused us
 ├── SpoolError         the spool's directory or a segment cannot be used
 ├── ArchiveError       the archive cannot be written: disk full, not permitted
 ├── StateError         the aggregator's state cannot be written, or what is there is not a state
@@ -53,6 +54,10 @@ class WireError(LaggardError):
         self.reason = reason
         self.detail = detail
         super().__init__(f"{reason}: {detail}" if detail else reason)
+
+
+class MqttError(LaggardError):
+    """The broker refused us, or the connection to it is lost; the text says why."""
 
 
 class SpoolError(LaggardError):
