@@ -29,6 +29,7 @@ from laggard_aggregator.export.credentials import read_credentials
 from laggard_aggregator.export.http import make_app
 from laggard_aggregator.export.server import HttpServer
 from laggard_aggregator.export.settings import tls_context
+from laggard_aggregator.history import History
 from laggard_aggregator.ingest.inbox import Inbox
 from laggard_aggregator.ingest.subscriber import Subscriber
 from laggard_aggregator.ingest.taken import WindowClose
@@ -76,6 +77,7 @@ class App:
     ) -> None:
         self._settings = settings
         self._left: list[dict[str, Any]] | None = before._left if before is not None else None
+        self._history: History = before._history if before is not None else History()
         self._clock = clock or SystemClock()
         self._arguments = client_arguments(settings.mqtt)
         self._tls = tls_context(settings.http)
@@ -159,8 +161,10 @@ class App:
             archive_dropped=lambda: self._archive.dropped if self._archive else 0,
             archive_returned=lambda: self._archive.returned if self._archive else 0,
             durability=lambda: self._keeper.durability if self._keeper and self._restored else None,
+            history=self._history,
         )
-        self._http = HttpServer(guarded(make_app(self.view), self._credentials), s.http.listen, self._tls)
+        app = make_app(self.view, s.archive.directory if s.archive is not None else None)
+        self._http = HttpServer(guarded(app, self._credentials), s.http.listen, self._tls)
         self._http.bind()
         outside.callback(self._http.close)
         if s.state is not None:

@@ -18,6 +18,7 @@ class LiveView:
 
     Alarms are copied after each judgement, as the engine works in a thread. `ready`, `queue_dropped`,
     `archive_dropped`, `archive_returned` and `durability` ask the parts that only the application knows.
+    `history`: what a view before this one has kept.
     """
 
     def __init__(
@@ -30,12 +31,13 @@ class LiveView:
         archive_dropped: Callable[[], int],
         archive_returned: Callable[[], int],
         durability: Callable[[], Durability | None],
+        history: History,
     ) -> None:
         self.site = core.intake.site
         self.version = __version__
         self.started_at = clock.wall_ns() / 1e9
         self.window_lag_seconds = 0.0
-        self.history = History()
+        self.history = history
         self.revision = 0
         self._news = asyncio.Event()
         self._closed = False

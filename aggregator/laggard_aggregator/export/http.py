@@ -1,13 +1,13 @@
-"""The aggregator's HTTP interface: metrics, health, the JSON API and a page that says what is where.
+"""The aggregator's HTTP interface: metrics, health, the JSON API, and the pages of `laggard_aggregator.web`.
 
 Everything is read-only. The view is asked on the event loop; what may be long is rendered in a thread.
 """
 
 import asyncio
 import gzip
-import html
 import http
 from collections.abc import Callable
+from pathlib import Path
 
 from prometheus_client.exposition import choose_encoder, gzip_accepted
 from prometheus_client.process_collector import ProcessCollector
@@ -15,13 +15,14 @@ from prometheus_client.registry import Collector
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from laggard_aggregator.export import api
 from laggard_aggregator.export.exposition import Exposition, NodeExposition, Together, take
 from laggard_aggregator.view import View
+from laggard_aggregator.web.site import Site
 
 SECURITY_HEADERS = (
     (b"cache-control", b"no-store"),
@@ -36,24 +37,14 @@ SECURITY_HEADERS = (
 )
 
 COMPONENTS = "/api/v1/components/"
-PATHS = (
-    ("/metrics", "what matters now, for Prometheus"),
-    ("/metrics/nodes", "what is known of every node, to be scraped rarely"),
-    ("/api/v1/stragglers", "the stragglers, most persistent first"),
-    ("/api/v1/groups", "the peer groups, and why one got no verdict"),
-    ("/api/v1/nodes", "the nodes by role and state, and those that are not well"),
-    ("/api/v1/decisions", "what operators silenced and drained"),
-    ("/healthz", "whether the aggregator runs"),
-    ("/readyz", "whether it is connected to the broker"),
-)
 
 
-def make_app(view: View) -> ASGIApp:
-    """The ASGI application over `view`."""
-    pages = _Pages(view)
+def make_app(view: View, archive: Path | None = None) -> ASGIApp:
+    """The ASGI application over `view`. `archive`: the folder of the archive, where there is one."""
+    pages = _Endpoints(view)
     app = Starlette(
         routes=[
-            Route("/", pages.index),
+            *Site(view, archive).routes(),
             Route("/metrics", pages.metrics),
             Route("/metrics/nodes", pages.node_metrics),
             Route("/healthz", pages.healthz),
@@ -69,22 +60,13 @@ def make_app(view: View) -> ASGIApp:
     return _SecurityHeaders(_NoBodies(app))
 
 
-class _Pages:
+class _Endpoints:
     """The endpoints."""
 
     def __init__(self, view: View) -> None:
         self._view = view
         self._process = ProcessCollector(registry=None)
         self._one_at_a_time = asyncio.Semaphore(1)  # an exposition of every node may take tens of MB
-
-    async def index(self, _: Request) -> Response:
-        links = "".join(f'<li><a href="{path}">{path}</a>: {what}</li>' for path, what in PATHS)
-        return HTMLResponse(
-            "<!doctype html><html lang=en><meta charset=utf-8><title>Laggard</title>"
-            f"<h1>Laggard {html.escape(self._view.version)}, site {html.escape(self._view.site)}</h1>"
-            f"<ul>{links}<li>{COMPONENTS}&lt;group&gt;/&lt;component&gt;: one component; "
-            "a slash in the group is written %2F</li></ul></html>"
-        )
 
     async def metrics(self, request: Request) -> Response:
         return await self._rendered(request, Together(Exposition(take(self._view)), self._process))
@@ -141,7 +123,7 @@ def _encoder(accept: str) -> tuple[Callable[[Collector], bytes], str]:
 
 
 class _SecurityHeaders:
-    """Adds SECURITY_HEADERS to every answer."""
+    """Adds to every answer those of SECURITY_HEADERS that it does not have."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -149,7 +131,8 @@ class _SecurityHeaders:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = [*message["headers"], *SECURITY_HEADERS]
+                own = {name for name, _ in message["headers"]}
+                message["headers"] = [*message["headers"], *(h for h in SECURITY_HEADERS if h[0] not in own)]
             await send(message)
 
         await self._app(scope, receive, send_with_headers)

@@ -20,9 +20,10 @@ from laggard_aggregator.export.credentials import (
     password_line,
     read_credentials,
 )
-from laggard_aggregator.export.http import PATHS, make_app
+from laggard_aggregator.export.http import make_app
 from laggard_aggregator.export.server import HttpServer
 from laggard_aggregator.export.settings import HttpSettings, tls_context
+from laggard_aggregator.web.links import ENDPOINTS
 from laggard_common.errors import ConfigError, ServiceError
 from tests.aggregator.export import made
 
@@ -93,7 +94,7 @@ def test_who_is_let_in(tmp_path: Path, line: str) -> None:
 
 def test_only_health_is_open(tmp_path: Path, line: str) -> None:
     known = read(file_of(tmp_path, line))
-    for path, _ in PATHS:
+    for path, _ in ENDPOINTS:
         assert (status(known, path) == 401) == (path not in OPEN_PATHS), path
     assert status(known, "/") == status(known, "/healthz/../metrics") == status(known, "/nothing") == 401
 

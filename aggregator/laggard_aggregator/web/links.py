@@ -1,0 +1,42 @@
+"""Where each page is. Every view is a link that says all: it can be pasted into a ticket."""
+
+from collections.abc import Mapping
+from urllib.parse import quote, urlencode
+
+
+def component(group: str, name: str, metric: str = "") -> str:
+    """The page of a component, by its lasting name."""
+    return f"/component/{quote(group, safe='')}/{quote(name, safe='/')}" + _query({"metric": metric})
+
+
+def group(name: str, **query: str | int) -> str:
+    """The page of a peer group."""
+    return f"/group/{quote(name, safe='')}" + _query(query)
+
+
+def node(name: str) -> str:
+    """The page of a node."""
+    return f"/node/{quote(name, safe='')}"
+
+
+def page(path: str, **query: str | int) -> str:
+    """Another page of a list."""
+    return path + _query(query)
+
+
+def _query(query: Mapping[str, str | int]) -> str:
+    given = {name: value for name, value in query.items() if value not in ("", None)}
+    return "?" + urlencode(given) if given else ""
+
+
+ENDPOINTS = (
+    ("/metrics", "what matters now, for Prometheus"),
+    ("/metrics/nodes", "what is known of every node, to be scraped rarely"),
+    ("/api/v1/stragglers", "the stragglers, most persistent first"),
+    ("/api/v1/groups", "the peer groups, and why one got no verdict"),
+    ("/api/v1/nodes", "the nodes by role and state, and those that are not well"),
+    ("/api/v1/decisions", "what operators silenced and drained"),
+    ("/healthz", "whether the aggregator runs"),
+    ("/readyz", "whether it is connected to the broker"),
+)
+"""What is there for programs, to be listed on the pages."""

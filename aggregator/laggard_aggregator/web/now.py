@@ -1,0 +1,71 @@
+"""What the pages are made of: taken from the view on the loop, frozen, and rendered in a thread."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from laggard_aggregator.alarms.life import Alarm, Key
+from laggard_aggregator.decisions.book import Decision
+from laggard_aggregator.engine import Judgement
+from laggard_aggregator.export.standings import Standing, standings
+from laggard_aggregator.history import History
+from laggard_aggregator.view import Counters, Durability, GroupView, NodeState, NodeView, View
+
+
+@dataclass(frozen=True, slots=True)
+class Now:
+    """The aggregator at a moment. `nodes`: of pages about nodes only, else None."""
+
+    site: str
+    version: str
+    time: float
+    started_at: float
+    ready: bool
+    groups: Mapping[str, GroupView]
+    judgements: tuple[Judgement, ...]
+    alarms: Mapping[Key, Alarm]
+    shown: Callable[[str], str]
+    decisions: tuple[Decision, ...]
+    history: History
+    node_counts: Mapping[tuple[str, NodeState], int]
+    unwell: tuple[NodeView, ...]
+    nodes: tuple[NodeView, ...] | None
+    counters: Counters
+    durability: Durability | None
+
+    def standings(self) -> tuple[Standing, ...]:
+        """What is said of the components that matter."""
+        return standings(self.judgements, self.alarms, self.shown, self.silenced)
+
+    def silenced(self, *names: str) -> Decision | None:
+        """The decision by which nobody is told of a component of these names."""
+        return next(iter(self.decided(*names)), None)
+
+    def decided(self, *names: str) -> tuple[Decision, ...]:
+        """What operators decided about a component or node of these names, and still stands."""
+        return tuple(each for each in self.decisions if each.covers(*names))
+
+    def judgements_of(self, group: str) -> tuple[Judgement, ...]:
+        """The latest judgements of a group, one a metric."""
+        return tuple(judged for judged in self.judgements if judged.group == group)
+
+
+def take(view: View, *, nodes: bool = False) -> Now:
+    """The aggregator as it is now; called on the loop."""
+    return Now(
+        site=view.site,
+        version=view.version,
+        time=view.now,
+        started_at=view.started_at,
+        ready=view.ready,
+        groups={group.name: group for group in view.groups()},
+        judgements=view.judgements(),
+        alarms=view.alarms(),
+        shown=view.shown,
+        decisions=view.decisions(),
+        history=view.history.frozen(),
+        node_counts=view.node_counts(),
+        unwell=view.unwell_nodes(),
+        nodes=view.nodes() if nodes else None,
+        counters=view.counters(),
+        durability=view.durability(),
+    )

@@ -1,0 +1,100 @@
+"""What alarms did: from the archive where there is one, and from memory what is not in it yet."""
+
+import asyncio
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from laggard_aggregator.alarms.life import Transition
+from laggard_aggregator.archive.reader import ArchiveReader
+from laggard_aggregator.history import History
+from laggard_common.errors import InputError
+
+DAYS = 30
+KEPT_SECONDS = 60.0
+"""How long what was read stays good: memory has what came since."""
+MOST_EVENTS = 20_000
+
+_COLUMNS = (
+    "group",
+    "metric",
+    "component",
+    "transition",
+    "at",
+    "since",
+    "severity",
+    "worst_severity",
+    "level",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """An alarm that was raised or cleared at `at`."""
+
+    at: float
+    kind: str
+    group: str
+    component: str
+    metric: str
+    level: str
+    since: float
+    severity: float
+    worst_severity: float
+
+
+class Past:
+    """The alarms of the last DAYS days. `directory`: the archive's, None where there is none."""
+
+    def __init__(self, directory: Path | None) -> None:
+        self._directory = directory
+        self._read: dict[tuple[str, ...], Event] = {}
+        self._read_at = float("-inf")
+        self._reading = asyncio.Lock()
+
+    async def events(self, history: History, now: float) -> tuple[Event, ...]:
+        """What happened, newest first."""
+        async with self._reading:
+            if self._directory is not None and time.monotonic() - self._read_at > KEPT_SECONDS:
+                self._read = await asyncio.to_thread(_of_archive, self._directory, now)
+                self._read_at = time.monotonic()
+        known = self._read | {_key(event): event for event in map(_of_transition, history.transitions)}
+        return tuple(sorted(known.values(), key=lambda event: -event.at))
+
+
+def _of_archive(directory: Path, now: float) -> dict[tuple[str, ...], Event]:
+    """The alarms in the archive; none while it cannot be read, which the daemon says elsewhere."""
+    first = (datetime.fromtimestamp(now, UTC) - timedelta(days=DAYS)).date().isoformat()
+    try:
+        table = ArchiveReader(directory).table("alarms", columns=_COLUMNS, first_day=first)
+    except InputError:
+        return {}
+    rows = table.slice(max(table.num_rows - MOST_EVENTS, 0)).to_pylist() if table.num_rows else []
+    events = [_of_row(row) for row in rows]
+    return {_key(event): event for event in events}
+
+
+def _of_row(row: dict[str, Any]) -> Event:
+    kind = row.pop("transition")
+    return Event(kind=kind, **row)
+
+
+def _of_transition(transition: Transition) -> Event:
+    alarm = transition.alarm
+    return Event(
+        at=transition.at,
+        kind=transition.kind,
+        group=alarm.group,
+        component=alarm.component,
+        metric=alarm.metric,
+        level=alarm.level,
+        since=alarm.since,
+        severity=alarm.severity,
+        worst_severity=alarm.worst_severity,
+    )
+
+
+def _key(event: Event) -> tuple[str, ...]:
+    return (event.group, event.component, event.metric, event.kind, f"{event.at:.3f}")

@@ -1,0 +1,216 @@
+"""The pages as an application: asked on the loop, made in a thread, and kept until something changes."""
+
+import asyncio
+import gzip
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote_to_bytes
+
+import jinja2
+from prometheus_client.exposition import gzip_accepted
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from laggard_aggregator.export.api import NotKnownError, component_path
+from laggard_aggregator.view import View
+from laggard_aggregator.web import component, groups, heat, links, nodes, overview, search, words
+from laggard_aggregator.web.events import Events
+from laggard_aggregator.web.now import Now, take
+from laggard_aggregator.web.paging import paged
+from laggard_aggregator.web.past import Past
+from laggard_aggregator.web.static_files import StaticFiles
+
+CONTENT_SECURITY_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+)
+"""For the pages: their own scripts and styles, nothing inline, nothing of anyone else."""
+
+KEPT_SECONDS = 5.0
+"""How long a page is kept while no window is judged: ages of samples and states of nodes move on."""
+MAX_KEPT = 128
+MAX_PAGE = 1_000_000
+ALARMS_SHOWN = 50
+
+Make = Callable[[Now], dict[str, Any]]
+"""What makes the values of a template, in a thread."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    revision: int
+    made_at: float
+    body: bytes
+    packed: bytes
+
+
+class Site:
+    """All pages over `view`. `archive`: its folder, for what alarms did in the last weeks."""
+
+    def __init__(self, view: View, archive: Path | None = None) -> None:
+        self._view = view
+        self._past = Past(archive)
+        self._events = Events(view)
+        self._files = StaticFiles()
+        self._kept: OrderedDict[tuple[str, bytes], _Kept] = OrderedDict()
+        self._one_at_a_time = asyncio.Lock()  # pages cost one core at most, and wait for each other
+        self._templates = _templates(self._files)
+
+    def routes(self) -> list[BaseRoute]:
+        """Where the pages are."""
+        return [
+            Route("/", self._overview),
+            Route("/groups", self._groups),
+            Route("/group/{rest:path}", self._group),
+            Route("/component/{rest:path}", self._component),
+            Route("/nodes", self._nodes),
+            Route("/node/{rest:path}", self._node),
+            Route("/search", self._search),
+            Route("/alarms", self._alarms),
+            Route("/events", self._events.answer),
+            Route("/static/{name:path}", self._files.answer),
+        ]
+
+    async def _overview(self, request: Request) -> Response:
+        page = _number(request)
+        return await self._page(
+            request, "overview.html", lambda now: {"page": overview.overview(now, page), "heat": heat}
+        )
+
+    async def _groups(self, request: Request) -> Response:
+        page = _number(request)
+        return await self._page(
+            request, "groups.html", lambda now: {"page": groups.groups(now, page), "heat": heat}
+        )
+
+    async def _group(self, request: Request) -> Response:
+        name, metric = _name(request, "/group/"), request.query_params.get("metric", "")
+        order: groups.Order = "name" if request.query_params.get("order") == "name" else "worst"
+        page = _number(request)
+        return await self._page(
+            request,
+            "group.html",
+            lambda now: {"page": groups.group(now, name, metric, order, page), "heat": heat},
+        )
+
+    async def _component(self, request: Request) -> Response:
+        raw = request.scope["raw_path"].partition(b"/component/")[2]
+        try:
+            group, name = component_path(raw)
+        except ValueError as exc:
+            raise HTTPException(400, str(exc)) from exc
+        metric, page = request.query_params.get("metric", ""), _number(request)
+        alarms = await self._past.events(self._view.history, self._view.now)
+        return await self._page(
+            request,
+            "component.html",
+            lambda now: {
+                "page": component.component(now, group, name, metric=metric, page=page, alarms=alarms)
+            },
+        )
+
+    async def _nodes(self, request: Request) -> Response:
+        role, state = (request.query_params.get(name, "") for name in ("role", "state"))
+        page = _number(request)
+        return await self._page(
+            request,
+            "nodes.html",
+            lambda now: {
+                "page": nodes.nodes(now, role, state, page),
+                "troubles": overview.troubles(now),
+            },
+            of_nodes=True,
+        )
+
+    async def _node(self, request: Request) -> Response:
+        name = _name(request, "/node/")
+        return await self._page(
+            request, "node.html", lambda now: {"page": nodes.node(now, name)}, of_nodes=True
+        )
+
+    async def _search(self, request: Request) -> Response:
+        asked = request.query_params.get("q", "")
+        return await self._page(
+            request, "search.html", lambda now: {"page": search.search(now, asked)}, of_nodes=True
+        )
+
+    async def _alarms(self, request: Request) -> Response:
+        page = _number(request)
+        alarms = await self._past.events(self._view.history, self._view.now)
+        return await self._page(request, "alarms.html", lambda _: {"page": paged(alarms, page, ALARMS_SHOWN)})
+
+    async def _page(self, request: Request, template: str, make: Make, *, of_nodes: bool = False) -> Response:
+        """The page that `template` shows of what `make` makes of the aggregator as it is now."""
+        key = (request.scope["raw_path"].decode("latin-1"), request.scope["query_string"])
+        async with self._one_at_a_time:
+            kept = self._kept.get(key)
+            if kept is None or not self._good(kept):
+                now, revision = take(self._view, nodes=of_nodes), self._view.revision
+                try:
+                    body, packed = await asyncio.to_thread(self._render, template, now, make)
+                except NotKnownError as exc:
+                    return await self._not_known(now, str(exc))
+                kept = _Kept(revision, time.monotonic(), body, packed)
+                self._kept[key] = kept
+                while len(self._kept) > MAX_KEPT:
+                    self._kept.popitem(last=False)
+        return _answer(request, kept.body, kept.packed)
+
+    def _good(self, kept: _Kept) -> bool:
+        return kept.revision == self._view.revision and time.monotonic() - kept.made_at < KEPT_SECONDS
+
+    async def _not_known(self, now: Now, what: str) -> Response:
+        body, _ = await asyncio.to_thread(self._render, "not_found.html", now, lambda _: {"what": what})
+        return Response(body, 404, headers=_HEADERS)
+
+    def _render(self, template: str, now: Now, make: Make) -> tuple[bytes, bytes]:
+        values = make(now)
+        body = self._templates.get_template(template).render(now=now, **values).encode()
+        return body, gzip.compress(body, 5)
+
+
+_HEADERS = {
+    "content-type": "text/html; charset=utf-8",
+    "content-security-policy": CONTENT_SECURITY_POLICY,
+    "vary": "accept-encoding",
+}
+
+
+def _answer(request: Request, body: bytes, packed: bytes) -> Response:
+    if gzip_accepted(request.headers.get("accept-encoding", "")):
+        return Response(packed, headers=_HEADERS | {"content-encoding": "gzip"})
+    return Response(body, headers=_HEADERS)
+
+
+def _number(request: Request) -> int:
+    """The page that was asked for, 1 when it is none."""
+    text = request.query_params.get("page", "1")
+    return min(int(text), MAX_PAGE) if text.isascii() and text.isdigit() and len(text) < 8 else 1
+
+
+def _name(request: Request, before: str) -> str:
+    """What follows `before` in the path, percent-decoded."""
+    raw = request.scope["raw_path"].partition(before.encode())[2]
+    try:
+        return unquote_to_bytes(raw).decode()
+    except UnicodeDecodeError as exc:
+        raise HTTPException(400, "not UTF-8 after percent-decoding") from exc
+
+
+def _templates(files: StaticFiles) -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    environment.globals.update(links=links, words=words, static=files.url)
+    return environment

@@ -1,0 +1,87 @@
+"""Figures as an operator reads them. What is not known is a dash."""
+
+import math
+from datetime import UTC, datetime
+
+DASH = "–"
+
+
+def factor(severity: float) -> str:
+    """How many times slower than its peers: `4.2×`."""
+    if not math.isfinite(severity):
+        return DASH
+    return (
+        f"{severity:.0f}×"
+        if severity >= 100
+        else f"{severity:.2g}×"
+        if severity >= 10
+        else f"{severity:.1f}×"
+    )
+
+
+def figure(value: float, unit: str = "") -> str:
+    """A value with its unit, to three figures."""
+    if not math.isfinite(value):
+        return DASH
+    text = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    return f"{text} {unit}".rstrip()
+
+
+def size(count: float | None) -> str:
+    """Bytes, to three figures."""
+    if count is None:
+        return DASH
+    value = float(count)
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if value < 1000 or unit == "TB":
+            break
+        value /= 1000
+    return f"{value:.3g} {unit}"
+
+
+def moment(at: float) -> str:
+    """A time as `2026-01-31 12:00:05`, UTC."""
+    return _datetime(at).strftime("%Y-%m-%d %H:%M:%S") if _is_time(at) else DASH
+
+
+def clock(at: float) -> str:
+    """A time of the day as `12:00`, UTC."""
+    return _datetime(at).strftime("%H:%M") if _is_time(at) else DASH
+
+
+def iso(at: float) -> str:
+    """A time as machines read it, empty when it is none."""
+    return _datetime(at).strftime("%Y-%m-%dT%H:%M:%SZ") if _is_time(at) else ""
+
+
+def lasting(seconds: float) -> str:
+    """How long something took, in its two largest units at most: `3 h 5 min`."""
+    if not math.isfinite(seconds):
+        return DASH
+    left = max(round(seconds), 0)
+    if left < 120:
+        return f"{left} s"
+    days, left = divmod(left, 86_400)
+    hours, left = divmod(left, 3_600)
+    parts = [(days, "d"), (hours, "h"), (left // 60, "min")]
+    while parts and not parts[0][0]:
+        parts.pop(0)
+    return " ".join(f"{count} {unit}" for count, unit in parts[:2] if count)
+
+
+def ago(at: float, now: float) -> str:
+    """How long ago something was."""
+    return f"{lasting(now - at)} ago" if _is_time(at) else DASH
+
+
+def counted(count: int, one: str, many: str = "") -> str:
+    """`1 node`, `1,200 nodes`."""
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def _is_time(at: float) -> bool:
+    return math.isfinite(at) and 0 < at < 253_402_300_800  # before the year 10000
+
+
+def _datetime(at: float) -> datetime:
+    return datetime.fromtimestamp(at, UTC)

@@ -1,0 +1,359 @@
+"""Every page over a made-up site, as a browser without JavaScript gets it."""
+
+import asyncio
+import html
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from html.parser import HTMLParser
+from itertools import pairwise
+
+import httpx
+import numpy as np
+import pytest
+
+from laggard_aggregator.decisions.book import Decision
+from laggard_aggregator.engine import GroupWindow, Judgement
+from laggard_aggregator.export.http import make_app
+from laggard_aggregator.history import Samples
+from laggard_aggregator.view import NodeView
+from laggard_aggregator.web import links
+from laggard_aggregator.web.site import CONTENT_SECURITY_POLICY
+from tests.aggregator.export import made
+
+HOSTILE = "oss-1/<script>alert(1)</script>\"&'{{7*7}} ü"
+NAN = float("nan")
+PAGES = (
+    "/",
+    "/groups",
+    "/group/luns",
+    "/group/storage%2Fnet%2F10%20Gb",
+    "/component/luns/oss-1/wwn-2",
+    "/nodes",
+    "/node/oss-2",
+    "/alarms",
+    "/search",
+    "/search?q=oss",
+)
+VOID = {"meta", "link", "input", "br"}
+
+
+def ask(paths: Sequence[str], view: made.MadeView | None = None) -> list[httpx.Response]:
+    """The answers of one application over `view`."""
+
+    async def asked() -> list[httpx.Response]:
+        transport = httpx.ASGITransport(make_app(view or with_history()), raise_app_exceptions=True)
+        async with httpx.AsyncClient(transport=transport, base_url="http://aggregator") as client:
+            return [await client.get(path) for path in paths]
+
+    return asyncio.run(asked())
+
+
+def page(path: str, view: made.MadeView | None = None) -> str:
+    """The text of a page that is there."""
+    (answer,) = ask([path], view)
+    assert answer.status_code == 200, answer.text
+    return answer.text
+
+
+def with_history(windows: int = 8) -> made.MadeView:
+    """The made-up site after some windows."""
+    view = made.site()
+    for back in range(windows - 1, -1, -1):
+        for judged in view.judgements_:
+            view.history.judged([replace(judged, start=judged.start - 30 * back, end=judged.end - 30 * back)])
+    return view
+
+
+class Outline(HTMLParser):
+    """Tags that are opened and closed, headings, ids, names of what can be reached."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.headings: list[int] = []
+        self.feed(text)
+        assert not self.open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if re.fullmatch("h[1-6]", tag):
+            self.headings.append(int(tag[1]))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attrs for name, attrs in self.tags if name == tag]
+
+
+def text_of(page: str) -> str:
+    """What a reader sees, in one line."""
+    return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", page)).split())
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_a_page_is_well_formed_named_and_reachable(path: str) -> None:
+    outline = Outline(page(path))
+    assert outline.headings[0] == 1
+    assert outline.headings.count(1) == 1
+    assert all(later <= before + 1 for before, later in pairwise(outline.headings))
+    ids = [attrs["id"] for _, attrs in outline.tags if "id" in attrs]
+    assert len(ids) == len(set(ids))
+    assert {"header", "main", "footer", "nav"} <= {tag for tag, _ in outline.tags}
+    assert outline.tags[[tag for tag, _ in outline.tags].index("body") + 1][1]["href"] == "#main"
+    for svg in outline.all("svg"):
+        assert svg.get("aria-hidden") == "true" or (svg.get("role"), bool(svg.get("aria-label"))) == (
+            "img",
+            True,
+        )
+    assert len(outline.all("table")) == len(outline.all("caption"))
+    assert all("scope" in attrs for attrs in outline.all("th"))
+    for attrs in outline.all("input"):
+        assert attrs["id"] in {label.get("for") for label in outline.all("label")}
+    live = [attrs for _, attrs in outline.tags if "data-live" in attrs]
+    assert all(attrs.get("id") for attrs in live)
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_nothing_in_a_page_is_inline_or_from_elsewhere(path: str) -> None:
+    (answer,) = ask([path])
+    assert answer.headers["content-security-policy"] == CONTENT_SECURITY_POLICY
+    assert "unsafe" not in CONTENT_SECURITY_POLICY
+    outline = Outline(answer.text)
+    for tag, attrs in outline.tags:
+        assert not any(name == "style" or name.startswith("on") for name in attrs), (tag, attrs)
+        assert (attrs.get("src") or "/").startswith("/static/") or "src" not in attrs
+        assert (attrs.get("href") or "/")[0] in "/#"
+    assert not outline.all("style")
+
+
+def test_every_link_of_every_page_leads_somewhere() -> None:
+    view = with_history()
+    found = {
+        attrs["href"] or ""
+        for path in PAGES
+        for attrs in Outline(page(path, view)).all("a") + Outline(page(path, view)).all("link")
+    }
+    targets = sorted(href for href in found if not href.startswith("#"))
+    assert "/component/luns/oss-1/wwn-2?metric=await" in targets
+    for target, answer in zip(targets, ask(targets, view), strict=True):
+        assert answer.status_code == 200 or target in ("/node/oss-3",), target
+
+
+def test_the_overview_is_an_answer() -> None:
+    text = text_of(page("/"))
+    assert "oss-1/sdb, and 2 others are slower than their peers since 2025-10-09 08:56:40 UTC" in text
+    assert "oss-1/sdb alarm stands 4.0× " in text
+    assert "await: 8 ms, peers 2 ms" in text
+    assert (
+        "Only this one of oss-1 is slow, the other one beside it is not: look at the component itself."
+        in text
+    )
+    assert "3 nodes not well" in text
+    assert "1 without a verdict" in text
+
+
+def test_a_site_without_stragglers_says_so() -> None:
+    calm = made.judgement("luns", ("a", "b", "c", "d"), [0] * 4, [1.0] * 4, [False] * 4)
+    view = made.MadeView(groups_=(made.group("luns", 4),), judgements_=(calm,))
+    assert "No stragglers: 4 components behave like their peers" in text_of(page("/", view))
+    waiting = made.MadeView(groups_=(made.group("luns", 4),))
+    assert "Nothing was judged yet" in text_of(page("/", waiting))
+    assert "Nothing is compared yet" in text_of(page("/", made.MadeView(ready=False)))
+    assert "not connected to the broker" in text_of(page("/", made.MadeView(ready=False)))
+
+
+def many(count: int) -> made.MadeView:
+    """A group of so many components, all of which are slow."""
+    names = tuple(f"oss-{at // 10}/sd{at:05}" for at in range(count))
+    severities = [2.0 + at / 1000 for at in range(count)]
+    judged = made.judgement("luns", names, [5] * count, severities, [True] * count)
+    view = made.MadeView(groups_=(made.group("luns", count),), judgements_=(judged,))
+    view.history.judged([judged])
+    return view
+
+
+def test_lists_are_bounded_and_paged() -> None:
+    view = many(3000)
+    first, second, beyond, nonsense = ask(["/", "/?page=2", "/?page=999999", "/?page=x"], view)
+    assert len(first.content) < 60_000
+    assert "1–20 of 3,000 stragglers" in text_of(first.text)
+    assert "oss-299/sd02999" in text_of(first.text)  # the slowest
+    assert "21–40 of 3,000 stragglers" in text_of(second.text)
+    assert "2,981–3,000 of 3,000 stragglers" in text_of(beyond.text)
+    assert "1–20 of" in text_of(nonsense.text)
+    worst, by_name = ask(["/group/luns", "/group/luns?order=name&page=60"], view)
+    assert "1–50 of 3,000 components" in text_of(worst.text)
+    assert "2,951–3,000" in text_of(by_name.text)
+    assert len(worst.content) < 60_000
+    (found,) = ask(["/search?q=SD0299"], view)
+    assert "10 matches" in text_of(found.text)
+
+
+def hostile() -> made.MadeView:
+    """A site in which everything has the most unpleasant name."""
+    names = (HOSTILE, "oss-1/b", "oss-1/c", "oss-1/d")
+    group = f"luns/{HOSTILE}"
+    judged = made.judgement(group, names, [5, 0, 0, 0], [4.0, 1.0, 1.0, 1.0], [True, False, False, False])
+    judged = replace(judged, verdicts=replace(judged.verdicts, causes={HOSTILE: ((HOSTILE, 2.0),)}))
+    alarm = made.alarm(group, HOSTILE)
+    view = made.MadeView(
+        site=HOSTILE,
+        groups_=(made.group(group, 4),),
+        judgements_=(judged,),
+        alarms_={alarm.key: alarm},
+        decisions_=(Decision("silence", HOSTILE, HOSTILE, made.NOW, comment=HOSTILE),),
+        nodes_=(NodeView(HOSTILE, "storage", "up", False, NAN, NAN, version=HOSTILE),),
+    )
+    for back in range(3, -1, -1):
+        view.history.judged([replace(judged, start=judged.start - 30 * back, end=judged.end - 30 * back)])
+    return view
+
+
+def test_hostile_names_stay_text_and_their_links_work() -> None:
+    view, group = hostile(), f"luns/{HOSTILE}"
+    paths = (
+        *("/", "/groups", "/nodes", "/alarms", "/search?q=script"),
+        *(links.group(group), links.component(group, HOSTILE), links.node(HOSTILE)),
+    )
+    for path, answer in zip(paths, ask(paths, view), strict=True):
+        assert answer.status_code == 200, path
+        scripts = [attrs.get("src") or "" for attrs in Outline(answer.text).all("script")]
+        assert all(src.startswith("/static/") for src in scripts), path
+        assert "<script>alert" not in answer.text
+        if path not in ("/alarms",):
+            assert HOSTILE.split("/")[1] in html.unescape(answer.text), path
+        assert "49" not in text_of(answer.text).replace("49–", ""), path  # the template saw no template
+
+
+def test_what_is_not_known_is_a_page_too() -> None:
+    paths = [
+        "/component/luns/none",
+        "/component/none/oss-1/wwn-1",
+        "/group/none",
+        "/node/none",
+        "/group/luns?metric=x",
+    ]
+    for answer in ask(paths):
+        assert answer.status_code == 404
+        assert answer.headers["content-type"].startswith("text/html")
+        assert answer.headers["content-security-policy"] == CONTENT_SECURITY_POLICY
+        assert "Not known" in text_of(answer.text)
+    for path in ("/component/luns", "/component/", "/component/luns/%FF", "/group/%FF", "/node/%FF"):
+        (answer,) = ask([path])
+        assert answer.status_code == 400, path
+
+
+def test_a_component_is_found_by_its_name_of_the_day() -> None:
+    text = text_of(page("/component/luns/oss-1/sdb"))
+    assert "4.0× slower than its peers since 2025-10-09 08:56:40 UTC" in text
+    assert "Lasting name oss-1/wwn-2" in text
+    assert "iostat -x 1 5 sdb smartctl -a /dev/sdb" in text
+    assert "Windows and verdicts, newest first" in text
+    assert "▲ anomalous" in text
+    for word in ("its peers", "await", "8 ms", "4.0×"):
+        assert word in text
+
+
+def test_a_component_that_went_silent_keeps_its_page() -> None:
+    view = with_history()
+    only = made.judgement("luns", ("oss-2/wwn-3",), [0], [1.0], [False])
+    view.judgements_ = (only,)
+    view.alarms_ = {}
+    text = text_of(page("/component/luns/oss-3/wwn-5", view))
+    assert "Not judged in the latest window: it has no data now" in text
+
+
+def test_what_operators_decided_is_shown_everywhere() -> None:
+    view = with_history()
+    view.decisions_ = (
+        Decision("silence", "oss-1/sdb", "kim", made.NOW - 60, made.NOW + 3600, "rebuild"),
+        Decision("drain", "oss-*", "kim", made.NOW - 30),
+    )
+    for path in ("/", "/component/luns/oss-1/wwn-2"):
+        assert 'title="rebuild"' in page(path, view)
+        assert "silenced until 2025-10-09 10:01:40 drained" in text_of(page(path, view))
+    assert "oss-2 drained" in text_of(page("/node/oss-2", view))
+    text = text_of(page("/alarms", view))
+    assert "oss-* drain 2025-10-09 09:01:10 it is ended kim" in text
+    assert "oss-1/sdb silence 2025-10-09 09:00:40 2025-10-09 10:01:40 kim rebuild" in text
+
+
+def test_the_distributions_that_cdf_compared_are_drawn() -> None:
+    view = with_history()
+    view.groups_ = (replace(view.groups_[0], detector="cdf"), view.groups_[1])
+    names = view.judgements_[0].components
+    chance = np.random.default_rng(1)
+    values = chance.lognormal(0.7, 0.1, (5, 74))
+    values[1] *= 4
+    values[3, 30:] = np.nan
+    view.history.judged((), GroupWindow("luns", names, made.NOW - 100, made.NOW - 40, 14, {"await": values}))
+    text = page("/component/luns/oss-1/wwn-2", view)
+    assert 'aria-label="cumulative distributions of await: this component and 3 peers"' in text
+    assert "distance to the group&#39;s median 30 times its threshold" in text
+    assert "The latest window, sample by sample" in text
+    assert "too few samples in the latest window" in page("/component/luns/oss-2/wwn-4", view)
+    assert isinstance(view.history.samples("luns"), Samples)
+
+
+def test_a_node_is_told_with_what_is_on_it() -> None:
+    text = text_of(page("/node/oss-2"))
+    assert "Collector net: no /proc/net/dev; 7 samples dropped: its spool was full." in text
+    assert "oss-2/sdc luns await 1.0× like its peers" in text
+    assert "Sends no samples though its agent should be up." in text_of(page("/node/oss-9"))
+
+
+def test_nodes_that_are_not_well_come_first_and_can_be_picked() -> None:
+    text = text_of(page("/nodes"))
+    assert (
+        text.index("oss-9 storage silent")
+        < text.index("oss-2 storage up, not well")
+        < text.index("oss-1 storage up")
+    )
+    picked = text_of(page("/nodes?role=metadata&state=stopped"))
+    assert "mds-1" in picked
+    assert "oss-9" not in picked
+    assert "oss-1 " not in text_of(page("/nodes?state=unwell"))
+
+
+def judged_again(view: made.MadeView, severity: float) -> None:
+    judged: Judgement = view.judgements_[0]
+    verdicts = replace(judged.verdicts, severity=np.full(5, severity))
+    view.judgements_ = (replace(judged, verdicts=verdicts), *view.judgements_[1:])
+
+
+def test_a_page_is_made_once_for_a_window() -> None:
+    view = with_history()
+
+    async def asked() -> list[str]:
+        async with httpx.AsyncClient(
+            transport=httpx.ASGITransport(make_app(view)), base_url="http://a"
+        ) as client:
+            found = [(await client.get("/")).text]
+            judged_again(view, 7.0)
+            found.append((await client.get("/")).text)
+            view.revision += 1
+            return [*found, (await client.get("/")).text]
+
+    first, same, changed = asyncio.run(asked())
+    assert first == same
+    assert "7.0×" not in text_of(same)
+    assert "7.0×" in text_of(changed)
+
+
+def test_files_are_kept_by_browsers_for_as_long_as_they_are_the_same() -> None:
+    sheet = next(attrs["href"] for attrs in Outline(page("/")).all("link") if attrs["rel"] == "stylesheet")
+    known, old, none, outside = ask(
+        [sheet or "", "/static/style.css?v=old", "/static/none.css", "/static/..%2fsite.py"]
+    )
+    assert "immutable" in known.headers["cache-control"]
+    assert known.headers["content-type"] == "text/css; charset=utf-8"
+    assert old.headers["cache-control"] == "no-cache"
+    assert (none.status_code, outside.status_code) == (404, 404)
