@@ -163,7 +163,7 @@ class App:
             durability=lambda: self._keeper.durability if self._keeper and self._restored else None,
             history=self._history,
         )
-        app = make_app(self.view, s.archive.directory if s.archive is not None else None)
+        app = make_app(self.view, s.archive.directory if s.archive is not None else None, s.http.nodes)
         self._http = HttpServer(guarded(app, self._credentials), s.http.listen, self._tls)
         self._http.bind()
         outside.callback(self._http.close)

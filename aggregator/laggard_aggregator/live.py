@@ -8,7 +8,7 @@ from laggard_aggregator.core import Core
 from laggard_aggregator.decisions.book import Decision
 from laggard_aggregator.engine import Judgement, Window
 from laggard_aggregator.history import History
-from laggard_aggregator.view import Counters, Durability, GroupView, NodeState, NodeView
+from laggard_aggregator.view import Counters, Durability, GroupView, NodeState, NodeView, RoleView
 from laggard_common import __version__
 from laggard_common.clock import Clock
 
@@ -135,6 +135,10 @@ class LiveView:
     def node_counts(self) -> Mapping[tuple[str, NodeState], int]:
         """How many nodes there are of each role and state."""
         return self._core.intake.nodes.counts(self._clock.wall_ns())
+
+    def roles(self) -> tuple[RoleView, ...]:
+        """What the agents of each role say of themselves, by role."""
+        return self._core.intake.nodes.roles()
 
     def nodes(self) -> tuple[NodeView, ...]:
         """Every node, by name."""

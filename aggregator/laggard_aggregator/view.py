@@ -70,6 +70,37 @@ class NodeView:
     resident_bytes: int | None = None
 
 
+QUANTILES = (0.5, 0.99, 1.0)
+"""Of which figures of a role's agents are told."""
+
+
+@dataclass(frozen=True, slots=True)
+class CollectorsView:
+    """A collector on all nodes of a role. `seconds`: the time of a reading, by quantile."""
+
+    failing: int
+    seconds: Mapping[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class RoleView:
+    """What the agents of a role say of themselves, as far as they do; figures as in NodeView.
+
+    Sums, and what is by quantile (nearest rank, QUANTILES): empty where no agent of the role says it.
+    `clock_offset_seconds`: how far off, to either side.
+    """
+
+    role: str
+    spool_bytes: int
+    dropped_samples: int
+    missed_ticks: int
+    cpu_seconds: float
+    spool: Mapping[float, float]
+    resident_bytes: Mapping[float, float]
+    clock_offset_seconds: Mapping[float, float]
+    collectors: Mapping[str, CollectorsView]
+
+
 @dataclass(frozen=True, slots=True)
 class Counters:
     """Totals since the start. Mappings are by reason.
@@ -160,6 +191,9 @@ class View(Protocol):
 
     def node_counts(self) -> Mapping[tuple[str, NodeState], int]:
         """How many nodes there are of each role and state."""
+
+    def roles(self) -> tuple[RoleView, ...]:
+        """What the agents of each role say of themselves, by role."""
 
     def nodes(self) -> tuple[NodeView, ...]:
         """Every node, by name."""

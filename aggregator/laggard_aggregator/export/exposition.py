@@ -5,7 +5,7 @@ while it is not well. `/metrics/nodes` has every node.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from prometheus_client.metrics_core import Metric as PrometheusMetric
@@ -15,7 +15,7 @@ from laggard_aggregator.decisions.book import Decision
 from laggard_aggregator.engine import Judgement
 from laggard_aggregator.export import metrics as m
 from laggard_aggregator.export.standings import Standing, standings
-from laggard_aggregator.view import Counters, Durability, GroupView, NodeState, NodeView, View
+from laggard_aggregator.view import Counters, Durability, GroupView, NodeState, NodeView, RoleView, View
 
 NODE_STATES: tuple[NodeState, ...] = ("up", "silent", "stopped", "down")
 
@@ -29,6 +29,7 @@ class Snapshot:
     judgements: tuple[Judgement, ...]
     node_counts: Mapping[tuple[str, NodeState], int]
     nodes: tuple[NodeView, ...]
+    roles: tuple[RoleView, ...]
     counters: Counters
     durability: Durability | None
     decisions: tuple[Decision, ...]
@@ -38,15 +39,20 @@ class Snapshot:
     started_at: float
 
 
-def take(view: View) -> Snapshot:
-    """The snapshot of `view` now. To be called on the event loop."""
-    judgements = view.judgements()
+def take(view: View, listed: Collection[str] = ()) -> Snapshot:
+    """The snapshot of `view` now. To be called on the event loop.
+
+    `listed`: nodes of which is told though they are well.
+    """
+    judgements, unwell = view.judgements(), view.unwell_nodes()
+    well = set(listed).difference(node.node for node in unwell)
     return Snapshot(
         standings=standings(judgements, view.alarms(), view.shown, view.silenced),
         groups=view.groups(),
         judgements=judgements,
         node_counts=view.node_counts(),
-        nodes=view.unwell_nodes(),
+        nodes=(*unwell, *filter(None, map(view.node, sorted(well)))),
+        roles=view.roles(),
         counters=view.counters(),
         durability=view.durability(),
         decisions=view.decisions(),
@@ -68,6 +74,7 @@ class Exposition(Collector):
         yield from _component_families(self._snapshot.standings)
         yield from _group_families(self._snapshot)
         yield from _node_families(self._snapshot.nodes)
+        yield from _role_families(self._snapshot.roles)
         yield from _own_families(self._snapshot)
         yield from _state_families(self._snapshot.durability)
 
@@ -148,6 +155,32 @@ def _node_families(nodes: Iterable[NodeView]) -> Iterator[PrometheusMetric]:
         _add_known(cpu, labels, node.cpu_seconds)
         _add_known(resident, labels, node.resident_bytes)
     yield from families
+
+
+def _role_families(roles: Iterable[RoleView]) -> Iterator[PrometheusMetric]:
+    families = [metric.family() for metric in m.PER_ROLE]
+    spool, dropped, missed, cpu, spools, resident, clock, failing, seconds = families
+    for role in roles:
+        labels = (role.role,)
+        for family, figure in (
+            (spool, role.spool_bytes),
+            (dropped, role.dropped_samples),
+            (missed, role.missed_ticks),
+            (cpu, role.cpu_seconds),
+        ):
+            family.add_metric(labels, figure)
+        _add_quantiles(spools, labels, role.spool)
+        _add_quantiles(resident, labels, role.resident_bytes)
+        _add_quantiles(clock, labels, role.clock_offset_seconds)
+        for name, collectors in role.collectors.items():
+            failing.add_metric((*labels, name), collectors.failing)
+            _add_quantiles(seconds, (*labels, name), collectors.seconds)
+    yield from families
+
+
+def _add_quantiles(family: m.Family, labels: tuple[str, ...], figures: Mapping[float, float]) -> None:
+    for quantile, figure in figures.items():
+        family.add_metric((*labels, f"{quantile:g}"), figure)
 
 
 def _own_families(snapshot: Snapshot) -> Iterator[PrometheusMetric]:

@@ -6,7 +6,7 @@ Everything is read-only. The view is asked on the event loop; what may be long i
 import asyncio
 import gzip
 import http
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from prometheus_client.exposition import choose_encoder, gzip_accepted
@@ -39,9 +39,12 @@ SECURITY_HEADERS = (
 COMPONENTS = "/api/v1/components/"
 
 
-def make_app(view: View, archive: Path | None = None) -> ASGIApp:
-    """The ASGI application over `view`. `archive`: the folder of the archive, where there is one."""
-    pages = _Endpoints(view)
+def make_app(view: View, archive: Path | None = None, listed: Collection[str] = ()) -> ASGIApp:
+    """The ASGI application over `view`. `archive`: the folder of the archive, where there is one.
+
+    `listed`: nodes of which `/metrics` tells though they are well.
+    """
+    pages = _Endpoints(view, listed)
     app = Starlette(
         routes=[
             *Site(view, archive).routes(),
@@ -63,13 +66,16 @@ def make_app(view: View, archive: Path | None = None) -> ASGIApp:
 class _Endpoints:
     """The endpoints."""
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: View, listed: Collection[str]) -> None:
         self._view = view
+        self._listed = listed
         self._process = ProcessCollector(registry=None)
         self._one_at_a_time = asyncio.Semaphore(1)  # an exposition of every node may take tens of MB
 
     async def metrics(self, request: Request) -> Response:
-        return await self._rendered(request, Together(Exposition(take(self._view)), self._process))
+        return await self._rendered(
+            request, Together(Exposition(take(self._view, self._listed)), self._process)
+        )
 
     async def node_metrics(self, request: Request) -> Response:
         return await self._rendered(request, NodeExposition(self._view.nodes()))

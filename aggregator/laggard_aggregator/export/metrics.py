@@ -113,6 +113,41 @@ AGENT_CPU = Metric(
 )
 AGENT_RESIDENT = Metric("laggard_agent_resident_bytes", "gauge", ("node",), "Resident memory of the agent.")
 
+ROLE_SPOOL = Metric("laggard_role_spool_bytes", "gauge", ("role",), "Bytes that wait in all agents' spools.")
+ROLE_DROPPED = Metric(
+    "laggard_role_dropped_samples",
+    "gauge",
+    ("role",),
+    "Samples that the agents' spools had no room for, in all.",
+)
+ROLE_MISSED = Metric(
+    "laggard_role_missed_ticks", "gauge", ("role",), "Ticks that agents were late for, in all."
+)
+ROLE_CPU = Metric(
+    "laggard_role_cpu_seconds", "gauge", ("role",), "CPU time that all agents have used since each began."
+)
+ROLE_SPOOL_QUANTILE = Metric(
+    "laggard_role_spool_bytes_quantile", "gauge", ("role", "q"), "Bytes that wait in an agent's spool."
+)
+ROLE_RESIDENT = Metric(
+    "laggard_role_resident_bytes_quantile", "gauge", ("role", "q"), "Resident memory of an agent."
+)
+ROLE_CLOCK = Metric(
+    "laggard_role_clock_offset_seconds_quantile",
+    "gauge",
+    ("role", "q"),
+    "How far a node's clock is off, to either side.",
+)
+ROLE_COLLECTORS_FAILING = Metric(
+    "laggard_role_collectors_failing", "gauge", ("role", "collector"), "Nodes whose collector fails."
+)
+ROLE_COLLECTOR_SECONDS = Metric(
+    "laggard_role_collector_seconds_quantile",
+    "gauge",
+    ("role", "collector", "q"),
+    "How long a collector's latest reading took.",
+)
+
 MESSAGES = Metric("laggard_messages_total", "counter", (), "Messages received from agents.")
 SAMPLES = Metric("laggard_samples_total", "counter", (), "Readings of one component taken in.")
 GAPS = Metric("laggard_gaps_total", "counter", (), "Messages that never came.")
@@ -204,6 +239,17 @@ PER_NODE = (
     AGENT_CPU,
     AGENT_RESIDENT,
 )
+PER_ROLE = (
+    ROLE_SPOOL,
+    ROLE_DROPPED,
+    ROLE_MISSED,
+    ROLE_CPU,
+    ROLE_SPOOL_QUANTILE,
+    ROLE_RESIDENT,
+    ROLE_CLOCK,
+    ROLE_COLLECTORS_FAILING,
+    ROLE_COLLECTOR_SECONDS,
+)
 OWN = (
     MESSAGES,
     SAMPLES,
@@ -227,4 +273,4 @@ OWN = (
     READY,
 )
 STATE = (STATE_DURABLE, JOURNAL_BYTES, SNAPSHOT_BYTES, SNAPSHOT_TIME, SNAPSHOT_SECONDS, STATE_FAILURES)
-ALL = (*PER_COMPONENT, *PER_GROUP, *PER_NODE, *OWN, *STATE)
+ALL = (*PER_COMPONENT, *PER_GROUP, *PER_NODE, *PER_ROLE, *OWN, *STATE)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from laggard_aggregator.export.server import parse_listen
 from laggard_aggregator.tls import serving, unusable
-from laggard_common.config import Check, checked
+from laggard_common.config import Check, checked, distinct, each, topic_level
 from laggard_common.errors import ConfigError
 
 
@@ -24,12 +24,16 @@ def _listen() -> Check:
 
 @dataclass(frozen=True, slots=True)
 class HttpSettings:
-    """`[http]`. With `cert_file` it is HTTPS; with `credentials_file` only who is named there is let in."""
+    """`[http]`. With `cert_file` it is HTTPS; with `credentials_file` only who is named there is let in.
+
+    `nodes`: of which `/metrics` tells though they are well.
+    """
 
     listen: str = field(default="127.0.0.1:9464", metadata=checked(_listen()))
     cert_file: Path | None = None
     key_file: Path | None = None
     credentials_file: Path | None = None
+    nodes: tuple[str, ...] = field(default=(), metadata=checked(distinct(), each(topic_level())))
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Settings that do not go together."""

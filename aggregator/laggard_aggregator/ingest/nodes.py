@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from laggard_aggregator.view import CollectorView, NodeState, NodeView
+from laggard_aggregator.ingest.fleet import Role
+from laggard_aggregator.view import CollectorView, NodeState, NodeView, RoleView
 from laggard_common.topics import ROLES, is_level
 
 SILENT_BATCHES = 3
@@ -169,6 +170,24 @@ class NodeBook:
     def counts(self, now_ns: int) -> Mapping[tuple[str, NodeState], int]:
         """How many nodes of each role are in each state."""
         return Counter((node.role, _state(node, now_ns)) for node in self._nodes.values())
+
+    def roles(self) -> tuple[RoleView, ...]:
+        """What the agents of each role say of themselves, by role."""
+        roles: dict[str, Role] = {}
+        for node in self._nodes.values():
+            role, figures = roles.setdefault(node.role, Role()), node.figures
+            if figures.spool_bytes is not None:
+                role.spool_bytes.append(figures.spool_bytes)
+            if figures.resident_bytes is not None:
+                role.resident_bytes.append(figures.resident_bytes)
+            role.dropped_samples += figures.dropped_samples or 0
+            role.missed_ticks += figures.missed_ticks or 0
+            role.cpu_seconds += figures.cpu_seconds or 0.0
+            offset = node.offset.seconds
+            if not math.isnan(offset):
+                role.offsets.append(abs(offset))
+            role.add_collectors(node.collectors)
+        return tuple(role.view(name) for name, role in sorted(roles.items()))
 
     def views(self, now_ns: int) -> tuple[NodeView, ...]:
         """Every node, by name."""

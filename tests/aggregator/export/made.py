@@ -11,12 +11,14 @@ from laggard_aggregator.detect.seam import Verdicts, not_judged
 from laggard_aggregator.engine import Judgement
 from laggard_aggregator.history import History
 from laggard_aggregator.view import (
+    CollectorsView,
     CollectorView,
     Counters,
     Durability,
     GroupView,
     NodeState,
     NodeView,
+    RoleView,
 )
 
 NOW = 1_760_000_500.0
@@ -37,6 +39,7 @@ class MadeView:
     alarms_: dict[Key, Alarm] = field(default_factory=dict)
     names: dict[str, str] = field(default_factory=dict)
     nodes_: tuple[NodeView, ...] = ()
+    roles_: tuple[RoleView, ...] = ()
     counters_: Counters = field(default_factory=Counters)
     durability_: Durability | None = None
     decisions_: tuple[Decision, ...] = ()
@@ -63,6 +66,9 @@ class MadeView:
         for node in self.nodes_:
             counts[node.role, node.state] = counts.get((node.role, node.state), 0) + 1
         return counts
+
+    def roles(self) -> tuple[RoleView, ...]:
+        return self.roles_
 
     def nodes(self) -> tuple[NodeView, ...]:
         return self.nodes_
@@ -209,6 +215,19 @@ def site() -> MadeView:
             ),
             NodeView("oss-9", "storage", "silent", False, NAN, NAN),
             NodeView("mds-1", "metadata", "stopped", False, NOW - 400, 0.0),
+        ),
+        roles_=(
+            RoleView(
+                role="storage",
+                spool_bytes=4096,
+                dropped_samples=7,
+                missed_ticks=1,
+                cpu_seconds=1.25,
+                spool={0.5: 0.0, 0.99: 4096.0, 1.0: 4096.0},
+                resident_bytes={0.5: 30e6, 0.99: 30e6, 1.0: 30e6},
+                clock_offset_seconds={0.5: 0.001, 0.99: 0.25, 1.0: 0.25},
+                collectors={"net": CollectorsView(1, {}), "diskstats": CollectorsView(0, {0.5: 0.001})},
+            ),
         ),
         counters_=Counters(
             messages=1000,

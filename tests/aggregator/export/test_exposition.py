@@ -11,6 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 
 from laggard_aggregator.export import metrics
 from laggard_aggregator.export.exposition import Exposition, NodeExposition, take
+from laggard_aggregator.ingest.nodes import NodeBook
 from tests.aggregator.export import made
 
 GOLDEN = Path(__file__).parents[2] / "fixtures" / "exposition" / "metrics.txt"
@@ -134,3 +135,41 @@ def test_the_documentation_names_exactly_these_metrics() -> None:
             labels = tuple(label.strip("` ") for label in cells[2].split(",") if label.strip("` "))
             documented[cells[0].strip("`")] = (cells[1], labels, cells[3])
     assert documented == {metric.name: (metric.type, metric.labels, metric.help) for metric in metrics.ALL}
+
+
+def test_nodes_that_are_listed_are_told_of_though_they_are_well() -> None:
+    snapshot = take(made.site(), ["oss-1", "oss-2", "nobody"])
+    assert sorted(node.node for node in snapshot.nodes) == ["mds-1", "oss-1", "oss-2", "oss-9"]
+
+
+TAIHULIGHT = {"compute": 40_960, "forwarding": 288, "storage": 288, "metadata": 2}
+"""Nodes by role (Beacon paper, section 2)."""
+
+
+def test_the_largest_healthy_site_is_told_of_in_less_than_a_megabyte() -> None:
+    book, status = (
+        NodeBook(),
+        {"state": "up", "spool_bytes": 0, "cpu_seconds": 9.5, "resident_bytes": 26_000_000},
+    )
+    sources = ("diskstats", "net", "host", "lustre", "fnprofile")
+    status["collectors"] = {name: {"success": True, "seconds": 0.001} for name in sources}
+    for role, count in TAIHULIGHT.items():
+        for at in range(count):
+            name = f"{role}-{at:05d}"
+            book.add(name, role, 10**18)
+            book.status(name, status, 10**18, 10**18)
+    assert len(book) == 41_538
+    luns = [f"storage-{node:05d}/wwn-{lun:02d}" for node in range(288) for lun in range(64)]
+    quiet = made.judgement("luns", luns, [0] * len(luns), [1.0] * len(luns), [False] * len(luns))
+    groups = tuple(made.group(f"compute/lustre/{at}", 16) for at in range(1024))
+    view = made.MadeView(
+        judgements_=(quiet,),
+        groups_=(made.group("luns", len(luns)), *groups),
+        nodes_=book.views(10**18),
+        roles_=book.roles(),
+    )
+    text = exposed(view)
+    assert len(text) < 1_000_000
+    assert 'laggard_nodes{role="compute",state="up"} 40960.0' in text
+    assert "laggard_component_score{" not in text
+    assert "node=" not in text

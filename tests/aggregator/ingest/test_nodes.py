@@ -4,7 +4,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from laggard_aggregator.ingest.fleet import quantiles
 from laggard_aggregator.ingest.nodes import OFFSET_HORIZON_NS, ClockOffset, NodeBook
+from laggard_aggregator.view import QUANTILES
 from tests.aggregator.ingest.made_messages import NOW, SECOND
 
 STATUS: dict[str, Any] = {
@@ -111,3 +113,36 @@ def test_nothing_in_a_status_is_believed_unchecked(status: dict[str, Any]) -> No
     for count in (view.spool_bytes, view.dropped_samples, view.resident_bytes):
         assert count is None or 0 <= count < 2**63
     assert view.version.isprintable()
+
+
+def test_what_agents_say_is_summed_over_their_role() -> None:
+    nodes = book(resident_bytes=10, cpu_seconds=1.5)
+    for name, bad in (("oss-2", False), ("oss-3", True)):
+        nodes.add(name, "storage", NOW)
+        collectors = {
+            "diskstats": {"success": not bad, "seconds": 0.5},
+            "net": {"success": True, "seconds": 2},
+        }
+        said = {**STATUS, "collectors": collectors, "resident_bytes": 30, "spool_bytes": None}
+        nodes.status(name, said, NOW + (SECOND if bad else 0), NOW + SECOND)
+    nodes.add("cn-1", "compute", NOW)
+    compute, storage = nodes.roles()
+    assert (compute.role, compute.spool_bytes, compute.collectors, compute.spool) == ("compute", 0, {}, {})
+    assert (storage.spool_bytes, storage.dropped_samples, storage.missed_ticks) == (4096, 9, 3)
+    assert storage.cpu_seconds == 4.5
+    assert storage.resident_bytes == {0.5: 30, 0.99: 30, 1.0: 30}
+    assert storage.spool == {0.5: 4096, 0.99: 4096, 1.0: 4096}
+    assert storage.clock_offset_seconds == {0.5: 0, 0.99: 1, 1.0: 1}
+    diskstats, net = storage.collectors["diskstats"], storage.collectors["net"]
+    assert (diskstats.failing, diskstats.seconds) == (1, {0.5: 0.5, 0.99: 0.5, 1.0: 0.5})
+    assert (net.failing, net.seconds[1.0]) == (0, 2.0)
+
+
+@given(st.lists(st.floats(0, 1e9), max_size=30))
+def test_quantiles_are_values_that_so_many_do_not_exceed(values: list[float]) -> None:
+    found = quantiles(values)
+    assert set(found) == (set(QUANTILES) if values else set())
+    for q, figure in found.items():
+        assert sum(value <= figure for value in values) >= q * len(values)
+        assert figure in values
+        assert sum(value < figure for value in values) < q * len(values)
