@@ -5,7 +5,7 @@ the demo's recording of loop-device LUNs under fio, from before its fault, each 
 from moments apart. A compute node has three OSCs with 40 made-up counters, of which 8 change in a sample.
 One sample a second goes through the agent's Batcher and into envelopes as the spool makes them; what the
 stated time comes to is scaled to a day. Counted are MQTT's fixed header, the topic and the message, and not
-TCP/IP, acknowledgements, the status (some 600 B every 10 s) and the schema (once a connection). JSON is one
+TCP/IP, acknowledgements, the status (some 600 B every 30 s) and the schema (once a connection). JSON is one
 object a sample with names, a message each batch.
 """
 

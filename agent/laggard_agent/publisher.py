@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-STATUS_SECONDS = 10.0
+STATUS_SECONDS = 30.0
 _EARLY_SECONDS = 0.05  # that a batch may be published before its moment, or looked for after it
 _RECONNECT_LEAST_SECONDS = 1.0
 _RECONNECT_MOST_SECONDS = 60.0

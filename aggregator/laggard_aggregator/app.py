@@ -46,6 +46,8 @@ from laggard_common.notify import Notifier
 _log = logging.getLogger(__name__)
 
 ACK_SECONDS = 1.0
+ACKS_AT_ONCE = 3000
+"""Nodes that are told at a time what is safe: at a very large site several batches share one message then."""
 SWEEP_SECONDS = 60.0
 FORGET_SWEEPS = 60
 """What is silent for too long is looked for in every so many sweeps."""
@@ -357,7 +359,7 @@ class App:
                     self._tell(pipeline.ended())
                     await self._desk.closed()
                 self._liveness.moved("windows")
-                self.view.window_lag_seconds = max(self._clock.wall_ns() - window.due_ns, 0) / 1e9
+                self.view.lagged(max(self._clock.wall_ns() - window.due_ns, 0) / 1e9)
             next_ns = pipeline.windows.next_due_ns()
             ahead = WINDOWS_SECONDS if next_ns is None else (next_ns - self._clock.wall_ns()) / 1e9
             seconds = min(max(ahead, 0.0), WINDOWS_SECONDS)
@@ -402,7 +404,7 @@ class App:
         while True:
             await asyncio.sleep(ACK_SECONDS)
             if self._subscriber.connected:
-                await self._subscriber.publish(self._core.intake.acknowledgements())
+                await self._subscriber.publish(self._core.intake.acknowledgements(ACKS_AT_ONCE))
             now_ns = self._clock.monotonic_ns()
             if now_ns >= sweep_due_ns:
                 sweep_due_ns = now_ns + round(SWEEP_SECONDS * 1e9)

@@ -36,7 +36,7 @@ class LiveView:
         self.site = core.intake.site
         self.version = __version__
         self.started_at = clock.wall_ns() / 1e9
-        self.window_lag_seconds = 0.0
+        self.window_lag_seconds = self.window_lag_most_seconds = 0.0
         self.history = history
         self.revision = 0
         self._news = asyncio.Event()
@@ -80,6 +80,11 @@ class LiveView:
         self.revision += 1
         self._news.set()
         self._news = asyncio.Event()
+
+    def lagged(self, seconds: float) -> None:
+        """Takes in how long after its deadline a window was judged."""
+        self.window_lag_seconds = seconds
+        self.window_lag_most_seconds = max(self.window_lag_most_seconds, seconds)
 
     @property
     def now(self) -> float:
@@ -170,6 +175,7 @@ class LiveView:
             resets=sum(store.resets for store in stores),
             windows=self._core.pipeline.windows_closed,
             window_lag_seconds=self.window_lag_seconds,
+            window_lag_most_seconds=self.window_lag_most_seconds,
             queue_dropped=self._queue_dropped(),
             archive_dropped=self._archive_dropped(),
             archive_returned=self._archive_returned(),

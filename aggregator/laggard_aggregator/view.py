@@ -111,7 +111,7 @@ class Counters:
     acknowledged, so that they come again. `refused`: messages over a limit, or against their topic or an
     earlier schema. `held`: messages that wait for their schema, now. `two_streams`: how often two streams of
     one node and source turned out to be live at once. `window_lag_seconds`: how long after its deadline the
-    latest window was judged.
+    latest window was judged; `window_lag_most_seconds`: the most of that.
     """
 
     messages: int = 0
@@ -123,6 +123,7 @@ class Counters:
     resets: int = 0
     windows: int = 0
     window_lag_seconds: float = 0.0
+    window_lag_most_seconds: float = 0.0
     queue_dropped: int = 0
     archive_dropped: int = 0
     archive_returned: int = 0

@@ -143,11 +143,11 @@ class Site:
         return f'[mqtt]\nhost = "{s.host}"\nport = {s.port}\n{files}'
 
     @contextlib.contextmanager
-    def _process(self, command: list[str], name: str) -> Iterator[None]:
+    def _process(self, command: list[str], name: str) -> Iterator[subprocess.Popen[bytes]]:
         with (self.folder / f"{name}.log").open("ab") as log:
             process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
         try:
-            yield
+            yield process
         finally:
             process.terminate()
             try:

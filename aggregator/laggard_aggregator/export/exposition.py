@@ -201,6 +201,7 @@ def _own_families(snapshot: Snapshot) -> Iterator[PrometheusMetric]:
         (m.ARCHIVE_RETURNED, c.archive_returned),
         (m.WINDOWS, c.windows),
         (m.WINDOW_LAG, c.window_lag_seconds),
+        (m.WINDOW_LAG_MOST, c.window_lag_most_seconds),
         (m.START_TIME, snapshot.started_at),
         (m.READY, snapshot.ready),
     )

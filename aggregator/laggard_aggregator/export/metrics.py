@@ -208,6 +208,12 @@ WINDOW_LAG = Metric(
 DECISIONS = Metric(
     "laggard_decisions", "gauge", ("kind",), "What operators silenced or drained, and still stands."
 )
+WINDOW_LAG_MOST = Metric(
+    "laggard_window_lag_most_seconds",
+    "gauge",
+    (),
+    "How long after its deadline a window was judged at most since the start.",
+)
 BUILD_INFO = Metric("laggard_build_info", "gauge", ("version", "site"), "Always 1; what runs here.")
 START_TIME = Metric("laggard_start_time_seconds", "gauge", (), "When the aggregator started.")
 READY = Metric(
@@ -267,6 +273,7 @@ OWN = (
     ARCHIVE_RETURNED,
     WINDOWS,
     WINDOW_LAG,
+    WINDOW_LAG_MOST,
     DECISIONS,
     BUILD_INFO,
     START_TIME,

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import deque
+from collections.abc import Sequence
 from itertools import islice
 
 Received = tuple[str, bytes, int]
@@ -22,14 +23,16 @@ class Inbox:
     def __len__(self) -> int:
         return len(self._messages)
 
-    def put(self, topic: str, payload: bytes, received_ns: int) -> bool:
-        """Adds a message if there is room; never waits."""
-        if len(self._messages) >= self._most:
-            self.dropped += 1
-            return False
-        self._messages.append((topic, payload, received_ns))
-        self._some.set()
-        return True
+    def put(self, messages: Sequence[Received]) -> int:
+        """Adds messages as long as there is room; how many. Never waits."""
+        room = self._most - len(self._messages)
+        if len(messages) > room:
+            self.dropped += len(messages) - room
+            messages = messages[:room]
+        self._messages.extend(messages)
+        if messages:
+            self._some.set()
+        return len(messages)
 
     async def some(self) -> None:
         """Waits until there is a message."""

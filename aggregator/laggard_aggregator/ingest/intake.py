@@ -8,7 +8,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import compress
+from itertools import compress, islice
 from typing import Any
 
 import numpy as np
@@ -79,7 +79,7 @@ class Intake:
         self._waiting = Waiting()
         self._unsafe: deque[tuple[int, str, Stream, int]] = deque(maxlen=MAX_UNSAFE)
         self._unnoted = 0  # the newest ordinal that MAX_UNSAFE left no room for
-        self._to_acknowledge: set[str] = set()
+        self._to_acknowledge: dict[str, None] = {}  # in the order of their waiting
 
     @property
     def held(self) -> int:
@@ -103,7 +103,7 @@ class Intake:
             _, node, stream, seq = self._unsafe.popleft()
             stream.safe.add(seq)
             stream.safe.give_up()  # as what was received did: bounded, whatever seqs a node sends
-            self._to_acknowledge.add(node)
+            self._to_acknowledge[node] = None
         if 0 < self._unnoted <= ordinal:
             self._all_but_unsafe()
 
@@ -119,13 +119,16 @@ class Intake:
             del self._unsafe[at]
             at -= 1
 
-    def acknowledgements(self) -> list[tuple[str, bytes]]:
-        """Topic and payload for each node that sent something new, or something twice, since last asked."""
-        nodes, self._to_acknowledge = self._to_acknowledge, set()
+    def acknowledgements(self, most: int = MAX_NODES) -> list[tuple[str, bytes]]:
+        """Topic and payload for nodes that sent something new, or something twice, since last told.
+
+        Those of at most `most` nodes, who waited longest; what comes meanwhile is told with the rest.
+        """
+        nodes = list(islice(self._to_acknowledge, most))
+        for node in nodes:
+            del self._to_acknowledge[node]
         return [
-            (ack_topic(self.site, node), wire.encode_ack(acks))
-            for node in sorted(nodes)
-            for acks in self._acks(node)
+            (ack_topic(self.site, node), wire.encode_ack(acks)) for node in nodes for acks in self._acks(node)
         ]
 
     def sweep(self, now_ns: int) -> None:
@@ -147,7 +150,7 @@ class Intake:
             self.nodes.forget(node)
             self._sources.pop(node, None)
             self._components_in_all -= self._components.pop(node, 0)
-            self._to_acknowledge.discard(node)
+            self._to_acknowledge.pop(node, None)
         return gone
 
     def state(self) -> Iterator[dict[str, Any]]:
@@ -180,7 +183,7 @@ class Intake:
             for source in sources.values():
                 for stream in source.streams.values():
                     stream.safe = stream.received.copy()
-            self._to_acknowledge.add(node)
+            self._to_acknowledge[node] = None
         for _, _, stream, seq in self._unsafe:
             stream.safe.remove(seq)
 
@@ -281,7 +284,7 @@ class Intake:
         is_new = [stream.received.add(seq, received_ns) for seq in range(first, first + len(ticks))]
         if not all(is_new):
             self.counts.duplicates += is_new.count(False)
-            self._to_acknowledge.add(topic.node)  # whoever sends again has not heard
+            self._to_acknowledge[topic.node] = None  # whoever sends again has not heard
             if not any(is_new):
                 return []
         self.counts.gaps += stream.received.give_up()

@@ -1,9 +1,7 @@
-"""The connection to the broker. Nothing else in the aggregator knows which MQTT library there is.
+"""The connection to the broker. Nothing else in the aggregator knows that there is MQTT.
 
-aiomqtt acknowledges a message before our code sees it and would queue without bound, so messages go past its
-queue into ours. With a journal they are acknowledged to the broker once they are in it (`done`), so that the
-broker, and not only their agents, has what a crash takes. Losing the broker is one WARNING, finding it one
-INFO.
+With a journal, messages are acknowledged to the broker once they are in it (`done`), so that the broker, and
+not only their agents, has what a crash takes. Losing the broker is one WARNING, finding it one INFO.
 """
 
 import asyncio
@@ -11,28 +9,22 @@ import logging
 import random
 from collections import deque
 from collections.abc import Sequence
-from functools import partial
-from typing import Any, cast
 
-import aiomqtt
-import paho.mqtt.client as paho
-
+from laggard_aggregator.ingest.connection import Connection
 from laggard_aggregator.ingest.inbox import Inbox
+from laggard_aggregator.ingest.packets import Message
 from laggard_aggregator.settings import BrokerSettings
 from laggard_common.clock import Clock
+from laggard_common.errors import BrokerError
 from laggard_common.mqtt import ClientArguments
-from laggard_common.past_queue import PastQueue
 from laggard_common.topics import PREFIX
 
 _log = logging.getLogger(__name__)
-_mqtt_log = logging.getLogger("laggard_aggregator.mqtt")
-_mqtt_log.setLevel(logging.CRITICAL)  # what it says of lost connections is said here, once
 
 _RECONNECT_LEAST_SECONDS = 0.5
 _RECONNECT_MOST_SECONDS = 30.0
 _LASTING_NS = 30 * 1_000_000_000
 _TIMEOUT_SECONDS = 5.0
-_PUBLISHES_AT_ONCE = 64
 _CHANNELS = ("data/+", "schema/+", "status")
 
 
@@ -60,18 +52,17 @@ class Subscriber:
         self._inbox = inbox
         self._clock = clock
         self._rng = rng
-        self._client: aiomqtt.Client | None = None
-        self._paho: paho.Client | None = None
+        self._connection: Connection | None = None
+        self._listening = False
         self._warned = False
         self._clean_session = settings.clean_session or settings.embedded
         self._hold_back = hold_back and not self._clean_session
-        self._connection = 0
-        self._not_done: deque[tuple[int, int]] = deque()  # connection and MQTT's number of each message
+        self._not_done: deque[tuple[Connection | None, int]] = deque()  # and MQTT's number of each message
 
     @property
     def connected(self) -> bool:
         """Whether there is a connection, and the subscription was granted."""
-        return self._client is not None
+        return self._listening
 
     async def run(self) -> None:
         """Connects, listens, and connects again, with jittered pauses that grow.
@@ -81,84 +72,60 @@ class Subscriber:
         failures = 0
         while True:
             begun_ns = self._clock.monotonic_ns()
-            self._connection += 1
+            connection = self._connection = Connection(self._take)
             try:
-                async with self._make_client() as client:
-                    await self._subscribe(client)
-                    await self._listen(client)
-            except (aiomqtt.MqttError, OSError) as exc:
+                await self._listen(connection)
+            except (BrokerError, OSError) as exc:
                 self._warn_once(exc)
             finally:
-                lasted = self._client is not None and self._clock.monotonic_ns() - begun_ns > _LASTING_NS
-                self._client = None
+                lasted = self._listening and self._clock.monotonic_ns() - begun_ns > _LASTING_NS
+                self._listening = False
+                connection.close()
             failures = 0 if lasted else min(failures + 1, 10)
             ceiling = min(_RECONNECT_MOST_SECONDS, _RECONNECT_LEAST_SECONDS * 2**failures)
             await asyncio.sleep(ceiling * self._rng.uniform(0.5, 1.0))
 
     async def publish(self, messages: Sequence[tuple[str, bytes]]) -> None:
         """Publishes topics and payloads at QoS 1. What fails is left: agents ask for it by sending again."""
-        client = self._client
-        if client is None:
+        if self._connection is None or not self._listening:
             return
-        for first in range(0, len(messages), _PUBLISHES_AT_ONCE):
-            some = messages[first : first + _PUBLISHES_AT_ONCE]
-            sent = (client.publish(topic, payload, qos=1) for topic, payload in some)
-            for result in await asyncio.gather(*sent, return_exceptions=True):
-                if isinstance(result, aiomqtt.MqttError):
-                    _log.debug("acknowledgements could not be published: %s", result)
-                    return
-                if isinstance(result, BaseException):
-                    raise result
+        try:
+            await self._connection.publish(messages, _TIMEOUT_SECONDS)
+        except BrokerError as exc:
+            _log.debug("acknowledgements could not be published: %s", exc)
 
     def done(self, messages: int) -> None:
         """The oldest `messages` that were taken out of the inbox need not come again."""
         if not self._hold_back:
             return
-        for _ in range(messages):
-            connection, number = self._not_done.popleft()
-            if number and connection == self._connection:
-                self._acknowledge(number)
+        oldest = [self._not_done.popleft() for _ in range(messages)]
+        if self._connection is not None:
+            current = self._connection
+            self._connection.acknowledge(
+                [number for connection, number in oldest if connection is current and number]
+            )
 
-    def _make_client(self) -> aiomqtt.Client:
-        client = aiomqtt.Client(
-            **self._arguments,
-            identifier=self._identifier,
-            clean_session=self._clean_session,
-            keepalive=30,
-            timeout=_TIMEOUT_SECONDS,
-            queue_type=cast(Any, partial(PastQueue, self._take)),
-            logger=_mqtt_log,
+    def _take(self, messages: list[Message]) -> None:
+        now_ns, connection = self._clock.wall_ns(), self._connection
+        there_was_room = self._inbox.put([(topic, payload, now_ns) for topic, payload, _ in messages])
+        if self._hold_back:
+            self._not_done.extend([(connection, number) for _, _, number in messages[:there_was_room]])
+            messages = messages[there_was_room:]  # their agents send them again
+        if connection is not None:
+            connection.acknowledge([number for _, _, number in messages if number])
+
+    async def _listen(self, connection: Connection) -> None:
+        """Until the connection is lost, which raises BrokerError."""
+        await connection.open(
+            self._arguments, self._identifier, clean=self._clean_session, seconds=_TIMEOUT_SECONDS
         )
-        self._paho = client._client  # aiomqtt has no way of its own to acknowledge
-        self._paho.manual_ack_set(self._hold_back)
-        return client
-
-    def _acknowledge(self, number: int) -> None:
-        if self._paho is not None and self._paho.is_connected():
-            self._paho.ack(number, 1)
-
-    def _take(self, message: aiomqtt.Message) -> None:
-        payload = message.payload if isinstance(message.payload, bytes) else b""
-        there_was_room = self._inbox.put(message.topic.value, payload, self._clock.wall_ns())
-        if self._hold_back and there_was_room:
-            self._not_done.append((self._connection, message.mid if message.qos else 0))
-        elif self._hold_back and message.qos:
-            self._acknowledge(message.mid)  # its agent sends it again
-
-    async def _subscribe(self, client: aiomqtt.Client) -> None:
-        granted = await client.subscribe([(topic, 1) for topic in self._topics])
-        refused = [topic for topic, code in zip(self._topics, granted, strict=False) if _is_refusal(code)]
+        refused = await connection.subscribe(self._topics, _TIMEOUT_SECONDS)
         if refused:
-            raise aiomqtt.MqttError(f"the broker refuses the subscription to {', '.join(refused)}")
-
-    async def _listen(self, client: aiomqtt.Client) -> None:
-        """Until the connection is lost, which raises MqttError."""
-        client.pending_calls_threshold = _PUBLISHES_AT_ONCE
-        self._client = client
+            raise BrokerError(f"the broker refuses the subscription to {', '.join(refused)}")
+        self._listening = True
         self._warned = False
         _log.info("connected to the broker at %s", self._settings.address)
-        async for _ in client.messages:
-            pass  # messages go to the inbox; this only ends with the connection
+        await connection.lost()
 
     def _warn_once(self, exc: Exception) -> None:
         if self._warned:
@@ -166,9 +133,3 @@ class Subscriber:
             return
         self._warned = True
         _log.warning("no connection to the broker at %s: %s", self._settings.address, exc)
-
-
-def _is_refusal(code: object) -> bool:
-    """True for the return code 0x80 of a SUBACK, which aiomqtt hands on as a number or as an object."""
-    value = getattr(code, "value", code)
-    return isinstance(value, int) and value >= 0x80

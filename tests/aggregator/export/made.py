@@ -240,6 +240,7 @@ def site() -> MadeView:
             resets=5,
             windows=6,
             window_lag_seconds=0.125,
+            window_lag_most_seconds=1.5,
             queue_dropped=7,
             archive_dropped=8,
             archive_returned=9,

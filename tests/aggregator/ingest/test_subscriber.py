@@ -100,15 +100,16 @@ def test_what_is_subscribed_to_can_be_said() -> None:
 def test_an_inbox_is_bounded_and_emptied_in_bursts() -> None:
     async def story() -> None:
         inbox = Inbox(BURST + 10)
-        for n in range(BURST + 15):
-            inbox.put("t", bytes([n % 256]), n)
+        assert inbox.put([("t", bytes([n % 256]), n) for n in range(BURST + 8)]) == BURST + 8
+        assert inbox.put([("t", bytes([n % 256]), n) for n in range(BURST + 8, BURST + 15)]) == 2
+        assert inbox.put([("t", b"", 0)] * 0) == 0
         assert (len(inbox), inbox.dropped) == (BURST + 10, 5)
         assert len(inbox.burst()) == BURST
         assert [m[2] for m in inbox.burst()] == list(range(BURST, BURST + 10))
         waiting = asyncio.create_task(inbox.some())
         await asyncio.sleep(0)
         assert not waiting.done()
-        inbox.put("t", b"", 7)
+        inbox.put([("t", b"", 7)])
         await waiting
         assert inbox.burst() == [("t", b"", 7)]
         assert inbox.burst() == []
