@@ -25,7 +25,10 @@ MAX_SAMPLES = 4_000_000
 """Values of the latest window that are kept of one group, and four times as many of all: 4 bytes each."""
 MAX_TRANSITIONS = 10_000
 BAND = (0.05, 0.25, 0.5, 0.75, 0.95)
-"""Which quantiles of a group's values make the band that a component is held against."""
+"""Which quantiles of a group's values make the band that a component is held against.
+
+Of few values each is one of them, the next one towards the median: a single straggler does not widen it.
+"""
 
 ABSENT, UNJUDGED, NORMAL, ANOMALOUS = range(4)
 """What a window said of a component."""
@@ -181,7 +184,6 @@ def _column(judgement: Judgement, before: Members | None) -> Column:
     judged, anomalous = verdicts.judged, verdicts.judged & verdicts.anomalous
     peers = judgement.levels.count(judgement.levels[0]) if names else 0  # parents stand behind them
     observed = verdicts.observed[:peers][np.isfinite(verdicts.observed[:peers])]
-    band = np.quantile(observed, BAND) if observed.size else np.full(len(BAND), np.nan)
     return Column(
         start=judgement.start,
         end=judgement.end,
@@ -190,9 +192,28 @@ def _column(judgement: Judgement, before: Members | None) -> Column:
         observed=_single(verdicts.observed),
         severity=_single(np.where(judged, verdicts.severity, np.nan)),
         score=_single(np.where(judged, verdicts.score, np.nan)),
-        band=tuple(band.tolist()),
+        band=tuple(bands(observed[:, None])[0].tolist()),
         note=verdicts.note,
     )
+
+
+def bands(values: FloatArray) -> FloatArray:
+    """The quantiles BAND of each column of `values` (C, N): (N, len(BAND)), NaN of a column without any."""
+    ordered = np.sort(np.where(np.isfinite(values), values, np.nan), axis=0).T  # NaN last
+    known = np.isfinite(ordered).sum(axis=1)
+    found = np.full((len(ordered), len(BAND)), np.nan)
+    some = known > 0
+    for at, share in enumerate(BAND):
+        place = share * (known[some] - 1)
+        low, high = np.floor(place).astype(np.int64), np.ceil(place).astype(np.int64)
+        if share < 0.5:
+            low = high
+        elif share > 0.5:
+            high = low
+        rows = ordered[some]
+        pair = np.take_along_axis(rows, np.stack([low, high], axis=1), axis=1)
+        found[some, at] = pair.mean(axis=1)
+    return found
 
 
 def _single(values: FloatArray) -> NDArray[np.float32]:

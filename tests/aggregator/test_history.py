@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from laggard_aggregator.engine import GroupWindow, Judgement
-from laggard_aggregator.history import ABSENT, ANOMALOUS, BAND, MAX_WINDOWS, NORMAL, UNJUDGED, History
+from laggard_aggregator.history import ABSENT, ANOMALOUS, BAND, MAX_WINDOWS, NORMAL, UNJUDGED, History, bands
 from tests.aggregator.export import made
 
 NAN = float("nan")
@@ -39,6 +39,14 @@ def test_the_band_is_the_quantiles_of_the_peers_without_their_parents() -> None:
     history.judged([judged])
     (band,) = history.course("luns", "await", "n/0").band
     assert band.tolist() == pytest.approx(np.quantile(2.0 * (1.0 + np.arange(21)), BAND).tolist())
+
+
+def test_one_straggler_among_few_does_not_widen_the_band() -> None:
+    values = np.array([[1.0, 2.0, NAN], [3.0, 1.0, NAN], [100.0, 9.0, np.inf], [2.0, NAN, NAN]])
+    found = bands(values)
+    np.testing.assert_array_equal(found[0], [2.0, 2.0, 2.5, 3.0, 3.0])
+    np.testing.assert_array_equal(found[1], [2.0, 2.0, 2.0, 2.0, 2.0])
+    assert np.isnan(found[2]).all()
 
 
 def test_a_group_without_a_figure_has_no_band() -> None:

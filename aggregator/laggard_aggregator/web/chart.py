@@ -12,8 +12,8 @@ from laggard_aggregator.history import ANOMALOUS, Course
 from laggard_aggregator.web import words
 
 SPARK_WINDOWS = 48
-WIDTH, HEIGHT = 720, 220
-_LEFT, _RIGHT, _TOP, _BOTTOM = 56, 12, 10, 26
+WIDTH, HEIGHT = 1100, 250
+_LEFT, _RIGHT, _TOP, _BOTTOM = 64, 12, 10, 28
 
 
 def sparkline(course: Course) -> Markup:

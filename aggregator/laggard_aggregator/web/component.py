@@ -13,7 +13,7 @@ from laggard_aggregator.detect.moving_average import smooth
 from laggard_aggregator.detect.seam import FloatArray
 from laggard_aggregator.export.api import NotKnownError, unit
 from laggard_aggregator.export.standings import Standing, component_standings
-from laggard_aggregator.history import ABSENT, ANOMALOUS, BAND, NORMAL, Course, Samples
+from laggard_aggregator.history import ABSENT, ANOMALOUS, BAND, NORMAL, Course, Samples, bands
 from laggard_aggregator.view import GroupView
 from laggard_aggregator.web import links, words
 from laggard_aggregator.web.chart import band_chart, cdf_chart, samples_chart
@@ -79,6 +79,7 @@ class ComponentPage:
     note: str
     slow: Slow
     is_slow: bool
+    blamed: str
     advice: Advice
     parts: tuple[MetricPart, ...]
     causes: tuple[tuple[str, float, float], ...]
@@ -117,6 +118,7 @@ def component(
         ),
         slow=each,
         is_slow=any(row.straggler or row.alarm is not None for row in rows),
+        blamed=_blamed(now, group.name, node) if node != now.shown(lasting) else "",
         advice=next_steps(now, each),
         parts=tuple(
             _part(now, group, lasting, one, evidence=by_metric.get(one), page=page) for one in metrics
@@ -183,22 +185,12 @@ def _windows(course: Course, known: str) -> list[WindowRow]:
 def _samples(samples: Samples, metric: str, at: int, known: str, name: str) -> Markup:
     """The samples of the latest window against the band of all members."""
     values = samples.metrics[metric].astype(np.float64)
-    with np.errstate(all="ignore"):
-        band = _quantiles(values)
+    band = bands(values)
     count = values.shape[1]
     step = (samples.end - samples.start) / (count - samples.history)
     time = samples.end - step * np.arange(count - 1, -1, -1)
     title = f"{metric} of {name}, sample by sample, against the band of its peers"
     return samples_chart(time, values[at], band, known, title)
-
-
-def _quantiles(values: FloatArray) -> FloatArray:
-    """The quantiles BAND of each column, (N, len(BAND)), NaN where a column has no value."""
-    ordered = np.sort(values, axis=0)  # NaN last
-    known = np.isfinite(ordered).sum(axis=0)
-    places = np.array(BAND)[None, :] * np.maximum(known - 1, 0)[:, None]
-    picked = np.take_along_axis(ordered.T, np.round(places).astype(np.int64), axis=1)
-    return np.where(known[:, None] > 0, picked, np.nan)
 
 
 def _cdf(samples: Samples, metric: str, at: int, known: str, evidence: Evidence | None) -> tuple[Markup, str]:
@@ -276,6 +268,15 @@ def _absent(now: Now, group: GroupView, name: str) -> Standing:
         window_end=max(ends, default=nan),
         alarm=None,
     )
+
+
+def _blamed(now: Now, group: str, node: str) -> str:
+    """The node, when it is a straggler of the group itself: it is indicted in place of what it carries."""
+    rows = now.standings()
+    slow = (
+        row.straggler or row.alarm is not None for row in rows if (row.group, row.component) == (group, node)
+    )
+    return node if any(slow) else ""
 
 
 def _elsewhere(now: Now, group: str, component: str) -> tuple[str, ...]:

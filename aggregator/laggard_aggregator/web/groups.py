@@ -35,6 +35,7 @@ class HeatRow:
     anomalous: int
     windows: int
     slow: bool
+    level: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,21 +76,22 @@ def group(now: Now, name: str, metric: str, order: Order, page: int) -> GroupPag
     rows = whole.by_severity() if order == "worst" else np.arange(len(whole.components))
     some = paged(rows.tolist(), page, ROWS_A_PAGE)
     part = whole.of(np.array(some.items, dtype=np.int64))
-    listed = tuple(
-        _row(now, part, at, links.component(name, part.components[at], metric), slow_here)
-        for at in range(len(part.components))
-    )
+    levels = _levels(now, name)
+    listed = []
+    for at, component in enumerate(part.components):
+        url = links.component(name, component, metric)
+        listed.append(_row(now, part, at, url, level=levels.get(component, ""), slow=component in slow_here))
     return GroupPage(
         group=group_map(now, view, found, MAP_ROWS),
         metric=metric,
         order=order,
-        rows=Page(listed, some.number, some.size, some.total),
+        rows=Page(tuple(listed), some.number, some.size, some.total),
         heat=whole,
         times=_times(whole),
     )
 
 
-def _row(now: Now, part: Heat, at: int, url: str, slow_here: set[str]) -> HeatRow:
+def _row(now: Now, part: Heat, at: int, url: str, *, level: str, slow: bool) -> HeatRow:
     component = part.components[at]
     anomalous, windows = int(part.anomalous[at]), int(part.windows[at])
     levels = part.levels[at : at + 1]
@@ -105,8 +107,19 @@ def _row(now: Now, part: Heat, at: int, url: str, slow_here: set[str]) -> HeatRo
         worst=float(part.worst[at]),
         anomalous=anomalous,
         windows=windows,
-        slow=component in slow_here,
+        slow=slow,
+        level=level,
     )
+
+
+def _levels(now: Now, group: str) -> dict[str, str]:
+    """What is a parent of components, by name: its level."""
+    return {
+        name: level
+        for judged in now.judgements_of(group)
+        for name, level in zip(judged.components, judged.levels, strict=True)
+        if level != judged.levels[0]
+    }
 
 
 def _times(whole: Heat) -> tuple[tuple[float, float], ...]:

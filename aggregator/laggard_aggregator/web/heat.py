@@ -62,7 +62,8 @@ class Heat:
 
     def by_severity(self) -> NDArray[np.int64]:
         """Rows, the worst first: by what they are in the latest window, then over all, then by name."""
-        now = self.levels[:, -1] if self.levels.shape[1] else np.zeros(len(self.components))
+        whole = self.levels.astype(np.int64)
+        now = whole[:, -1] if whole.shape[1] else np.zeros(len(self.components), dtype=np.int64)
         worst = np.nan_to_num(self.worst, nan=0.0)
         names = np.argsort(np.argsort(np.array(self.components, dtype=np.str_)))
         return np.lexsort((names, -worst, -self.anomalous, -np.where(now >= SLOW, now, 0)))

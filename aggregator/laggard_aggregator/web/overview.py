@@ -88,13 +88,10 @@ def headline(now: Now, found: Sequence[Slow]) -> str:
     """The answer in a sentence."""
     compared = sum(group.live for group in now.groups.values())
     if found:
-        first = found[0]
-        others = len(found) - 1
-        more = f", and {words.counted(others, 'other')}" if others else ""
-        since = f" since {words.moment(first.since)} UTC" if words.iso(first.since) else ""
-        verb = "are" if others else "is"
-        claim = first.claim if not others else "slower than their peers"
-        return f"{first.name}{more} {verb} {claim}{since}"
+        first, others = found[0], len(found) - 1
+        since = f" since {words.moment(first.since)[:16]} UTC" if words.iso(first.since) else ""
+        more = f"; {words.counted(others, 'other is', 'others are')} slow, too" if others else ""
+        return f"{first.name} is {first.claim}{since}{more}"
     if not now.groups:
         return "Nothing is compared yet: no agent has sent anything that has peers"
     if all(judged.verdicts.note for judged in now.judgements):

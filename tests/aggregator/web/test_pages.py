@@ -149,9 +149,11 @@ def test_every_link_of_every_page_leads_somewhere() -> None:
 
 def test_the_overview_is_an_answer() -> None:
     text = text_of(page("/"))
-    assert "oss-1/sdb, and 2 others are slower than their peers since 2025-10-09 08:56:40 UTC" in text
+    assert (
+        "oss-1/sdb is 4.0× slower than its peers since 2025-10-09 08:56 UTC; 2 others are slow, too" in text
+    )
     assert "oss-1/sdb alarm stands 4.0× " in text
-    assert "await: 8 ms, peers 2 ms" in text
+    assert "await: 8 ms, peers 2 ms luns" in text
     assert (
         "Only this one of oss-1 is slow, the other one beside it is not: look at the component itself."
         in text

@@ -12,6 +12,17 @@
     return (_, value) => (value == null ? "–" : `${Number(value.toPrecision(4))} ${unit}`);
   }
 
+  // Hours as everywhere on the page: UTC, of 24; with the date where a day begins.
+  function times(_, splits) {
+    let day = "";
+    return splits.map((at) => {
+      const text = new Date(at * 1e3).toISOString();
+      const same = text.slice(0, 10) === day;
+      day = text.slice(0, 10);
+      return same ? text.slice(11, 16) : `${text.slice(11, 16)}\n${day}`;
+    });
+  }
+
   function draw(figure) {
     const svg = figure.querySelector("svg.chart");
     if (!svg || figure.querySelector(".plot")) return;
@@ -30,16 +41,16 @@
         height: 260,
         tzDate: (at) => uPlot.tzDate(new Date(at * 1e3), "UTC"),
         scales: { y: { range: (_, least, most) => [Math.min(0, least), most * 1.05 || 1] } },
-        axes: [axis, { ...axis, size: 60, values: (_, splits) => splits.map((each) => `${each} ${unit}`) }],
+        axes: [{ ...axis, values: times }, { ...axis, size: 60, values: (_, splits) => splits.map((each) => `${each} ${unit}`) }],
         series: [
-          { label: "UTC", value: "{YYYY}-{MM}-{DD} {HH}:{mm}:{ss}" },
+          { label: "window that ended at (UTC)", value: "{YYYY}-{MM}-{DD} {HH}:{mm}:{ss}" },
           line("this", { stroke: colour("--own"), width: 2.2 }),
           line("5 %", {}),
           line("25 %", {}),
           line("median", { stroke: colour("--band"), dash: [5, 3] }),
           line("75 %", {}),
           line("95 %", {}),
-          line("anomalous", { stroke: colour("--own"), paths: () => null, points: { show: true, size: 8, fill: colour("--own") } }),
+          line("as anomalous", { stroke: colour("--own"), paths: () => null, points: { show: true, size: 8, fill: colour("--own") } }),
         ],
         bands: [
           { series: [6, 2], fill: faint("--band", 0.16) },

@@ -1,0 +1,1 @@
+"""What the pages cost, and where their pictures come from."""

@@ -1,0 +1,1 @@
+"""Where the documentation's pictures come from."""
