@@ -196,6 +196,8 @@ class App:
         found: list[Judgement] = []
         if keeper is not None:
             await asyncio.to_thread(self._replay, keeper, found)
+            if self._archive is not None:  # it may be ahead of a journal that was damaged
+                core.ordinals.last = max(core.ordinals.last, self._archive.last_written)
             core.intake.nodes.listening(now_ns)
             core.begin_counting()
         self.view.adopt(core, found)

@@ -63,6 +63,11 @@ class ArchiveFeed:
         """Records and rows that the archive does not have, because it was too slow or could not write."""
         return self._dropped + self._writer.dropped_rows
 
+    @property
+    def last_written(self) -> int:
+        """The last ordinal of this run that the archive had when it was opened."""
+        return self._writer.last_written
+
     def offer(self, record: Record) -> bool:
         """Takes a record, unless there is no room for it; never waits."""
         samples = _samples(record)
@@ -99,13 +104,13 @@ class ArchiveFeed:
                     await asyncio.to_thread(self._attempt, self._compact)
         await self.write(flush=True)
 
-    async def write(self, flush: bool) -> bool:
+    async def write(self, flush: bool, at_least: int = 0) -> bool:
         """Writes what waits; with `flush` a reader sees it afterwards, and batches are safe.
 
-        Whether that went well.
+        Up to the ordinal `at_least` it is written whether it is safe or not. Whether that went well.
         """
         async with self._writing:
-            until = math.inf if self._until is None else self._until()
+            until = math.inf if self._until is None else max(self._until(), at_least)
             records, self._records, self._samples = self._records, deque(), 0
             written = await asyncio.to_thread(self._attempt, lambda: self._write(records, until, flush))
             for record in reversed(records):  # a disk that fails leaves some for the next time
@@ -118,7 +123,7 @@ class ArchiveFeed:
 
     async def has(self, ordinal: int) -> bool:
         """Whether everything up to `ordinal` is in the archive, after a flush."""
-        written = await self.write(flush=True)
+        written = await self.write(flush=True, at_least=ordinal)
         first = next((r.ordinal for r in self._records if not isinstance(r, Judgement)), ordinal + 1)
         return written and first > ordinal
 

@@ -125,6 +125,32 @@ def test_a_restart_forgets_nothing_and_repeats_nothing(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
+@pytest.mark.timeout(180)
+def test_an_archive_that_is_ahead_of_a_damaged_state_takes_what_comes(tmp_path: Path) -> None:
+    async def story() -> None:
+        clock = HandClock(START)
+        made = lasting(tmp_path)
+        app = App(made, clock)
+        async with running(app), client(made.mqtt.port) as agents:
+            await publish_schemas(agents)
+            await publish_seconds(agents, app, clock, range(4))
+        state = tmp_path / "state"
+        max(state.glob("*.snapshot")).unlink()
+        for journal in state.glob("*.journal"):
+            journal.unlink()
+        again = App(made, clock)
+        async with running(again), client(made.mqtt.port) as agents:
+            await publish_schemas(agents)
+            for node in NODES:
+                payload = wire.encode_envelope(envelope(node, 4))
+                await agents.publish(topics.data_topic("site", "storage", node, "diskstats"), payload, qos=1)
+            await until(lambda: again.view.counters().samples == 5 * len(NODES))
+        taken = [(batch.schema.node, batch.seq) for _, batch in ArchiveReader(tmp_path / "archive").batches()]
+        assert sorted(taken) == [(node, seq) for node in NODES for seq in range(5)]
+
+    asyncio.run(story())
+
+
 def test_it_is_not_ready_before_it_is_restored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def story() -> None:
         may_go_on = asyncio.Event()

@@ -68,6 +68,7 @@ class ArchiveWriter:
         self.written_rows = 0
         self.written_bytes = 0
         self._written = dict(written or {})
+        self.last_written = max(self._written.values(), default=-1)
         self._begun_ns = run_ns if goes_on_ns is None else goes_on_ns
         self._day = layout.day_of(self._begun_ns)
         self._opened_ns: int | None = None

@@ -1,8 +1,8 @@
 """Keeps a core's state in a directory: restored at the start, journaled and captured while it runs.
 
 The order is what makes it safe. An entry is in the journal before it is acknowledged; a snapshot is on the
-disk before the journal behind it goes; and it is not written before the archive has what it covers, unless
-the journal runs out of space: what follows a snapshot is all that a restart can archive again.
+disk before the journal behind it goes; and it is none before the archive has what it covers, unless the
+journal runs out of space: what follows a snapshot is all that a restart can archive again.
 """
 
 import asyncio
@@ -148,13 +148,13 @@ class Keeper:
             sections = await asyncio.to_thread(capture, self._core, self._run_ns, now_ns)
             self._snapshot_seconds = (self._clock.monotonic_ns() - began) / 1e9
         ordinal = sections[0]["ordinal"]
-        if archived is not None and self.commits.whole and self._has_room():
-            await self.commits.settled(ordinal, SETTLE_SECONDS)
-            if not await archived(ordinal):
-                _log.debug("state: the snapshot waits for the archive")
-                return False
         try:
             size = await asyncio.to_thread(snapshots.write, self._directory, number, iter(sections))
+            if not await self._is_archived(ordinal, archived):
+                _log.debug("state: the snapshot waits for the archive")
+                await asyncio.to_thread(snapshots.discard, self._directory, number)
+                return False
+            await asyncio.to_thread(snapshots.publish, self._directory, number)
             self.commits.covered(ordinal, token)
             self._snapshot_bytes, self._snapshot_at = size, now_ns / 1e9
             oldest = await asyncio.to_thread(snapshots.prune, self._directory)
@@ -169,6 +169,16 @@ class Keeper:
         self._journal.close()
         if self._lock is not None:
             self._lock.close()
+
+    async def _is_archived(self, ordinal: int, archived: Archived | None) -> bool:
+        """Whether a snapshot up to `ordinal` may get its name.
+
+        What no journal has is in the archive before that, too: with the name it is acknowledged.
+        """
+        if archived is None or not self._has_room():
+            return True
+        await self.commits.settled(ordinal, SETTLE_SECONDS)
+        return await archived(ordinal)
 
     def _has_room(self) -> bool:
         return self.commits.bytes < JOURNAL_SHARE * self._settings.journal_max_bytes

@@ -28,10 +28,9 @@ _PIECE, _LAST_PIECE, _END = 1, 2, 3
 def write(directory: Path, number: int, sections: Iterator[Any]) -> int:
     """Writes the snapshot that journal segment `number` follows; its size in bytes.
 
-    It appears under its name when it is complete and on the disk itself. Raises StateError.
+    It is complete and on the disk itself then, and none before `publish`. Raises StateError.
     """
-    path = directory / f"{number:012d}{SUFFIX}"
-    temporary = directory / f".{path.name}.tmp"
+    temporary = _temporary(directory, number)
     try:
         temporary.unlink(missing_ok=True)
         with segments.SegmentWriter(temporary) as writer:
@@ -41,17 +40,28 @@ def write(directory: Path, number: int, sections: Iterator[Any]) -> int:
                 count += 1
             writer.append(_END, msgpack.packb(count))
             writer.sync()
-            size = writer.size_bytes
-        temporary.replace(path)
+            return writer.size_bytes
+    except (SpoolError, OSError) as exc:
+        discard(directory, number)
+        if isinstance(exc, SpoolError):
+            raise StateError(exc.path, exc.reason) from exc
+        raise StateError(str(temporary), exc.strerror or str(exc)) from exc
+
+
+def publish(directory: Path, number: int) -> None:
+    """Gives a snapshot that is written its name. Raises StateError."""
+    path = _path(directory, number)
+    try:
+        _temporary(directory, number).replace(path)
         sync_folder(directory)
-    except SpoolError as exc:
-        raise StateError(exc.path, exc.reason) from exc
     except OSError as exc:
         raise StateError(str(path), exc.strerror or str(exc)) from exc
-    finally:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
-    return size
+
+
+def discard(directory: Path, number: int) -> None:
+    """Gives up a snapshot that is written, or half written, and has no name."""
+    with suppress(OSError):
+        _temporary(directory, number).unlink(missing_ok=True)
 
 
 def numbers(directory: Path) -> list[int]:
@@ -65,7 +75,7 @@ def numbers(directory: Path) -> list[int]:
 
 def read(directory: Path, number: int) -> Iterator[Any]:
     """The sections of a snapshot, one at a time. Raises StateError, maybe only after some of them."""
-    path = directory / f"{number:012d}{SUFFIX}"
+    path = _path(directory, number)
     pieces: list[bytes] = []
     found, ended = 0, False
     try:
@@ -101,10 +111,18 @@ def prune(directory: Path) -> int:
         for left_over in directory.glob(f".*{SUFFIX}.tmp"):
             left_over.unlink(missing_ok=True)
         for number in found[KEPT:]:
-            (directory / f"{number:012d}{SUFFIX}").unlink(missing_ok=True)
+            _path(directory, number).unlink(missing_ok=True)
     except OSError as exc:
         raise StateError(str(directory), exc.strerror or str(exc)) from exc
     return found[:KEPT][-1] if found else 0
+
+
+def _path(directory: Path, number: int) -> Path:
+    return directory / f"{number:012d}{SUFFIX}"
+
+
+def _temporary(directory: Path, number: int) -> Path:
+    return directory / f".{number:012d}{SUFFIX}.tmp"
 
 
 def _write(writer: segments.SegmentWriter, data: bytes) -> None:

@@ -118,6 +118,7 @@ def _snapshot(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, bytes]:
         receive(core, messages)
         close(core, now_ns)
     snapshots.write(directory, 1, iter(capture(core, 1, START)))
+    snapshots.publish(directory, 1)
     path = directory / "000000000001.snapshot"
     return path, path.read_bytes()
 

@@ -229,6 +229,33 @@ def test_a_full_disk_withholds_acknowledgements_and_nothing_else(
     assert said[1] == "the state is written again: batches are acknowledged"
 
 
+def test_what_no_journal_has_is_archived_before_it_is_acknowledged(tmp_path: Path) -> None:
+    async def story() -> None:
+        process = await Process(tmp_path).begin()
+        of = schema(NODES[0])
+        receive(process.core, [schema_message(of), data_message(of, 0)])
+        await process.commit()
+        with full_disk(100):
+            receive(process.core, [data_message(of, 1)])
+            await process.commit()
+        assert not process.durable()
+        asked = []
+
+        async def archived(ordinal: int) -> bool:
+            asked.append((ordinal, process.safe[-1], len(snapshots.numbers(tmp_path))))
+            return len(asked) > 1
+
+        assert not await process.keeper.snapshot((), archived)
+        assert list(tmp_path.glob(".*.tmp")) == []
+        assert process.acknowledged() == {NODES[0]: ((0, 0),)}
+        assert await process.keeper.snapshot((), archived)
+        assert asked == [(2, 1, 1)] * 2
+        assert process.acknowledged() == {NODES[0]: ((0, 1),)}
+        process.kill()
+
+    asyncio.run(story())
+
+
 def test_a_journal_that_is_full_waits_for_a_snapshot(tmp_path: Path) -> None:
     async def story() -> None:
         process = await Process(tmp_path, journal_max_bytes=2000).begin()
