@@ -25,10 +25,10 @@ def publication(topic: str, payload: bytes) -> bytes:
     return packet(0x30, field(topic) + payload)
 
 
-def connected(port: int, name: str, context: ssl.SSLContext | None) -> socket.socket:
+def connected(port: int, name: str, context: ssl.SSLContext | None, host: str = "localhost") -> socket.socket:
     """A connection that the broker has let in. Raises OSError when it does not."""
-    plain = socket.create_connection(("localhost", port), timeout=20)
-    link = plain if context is None else context.wrap_socket(plain, server_hostname="localhost")
+    plain = socket.create_connection((host, port), timeout=20)
+    link = plain if context is None else context.wrap_socket(plain, server_hostname=host)
     link.sendall(packet(0x10, field("MQTT") + b"\x04\x02\x00\x00" + field(name)))
     answer = link.recv(4)
     if answer != b"\x20\x02\x00\x00":

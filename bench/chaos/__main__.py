@@ -1,0 +1,69 @@
+"""What is lost, counted twice or forgotten under faults of many kinds, and how soon all is well again.
+
+    python -m bench.chaos [--faults all] [--tries 10] [--sites 4] [--seed 1]
+    python -m bench.chaos --soak 30 [--seed 1]
+
+Real agents, brokers and aggregators on this machine, several small sites side by side; needs root for network
+namespaces and small disks of their own. The agents sample a recorded LUN each, one of them slow, at ten times
+the speed; an alarm stands from the beginning to the end of a site. Exit status 1 when a try fails.
+"""
+
+import argparse
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from bench.chaos import host
+from bench.chaos.faults import FAULTS
+from bench.chaos.feed import Feed
+from bench.chaos.report import table
+from bench.chaos.runner import Runner
+from bench.machine import machine
+
+SPEED = 10
+
+
+def main() -> int:
+    """Prints the table; 1 when something was lost, counted twice or forgotten, or did not recover."""
+    options = _options()
+    reason = host.problem()
+    if reason is not None:
+        print(f"bench.chaos: {reason}", file=sys.stderr)
+        return 2
+    print(machine("aiomqtt", "msgpack"), flush=True)
+    folder = Path(tempfile.mkdtemp(prefix="laggard-chaos-"))
+    feed = Feed(folder / "feed", SPEED)
+    with feed.running():
+        runner = Runner(folder, feed, options.seed)
+        runner.run([FAULTS[name] for name in options.faults], options.tries, options.sites)
+    print(table(runner.results))
+    failed = [result for result in runner.results if result.failed]
+    tried, wanted = len(runner.results), len(options.faults) * options.tries
+    for problem in (*(f"{r.attempt.fault}: {r.attempt.problem}" for r in failed), *runner.problems):
+        print(f"PROBLEM {problem}")
+    if failed or runner.problems or tried < wanted:
+        print(f"{tried} of {wanted} tried, {len(failed)} failed; logs are in {folder}")
+        return 1
+    shutil.rmtree(folder)
+    return 0
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--faults", default="all", help=f"some of {', '.join(FAULTS)}")
+    parser.add_argument("--tries", type=int, default=10, help="of each fault")
+    parser.add_argument("--sites", type=int, default=4, help="side by side")
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    options.faults = list(FAULTS) if options.faults == "all" else options.faults.split(",")
+    unknown = [name for name in options.faults if name not in FAULTS]
+    if unknown:
+        parser.error(f"--faults: unknown: {', '.join(unknown)}")
+    return options
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

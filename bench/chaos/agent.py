@@ -1,0 +1,53 @@
+"""An agent whose wall clock can be stepped: `python -m bench.chaos.agent CONFIG PROCFS CLOCK`.
+
+CLOCK is a file of 8 bytes, nanoseconds (little-endian, signed) that its wall clock is ahead of the host's.
+Apart from that it is the agent that `laggard-agent` runs.
+"""
+
+import asyncio
+import logging
+import mmap
+import signal
+import struct
+import sys
+from pathlib import Path
+
+from laggard_agent.app import App
+from laggard_agent.settings import AgentSettings, Roots
+from laggard_common import logs
+from laggard_common.clock import SystemClock
+from laggard_common.config import load
+
+_OFFSET = struct.Struct("<q")
+
+
+class SteppedClock(SystemClock):
+    """The host's clocks, the wall clock ahead by what the file at `path` says now."""
+
+    def __init__(self, path: Path) -> None:
+        with path.open("rb") as file:
+            self._offset = mmap.mmap(file.fileno(), _OFFSET.size, prot=mmap.PROT_READ)
+
+    def wall_ns(self) -> int:
+        """Nanoseconds since the epoch."""
+        return super().wall_ns() + int(_OFFSET.unpack_from(self._offset)[0])
+
+
+def step(path: Path, offset_ns: int) -> None:
+    """Sets the clock of the agent that reads `path`, made if need be."""
+    path.touch()
+    with path.open("r+b", buffering=0) as file:
+        file.write(_OFFSET.pack(offset_ns))
+
+
+async def _serve(config: Path, procfs: Path, clock: Path) -> None:
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    roots = Roots(procfs=procfs, sysfs=None, debugfs=None)
+    await App(load(AgentSettings, config), roots, clock=SteppedClock(clock)).run(stop)
+
+
+if __name__ == "__main__":
+    logs.configure(logging.INFO)
+    asyncio.run(_serve(*map(Path, sys.argv[1:4])))

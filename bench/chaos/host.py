@@ -1,0 +1,120 @@
+"""What faults need of the host, made for one site and taken away after it: a network, and small disks."""
+
+import contextlib
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+NETWORK = "198.18"  # set aside for benchmarks (RFC 2544)
+_FILL_BYTES = 1024 * 1024
+
+
+def problem() -> str | None:
+    """Why this host cannot be used, None when it can."""
+    if os.getuid() != 0:
+        return "namespaces and mounts need root"
+    for name in ("ip", "nft", "nsenter", "mount"):
+        if shutil.which(name) is None:
+            return f"needs {name}"
+    return None
+
+
+class Network:
+    """A network namespace that is joined to this one by one cable. `number`: 1 to 255, one of its own."""
+
+    def __init__(self, number: int) -> None:
+        self.name = f"laggard-chaos-{number}"
+        self.host = f"{NETWORK}.{number}.1"
+        self._cable = f"lgch{number}"
+        self._inside = f"{NETWORK}.{number}.2"
+
+    @contextlib.contextmanager
+    def made(self) -> Iterator[None]:
+        """The namespace while the body runs."""
+        with contextlib.ExitStack() as stack:
+            run("ip", "netns", "add", self.name)
+            stack.callback(run, "ip", "netns", "del", self.name)
+            run("ip", "link", "add", self._cable, "type", "veth", "peer", "name", "up0", "netns", self.name)
+            stack.callback(run, "ip", "link", "del", self._cable)
+            run("ip", "addr", "add", f"{self.host}/30", "dev", self._cable)
+            run("ip", "link", "set", self._cable, "up")
+            run("ip", "-n", self.name, "addr", "add", f"{self._inside}/30", "dev", "up0")
+            run("ip", "-n", self.name, "link", "set", "up0", "up")
+            yield
+
+    def within(self, command: list[str]) -> list[str]:
+        """`command` in the namespace; of mounts it sees what everybody sees."""
+        return [str(shutil.which("nsenter")), f"--net=/run/netns/{self.name}", "--", *command]
+
+    def unplug(self) -> None:
+        """Takes the link down: both ends know at once."""
+        run("ip", "link", "set", self._cable, "down")
+
+    def plug(self) -> None:
+        """Puts it up again."""
+        run("ip", "link", "set", self._cable, "up")
+
+    def swallow(self) -> None:
+        """Drops every packet: nobody is told of it."""
+        rules = (
+            "table inet chaos { chain in { type filter hook input priority 0; policy drop; }\n"
+            "chain out { type filter hook output priority 0; policy drop; } }"
+        )
+        self._nft(rules)
+
+    def pass_on(self) -> None:
+        """Ends `swallow`."""
+        self._nft("delete table inet chaos")
+
+    def _nft(self, rules: str) -> None:
+        command = self.within([str(shutil.which("nft")), "-f", "-"])
+        subprocess.run(command, input=rules, text=True, check=True, capture_output=True, timeout=30)
+
+
+class Disk:
+    """A small file system of its own, in memory, at `path`."""
+
+    def __init__(self, path: Path, size_mib: int) -> None:
+        self.path = path
+        self._size_mib = size_mib
+
+    @contextlib.contextmanager
+    def made(self) -> Iterator[None]:
+        """The file system while the body runs."""
+        self.path.mkdir()
+        run("mount", "-t", "tmpfs", "-o", f"size={self._size_mib}m", "laggard-chaos", str(self.path))
+        try:
+            yield
+        finally:
+            run("umount", "-l", str(self.path))
+
+    def fill(self) -> None:
+        """Takes all space that is left."""
+        with contextlib.suppress(OSError), self._filler.open("ab", buffering=0) as file:
+            while True:
+                file.write(bytes(_FILL_BYTES))
+
+    def empty(self) -> None:
+        """Gives it back."""
+        self._filler.unlink(missing_ok=True)
+
+    def freeze(self) -> None:
+        """Makes it read-only. Nobody may have a file open for writing."""
+        run("mount", "-o", "remount,ro", str(self.path))
+
+    def thaw(self) -> None:
+        """Ends `freeze`."""
+        run("mount", "-o", "remount,rw", str(self.path))
+
+    @property
+    def _filler(self) -> Path:
+        return self.path / "filler"
+
+
+def run(*command: str) -> None:
+    """Runs a command that must succeed."""
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    if done.returncode:
+        raise SystemExit(f"{' '.join(command)}: {done.stderr.strip()}")

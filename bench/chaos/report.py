@@ -1,0 +1,38 @@
+"""The table of docs/reliability.md."""
+
+from collections.abc import Mapping, Sequence
+from statistics import median
+
+from bench.chaos.faults import FAULTS
+from bench.chaos.runner import Result
+
+_HEAD = (
+    "| fault | tries | samples | lost | twice | refused as duplicates, batches | alarm "
+    "| all data there after, s: median, most | verdicts current after, s: median, most |\n"
+    "|---|---:|---:|---:|---:|---:|---|---:|---:|"
+)
+
+
+def table(results: Sequence[Result]) -> str:
+    """A row for each fault that was tried."""
+    by_name: Mapping[str, list[Result]] = {name: [] for name in FAULTS}
+    for result in results:
+        by_name[result.attempt.fault].append(result)
+    return "\n".join([_HEAD, *(_row(name, found) for name, found in by_name.items() if found)])
+
+
+def _row(name: str, found: Sequence[Result]) -> str:
+    tries = [result.attempt for result in found]
+    figures = [
+        str(len(found)),
+        *(f"{sum(getattr(result, what) for result in found):,}" for what in ("came", "lost", "twice")),
+        f"{sum(each.came_again for each in tries):,}",
+        "as before" if not any(each.problem for each in tries) else "**see below**",
+        _seconds([each.data_seconds for each in tries]),
+        _seconds([each.verdict_seconds for each in tries]),
+    ]
+    return f"| {name} | {' | '.join(figures)} |"
+
+
+def _seconds(found: Sequence[float]) -> str:
+    return f"{median(found):.1f}, {max(found):.1f}"

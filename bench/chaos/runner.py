@@ -1,0 +1,115 @@
+"""Tries of many faults on several sites side by side."""
+
+import random
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.chaos.account import Account, account
+from bench.chaos.attempts import Attempt, attempt
+from bench.chaos.faults import Fault
+from bench.chaos.feed import Feed
+from bench.chaos.site import Site
+
+_MOST_OF_A_SITE = 40
+"""Tries, before a new site takes its place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A try with its account: samples that came, were lost, are there twice."""
+
+    attempt: Attempt
+    came: int
+    lost: int
+    twice: int
+
+    @property
+    def failed(self) -> bool:
+        """Whether it is a failure."""
+        return bool(self.attempt.problem or self.lost or self.twice)
+
+
+class Runner:
+    """Tries faults on sites in `folder`. `problems`: what is wrong with a site and belongs to no try."""
+
+    def __init__(self, folder: Path, feed: Feed, seed: int) -> None:
+        self.results: list[Result] = []
+        self.problems: list[str] = []
+        self._folder = folder
+        self._feed = feed
+        self._rng = random.Random(seed)
+        self._lock = threading.Lock()
+        self._waiting: list[tuple[Fault, int]] = []
+        self._sites = 0
+
+    def run(self, faults: Sequence[Fault], tries: int, sites: int) -> None:
+        """Tries each of `faults` so often, on so many sites at once, in an order of chance."""
+        self._waiting = [(fault, number) for fault in faults for number in range(tries)]
+        self._rng.shuffle(self._waiting)
+        threads = [threading.Thread(target=self._work) for _ in range(min(sites, len(self._waiting)))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    def _work(self) -> None:
+        """One site after another until nothing waits."""
+        while (site := self._next_site()) is not None:
+            attempts: list[Attempt] = []
+            try:
+                with site.running():
+                    self._try_all(site, attempts)
+                made = account(site)
+            except Exception as exc:  # the rest goes on, on another site
+                with self._lock:
+                    self.problems.append(f"{site.folder}: {type(exc).__name__}: {exc}")
+                made = Account()
+            with self._lock:
+                self.results += _results(attempts, made)
+                self.problems += [f"{site.folder}: {problem}" for problem in made.problems]
+
+    def _try_all(self, site: Site, attempts: list[Attempt]) -> None:
+        """Tries what waits until nothing does, or something goes wrong."""
+        for fault, number, rng in self._wanted(site.kind):
+            tried = attempt(site, fault, number, rng)
+            attempts.append(tried)
+            print(
+                f"{site.folder.name}: {fault.name} {number}: data {tried.data_seconds:.1f} s, "
+                f"verdict {tried.verdict_seconds:.1f} s {tried.problem}",
+                file=sys.stderr,
+                flush=True,
+            )
+            if tried.problem:
+                return
+
+    def _wanted(self, kind: str) -> Iterator[tuple[Fault, int, random.Random]]:
+        for _ in range(_MOST_OF_A_SITE):
+            with self._lock:
+                found = next((one for one in self._waiting if one[0].broker == kind), None)
+                if found is None:
+                    return
+                self._waiting.remove(found)
+                rng = random.Random(self._rng.getrandbits(64))
+            yield *found, rng
+
+    def _next_site(self) -> Site | None:
+        """A site for what waits first; the longest series first."""
+        with self._lock:
+            if not self._waiting:
+                return None
+            kinds = [fault.broker for fault, _ in self._waiting]
+            self._sites += 1
+            kind = kinds[0]
+            return Site(self._folder / f"site-{self._sites}", self._sites, self._feed, kind)
+
+
+def _results(attempts: Sequence[Attempt], made: Account) -> list[Result]:
+    """Each try with what came, or should have, from its beginning to the next one's."""
+    ends = [*(one.begin_ns for one in attempts), 2**63][1:]
+    return [
+        Result(one, *(made.between(what, one.begin_ns, end) for what in ("came", "lost", "twice")))
+        for one, end in zip(attempts, ends, strict=True)
+    ]

@@ -1,0 +1,132 @@
+"""What an onlooker sees of a site: acknowledgements and status on the wire, batches on the agents' disks."""
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiomqtt
+
+from laggard_agent.spool_segments import SUFFIX, RecordType
+from laggard_common import segments, wire
+from laggard_common.errors import SpoolError, WireError
+from laggard_common.mqtt import ClientArguments
+
+UNDER_WAY = 6
+"""Batches of a stream that may be on their way while nothing is wrong: 3 s of two a second."""
+FRESH_SECONDS = 2.0
+_PAUSE_SECONDS = 0.3
+
+StreamOf = tuple[str, bytes]
+"""Node and stream; the agents have one source."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spooled:
+    """A batch on an agent's disk: `n` samples, the last of them at `end_ns` by that agent's clock."""
+
+    stream: bytes
+    seq: int
+    n: int
+    end_ns: int
+
+
+class Witness:
+    """Listens with a client of its own, in a thread."""
+
+    def __init__(self, arguments: ClientArguments) -> None:
+        self._arguments = arguments
+        self.acked: dict[StreamOf, tuple[tuple[int, int], ...]] = {}
+        self.status: dict[tuple[str, bytes], Mapping[str, Any]] = {}
+        """By node and run of its agent: what that said last of itself."""
+
+    @contextlib.contextmanager
+    def listening(self) -> Iterator[None]:
+        """Listens while the body runs."""
+        loop = asyncio.new_event_loop()
+        task = loop.create_task(self._run())
+
+        def serve() -> None:
+            with contextlib.suppress(asyncio.CancelledError):
+                loop.run_until_complete(task)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield
+        finally:
+            loop.call_soon_threadsafe(task.cancel)
+            thread.join()
+            loop.close()
+
+    def has_all(self, node: str, folder: Path, mark: Spooled | None) -> bool:
+        """Whether everything in that agent's spool is acknowledged but what is under way, and it goes on.
+
+        With a `mark`, that includes something that was spooled after it.
+        """
+        newest, held = spooled(folder)
+        if not held or time.time() - newest > FRESH_SECONDS:
+            return False
+        last: dict[bytes, int] = {}
+        for batch in held:
+            last[batch.stream] = max(last.get(batch.stream, 0), batch.seq)
+        current = held[-1].stream
+        under_way = {current: last[current] - UNDER_WAY}
+        if mark is not None and self._top(node, current) <= (mark.seq if mark.stream == current else -1):
+            return False
+        return all(
+            batch.seq > under_way.get(batch.stream, batch.seq) or self._is_acked(node, batch)
+            for batch in held
+        ) and self._without_gaps(node, current)
+
+    def _top(self, node: str, stream: bytes) -> int:
+        ranges = self.acked.get((node, stream), ())
+        return ranges[-1][1] if ranges else -1
+
+    def _is_acked(self, node: str, batch: Spooled) -> bool:
+        ranges = self.acked.get((node, batch.stream), ())
+        return any(low <= batch.seq <= high for low, high in ranges)
+
+    def _without_gaps(self, node: str, stream: bytes) -> bool:
+        ranges = self.acked.get((node, stream), ())
+        return len(ranges) == 1 and ranges[0][0] == 0
+
+    async def _run(self) -> None:
+        while True:
+            with contextlib.suppress(aiomqtt.MqttError, OSError):
+                async with aiomqtt.Client(**self._arguments, identifier="witness", timeout=5) as client:
+                    await client.subscribe([("laggard/1/+/ack/+", 1), ("laggard/1/+/+/+/status", 1)])
+                    async for message in client.messages:
+                        with contextlib.suppress(WireError):
+                            self._see(str(message.topic), message.payload)
+            await asyncio.sleep(_PAUSE_SECONDS)
+
+    def _see(self, topic: str, payload: object) -> None:
+        levels = topic.split("/")
+        if not isinstance(payload, bytes):
+            return
+        if levels[3] == "ack":
+            for ack in wire.decode_ack(payload):
+                self.acked[levels[4], ack.stream] = ack.ranges
+            return
+        envelope = wire.decode_envelope(payload)
+        said = wire.decode_state(envelope.payload)
+        if "missed_ticks" in said:  # not the last will
+            self.status[levels[4], envelope.stream] = said
+
+
+def spooled(folder: Path) -> tuple[float, list[Spooled]]:
+    """When something was last written there, epoch seconds, and the batches, oldest first."""
+    newest, held = 0.0, []
+    for path in sorted(folder.glob(f"*{SUFFIX}")):
+        with contextlib.suppress(OSError, SpoolError):  # deleted meanwhile
+            newest = max(newest, path.stat().st_mtime)
+            for record in segments.scan(path):
+                if record.type == RecordType.BATCH:
+                    e = wire.decode_envelope(record.payload)
+                    held.append(Spooled(e.stream, e.seq, e.n, e.t0_ns + (e.n - 1) * e.dt_ns))
+    return newest, held
