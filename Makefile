@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 AGENT_VENV := .venv-agent
 
-.PHONY: demo test test-all test-agent check bench native clean
+.PHONY: demo test test-all test-agent check bench native wheels deb rpm tarball try-packages clean
 
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -40,6 +40,22 @@ bench: $(VENV)/.installed
 # The library that instrumented programs are linked with; needs gcc and no Python.
 native:
 	@$(MAKE) --no-print-directory -C native
+
+# Packages (docs/install.md). Only the first of these reads the package index; what is built comes into dist.
+PACKAGING := build/packaging
+
+$(PACKAGING)/bin/python:
+	$(PYTHON) -m venv $(PACKAGING)
+
+wheels: $(PACKAGING)/bin/python
+	$(PACKAGING)/bin/python packaging/wheels.py build/wheels
+
+deb rpm tarball: wheels
+	PYTHON=$(PACKAGING)/bin/python packaging/$@/build build/wheels dist
+
+# As root: installs, uses, upgrades and purges the Debian packages in a container. Ten minutes.
+try-packages: $(VENV)/.installed wheels
+	$(BIN)/python packaging/try_packages.py
 
 clean:
 	rm -rf native/build $(VENV) $(AGENT_VENV) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis

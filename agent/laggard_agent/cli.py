@@ -44,14 +44,15 @@ examples:
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit code: 0, 1 for a failure, 2 for bad input."""
     try:
-        return _run(_parser().parse_args(argv))
+        return _run(build_parser().parse_args(argv))
     except LaggardError as exc:
         for line in str(exc).splitlines():
             print(f"laggard-agent: {line}", file=sys.stderr)
         return exc.exit_code
 
 
-def _parser() -> argparse.ArgumentParser:
+def build_parser() -> argparse.ArgumentParser:
+    """The options of the command; its manual page is made from them too."""
     parser = argparse.ArgumentParser(
         prog="laggard-agent",
         description="Samples what this node's kernel counts and publishes it over MQTT.",

@@ -25,10 +25,19 @@ exec /opt/laggard/python/bin/{python} -c 'import sys; from {module} import main;
 PROGRAMS = {"laggard-agent": "laggard_agent.__main__", "laggard-aggregator": "laggard_aggregator.cli.daemon"}
 
 
+BINDS = (
+    f"--bind-ro={sys.base_prefix}:/opt/laggard/python",
+    f"--bind-ro={PROJECT}:/opt/laggard/src",
+    f"--bind-ro={SITE_PACKAGES}:/opt/laggard/site",
+)
+"""What the programs of `install_programs` run from."""
+
+
 class Container:
     """A machine that has booted. `leader`: its systemd, as this host numbers it."""
 
     def __init__(self, leader: int) -> None:
+        self.network = f"/proc/{leader}/ns/net"
         self._enter = (
             "nsenter",
             "--target",
@@ -88,8 +97,11 @@ def install_programs(root: Path) -> None:
 
 
 @contextlib.contextmanager
-def booted(root: Path, log: Path) -> Iterator[Container]:
-    """A machine on `root`, without a network but its loopback, until the block ends. Its console is `log`."""
+def booted(root: Path, log: Path, *binds: str) -> Iterator[Container]:
+    """A machine on `root`, without a network but its loopback, until the block ends. Its console is `log`.
+
+    `binds`: options of systemd-nspawn that show it folders of this host.
+    """
     nspawn = shutil.which("systemd-nspawn")
     assert nspawn is not None
     options = [
@@ -102,9 +114,7 @@ def booted(root: Path, log: Path) -> Iterator[Container]:
         "--console=pipe",
         "--capability=CAP_PERFMON,CAP_SYSLOG",
         "--system-call-filter=perf_event_open",
-        f"--bind-ro={sys.base_prefix}:/opt/laggard/python",
-        f"--bind-ro={PROJECT}:/opt/laggard/src",
-        f"--bind-ro={SITE_PACKAGES}:/opt/laggard/site",
+        *binds,
     ]
     tried = subprocess.run(
         [nspawn, *options, "/bin/true"],

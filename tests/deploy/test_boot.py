@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.deploy.container import PROJECT, Container, booted, install_programs, overlaid
+from tests.deploy.container import BINDS, PROJECT, Container, booted, install_programs, overlaid
 from tests.e2e.processes import until
 
 AGGREGATOR = """\
@@ -52,7 +52,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Container]:
             shutil.copy(PROJECT / "systemd" / unit, root / "etc" / "systemd" / "system")
         (root / "etc" / "sysusers.d").mkdir(exist_ok=True)
         shutil.copy(PROJECT / "systemd" / "sysusers.d" / "laggard.conf", root / "etc" / "sysusers.d")
-        with booted(root, tmp_path_factory.mktemp("console") / "console.log") as machine:
+        with booted(root, tmp_path_factory.mktemp("console") / "console.log", *BINDS) as machine:
             machine.run("systemctl", "start", "laggard-aggregator", "laggard-agent", seconds=90)
             yield machine
 

@@ -28,7 +28,7 @@ examples:
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit code: 0, 1 for a failure, 2 for bad input."""
     try:
-        return _run(_parser().parse_args(argv))
+        return _run(build_parser().parse_args(argv))
     except LaggardError as exc:
         return _failed(exc)
     except BaseExceptionGroup as group:
@@ -38,7 +38,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return max(_failed(exc) for exc in _leaves(known))
 
 
-def _parser() -> argparse.ArgumentParser:
+def build_parser() -> argparse.ArgumentParser:
+    """The options of the command; its manual page is made from them too."""
     parser = OneLineParser(
         prog="laggard-aggregator",
         description="Compares the components of a storage system with their peers and finds the stragglers.",

@@ -19,7 +19,8 @@ SPEEDS = (1, 2, 5, 10, 20)
 
 
 class Replay:
-    """Writes a recording into procfs roots. `roots`: the folder that is the /proc of each LUN's agent.
+    """Writes a recording into procfs roots. `roots`: the folder that is the /proc of each LUN's agent; LUNs
+    may share one.
 
     It begins at a multiple of `align_ticks` ticks of the wall clock, so that windows aligned to the same
     multiples hold the same recorded seconds in every run. After the recording's end its recovered part is
@@ -31,7 +32,7 @@ class Replay:
     ) -> None:
         self._recording = recording
         self._samples: Iterator[Sample] = itertools.chain(recording.samples, repeated(recording.recovered()))
-        self._roots = roots
+        self._luns = {root: [lun for lun in roots if roots[lun] == root] for root in set(roots.values())}
         self._clock = clock
         self._align_ticks = align_ticks
         self._next = next(self._samples)
@@ -53,15 +54,15 @@ class Replay:
 
     def prepare(self) -> None:
         """Makes the roots, and puts the first sample there for the agents to find."""
-        for root in self._roots.values():
+        for root in self._luns:
             root.mkdir(parents=True, exist_ok=True)
         self.place(self._next)
 
     def place(self, sample: Sample) -> None:
         """Puts `sample` into the roots; a reader sees a whole row, the old one or the new one."""
-        for lun, root in self._roots.items():
+        for root, luns in self._luns.items():
             partial = root / ".diskstats"
-            partial.write_bytes(sample.rows[lun])
+            partial.write_bytes(b"".join(sample.rows[lun] for lun in luns))
             partial.replace(root / "diskstats")
         self.recorded_seconds = sample.time - self._recording.start
 

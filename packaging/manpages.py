@@ -1,0 +1,151 @@
+"""Manual pages, made from what the programs say of themselves: their options and their sample configurations.
+
+`python packaging/manpages.py DIRECTORY` with a Python that has Laggard and the aggregator's dependencies.
+"""
+
+import argparse
+import importlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from laggard_agent.cli import build_parser as agent_parser
+from laggard_aggregator.cli.daemon import build_parser as aggregator_parser
+from laggard_aggregator.cli.main import COMMANDS, Subcommand
+from laggard_common import __version__
+
+PROJECT = Path(__file__).parents[1]
+EXIT_STATUS = (("0", "Done."), ("1", "It failed."), ("2", "Options or a configuration file are wrong."))
+SEE_ALSO = (
+    *("laggard(1)", "laggard-agent(8)", "laggard-aggregator(8)"),
+    *("laggard-agent.toml(5)", "laggard-aggregator.toml(5)"),
+)
+
+
+def escaped(text: str) -> str:
+    """`text` so that troff prints it as it is: backslashes, hyphens, and dots or quotes that begin a line."""
+    lines = text.replace("\\", "\\e").replace("-", "\\-").splitlines()
+    return "\n".join("\\&" + line if line.startswith((".", "'")) else line for line in lines)
+
+
+def daemon_page(parser: argparse.ArgumentParser, configuration: str) -> str:
+    """The page of one of the two daemons, section 8."""
+    lines = [*_head(parser.prog, 8, parser.description or ""), *_synopsis(parser), *_options(parser)]
+    lines += [".SH FILES", ".TP", f".I {escaped('/etc/laggard/' + configuration)}"]
+    lines += [f"The configuration, see {_reference(parser.prog + '.toml(5)')}."]
+    return _page([*lines, *_examples(parser), *_tail(f"{parser.prog}(8)")])
+
+
+def commands_page() -> str:
+    """The page of `laggard` and all its subcommands, section 1."""
+    lines = _head("laggard", 1, "Finds the components of a storage system that are slower than their peers.")
+    lines += [".SH SYNOPSIS", ".B laggard", ".I COMMAND", "[options]", ".SH COMMANDS"]
+    for entry in COMMANDS:
+        module: Subcommand = importlib.import_module(entry.module)
+        parser = argparse.ArgumentParser(
+            prog=f"laggard {entry.name}", formatter_class=argparse.RawDescriptionHelpFormatter
+        )
+        module.add_arguments(parser)
+        lines += [f".SS laggard {escaped(entry.name)}", escaped(entry.help[0].upper() + entry.help[1:]) + "."]
+        lines += [*_usage(parser), *_actions(parser), *_verbatim(parser.epilog or "")]
+    return _page([*lines, *_tail("laggard(1)")])
+
+
+def configuration_page(daemon: str, sample: str) -> str:
+    """The page of a configuration file, section 5: its sample (`##` explains, `#` shows a default)."""
+    lines = _head(f"{daemon}.toml", 5, f"The configuration of {daemon}.")
+    lines += [
+        ".SH DESCRIPTION",
+        "TOML. Unknown keys are errors. Below, lines with ## explain and lines with #",
+    ]
+    lines += ["show the default."]
+    return _page([*lines, *_verbatim(sample), *_tail(f"{daemon}.toml(5)")])
+
+
+def pages() -> dict[str, str]:
+    """All pages by file name."""
+    made = {
+        "laggard-agent.8": daemon_page(agent_parser(), "agent.toml"),
+        "laggard-aggregator.8": daemon_page(aggregator_parser(), "aggregator.toml"),
+        "laggard.1": commands_page(),
+    }
+    for which in ("agent", "aggregator"):
+        sample = (PROJECT / "deploy" / f"{which}.toml").read_text()
+        made[f"laggard-{which}.toml.5"] = configuration_page(f"laggard-{which}", sample)
+    return made
+
+
+def _head(name: str, section: int, about: str) -> list[str]:
+    said = about[0].lower() + about.rstrip(".")[1:]
+    return [
+        f'.TH "{escaped(name.upper())}" {section} "" "Laggard {__version__}"',
+        ".SH NAME",
+        f"{escaped(name)} \\- {escaped(said)}",
+    ]
+
+
+def _synopsis(parser: argparse.ArgumentParser) -> Iterator[str]:
+    yield ".SH SYNOPSIS"
+    yield from _usage(parser)
+
+
+def _usage(parser: argparse.ArgumentParser) -> Iterator[str]:
+    usage = " ".join(parser.format_usage().removeprefix("usage: ").split())
+    yield from (".PP", escaped(usage))
+
+
+def _options(parser: argparse.ArgumentParser) -> Iterator[str]:
+    yield from (".SH OPTIONS", *_actions(parser))
+
+
+def _actions(parser: argparse.ArgumentParser) -> Iterator[str]:
+    formatter = parser._get_formatter()
+    for action in parser._actions:
+        if action.help == argparse.SUPPRESS:
+            continue
+        yield from (".TP", f".B {escaped(formatter._format_action_invocation(action))}")
+        if action.help:
+            yield escaped(formatter._expand_help(action))
+
+
+def _examples(parser: argparse.ArgumentParser) -> Iterator[str]:
+    if parser.epilog:
+        yield from (".SH EXAMPLES", *_verbatim(parser.epilog.removeprefix("examples:\n")))
+
+
+def _verbatim(text: str) -> Iterator[str]:
+    if text:
+        yield from (".PP", ".nf", escaped(text.rstrip()), ".fi")
+
+
+def _tail(own: str) -> Iterator[str]:
+    if not own.endswith("(5)"):
+        yield ".SH EXIT STATUS"
+        for status, meaning in EXIT_STATUS:
+            yield from (".TP", f".B {status}", meaning)
+    yield ".SH SEE ALSO"
+    yield ",\n".join(_reference(page) for page in SEE_ALSO if page != own)
+
+
+def _reference(page: str) -> str:
+    name, _, section = page.partition("(")
+    return f"\\fB{escaped(name)}\\fR({section}"
+
+
+def _page(lines: list[str]) -> str:
+    return "\n".join(lines) + "\n"
+
+
+def main() -> int:
+    """Writes all pages into the folder that the command line names."""
+    parser = argparse.ArgumentParser(description="Writes Laggard's manual pages.")
+    parser.add_argument("directory", type=Path)
+    folder = parser.parse_args().directory
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in pages().items():
+        (folder / name).write_text(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

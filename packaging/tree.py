@@ -1,0 +1,151 @@
+"""Lays out the files of one package, agent or aggregator, as a deb and an RPM carry them.
+
+`python packaging/tree.py agent --wheels DIR --root DIR [--interpreter /usr/bin/python3.11]`. Below the root:
+
+/usr/lib/laggard-agent      a virtual environment whose interpreter is the distribution's, linked, not copied
+/usr/bin/laggard-agent      a link to its program
+/etc/laggard/agent.toml     the sample configuration
+/usr/lib/systemd/system     the unit;  /usr/lib/sysusers.d  its user
+/usr/share/laggard-agent    drop-ins for single collectors and for diskless nodes
+"""
+
+import argparse
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+PROJECT = Path(__file__).parents[1]
+LAUNCHER = """\
+#!{environment}/bin/python3
+import sys
+
+from {module} import main
+
+sys.exit(main())
+"""
+NOT_NEEDED = {
+    "agent": ("laggard_aggregator", "zstandard/_cffi*.so", "zstandard/backend_cffi.py"),
+    "aggregator": ("pyarrow/include", "pyarrow/src", "pyarrow/includes", "numpy/_core/include", "**/*.pxd"),
+}
+"""What the wheels bring and no program here loads: the other daemon, second halves of libraries, headers."""
+KEPT_ON = ("archive", "state")
+"""Sections of aggregator.toml that a package turns on: its service has folders to keep things in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Package:
+    """What one package holds. `programs`: module by name of the program."""
+
+    name: str
+    requirement: str
+    programs: dict[str, str]
+
+
+PACKAGES = {
+    "agent": Package("laggard-agent", "laggard", {"laggard-agent": "laggard_agent.__main__"}),
+    "aggregator": Package(
+        "laggard-aggregator",
+        "laggard[aggregator,broker]",
+        {
+            "laggard-aggregator": "laggard_aggregator.cli.daemon",
+            "laggard": "laggard_aggregator.cli.main",
+        },
+    ),
+}
+
+
+def lay_out(which: str, wheels: Path, root: Path, interpreter: Path) -> None:
+    """Puts the files of `which` below `root`, modes as they are to be."""
+    package = PACKAGES[which]
+    environment = root / "usr/lib" / package.name
+    _environment(package, which, wheels, environment, interpreter)
+    for name, module in package.programs.items():
+        launcher = LAUNCHER.format(environment=f"/usr/lib/{package.name}", module=module)
+        _write(environment / "bin" / name, launcher, 0o755)
+        (root / "usr/bin").mkdir(parents=True, exist_ok=True)
+        (root / "usr/bin" / name).symlink_to(f"../lib/{package.name}/bin/{name}")
+    sample = (PROJECT / "deploy" / f"{which}.toml").read_text()
+    _write(root / "etc/laggard" / f"{which}.toml", turned_on(sample, KEPT_ON))
+    unit = (PROJECT / "systemd" / f"{package.name}.service").read_text()
+    _write(root / "usr/lib/systemd/system" / f"{package.name}.service", installed_unit(unit))
+    users = (PROJECT / "systemd/sysusers.d/laggard.conf").read_text()
+    _write(root / "usr/lib/sysusers.d" / f"{package.name}.conf", users)
+    if which == "agent":
+        _share(root / "usr/share" / package.name)
+
+
+def turned_on(sample: str, sections: tuple[str, ...]) -> str:
+    """A sample configuration with some of the sections that it only shows (`## [state]`) in force."""
+    for name in sections:
+        shown = re.compile(rf"^## \[{name}\]\n(?:## [a-z_]+ = .*\n)*", re.MULTILINE)
+        sample = shown.sub(lambda found: found[0].replace("## [", "[").replace("## ", "#"), sample)
+    return sample
+
+
+def installed_unit(unit: str) -> str:
+    """A unit for programs in /usr/bin."""
+    return unit.replace("/opt/laggard/bin/", "/usr/bin/")
+
+
+def _environment(package: Package, which: str, wheels: Path, folder: Path, interpreter: Path) -> None:
+    """A virtual environment as venv makes it, but for a machine on which `interpreter` is."""
+    minor = f"3.{sys.version_info.minor}"
+    site = folder / "lib" / f"python{minor}" / "site-packages"
+    subprocess.run(
+        [
+            *(sys.executable, "-m", "pip", "--quiet", "--isolated", "--disable-pip-version-check", "install"),
+            *("--no-index", "--find-links", str(wheels), "--no-compile", "--no-cache-dir"),
+            *("--root-user-action", "ignore", "--target", str(site), package.requirement),
+        ],
+        check=True,
+    )
+    shutil.rmtree(site / "bin", ignore_errors=True)
+    for pattern in (*NOT_NEEDED[which], "**/tests"):
+        for found in sorted(site.glob(pattern)):
+            shutil.rmtree(found) if found.is_dir() else found.unlink()
+    for path in site.rglob("*"):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+    (folder / "bin").mkdir()
+    (folder / "bin/python3").symlink_to(interpreter)
+    _write(
+        folder / "pyvenv.cfg",
+        f"home = {interpreter.parent}\ninclude-system-site-packages = false\nversion = {minor}\n",
+    )
+
+
+def _share(folder: Path) -> None:
+    """What an agent's administrator takes as needed: drop-ins, tmpfiles, the settings of diskless nodes."""
+    for name in ("laggard-agent.service.d", "tmpfiles.d"):
+        for file in sorted((PROJECT / "systemd" / name).iterdir()):
+            _write(folder / name / file.name, file.read_text())
+    _write(folder / "agent-diskless.toml", (PROJECT / "deploy/agent-diskless.toml").read_text())
+
+
+def _write(path: Path, text: str, mode: int = 0o644) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(mode)
+
+
+def main() -> int:
+    """Lays out the package that the command line names."""
+    parser = argparse.ArgumentParser(description="Lays out the files of one package.")
+    parser.add_argument("which", choices=tuple(PACKAGES))
+    parser.add_argument("--wheels", type=Path, required=True, help="a folder that wheels.py has filled")
+    parser.add_argument("--root", type=Path, required=True, help="below which the files are put")
+    parser.add_argument(
+        "--interpreter", type=Path, default=Path(f"/usr/bin/python3.{sys.version_info.minor}")
+    )
+    options = parser.parse_args()
+    try:
+        lay_out(options.which, options.wheels, options.root, options.interpreter)
+    except subprocess.CalledProcessError as exc:
+        return int(exc.returncode)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,268 @@
+"""The steps on a clean machine, and what is expected of each: install, edit, start, see, upgrade, purge."""
+
+import hashlib
+import json
+import mailbox
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from tests.deploy.container import Container
+from tests.e2e.processes import until
+
+PACKAGES = ("laggard-agent", "laggard-aggregator")
+PAGE = "http://127.0.0.1:9464/"
+PROMETHEUS = "http://127.0.0.1:9090"
+NOTHING_OF_OURS = (
+    "dev",
+    "proc",
+    "run",
+    "srv",
+    "sys",
+    "tmp",
+    "var/log",
+    "var/cache/apt",
+    "var/cache/debconf",
+    "var/lib/apt",
+    "var/lib/dpkg",
+    "var/lib/mosquitto",
+    "var/lib/systemd/random-seed",
+    "var/tmp",
+)
+"""What the system itself writes: logs, apt's and dpkg's books, and where this script puts its own files."""
+
+
+class WrongError(Exception):
+    """Something is not as it should be."""
+
+
+def say(line: str) -> None:
+    """Prints a line at once."""
+    print(line, flush=True)
+
+
+def expect(what: str, holds: object) -> None:
+    """Says that `what` holds. Raises WrongError when it does not."""
+    if not holds:
+        raise WrongError(what)
+    say(f"  ok: {what}")
+
+
+def output(*command: str, **environment: str) -> str:
+    """What a command on this host printed. Raises WrongError with all it said when it fails."""
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, env={**os.environ, **environment}
+    )
+    if done.returncode:
+        raise WrongError(f"{' '.join(command)}: {done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def listing(root: Path) -> dict[str, str]:
+    """What is on the machine: of each path its kind, owner and mode, of files in /etc their content too."""
+    found: dict[str, str] = {}
+    for folder, folders, files in os.walk(root):
+        below = Path(folder).relative_to(root)
+        folders[:] = [name for name in folders if str(below / name) not in NOTHING_OF_OURS]
+        for name in (*folders, *files):
+            path = Path(folder, name)
+            facts = path.lstat()
+            if str(below / name) in NOTHING_OF_OURS:
+                continue
+            content = ""
+            if below.parts[:1] == ("etc",) and path.is_file() and not path.is_symlink():
+                content = hashlib.sha256(path.read_bytes()).hexdigest()
+            found[str(below / name)] = f"{facts.st_mode:o} {facts.st_uid}:{facts.st_gid} {content}"
+    return found
+
+
+def edited(text: str, settings: dict[str, str]) -> str:
+    """A sample configuration with some defaults (`#key = ...`, the first of each name) replaced."""
+    lines = text.splitlines()
+    for key, value in settings.items():
+        number = next(n for n, line in enumerate(lines) if line.startswith(f"#{key} = "))
+        lines[number] = f"{key} = {value}"
+    return "\n".join(lines) + "\n"
+
+
+@dataclass
+class Trial:
+    """The machine, and the steps on it. `begin`: starts the replay."""
+
+    root: Path
+    work: Path
+    machine: Container
+    begin: Callable[[], None]
+    faulty: str
+    started: float = 0.0
+
+    def within(self, *command: str) -> tuple[str, ...]:
+        """A command of this host in the machine's network."""
+        return ("nsenter", f"--net={self.machine.network}", "--", *command)
+
+    def install(self, debs: list[Path], folder: str) -> None:
+        """Hands packages to apt as files, keeping configuration that was edited."""
+        (self.root / "srv" / folder).mkdir(parents=True)
+        for deb in debs:
+            shutil.copy(deb, self.root / "srv" / folder)
+        names = [f"/srv/{folder}/{deb.name}" for deb in debs]
+        apt = (
+            "apt-get",
+            "install",
+            "--yes",
+            "--no-install-recommends",
+            "-o",
+            "Dpkg::Options::=--force-confold",
+        )
+        self.machine.run("env", "DEBIAN_FRONTEND=noninteractive", *apt, *names, seconds=300)
+
+    def state(self, unit: str) -> dict[str, str]:
+        """The unit's properties."""
+        return self.machine.unit(unit)
+
+    def runs(self, unit: str) -> bool:
+        """Whether the unit is up."""
+        return self.state(unit)["ActiveState"] == "active"
+
+    def first_installation(self, debs: list[Path]) -> None:
+        """Both packages are there and nothing runs."""
+        say("install")
+        self.install(debs, "first")
+        for name in PACKAGES:
+            state = self.state(name)
+            expect(f"{name} is installed and not started", state["ActiveState"] == "inactive")
+            expect(f"{name} --version", self.machine.run(name, "--version").startswith(name))
+            checked = self.machine.run(
+                name, "--config", f"/etc/laggard/{name.removeprefix('laggard-')}.toml", "--check-config"
+            )
+            expect(f"the configuration of {name} is valid as installed", checked == "")
+
+    def configure(self) -> None:
+        """Edits the broker's address and adds `[mail]`; the rest makes eleven recorded minutes one."""
+        say("edit /etc/laggard/*.toml")
+        for name, settings in (
+            (
+                "agent",
+                {
+                    "node": '"oss-1"',
+                    "interval_seconds": "0.1",
+                    "collectors": '["diskstats"]',
+                    "host": '"broker"',
+                    "include": '["loop.*"]',
+                },
+            ),
+            ("aggregator", {"host": '"broker"', "interval_seconds": "0.1"}),
+        ):
+            path = self.root / f"etc/laggard/{name}.toml"
+            path.write_text(edited(path.read_text(), settings))
+        with (self.root / "etc/laggard/aggregator.toml").open("a") as file:
+            file.write(
+                '\n[mail]\nserver = "127.0.0.1"\nport = 2525\nsender = "laggard@mon"\n'
+                'recipients = ["storage@mon"]\nafter_seconds = 0\nlearning_seconds = 0\ngather_seconds = 1\n'
+            )
+        drop_in = self.root / "etc/systemd/system/laggard-agent.service.d/replay.conf"
+        drop_in.parent.mkdir()
+        drop_in.write_text(
+            "[Service]\nExecStart=\n"
+            "ExecStart=/usr/bin/laggard-agent --config /etc/laggard/agent.toml --procfs /srv/proc\n"
+        )
+
+    def start(self) -> None:
+        """Enables and starts both services."""
+        say("start")
+        self.machine.run("systemctl", "daemon-reload")
+        self.machine.run("systemctl", "enable", "--now", *PACKAGES, seconds=120)
+        words = "all collectors work, connected to broker:1883"
+        until("the agent", lambda: words in self.state("laggard-agent")["StatusText"], 60)
+        say(f"  ok: laggard-agent: {self.state('laggard-agent')['StatusText']}")
+        say(f"  ok: laggard-aggregator: {self.state('laggard-aggregator')['StatusText']}")
+        self.begin()
+        self.started = time.monotonic()
+
+    def alarms(self) -> list[dict[str, str]]:
+        """The labels of alarms that stand, as Prometheus has them."""
+        query = f"{PROMETHEUS}/api/v1/query?query=laggard_alarm_active==1"
+        answer = subprocess.run(
+            self.within("curl", "--silent", "--globoff", query), capture_output=True, check=False
+        )
+        if answer.returncode:
+            return []
+        return [dict(one["metric"]) for one in json.loads(answer.stdout)["data"]["result"]]
+
+    def mails(self) -> list[str]:
+        """The subjects of the mails that came."""
+        folder = self.work / "mails"
+        box = mailbox.Maildir(folder, create=False)
+        return [str(mail["Subject"]) for mail in box] if folder.is_dir() else []
+
+    def page(self) -> str:
+        """The page at /."""
+        return self.machine.run("curl", "--silent", "--fail", PAGE)
+
+    def see(self) -> None:
+        """The alarm in Prometheus, in a mail and on the page."""
+        say("see the alarm")
+        found = until("the alarm in Prometheus", self.alarms, 180)
+        say(f"  {time.monotonic() - self.started:.0f} s after the replay's start (the fault began at 18 s)")
+        expect(f"Prometheus: {found}", {one["component"] for one in found} == {self.faulty})
+        subjects = until("the mail", self.mails, 60)
+        expect(f"mail: {subjects}", any(self.faulty in subject for subject in subjects))
+        expect(f"the page at / shows {self.faulty}", self.faulty in self.page())
+
+    def upgrade(self, debs: list[Path]) -> None:
+        """The next version: edited configuration and state stay, both run again, the alarm stands."""
+        say("upgrade")
+        before = {name: self.state(name)["MainPID"] for name in PACKAGES}
+        configuration = {path: path.read_bytes() for path in (self.root / "etc/laggard").glob("*.toml")}
+        mails = self.mails()
+        self.install(debs, "second")
+        for path, content in configuration.items():
+            expect(f"/etc/laggard/{path.name} is as it was edited", path.read_bytes() == content)
+        for name in PACKAGES:
+            status = self.machine.run("dpkg-query", "--show", "--showformat=${Version}", name)
+            expect(f"{name} is {status}", status.endswith("-2"))
+            until(f"{name} to run", partial(self.runs, name), 60)
+            expect(f"{name} was started anew", self.state(name)["MainPID"] != before[name])
+        until("the alarm after the upgrade", lambda: self.faulty in self.page(), 60)
+        until("a scrape after it", self.alarms, 60)
+        expect("the alarm stands, and nobody was told twice", self.mails() == mails)
+
+    def purge(self, before: dict[str, str]) -> None:
+        """Nothing is left behind but what the operator made by hand."""
+        say("purge")
+        shutil.rmtree(self.root / "etc/systemd/system/laggard-agent.service.d")
+        self.machine.run("apt-get", "purge", "--yes", *PACKAGES, seconds=120)
+        after = listing(self.root)
+        differences = sorted(
+            f"{name}: {before.get(name, 'was not there')} -> {after.get(name, 'is gone')}"
+            for name in before.keys() | after.keys()
+            if before.get(name) != after.get(name)
+        )
+        for line in differences:
+            say(f"  {line}")
+        expect(f"{len(after)} paths as before the installation, none left behind", not differences)
+        processes = self.machine.run("ps", "-eo", "args")
+        expect("no process is left", "laggard" not in processes)
+
+
+def beside(trial: Trial) -> Iterator[tuple[str, ...]]:
+    """What an operator's site has beside Laggard: Prometheus and a mail server."""
+    config = trial.work / "prometheus.yml"
+    config.write_text(
+        "global: {scrape_interval: 1s}\nscrape_configs: [{job_name: laggard, "
+        'static_configs: [{targets: ["127.0.0.1:9464"]}]}]\n'
+    )
+    yield trial.within(
+        "prometheus",
+        f"--config.file={config}",
+        f"--storage.tsdb.path={trial.work / 'tsdb'}",
+        "--log.level=warn",
+    )
+    handler = ("-c", "aiosmtpd.handlers.Mailbox", str(trial.work / "mails"))
+    yield trial.within(sys.executable, "-m", "aiosmtpd", "-n", "-l", "127.0.0.1:2525", *handler)
