@@ -2,8 +2,8 @@
 
 `python packaging/try_packages.py` as root, with debootstrap, systemd-container, debhelper, lintian, curl,
 prometheus, and wheels that `make wheels` gathered. It builds the packages twice (five minutes), boots a clean
-Debian in a container without a network, and says of every step what was seen; exit code 1 when one is not as it
-should be. No part of the tests: those take seconds.
+Debian in a container without a network, and says of every step what was seen; exit code 1 when one is not as
+it should be. No part of the tests: those take seconds.
 """
 
 import argparse

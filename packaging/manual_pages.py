@@ -1,6 +1,6 @@
 """Manual pages, made from what the programs say of themselves: their options and their sample configurations.
 
-`python packaging/manpages.py DIRECTORY` with a Python that has Laggard and the aggregator's dependencies.
+`python packaging/manual_pages.py DIRECTORY` with a Python that has Laggard and the aggregator's dependencies.
 """
 
 import argparse

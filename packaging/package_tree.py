@@ -1,6 +1,6 @@
 """Lays out the files of one package, agent or aggregator, as a deb and an RPM carry them.
 
-`python packaging/tree.py agent --wheels DIR --root DIR [--interpreter /usr/bin/python3.11]`. Below the root:
+`python packaging/package_tree.py agent --wheels DIR --root DIR [--interpreter FILE]`. Below the root:
 
 /usr/lib/laggard-agent      a virtual environment whose interpreter is the distribution's, linked, not copied
 /usr/bin/laggard-agent      a link to its program

@@ -1,0 +1,134 @@
+"""What packages are made of; `make try-packages` builds them, and uses them on a machine."""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import manual_pages
+import package_tree
+import pytest
+
+from laggard_agent.cli import build_parser as agent_parser
+from laggard_agent.settings import AgentSettings
+from laggard_aggregator.cli.daemon import build_parser as aggregator_parser
+from laggard_aggregator.cli.main import COMMANDS
+from laggard_aggregator.settings import AggregatorSettings, ArchiveTable, StateTable
+from laggard_common.config import load
+from tests.deploy.container import PROJECT
+
+PACKAGING = PROJECT / "packaging"
+SCRIPTS = (
+    *sorted(PACKAGING.glob("deb/debian/*.p*")),
+    *(
+        PACKAGING / name
+        for name in ("deb/build", "rpm/build", "rpm/check", "tarball/build", "tarball/install.sh")
+    ),
+)
+
+
+def test_a_packaged_aggregator_keeps_its_archive_and_state_and_all_else_is_default(tmp_path: Path) -> None:
+    sample = (PROJECT / "deploy/aggregator.toml").read_text()
+    path = tmp_path / "aggregator.toml"
+    path.write_text(package_tree.turned_on(sample, package_tree.KEPT_ON))
+    assert load(AggregatorSettings, path) == AggregatorSettings(archive=ArchiveTable(), state=StateTable())
+
+
+def test_diskless_nodes_spool_where_their_drop_in_lets_them() -> None:
+    settings = load(AgentSettings, PROJECT / "deploy/agent-diskless.toml")
+    drop_in = (PROJECT / "systemd/laggard-agent.service.d/diskless.conf").read_text()
+    (folder,) = re.findall(r"^RuntimeDirectory=(.*)$", drop_in, re.MULTILINE)
+    assert settings.spool.directory == Path("/run") / folder
+    (most,) = re.findall(
+        r"^MemoryMax=(\d+)M$", (PROJECT / "systemd/laggard-agent.service").read_text(), re.MULTILINE
+    )
+    assert settings.spool.max_bytes <= int(most) * 1024 * 1024 / 4
+
+
+@pytest.mark.parametrize("package", package_tree.PACKAGES.values(), ids=lambda package: str(package.name))
+def test_units_start_programs_that_the_packages_bring(package: package_tree.Package) -> None:
+    unit = package_tree.installed_unit((PROJECT / "systemd" / f"{package.name}.service").read_text())
+    started = re.findall(r"^Exec\w+=(/[^ ]*laggard[^ ]*)", unit, re.MULTILINE)
+    assert set(started) == {f"/usr/bin/{package.name}"}
+    assert package.name in package.programs
+
+
+@pytest.mark.parametrize("name", ["laggard-agent", "laggard-aggregator"])
+def test_a_purge_removes_the_folders_that_the_unit_makes(name: str) -> None:
+    unit = (PROJECT / "systemd" / f"{name}.service").read_text()
+    (folders,) = re.findall(r"^StateDirectory=(.*)$", unit, re.MULTILINE)
+    removed = re.findall(
+        r"^ +rm -rf (.*)$", (PACKAGING / f"deb/debian/{name}.postrm").read_text(), re.MULTILINE
+    )
+    assert {f"/var/lib/{folder}" for folder in folders.split()} <= set(" ".join(removed).split())
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: str(path.relative_to(PACKAGING)))
+def test_scripts_are_sound(script: Path) -> None:
+    if shutil.which("shellcheck") is None:
+        pytest.skip("needs shellcheck")
+    done = subprocess.run(
+        ["shellcheck", str(script)], capture_output=True, text=True, timeout=15, check=False
+    )
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ([], "expected agent or aggregator"),
+        (["agents"], "expected agent or aggregator, and perhaps --prefix DIR, got agents"),
+        (["agent", "--prefix"], "--prefix needs a folder"),
+    ],
+)
+def test_the_installer_without_a_network_says_what_is_wrong(options: list[str], message: str) -> None:
+    installer = PACKAGING / "tarball/install.sh"
+    done = subprocess.run(
+        ["sh", str(installer), *options], capture_output=True, text=True, timeout=10, check=False
+    )
+    assert (done.returncode, done.stderr) == (2, f"install.sh: {message}\n")
+
+
+def test_every_option_and_subcommand_has_its_place_in_the_manual_pages() -> None:
+    pages = manual_pages.pages()
+    for parser in (agent_parser(), aggregator_parser()):
+        page = pages[f"{parser.prog}.8"]
+        for option in (option for action in parser._actions for option in action.option_strings):
+            assert manual_pages.escaped(option) in page
+    for command in COMMANDS:
+        assert f".SS laggard {command.name}\n" in pages["laggard.1"]
+    for name in ("agent", "aggregator"):
+        for line in (PROJECT / "deploy" / f"{name}.toml").read_text().splitlines():
+            assert manual_pages.escaped(line) in pages[f"laggard-{name}.toml.5"]
+
+
+@pytest.mark.skipif(shutil.which("groff") is None, reason="needs groff")
+def test_manual_pages_are_good_troff_and_say_what_was_said(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-P", str(PACKAGING / "manual_pages.py"), str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    for path in sorted(tmp_path.iterdir()):
+        command = ["groff", "-ww", "-K", "utf8", "-T", "utf8", "-man", "-P-cbou", str(path)]
+        shown = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+        assert (shown.returncode, shown.stderr) == (0, "")
+    sample = (PROJECT / "deploy/agent.toml").read_text().splitlines()
+    command = [
+        "groff",
+        "-K",
+        "utf8",
+        "-T",
+        "utf8",
+        "-man",
+        "-P-cbou",
+        "-rLL=200n",
+        str(tmp_path / "laggard-agent.toml.5"),
+    ]
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
+    for line in filter(None, sample):
+        assert line in shown.stdout
