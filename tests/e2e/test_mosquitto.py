@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from deploy.grafana import generate
 from laggard_aggregator.demo.recording import read_recording
 from laggard_aggregator.demo.replay import Replay
 from laggard_aggregator.demo.site import SHIFT_SAMPLES, free_port, make_site
@@ -21,6 +22,7 @@ from laggard_common.clock import SystemClock
 from tests.e2e.processes import end, get_json, running, until
 
 SYSSTAT = Path(__file__).parents[1] / "fixtures" / "demo" / "recording.sa.xz"
+RULES = Path(__file__).parents[2] / "deploy" / "prometheus" / "laggard.rules.yml"
 SPEED = 10
 
 MOSQUITTO = """\
@@ -41,6 +43,7 @@ topics = ["laggard/1/demo/#"]
 
 [http]
 listen = "127.0.0.1:{http}"
+nodes = ["oss-01"]
 
 [detect]
 interval_seconds = {interval}
@@ -65,6 +68,8 @@ directory = {state}
 PROMETHEUS = """\
 global:
   scrape_interval: 1s
+  evaluation_interval: 1s
+rule_files: [{rules}]
 scrape_configs:
   - job_name: laggard
     static_configs:
@@ -115,6 +120,22 @@ class Prometheus:
         return {series["metric"]["component"] for series in self.query(expression)}
 
 
+def silent_panels(queries: Prometheus) -> list[str]:
+    """The panels of Grafana's dashboards whose queries are answered without data."""
+    values = {
+        "group": "luns",
+        "node": "oss-01",
+        "job": "laggard",
+        "__rate_interval": "30s",
+    }
+    return [
+        f"{dashboard.title}: {title}: {expression}"
+        for dashboard in generate.DASHBOARDS
+        for title, expression in generate.asked(dashboard, values)
+        if not queries.query(expression)
+    ]
+
+
 def diagnosed(*arguments: str) -> set[str]:
     """The stragglers that `laggard diagnose` names."""
     ran = subprocess.run(
@@ -147,7 +168,7 @@ def test_the_recorded_fault_is_seen_by_prometheus_and_in_the_archive(tmp_path: P
             archive=json.dumps(str(archive)),
             state=json.dumps(str(tmp_path / "state")),
         ),
-        "prometheus.yml": PROMETHEUS.format(port=site.ports.http),
+        "prometheus.yml": PROMETHEUS.format(port=site.ports.http, rules=RULES),
     }
     for name, text in files.items():
         (tmp_path / name).write_text(text)
@@ -184,6 +205,9 @@ def test_the_recorded_fault_is_seen_by_prometheus_and_in_the_archive(tmp_path: P
         stack.enter_context(playing(replay))
         until("an alarm in Prometheus", lambda: queries.query("laggard_alarm_active == 1"), 60)
         assert queries.components("laggard_alarm_active == 1") == {faulty}
+        until("every panel to have data", lambda: not silent_panels(queries), 20)
+        recorded = "laggard:alarm_severity:ratio"
+        assert until("the rule", lambda: queries.components(recorded), 10) == {faulty}
         until("the alarm to clear", lambda: not queries.query("laggard_alarm_active == 1"), 60)
         assert replay.recorded_seconds > recording.fault_end - recording.start
         assert queries.components("max_over_time(laggard_alarm_active[10m])") == {faulty}
