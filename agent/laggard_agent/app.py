@@ -58,7 +58,8 @@ class App:
         self._clock = clock or SystemClock()
         self._rng = rng or random.SystemRandom()
         self._notifier = notifier or Notifier()
-        self._arguments = client_arguments(settings.mqtt)
+        self._arguments = partial(client_arguments, settings.mqtt)
+        self._arguments()  # so that what is wrong from the beginning is told now
         batch_ns = settings.batch_samples * settings.interval_ns
         phase = phase_ns(settings.site, settings.node, batch_ns)
         self._phase_ticks, phase_rest_ns = divmod(phase, settings.interval_ns)

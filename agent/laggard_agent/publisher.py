@@ -24,7 +24,7 @@ from laggard_agent.spool_segments import Key, SpoolFacts, Stored
 from laggard_agent.worker import Job, Worker
 from laggard_common import __version__, topics, wire
 from laggard_common.clock import Clock
-from laggard_common.errors import MqttError, WireError
+from laggard_common.errors import ConfigError, MqttError, WireError
 from laggard_common.limits import MAX_ACK_BYTES, STREAM_BYTES
 from laggard_common.mqtt import ClientArguments
 from laggard_common.mqtt_connection import Connection
@@ -46,7 +46,8 @@ _LAST_ANSWER_SECONDS = 1.0
 _LEAVE_SECONDS = 0.5
 _KEEPALIVE_SECONDS = 30
 _MOST_PACKET_BYTES = MAX_ACK_BYTES + 1024  # an acknowledgement and its topic
-_RESEND_SECONDS = 60.0
+_RESEND_LEAST_SECONDS = 5.0  # after a connection began, as that is when a broker may have lost something
+_RESEND_MOST_SECONDS = 60.0
 _LIVE_BATCHES = 64
 
 
@@ -58,13 +59,14 @@ def phase_ns(site: str, node: str, batch_ns: int) -> int:
 class Publisher:
     """Publishes what is in the spool. `status` says what the status message shall say, without `state`.
 
-    All that happens to `spool` happens on `worker`. `arguments`: address, credentials, TLS.
+    All that happens to `spool` happens on `worker`. `arguments` makes address, credentials and TLS for each
+    connection, so that files which were renewed are used without a restart.
     """
 
     def __init__(
         self,
         settings: AgentSettings,
-        arguments: ClientArguments,
+        arguments: Callable[[], ClientArguments],
         *,
         spool: Spool,
         worker: Worker,
@@ -98,6 +100,7 @@ class Publisher:
         self._status_early_seconds = min(self._batch_seconds, STATUS_SECONDS / 2)
         self._pace = Pace(len(settings.collectors) / self._batch_seconds)
         self._resend_due = 0.0
+        self._resend_seconds = _RESEND_LEAST_SECONDS
         self._acks_since_check = False
         self._acks_in_connection = False
         self._oldest: dict[Key, int] = {}
@@ -145,7 +148,7 @@ class Publisher:
                     await self._session()
                 finally:
                     await self._connection.close(_LEAVE_SECONDS)
-            except (MqttError, OSError) as exc:
+            except (MqttError, ConfigError, OSError) as exc:
                 self._warn_once(exc)
             finally:
                 was_connected, self._connected = self._connected, False
@@ -161,7 +164,7 @@ class Publisher:
     async def _connect(self) -> Connection:
         s = self._settings
         connection = await Connection.open(
-            self._arguments,
+            self._arguments(),
             f"laggard-{s.node}@{s.site}",
             hear=self._hear,
             most_bytes=_MOST_PACKET_BYTES,
@@ -197,7 +200,8 @@ class Publisher:
         self._connected = True
         self._warned = False
         await self._begin_connection()
-        self._resend_due = self._now() + _RESEND_SECONDS
+        self._resend_seconds = _RESEND_LEAST_SECONDS
+        self._resend_due = self._now() + self._resend_seconds
         while not (self._finishing and not self._live):
             await self._step()
         await self._publish_status("stopped")
@@ -220,7 +224,8 @@ class Publisher:
             self._overflowed = False
             await self._begin_backlog()
         elif self._resend_due <= now:
-            self._resend_due = now + _RESEND_SECONDS * self._rng.uniform(1.0, 1.5)
+            self._resend_seconds = min(2 * self._resend_seconds, _RESEND_MOST_SECONDS)
+            self._resend_due = now + self._resend_seconds * self._rng.uniform(1.0, 1.5)
             await self._resend_what_was_lost()
         elif self._backlog and self._pace.due <= now:
             await self._publish_backlog(now)

@@ -10,6 +10,7 @@ import logging
 import random
 from collections.abc import Iterable
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Any
 
 from laggard_aggregator.alarms.life import Transition
@@ -81,7 +82,8 @@ class App:
         self._left: list[dict[str, Any]] | None = before._left if before is not None else None
         self._history: History = before._history if before is not None else History()
         self._clock = clock or SystemClock()
-        self._arguments = client_arguments(settings.mqtt)
+        self._arguments = partial(client_arguments, settings.mqtt)
+        self._arguments()  # so that what is wrong from the beginning is told now
         self._tls = tls_context(settings.http)
         self._credentials = read_credentials(settings.http.credentials_file)
         self._rng = rng or random.SystemRandom()

@@ -4,13 +4,16 @@ import os
 import re
 import shutil
 import subprocess
+import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 from laggard_common.mqtt import MqttSettings
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 KINDS = ("mosquitto", "nats", "embedded")
-WITNESS, HOSTILE, AGGREGATOR = "witness", "evil", "laggard-aggregator"
+WITNESS, HOSTILE = "witness", "evil"
+AGGREGATOR, BROKER = "laggard-aggregator", "laggard-broker"
 _WITNESS_OF_NATS = (
     f'    {{ user: "CN={WITNESS}", permissions: {{ subscribe: ["laggard.>", "$MQTT.sub.>"] }} }}\n'
 )
@@ -42,15 +45,16 @@ class Authority:
         files = (self.folder / "ca.pem", issued / f"{name}.pem", issued / f"{name}.key")
         return MqttSettings(host, port, ca_file=files[0], cert_file=files[1], key_file=files[2])
 
-    def expire(self, name: str) -> None:
-        """Puts a certificate that is no longer valid in the place of that name's, until `renew`."""
+    def shorten(self, name: str, seconds: float) -> None:
+        """Puts a certificate that is valid for so long in the place of that name's, until `renew`."""
         issued = self.folder / "issued" / f"{name}.pem"
-        extensions = "server" if name == "laggard-broker" else "client"
+        extensions = "server" if name == BROKER else "client"
         request, old = self.folder / f"{name}.csr", self.folder / f"{name}.old"
         key = issued.with_suffix(".key")
         _openssl("req", "-new", "-key", key, "-subj", f"/CN={name}", "-out", request)
         config = ("-config", self.folder / "openssl.cnf", "-extensions", extensions)
-        dates = ("-startdate", _LONG_AGO[0], "-enddate", _LONG_AGO[1])
+        end = datetime.fromtimestamp(time.time() + seconds, UTC).strftime("%Y%m%d%H%M%SZ")
+        dates = ("-startdate", _LONG_AGO[0], "-enddate", end)
         _openssl("ca", "-batch", "-notext", *config, *dates, "-in", request, "-out", old)
         issued.rename(issued.with_suffix(".good"))
         old.rename(issued)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from bench.chaos.brokers import HOSTILE
+from bench.chaos.brokers import AGGREGATOR, BROKER, HOSTILE
 from bench.chaos.host import Disk
 from bench.chaos.processes import Process
 from bench.chaos.site import Site
@@ -19,6 +19,7 @@ from laggard_common import segments
 from laggard_common.mqtt import client_arguments
 
 _REFILL_SECONDS = 0.2
+_VALID_SECONDS = 8.0
 _FAR_SECONDS, _NEAR_SECONDS = 90.0, 1.5
 """Steps of a clock: one that a timeline follows at once either way, and one that it is slewed over."""
 
@@ -166,25 +167,26 @@ def procfs_stalled(site: Site, rng: random.Random, number: int) -> None:
 def certificates_expired(site: Site, rng: random.Random, number: int) -> None:
     """Those of the agents, the aggregator, the broker, or the list of the revoked; renewed 3 to 6 s later.
 
-    Nobody looks at a certificate while a connection lasts, so the broker is started again to end them all,
-    and once more where what was renewed is its own.
+    Certificates are looked at when a connection begins, so the broker is started again before they expire,
+    for them to be in use, after that, so that they are refused, and where it is its own that was renewed.
     """
-    own = number % 4 in (2, 3)
-    names = {0: list(site.agents), 1: ["laggard-aggregator"], 2: ["laggard-broker"], 3: []}[number % 4]
+    names = {0: list(site.agents), 1: [AGGREGATOR], 2: [BROKER], 3: []}[number % 4]
     for name in names:
-        site.authority.expire(name)
-    if not names:
+        site.authority.shorten(name, _VALID_SECONDS)
+    expires = time.monotonic() + _VALID_SECONDS
+    if names:
+        broker_restarted(site, rng, number)
+    else:
         site.authority.expire_list()
-    _broker(site).stop()
-    _broker(site).start()
+    time.sleep(max(0.0, expires - time.monotonic()))
+    broker_restarted(site, rng, number)
     _pause(rng, 3.0, 6.0)
     for name in names:
         site.authority.renew(name)
     if not names:
         site.authority.run("crl")
-    if own:
-        _broker(site).stop()
-        _broker(site).start()
+    if names in ([BROKER], []):
+        broker_restarted(site, rng, number)
 
 
 def hostile_flood(site: Site, rng: random.Random, _: int) -> None:
@@ -226,6 +228,7 @@ def _full(disk: Disk, rng: random.Random) -> None:
 
 
 _BROKER, _AGGREGATOR, _AGENTS = "broker", "aggregator", "agents"
+"""What faults end."""
 
 FAULTS: Mapping[str, Fault] = {
     fault.name: fault

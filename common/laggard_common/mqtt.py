@@ -84,12 +84,13 @@ def _password(settings: MqttSettings, problems: list[str]) -> str | None:
 def _tls_context(settings: MqttSettings, problems: list[str]) -> "ssl.SSLContext | None":
     if settings.ca_file is None and settings.cert_file is None:
         return None
-    context = ssl.create_default_context()
-    if settings.ca_file is not None:
-        try:
-            context = ssl.create_default_context(cafile=str(settings.ca_file))
-        except OSError as exc:
-            problems.append(f"mqtt.ca_file: {settings.ca_file}: {_reason(exc)}")
+    try:
+        context = ssl.create_default_context(
+            cafile=None if settings.ca_file is None else str(settings.ca_file)
+        )
+    except OSError as exc:
+        problems.append(f"mqtt.ca_file: {settings.ca_file}: {_reason(exc)}")
+        context = ssl.create_default_context()
     if settings.cert_file is not None:
         key = settings.key_file or settings.cert_file
         name = "mqtt.key_file" if settings.key_file else "mqtt.cert_file"

@@ -328,7 +328,7 @@ def test_a_publish_that_is_never_acknowledged_is_made_again(tmp_path: Path) -> N
 def test_what_the_broker_lost_is_sent_again_once_the_aggregator_acknowledges(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("laggard_agent.publisher._RESEND_SECONDS", 0.3)
+    monkeypatch.setattr("laggard_agent.publisher._RESEND_LEAST_SECONDS", 0.3)
 
     async def test(site: Site) -> None:
         async def acknowledge_all_but_the_first() -> None:
@@ -420,6 +420,34 @@ def test_user_name_and_password_reach_the_broker(tmp_path: Path) -> None:
         mqtt = MqttSettings(port=site.broker.port, username="oss-1", password_file=password)
         await site.run(lambda: site.published(1), site.settings(mqtt=mqtt))
         assert site.broker.logins[0] == ("laggard-oss-1@site", "oss-1", b"swordfish")
+
+    site_test(test, tmp_path)
+
+
+def test_a_password_that_is_renewed_is_used_by_the_next_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("laggard_agent.publisher._RECONNECT_LEAST_SECONDS", 0.05)
+
+    async def test(site: Site) -> None:
+        password = site.folder / "password"
+        password.write_text("swordfish\n")
+        password.chmod(0o600)
+        mqtt = MqttSettings(port=site.broker.port, username="oss-1", password_file=password)
+
+        async def renew() -> None:
+            await site.published(1)
+            password.chmod(0o644)  # not to be used, and no reason to end
+            site.broker.hang_up()
+            came = len(site.broker.logins)
+            await asyncio.sleep(0.2)
+            assert len(site.broker.logins) == came
+            password.write_text("marlin\n")
+            password.chmod(0o600)
+            await site.broker.until(lambda: len(site.broker.logins) > came)
+
+        await site.run(renew, site.settings(mqtt=mqtt))
+        assert [given for _, _, given in site.broker.logins] == [b"swordfish", b"marlin"]
 
     site_test(test, tmp_path)
 

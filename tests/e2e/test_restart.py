@@ -7,6 +7,7 @@ import signal
 import socket
 from collections import Counter
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -110,7 +111,7 @@ def test_the_broker_keeps_what_was_not_done_when_it_was_cut_off(tmp_path: Path) 
         subscriber = Subscriber(
             settings,
             "site",
-            client_arguments(settings),
+            partial(client_arguments, settings),
             inbox=inbox,
             clock=SystemClock(),
             rng=random.Random(1),

@@ -8,14 +8,14 @@ import asyncio
 import logging
 import random
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from laggard_aggregator.ingest.connection import Connection
 from laggard_aggregator.ingest.inbox import Inbox
 from laggard_aggregator.ingest.packets import Message
 from laggard_aggregator.settings import BrokerSettings
 from laggard_common.clock import Clock
-from laggard_common.errors import BrokerError
+from laggard_common.errors import BrokerError, ConfigError
 from laggard_common.mqtt import ClientArguments
 from laggard_common.topics import PREFIX
 
@@ -31,14 +31,15 @@ _CHANNELS = ("data/+", "schema/+", "status")
 class Subscriber:
     """Puts every message of the site into `inbox`, over as many connections as it takes, until cancelled.
 
-    `hold_back`: the broker keeps messages until they are `done`, where it keeps a session for us.
+    `hold_back`: the broker keeps messages until they are `done`, where it keeps a session for us. `arguments`
+    makes address, credentials and TLS for each connection: files may be renewed meanwhile.
     """
 
     def __init__(
         self,
         settings: BrokerSettings,
         site: str,
-        arguments: ClientArguments,
+        arguments: Callable[[], ClientArguments],
         *,
         inbox: Inbox,
         clock: Clock,
@@ -75,7 +76,7 @@ class Subscriber:
             connection = self._connection = Connection(self._take)
             try:
                 await self._listen(connection)
-            except (BrokerError, OSError) as exc:
+            except (BrokerError, ConfigError, OSError) as exc:
                 self._warn_once(exc)
             finally:
                 lasted = self._listening and self._clock.monotonic_ns() - begun_ns > _LASTING_NS
@@ -117,7 +118,7 @@ class Subscriber:
     async def _listen(self, connection: Connection) -> None:
         """Until the connection is lost, which raises BrokerError."""
         await connection.open(
-            self._arguments, self._identifier, clean=self._clean_session, seconds=_TIMEOUT_SECONDS
+            self._arguments(), self._identifier, clean=self._clean_session, seconds=_TIMEOUT_SECONDS
         )
         refused = await connection.subscribe(self._topics, _TIMEOUT_SECONDS)
         if refused:

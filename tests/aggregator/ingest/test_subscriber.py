@@ -3,6 +3,8 @@ import logging
 import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -24,7 +26,7 @@ async def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
 async def subscribed(broker: Broker, inbox: Inbox, **settings: object) -> AsyncIterator[Subscriber]:
     made = BrokerSettings(port=broker.port, **settings)  # type: ignore[arg-type]
     subscriber = Subscriber(
-        made, "site", client_arguments(made), inbox=inbox, clock=SystemClock(), rng=random.Random(1)
+        made, "site", partial(client_arguments, made), inbox=inbox, clock=SystemClock(), rng=random.Random(1)
     )
     task = asyncio.create_task(subscriber.run())
     try:
@@ -71,6 +73,24 @@ def test_a_lost_broker_is_one_warning_and_a_found_one_one_info(caplog: pytest.Lo
         ("WARNING", "no connection to the broker"),
         ("INFO", "connected to the broker"),
     ]
+
+
+def test_a_password_that_is_renewed_is_used_by_the_next_connection(tmp_path: Path) -> None:
+    async def story() -> None:
+        password = tmp_path / "password"
+        password.write_text("swordfish")
+        password.chmod(0o600)
+        secret = {"username": "laggard", "password_file": password}
+        async with Broker() as broker, subscribed(broker, Inbox(100), **secret) as subscriber:
+            password.unlink()
+            broker.hang_up()
+            await until(lambda: not subscriber.connected)
+            password.write_text("marlin")
+            password.chmod(0o600)
+            await until(lambda: subscriber.connected)
+        assert [given for _, _, given in broker.logins] == [b"swordfish", b"marlin"]
+
+    asyncio.run(story())
 
 
 def test_acknowledgements_are_published_and_nothing_happens_without_a_broker() -> None:
