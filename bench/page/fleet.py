@@ -99,11 +99,10 @@ class Fleet:
         self.view.started_at -= 9 * 86_400
         self._chance = np.random.default_rng(7)
         self._parts = [_Part(site, kind, self._chance) for kind in kinds]
+        begun_ns = END_NS - windows * SHIFT * INTERVAL_SECONDS * SECOND
         for part in self._parts:
-            for topic, payload in part.announcements():
-                for _ in self.core.receive(
-                    topic, payload, END_NS - windows * SHIFT * INTERVAL_SECONDS * SECOND
-                ):
+            for topic, payload in part.announcements(begun_ns):
+                for _ in self.core.receive(topic, payload, begun_ns):
                     raise AssertionError
         for back in range(windows - 1, -1, -1):
             self._window(back, faults)
@@ -137,8 +136,8 @@ class _Part:
         self._total = np.zeros((count, len(FIELDS)), dtype=np.int64)
         self._schemas = [self._schema(node) for node in kind.nodes]
 
-    def announcements(self) -> list[tuple[str, bytes]]:
-        """Every node's schema and status."""
+    def announcements(self, made_ns: int) -> list[tuple[str, bytes]]:
+        """Every node's schema and status, made at `made_ns`."""
         found = []
         for schema in self._schemas:
             found.append(
@@ -148,7 +147,7 @@ class _Part:
                 )
             )
             found.append(
-                (topics.status_topic(self._site, self._kind.role, schema.node), _status(schema.node))
+                (topics.status_topic(self._site, self._kind.role, schema.node), _status(schema.node, made_ns))
             )
         return found
 
@@ -166,7 +165,7 @@ class _Part:
                 role=self._kind.role,
                 stream=schema.stream,
                 seq=0,
-                received_ns=int(ticks[-1]) + 2 * SECOND,
+                received_ns=int(ticks[-1]) + SECOND // 20,
                 schema=schema,
                 batch=CounterBatch(
                     indexes=np.arange(disks, dtype=np.uint32),
@@ -230,7 +229,7 @@ def _disks(count: int) -> list[str]:
     return [f"sd{letters[at // 26 - 1] if at >= 26 else ''}{letters[at % 26]}" for at in range(count)]
 
 
-def _status(node: str) -> bytes:
+def _status(node: str, made_ns: int) -> bytes:
     status = {
         "state": "up",
         "version": "0.1.0",
@@ -252,9 +251,9 @@ def _status(node: str) -> bytes:
             stream=bytes(16),
             seq=0,
             schema_epoch=0,
-            t0_ns=END_NS,
+            t0_ns=made_ns,
             dt_ns=0,
-            n=0,
+            n=1,
             codec=0,
             payload=wire.encode_state(status),
         )

@@ -163,7 +163,7 @@ def _ticks(low: float, high: float) -> list[float]:
     """Three to six round values within a range."""
     if not high > low:
         return [low]
-    raw = (high - low) / 4
+    raw = (high - low) / 5
     power = 10.0 ** math.floor(math.log10(raw))
     step = next(each * power for each in (1, 2, 5, 10) if each * power >= raw * 0.999)
     first = math.ceil(low / step)

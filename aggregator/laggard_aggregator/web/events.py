@@ -1,19 +1,22 @@
 """Server-sent events: tells open pages that something changed, so that they ask for themselves again."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from laggard_aggregator.view import View
+
+_TYPE = "text/event-stream"
 
 MAX_STREAMS = 32
 """Pages that are told at once; further ones show what they got, until they are loaded again."""
 BEAT_SECONDS = 30.0
 """How often a page is told to look again when no window was judged: nodes come and go in between."""
-GAP_SECONDS = 2.0
-"""From one event to the next, at least: groups are judged one after the other."""
+GAP_SECONDS = 1.0
+"""From one event to the next, at least: groups are judged one after the other. Less than a shutdown takes."""
 
 
 class Events:
@@ -23,30 +26,46 @@ class Events:
         self._view = view
         self._streams = 0
 
-    async def answer(self, _: Request) -> Response:
+    async def answer(self, request: Request) -> Response:
         """A stream of events `change` until the page is closed, or the aggregator ends."""
+        if request.method == "HEAD":
+            return Response(media_type=_TYPE)
         if self._streams >= MAX_STREAMS:
             return JSONResponse({"error": "too many pages are live", "status": 503}, 503)
-        return StreamingResponse(self._stream(), media_type="text/event-stream")
-
-    async def _stream(self) -> AsyncIterator[str]:
         self._streams += 1
+        return _Stream(self._events(), self._ended)
+
+    def _ended(self) -> None:
+        self._streams -= 1
+
+    async def _events(self) -> AsyncIterator[str]:
+        revision = self._view.revision
+        yield f"retry: 5000\n{_event(revision)}"
+        while True:
+            try:
+                async with asyncio.timeout(BEAT_SECONDS):
+                    changed = await self._view.changed(revision)
+            except TimeoutError:
+                changed = revision
+            if changed is None:
+                return
+            revision = changed
+            yield _event(revision)
+            await asyncio.sleep(GAP_SECONDS)
+
+
+class _Stream(StreamingResponse):
+    """Says when it has ended, however that came."""
+
+    def __init__(self, events: AsyncIterator[str], ended: Callable[[], None]) -> None:
+        super().__init__(events, media_type=_TYPE)
+        self._ended = ended
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            revision = self._view.revision
-            yield f"retry: 5000\n{_event(revision)}"
-            while True:
-                try:
-                    async with asyncio.timeout(BEAT_SECONDS):
-                        changed = await self._view.changed(revision)
-                except TimeoutError:
-                    changed = revision
-                if changed is None:
-                    return
-                revision = changed
-                yield _event(revision)
-                await asyncio.sleep(GAP_SECONDS)
+            await super().__call__(scope, receive, send)
         finally:
-            self._streams -= 1
+            self._ended()
 
 
 def _event(revision: int) -> str:
