@@ -17,8 +17,9 @@ from pathlib import Path
 from bench.chaos import host
 from bench.chaos.faults import FAULTS
 from bench.chaos.feed import Feed
-from bench.chaos.report import table
+from bench.chaos.report import memory_table, table
 from bench.chaos.runner import Runner
+from bench.chaos.soak import MOST_GROWTH, Soak
 from bench.machine import machine
 
 SPEED = 10
@@ -35,18 +36,36 @@ def main() -> int:
     folder = Path(tempfile.mkdtemp(prefix="laggard-chaos-"))
     feed = Feed(folder / "feed", SPEED)
     with feed.running():
-        runner = Runner(folder, feed, options.seed)
-        runner.run([FAULTS[name] for name in options.faults], options.tries, options.sites)
-    print(table(runner.results))
-    failed = [result for result in runner.results if result.failed]
-    tried, wanted = len(runner.results), len(options.faults) * options.tries
-    for problem in (*(f"{r.attempt.fault}: {r.attempt.problem}" for r in failed), *runner.problems):
+        done = _soaked(folder, feed, options) if options.soak else _tried(folder, feed, options)
+    print(table(done.results))
+    problems = [
+        f"{r.attempt.fault}: {r.attempt.problem or 'lost or twice'}" for r in done.results if r.failed
+    ]
+    problems += done.problems
+    if isinstance(done, Soak):
+        print(f"\n{memory_table(done.memory)}")
+        problems += [f"{m.name}: memory grew" for m in done.memory if m.growth > MOST_GROWTH]
+    elif len(done.results) < len(options.faults) * options.tries:
+        problems.append("not everything was tried")
+    for problem in problems:
         print(f"PROBLEM {problem}")
-    if failed or runner.problems or tried < wanted:
-        print(f"{tried} of {wanted} tried, {len(failed)} failed; logs are in {folder}")
+    if problems:
+        print(f"logs are in {folder}")
         return 1
     shutil.rmtree(folder)
     return 0
+
+
+def _tried(folder: Path, feed: Feed, options: argparse.Namespace) -> Runner:
+    runner = Runner(folder, feed, options.seed)
+    runner.run([FAULTS[name] for name in options.faults], options.tries, options.sites)
+    return runner
+
+
+def _soaked(folder: Path, feed: Feed, options: argparse.Namespace) -> Soak:
+    soak = Soak(folder, feed, options.seed, options.soak)
+    soak.run()
+    return soak
 
 
 def _options() -> argparse.Namespace:
@@ -57,6 +76,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--tries", type=int, default=10, help="of each fault")
     parser.add_argument("--sites", type=int, default=4, help="side by side")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--soak", type=float, metavar="MINUTES", help="two sites, faults by chance, and memory over the time"
+    )
     options = parser.parse_args()
     options.faults = list(FAULTS) if options.faults == "all" else options.faults.split(",")
     unknown = [name for name in options.faults if name not in FAULTS]

@@ -31,6 +31,13 @@ class Attempt:
     came_again: int
     problem: str
 
+    def line(self) -> str:
+        """The try in one line."""
+        return (
+            f"{self.fault} {self.number}: data {self.data_seconds:.1f} s, "
+            f"verdict {self.verdict_seconds:.1f} s {self.problem}"
+        )
+
 
 def attempt(site: Site, fault: Fault, number: int, rng: random.Random) -> Attempt:
     """Tries `fault` once. Raises TimeoutError when the site is not well before."""

@@ -5,6 +5,7 @@ from statistics import median
 
 from bench.chaos.faults import FAULTS
 from bench.chaos.runner import Result
+from bench.chaos.soak import Memory
 
 _HEAD = (
     "| fault | tries | samples | lost | twice | refused as duplicates, batches | alarm "
@@ -19,6 +20,20 @@ def table(results: Sequence[Result]) -> str:
     for result in results:
         by_name[result.attempt.fault].append(result)
     return "\n".join([_HEAD, *(_row(name, found) for name, found in by_name.items() if found)])
+
+
+def memory_table(memory: Sequence[Memory]) -> str:
+    """A row for each process that lived through the soak."""
+    head = (
+        "| resident memory | warm, MiB | at the end, MiB | growth | trend, KiB a minute | most, MiB |"
+        "\n|---|---:|---:|---:|---:|---:|"
+    )
+    rows = (
+        f"| {m.name} | {m.warm_mib:.1f} | {m.end_mib:.1f} | {m.growth:+.1%} | {m.kib_a_minute:+.1f} "
+        f"| {m.most_mib:.1f} |"
+        for m in memory
+    )
+    return "\n".join([head, *rows])
 
 
 def _row(name: str, found: Sequence[Result]) -> str:

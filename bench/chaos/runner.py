@@ -68,7 +68,7 @@ class Runner:
                     self.problems.append(f"{site.folder}: {type(exc).__name__}: {exc}")
                 made = Account()
             with self._lock:
-                self.results += _results(attempts, made)
+                self.results += results(attempts, made)
                 self.problems += [f"{site.folder}: {problem}" for problem in made.problems]
 
     def _try_all(self, site: Site, attempts: list[Attempt]) -> None:
@@ -76,12 +76,7 @@ class Runner:
         for fault, number, rng in self._wanted(site.kind):
             tried = attempt(site, fault, number, rng)
             attempts.append(tried)
-            print(
-                f"{site.folder.name}: {fault.name} {number}: data {tried.data_seconds:.1f} s, "
-                f"verdict {tried.verdict_seconds:.1f} s {tried.problem}",
-                file=sys.stderr,
-                flush=True,
-            )
+            print(f"{site.folder.name}: {tried.line()}", file=sys.stderr, flush=True)
             if tried.problem:
                 return
 
@@ -106,7 +101,7 @@ class Runner:
             return Site(self._folder / f"site-{self._sites}", self._sites, self._feed, kind)
 
 
-def _results(attempts: Sequence[Attempt], made: Account) -> list[Result]:
+def results(attempts: Sequence[Attempt], made: Account) -> list[Result]:
     """Each try with what came, or should have, from its beginning to the next one's."""
     ends = [*(one.begin_ns for one in attempts), 2**63][1:]
     return [

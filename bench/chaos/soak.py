@@ -1,0 +1,134 @@
+"""Faults of many kinds, one after another, for a long time: what is lost, and whether memory stays as it is.
+
+Two sites, as a process that is ended says nothing of its memory over the time: in one the aggregator lives
+from the beginning to the end and all around it fails, in the other the broker and the agents do.
+"""
+
+import random
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import linear_regression, median
+
+from bench.chaos.account import account
+from bench.chaos.attempts import Attempt, attempt
+from bench.chaos.faults import FAULTS, Fault
+from bench.chaos.feed import Feed
+from bench.chaos.runner import Result, results
+from bench.chaos.site import Site
+
+MOST_GROWTH = 0.02
+WARM_UP = 1 / 3
+"""Part of the time after which memory is to stay as it is; figures are medians of a tenth of the time."""
+
+_SPAN = 0.1
+_SAMPLE_SECONDS = 5.0
+_BETWEEN_SECONDS = (1.0, 10.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Resident memory of a process that lived all the time: MiB, and the trend after the warm-up."""
+
+    name: str
+    warm_mib: float
+    end_mib: float
+    most_mib: float
+    kib_a_minute: float
+
+    @property
+    def growth(self) -> float:
+        """From the warm-up to the end, as a share."""
+        return self.end_mib / self.warm_mib - 1
+
+
+@dataclass(slots=True)
+class Soak:
+    """`minutes` of faults from `seed`. `run` fills the rest."""
+
+    folder: Path
+    feed: Feed
+    seed: int
+    minutes: float
+    results: list[Result] = field(default_factory=list)
+    memory: list[Memory] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+    def run(self) -> None:
+        """Both sites, side by side."""
+        mine = [fault for fault in FAULTS.values() if fault.broker == "mosquitto"]
+        around = [fault for fault in mine if "aggregator" not in fault.ends]
+        above = [fault for fault in mine if fault.ends <= {"aggregator"}]
+        threads = [
+            threading.Thread(target=self._soak, args=(1, around, ["aggregator"])),
+            threading.Thread(target=self._soak, args=(2, above, ["broker", "agents"])),
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    def _soak(self, number: int, faults: Sequence[Fault], lasting: Sequence[str]) -> None:
+        site = Site(self.folder / f"soak-{number}", number, self.feed, "mosquitto")
+        attempts: list[Attempt] = []
+        seen: list[tuple[float, dict[str, int]]] = []
+        try:
+            with site.running(), _watched(site, lasting, seen):
+                self._break(site, faults, attempts)
+            made = account(site)
+        except Exception as exc:
+            self.problems.append(f"{site.folder}: {type(exc).__name__}: {exc}")
+            return
+        self.results += results(attempts, made)
+        self.problems += [f"{site.folder}: {problem}" for problem in made.problems]
+        self.memory += [_memory(name, seen) for name in seen[0][1]]
+
+    def _break(self, site: Site, faults: Sequence[Fault], attempts: list[Attempt]) -> None:
+        rng = random.Random(f"{self.seed} {site.folder.name}")
+        end = time.monotonic() + 60 * self.minutes
+        while time.monotonic() < end:
+            fault = rng.choice(faults)
+            tried = attempt(site, fault, rng.randrange(8), rng)
+            attempts.append(tried)
+            print(f"{site.folder.name}: {tried.line()}", file=sys.stderr, flush=True)
+            time.sleep(rng.uniform(*_BETWEEN_SECONDS))
+
+
+@contextmanager
+def _watched(site: Site, lasting: Sequence[str], seen: list[tuple[float, dict[str, int]]]) -> Iterator[None]:
+    """Notes the resident memory of those that last, by name, agents all together, while the body runs."""
+    ended = threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(_SAMPLE_SECONDS):
+            seen.append((time.monotonic() / 60, {name: _resident(site, name) for name in lasting}))
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def _resident(site: Site, name: str) -> int:
+    processes = {
+        "aggregator": [site.aggregator],
+        "broker": [site.broker] if site.broker else [],
+        "agents": list(site.agents.values()),
+    }[name]
+    return sum(one.resident_bytes() or 0 for one in processes)
+
+
+def _memory(name: str, seen: Sequence[tuple[float, dict[str, int]]]) -> Memory:
+    times = [at - seen[0][0] for at, _ in seen]
+    mib = [by[name] / 2**20 for _, by in seen]
+    first, last = round(len(mib) * WARM_UP), len(mib) - max(round(len(mib) * _SPAN), 1)
+    slope, _ = linear_regression(times[first:], mib[first:])
+    warm = median(mib[first : first + len(mib) - last])
+    return Memory(name, warm, median(mib[last:]), max(mib), 1024 * slope)
