@@ -10,6 +10,7 @@ the speed; an alarm stands from the beginning to the end of a site. Exit status 
 
 import argparse
 import shutil
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -35,6 +36,7 @@ def main() -> int:
     print(machine("aiomqtt", "msgpack"), flush=True)
     folder = Path(tempfile.mkdtemp(prefix="laggard-chaos-"))
     feed = Feed(folder / "feed", SPEED)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with feed.running():
         done = _soaked(folder, feed, options) if options.soak else _tried(folder, feed, options)
     print(table(done.results))

@@ -22,25 +22,23 @@ def problem() -> str | None:
 
 
 class Network:
-    """A network namespace that is joined to this one by one cable. `number`: 1 to 255, one of its own."""
+    """A network namespace that is joined to this one by one cable; `host` is this end of it."""
 
-    def __init__(self, number: int) -> None:
-        self.name = f"laggard-chaos-{number}"
-        self.host = f"{NETWORK}.{number}.1"
-        self._cable = f"lgch{number}"
-        self._inside = f"{NETWORK}.{number}.2"
+    def __init__(self) -> None:
+        self.name = self.host = self._cable = ""
 
     @contextlib.contextmanager
     def made(self) -> Iterator[None]:
         """The namespace while the body runs."""
         with contextlib.ExitStack() as stack:
-            run("ip", "netns", "add", self.name)
+            number = self._take_number()
             stack.callback(run, "ip", "netns", "del", self.name)
+            self.host, self._cable = f"{NETWORK}.{number}.1", f"lgch{number}"
             run("ip", "link", "add", self._cable, "type", "veth", "peer", "name", "up0", "netns", self.name)
             stack.callback(run, "ip", "link", "del", self._cable)
             run("ip", "addr", "add", f"{self.host}/30", "dev", self._cable)
             run("ip", "link", "set", self._cable, "up")
-            run("ip", "-n", self.name, "addr", "add", f"{self._inside}/30", "dev", "up0")
+            run("ip", "-n", self.name, "addr", "add", f"{NETWORK}.{number}.2/30", "dev", "up0")
             run("ip", "-n", self.name, "link", "set", "up0", "up")
             yield
 
@@ -67,6 +65,17 @@ class Network:
     def pass_on(self) -> None:
         """Ends `swallow`."""
         self._nft("delete table inet chaos")
+
+    def _take_number(self) -> int:
+        """Makes the namespace under the first number that nobody has."""
+        for number in range(1, 255):
+            self.name = f"laggard-chaos-{number}"
+            if (
+                subprocess.run(("ip", "netns", "add", self.name), capture_output=True, check=False).returncode
+                == 0
+            ):
+                return number
+        raise SystemExit("no network namespace can be made")
 
     def _nft(self, rules: str) -> None:
         command = self.within([str(shutil.which("nft")), "-f", "-"])

@@ -3,7 +3,7 @@
 import random
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +15,20 @@ from bench.chaos.site import Site
 
 _MOST_OF_A_SITE = 40
 """Tries, before a new site takes its place."""
+
+
+def run_all(threads: Sequence[threading.Thread], stop: Callable[[], None]) -> None:
+    """Waits for all `threads`; told to end, it calls `stop`, and waits on: what they made must be undone."""
+    for thread in threads:
+        thread.start()
+    try:
+        for thread in threads:
+            thread.join()
+    except KeyboardInterrupt:
+        print("ending after what is under way", file=sys.stderr, flush=True)
+        stop()
+        for thread in threads:
+            thread.join()
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +64,7 @@ class Runner:
         self._waiting = [(fault, number) for fault in faults for number in range(tries)]
         self._rng.shuffle(self._waiting)
         threads = [threading.Thread(target=self._work) for _ in range(min(sites, len(self._waiting)))]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        run_all(threads, self._waiting.clear)
 
     def _work(self) -> None:
         """One site after another until nothing waits."""
@@ -98,7 +109,7 @@ class Runner:
             kinds = [fault.broker for fault, _ in self._waiting]
             self._sites += 1
             kind = kinds[0]
-            return Site(self._folder / f"site-{self._sites}", self._sites, self._feed, kind)
+            return Site(self._folder / f"site-{self._sites}", self._feed, kind)
 
 
 def results(attempts: Sequence[Attempt], made: Account) -> list[Result]:

@@ -40,17 +40,17 @@ class Alarm:
 
 
 class Site:
-    """Site `number` of this run in `folder`, fed by `feed`, with a broker of that kind."""
+    """A site in `folder`, fed by `feed`, with a broker of that kind."""
 
-    def __init__(self, folder: Path, number: int, feed: Feed, broker: str) -> None:
+    def __init__(self, folder: Path, feed: Feed, broker: str) -> None:
         self.folder = folder
         self.feed = feed
         self.kind = broker
-        self.network = Network(number) if broker != "embedded" else None
+        self.network = Network() if broker != "embedded" else None
         self.store = Disk(folder / "store", _STORE_MIB)
         self.spools = Disk(folder / "spools", _SPOOL_MIB)
         self.authority = Authority(folder / "ca")
-        self.host = self.network.host if self.network else "127.0.0.1"
+        self.host = "127.0.0.1"
         self.port = free_port()
         self.http = free_port()
         self.nodes = {lun: f"oss-{at}" for at, lun in enumerate(feed.recording.luns, 1)}
@@ -74,6 +74,7 @@ class Site:
             stack.enter_context(self.spools.made())
             if self.network is not None:
                 stack.enter_context(self.network.made())
+                self.host = self.network.host
             self._write()
             self.witness = Witness(client_arguments(self._client(brokers.WITNESS)))
             stack.callback(self._end)

@@ -18,7 +18,7 @@ from bench.chaos.account import account
 from bench.chaos.attempts import Attempt, attempt
 from bench.chaos.faults import FAULTS, Fault
 from bench.chaos.feed import Feed
-from bench.chaos.runner import Result, results
+from bench.chaos.runner import Result, results, run_all
 from bench.chaos.site import Site
 
 MOST_GROWTH = 0.02
@@ -57,6 +57,7 @@ class Soak:
     results: list[Result] = field(default_factory=list)
     memory: list[Memory] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    _stop: threading.Event = field(default_factory=threading.Event)
 
     def run(self) -> None:
         """Both sites, side by side."""
@@ -67,13 +68,10 @@ class Soak:
             threading.Thread(target=self._soak, args=(1, around, ["aggregator"])),
             threading.Thread(target=self._soak, args=(2, above, ["broker", "agents"])),
         ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        run_all(threads, self._stop.set)
 
     def _soak(self, number: int, faults: Sequence[Fault], lasting: Sequence[str]) -> None:
-        site = Site(self.folder / f"soak-{number}", number, self.feed, "mosquitto")
+        site = Site(self.folder / f"soak-{number}", self.feed, "mosquitto")
         attempts: list[Attempt] = []
         seen: list[tuple[float, dict[str, int]]] = []
         try:
@@ -90,7 +88,7 @@ class Soak:
     def _break(self, site: Site, faults: Sequence[Fault], attempts: list[Attempt]) -> None:
         rng = random.Random(f"{self.seed} {site.folder.name}")
         end = time.monotonic() + 60 * self.minutes
-        while time.monotonic() < end:
+        while time.monotonic() < end and not self._stop.is_set():
             fault = rng.choice(faults)
             tried = attempt(site, fault, rng.randrange(8), rng)
             attempts.append(tried)
