@@ -41,11 +41,11 @@ class Cost:
 class FakeProc:
     """A /proc whose first `busy` disks do I/O; everything else is this machine's."""
 
-    def __init__(self, root: Path, busy: int) -> None:
+    def __init__(self, root: Path, busy: int, disks: int = DISKS) -> None:
         self.root = root
         self._busy = busy
         self._chance = random.Random(1)
-        self._disks = [[self._chance.randrange(10**9) for _ in range(COUNTERS)] for _ in range(DISKS)]
+        self._disks = [[self._chance.randrange(10**9) for _ in range(COUNTERS)] for _ in range(disks)]
         root.mkdir()
         for name in ("net", "stat", "meminfo", "loadavg"):
             (root / name).symlink_to(f"/proc/{name}")

@@ -1,65 +1,81 @@
-"""How fast the backlog of an outage goes out: behind live data, and no faster than it is acknowledged.
+"""How fast the backlog of an outage goes out: behind live data, and as fast as the aggregator keeps up.
 
-A whole site comes back at once after an outage of its broker. Each agent then has a few messages under way
-that the aggregator has not acknowledged, and no more: one that is busy slows all of them down, and what
-they send live waits behind a few messages a node and not behind hours.
+A whole site comes back at once after an outage of its broker, and what its nodes send live must not wait behind
+what they send of the past. So each begins slowly, at a moment of its own, goes faster with every message
+that is acknowledged soon, and half as fast with every one that is not.
 """
 
+import random
+
 from laggard_agent.spool_segments import Stored
+from laggard_common.wire import Ack
 
 UNACKNOWLEDGED = 4
-"""Messages of the backlog under way."""
+"""Messages of the backlog under way at most."""
 
-_SPEED = 5  # messages a second for each that is made
+SOON_SECONDS = 2.5
+"""An aggregator that keeps up acknowledges once a second; of what waits longer at most one is under way."""
+
+_FIRST_PAUSE_SECONDS = 32.0
+_MOST_PAUSE_SECONDS = 320.0
+_FASTER, _SLOWER = 0.7, 2.0
+_SPEED = 5  # messages a second for each that is made, at most
 _LEAST_PER_SECOND = 2.0
-_LEAST_PATIENCE_SECONDS = 10.0
-_MOST_PATIENCE_SECONDS = 320.0
 _ANYONE_SECONDS = 30.0  # where nothing was acknowledged for so long, nobody acknowledges
+_LOST_SECONDS = 60.0  # the spool has what was not acknowledged for so long sent again
 
 
 class Pace:
     """When the next message of the backlog may go. Times are of one monotonic clock, seconds."""
 
-    def __init__(self, live_per_second: float) -> None:
-        self._pause = 1 / max(_LEAST_PER_SECOND, _SPEED * live_per_second)
-        self._under_way: list[Stored] = []
-        self._patience = _LEAST_PATIENCE_SECONDS
-        self._sent = 0.0
+    def __init__(self, live_per_second: float, rng: random.Random) -> None:
+        self._least_pause = 1 / max(_LEAST_PER_SECOND, _SPEED * live_per_second)
+        self._pause = self._least_pause
+        self._rng = rng
+        self._under_way: list[tuple[Stored, float]] = []
         self._connected = 0.0
+        self._heard = False
         self.due = 0.0
-
-    @property
-    def under_way(self) -> tuple[Stored, ...]:
-        """What was sent and is not known to be acknowledged."""
-        return tuple(self._under_way)
+        """When to ask whether one may go."""
 
     def connected(self, now: float) -> None:
-        """A connection begins; what was under way in the one before is asked for again elsewhere."""
+        """A connection begins. What was under way in the one before is sent again, if need be, by the spool."""
         self._under_way = []
-        self._patience = _LEAST_PATIENCE_SECONDS
-        self._connected = self._sent = now
+        self._heard = False
+        self._connected = now
+        self._pause = max(_FIRST_PAUSE_SECONDS, self._least_pause)
+        self.due = now + self._pause * self._rng.random()
+
+    def may_send(self, now: float) -> bool:
+        """Whether one may go at `now`. Where nobody acknowledges, a pause between two is the only bound."""
+        if not self._heard and now - self._connected > _ANYONE_SECONDS:
+            self._pause = self._least_pause
+            self._under_way = []
+        self._under_way = [(m, sent) for m, sent in self._under_way if now - sent < _LOST_SECONDS]
+        late = any(now - sent > SOON_SECONDS for _, sent in self._under_way)
+        self.due = now + min(self._pause * self._rng.uniform(0.75, 1.25), SOON_SECONDS if late else 1e9)
+        return not late and len(self._under_way) < UNACKNOWLEDGED
 
     def sent(self, stored: Stored, now: float) -> None:
         """A message went."""
-        self._under_way.append(stored)
-        self._sent = now
+        self._under_way.append((stored, now))
 
-    def may_send(self, waiting: list[Stored], now: float, *, acknowledged: bool) -> bool:
-        """Whether one may go at `now`; when it may not, `due` is when to ask again.
+    def acknowledged(self, ack: Ack, now: float) -> None:
+        """An acknowledgement came, of this node's batches or of others."""
+        self._heard = True
+        kept = []
+        for stored, sent in self._under_way:
+            if not _covers(ack, stored):
+                kept.append((stored, sent))
+            elif now - sent <= SOON_SECONDS:
+                self._pause = max(self._pause * _FASTER, self._least_pause)
+                self.due = min(self.due, now + self._pause * self._rng.uniform(0.75, 1.25))
+            else:
+                self._pause = min(self._pause * _SLOWER, _MOST_PAUSE_SECONDS)
+                self.due = now + self._pause * self._rng.uniform(0.75, 1.25)
+        self._under_way = kept
 
-        `waiting`: those of `under_way` that are not acknowledged yet. `acknowledged`: whether anything was in
-        this connection. Where nobody acknowledges, the pause between two messages is the only bound.
-        """
-        self.due = now + self._pause
-        if len(waiting) < len(self._under_way):
-            self._patience = _LEAST_PATIENCE_SECONDS
-        self._under_way = waiting
-        if len(waiting) < UNACKNOWLEDGED:
-            return True
-        if not acknowledged and now - self._connected > _ANYONE_SECONDS:
-            return True
-        if now - self._sent < self._patience:
-            return False
-        self._patience = min(2 * self._patience, _MOST_PATIENCE_SECONDS)
-        del self._under_way[0]  # lost, perhaps: one more goes instead
-        return True
+
+def _covers(ack: Ack, stored: Stored) -> bool:
+    low, high = stored.seqs
+    return (ack.stream, ack.source) == stored.key and any(a <= low and high <= b for a, b in ack.ranges)

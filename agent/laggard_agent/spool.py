@@ -154,7 +154,7 @@ class Spool:
         """The aggregator has these seqs safe. True when the stream is one of ours."""
         if self._streams.schema(key) is None:
             return False
-        given = self._given(key)
+        given = self.given(key)
         for low, high in ranges:
             if low < given:
                 self._progress.acknowledge(key, low, min(high, given - 1))
@@ -336,7 +336,7 @@ class Spool:
         for segment in gone:
             self._delete(segment)
 
-    def _given(self, key: Key) -> int:
+    def given(self, key: Key) -> int:
         """How many seqs of a stream have been given: an acknowledgement beyond them is not believed."""
         given = self._streams.given(key)
         if given is not None:

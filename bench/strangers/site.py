@@ -30,15 +30,23 @@ SLOW = "oss-6"
 FIELDS = ("rd_ios", "rd_sectors", "rd_ms", "wr_ios", "wr_sectors", "wr_ms", "io_ms", "weighted_ms")
 OPEN = (
     "listener {port} 127.0.0.1\nallow_anonymous true\nmax_packet_size 4300000\nmax_queued_messages 1000000\n"
+    "max_inflight_messages 1000\n"
 )
 
 
 class Site:
-    """In `folder`, by TLS with the shipped mosquitto.conf, or with a broker that lets everyone in."""
+    """In `folder`, by TLS with the shipped mosquitto.conf, or with a broker that lets everyone in.
 
-    def __init__(self, folder: Path, *, tls: bool) -> None:
+    `more`: what else stands in aggregator.toml. `broker` and `aggregator`: the processes, while they run.
+    """
+
+    broker: "subprocess.Popen[bytes]"
+    aggregator: "subprocess.Popen[bytes]"
+
+    def __init__(self, folder: Path, *, tls: bool, more: str = "") -> None:
         self.folder = folder
         self.tls = tls
+        self._more = more
         self.port, self.http = _free_port(), _free_port()
 
     @contextlib.contextmanager
@@ -53,13 +61,16 @@ class Site:
         (self.folder / "aggregator.toml").write_text(
             f'site = "site"\n{self._mqtt("laggard-aggregator")}[http]\nlisten = "127.0.0.1:{self.http}"\n'
             "[detect]\ninterval_seconds = 1.0\nwindow_samples = 10\nshift_samples = 5\nconfirm = 2\n"
+            f"{self._more}"
         )
         command = [sys.executable, "-P", "-m", "laggard_aggregator.cli.daemon", "--config"]
         with ExitStack() as stack:
-            stack.enter_context(
-                self._process([mosquitto, "-c", str(self.folder / "mosquitto.conf")], "mosquitto")
+            self.broker = stack.enter_context(
+                self.process([mosquitto, "-c", str(self.folder / "mosquitto.conf")], "mosquitto")
             )
-            stack.enter_context(self._process([*command, str(self.folder / "aggregator.toml")], "aggregator"))
+            self.aggregator = stack.enter_context(
+                self.process([*command, str(self.folder / "aggregator.toml")], "aggregator")
+            )
             self.until("the aggregator", lambda: self.figures().get("laggard_ready") == 1)
             stack.enter_context(self._honest())
             yield
@@ -143,7 +154,7 @@ class Site:
         return f'[mqtt]\nhost = "{s.host}"\nport = {s.port}\n{files}'
 
     @contextlib.contextmanager
-    def _process(self, command: list[str], name: str) -> Iterator[subprocess.Popen[bytes]]:
+    def process(self, command: list[str], name: str) -> Iterator["subprocess.Popen[bytes]"]:
         with (self.folder / f"{name}.log").open("ab") as log:
             process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
         try:

@@ -1,0 +1,1 @@
+"""What an outage leaves in spools, and how it comes in afterwards."""

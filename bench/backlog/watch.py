@@ -1,0 +1,98 @@
+"""What is seen of a site while a backlog comes in: honest verdicts, lag, messages, acknowledgements."""
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import aiomqtt
+
+from bench.strangers.site import SLOW, Site
+from laggard_common import wire
+from laggard_common.errors import WireError
+from laggard_common.topics import ack_topic
+from laggard_common.wire import Kind
+
+SECOND = 10**9
+
+
+@dataclass(slots=True)
+class Seen:
+    """`live_seconds`: how long after its last tick each live batch of the node was published; `backlog`: ticks
+    of each message of its backlog; `acknowledged`: by stream and source the highest seq up to which all is.
+    """
+
+    lags: list[float] = field(default_factory=list)
+    alarms_stood: bool = True
+    live_seconds: list[float] = field(default_factory=list)
+    backlog: list[int] = field(default_factory=list)
+    seqs: dict[tuple[bytes, str], list[int]] = field(default_factory=dict)
+    acknowledged: dict[tuple[bytes, str], int] = field(default_factory=dict)
+
+
+@contextlib.contextmanager
+def verdicts(site: Site, seen: Seen) -> Iterator[None]:
+    """Asks twice a second whether the alarm stands and how late windows are judged."""
+    ended = threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(0.5):
+            seen.lags.append(site.figures().get("laggard_window_lag_seconds", 0.0))
+            seen.alarms_stood &= site.alarms() == [f"{SLOW}/sda"]
+
+    watching = threading.Thread(target=watch)
+    watching.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        watching.join()
+
+
+@contextlib.contextmanager
+def messages(site: Site, node: str, given: Mapping[tuple[bytes, str], int], seen: Seen) -> Iterator[None]:
+    """Listens to a node's data and to its acknowledgements. The backlog of a stream are the seqs below `given`."""
+    loop = asyncio.new_event_loop()
+    listening, subscribed = None, threading.Event()
+
+    async def listen() -> None:
+        async with aiomqtt.Client("localhost", site.port, identifier="watcher") as client:
+            await client.subscribe([(f"laggard/1/site/+/{node}/data/+", 1), (ack_topic("site", node), 1)])
+            subscribed.set()
+            async for message in client.messages:
+                assert isinstance(message.payload, bytes)
+                _note(message.topic.value, message.payload, given, seen)
+
+    def run() -> None:
+        nonlocal listening
+        listening = loop.create_task(listen())
+        with contextlib.suppress(asyncio.CancelledError):
+            loop.run_until_complete(listening)
+        loop.close()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    subscribed.wait(20)
+    try:
+        yield
+    finally:
+        loop.call_soon_threadsafe(listening.cancel)  # type: ignore[union-attr]
+        thread.join(20)
+
+
+def _note(topic: str, payload: bytes, given: Mapping[tuple[bytes, str], int], seen: Seen) -> None:
+    if topic.split("/")[3] == "ack":
+        for ack in wire.decode_ack(payload):
+            if ack.ranges and ack.ranges[0][0] == 0:
+                seen.acknowledged[ack.stream, ack.source] = ack.ranges[0][1]
+        return
+    with contextlib.suppress(WireError):
+        e = wire.decode_envelope(payload)
+        count = len(wire.split_joined(e)[0]) if e.kind == Kind.JOINED else 1
+        seen.seqs.setdefault((e.stream, e.source), []).extend(range(e.seq, e.seq + count))
+        if e.seq < given.get((e.stream, e.source), 0):
+            seen.backlog.append(e.n)
+        else:
+            seen.live_seconds.append(time.time() - (e.t0_ns + (e.n - 1) * e.dt_ns) / SECOND)
