@@ -1,8 +1,8 @@
 """How fast the backlog of an outage goes out: behind live data, and as fast as the aggregator keeps up.
 
-A whole site comes back at once after an outage of its broker, and what its nodes send live must not wait behind
-what they send of the past. So each begins slowly, at a moment of its own, goes faster with every message
-that is acknowledged soon, and half as fast with every one that is not.
+A whole site comes back at once after an outage of its broker, and what its nodes send live must not wait
+behind what they send of the past. So each begins slowly, at a moment of its own, goes faster with every
+message that is acknowledged soon, and half as fast with every one that is not.
 """
 
 import random
@@ -16,8 +16,9 @@ UNACKNOWLEDGED = 4
 SOON_SECONDS = 2.5
 """An aggregator that keeps up acknowledges once a second; of what waits longer at most one is under way."""
 
+_SHORT_SECONDS = 60.0  # an outage that is over with a message for each source
 _FIRST_PAUSE_SECONDS = 32.0
-_MOST_PAUSE_SECONDS = 320.0
+_MOST_PAUSE_SECONDS = 64.0
 _FASTER, _SLOWER = 0.7, 2.0
 _SPEED = 5  # messages a second for each that is made, at most
 _LEAST_PER_SECOND = 2.0
@@ -38,12 +39,17 @@ class Pace:
         self.due = 0.0
         """When to ask whether one may go."""
 
-    def connected(self, now: float) -> None:
-        """A connection begins. What was under way in the one before is sent again, if need be, by the spool."""
+    def connected(self, now: float, waiting_seconds: float) -> None:
+        """A connection begins, and the oldest of what waits for it is so old.
+
+        What was under way in the connection before is sent again, if need be, by the spool.
+        """
         self._under_way = []
         self._heard = False
         self._connected = now
-        self._pause = max(_FIRST_PAUSE_SECONDS, self._least_pause)
+        self._pause = self._least_pause
+        if waiting_seconds > _SHORT_SECONDS:
+            self._pause = max(_FIRST_PAUSE_SECONDS, self._least_pause)
         self.due = now + self._pause * self._rng.random()
 
     def may_send(self, now: float) -> bool:

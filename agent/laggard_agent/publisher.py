@@ -98,7 +98,7 @@ class Publisher:
         self._overflowed = False
         self._batch_seconds = settings.batch_samples * settings.interval_seconds
         self._status_early_seconds = min(self._batch_seconds, STATUS_SECONDS / 2)
-        self._pace = Pace(len(settings.collectors) / self._batch_seconds)
+        self._pace = Pace(len(settings.collectors) / self._batch_seconds, rng)
         self._resend_due = 0.0
         self._resend_seconds = _RESEND_LEAST_SECONDS
         self._acks_since_check = False
@@ -244,8 +244,7 @@ class Publisher:
 
     async def _publish_backlog(self, now: float) -> None:
         """Publishes the next message of the backlog if there is one and it may go."""
-        waiting = await self._call(partial(self._spool.not_acknowledged, self._pace.under_way))
-        if not self._pace.may_send(waiting, now, acknowledged=self._acks_in_connection):
+        if not self._pace.may_send(now):
             return
         await self._settle()  # or what is in flight would count as backlog
         stored = await self._call(partial(self._spool.next_backlog, self._is_live))
@@ -348,6 +347,9 @@ class Publisher:
             return
         for ack in acks:
             self._worker.defer(partial(self._acknowledge, ack))
+            self._pace.acknowledged(ack, self._now())
+        if self._backlog:
+            self._wake.set()
 
     def _acknowledge(self, ack: wire.Ack) -> None:
         """Called on the spool's thread."""
@@ -364,7 +366,9 @@ class Publisher:
         if self._acks_in_connection:
             await self._call(partial(self._spool.resend, list(oldest)))
         self._acks_in_connection = False
-        self._pace.connected(self._now())
+        oldest_ns = await self._call(self._spool.oldest_unsent_ns)
+        waiting_ns = 0 if oldest_ns is None else self._clock.wall_ns() - oldest_ns
+        self._pace.connected(self._now(), waiting_ns / 1e9)
         await self._begin_backlog()
 
     async def _begin_backlog(self) -> None:

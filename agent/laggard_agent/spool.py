@@ -171,14 +171,6 @@ class Spool:
                     oldest[key] = missing
         return {key: seq for key, seq in oldest.items() if self._progress.is_sent(key, seq, seq)}
 
-    def not_acknowledged(self, messages: Iterable[Stored]) -> list[Stored]:
-        """Those of the messages that are here and not acknowledged."""
-        return [
-            m
-            for m in messages
-            if self._streams.schema(m.key) is not None and not self._progress.is_acked(m.key, *m.seqs)
-        ]
-
     def resend(self, keys: Iterable[Key]) -> None:
         """Puts what the broker had taken of these streams back into the backlog."""
         for key in keys:
@@ -188,6 +180,10 @@ class Spool:
     def rewind(self) -> None:
         """Starts the backlog from the oldest batch again."""
         self._backlog = Backlog(self._segments, self._progress)
+
+    def oldest_unsent_ns(self) -> int | None:
+        """The nominal time of the oldest batch that was not sent yet; None when there is none."""
+        return Backlog(self._segments, self._progress).oldest_ns()
 
     def next_backlog(self, is_live: Callable[[Stored], bool] = lambda _: False) -> Stored | None:
         """The next message of what was not sent yet, oldest first; None when there is none left.

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from laggard_agent.joining import Joiner
 from laggard_agent.spool_progress import Progress
 from laggard_agent.spool_segments import Segment, Stored, batches
+from laggard_common import wire
 from laggard_common.errors import SpoolError
 
 _log = logging.getLogger(__name__)
@@ -31,6 +32,11 @@ class Backlog:
             if not is_live(stored):
                 self._ready.extend(self._joiner.add(stored))
         return self._ready.popleft() if self._ready else None
+
+    def oldest_ns(self) -> int | None:
+        """The nominal time of the first batch that is left, None when there is none; to be asked at first."""
+        stored = next(self._unsent, None)
+        return None if stored is None else wire.decode_envelope(stored.data).t0_ns
 
     def _stored(self, segments: list[Segment]) -> Iterator[Stored]:
         for segment in segments:

@@ -117,7 +117,15 @@ def _nodes(role: str, count: int, shape: tuple[int, int], batch: int, seconds: i
     for number in range(count):
         name, stream = f"{role}-{number}", os.urandom(STREAM_BYTES)
         own = [replace(s, stream=stream, data=_renamed(s.data, name, stream)) for s in backlog]
-        made.append(Node(name, role, replace(schema, node=name, stream=stream), own, Pace(1 / batch)))
+        made.append(
+            Node(
+                name,
+                role,
+                replace(schema, node=name, stream=stream),
+                own,
+                Pace(1 / batch, random.Random(number)),
+            )
+        )
     return made
 
 
@@ -161,7 +169,7 @@ async def _play(site: Site, number: int, nodes: list[Node]) -> bool:
         try:
             async with asyncio.timeout(MOST_SECONDS):
                 for node in nodes:
-                    node.pace.connected(time.monotonic())
+                    node.pace.connected(time.monotonic(), 3600.0)
                 while not all(node.done for node in nodes):
                     for node in nodes:
                         await _step(client, node)
@@ -180,8 +188,7 @@ async def _step(client: aiomqtt.Client, node: Node) -> None:
     now = time.monotonic()
     if node.sent == len(node.waiting) or node.pace.due > now:
         return
-    waiting = [stored for stored in node.pace.under_way if stored.seqs[1] >= node.acknowledged]
-    if node.pace.may_send(waiting, now, acknowledged=True):
+    if node.pace.may_send(now):
         stored = node.waiting[node.sent]
         topic = topics.data_topic("site", node.role, node.name, stored.source)
         await client.publish(topic, stored.data, qos=1)
@@ -194,5 +201,6 @@ async def _hear(client: aiomqtt.Client, by_topic: dict[str, Node]) -> None:
         assert isinstance(message.payload, bytes)
         node = by_topic[message.topic.value]
         for ack in wire.decode_ack(message.payload):
+            node.pace.acknowledged(ack, time.monotonic())
             if ack.ranges and ack.ranges[0][0] == 0:
                 node.acknowledged = ack.ranges[0][1] + 1

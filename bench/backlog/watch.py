@@ -20,8 +20,8 @@ SECOND = 10**9
 
 @dataclass(slots=True)
 class Seen:
-    """`live_seconds`: how long after its last tick each live batch of the node was published; `backlog`: ticks
-    of each message of its backlog; `acknowledged`: by stream and source the highest seq up to which all is.
+    """`live_seconds`: how long after its last tick each live batch of the node was published; `backlog`:
+    ticks of each message of its backlog; `acknowledged`: by stream and source up to which seq everything is.
     """
 
     lags: list[float] = field(default_factory=list)
@@ -53,7 +53,7 @@ def verdicts(site: Site, seen: Seen) -> Iterator[None]:
 
 @contextlib.contextmanager
 def messages(site: Site, node: str, given: Mapping[tuple[bytes, str], int], seen: Seen) -> Iterator[None]:
-    """Listens to a node's data and to its acknowledgements. The backlog of a stream are the seqs below `given`."""
+    """Listens to a node's data and to its acknowledgements. Backlog is what has a seq below `given`."""
     loop = asyncio.new_event_loop()
     listening, subscribed = None, threading.Event()
 

@@ -14,6 +14,7 @@ import pytest
 from laggard_agent.app import App
 from laggard_agent.batch import Batch
 from laggard_agent.publisher import Publisher, phase_ns
+from laggard_agent.ranges import Ranges
 from laggard_agent.sampler import Sampler
 from laggard_agent.settings import AgentSettings, Roots, SpoolSettings
 from laggard_agent.spool import Spool
@@ -71,7 +72,11 @@ class Site:
         return [wire.decode_state(e.payload) for e in found]
 
     def acknowledge(self, *envelopes: Envelope) -> None:
-        acks = [Ack(e.stream, e.source, ((e.seq, e.seq),)) for e in envelopes]
+        """In ranges, as an aggregator does it."""
+        ranges: dict[tuple[bytes, str], Ranges] = {}
+        for e in envelopes:
+            ranges.setdefault((e.stream, e.source), Ranges()).add(e.seq, e.seq)
+        acks = [Ack(stream, source, tuple(r.pieces())) for (stream, source), r in ranges.items()]
         self.broker.publish("laggard/1/site/ack/oss-1", wire.encode_ack(acks))
 
     async def run(
