@@ -297,6 +297,7 @@ class App:
             await self._inbox.some()
             async with self._order:
                 self._take(self._inbox.burst())
+                self._bring(self._inbox.behind())
             self._liveness.moved("intake")
             await asyncio.sleep(0)
 
@@ -310,9 +311,13 @@ class App:
             self._subscriber.done(messages)
 
     def _take(self, burst: list[tuple[str, bytes, int]]) -> None:
+        """Takes in what the broker keeps until it is in the journal."""
         self._taken += len(burst)
         self._some_taken.set()
-        for topic, payload, received_ns in burst:
+        self._bring(burst)
+
+    def _bring(self, messages: list[tuple[str, bytes, int]]) -> None:
+        for topic, payload, received_ns in messages:
             for taken in self._core.receive(topic, payload, received_ns):
                 if self._archive is not None:
                     if not self._archive.offer(taken):

@@ -59,9 +59,9 @@ class LoadedSite(Site):
         command = [sys.executable, "-P", "-m", "laggard_aggregator.cli.daemon", "--config", str(toml)]
         with ExitStack() as stack:
             self.processes["broker"] = stack.enter_context(
-                self._process([mosquitto, "-c", str(conf)], "broker")
+                self.process([mosquitto, "-c", str(conf)], "broker")
             )
-            self.processes["aggregator"] = stack.enter_context(self._process(command, "aggregator"))
+            self.processes["aggregator"] = stack.enter_context(self.process(command, "aggregator"))
             self.until("the aggregator", lambda: self.figures().get("laggard_ready") == 1)
             yield
 

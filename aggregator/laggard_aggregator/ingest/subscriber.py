@@ -9,6 +9,7 @@ import logging
 import random
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import compress
 
 from laggard_aggregator.ingest.connection import Connection
 from laggard_aggregator.ingest.inbox import Inbox
@@ -108,10 +109,11 @@ class Subscriber:
 
     def _take(self, messages: list[Message]) -> None:
         now_ns, connection = self._clock.wall_ns(), self._connection
-        there_was_room = self._inbox.put([(topic, payload, now_ns) for topic, payload, _ in messages])
+        in_front = self._inbox.put([(topic, payload, now_ns) for topic, payload, _ in messages])
         if self._hold_back:
-            self._not_done.extend([(connection, number) for _, _, number in messages[:there_was_room]])
-            messages = messages[there_was_room:]  # their agents send them again
+            self._not_done.extend([(connection, number) for _, _, number in compress(messages, in_front)])
+            # Of the others there may be more than the broker lets be under way; their agents have them.
+            messages = [message for message, front in zip(messages, in_front, strict=True) if not front]
         if connection is not None:
             connection.acknowledge([number for _, _, number in messages if number])
 

@@ -120,9 +120,10 @@ def test_what_is_subscribed_to_can_be_said() -> None:
 def test_an_inbox_is_bounded_and_emptied_in_bursts() -> None:
     async def story() -> None:
         inbox = Inbox(BURST + 10)
-        assert inbox.put([("t", bytes([n % 256]), n) for n in range(BURST + 8)]) == BURST + 8
-        assert inbox.put([("t", bytes([n % 256]), n) for n in range(BURST + 8, BURST + 15)]) == 2
-        assert inbox.put([("t", b"", 0)] * 0) == 0
+        assert all(inbox.put([(f"t/{n}", b"", n) for n in range(BURST + 8)]))
+        more = [(f"t/{n}", b"", n) for n in range(BURST + 8, BURST + 15)]
+        assert inbox.put(more) == [True] * 2 + [False] * 5
+        assert inbox.put([]) == []
         assert (len(inbox), inbox.dropped) == (BURST + 10, 5)
         assert len(inbox.burst()) == BURST
         assert [m[2] for m in inbox.burst()] == list(range(BURST, BURST + 10))
