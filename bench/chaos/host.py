@@ -56,11 +56,11 @@ class Network:
 
     def swallow(self) -> None:
         """Drops every packet: nobody is told of it."""
-        rules = (
-            "table inet chaos { chain in { type filter hook input priority 0; policy drop; }\n"
-            "chain out { type filter hook output priority 0; policy drop; } }"
+        hooks = "".join(
+            f"chain {hook} {{ type filter hook {hook} priority 0; policy drop; }}\n"
+            for hook in ("input", "output")
         )
-        self._nft(rules)
+        self._nft(f"table inet chaos {{\n{hooks}}}\n")
 
     def pass_on(self) -> None:
         """Ends `swallow`."""
