@@ -8,6 +8,7 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
+from laggard_common.errors import ServiceError
 from laggard_common.mqtt import MqttSettings
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -111,10 +112,10 @@ def nats(folder: Path, authority: Authority, host: str, port: int) -> list[str]:
 
 
 def program(name: str) -> str:
-    """Where it is. Ends the bench when it is nowhere."""
+    """Where it is. Raises ServiceError when it is nowhere."""
     found = shutil.which(name, path="/usr/sbin:/usr/bin:/usr/local/sbin:/usr/local/bin")
     if found is None:
-        raise SystemExit(f"needs {name}")
+        raise ServiceError(f"needs {name}")
     return found
 
 
@@ -122,7 +123,7 @@ def _replaced(shipped: Path, changes: dict[str, str]) -> str:
     text = shipped.read_text()
     for there, here in changes.items():
         if there not in text:
-            raise SystemExit(f"{shipped} has no {there!r} any more")
+            raise ServiceError(f"{shipped} has no {there!r} any more")
         text = text.replace(there, here)
     return text
 

@@ -7,6 +7,8 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+from laggard_common.errors import ServiceError
+
 NETWORK = "198.18"  # set aside for benchmarks (RFC 2544)
 _FILL_BYTES = 1024 * 1024
 
@@ -70,12 +72,10 @@ class Network:
         """Makes the namespace under the first number that nobody has."""
         for number in range(1, 255):
             self.name = f"laggard-chaos-{number}"
-            if (
-                subprocess.run(("ip", "netns", "add", self.name), capture_output=True, check=False).returncode
-                == 0
-            ):
+            with contextlib.suppress(ServiceError):
+                run("ip", "netns", "add", self.name)
                 return number
-        raise SystemExit("no network namespace can be made")
+        raise ServiceError("no network namespace can be made")
 
     def _nft(self, rules: str) -> None:
         command = self.within([str(shutil.which("nft")), "-f", "-"])
@@ -123,7 +123,7 @@ class Disk:
 
 
 def run(*command: str) -> None:
-    """Runs a command that must succeed."""
+    """Runs a command. Raises ServiceError when it fails."""
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     if done.returncode:
-        raise SystemExit(f"{' '.join(command)}: {done.stderr.strip()}")
+        raise ServiceError(f"{' '.join(command)}: {done.stderr.strip()}")

@@ -17,7 +17,7 @@ from bench.chaos.brokers import Authority
 from bench.chaos.feed import Feed, Procfs
 from bench.chaos.host import Disk, Network
 from bench.chaos.processes import Process
-from bench.chaos.witness import Spooled, StreamOf, Witness, spooled
+from bench.chaos.witness import Spooled, Witness
 from laggard_aggregator.demo.site import BATCH_SAMPLES, CONFIRM, SHIFT_SAMPLES, WINDOW_SAMPLES, free_port
 from laggard_common.mqtt import MqttSettings, client_arguments
 
@@ -57,8 +57,6 @@ class Site:
         self.slow = self.nodes[feed.recording.faulty]
         self.stepped: tuple[str, ...] = ()
         """The nodes whose clock can be stepped: a healthy one, and that of the slow LUN."""
-        self.spooled: dict[StreamOf, int] = {}
-        """The highest seq that was on an agent's disk when it was killed, by stream."""
         self.procfs: dict[str, Procfs] = {}
         self.agents: dict[str, Process] = {}
         self.broker: Process | None = None
@@ -153,13 +151,11 @@ class Site:
     def kill_agent(self, node: str) -> None:
         """Kills an agent, and notes what it leaves on its disk."""
         self.agents[node].kill()
-        for batch in spooled(self.spool(node))[1]:
-            key = node, batch.stream
-            self.spooled[key] = max(self.spooled.get(key, 0), batch.seq)
+        self.witness.look(node, self.spool(node))
 
     def marks(self) -> dict[str, Spooled | None]:
         """The newest batch on each agent's disk."""
-        held = {node: spooled(self.spool(node))[1] for node in self.agents}
+        held = {node: self.witness.look(node, self.spool(node))[1] for node in self.agents}
         return {node: batches[-1] if batches else None for node, batches in held.items()}
 
     @staticmethod

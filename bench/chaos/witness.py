@@ -1,4 +1,4 @@
-"""What an onlooker sees of a site: acknowledgements and status on the wire, batches on the agents' disks."""
+"""What an onlooker sees of a site: messages of all kinds, and batches on the agents' disks."""
 
 import asyncio
 import contextlib
@@ -15,11 +15,13 @@ from laggard_agent.spool_segments import SUFFIX, RecordType
 from laggard_common import segments, wire
 from laggard_common.errors import SpoolError, WireError
 from laggard_common.mqtt import ClientArguments
+from laggard_common.wire import Envelope, Kind
 
 UNDER_WAY = 6
 """Batches of a stream that may be on their way while nothing is wrong: 3 s of two a second."""
 FRESH_SECONDS = 2.0
 _PAUSE_SECONDS = 0.3
+_TOPICS = ("laggard/1/+/ack/+", "laggard/1/+/+/+/status", "laggard/1/+/+/+/data/diskstats")
 
 StreamOf = tuple[str, bytes]
 """Node and stream; the agents have one source."""
@@ -27,12 +29,18 @@ StreamOf = tuple[str, bytes]
 
 @dataclass(frozen=True, slots=True)
 class Spooled:
-    """A batch on an agent's disk: `n` samples, the last of them at `end_ns` by that agent's clock."""
+    """A batch on an agent's disk."""
 
     stream: bytes
     seq: int
-    n: int
-    end_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A batch that somebody saw first at `seen_ns`, and its ticks by the agent's clock; epoch nanoseconds."""
+
+    seen_ns: int
+    ticks_ns: tuple[int, ...]
 
 
 class Witness:
@@ -43,6 +51,8 @@ class Witness:
         self.acked: dict[StreamOf, tuple[tuple[int, int], ...]] = {}
         self.status: dict[tuple[str, bytes], Mapping[str, Any]] = {}
         """By node and run of its agent: what that said last of itself."""
+        self.seen: dict[StreamOf, dict[int, Seen]] = {}
+        """By seq: every batch that was seen on a disk or in a message."""
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
@@ -68,7 +78,7 @@ class Witness:
 
         With a `mark`, that includes something that was spooled after it.
         """
-        newest, held = spooled(folder)
+        newest, held = self.look(node, folder)
         if not held or time.time() - newest > FRESH_SECONDS:
             return False
         last: dict[bytes, int] = {}
@@ -82,6 +92,31 @@ class Witness:
             batch.seq > under_way.get(batch.stream, batch.seq) or self._is_acked(node, batch)
             for batch in held
         ) and self._without_gaps(node, current)
+
+    def look(self, node: str, folder: Path) -> tuple[float, list[Spooled]]:
+        """When something was last written to a spool, epoch seconds, and its batches, oldest first."""
+        newest, held = 0.0, []
+        for path in sorted(folder.glob(f"*{SUFFIX}")):
+            with contextlib.suppress(OSError, SpoolError):  # deleted meanwhile
+                newest = max(newest, path.stat().st_mtime)
+                for record in segments.scan(path):
+                    if record.type == RecordType.BATCH:
+                        envelope = wire.decode_envelope(record.payload)
+                        held.append(Spooled(envelope.stream, envelope.seq))
+                        self._note(node, envelope)
+        return newest, held
+
+    def _note(self, node: str, envelope: Envelope) -> None:
+        seen = self.seen.setdefault((node, envelope.stream), {})
+        counts: tuple[int, ...] = (envelope.n,)
+        if envelope.kind == Kind.JOINED:
+            counts, _ = wire.split_joined(envelope)
+        first = 0
+        for seq, count in enumerate(counts, envelope.seq):
+            if seq not in seen:
+                ticks = (envelope.t0_ns + at * envelope.dt_ns for at in range(first, first + count))
+                seen[seq] = Seen(time.time_ns(), tuple(ticks))
+            first += count
 
     def _top(self, node: str, stream: bytes) -> int:
         ranges = self.acked.get((node, stream), ())
@@ -99,7 +134,7 @@ class Witness:
         while True:
             with contextlib.suppress(aiomqtt.MqttError, OSError):
                 async with aiomqtt.Client(**self._arguments, identifier="witness", timeout=5) as client:
-                    await client.subscribe([("laggard/1/+/ack/+", 1), ("laggard/1/+/+/+/status", 1)])
+                    await client.subscribe([(name, 1) for name in _TOPICS])
                     async for message in client.messages:
                         with contextlib.suppress(WireError):
                             self._see(str(message.topic), message.payload)
@@ -114,19 +149,9 @@ class Witness:
                 self.acked[levels[4], ack.stream] = ack.ranges
             return
         envelope = wire.decode_envelope(payload)
+        if levels[5] == "data":
+            self._note(levels[4], envelope)
+            return
         said = wire.decode_state(envelope.payload)
         if "missed_ticks" in said:  # not the last will
             self.status[levels[4], envelope.stream] = said
-
-
-def spooled(folder: Path) -> tuple[float, list[Spooled]]:
-    """When something was last written there, epoch seconds, and the batches, oldest first."""
-    newest, held = 0.0, []
-    for path in sorted(folder.glob(f"*{SUFFIX}")):
-        with contextlib.suppress(OSError, SpoolError):  # deleted meanwhile
-            newest = max(newest, path.stat().st_mtime)
-            for record in segments.scan(path):
-                if record.type == RecordType.BATCH:
-                    e = wire.decode_envelope(record.payload)
-                    held.append(Spooled(e.stream, e.seq, e.n, e.t0_ns + (e.n - 1) * e.dt_ns))
-    return newest, held
