@@ -9,14 +9,12 @@ import sys
 from pathlib import Path
 from typing import Literal
 
-import PIL.Image
-
 from bench.page.browser import chromium, served
 from bench.page.fleet import CDF_GROUP, Fault, Fleet, Kindred
+from bench.pictures.shrink import MAX_BYTES, shrink
 from laggard_aggregator.web import links
 
 WIDTH = 1180
-MAX_BYTES = 150_000
 HDD = "storage/diskstats/ST4000NM0035_hdd_4TB"
 THRESHOLD_BINS = 5.0
 
@@ -68,17 +66,10 @@ async def take(into: Path) -> list[Path]:
             await page.goto(url + address)
             path = into / f"{name}.png"
             await page.screenshot(path=path)
-            _shrink(path)
+            shrink(path)
             found.append(path)
             await page.close()
     return found
-
-
-def _shrink(path: Path) -> None:
-    """Writes the picture again with 128 colours, which is all that it has to tell."""
-    with PIL.Image.open(path) as picture:
-        few = picture.convert("RGB").quantize(128, dither=PIL.Image.Dither.NONE)
-    few.save(path, optimize=True)
 
 
 def main(argv: list[str] | None = None) -> int:
