@@ -140,7 +140,7 @@ class Demo:
 
     def _where(self) -> str:
         url = f"http://127.0.0.1:{self._site.ports.http}"
-        return f"metrics: {url}/metrics   API: {url}/api/v1/stragglers   or: laggard top --url {url}"
+        return f"page: {url}/   metrics: {url}/metrics   or: laggard top --url {url}"
 
     def _this_machine(self, view: View) -> str:
         """What the agent on this machine's own /proc brought."""

@@ -17,7 +17,7 @@ from laggard_aggregator.history import ABSENT, ANOMALOUS, BAND, NORMAL, Course, 
 from laggard_aggregator.view import GroupView
 from laggard_aggregator.web import links, words
 from laggard_aggregator.web.chart import band_chart, cdf_chart, samples_chart
-from laggard_aggregator.web.next import next_steps
+from laggard_aggregator.web.next import NextSteps
 from laggard_aggregator.web.now import Now
 from laggard_aggregator.web.paging import Page, paged
 from laggard_aggregator.web.past import Event
@@ -119,7 +119,7 @@ def component(
         slow=each,
         is_slow=any(row.straggler or row.alarm is not None for row in rows),
         blamed=_blamed(now, group.name, node) if node != now.shown(lasting) else "",
-        advice=next_steps(now, each),
+        advice=NextSteps(now).on(each),
         parts=tuple(
             _part(now, group, lasting, one, evidence=by_metric.get(one), page=page) for one in metrics
         ),

@@ -1,30 +1,46 @@
 """What to look at next, from what is known of a component's neighbours."""
 
+from collections import Counter
+
 from laggard_aggregator.advice import Advice, advise
 from laggard_aggregator.web.now import Now
 from laggard_aggregator.web.slow import Slow
 
 
-def next_steps(now: Now, each: Slow) -> Advice:
-    """Where to look next, by how the others of its node fare."""
-    group = now.groups.get(each.first.standing.group)
-    source = group.source if group is not None else ""
-    slow, others = _siblings(now, each)
-    return advise(source, each.level, each.name, slow, others)
+class NextSteps:
+    """Advises on any number of components; those of a group are gone through once."""
+
+    def __init__(self, now: Now) -> None:
+        self._now = now
+        self._by_group: dict[str, tuple[Counter[str], Counter[str], frozenset[str]]] = {}
+
+    def on(self, each: Slow) -> Advice:
+        """Where to look next, by how the others of its node fare."""
+        name = each.first.standing.group
+        group = self._now.groups.get(name)
+        slow, others = self._siblings(name, each.component)
+        return advise(group.source if group is not None else "", each.level, each.name, slow, others)
+
+    def _siblings(self, group: str, component: str) -> tuple[int, int]:
+        """How many others of its node are anomalous, and how many are compared in its group."""
+        node, slash, _ = component.partition("/")
+        if not slash:
+            return 0, 0
+        if group not in self._by_group:
+            self._by_group[group] = self._count(group)
+        slow, everyone, anomalous = self._by_group[group]
+        return slow[node] - (component in anomalous), max(everyone[node] - 1, 0)
+
+    def _count(self, group: str) -> tuple[Counter[str], Counter[str], frozenset[str]]:
+        """By node how many components are anomalous, and how many there are; and which are."""
+        everyone: set[str] = set()
+        anomalous: set[str] = set()
+        for judged in self._now.judgements_of(group):
+            everyone.update(name for name in judged.components if "/" in name)
+            flags = judged.verdicts.judged & judged.verdicts.anomalous
+            anomalous.update(judged.components[at] for at in flags.nonzero()[0].tolist())
+        return _by_node(anomalous), _by_node(everyone), frozenset(anomalous)
 
 
-def _siblings(now: Now, each: Slow) -> tuple[int, int]:
-    """How many others of its node are compared in its group, and how many of them are anomalous."""
-    node, slash, _ = each.component.partition("/")
-    if not slash:
-        return 0, 0
-    others: set[str] = set()
-    anomalous: set[str] = set()
-    for judged in now.judgements_of(each.first.standing.group):
-        flags = judged.verdicts.judged & judged.verdicts.anomalous
-        for at, name in enumerate(judged.components):
-            if name.startswith(f"{node}/") and name != each.component:
-                others.add(name)
-                if flags[at]:
-                    anomalous.add(name)
-    return len(anomalous), len(others)
+def _by_node(names: set[str]) -> Counter[str]:
+    return Counter(name.partition("/")[0] for name in names if "/" in name)

@@ -10,7 +10,7 @@ from laggard_aggregator.view import GroupView
 from laggard_aggregator.web import words
 from laggard_aggregator.web.chart import sparkline
 from laggard_aggregator.web.heat import SLOW, Heat, bucketed, drawing, heat
-from laggard_aggregator.web.next import next_steps
+from laggard_aggregator.web.next import NextSteps
 from laggard_aggregator.web.now import Now
 from laggard_aggregator.web.paging import Page, paged
 from laggard_aggregator.web.slow import Slow, slow, watched
@@ -70,7 +70,8 @@ def overview(now: Now, page: int) -> Overview:
     """What the page shows."""
     found = slow(now)
     chosen = paged(found, page, SLOW_A_PAGE)
-    rows = tuple((each, sparkline(each.first.course), next_steps(now, each).hint) for each in chosen.items)
+    steps = NextSteps(now)
+    rows = tuple((each, sparkline(each.first.course), steps.on(each).hint) for each in chosen.items)
     maybe = watched(now)
     groups = maps(now, found)
     return Overview(

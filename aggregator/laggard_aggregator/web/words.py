@@ -10,13 +10,7 @@ def factor(severity: float) -> str:
     """How many times slower than its peers: `4.2×`."""
     if not math.isfinite(severity):
         return DASH
-    return (
-        f"{severity:.0f}×"
-        if severity >= 100
-        else f"{severity:.2g}×"
-        if severity >= 10
-        else f"{severity:.1f}×"
-    )
+    return f"{severity:,.0f}×" if severity >= 9.95 else f"{severity:.1f}×"
 
 
 def figure(value: float, unit: str = "") -> str:

@@ -1,0 +1,80 @@
+"""Charts as SVG: what is in them, and what cannot be drawn."""
+
+import re
+import xml.etree.ElementTree as ET
+
+import numpy as np
+import pytest
+
+from laggard_aggregator.history import ANOMALOUS, NORMAL, Course
+from laggard_aggregator.web.chart import band_chart, cdf_chart, sparkline
+
+NAN = float("nan")
+
+
+def course(observed: list[float], state: int = NORMAL) -> Course:
+    values = np.array(observed)
+    return Course(
+        start=np.arange(len(values), dtype=np.float64),
+        end=np.arange(len(values), dtype=np.float64) + 1,
+        state=np.full(len(values), state, dtype=np.uint8),
+        observed=values,
+        severity=values / 2,
+        score=values,
+        band=np.tile([1.0, 1.5, 2.0, 2.5, 3.0], (len(values), 1)),
+    )
+
+
+def paths(svg: str, name: str) -> list[str]:
+    root = ET.fromstring(svg)
+    return [each.attrib["d"] for each in root.iter("path") if name in each.attrib["class"].split()]
+
+
+def test_a_gap_in_the_values_is_a_gap_in_the_line() -> None:
+    (own,) = paths(band_chart(course([2.0, 2.0, NAN, 8.0, 8.0]), "ms", "title"), "own")
+    assert own.count("M") == 2
+    assert own.count("L") == 2
+
+
+def test_the_slow_part_lies_above_the_band() -> None:
+    svg = band_chart(course([2.0, 8.0], ANOMALOUS), "ms", "<title>")
+    (own,) = paths(svg, "own")
+    first, last = (float(y) for y in re.findall(r"[ML][\d.]+ ([\d.]+)", own))
+    (wide,) = paths(svg, "wide")
+    assert last < min(float(y) for y in re.findall(r"[ML][\d.]+ ([\d.]+)", wide)) < first
+    assert svg.count("<circle") == 2
+    assert "8 ms" in svg
+    assert "&lt;title&gt;" in svg
+
+
+@pytest.mark.parametrize("values", [[], [2.0], [NAN, NAN]])
+def test_what_is_too_little_is_not_drawn(values: list[float]) -> None:
+    nothing = course(values)
+    assert sparkline(nothing) == ""
+    without_peers = Course(
+        nothing.start,
+        nothing.end,
+        nothing.state,
+        nothing.observed,
+        nothing.severity,
+        nothing.score,
+        np.full_like(nothing.band, NAN),
+    )
+    assert band_chart(without_peers, "", "") == ""
+
+
+@pytest.mark.parametrize("value", [0.0, 5.0, -3.0, 1e-9, 1e30])
+def test_values_that_never_change_are_drawn(value: float) -> None:
+    for svg in (band_chart(course([value, value]), "ms", ""), cdf_chart(np.array([value]), [], "ms", "")):
+        assert "nan" not in svg
+        assert "inf" not in svg
+        ET.fromstring(svg)
+
+
+def test_a_distribution_rises_from_nothing_to_all() -> None:
+    svg = cdf_chart(np.array([1.0, 2.0, 2.0, 4.0]), [np.array([0.5, 1.0])], "ms", "")
+    (own,) = paths(svg, "own")
+    ups = [float(y) for y in re.findall(r"V([\d.]+)", own)]
+    assert ups == sorted(ups, reverse=True)
+    assert ups[-1] == pytest.approx(10.0)  # the upper edge
+    assert len(paths(svg, "peer")) == 1

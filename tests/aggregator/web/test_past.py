@@ -1,0 +1,62 @@
+"""What alarms did: in the archive, and since."""
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+from laggard_aggregator.alarms.life import Transition
+from laggard_aggregator.archive.writer import ArchiveWriter
+from laggard_aggregator.engine import Judgement
+from laggard_aggregator.history import History
+from laggard_aggregator.ingest.taken import WindowClose
+from laggard_aggregator.web.past import Event, Past
+from tests.aggregator.export import made
+
+DAY = 86_400.0
+
+
+def raised(component: str, at: float, kind: str = "raised") -> Judgement:
+    judged = made.judgement("luns", (component,), [3], [4.0], [True])
+    alarm = replace(made.alarm("luns", component), since=at - 300, raised_at=at, updated_at=at)
+    transition = Transition("raised" if kind == "raised" else "cleared", alarm, at)
+    return replace(judged, start=at - 60, end=at, transitions=(transition,))
+
+
+def written(directory: Path, *judgements: Judgement) -> None:
+    writer = ArchiveWriter(directory, "site", round(made.NOW * 1e9))
+    for ordinal, judged in enumerate(judgements):
+        writer.close(WindowClose(ordinal, judged.group, judged.start, judged.end, judged.end))
+        writer.judgement(judged)
+    writer.flush()
+
+
+def events(past: Past, history: History) -> list[Event]:
+    return list(asyncio.run(past.events(history, made.NOW)))
+
+
+def test_what_is_archived_and_what_came_since_are_one_story(tmp_path: Path) -> None:
+    first, second = raised("a", made.NOW - 600), raised("a", made.NOW - 60, "cleared")
+    written(tmp_path, first, second)
+    history = History()
+    history.judged([second, raised("b", made.NOW - 30)])
+    found = events(Past(tmp_path), history)
+    assert [(event.component, event.kind, event.at) for event in found] == [
+        ("b", "raised", made.NOW - 30),
+        ("a", "cleared", made.NOW - 60),
+        ("a", "raised", made.NOW - 600),
+    ]
+    assert found[2].worst_severity == 6.0
+
+
+def test_without_an_archive_there_is_what_came_since_the_start() -> None:
+    history = History()
+    history.judged([raised("a", made.NOW)])
+    assert [event.component for event in events(Past(None), history)] == ["a"]
+
+
+def test_an_archive_that_cannot_be_read_keeps_no_page_from_being_shown(tmp_path: Path) -> None:
+    assert events(Past(tmp_path / "none"), History()) == []
+    written(tmp_path, raised("a", made.NOW))
+    (part,) = tmp_path.glob("kind=alarms/**/*.parquet")
+    part.write_bytes(b"PAR1 no")
+    assert events(Past(tmp_path), History()) == []
