@@ -36,6 +36,8 @@ from laggard_aggregator.ingest.subscriber import Subscriber
 from laggard_aggregator.ingest.taken import WindowClose
 from laggard_aggregator.live import LiveView
 from laggard_aggregator.liveness import Liveness
+from laggard_aggregator.mail.post import Post
+from laggard_aggregator.mail.settings import access
 from laggard_aggregator.settings import AggregatorSettings, StateTable
 from laggard_aggregator.state.capture import Head, capture, restore, rules_of
 from laggard_aggregator.state.keeper import Keeper
@@ -87,6 +89,7 @@ class App:
         self._tls = tls_context(settings.http)
         self._credentials = read_credentials(settings.http.credentials_file)
         self._rng = rng or random.SystemRandom()
+        self._post: Post | None = self._make_post(before._post if before is not None else None)
         self._notifier = notifier or Notifier()
         self._liveness = Liveness(
             self._notifier,
@@ -143,6 +146,21 @@ class App:
             forget_ns=round((s.state or StateTable()).forget_days * 86_400 * 1e9),
         )
 
+    def _make_post(self, before: Post | None) -> Post | None:
+        """Who mails, None where nobody is to be told. Raises ConfigError."""
+        s = self._settings
+        if s.mail is None:
+            return None
+        return Post(
+            s.mail,
+            access(s.mail),
+            s.site,
+            s.state.directory if s.state is not None else None,
+            clock=self._clock,
+            rng=self._rng,
+            before=before,
+        )
+
     async def _startup(self, outside: AsyncExitStack) -> None:
         s = self._settings
         for section in (name for name, given in s.unused.items() if given):
@@ -166,6 +184,8 @@ class App:
             archive_returned=lambda: self._archive.returned if self._archive else 0,
             durability=lambda: self._keeper.durability if self._keeper and self._restored else None,
             history=self._history,
+            mails=lambda: self._post.sender.counts if self._post else {},
+            mails_waiting=lambda: self._post.sender.waiting if self._post else 0,
         )
         app = make_app(self.view, s.archive.directory if s.archive is not None else None, s.http.nodes)
         self._http = HttpServer(guarded(app, self._credentials), s.http.listen, self._tls)
@@ -259,6 +279,9 @@ class App:
                 group.create_task(self._take_in(), name="intake"),
                 group.create_task(self._acknowledge(), name="acknowledge"),
             ]
+            if self._post is not None:
+                mailing = self._post.run(self.view, self._settings.http.page)
+                working.append(group.create_task(mailing, name="mail"))
             ending = [group.create_task(self._close_windows(stop), name="windows")]
             writing = []
             if self._archive is not None:

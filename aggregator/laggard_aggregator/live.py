@@ -17,7 +17,8 @@ class LiveView:
     """Asks the core, and keeps the latest judgements.
 
     Alarms are copied after each judgement, as the engine works in a thread. `ready`, `queue_dropped`,
-    `archive_dropped`, `archive_returned` and `durability` ask the parts that only the application knows.
+    `archive_dropped`, `archive_returned`, `durability`, `mails` and `mails_waiting` ask the parts that only
+    the application knows.
     `history`: what a view before this one has kept.
     """
 
@@ -32,6 +33,8 @@ class LiveView:
         archive_returned: Callable[[], int],
         durability: Callable[[], Durability | None],
         history: History,
+        mails: Callable[[], Mapping[str, int]],
+        mails_waiting: Callable[[], int],
     ) -> None:
         self.site = core.intake.site
         self.version = __version__
@@ -48,6 +51,8 @@ class LiveView:
         self._archive_dropped = archive_dropped
         self._archive_returned = archive_returned
         self._durability = durability
+        self._mails = mails
+        self._mails_waiting = mails_waiting
         self._judgements: dict[tuple[str, str], Judgement] = {}
         self._alarms: Mapping[Key, Alarm] = {}
 
@@ -183,4 +188,6 @@ class LiveView:
             two_streams=counts.two_streams,
             wire_errors=dict(self._core.intake.wire_errors),
             refused=self._core.intake.refused + self._core.pipeline.refused,
+            mails=dict(self._mails()),
+            mails_waiting=self._mails_waiting(),
         )

@@ -1,6 +1,5 @@
 """aggregator.toml as one frozen object."""
 
-import ipaddress
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
@@ -10,6 +9,7 @@ from typing import Any
 from laggard_aggregator.detect.registry import judges
 from laggard_aggregator.detect.settings import DETECTORS, OF_FUNCTIONS, DetectSettings
 from laggard_aggregator.export.settings import HttpSettings
+from laggard_aggregator.mail.settings import MailSettings
 from laggard_aggregator.metrics.functions import FUNCTIONS
 from laggard_aggregator.metrics.registry import SOURCES
 from laggard_common.config import (
@@ -19,10 +19,10 @@ from laggard_common.config import (
     checked,
     distinct,
     each,
+    is_loopback,
     non_empty,
     one_of,
     regex,
-    tcp_port,
     topic_level,
 )
 from laggard_common.mqtt import MqttSettings
@@ -79,7 +79,7 @@ class BrokerSettings(MqttSettings):
         with_tls = self.ca_file is not None and self.cert_file is not None
         if self.embedded and not with_tls and (self.ca_file or self.cert_file):
             yield "embedded", "the embedded broker needs ca_file and cert_file, or neither"
-        elif self.embedded and not with_tls and not _is_loopback(self.host):
+        elif self.embedded and not with_tls and not is_loopback(self.host):
             yield (
                 "host",
                 f"the embedded broker lets everyone in without TLS: expected loopback, got {self.host}",
@@ -215,18 +215,6 @@ class AlarmTable:
 
 
 @dataclass(frozen=True, slots=True)
-class MailTable:
-    """`[mail]`."""
-
-    server: str = field(metadata=checked(non_empty()))
-    sender: str = field(metadata=checked(non_empty()))
-    recipients: tuple[str, ...] = field(metadata=checked(non_empty(), each(non_empty())))
-    port: int = field(default=25, metadata=checked(tcp_port()))
-    tls: bool = False
-    after_seconds: float = field(default=345_600.0, metadata=checked(between(0)))
-
-
-@dataclass(frozen=True, slots=True)
 class ArchiveTable:
     """`[archive]`; without it nothing is kept."""
 
@@ -263,7 +251,7 @@ class AggregatorSettings:
     topology: tuple[TopologyTable, ...] = ()
     peak: tuple[PeakTable, ...] = ()
     alarm: AlarmTable = field(default_factory=AlarmTable)
-    mail: MailTable | None = None
+    mail: MailSettings | None = None
     archive: ArchiveTable | None = None
     state: StateTable | None = None
 
@@ -300,19 +288,9 @@ class AggregatorSettings:
     def unused(self) -> Mapping[str, bool]:
         """Sections that are understood and checked, and of which this version makes no use."""
         return {
-            "[mail]": self.mail is not None,
             "[[peak]]": bool(self.peak),
         }
 
 
 def _gaps(shift: int, window: int) -> str:
     return f"expected at most window_samples ({window}), got {shift}"
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

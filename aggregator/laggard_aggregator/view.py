@@ -111,7 +111,8 @@ class Counters:
     acknowledged, so that they come again. `refused`: messages over a limit, or against their topic or an
     earlier schema. `held`: messages that wait for their schema, now. `two_streams`: how often two streams of
     one node and source turned out to be live at once. `window_lag_seconds`: how long after its deadline the
-    latest window was judged; `window_lag_most_seconds`: the most of that.
+    latest window was judged; `window_lag_most_seconds`: the most of that. `mails`: by result, empty where
+    none are sent; `mails_waiting`: now.
     """
 
     messages: int = 0
@@ -131,6 +132,8 @@ class Counters:
     two_streams: int = 0
     wire_errors: Mapping[str, int] = field(default_factory=dict)
     refused: Mapping[str, int] = field(default_factory=dict)
+    mails: Mapping[str, int] = field(default_factory=dict)
+    mails_waiting: int = 0
 
 
 @dataclass(frozen=True, slots=True)

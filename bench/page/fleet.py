@@ -94,6 +94,8 @@ class Fleet:
             archive_dropped=lambda: 0,
             archive_returned=lambda: 0,
             durability=lambda: None,
+            mails=dict,
+            mails_waiting=lambda: 0,
             history=History(),
         )
         self.view.started_at -= 9 * 86_400

@@ -10,8 +10,10 @@ that hold between fields; it is asked only when the table's own fields are right
 """
 
 import difflib
+import functools
 import ipaddress
 import math
+import operator
 import re
 import sys
 import tomllib
@@ -64,6 +66,16 @@ def host_name() -> Check:
         return None if right else f"expected a host name or an address, got {_shown(value)}"
 
     return check
+
+
+def is_loopback(host: str) -> bool:
+    """Whether `host` names this machine alone, as far as one can tell without looking it up."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def one_of(choices: Collection[str]) -> Check:
@@ -201,20 +213,24 @@ def _value(hint: Any, raw: Any, key: str, problems: list[str]) -> Any:
     elif hint is float:
         if type(raw) in (int, float) and abs(raw) <= sys.float_info.max:
             return float(raw)
-    elif type(raw) is hint:
+    elif type(raw) in (get_args(hint) or (hint,)):
         return raw
     problems.append(f"{key}: expected {_describe(hint)}, got {_shown(raw)}")
     return _BROKEN
 
 
 def _without_none(hint: Any) -> Any:
+    """`hint` without `| None`: a type, or a union of several plain ones."""
     if get_origin(hint) in (Union, types.UnionType):
-        return next(arg for arg in get_args(hint) if arg is not type(None))
+        kinds = [arg for arg in get_args(hint) if arg is not type(None)]
+        return functools.reduce(operator.or_, kinds)
     return hint
 
 
 def _describe(hint: Any) -> str:
     hint = _without_none(hint)
+    if isinstance(hint, types.UnionType):
+        return " or ".join(_describe(each) for each in get_args(hint))
     if is_dataclass(hint):
         return "a table"
     if get_origin(hint) is tuple:

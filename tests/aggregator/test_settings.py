@@ -1,6 +1,6 @@
 import re
 import tomllib
-from dataclasses import asdict
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +9,7 @@ import pytest
 from laggard_aggregator import thresholds
 from laggard_aggregator.configured import membership, topology
 from laggard_aggregator.detect.cdf import CdfDetector
+from laggard_aggregator.mail.settings import MailSettings
 from laggard_aggregator.settings import AggregatorSettings
 from laggard_aggregator.thresholds import Thresholds
 from laggard_common.config import load, parse
@@ -49,7 +50,9 @@ def test_the_sample_shows_every_setting_with_its_default() -> None:
 
 def test_the_samples_examples_are_right_too() -> None:
     examples = re.findall(
-        r"^## (\[\[?(?:group|topology|archive|state)\]?\]\n(?:## .*\n)+)", SAMPLE.read_text(), re.MULTILINE
+        r"^## (\[\[?(?:group|topology|archive|state|mail)\]?\]\n(?:## .*\n)+)",
+        SAMPLE.read_text(),
+        re.MULTILINE,
     )
     table = tomllib.loads("".join(re.sub(r"^## ", "", example, flags=re.MULTILINE) for example in examples))
     settings = parse(AggregatorSettings, table)
@@ -59,6 +62,12 @@ def test_the_samples_examples_are_right_too() -> None:
     assert settings.archive == type(settings.archive)()
     assert settings.state is not None
     assert settings.state == type(settings.state)()
+    mail = settings.mail
+    assert mail is not None
+    assert {each.name for each in fields(mail)} == set(table["mail"])
+    defaults = MailSettings(mail.server, mail.sender, mail.recipients)
+    given = ("port", "tls", "ca_file", "username", "password_file")
+    assert replace(mail, **{name: getattr(defaults, name) for name in given}) == defaults
 
 
 def test_the_documented_example_is_understood() -> None:
@@ -104,10 +113,7 @@ def test_the_documented_example_is_understood() -> None:
             directory = "/var/lib/laggard/state"
         """),
     )
-    assert [section for section, given in settings.unused.items() if given] == [
-        "[mail]",
-        "[[peak]]",
-    ]
+    assert [section for section, given in settings.unused.items() if given] == ["[[peak]]"]
 
 
 GROUP = {"name": "g"}

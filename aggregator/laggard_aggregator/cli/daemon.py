@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import logging
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -20,6 +21,7 @@ _EXAMPLES = """\
 examples:
   laggard-aggregator --config /etc/laggard/aggregator.toml
   laggard-aggregator --config /etc/laggard/aggregator.toml --check-config
+  laggard-aggregator --config /etc/laggard/aggregator.toml --test-mail
   laggard-aggregator --credential prometheus >> /etc/laggard/http-credentials
   laggard-aggregator --credential grafana --token >> /etc/laggard/http-credentials
 """
@@ -62,6 +64,11 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--check-config", action="store_true", help="say what is wrong with the files, and exit"
     )
+    parser.add_argument(
+        "--test-mail",
+        action="store_true",
+        help="send a mail that says it is a test to all of [mail], and exit",
+    )
     parser.add_argument("--verbose", action="store_true", help="log every cycle")
     parser.add_argument("--version", action="version", version=f"laggard-aggregator {__version__}")
     return parser
@@ -70,11 +77,15 @@ def build_parser() -> argparse.ArgumentParser:
 def _run(options: argparse.Namespace) -> int:
     if options.credential is not None:
         return print_credential(options.credential, token=options.token)
+    if options.check_config and options.test_mail:
+        raise ConfigError("", ["--test-mail: not together with --check-config"])
     if options.token:
         raise ConfigError("", ["--token: only together with --credential"])
     settings = _load(options.config)
     if options.check_config:
         return 0
+    if options.test_mail:
+        return _test_mail(settings, options.config)
     logs.configure(logging.DEBUG if options.verbose else logging.INFO)
     import uvloop  # noqa: PLC0415
 
@@ -88,6 +99,17 @@ def _run(options: argparse.Namespace) -> int:
     )
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(service.run(settings))
+    return 0
+
+
+def _test_mail(settings: AggregatorSettings, path: Path) -> int:
+    from laggard_aggregator.mail.settings import access  # noqa: PLC0415
+    from laggard_aggregator.mail.trial import send_trial  # noqa: PLC0415
+
+    if settings.mail is None:
+        raise ConfigError(str(path), ["mail: missing, there is nobody to send a mail to"])
+    page = settings.http.page
+    print(asyncio.run(send_trial(settings.mail, access(settings.mail), settings.site, page, time.time())))
     return 0
 
 

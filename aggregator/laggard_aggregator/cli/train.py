@@ -85,7 +85,7 @@ class _Trained:
 def run(args: argparse.Namespace) -> int:
     """Trains, and writes thresholds and picture. Raises LaggardError."""
     if args.plot is not None and find_spec("matplotlib") is None:
-        raise ConfigError("--plot", ["matplotlib is not installed: pip install 'laggard[plot]'"])
+        raise ConfigError("--plot", ["matplotlib is not installed: pip install 'laggard[aggregator]'"])
     if not args.output.parent.is_dir():
         raise InputError(str(args.output), "cannot be written: no such directory")
     trained = _manhattan(args) if args.detector == ManhattanDetector.name else _cdf(args)

@@ -213,6 +213,12 @@ def _own_families(snapshot: Snapshot) -> Iterator[PrometheusMetric]:
     for reason, count in sorted(c.refused.items()):
         refused.add_metric((reason,), count)
     yield refused
+    mails, waiting = m.MAILS.family(), m.MAILS_WAITING.family()
+    for result, count in sorted(c.mails.items()):
+        mails.add_metric((result,), count)
+    if c.mails:
+        waiting.add_metric((), c.mails_waiting)
+    yield from (mails, waiting)
     decided = m.DECISIONS.family()
     for kind in ("silence", "drain"):
         decided.add_metric((kind,), sum(each.kind == kind for each in snapshot.decisions))

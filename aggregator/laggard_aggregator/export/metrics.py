@@ -205,6 +205,13 @@ WINDOWS = Metric("laggard_windows_total", "counter", (), "Windows of a peer grou
 WINDOW_LAG = Metric(
     "laggard_window_lag_seconds", "gauge", (), "How long after its deadline the latest window was judged."
 )
+MAILS = Metric(
+    "laggard_mails_total",
+    "counter",
+    ("result",),
+    "Mails by what became of them, and tries that have to be made again (retried).",
+)
+MAILS_WAITING = Metric("laggard_mails_waiting", "gauge", (), "Mails that wait for the server.")
 DECISIONS = Metric(
     "laggard_decisions", "gauge", ("kind",), "What operators silenced or drained, and still stands."
 )
@@ -274,6 +281,8 @@ OWN = (
     WINDOWS,
     WINDOW_LAG,
     WINDOW_LAG_MOST,
+    MAILS,
+    MAILS_WAITING,
     DECISIONS,
     BUILD_INFO,
     START_TIME,

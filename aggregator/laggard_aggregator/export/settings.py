@@ -1,5 +1,7 @@
 """`[http]`: where the HTTP interface listens, and for whom."""
 
+import re
+import socket
 import ssl
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -9,6 +11,8 @@ from laggard_aggregator.export.server import parse_listen
 from laggard_aggregator.tls import serving, unusable
 from laggard_common.config import Check, checked, distinct, each, topic_level
 from laggard_common.errors import ConfigError
+
+_URL = re.compile(r"https?://[A-Za-z0-9.\-\[\]:]+(?:/[A-Za-z0-9._~/-]*)?", re.ASCII)
 
 
 def _listen() -> Check:
@@ -22,11 +26,20 @@ def _listen() -> Check:
     return check
 
 
+def _url() -> Check:
+    def check(value: str) -> str | None:
+        right = not value or _URL.fullmatch(value)
+        return None if right else f"expected http://HOST[:PORT] or https://..., got {value[:100]!r}"
+
+    return check
+
+
 @dataclass(frozen=True, slots=True)
 class HttpSettings:
     """`[http]`. With `cert_file` it is HTTPS; with `credentials_file` only who is named there is let in.
 
     `nodes`: of which `/metrics` tells though they are well.
+    `external_url`: where others reach it, for links in mails; empty for the address that it listens on.
     """
 
     listen: str = field(default="127.0.0.1:9464", metadata=checked(_listen()))
@@ -34,6 +47,18 @@ class HttpSettings:
     key_file: Path | None = None
     credentials_file: Path | None = None
     nodes: tuple[str, ...] = field(default=(), metadata=checked(distinct(), each(topic_level())))
+    external_url: str = field(default="", metadata=checked(_url()))
+
+    @property
+    def page(self) -> str:
+        """Where others reach it, without a slash at the end."""
+        if self.external_url:
+            return self.external_url.rstrip("/")
+        host, port = parse_listen(self.listen)
+        if host in ("0.0.0.0", "::"):  # noqa: S104 - that is every address of this host
+            host = socket.gethostname()
+        scheme = "http" if self.cert_file is None else "https"
+        return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Settings that do not go together."""

@@ -247,6 +247,8 @@ def site() -> MadeView:
             held=9,
             wire_errors={"msgpack": 10, "version": 1},
             refused={"too many components": 12},
+            mails={"sent": 16, "retried": 17, "refused": 18, "expired": 19},
+            mails_waiting=20,
         ),
         durability_=Durability(
             whole=True,

@@ -1,0 +1,1 @@
+"""E-mail about stragglers that persist: what is told when, how it reads, and how it gets out."""

@@ -1,0 +1,267 @@
+"""Looks at the alarms that stand, decides who is to be told of what, and has it sent.
+
+What was decided is in the ledger before anything is sent; so a restart in the middle neither loses a mail nor
+writes it again. Nothing here can stop the aggregator: whatever cannot be written or sent is tried again.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from laggard_aggregator.mail.cases import Case, digest, due, over
+from laggard_aggregator.mail.courses import Courses
+from laggard_aggregator.mail.drawing import drawn
+from laggard_aggregator.mail.ledger import Ledger, Queued, SharedLedger, Told
+from laggard_aggregator.mail.message import MAX_LISTED, Writer
+from laggard_aggregator.mail.report import ending, report
+from laggard_aggregator.mail.sending import Sender
+from laggard_aggregator.mail.settings import Access, MailSettings, spec
+from laggard_aggregator.view import View
+from laggard_common.clock import Clock
+from laggard_common.errors import StateError
+
+_log = logging.getLogger(__name__)
+
+LOOK_SECONDS = 1.0
+RETRY_SECONDS = 60.0
+"""How soon a decision is tried again that could not be noted."""
+SAVE_SECONDS = 600.0
+HOUR = 3600.0
+KEEP_SECONDS = 7 * 86_400.0
+MAX_WAITING = 100
+"""Of more mails that wait for the server none are written; what falls due then is told in one digest."""
+TAKEOVER_SECONDS = 300.0
+"""What fell due so shortly before another aggregator ended, it may not have told."""
+
+
+class Post:
+    """The mails of one site.
+
+    What an operator silenced or drained is told when that has ended, if the alarm still stands.
+    """
+
+    def __init__(
+        self,
+        settings: MailSettings,
+        access: Access,
+        site: str,
+        directory: Path | None,
+        *,
+        clock: Clock,
+        rng: random.Random,
+        may_notify: Callable[[], bool] = lambda: True,
+        before: "Post | None" = None,
+    ) -> None:
+        """`directory`: of the state, None where there is none; then a restart tells again what stands.
+
+        `may_notify`: whether this aggregator is the one that mails, asked again each time. What falls due
+        while another one is, that one tells. `before`: whose place this one takes in the same process.
+        """
+        self.sender = Sender(settings, access, clock, rng, may_notify)
+        self._settings = settings
+        self._site = site
+        self._directory = directory
+        self._in_memory: Ledger | None = before._in_memory if before is not None else None
+        self._clock = clock
+        self._may_notify = may_notify
+        self._told: dict[str, Told] = {}
+        self._was_ours = False
+        self._began_at = 0.0
+        self._fresh = _Gathering(settings.gather_seconds)
+        self._over = _Gathering(settings.gather_seconds)
+        self._held = False
+
+    async def run(self, view: View, page: str) -> None:
+        """Tells what is to be told until cancelled. `page`: where the site's pages are reached."""
+        shared = await self._opened()
+        courses = Courses(await shared.do(Ledger.courses))
+        writer = Writer(self._settings, self._site, page)
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self.sender.run(shared), name="mails out")
+                group.create_task(self._look(view, shared, courses, writer), name="alarms to mails")
+        finally:
+            await self._kept(shared, courses)
+            if self._in_memory is None:
+                await shared.close()
+
+    async def _opened(self) -> SharedLedger:
+        """The ledger, as soon as it can be had."""
+        said = ""
+        while True:
+            try:
+                now = self._clock.wall_ns() / 1e9
+                ledger = self._in_memory
+                if ledger is None:
+                    ledger = await asyncio.to_thread(Ledger, self._directory, now)
+                if self._directory is None:
+                    self._in_memory = ledger
+                self._began_at = ledger.began_at
+                self._told = {told.case.component: told for told in ledger.open_cases()}
+            except StateError as exc:
+                if str(exc) != said:
+                    _log.warning("no mails until it is: %s", exc)
+                said = str(exc)
+                await asyncio.sleep(RETRY_SECONDS)
+            else:
+                return SharedLedger(ledger)
+
+    async def _look(self, view: View, ledger: SharedLedger, courses: Courses, writer: Writer) -> None:
+        save_due, prune_due, said = 0.0, 0.0, ""
+        while True:
+            seconds, now = LOOK_SECONDS, self._now()
+            try:
+                if courses.look(view) or now >= save_due:
+                    save_due = now + SAVE_SECONDS
+                    await ledger.do(Ledger.keep_courses, courses.state())
+                if now >= prune_due:
+                    prune_due = now + HOUR
+                    await ledger.do(Ledger.prune, view.now - KEEP_SECONDS)
+                await self._decide(view, ledger, courses, writer)
+                said = ""
+            except StateError as exc:
+                if str(exc) != said:
+                    _log.warning("no new mails until it is: %s", exc)
+                said, seconds = str(exc), RETRY_SECONDS
+            await asyncio.sleep(seconds)
+
+    async def _decide(self, view: View, ledger: SharedLedger, courses: Courses, writer: Writer) -> None:
+        s = self._settings
+        ours = self._may_notify()
+        if ours and not self._was_ours:
+            self._told = {
+                c: t for c, t in self._told.items() if t.here or view.now - t.told_at > TAKEOVER_SECONDS
+            }
+        self._was_ours = ours
+        fresh = due(
+            view.alarms(),
+            self._told.keys(),
+            view.shown,
+            after_seconds=s.after_seconds,
+            least_severity=s.least_severity,
+            muted=lambda alarm: _silenced(view, alarm.component, view.shown(alarm.component)),
+        )
+        ended = over([told.case for told in self._told.values()], view.alarms())
+        quiet = not (ours and s.resolved)
+        silent = [case for case in ended if quiet or _silenced(view, case.component, case.name)]
+        if silent or (fresh and not ours):
+            await self._note(ledger, fresh if not ours else [], silent, view.now)
+        if not ours:
+            return
+        if abs(view.now - self._began_at) < s.learning_seconds:  # the first clock may have been ahead
+            fresh = []
+        ended = [case for case in ended if case not in silent]
+        if self._fresh.complete(bool(fresh), self._now()):
+            await self._tell(fresh, view, ledger, courses, writer)
+        if self._over.complete(bool(ended), self._now()):
+            await self._resolve(ended, view, ledger, writer)
+
+    async def _tell(
+        self, fresh: list[Case], view: View, ledger: SharedLedger, courses: Courses, writer: Writer
+    ) -> None:
+        """Writes of each case, or one digest of all, and notes both before anything is sent."""
+        now = view.now
+        for cases in await self._in_mails(fresh, ledger, now):
+            reports = [
+                report(case, view, courses, writer.page) for case in cases[:MAX_LISTED] if _stands(case, view)
+            ]
+            if not reports:
+                continue
+            ids = [case.id(self._site) for case in cases]
+            plot = await drawn(reports[0])
+            if len(cases) == 1:
+                id_ = f"s.{ids[0]}"
+                message = await asyncio.to_thread(writer.straggler, id_, reports[0], plot)
+            else:
+                id_ = f"d.{digest(*ids)}"
+                message = await asyncio.to_thread(writer.digest, id_, reports, len(cases), plot)
+            told = [Told(of, case, now, id_, here=True) for of, case in zip(ids, cases, strict=True)]
+            await ledger.do(Ledger.queue, self._queued(id_, now, message), told)
+            self._told.update({each.case.component: each for each in told})
+            self.sender.some.set()
+            _log.info("mail %s tells of %s and %d others", id_, reports[0].name, len(cases) - 1)
+
+    async def _resolve(self, ended: list[Case], view: View, ledger: SharedLedger, writer: Writer) -> None:
+        """Writes that cases are over."""
+        now = view.now
+        for cases in await self._in_mails(ended, ledger, now):
+            told = [self._told[case.component] for case in cases]
+            ids = [each.id for each in told]
+            id_ = f"r.{digest(*ids)}"
+            endings = [ending(case, view, writer.page) for case in cases]
+            told_by = list(dict.fromkeys(each.mail for each in told if each.mail))
+            message = await asyncio.to_thread(writer.resolved, id_, endings, told_by)
+            await ledger.do(Ledger.queue, self._queued(id_, now, message), [], ids)
+            for case in cases:
+                del self._told[case.component]
+            self.sender.some.set()
+
+    async def _note(
+        self, ledger: SharedLedger, elsewhere: Sequence[Case], silent: Sequence[Case], now: float
+    ) -> None:
+        """Takes in what another aggregator tells, and what is over without a word."""
+        told = [Told(of := case.id(self._site), case, now, f"s.{of}", here=False) for case in elsewhere]
+        await ledger.do(Ledger.note, told, [self._told[case.component].id for case in silent])
+        self._told.update({each.case.component: each for each in told})
+        for case in silent:
+            del self._told[case.component]
+
+    async def _in_mails(self, cases: list[Case], ledger: SharedLedger, now: float) -> list[list[Case]]:
+        """Which cases go together in a mail: each by itself, or all when they are many; none for now.
+
+        What may not be told now is told later, together.
+        """
+        queued = await ledger.do(Ledger.queued_since, now - HOUR)
+        room = self._settings.most_per_hour - queued
+        if room <= 0 or self.sender.waiting >= MAX_WAITING:
+            if not self._held:
+                waiting = self.sender.waiting
+                _log.warning("%d mails in the last hour, %d wait: the rest is told later", queued, waiting)
+            self._held = True
+            return []
+        together = self._held or len(cases) > min(self._settings.digest_over, room)
+        self._held = False
+        return [cases] if together else [[case] for case in cases]
+
+    async def _kept(self, ledger: SharedLedger, courses: Courses) -> None:
+        try:
+            await ledger.do(Ledger.keep_courses, courses.state())
+        except StateError as exc:
+            _log.debug("courses are not kept: %s", exc)
+
+    def _queued(self, id_: str, now: float, message: bytes) -> Queued:
+        return Queued(id_, now, tuple(spec(each) for each in self._settings.recipients), message)
+
+    def _now(self) -> float:
+        return self._clock.monotonic_ns() / 1e9
+
+
+class _Gathering:
+    """Waits a little for what comes together."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._since: float | None = None
+
+    def complete(self, some: bool, now: float) -> bool:
+        """Whether there is something, and has been for long enough; after that it begins anew."""
+        if not some:
+            self._since = None
+            return False
+        if self._since is None:
+            self._since = now
+        if now - self._since < self._seconds:
+            return False
+        self._since = None
+        return True
+
+
+def _silenced(view: View, *names: str) -> bool:
+    return view.silenced(*names) is not None
+
+
+def _stands(case: Case, view: View) -> bool:
+    """Whether an alarm of the case's component still stands."""
+    return any(component == case.component for _, component, _ in view.alarms())

@@ -1,0 +1,143 @@
+"""All that a mail says of a case, as plain values: taken from the view on the loop, written up elsewhere."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from laggard_aggregator.alarms.life import Alarm
+from laggard_aggregator.export.api import unit
+from laggard_aggregator.mail.advice import Command, commands
+from laggard_aggregator.mail.cases import Case, rank
+from laggard_aggregator.mail.courses import Course, Courses
+from laggard_aggregator.mail.words import claim, moment, plain
+from laggard_aggregator.view import View
+from laggard_aggregator.web import links, words
+
+MAX_EVIDENCE = 8
+MAX_CAUSES = 10
+_LEVELS = {
+    "node": "node: nearly all that belongs to it is slow together",
+    "controller": "controller: nearly all behind it is slow together",
+    "couplet": "couplet: nearly all behind it is slow together",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """One metric of one group: what was seen of the component and of its peers, in words."""
+
+    metric: str
+    group: str
+    own: str
+    peers: str
+    factor: str
+    worst: str
+    since: str
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What there is to say of a case at one moment. `severity` is NaN where it is not known.
+
+    `peers`: how many others it was held against. `course` is of `metric`, in `unit`.
+    """
+
+    case: Case
+    name: str
+    kind: str
+    severity: float
+    claim: str
+    since: str
+    lasted: str
+    group: str
+    peers: int
+    metric: str
+    unit: str
+    evidence: tuple[Evidence, ...]
+    causes: tuple[tuple[str, str], ...]
+    commands: tuple[Command, ...]
+    url: str
+    course: Course | None
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """What there is to say of a case that is over. `recovered` False: it is not compared any more.
+
+    `factor`: when it was told of, empty where that is not known.
+    """
+
+    name: str
+    claim: str
+    lasted: str
+    since: str
+    ended: str
+    factor: str
+    recovered: bool
+    url: str
+
+
+def report(case: Case, view: View, courses: Courses, page: str) -> Report:
+    """The report on a case whose alarms stand. `page`: where the aggregator's pages are reached."""
+    alarms = sorted((a for a in view.alarms().values() if a.component == case.component), key=rank)
+    first = alarms[0]
+    sources = {group.name: group.source for group in view.groups()}
+    causes = next((alarm.causes for alarm in alarms if alarm.causes), ())
+    source = sources.get(first.group, "")
+    return Report(
+        case=case,
+        name=plain(case.name),
+        kind=_LEVELS.get(case.level, ""),
+        severity=first.severity,
+        claim=claim(first.severity),
+        since=moment(case.since),
+        lasted=words.lasting(first.updated_at - case.since),
+        group=plain(first.group),
+        peers=_peers(view, first),
+        metric=plain(first.metric),
+        unit=unit(source, first.metric),
+        evidence=tuple(_evidence(alarm, sources.get(alarm.group, "")) for alarm in alarms[:MAX_EVIDENCE]),
+        causes=tuple((plain(name), words.figure(amount)) for name, amount in causes[:MAX_CAUSES]),
+        commands=commands(source, case.level, case.name, page),
+        url=page + links.component(first.group, case.component, first.metric),
+        course=courses.of(first),
+    )
+
+
+def ending(case: Case, view: View, page: str) -> Ending:
+    """What became of a case none of whose alarms stands any more."""
+    ends = [judged.end for judged in view.judgements() if case.component in judged.components]
+    at = max(ends, default=view.now)
+    return Ending(
+        name=plain(case.name),
+        claim="keeps up with its peers again" if ends else "is no longer compared",
+        lasted=words.lasting(at - case.since),
+        since=moment(case.since),
+        ended=moment(at),
+        factor=words.factor(case.severity) if case.severity else "",
+        recovered=bool(ends),
+        url=page + links.component(case.group, case.component),
+    )
+
+
+def _evidence(alarm: Alarm, source: str) -> Evidence:
+    measure = unit(source, alarm.metric)
+    return Evidence(
+        metric=plain(alarm.metric),
+        group=plain(alarm.group),
+        own=words.figure(alarm.observed, measure),
+        peers=words.figure(alarm.reference, measure),
+        factor=words.factor(alarm.severity),
+        worst=words.factor(alarm.worst_severity),
+        since=moment(alarm.since),
+    )
+
+
+def _peers(view: View, alarm: Alarm) -> int:
+    """How many others of its kind the latest window judged."""
+    for judged in view.judgements():
+        if (judged.group, judged.metric) == (alarm.group, alarm.metric):
+            alike = np.array([level == judged.levels[0] for level in judged.levels], dtype=np.bool_)
+            count = int((judged.verdicts.judged & alike).sum())
+            return max(count - (alarm.level == judged.levels[0]), 0)
+    return 0

@@ -1,0 +1,72 @@
+"""`laggard-aggregator --test-mail`: one mail about a made-up component, by the way that all others go."""
+
+import secrets
+
+import numpy as np
+
+from laggard_aggregator.detect.seam import FloatArray
+from laggard_aggregator.mail.advice import commands
+from laggard_aggregator.mail.cases import Case
+from laggard_aggregator.mail.courses import Course
+from laggard_aggregator.mail.delivery import connected
+from laggard_aggregator.mail.drawing import drawn
+from laggard_aggregator.mail.message import Writer
+from laggard_aggregator.mail.report import Evidence, Report
+from laggard_aggregator.mail.settings import Access, MailSettings, spec
+from laggard_aggregator.mail.words import claim, moment
+from laggard_aggregator.web import words
+from laggard_common.errors import ServiceError
+
+_WINDOWS, _LEFT_AT, _WINDOW_SECONDS = 120, 72, 450.0
+_FACTOR = 4.1
+
+
+async def send_trial(settings: MailSettings, access: Access, site: str, page: str, now: float) -> str:
+    """Sends it to every recipient; says so in a line. Raises ServiceError unless all of them have it."""
+    report = sample(now, page)
+    writer = Writer(settings, site, page)
+    plot = await drawn(report)
+    message = writer.trial(f"t.{secrets.token_hex(12)}", report, plot)
+    recipients = tuple(spec(each) for each in settings.recipients)
+    try:
+        async with connected(settings, access) as connection:
+            result = await connection.deliver(message, recipients)
+    except ServiceError as exc:
+        raise ServiceError(f"{settings.address}: {exc}") from exc
+    left = [f"{who}: {said}" for who, said in (*result.never.items(), *result.later.items())]
+    if left:
+        raise ServiceError(f"{settings.address} does not take mail for {'; '.join(left)}")
+    without = "" if plot else ", without a plot"
+    return f"sent to {', '.join(recipients)} through {settings.address}{without}"
+
+
+def sample(now: float, page: str) -> Report:
+    """A report on a disk that became slow about six hours before `now`."""
+    end: FloatArray = np.asarray(now + (np.arange(_WINDOWS) - _WINDOWS + 1) * _WINDOW_SECONDS, np.float64)
+    rng = np.random.default_rng(1)
+    middle = 18.0 + 4.0 * np.sin(np.arange(_WINDOWS) / 14.0) + rng.normal(0.0, 0.5, _WINDOWS)
+    slow = np.arange(_WINDOWS) >= _LEFT_AT
+    own = middle * np.where(slow, _FACTOR, 1.04) * rng.normal(1.0, 0.05, _WINDOWS)
+    since = float(end[_LEFT_AT] - _WINDOW_SECONDS)
+    group, name = "storage/diskstats/made-up", "oss-made-up/sdx"
+    case = Case(name, name, group, "component", "await", _FACTOR, since)
+    seen = {"own": words.figure(float(own[-1]), "ms"), "peers": words.figure(float(middle[-1]), "ms")}
+    factor = words.factor(_FACTOR)
+    return Report(
+        case=case,
+        name=name,
+        kind="",
+        severity=_FACTOR,
+        claim=claim(_FACTOR),
+        since=moment(since),
+        lasted=words.lasting(now - since),
+        group=group,
+        peers=63,
+        metric="await",
+        unit="ms",
+        evidence=(Evidence("await", group, **seen, factor=factor, worst=factor, since=moment(since)),),
+        causes=(),
+        commands=commands("diskstats", "component", name, page),
+        url=f"{page}/",
+        course=Course(end, own, middle * 0.8, middle, middle * 1.25),
+    )

@@ -1,0 +1,62 @@
+"""The plot, drawn by the real child process."""
+
+import asyncio
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from laggard_aggregator.mail import drawing
+from laggard_aggregator.mail.drawing import MAX_BYTES, drawn
+from tests.aggregator.mail.made_mail import report
+
+
+def size(png: bytes) -> tuple[int, int]:
+    return int.from_bytes(png[16:20]), int.from_bytes(png[20:24])
+
+
+def test_a_course_becomes_a_png_of_fixed_size() -> None:
+    hostile = report(name="$\\frac{x$ _nothing\u202e <&> Ω" * 9, metric="$x", unit="\\")
+    for made in (report(), hostile):
+        png = asyncio.run(drawn(made))
+        assert png is not None
+        assert size(png) == (1152, 522)
+        assert len(png) < MAX_BYTES / 4
+
+
+def test_a_single_window_and_gaps_can_be_drawn() -> None:
+    course = report().course
+    assert course is not None
+    whole = {name: getattr(course, name)[:3].copy() for name in ("end", "own", "low", "middle", "high")}
+    whole["own"][0] = whole["low"][1] = whole["high"][1] = np.nan
+    for last in (2, 3):
+        few = replace(course, **{name: values[:last] for name, values in whole.items()})
+        png = asyncio.run(drawn(report(course=few)))
+        assert png is not None
+
+
+def test_without_a_course_there_is_none() -> None:
+    course = report().course
+    assert course is not None
+    nothing = replace(course, own=np.full_like(course.own, np.nan))
+    assert asyncio.run(drawn(report(course=None))) is None
+    assert asyncio.run(drawn(report(course=nothing))) is None
+
+
+@pytest.mark.parametrize("program", ["laggard_aggregator.mail.no_such_program", "this"])
+def test_a_child_that_fails_is_one_warning(
+    program: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(drawing, "PROGRAM", program)
+    assert asyncio.run(drawn(report())) is None
+    (said,) = caplog.messages
+    assert said.startswith("a mail goes without its plot: ")
+
+
+def test_a_child_that_hangs_is_ended(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(drawing, "PROGRAM", "asyncio")  # waits for what it is told to do
+    monkeypatch.setattr(drawing, "DRAW_SECONDS", 0.0)
+    assert asyncio.run(drawn(report())) is None
+    assert caplog.messages == ["a mail goes without its plot: it took more than 0 s"]

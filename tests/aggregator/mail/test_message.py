@@ -1,0 +1,192 @@
+"""Mails as a mail program reads them: parsed again, with hostile names in them."""
+
+import email
+from dataclasses import replace
+from email import policy
+from email.message import EmailMessage
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from laggard_aggregator.mail.message import MAX_LISTED, Writer
+from laggard_aggregator.mail.words import plain
+from tests.aggregator.mail.made_mail import PAGE, ending, report
+from tests.aggregator.mail.server import settings
+
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256))
+WRITER = Writer(settings(25, recipients=("ops@example.org", "Second <b@example.org>")), "site", PAGE)
+MAX_MAIL_BYTES = 256 * 1024
+
+
+def parsed(raw: bytes) -> EmailMessage:
+    message = email.message_from_bytes(raw, policy=policy.default)
+    assert isinstance(message, EmailMessage)
+    assert message.defects == []
+    return message
+
+
+def text(message: EmailMessage, kind: str) -> str:
+    part = message.get_body((kind,))
+    assert part is not None
+    return str(part.get_content()).replace("\r\n", "\n")
+
+
+class Tags(HTMLParser):
+    """The tags of a page, the addresses it would go to, and the text between."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.links: list[str] = []
+        self.handlers: list[str] = []
+        self.said = ""
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.links += [value or "" for name, value in attrs if name in ("href", "src")]
+        self.handlers += [name for name, _ in attrs if name.startswith("on")]
+
+    def handle_data(self, data: str) -> None:
+        self.said += data
+
+
+def test_subject_and_first_lines_say_who_how_much_and_since_when() -> None:
+    message = parsed(WRITER.straggler("s.1", report(name="oss-3/sdb"), PNG))
+    assert message["Subject"] == (
+        "[Laggard site] oss-3/sdb is 4.1 times slower than its peers for 6 h (await)"
+    )
+    since = "since 2025-10-09 03:01 UTC: await 83.3 ms, its peers 21.5 ms."
+    first = text(message, "plain").split("\n\n")[0].splitlines()
+    assert first[:3] == ["oss-3/sdb", "is 4.1 times slower than its peers", f"for 6 h, {since}"]
+    page = Tags(text(message, "html")).said
+    assert page.index("oss-3/sdb") < page.index("is 4.1 times slower") < page.index(since)
+
+
+def test_the_plot_is_inside_of_the_html_and_beside_the_text() -> None:
+    message = parsed(WRITER.straggler("s.1", report(), PNG))
+    assert [part.get_content_type() for part in message.walk()] == [
+        "multipart/alternative",
+        "text/plain",
+        "multipart/related",
+        "text/html",
+        "image/png",
+    ]
+    (picture,) = (part for part in message.walk() if part.get_content_type() == "image/png")
+    assert picture.get_payload(decode=True) == PNG
+    assert f"cid:{picture['Content-ID'].strip('<>')}" in Tags(text(message, "html")).links
+
+
+def test_without_a_plot_both_say_so() -> None:
+    message = parsed(WRITER.straggler("s.1", report(), None))
+    assert [part.get_content_type() for part in message.walk()] == [
+        "multipart/alternative",
+        "text/plain",
+        "text/html",
+    ]
+    for kind in ("plain", "html"):
+        assert "There is no plot" in text(message, kind)
+
+
+def test_who_it_is_from_to_and_for_programs() -> None:
+    message = parsed(WRITER.straggler("s.1", report(), PNG))
+    assert message["From"] == "Laggard <laggard@example.org>"
+    assert message["To"] == "ops@example.org, Second <b@example.org>"
+    assert message["Message-ID"] == "<laggard.s.1@example.org>"
+    assert message["Auto-Submitted"] == "auto-generated"
+    assert (message["X-Laggard-Site"], message["X-Laggard-Kind"]) == ("site", "straggler")
+    assert message["Date"].datetime.tzinfo is not None
+
+
+def test_evidence_functions_commands_and_link_are_in_both() -> None:
+    causes = (("smbd/libc.so.6/memcpy", "1,234"), ("kernel/[k]/copy_page", "56"))
+    message = parsed(WRITER.straggler("s.1", report(causes=causes, url=f"{PAGE}/component/a/b"), None))
+    for said in (text(message, "plain"), Tags(text(message, "html")).said):
+        for each in ("smbd/libc.so.6/memcpy", "1,234", "ssh oss-made-up iostat -x 5", "await"):
+            assert each in said
+    assert f"{PAGE}/component/a/b" in text(message, "plain").splitlines()
+    assert f"{PAGE}/component/a/b" in Tags(text(message, "html")).links
+
+
+def test_a_digest_lists_the_worst_and_counts_the_rest() -> None:
+    many = [report(name=f"oss-{n}/sda", severity=9.0) for n in range(MAX_LISTED)]
+    message = parsed(WRITER.digest("d.1", many, 70, PNG))
+    assert message["Subject"] == (
+        "[Laggard site] 70 components are slower than their peers, oss-0/sda the most (9.0×)"
+    )
+    for said in (text(message, "plain"), Tags(text(message, "html")).said):
+        assert all(f"oss-{n}/sda" in said for n in range(MAX_LISTED))
+        assert "And 20 more." in said
+    assert len(message.as_bytes()) < MAX_MAIL_BYTES
+
+
+def test_a_resolved_mail_belongs_to_the_thread() -> None:
+    message = parsed(WRITER.resolved("r.1", [ending()], ["s.1"]))
+    assert message["Subject"] == "[Laggard site] oss-1/sda keeps up with its peers again, after 2 h"
+    assert message["In-Reply-To"] == message["References"] == "<laggard.s.1@example.org>"
+    for said in (text(message, "plain"), Tags(text(message, "html")).said):
+        assert "2 h" in said
+        assert "from 2026-01-01 10:00 UTC to 2026-01-01 12:00 UTC, and 4.0× slower" in said
+
+
+def test_one_that_is_gone_has_not_recovered() -> None:
+    gone = ending(claim="is no longer compared", recovered=False)
+    message = parsed(WRITER.resolved("r.1", [gone, ending("oss-2/b")], ["s.1", "d.2"]))
+    assert message["Subject"] == "[Laggard site] 2 components are no longer slow, oss-1/sda among them"
+    assert message["References"].split() == ["<laggard.s.1@example.org>", "<laggard.d.2@example.org>"]
+    assert "It is gone, forgotten, or grouped otherwise now." in text(message, "plain")
+
+
+HOSTILE = (
+    "x\r\nBcc: everyone@example.org\r\n\r\nnothing",
+    "<script>alert(1)</script>",
+    '"><img src=http://evil.example/p.png onerror=x>',
+    "javascript:alert(1)",
+    "{{ 7 * 7 }}{% for x in y %}",
+    "=?utf-8?q?forged?=",
+    "\u202egnp.exe\u2066\x00\x1b[31m",
+    "Ω" * 5000,
+    "--===============",
+    "\n.\n",
+)
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_name_is_only_text(name: str) -> None:
+    shown = plain(name)
+    made = report(name=shown, group=shown, causes=((shown, "1"),))
+    made = replace(made, evidence=(replace(made.evidence[0], metric=shown, group=shown + "x"),), metric=shown)
+    plainly = parsed(WRITER.straggler("s.1", report(), PNG))
+    for raw in (WRITER.straggler("s.1", made, PNG), WRITER.digest("d.1", [made] * 9, 9, PNG)):
+        message = parsed(raw)
+        assert sorted(message.keys()) == sorted(plainly.keys())
+        page = Tags(text(message, "html"))
+        assert "script" not in page.tags
+        assert page.handlers == []
+        assert all(link.startswith((PAGE, "cid:plot")) for link in page.links)
+        assert "49" not in page.said.replace(PAGE, "").split()
+        assert len(raw) < MAX_MAIL_BYTES
+        assert max(map(len, raw.split(b"\r\n"))) <= 998
+    resolved = parsed(WRITER.resolved("r.1", [ending(shown)], ["s.1"]))
+    assert "Bcc" not in resolved
+    assert len(resolved["Subject"]) <= 180
+
+
+@given(st.text())
+def test_any_text_becomes_one_short_printable_line(name: str) -> None:
+    shown = plain(name)
+    assert shown.isprintable()
+    assert len(shown) <= 160
+    if name.isprintable() and len(name) <= 160:
+        assert shown == name
+
+
+def test_the_same_report_reads_the_same_and_nothing_of_its_course_is_needed() -> None:
+    without = report(course=None)
+    assert np.isnan(replace(without, severity=float("nan")).severity)
+    odd = replace(without, severity=float("nan"), claim="behaves unlike its peers")
+    assert "behaves unlike its peers for 6 h" in parsed(WRITER.straggler("s.1", odd, None))["Subject"]
+    assert "(" not in parsed(WRITER.digest("d.1", [odd] * 4, 4, None))["Subject"]

@@ -1,0 +1,366 @@
+"""From standing alarms to mails on a real server: who is told of what, once, whatever happens meanwhile."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from laggard_aggregator.decisions.book import Decision
+from laggard_aggregator.mail import post, sending
+from laggard_aggregator.mail.ledger import NAME
+from laggard_aggregator.mail.post import TAKEOVER_SECONDS, Post
+from laggard_aggregator.mail.settings import Access
+from laggard_common.clock import SystemClock
+from tests.aggregator.export.made import NOW, MadeView, alarm, group, judgement
+from tests.aggregator.mail.server import PATIENCE_SECONDS, Box, served, settings
+
+PAGE = "https://laggard.example.org"
+LOOKS = 12
+"""After so many looks nothing more is to be expected."""
+
+
+@pytest.fixture(autouse=True)
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(post, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(post, "RETRY_SECONDS", 0.02)
+    monkeypatch.setattr(sending, "FIRST_RETRY_SECONDS", 0.02)
+    monkeypatch.setattr(sending, "LAST_RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(sending, "LEASE_SECONDS", 0.01)
+
+
+class Site(MadeView):
+    """A view that counts how often its alarms are looked at."""
+
+    looks = 0
+
+    def alarms(self):  # type: ignore[no-untyped-def]
+        self.looks += 1
+        return super().alarms()
+
+    def slow(self, *names: str, severity: float = 4.0) -> None:
+        for name in names:
+            one = alarm("luns", name, severity)
+            self.alarms_[one.key] = one
+
+    def well(self, *names: str) -> None:
+        self.alarms_ = {key: one for key, one in self.alarms_.items() if one.component not in names}
+
+    async def looked_at(self) -> None:
+        """Waits until it was looked at often enough for everything to have been decided."""
+        looks = self.looks + LOOKS
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while self.looks < looks:
+                await asyncio.sleep(0.005)
+
+
+def site() -> Site:
+    names = tuple(f"oss-{n}/wwn-{n}" for n in range(1, 8))
+    calm = judgement("luns", names, [0] * 7, [1.0] * 7, [False] * 7)
+    now = SystemClock().wall_ns() / 1e9
+    view = Site(groups_=(group("luns", 7),), judgements_=(calm,), now=now)
+    view.names = {name: name.replace("wwn-", "sd") for name in names}
+    return view
+
+
+@asynccontextmanager
+async def mailing(
+    view: Site,
+    box: Box,
+    state: Path | None = None,
+    *,
+    ours: Callable[[], bool] = lambda: True,
+    **others: object,
+) -> AsyncIterator[Post]:
+    """A post at work while the block lasts; then it is cut off."""
+    made = Post(
+        settings(box.port, **others),
+        Access(),
+        "site",
+        state,
+        clock=SystemClock(),
+        rng=random.Random(1),
+        may_notify=ours,
+    )
+    task = asyncio.create_task(made.run(view, PAGE))
+    try:
+        yield made
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def test_one_mail_an_episode_and_one_when_it_is_over() -> None:
+    async def story() -> None:
+        view = site()
+        async with served(Box()) as box, mailing(view, box) as at_work:
+            view.slow("oss-1/wwn-1")
+            await box.until(mails=1)
+            await view.looked_at()
+            view.well("oss-1/wwn-1")
+            await box.until(mails=2)
+            await view.looked_at()
+            told, over = box.mails
+            assert told.subject == (
+                "[Laggard site] oss-1/sd1 is 4.0 times slower than its peers for 4 min (await)"
+            )
+            assert over.subject.startswith("[Laggard site] oss-1/sd1 keeps up with its peers again")
+            assert over.message["References"] == told.message["Message-ID"]
+            assert f"{PAGE}/component/luns/oss-1/wwn-1?metric=await" in told.message.get_body().get_content()  # type: ignore[union-attr]
+            view.slow("oss-1/wwn-1")  # another episode
+            view.alarms_ = {key: replace(one, since=NOW - 100) for key, one in view.alarms_.items()}
+            await box.until(mails=3)
+            assert box.mails[2].message["Message-ID"] != told.message["Message-ID"]
+            assert at_work.sender.counts["sent"] >= 2
+
+    asyncio.run(story())
+
+
+def test_what_was_told_is_not_told_again_by_the_next_process(tmp_path: Path) -> None:
+    async def story() -> None:
+        view = site()
+        async with served(Box()) as box:
+            async with mailing(view, box, tmp_path):
+                view.slow("oss-1/wwn-1")
+                await box.until(mails=1)
+                await view.looked_at()
+            async with mailing(view, box, tmp_path):
+                await view.looked_at()
+                view.well("oss-1/wwn-1")
+                await box.until(mails=2)
+            async with mailing(view, box, tmp_path):
+                await view.looked_at()
+            assert ["keeps up" in mail.subject for mail in box.mails] == [False, True]
+
+    asyncio.run(story())
+
+
+def test_what_was_written_during_an_outage_is_sent_by_the_next_process(tmp_path: Path) -> None:
+    async def story() -> None:
+        view = site()
+        async with served(Box()) as box:
+            pass
+        async with mailing(view, box, tmp_path) as at_work:
+            view.slow("oss-1/wwn-1")
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                while at_work.sender.counts["retried"] < 2:
+                    await asyncio.sleep(0.005)
+        view.well("oss-1/wwn-1")  # nobody looks: the next process finds that it is over
+        async with served(Box(), port=box.port) as again, mailing(view, again, tmp_path):
+            await again.until(mails=2)
+            await view.looked_at()
+            assert ["keeps up" in mail.subject for mail in again.mails] == [False, True]
+
+    asyncio.run(story())
+
+
+def test_a_reload_without_a_state_directory_tells_nothing_again() -> None:
+    async def story() -> None:
+        view = site()
+        view.slow("oss-1/wwn-1")
+        async with served(Box()) as box:
+            async with mailing(view, box) as first:
+                await box.until(mails=1)
+                await view.looked_at()
+            made = settings(box.port)
+            second = Post(
+                made, Access(), "site", None, clock=SystemClock(), rng=random.Random(1), before=first
+            )
+            task = asyncio.create_task(second.run(view, PAGE))
+            await view.looked_at()
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            assert len(box.mails) == 1
+
+    asyncio.run(story())
+
+
+def test_many_at_once_are_one_digest_and_so_is_their_end() -> None:
+    async def story() -> None:
+        view = site()
+        names = [f"oss-{n}/wwn-{n}" for n in range(1, 6)]
+        view.slow(*names[:4], severity=2.0)
+        view.slow(names[4], severity=9.0)
+        async with served(Box()) as box, mailing(view, box):
+            await box.until(mails=1)
+            assert box.mails[0].subject == (
+                "[Laggard site] 5 components are slower than their peers, oss-5/sd5 the most (9.0×)"
+            )
+            await view.looked_at()
+            view.well(*names)
+            await box.until(mails=2)
+            assert box.mails[1].subject.startswith("[Laggard site] 5 components are no longer slow")
+            await view.looked_at()
+            assert len(box.mails) == 2
+
+    asyncio.run(story())
+
+
+def test_up_to_three_get_a_mail_each() -> None:
+    async def story() -> None:
+        view = site()
+        view.slow("oss-1/wwn-1", "oss-2/wwn-2", "oss-3/wwn-3")
+        async with served(Box()) as box, mailing(view, box):
+            await box.until(mails=3)
+            assert [mail.subject.split()[2] for mail in box.mails] == ["oss-1/sd1", "oss-2/sd2", "oss-3/sd3"]
+
+    asyncio.run(story())
+
+
+def test_over_the_hours_limit_the_rest_waits_for_one_digest() -> None:
+    async def story() -> None:
+        view = site()
+        async with served(Box()) as box, mailing(view, box, most_per_hour=2):
+            view.slow("oss-1/wwn-1")
+            await box.until(mails=1)
+            view.slow("oss-2/wwn-2", "oss-3/wwn-3")  # room for one
+            await box.until(mails=2)
+            assert "2 components are slower" in box.mails[1].subject
+            view.slow("oss-4/wwn-4")
+            await view.looked_at()
+            view.slow("oss-5/wwn-5")
+            await view.looked_at()
+            assert len(box.mails) == 2
+            view.now += 3601
+            await box.until(mails=3)
+            assert "2 components are slower" in box.mails[2].subject
+
+    asyncio.run(story())
+
+
+def test_what_falls_due_together_is_gathered() -> None:
+    async def story() -> None:
+        view = site()
+        async with served(Box()) as box, mailing(view, box, gather_seconds=0.5, digest_over=1):
+            view.slow("oss-1/wwn-1")
+            await view.looked_at()
+            assert box.mails == []
+            view.slow("oss-2/wwn-2")
+            await box.until(mails=1)
+            assert "2 components" in box.mails[0].subject
+
+    asyncio.run(story())
+
+
+def test_a_silenced_component_is_told_of_when_that_is_over() -> None:
+    async def story() -> None:
+        view = site()
+        view.decisions_ = (Decision("silence", "oss-1/sd1", "root", NOW),)
+        view.slow("oss-1/wwn-1")
+        async with served(Box()) as box, mailing(view, box):
+            await view.looked_at()
+            assert box.mails == []
+            view.decisions_ = ()
+            await box.until(mails=1)
+            await view.looked_at()
+            view.decisions_ = (Decision("drain", "oss-1", "root", NOW),)
+            view.well("oss-1/wwn-1")
+            await view.looked_at()
+            view.decisions_ = ()
+            await view.looked_at()
+            assert len(box.mails) == 1
+
+    asyncio.run(story())
+
+
+def test_in_the_sites_first_day_nothing_is_mailed(tmp_path: Path) -> None:
+    async def story() -> None:
+        view = site()
+        view.slow("oss-1/wwn-1")
+        async with served(Box()) as box:
+            async with mailing(view, box, tmp_path, learning_seconds=86_400.0):
+                await view.looked_at()
+            view.now += 86_000
+            async with mailing(view, box, tmp_path, learning_seconds=86_400.0):
+                await view.looked_at()
+                assert box.mails == []
+                view.now += 1000
+                await box.until(mails=1)
+
+    asyncio.run(story())
+
+
+def test_who_does_not_hold_the_lease_tells_nothing_that_the_other_tells(tmp_path: Path) -> None:
+    async def story() -> None:
+        view, ours = site(), False
+        async with served(Box()) as box, mailing(view, box, tmp_path, ours=lambda: ours):
+            view.slow("oss-1/wwn-1")
+            await view.looked_at()
+            view.now += TAKEOVER_SECONDS + 1
+            view.slow("oss-2/wwn-2")  # so late that the other may not have told
+            await view.looked_at()
+            assert box.mails == []
+            ours = True
+            await box.until(mails=1)
+            await view.looked_at()
+            assert [mail.subject.split()[2] for mail in box.mails] == ["oss-2/sd2"]
+            view.well("oss-1/wwn-1")
+            await box.until(mails=2)
+            assert "oss-1/sd1 keeps up" in box.mails[1].subject
+
+    asyncio.run(story())
+
+
+def test_one_that_is_not_compared_any_more_has_not_recovered() -> None:
+    async def story() -> None:
+        view = site()
+        async with served(Box()) as box, mailing(view, box):
+            view.slow("oss-9/gone")
+            await box.until(mails=1)
+            view.well("oss-9/gone")
+            await box.until(mails=2)
+            assert "oss-9/gone is no longer compared" in box.mails[1].subject
+
+    asyncio.run(story())
+
+
+def test_without_resolved_mails_an_end_is_only_noted() -> None:
+    async def story() -> None:
+        view = site()
+        async with served(Box()) as box, mailing(view, box, resolved=False):
+            view.slow("oss-1/wwn-1")
+            await box.until(mails=1)
+            view.well("oss-1/wwn-1")
+            await view.looked_at()
+            view.slow("oss-1/wwn-1")
+            view.alarms_ = {key: replace(one, since=NOW - 90) for key, one in view.alarms_.items()}
+            await box.until(mails=2)
+            assert "slower" in box.mails[1].subject
+
+    asyncio.run(story())
+
+
+def test_the_plot_shows_what_the_history_has() -> None:
+    async def story() -> None:
+        view = site()
+        for n in range(5):
+            calm = view.judgements_[0]
+            view.history.judged([replace(calm, start=NOW - 500 + 60 * n, end=NOW - 400 + 60 * n)])
+        view.slow("oss-1/wwn-1")
+        async with served(Box()) as box, mailing(view, box):
+            await box.until(mails=1)
+            (picture,) = (p for p in box.mails[0].message.walk() if p.get_content_type() == "image/png")
+            assert picture.get_payload(decode=True).startswith(b"\x89PNG")  # type: ignore[union-attr]
+
+    asyncio.run(story())
+
+
+def test_a_ledger_that_cannot_be_written_delays_and_does_not_end_anything(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story() -> None:
+        view = site()
+        view.slow("oss-1/wwn-1")
+        (tmp_path / NAME).mkdir()
+        async with served(Box()) as box, mailing(view, box, tmp_path):
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                while not caplog.messages:
+                    await asyncio.sleep(0.005)
+            assert "no mails until it is: " in caplog.messages[0]
+            (tmp_path / NAME).rmdir()
+            await box.until(mails=1)
+
+    asyncio.run(story())

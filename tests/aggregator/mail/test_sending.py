@@ -1,0 +1,351 @@
+"""Queued mails and a real server that is away, refuses, or goes in the middle."""
+
+import asyncio
+import logging
+import random
+import shutil
+import ssl
+import subprocess
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from laggard_aggregator.mail import sending
+from laggard_aggregator.mail.ledger import Ledger, Queued, SharedLedger
+from laggard_aggregator.mail.sending import GIVE_UP_SECONDS, Sender
+from laggard_aggregator.mail.settings import Access, MailSettings, access
+from laggard_common.clock import SystemClock
+from tests.aggregator.made_batches import SECOND, HandClock
+from tests.aggregator.mail.server import PATIENCE_SECONDS, Box, served, settings
+
+BODY = b"From: laggard@example.org\r\nSubject: one\r\n\r\n.leading dot\r\n"
+DEPLOY = Path(__file__).parents[3] / "deploy"
+
+
+@pytest.fixture(autouse=True)
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sending, "FIRST_RETRY_SECONDS", 0.02)
+    monkeypatch.setattr(sending, "LAST_RETRY_SECONDS", 0.1)
+
+
+class Desk:
+    """A sender at work, and its ledger."""
+
+    def __init__(self, made: MailSettings, let_in: Access | None = None) -> None:
+        self.ledger = SharedLedger(Ledger(None, 0.0))
+        self.sender = Sender(made, let_in or Access(), SystemClock(), random.Random(1), lambda: True)
+
+    async def queue(self, id_: str, *recipients: str) -> None:
+        to = recipients or ("ops@example.org",)
+        await self.ledger.do(Ledger.queue, Queued(id_, SystemClock().wall_ns() / 1e9, to, BODY), [])
+        self.sender.some.set()
+
+    async def waiting(self) -> list[str]:
+        return [mail.id for mail in await self.ledger.do(Ledger.waiting)]
+
+    async def sql(self, script: str) -> None:
+        await self.ledger.do(lambda ledger: ledger._db.executescript(script))
+
+    async def until(self, result: str, count: int) -> None:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while self.sender.counts[result] < count:
+                await asyncio.sleep(0.005)
+
+
+@asynccontextmanager
+async def sending_by(desk: Desk) -> AsyncIterator[Desk]:
+    task = asyncio.create_task(desk.sender.run(desk.ledger))
+    try:
+        yield desk
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await desk.ledger.close()
+
+
+def test_mails_go_in_order_to_everyone() -> None:
+    async def story() -> None:
+        async with served(Box()) as box, sending_by(Desk(settings(box.port))) as desk:
+            await desk.queue("a", "x@example.org", "y@example.org")
+            await desk.queue("b")
+            await desk.until("sent", 2)
+            assert [mail.recipients for mail in box.mails] == [
+                ("x@example.org", "y@example.org"),
+                ("ops@example.org",),
+            ]
+            assert box.mails[0].raw == BODY
+            assert (await desk.waiting(), desk.sender.waiting) == ([], 0)
+
+    asyncio.run(story())
+
+
+def test_an_outage_delays_and_neither_loses_nor_repeats(caplog: pytest.LogCaptureFixture) -> None:
+    async def story() -> None:
+        async with served(Box()) as box:
+            port = box.port
+        async with sending_by(Desk(settings(port))) as desk:
+            for id_ in "abc":
+                await desk.queue(id_)
+            await desk.until("retried", 3)
+            assert desk.sender.waiting == 3
+            async with served(Box(), port=port) as box:
+                await desk.until("sent", 3)
+                assert len(box.mails) == 3
+        said = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+        assert said == [f"mails have to wait, 127.0.0.1:{port}: Connection refused"]
+
+    asyncio.run(story())
+
+
+def test_what_is_refused_for_now_waits_alone() -> None:
+    async def story() -> None:
+        box = Box(replies=deque(["451 later", "250 OK", "452 still later"]))
+        async with served(box), sending_by(Desk(settings(box.port))) as desk:
+            await desk.queue("a")
+            await desk.queue("b")
+            await desk.until("sent", 2)
+            assert (len(box.mails), box.tried) == (2, 4)
+            assert desk.sender.counts["retried"] == 2
+
+    asyncio.run(story())
+
+
+def test_what_is_refused_for_good_is_given_up(caplog: pytest.LogCaptureFixture) -> None:
+    async def story() -> None:
+        box = Box(replies=deque(["554 \x1b[31mno\r\n"]))
+        async with served(box), sending_by(Desk(settings(box.port))) as desk:
+            await desk.queue("a")
+            await desk.queue("b")
+            await desk.until("sent", 1)
+            assert desk.sender.counts["refused"] == 1
+            assert (await desk.waiting(), box.tried) == ([], 2)
+            warned = [each for each in caplog.messages if "refused" in each]
+            assert len(warned) == 1
+            assert "ops@example.org" in warned[0]
+            assert warned[0].isprintable()
+
+    asyncio.run(story())
+
+
+def test_only_those_who_do_not_have_it_get_it_again() -> None:
+    async def story() -> None:
+        box = Box(
+            recipients={
+                "late@example.org": deque(["450 busy", "450 busy"]),
+                "no@example.org": deque(["550 no"]),
+            }
+        )
+        async with served(box), sending_by(Desk(settings(box.port))) as desk:
+            await desk.queue("a", "ops@example.org", "late@example.org", "no@example.org")
+            await desk.until("sent", 1)
+            assert [mail.recipients for mail in box.mails] == [("ops@example.org",), ("late@example.org",)]
+            assert await desk.waiting() == []
+
+    asyncio.run(story())
+
+
+def test_a_sender_that_is_refused_keeps_mails_until_the_configuration_is_right() -> None:
+    async def story() -> None:
+        box = Box(sender="550 relay not permitted")
+        async with served(box), sending_by(Desk(settings(box.port))) as desk:
+            await desk.queue("a")
+            await desk.until("retried", 2)
+            box.sender = ""
+            await desk.until("sent", 1)
+            assert len(box.mails) == 1
+
+    asyncio.run(story())
+
+
+def test_a_server_that_goes_before_it_answers_gets_the_same_mail_again() -> None:
+    async def story() -> None:
+        box = Box(replies=deque(["gone"]))
+        async with served(box), sending_by(Desk(settings(box.port))) as desk:
+            await desk.queue("a")
+            await desk.until("sent", 1)
+            assert [mail.raw for mail in box.mails] == [BODY, BODY]
+
+    asyncio.run(story())
+
+
+def test_what_cannot_be_noted_is_not_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> None:
+        async with served(Box()) as box, sending_by(Desk(settings(box.port))) as desk:
+            await desk.sql(
+                "CREATE TRIGGER full BEFORE UPDATE ON mails BEGIN SELECT RAISE(ABORT, 'full'); END"
+            )
+            await desk.queue("a")
+            await box.until(mails=1)
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                while desk.sender._failures < 3:
+                    await asyncio.sleep(0.005)
+            assert await desk.waiting() == ["a"]
+            await desk.sql("DROP TRIGGER full")
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                while await desk.waiting():
+                    await asyncio.sleep(0.005)
+            await desk.queue("b")
+            await desk.until("sent", 2)
+            assert len(box.mails) == 2
+
+    asyncio.run(story())
+
+
+def test_after_days_a_mail_is_given_up(caplog: pytest.LogCaptureFixture) -> None:
+    async def story() -> None:
+        clock = HandClock(1000 * SECOND)
+        ledger = Ledger(None, 0.0)
+        sender = Sender(settings(1), Access(), clock, random.Random(1), lambda: False)
+        ledger.queue(Queued("a", 1000.0, ("ops@example.org",), BODY), [])
+        clock.ns += round(GIVE_UP_SECONDS + 1) * SECOND
+        task = asyncio.create_task(sender.run(SharedLedger(ledger)))
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while not sender.counts["expired"]:
+                await asyncio.sleep(0.005)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert ledger.waiting() == []
+        ledger.close()
+        assert caplog.messages == ["mail a is given up: it could not be sent for days"]
+
+    asyncio.run(story())
+
+
+def test_at_the_end_a_mail_under_way_is_brought_to_its_end() -> None:
+    async def story() -> None:
+        entered, may_go_on = asyncio.Event(), asyncio.Event()
+
+        class Slow(Box):
+            async def handle_DATA(self, *given: object) -> str:
+                entered.set()
+                await may_go_on.wait()
+                return await super().handle_DATA(*given)  # type: ignore[arg-type]
+
+        async with served(Slow()) as box:
+            desk = Desk(settings(box.port))
+            task = asyncio.create_task(desk.sender.run(desk.ledger))
+            await desk.queue("a")
+            await desk.queue("b")
+            await entered.wait()
+            task.cancel()
+            may_go_on.set()
+            await asyncio.gather(task, return_exceptions=True)
+            assert await desk.waiting() == ["b"]
+            assert len(box.mails) == 1
+            await desk.ledger.close()
+
+    asyncio.run(story())
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An authority of the shipped script, with a certificate for the server."""
+    if shutil.which("openssl") is None:
+        pytest.skip("needs openssl")
+    folder = tmp_path_factory.mktemp("pki")
+    for arguments in (("init", str(folder)), ("broker", str(folder), "127.0.0.1")):
+        subprocess.run(
+            [DEPLOY / "pki" / "laggard-ca", *arguments], check=True, capture_output=True, timeout=30
+        )
+    return folder
+
+
+def of_server(folder: Path) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    issued = folder / "issued"
+    context.load_cert_chain(issued / "laggard-broker.pem", issued / "laggard-broker.key")
+    return context
+
+
+def secret(tmp_path: Path, password: str) -> Path:
+    path = tmp_path / "password"
+    path.write_text(password + "\n")
+    path.chmod(0o600)
+    return path
+
+
+@pytest.mark.parametrize("tls", ["starttls", "implicit"])
+def test_encrypted_and_with_a_password(tls: str, certificates: Path, tmp_path: Path) -> None:
+    async def story() -> None:
+        context = of_server(certificates)
+        box = Box(passwords={"laggard": "open sesame"})
+        contexts = {tls: context}
+        async with served(box, starttls=contexts.get("starttls"), implicit=contexts.get("implicit")):
+            made = settings(
+                box.port,
+                tls=tls,
+                ca_file=certificates / "ca.pem",
+                username="laggard",
+                password_file=secret(tmp_path, "open sesame"),
+            )
+            async with sending_by(Desk(made, access(made))) as desk:
+                await desk.queue("a")
+                await desk.until("sent", 1)
+                assert (box.mails[0].encrypted or tls == "implicit", box.mails[0].authenticated) == (
+                    True,
+                    True,
+                )
+
+    asyncio.run(story())
+
+
+def test_a_wrong_password_keeps_the_mails_and_stands_in_no_log(
+    certificates: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+
+    async def story() -> None:
+        box = Box(passwords={"laggard": "right"})
+        async with served(box, starttls=of_server(certificates)):
+            made = settings(
+                box.port,
+                tls="starttls",
+                ca_file=certificates / "ca.pem",
+                username="laggard",
+                password_file=secret(tmp_path, "hunter2-wrong"),
+            )
+            async with sending_by(Desk(made, access(made))) as desk:
+                await desk.queue("a")
+                await desk.until("retried", 2)
+                assert (box.mails, desk.sender.waiting) == ([], 1)
+
+    asyncio.run(story())
+    ours = [each for each in caplog.messages if "mails have to wait" in each]
+    assert len(ours) == 1
+    assert "laggard is not let in: 535 " in ours[0]
+    assert "hunter2" not in caplog.text
+
+
+@pytest.mark.parametrize("tls", ["starttls", "implicit"])
+def test_a_certificate_that_nobody_vouches_for(
+    tls: str, certificates: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story() -> None:
+        contexts = {tls: of_server(certificates)}
+        box = Box()
+        async with served(box, starttls=contexts.get("starttls"), implicit=contexts.get("implicit")):
+            made = settings(box.port, tls=tls)
+            async with sending_by(Desk(made, access(made))) as desk:
+                await desk.queue("a")
+                await desk.until("retried", 1)
+                assert box.mails == []
+
+    asyncio.run(story())
+    assert any(
+        "its certificate is not trusted: unable to get local issuer" in each for each in caplog.messages
+    )
+
+
+def test_no_starttls_where_it_is_asked_for_sends_nothing() -> None:
+    async def story() -> None:
+        async with served(Box()) as box:
+            made = settings(box.port, tls="starttls")
+            async with sending_by(Desk(made, access(made))) as desk:
+                await desk.queue("a")
+                await desk.until("retried", 1)
+                assert box.mails == []
+
+    asyncio.run(story())
