@@ -121,6 +121,9 @@ class Publisher:
         if len(self._live) >= _LIVE_BATCHES:
             self._live.popleft()
             self._overflowed = True
+        if self._spool.found_late:
+            self._spool.found_late = False
+            self._overflowed = True
         due = self._now() + delay_seconds
         self._live.append((due, stored))
         if self._sleeps_until > due + 2 * _EARLY_SECONDS:

@@ -84,6 +84,8 @@ class Spool:
         self._full = False
         self._newest_ns = 0
         self.in_memory = False
+        self.found_late = False
+        """Whether an earlier agent's batches came to light meanwhile; for who publishes to set back."""
         self.dropped_samples = 0
         self.unconfirmed_samples = 0
 
@@ -391,7 +393,7 @@ class Spool:
             if self._lock is None:
                 self._lock = take_lock(self._directory)
             if not self._taken_over:  # it was not there at the start, as when it is mounted late
-                self._take_over()
+                self.found_late = bool(self._take_over().segments)
             if free_bytes(self._directory) < self._segment_bytes:
                 raise SpoolError(str(self._directory), "is nearly full")
             self._begin_segment()

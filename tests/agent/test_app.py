@@ -348,6 +348,39 @@ def test_what_the_broker_lost_is_sent_again_once_the_aggregator_acknowledges(
     site_test(test, tmp_path)
 
 
+def test_what_is_on_a_disk_that_comes_late_is_sent_without_a_new_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("laggard_agent.spool._TRY_DISK_EVERY", 2)
+    spool, elsewhere = tmp_path / "spool", tmp_path / "unmounted"
+
+    async def test(site: Site) -> None:
+        await site.broker.stop()
+
+        async def fill() -> None:
+            while sum(path.stat().st_size for path in spool.glob("*.segment")) < 1500:
+                await asyncio.sleep(0.02)
+
+        await site.run(fill)
+        spool.rename(elsewhere)
+        spool.touch()  # nothing can be kept there
+        await site.broker.start()
+
+        async def mount() -> None:
+            await site.published(2)
+            streams = {e.stream for e in site.envelopes()}
+            spool.unlink()
+            elsewhere.rename(spool)
+            await site.broker.until(
+                lambda: {0, 1, 2} <= {e.seq for e in site.envelopes() if e.stream not in streams}
+            )
+
+        await site.run(mount)
+        assert len(site.broker.logins) == 1
+
+    site_test(test, tmp_path)
+
+
 def test_a_new_disk_raises_the_epoch_and_its_schema_comes_first(tmp_path: Path) -> None:
     async def test(site: Site) -> None:
         async def plug_in() -> None:
