@@ -17,10 +17,15 @@ from tests.deploy.container import Container
 from tests.e2e.processes import until
 
 PACKAGES = ("laggard-agent", "laggard-aggregator")
+NSENTER = shutil.which("nsenter") or "nsenter"
 PAGE = "http://127.0.0.1:9464/"
 PROMETHEUS = "http://127.0.0.1:9090"
 NOTHING_OF_OURS = (
     "dev",
+    "etc/group-",
+    "etc/gshadow-",
+    "etc/passwd-",
+    "etc/shadow-",
     "proc",
     "run",
     "srv",
@@ -31,11 +36,11 @@ NOTHING_OF_OURS = (
     "var/cache/debconf",
     "var/lib/apt",
     "var/lib/dpkg",
-    "var/lib/mosquitto",
+    "var/lib/systemd/linger",
     "var/lib/systemd/random-seed",
     "var/tmp",
 )
-"""What the system itself writes: logs, apt's and dpkg's books, and where this script puts its own files."""
+"""What the system itself writes (logs, backups, apt's and dpkg's books), and where our own files are."""
 
 
 class WrongError(Exception):
@@ -104,7 +109,12 @@ class Trial:
 
     def within(self, *command: str) -> tuple[str, ...]:
         """A command of this host in the machine's network."""
-        return ("nsenter", f"--net={self.machine.network}", "--", *command)
+        return (NSENTER, f"--net={self.machine.network}", "--", *command)
+
+    def journal(self) -> str:
+        """What both services said."""
+        units = [f"--unit={name}" for name in PACKAGES]
+        return self.machine.run("journalctl", "--no-pager", "--output=cat", "--lines=60", *units)
 
     def install(self, debs: list[Path], folder: str) -> None:
         """Hands packages to apt as files, keeping configuration that was edited."""
@@ -247,12 +257,15 @@ class Trial:
         for line in differences:
             say(f"  {line}")
         expect(f"{len(after)} paths as before the installation, none left behind", not differences)
-        processes = self.machine.run("ps", "-eo", "args")
+        processes = self.machine.run("sh", "-c", "cat /proc/[0-9]*/cmdline | tr '\\0' ' '")
         expect("no process is left", "laggard" not in processes)
 
 
 def beside(trial: Trial) -> Iterator[tuple[str, ...]]:
-    """What an operator's site has beside Laggard: Prometheus and a mail server."""
+    """What an operator's site has beside Laggard: a broker, Prometheus and a mail server."""
+    broker = trial.work / "mosquitto.conf"
+    broker.write_text("listener 1883 127.0.0.2\nallow_anonymous true\nuser root\n")
+    yield trial.within("mosquitto", "-c", str(broker))
     config = trial.work / "prometheus.yml"
     config.write_text(
         "global: {scrape_interval: 1s}\nscrape_configs: [{job_name: laggard, "

@@ -1,9 +1,9 @@
 """Installs, uses, upgrades and purges the two Debian packages on a clean machine, as an operator would.
 
 `python packaging/try_packages.py` as root, with debootstrap, systemd-container, debhelper, lintian, curl,
-prometheus, and wheels that `make wheels` gathered. It builds the packages twice (five minutes), boots a clean
-Debian in a container without a network, and says of every step what was seen; exit code 1 when one is not as
-it should be. No part of the tests: those take seconds.
+mosquitto, prometheus, and wheels that `make wheels` gathered. It builds the packages twice (five minutes),
+boots a clean Debian in a container without a network, and says of every step what was seen; exit code 1 when
+one is not as it should be. No part of the tests: those take seconds.
 """
 
 import argparse
@@ -28,7 +28,7 @@ from tests.deploy.container import booted  # noqa: E402
 from tests.e2e.processes import running  # noqa: E402
 
 MIRROR, SUITE = "http://deb.debian.org/debian", "bookworm"
-BASE_PACKAGES = "systemd,systemd-sysv,dbus,iproute2,curl,python3,zlib1g,mosquitto"
+BASE_PACKAGES = "systemd,systemd-sysv,dbus,iproute2,curl,python3,zlib1g"
 """The clean machine: what the packages depend on is there, as the container has no network to fetch it."""
 MOST_COMPRESSED, MOST_INSTALLED = 15e6, 40e6
 """The agent's package in bytes, without Python."""
@@ -81,8 +81,9 @@ def base(archive: Path, mirror: str) -> Path:
     if not archive.exists():
         say(f"making {archive} (debootstrap {SUITE})")
         with tempfile.TemporaryDirectory(dir=archive.parent) as folder:
-            output("debootstrap", "--variant=minbase", f"--include={BASE_PACKAGES}", SUITE, folder, mirror)
-            output("tar", "--directory", folder, "--create", "--file", str(archive), ".")
+            root = f"{folder}/root"
+            output("debootstrap", "--variant=minbase", f"--include={BASE_PACKAGES}", SUITE, root, mirror)
+            output("tar", "--directory", root, "--create", "--file", str(archive), ".")
     return archive
 
 
@@ -98,8 +99,19 @@ def prepare(root: Path, archive: Path) -> None:
     output("tar", "--directory", str(root), "--extract", "--file", str(archive))
     with (root / "etc/hosts").open("a") as file:
         file.write("127.0.0.1 localhost\n127.0.0.2 broker\n")
-    broker = root / "etc/mosquitto/conf.d/broker.conf"
-    broker.write_text("listener 1883 127.0.0.2\nallow_anonymous true\n")
+
+
+def walk(trial: Trial, first: list[Path], second: list[Path], others: ExitStack) -> None:
+    """The steps in their order."""
+    before = listing(trial.root)
+    trial.first_installation(first)
+    trial.configure()
+    for number, command in enumerate(beside(trial)):
+        others.enter_context(running(command, trial.work / f"beside-{number}.log"))
+    trial.start()
+    trial.see()
+    trial.upgrade(second)
+    trial.purge(before)
 
 
 async def attempt(first: list[Path], second: list[Path], archive: Path, work: Path) -> None:
@@ -118,17 +130,12 @@ async def attempt(first: list[Path], second: list[Path], archive: Path, work: Pa
 
     def steps() -> None:
         with booted(root, work / "console.log") as machine, ExitStack() as others:
-            machine.run("systemctl", "start", "mosquitto")
             trial = Trial(root, work, machine, begin, f"oss-1/{recording.faulty}")
-            before = listing(root)
-            trial.first_installation(first)
-            trial.configure()
-            for number, command in enumerate(beside(trial)):
-                others.enter_context(running(command, work / f"beside-{number}.log"))
-            trial.start()
-            trial.see()
-            trial.upgrade(second)
-            trial.purge(before)
+            try:
+                walk(trial, first, second, others)
+            except BaseException:
+                say(trial.journal())
+                raise
 
     try:
         await asyncio.to_thread(steps)
