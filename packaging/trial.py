@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from email.message import Message
 from functools import partial
 from pathlib import Path
 
@@ -206,10 +207,10 @@ class Trial:
         return [dict(one["metric"]) for one in json.loads(answer.stdout)["data"]["result"]]
 
     def mails(self) -> list[str]:
-        """The subjects of the mails that came."""
+        """The mails that came: subject, and the kinds of their parts."""
         folder = self.work / "mails"
-        box = mailbox.Maildir(folder, create=False)
-        return [str(mail["Subject"]) for mail in box] if folder.is_dir() else []
+        box = mailbox.Maildir(folder, create=False) if folder.is_dir() else ()
+        return [f"{mail['Subject']} ({', '.join(_kinds(mail))})" for mail in box]
 
     def page(self) -> str:
         """The page at /."""
@@ -223,6 +224,7 @@ class Trial:
         expect(f"Prometheus: {found}", {one["component"] for one in found} == {self.faulty})
         subjects = until("the mail", self.mails, 60)
         expect(f"mail: {subjects}", any(self.faulty in subject for subject in subjects))
+        expect("it has a plot", any("image/png" in subject for subject in subjects))
         expect(f"the page at / shows {self.faulty}", self.faulty in self.page())
 
     def upgrade(self, debs: list[Path]) -> None:
@@ -259,6 +261,10 @@ class Trial:
         expect(f"{len(after)} paths as before the installation, none left behind", not differences)
         processes = self.machine.run("sh", "-c", "cat /proc/[0-9]*/cmdline | tr '\\0' ' '")
         expect("no process is left", "laggard" not in processes)
+
+
+def _kinds(mail: Message) -> list[str]:
+    return [part.get_content_type() for part in mail.walk() if not part.is_multipart()]
 
 
 def beside(trial: Trial) -> Iterator[tuple[str, ...]]:
