@@ -25,7 +25,7 @@ def free_port() -> int:
 
 @pytest.mark.parametrize("host", ["::1", "::"])
 def test_samples_arrive_and_are_served_over_ipv6(tmp_path: Path, host: str) -> None:
-    """`::` is for HTTP alone: the embedded broker stays on loopback without TLS."""
+    """`::`, every address, IPv4 too, is for HTTP alone: the embedded broker stays on loopback without TLS."""
     mqtt, http = free_port(), free_port()
     aggregator, agent = tmp_path / "aggregator.toml", tmp_path / "agent.toml"
     (tmp_path / "proc").mkdir()
@@ -44,3 +44,4 @@ def test_samples_arrive_and_are_served_over_ipv6(tmp_path: Path, host: str) -> N
         nodes = f"http://[::1]:{http}/api/v1/nodes"
         up = {"storage": {"up": 1}}
         until("the node's samples", lambda: (get_json(nodes) or {}).get("nodes") == up, 40)
+        assert (get_json(nodes.replace("[::1]", "127.0.0.1")) is not None) == (host == "::")
