@@ -130,6 +130,23 @@ async def by_keyboard(page: "Page", url: str) -> None:
     await page.get_by_role("table", name="Those that are not well first").wait_for()
 
 
+async def by_pointer(page: "Page", url: str) -> None:
+    """A chart tells what is under the pointer, and stays as it was zoomed to."""
+    await page.goto(f"{url}/component/storage%2Fdiskstats/{SLOW}/wwn")
+    over = page.locator(".plot .u-over")
+    box = await over.bounding_box()
+    assert box is not None
+    await page.mouse.move(box["x"] + box["width"] - 2, box["y"] + 100)
+    await page.locator(".u-legend", has_text="2027-01-15 08:0").wait_for()
+    assert " ms" in await page.locator(".u-legend").inner_text()
+    await page.mouse.down()
+    await page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 120)
+    await page.mouse.up()
+    await page.locator("figure[data-hold]").wait_for()
+    await over.dblclick()
+    await page.locator("figure[data-chart]:not([data-hold])").wait_for()
+
+
 async def as_a_screen_reader(page: "Page", url: str) -> None:
     """Landmarks, names and what speaks for itself."""
     await page.goto(url)
@@ -220,6 +237,7 @@ def test_an_operator_gets_an_answer_in_a_real_browser(tmp_path: Path) -> None:
         async with aggregator(tmp_path) as (app, agents, clock), chromium() as browser:
             page = await watched(browser, said)
             await by_keyboard(page, app.url)
+            await by_pointer(page, app.url)
             await as_a_screen_reader(page, app.url)
             await stays_live(page, app.url, app, agents, clock)
             assert said == []

@@ -13,6 +13,8 @@ from laggard_aggregator.web import words
 
 SPARK_WINDOWS = 48
 WIDTH, HEIGHT = 1100, 250
+_STEPS = (1, 5, 15, 30, 60, 120, 300, 600, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400)
+"""Seconds from one time on an axis to the next."""
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 12, 10, 28
 
 
@@ -171,7 +173,10 @@ def _ticks(low: float, high: float) -> list[float]:
 
 
 def _times(ends: FloatArray) -> list[tuple[float, str]]:
-    """Four times along an axis, with seconds where they are close together."""
-    chosen = np.linspace(ends[0], ends[-1], 5)[:-1] + (ends[-1] - ends[0]) / 10
-    close = ends[-1] - ends[0] < 1200
-    return [(at, words.moment(at)[11:] if close else words.moment(at)[5:16]) for at in chosen.tolist()]
+    """Some round times along an axis, with the date where they are of several days."""
+    low, high = float(ends[0]), float(ends[-1])
+    step = next((each for each in _STEPS if (high - low) / each <= 8), _STEPS[-1])
+    step *= max(math.ceil((high - low) / step / 8), 1)
+    first, last = math.ceil(low / step), math.floor(high / step)
+    say = words.day_and_clock if high - low > 86_400 else words.clock
+    return [(at * step, say(at * step)) for at in range(first, last + 1)]

@@ -27,7 +27,10 @@ class Events:
         self._streams = 0
 
     async def answer(self, request: Request) -> Response:
-        """A stream of events `change` until the page is closed, or the aggregator ends."""
+        """A stream of events `change` and `beat` until the page is closed, or the aggregator ends.
+
+        Their data is the revision, which pages have in them: what they show need not be asked for again.
+        """
         if request.method == "HEAD":
             return Response(media_type=_TYPE)
         if self._streams >= MAX_STREAMS:
@@ -40,17 +43,18 @@ class Events:
 
     async def _events(self) -> AsyncIterator[str]:
         revision = self._view.revision
-        yield f"retry: 5000\n{_event(revision)}"
+        yield f"retry: 5000\n{_event('change', revision)}"
         while True:
             try:
                 async with asyncio.timeout(BEAT_SECONDS):
                     changed = await self._view.changed(revision)
             except TimeoutError:
-                changed = revision
+                yield _event("beat", revision)
+                continue
             if changed is None:
                 return
             revision = changed
-            yield _event(revision)
+            yield _event("change", revision)
             await asyncio.sleep(GAP_SECONDS)
 
 
@@ -68,5 +72,5 @@ class _Stream(StreamingResponse):
             self._ended()
 
 
-def _event(revision: int) -> str:
-    return f"event: change\ndata: {revision}\n\n"
+def _event(kind: str, revision: int) -> str:
+    return f"event: {kind}\ndata: {revision}\n\n"

@@ -17,6 +17,7 @@ class Now:
 
     site: str
     version: str
+    revision: int
     time: float
     started_at: float
     ready: bool
@@ -54,6 +55,7 @@ def take(view: View, *, nodes: bool = False) -> Now:
     return Now(
         site=view.site,
         version=view.version,
+        revision=view.revision,
         time=view.now,
         started_at=view.started_at,
         ready=view.ready,

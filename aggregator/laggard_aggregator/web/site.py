@@ -151,12 +151,12 @@ class Site:
         async with self._one_at_a_time:
             kept = self._kept.get(key)
             if kept is None or not self._good(kept):
-                now, revision = take(self._view, nodes=of_nodes), self._view.revision
+                now = take(self._view, nodes=of_nodes)
                 try:
                     body, packed = await asyncio.to_thread(self._render, template, now, make)
                 except NotKnownError as exc:
                     return await self._not_known(now, str(exc))
-                kept = _Kept(revision, time.monotonic(), body, packed)
+                kept = _Kept(now.revision, time.monotonic(), body, packed)
                 self._kept[key] = kept
                 while len(self._kept) > MAX_KEPT:
                     self._kept.popitem(last=False)

@@ -39,8 +39,13 @@ def moment(at: float) -> str:
 
 
 def clock(at: float) -> str:
-    """A time of the day as `12:00`, UTC."""
-    return _datetime(at).strftime("%H:%M") if _is_time(at) else DASH
+    """A time of the day as `12:00`, UTC, with seconds where it has some."""
+    return _datetime(at).strftime("%H:%M:%S").removesuffix(":00") if _is_time(at) else DASH
+
+
+def day_and_clock(at: float) -> str:
+    """A time as `01-31 12:00`, UTC."""
+    return _datetime(at).strftime("%m-%d %H:%M") if _is_time(at) else DASH
 
 
 def iso(at: float) -> str:

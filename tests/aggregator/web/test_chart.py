@@ -2,6 +2,7 @@
 
 import re
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -69,6 +70,24 @@ def test_values_that_never_change_are_drawn(value: float) -> None:
         assert "nan" not in svg
         assert "inf" not in svg
         ET.fromstring(svg)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        (40, ["00:00", "00:00:05"]),
+        (3600, ["00:00", "00:10", "00:20"]),
+        (43_200, ["00:00", "02:00", "04:00"]),
+        (7 * 86_400, ["01-01 00:00", "01-02 00:00"]),
+        (365 * 86_400, ["01-17 00:00", "03-04 00:00"]),
+    ],
+)
+def test_the_times_along_an_axis_are_round(seconds: int, said: list[str]) -> None:
+    some = course([2.0, 2.0])
+    shown = band_chart(replace(some, end=1_767_225_600.0 + np.array([0.0, seconds])), "ms", "")
+    times = re.findall(r'class="below"[^>]*>([^<]*)<', shown)
+    assert 2 <= len(times) <= 9
+    assert times[: len(said)] == said or times[1 : len(said) + 1] == said
 
 
 def test_a_distribution_rises_from_nothing_to_all() -> None:

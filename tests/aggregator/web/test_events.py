@@ -91,7 +91,7 @@ def test_a_page_looks_again_when_nothing_was_judged(monkeypatch: pytest.MonkeyPa
 
     async def story() -> None:
         async with Client(app_over(Changing())).open() as client:
-            assert [await client.told() for _ in range(3)][1:] == ["event: change\ndata: 1\n\n"] * 2
+            assert [await client.told() for _ in range(3)][1:] == ["event: beat\ndata: 1\n\n"] * 2
 
     asyncio.run(story())
 

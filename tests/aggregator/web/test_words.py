@@ -49,7 +49,7 @@ def test_how_long(seconds: float, said: str) -> None:
 
 @pytest.mark.parametrize("at", [NAN, float("inf"), -1.0, 0.0, 1e18])
 def test_what_is_no_time(at: float) -> None:
-    assert words.moment(at) == words.clock(at) == words.ago(at, 1e9) == "–"
+    assert words.moment(at) == words.day_and_clock(at) == words.clock(at) == words.ago(at, 1e9) == "–"
     assert words.iso(at) == ""
 
 

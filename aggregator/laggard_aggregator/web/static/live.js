@@ -40,6 +40,7 @@
       replace(section, fresh);
       section.source = text;
     }
+    document.body.dataset.revision = page.body.dataset.revision;
     document.title = page.title;
     document.dispatchEvent(new Event("laggard:swapped"));
     said && document.getElementById("as-of").append(said);
@@ -72,7 +73,11 @@
   function listen() {
     if (document.hidden || source || !window.EventSource) return;
     source = new EventSource("/events");
-    source.addEventListener("change", refresh);
+    source.addEventListener("change", (event) => {
+      if (event.data === document.body.dataset.revision) say("Live.");
+      else refresh();
+    });
+    source.addEventListener("beat", refresh); // nodes come and go in between
     source.addEventListener("error", () => {
       if (source && source.readyState === EventSource.CLOSED) {
         say("Not live: load the page again to see what is new.");
