@@ -22,7 +22,11 @@ export PYTHONPATH=/opt/laggard/src/common:/opt/laggard/src/agent:/opt/laggard/sr
 export PYTHONDONTWRITEBYTECODE=1 LD_LIBRARY_PATH=/opt/laggard/python/lib
 exec /opt/laggard/python/bin/{python} -c 'import sys; from {module} import main; sys.exit(main())' "$@"
 """
-PROGRAMS = {"laggard-agent": "laggard_agent.__main__", "laggard-aggregator": "laggard_aggregator.cli.daemon"}
+PROGRAMS = {
+    "laggard": "laggard_aggregator.cli.main",
+    "laggard-agent": "laggard_agent.__main__",
+    "laggard-aggregator": "laggard_aggregator.cli.daemon",
+}
 
 
 BINDS = (
@@ -86,7 +90,7 @@ def overlaid(folder: Path) -> Iterator[Path]:
 
 
 def install_programs(root: Path) -> None:
-    """Puts the two programs of this tree where the units expect them."""
+    """Puts the programs of this tree where the units expect them."""
     for name, module in PROGRAMS.items():
         program = root / "opt" / "laggard" / "bin" / name
         program.parent.mkdir(parents=True, exist_ok=True)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.deploy.container import BINDS, PROJECT, Container, booted, install_programs, overlaid
+from tests.deploy.test_documents import blocks
 from tests.e2e.processes import until
 
 AGGREGATOR = """\
@@ -158,3 +159,16 @@ def test_a_wrong_configuration_is_said_in_a_line_and_not_tried_again(machine: Co
     state = machine.unit("laggard-agent")
     assert (state["ActiveState"], state["ExecMainStatus"]) == ("failed", "2")
     assert "interval_seconds: expected" in machine.run("journalctl", "--no-pager", "--unit", "laggard-agent")
+
+
+def test_the_operators_guide_works_as_it_stands(machine: Container) -> None:
+    if shutil.which("mosquitto", path="/usr/sbin:/usr/bin") is None:
+        pytest.skip("needs mosquitto")
+    machine.run("sh", "-c", "echo 127.0.0.1 mon >> /etc/hosts; ln -s /opt/laggard/bin/* /usr/local/bin/")
+    machine.run("sh", "-c", "rm -rf /var/lib/laggard/state/* /var/lib/laggard/spool/*")
+    steps = "".join(blocks("guide.md"))
+    assert steps.count("systemctl restart") == 3
+    said = machine.run("bash", "-euo", "pipefail", "-c", f"cd /opt/laggard/src\n{steps}", seconds=150)
+    assert "storage nodes: 1 up" in said
+    broker = machine.run("ss", "-Htn", "state", "established", "( dport = :8883 )")
+    assert len(broker.splitlines()) == 2

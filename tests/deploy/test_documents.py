@@ -1,0 +1,51 @@
+"""What the documents tell people to type is typed here, in their order."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from laggard_aggregator.demo.site import free_port
+from tests.deploy.container import PROJECT
+
+DOCS = PROJECT / "docs"
+
+
+def blocks(name: str) -> list[str]:
+    """The `sh` blocks of a document."""
+    return re.findall(r"^```sh\n(.*?)^```$", (DOCS / name).read_text(), re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.e2e
+@pytest.mark.timeout(120)
+@pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
+def test_the_first_ten_minutes(tmp_path: Path) -> None:
+    install, demo, *rest = blocks("start.md")
+    assert [line.split()[0] for line in install.splitlines()] == ["python3", "pip"]  # tried with the packages
+    assert demo == "laggard demo --once\n"  # has a test of its own
+    script = "".join(rest).replace("18830", str(free_port())).replace("9464", str(free_port()))
+    script = script.replace("laggard status", 'laggard status --url "$URL"')
+    script = script.replace("laggard top", 'laggard top --url "$URL"')
+    (port,) = set(re.findall(r"127\.0\.0\.1:(\d+)", script))
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "URL": f"http://127.0.0.1:{port}",
+    }
+    done = subprocess.run(
+        ["timeout", "100", "bash", "-meuo", "pipefail", "-c", script],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "stragglers among" in done.stdout
+    assert 'laggard_nodes{role="storage",state="up"} 1.0' in done.stdout
+    for log in ("agent.log", "aggregator.log"):
+        assert "Traceback" not in (tmp_path / "try" / log).read_text()
