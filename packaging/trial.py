@@ -19,6 +19,8 @@ from tests.e2e.processes import until
 
 PACKAGES = ("laggard-agent", "laggard-aggregator")
 NSENTER = shutil.which("nsenter") or "nsenter"
+MOST_INSTALLED = 40e6
+"""What the agent may take on a node, bytes, without Python."""
 PAGE = "http://127.0.0.1:9464/"
 PROMETHEUS = "http://127.0.0.1:9090"
 NOTHING_OF_OURS = (
@@ -153,6 +155,11 @@ class Trial:
                 name, "--config", f"/etc/laggard/{name.removeprefix('laggard-')}.toml", "--check-config"
             )
             expect(f"the configuration of {name} is valid as installed", checked == "")
+
+    def sizes(self) -> None:
+        """What the agent takes on the node, with the bytecode that its installation made."""
+        taken = 1024 * int(self.machine.run("du", "-sk", "/usr/lib/laggard-agent").split()[0])
+        expect(f"the agent takes {taken / 1e6:.1f} MB on the node, at most 40", taken <= MOST_INSTALLED)
 
     def configure(self) -> None:
         """Edits the broker's address and adds `[mail]`; the rest makes eleven recorded minutes one."""

@@ -141,6 +141,20 @@ def test_an_agent_that_stands_still_is_ended_with_a_traceback_and_started_again(
     assert "Fatal Python error: Aborted" in said
 
 
+def test_a_node_without_a_disk_spools_in_run_and_keeps_that_over_a_restart(machine: Container) -> None:
+    machine.run("cp", f"{DROP_INS}/diskless.conf", INSTALLED)
+    sample = (PROJECT / "deploy/agent-diskless.toml").read_text()
+    configure(machine, 'node = "oss-1"', sample)
+    machine.run("systemctl", "daemon-reload")
+    machine.run("systemctl", "restart", "laggard-agent")
+    kept = machine.run("ls", "--inode", "--directory", "/run/laggard/spool")
+    machine.run("systemctl", "restart", "laggard-agent")
+    assert machine.run("ls", "--inode", "--directory", "/run/laggard/spool") == kept
+    until("a spool", lambda: machine.run("ls", "/run/laggard/spool"), 30)
+    works = "node oss-1: all collectors work, connected to "
+    until("it to work", lambda: machine.unit("laggard-agent")["StatusText"].startswith(works), 60)
+
+
 def test_they_end_in_order(machine: Container) -> None:
     machine.run("systemctl", "stop", "laggard-agent", "laggard-aggregator")
     for unit in ("laggard-agent", "laggard-aggregator"):
