@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from bench.chaos.brokers import AGGREGATOR, BROKER, HOSTILE
+from bench.brokers import AGGREGATOR, BROKER
 from bench.chaos.host import Disk
 from bench.chaos.processes import Process
-from bench.chaos.site import Site
+from bench.chaos.site import HOSTILE, Site
 from bench.strangers.hostile import connected, flood, garbage
 from laggard_agent.spool_segments import SUFFIX as SPOOL_SUFFIX
 from laggard_aggregator.state.journal import SUFFIX as JOURNAL_SUFFIX

@@ -11,16 +11,16 @@ from laggard_common.errors import ServiceError
 
 NETWORK = "198.18"  # set aside for benchmarks (RFC 2544)
 _FILL_BYTES = 1024 * 1024
+_PATH = "/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/sbin:/usr/local/bin"
 
 
 def problem() -> str | None:
     """Why this host cannot be used, None when it can."""
     if os.getuid() != 0:
         return "namespaces and mounts need root"
-    for name in ("ip", "nft", "nsenter", "mount"):
-        if shutil.which(name) is None:
-            return f"needs {name}"
-    return None
+    needed = ("ip", "nft", "nsenter", "mount", "openssl", "mosquitto", "nats-server")
+    missing = [name for name in needed if shutil.which(name, path=_PATH) is None]
+    return f"needs {', '.join(missing)}" if missing else None
 
 
 class Network:

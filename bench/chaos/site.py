@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.chaos import agent, brokers
-from bench.chaos.brokers import Authority
+from bench import brokers
+from bench.brokers import Authority
+from bench.chaos import agent
 from bench.chaos.feed import Feed, Procfs
 from bench.chaos.host import Disk, Network
 from bench.chaos.processes import Process
@@ -22,6 +23,8 @@ from laggard_aggregator.demo.site import BATCH_SAMPLES, CONFIRM, SHIFT_SAMPLES, 
 from laggard_common.mqtt import MqttSettings, client_arguments
 
 SITE = "chaos"
+WITNESS, HOSTILE = "witness", "evil"
+"""Who looks on, and who attacks."""
 SPOOL_MAX_BYTES = 4 * 1024 * 1024
 _START_SECONDS = 120.0
 _AGE_OF_VERDICTS = 2.5  # times the shift between windows
@@ -74,7 +77,7 @@ class Site:
                 stack.enter_context(self.network.made())
                 self.host = self.network.host
             self._write()
-            self.witness = Witness(client_arguments(self._client(brokers.WITNESS)))
+            self.witness = Witness(client_arguments(self._client(WITNESS)))
             stack.callback(self._end)
             if self.broker is not None:
                 self.broker.start()
@@ -171,11 +174,11 @@ class Site:
 
     def _write(self) -> None:
         if self.network is not None:
-            self.authority.begin(self.host, list(self.nodes.values()))
+            self.authority.begin(self.host, [*self.nodes.values(), WITNESS, HOSTILE])
         python = (sys.executable, "-P", "-m")
         if self.kind != "embedded":
             make = {"mosquitto": brokers.mosquitto, "nats": brokers.nats}[self.kind]
-            command = make(self.folder, self.authority, self.host, self.port)
+            command = make(self.folder, self.authority, self.host, self.port, WITNESS)
             self.broker = Process("broker", command, self.folder / "broker.log")
         config = self.folder / "aggregator.toml"
         config.write_text(self._aggregator_toml())

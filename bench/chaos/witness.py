@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -16,6 +17,8 @@ from laggard_common import segments, wire
 from laggard_common.errors import SpoolError, WireError
 from laggard_common.mqtt import ClientArguments
 from laggard_common.wire import Envelope, Kind
+
+logging.getLogger("mqtt").setLevel(logging.CRITICAL)  # connections that end are what this is about
 
 UNDER_WAY = 6
 """Batches of a stream that may be on their way while nothing is wrong: 3 s of two a second."""

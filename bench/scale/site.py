@@ -9,9 +9,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.brokers import DEPLOY, program
 from bench.scale.fleet import SHARED_USER
 from bench.scale.shapes import SITE
-from bench.strangers.site import DEPLOY, Site
+from bench.strangers.site import Site
 
 _TLS = (
     "cafile",
@@ -50,17 +51,12 @@ class LoadedSite(Site):
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
         """Broker and aggregator while the body runs."""
-        mosquitto = shutil.which("mosquitto", path="/usr/sbin:/usr/bin:/usr/local/sbin")
-        if mosquitto is None:
-            raise SystemExit("bench.scale: needs mosquitto")
-        conf, toml = self.folder / "mosquitto.conf", self.folder / "aggregator.toml"
-        conf.write_text(self._tls_conf() if self.tls else self._plain_conf())
+        broker = self._shipped() if self.tls else self._plain()
+        toml = self.folder / "aggregator.toml"
         toml.write_text(self._aggregator())
         command = [sys.executable, "-P", "-m", "laggard_aggregator.cli.daemon", "--config", str(toml)]
         with ExitStack() as stack:
-            self.processes["broker"] = stack.enter_context(
-                self.process([mosquitto, "-c", str(conf)], "broker")
-            )
+            self.processes["broker"] = stack.enter_context(self.process(broker, "broker"))
             self.processes["aggregator"] = stack.enter_context(self.process(command, "aggregator"))
             self.until("the aggregator", lambda: self.figures().get("laggard_ready") == 1)
             yield
@@ -69,7 +65,7 @@ class LoadedSite(Site):
         """What a process wrote to its standard error."""
         return (self.folder / f"{name}.log").read_text(errors="replace")
 
-    def _plain_conf(self) -> str:
+    def _plain(self) -> list[str]:
         shutil.copy(DEPLOY / "mosquitto" / "acl", self.folder / "acl")
         with (self.folder / "acl").open("a") as acl:
             acl.write(f"\nuser {SHARED_USER}\ntopic readwrite laggard/1/#\n")
@@ -86,7 +82,9 @@ class LoadedSite(Site):
             if there not in text:
                 raise SystemExit(f"bench.scale: the shipped mosquitto.conf has no {there!r}")
             text = text.replace(there, here)
-        return f"{text}\nuser root\n"
+        conf = self.folder / "mosquitto.conf"
+        conf.write_text(f"{text}\nuser root\n")
+        return [program("mosquitto"), "-c", str(conf)]
 
     def _aggregator(self) -> str:
         d = self._detection

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from bench.brokers import Authority
 from bench.machine import machine
 from bench.strangers.hostile import connected, flood, garbage, monster, publication
 from bench.strangers.site import NODES, SLOW, Site
@@ -109,13 +110,12 @@ def drained(site: Site) -> float:
 
 def contexts(site: Site) -> dict[str, ssl.SSLContext | None]:
     """What strangers come with."""
-    other = Site(site.folder / "elsewhere", tls=True)
-    other.folder.mkdir()
-    other.authority("init", "elsewhere")
-    other.authority("node", "oss-1")
+    other = Authority(site.folder / "elsewhere")
+    other.run("init", "elsewhere")
+    other.run("node", "oss-1")
     ca = site.folder / "ca" / "ca.pem"
     wrong = ssl.create_default_context(cafile=str(ca))
-    issued = other.folder / "ca" / "issued"
+    issued = other.folder / "issued"
     wrong.load_cert_chain(issued / "oss-1.pem", issued / "oss-1.key")
     return {
         "no TLS": None,

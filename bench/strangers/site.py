@@ -3,8 +3,6 @@
 import asyncio
 import contextlib
 import json
-import os
-import shutil
 import socket
 import ssl
 import subprocess
@@ -18,12 +16,12 @@ from pathlib import Path
 
 import aiomqtt
 
+from bench.brokers import Authority, mosquitto, program
 from laggard_common import codec, topics, wire
 from laggard_common.mqtt import MqttSettings, client_arguments
 from laggard_common.schema import Component, Field, Schema
 from laggard_common.wire import Envelope, Kind
 
-DEPLOY = Path(__file__).parents[2] / "deploy"
 SECOND = 1_000_000_000
 NODES = tuple(f"oss-{number}" for number in range(1, 7))
 SLOW = "oss-6"
@@ -48,16 +46,12 @@ class Site:
         self.tls = tls
         self._more = more
         self.port, self.http = _free_port(), _free_port()
+        self.authority = Authority(folder / "ca")
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
         """Broker, aggregator and honest nodes while the body runs."""
-        mosquitto = shutil.which("mosquitto", path="/usr/sbin:/usr/bin:/usr/local/sbin")
-        if mosquitto is None:
-            raise SystemExit("needs mosquitto")
-        (self.folder / "mosquitto.conf").write_text(
-            self._tls_conf() if self.tls else OPEN.format(port=self.port)
-        )
+        broker = self._shipped() if self.tls else self._open()
         (self.folder / "aggregator.toml").write_text(
             f'site = "site"\n{self._mqtt("laggard-aggregator")}[http]\nlisten = "127.0.0.1:{self.http}"\n'
             "[detect]\ninterval_seconds = 1.0\nwindow_samples = 10\nshift_samples = 5\nconfirm = 2\n"
@@ -65,9 +59,7 @@ class Site:
         )
         command = [sys.executable, "-P", "-m", "laggard_aggregator.cli.daemon", "--config"]
         with ExitStack() as stack:
-            self.broker = stack.enter_context(
-                self.process([mosquitto, "-c", str(self.folder / "mosquitto.conf")], "mosquitto")
-            )
+            self.broker = stack.enter_context(self.process(broker, "mosquitto"))
             self.aggregator = stack.enter_context(
                 self.process([*command, str(self.folder / "aggregator.toml")], "aggregator")
             )
@@ -108,41 +100,20 @@ class Site:
                 raise SystemExit(f"waited {seconds:.0f} s for {what}")
             time.sleep(0.25)
 
-    def authority(self, *arguments: str, folder: str = "ca") -> None:
-        """Runs deploy/pki/laggard-ca."""
-        command = [
-            str(DEPLOY / "pki" / "laggard-ca"),
-            arguments[0],
-            str(self.folder / folder),
-            *arguments[1:],
-        ]
-        subprocess.run(command, check=True, capture_output=True, timeout=60)
+    def _shipped(self) -> list[str]:
+        self.authority.begin("localhost", [*NODES, "evil", "gone"])
+        self.authority.run("revoke", "gone")
+        return mosquitto(self.folder, self.authority, "127.0.0.1", self.port)
 
-    def _tls_conf(self) -> str:
-        self.authority("init", "site")
-        self.authority("broker", "localhost", "127.0.0.1")
-        self.authority("aggregator")
-        self.authority("node", *NODES, "evil", "gone")
-        self.authority("revoke", "gone")
-        shutil.copy(DEPLOY / "mosquitto" / "acl", self.folder / "acl")
-        (self.folder / "persistence").mkdir()
-        text = (DEPLOY / "mosquitto" / "mosquitto.conf").read_text()
-        for there, here in {
-            "listener 8883": f"listener {self.port} 127.0.0.1",
-            "/etc/mosquitto/certs/broker": f"{self.folder}/ca/issued/laggard-broker",
-            "/etc/mosquitto/certs": f"{self.folder}/ca",
-            "/etc/mosquitto/acl": f"{self.folder}/acl",
-            "/var/lib/mosquitto/": f"{self.folder}/persistence/",
-        }.items():
-            text = text.replace(there, here)
-        return f"{text}user root\n" if os.getuid() == 0 else text
+    def _open(self) -> list[str]:
+        config = self.folder / "mosquitto.conf"
+        config.write_text(OPEN.format(port=self.port))
+        return [program("mosquitto"), "-c", str(config)]
 
     def _settings(self, name: str) -> MqttSettings:
         if not self.tls:
             return MqttSettings(port=self.port)
-        ca, issued = self.folder / "ca", self.folder / "ca" / "issued"
-        files = (ca / "ca.pem", issued / f"{name}.pem", issued / f"{name}.key")
-        return MqttSettings("localhost", self.port, ca_file=files[0], cert_file=files[1], key_file=files[2])
+        return self.authority.client("localhost", self.port, name)
 
     def _mqtt(self, name: str) -> str:
         s = self._settings(name)

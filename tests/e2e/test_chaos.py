@@ -8,7 +8,6 @@ from bench.chaos import host
 from bench.chaos.faults import FAULTS
 from bench.chaos.feed import Feed
 from bench.chaos.runner import Runner
-from tests.e2e.test_mosquitto import program
 
 SPEED = 20
 """The shortest interval that an agent takes, so that the alarm stands soon."""
@@ -19,7 +18,6 @@ SPEED = 20
 @pytest.mark.skipif(host.problem() is not None, reason=f"{host.problem()}")
 def test_nothing_is_lost_whoever_is_killed(tmp_path: Path) -> None:
     """Agents and aggregator in the middle of a write, then a restart of the broker."""
-    program("mosquitto", "mosquitto")
     feed = Feed(tmp_path / "feed", SPEED)
     with feed.running():
         runner = Runner(tmp_path, feed, seed=1)

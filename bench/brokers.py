@@ -8,16 +8,11 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
-from laggard_common.errors import ServiceError
+from laggard_aggregator.demo.site import free_port
 from laggard_common.mqtt import MqttSettings
 
-DEPLOY = Path(__file__).parents[2] / "deploy"
-KINDS = ("mosquitto", "nats", "embedded")
-WITNESS, HOSTILE = "witness", "evil"
+DEPLOY = Path(__file__).parents[1] / "deploy"
 AGGREGATOR, BROKER = "laggard-aggregator", "laggard-broker"
-_WITNESS_OF_NATS = (
-    f'    {{ user: "CN={WITNESS}", permissions: {{ subscribe: ["laggard.>", "$MQTT.sub.>"] }} }}\n'
-)
 _LONG_AGO = ("20200101000000Z", "20200201000000Z")
 
 
@@ -32,7 +27,7 @@ class Authority:
         self.run("init", "site")
         self.run("broker", host, "localhost", "127.0.0.1")
         self.run("aggregator")
-        self.run("node", *nodes, WITNESS, HOSTILE)
+        self.run("node", *nodes)
 
     def run(self, command: str, *arguments: str) -> str:
         """Runs deploy/pki/laggard-ca; what it prints."""
@@ -72,10 +67,11 @@ class Authority:
         _openssl("ca", "-gencrl", *config, *dates, "-out", self.folder / "crl.pem")
 
 
-def mosquitto(folder: Path, authority: Authority, host: str, port: int) -> list[str]:
-    """The command for mosquitto with the shipped configuration; it may be given more than once."""
+def mosquitto(folder: Path, authority: Authority, host: str, port: int, onlooker: str = "") -> list[str]:
+    """The command for mosquitto with the shipped configuration; `onlooker` may read everything."""
     acl = (DEPLOY / "mosquitto" / "acl").read_text()
-    (folder / "acl").write_text(f"{acl}\nuser {WITNESS}\ntopic read laggard/#\n")
+    more = f"\nuser {onlooker}\ntopic read laggard/#\n" if onlooker else ""
+    (folder / "acl").write_text(acl + more)
     persistence = folder / "persistence"
     persistence.mkdir(exist_ok=True)
     text = _replaced(
@@ -93,29 +89,32 @@ def mosquitto(folder: Path, authority: Authority, host: str, port: int) -> list[
     return [program("mosquitto"), "-c", str(folder / "mosquitto.conf")]
 
 
-def nats(folder: Path, authority: Authority, host: str, port: int) -> list[str]:
+def nats(folder: Path, authority: Authority, host: str, port: int, onlooker: str = "") -> list[str]:
     """The command for a NATS server with the shipped configuration, without the cluster."""
     text = _replaced(
         DEPLOY / "nats" / "nats-server.conf",
         {
             "port: 8883": f"listen: {host}:{port}",
-            "listen: 127.0.0.1:4222": f"listen: {host}:4222",
+            "listen: 127.0.0.1:4222": f"listen: {host}:{free_port()}",
             "/etc/nats/certs/broker": f"{authority.folder}/issued/laggard-broker",
             "/etc/nats/certs": str(authority.folder),
             "/var/lib/nats": f"{folder}/jetstream",
         },
     )
     (folder / "nats-server.conf").write_text(re.sub(r"(?ms)^cluster \{.*?^\}\n", "", text))
-    users = re.sub(f'.*"CN={WITNESS}".*\n', _WITNESS_OF_NATS.replace("\\", r"\\"), authority.run("nats"))
+    users = authority.run("nats")
+    if onlooker:
+        reader = '{ subscribe: ["laggard.>", "$MQTT.sub.>"] }'
+        users = re.sub(f'(user: "CN={onlooker}", permissions:) .*', rf"\1 {reader} }}", users)
     (folder / "users.conf").write_text(users)
     return [program("nats-server"), "-c", str(folder / "nats-server.conf")]
 
 
 def program(name: str) -> str:
-    """Where it is. Raises ServiceError when it is nowhere."""
+    """Where it is. Ends the bench when it is nowhere."""
     found = shutil.which(name, path="/usr/sbin:/usr/bin:/usr/local/sbin:/usr/local/bin")
     if found is None:
-        raise ServiceError(f"needs {name}")
+        raise SystemExit(f"needs {name}")
     return found
 
 
@@ -123,7 +122,7 @@ def _replaced(shipped: Path, changes: dict[str, str]) -> str:
     text = shipped.read_text()
     for there, here in changes.items():
         if there not in text:
-            raise ServiceError(f"{shipped} has no {there!r} any more")
+            raise SystemExit(f"{shipped} has no {there!r} any more")
         text = text.replace(there, here)
     return text
 
