@@ -1,60 +1,98 @@
-"""The test mail as a browser shows it: `python -m bench.pictures.mail docs/pictures/mail.png`, with chromium.
+"""Mails as a browser shows them: `python -m bench.pictures.mail docs/pictures` (needs chromium).
 
-The mail goes through a real SMTP server on loopback; what arrives there is shown.
+The stragglers of the made-up site of `bench.pictures.page` are told of through a real SMTP server on
+loopback; what arrives there is shown: the mail about the worst of them, and a digest of all.
 """
 
 import argparse
 import asyncio
 import base64
 import email
+import random
 import sys
-import time
 from email import policy
 from email.message import EmailMessage
 from pathlib import Path
 
 from aiosmtpd.smtp import SMTP, Envelope, Session
-from playwright.sync_api import sync_playwright
 
+from bench.page.browser import chromium
+from bench.pictures.page import site
+from bench.pictures.shrink import MAX_BYTES, shrink
+from laggard_aggregator.mail.post import Post
 from laggard_aggregator.mail.settings import Access, MailSettings
-from laggard_aggregator.mail.trial import send_trial
+from laggard_aggregator.view import View
+from laggard_common.clock import SystemClock
 
 WIDTH = 720
+PAGE = "https://laggard.example.org"
+PATIENCE_SECONDS = 120.0
 
 
 class _Box:
     """Keeps what arrives."""
 
     def __init__(self) -> None:
-        self.mails: list[bytes] = []
+        self.mails: asyncio.Queue[bytes] = asyncio.Queue()
 
     async def handle_DATA(  # noqa: N802 - so aiosmtpd calls it
         self, _server: SMTP, _session: Session, envelope: Envelope
     ) -> str:
         assert isinstance(envelope.original_content, bytes)
-        self.mails.append(envelope.original_content)
+        self.mails.put_nowait(envelope.original_content)
         return "250 OK"
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Sends the test mail, and takes a picture of its HTML with the plot in its place."""
+    """Writes the pictures; 1 when one of them is too large."""
     parser = argparse.ArgumentParser(prog="python -m bench.pictures.mail", description=__doc__)
-    parser.add_argument("output", type=Path)
-    parser.add_argument("--browser", default="/usr/bin/chromium")
+    parser.add_argument("into", type=Path)
     args = parser.parse_args(argv)
-    photograph(html_of(asyncio.run(arrived())), args.output, args.browser)
-    return 0
+    args.into.mkdir(parents=True, exist_ok=True)
+    status = 0
+    for path in asyncio.run(take(args.into)):
+        size = path.stat().st_size
+        print(f"{path}: {size:,} bytes")
+        status |= size > MAX_BYTES
+    return status
 
 
-async def arrived() -> EmailMessage:
-    """The test mail, as a server got it."""
+async def take(into: Path) -> list[Path]:
+    """Takes all pictures; the files."""
+    view = site().view
+    found = []
+    async with chromium() as browser:
+        for name, digest_over in (("mail", 100), ("mail-digest", 0)):
+            page = await browser.new_page(viewport={"width": WIDTH, "height": 200})
+            await page.set_content(html_of(await first_mail(view, digest_over)))
+            path = into / f"{name}.png"
+            await page.screenshot(path=path, full_page=True)
+            shrink(path)
+            found.append(path)
+            await page.close()
+    return found
+
+
+async def first_mail(view: View, digest_over: int) -> EmailMessage:
+    """The first mail that a post tells of the view's alarms, the worst, as a server got it."""
     box = _Box()
     server = await asyncio.get_running_loop().create_server(lambda: SMTP(box), "127.0.0.1", 0)
-    async with server:
-        port = server.sockets[0].getsockname()[1]
-        settings = MailSettings("127.0.0.1", "laggard@example.org", ("storage@example.org",), port=port)
-        await send_trial(settings, Access(), "site", "https://laggard.example.org", time.time())
-    message = email.message_from_bytes(box.mails[0], policy=policy.default)
+    async with server, asyncio.timeout(PATIENCE_SECONDS):
+        settings = MailSettings(
+            "127.0.0.1",
+            "laggard@example.org",
+            ("storage@example.org",),
+            port=server.sockets[0].getsockname()[1],
+            after_seconds=0.0,
+            learning_seconds=0.0,
+            gather_seconds=0.0,
+            digest_over=digest_over,
+        )
+        post = Post(settings, Access(), view.site, None, clock=SystemClock(), rng=random.Random(1))
+        at_work = asyncio.create_task(post.run(view, PAGE))
+        message = email.message_from_bytes(await box.mails.get(), policy=policy.default)
+        at_work.cancel()
+        await asyncio.gather(at_work, return_exceptions=True)
     assert isinstance(message, EmailMessage)
     return message
 
@@ -70,16 +108,6 @@ def html_of(message: EmailMessage) -> str:
             name = str(part["Content-ID"]).strip("<>")
             html = html.replace(f"cid:{name}", f"data:{part.get_content_type()};base64,{data}")
     return html
-
-
-def photograph(html: str, output: Path, browser: str) -> None:
-    """The whole page as a PNG."""
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=browser, args=["--no-sandbox"])
-        page = chromium.new_page(viewport={"width": WIDTH, "height": 200})
-        page.set_content(html)
-        page.screenshot(path=output, full_page=True)
-        chromium.close()
 
 
 if __name__ == "__main__":

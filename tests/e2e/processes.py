@@ -57,8 +57,14 @@ def until(what: str, condition: Callable[[], object], seconds: float) -> Any:
 
 def get_json(url: str) -> Any:
     """The JSON at `url`, None while nobody answers there with 200."""
+    said = get_text(url)
+    return json.loads(said) if said else None
+
+
+def get_text(url: str) -> str:
+    """What `url` answers with 200, empty while nobody does."""
     try:
         with urllib.request.urlopen(url, timeout=5) as answer:
-            return json.load(answer)
+            return str(answer.read().decode())
     except (urllib.error.URLError, ConnectionError, TimeoutError):
-        return None
+        return ""

@@ -24,11 +24,23 @@ from laggard_aggregator.offline.archive_input import Replay as ArchiveReplay
 from laggard_aggregator.settings import BrokerSettings
 from laggard_common.clock import SystemClock
 from laggard_common.mqtt import client_arguments
-from tests.e2e.processes import end, get_json, running, until
+from tests.e2e.mail_server import mail_server
+from tests.e2e.processes import end, get_json, get_text, running, until
 from tests.e2e.test_mosquitto import AGGREGATOR, MOSQUITTO, SPEED, playing, program, python
 
+MAIL = """\
+[mail]
+server = "127.0.0.1"
+port = {port}
+sender = "laggard@example.org"
+recipients = ["storage@example.org"]
+after_seconds = 0
+learning_seconds = 0
+gather_seconds = 0
+"""
 
-def write(tmp_path: Path, site: Site) -> None:
+
+def write(tmp_path: Path, site: Site, mail: int) -> None:
     (tmp_path / "mosquitto.conf").write_text(MOSQUITTO.format(port=site.ports.mqtt))
     (tmp_path / "aggregator.toml").write_text(
         AGGREGATOR.format(
@@ -39,6 +51,7 @@ def write(tmp_path: Path, site: Site) -> None:
             state=json.dumps(str(tmp_path / "state")),
         )
         + "catch_up_seconds = 2.0\nsnapshot_seconds = 5.0\n"
+        + MAIL.format(port=mail)
     )
 
 
@@ -49,14 +62,21 @@ def straggler(api: str) -> Any:
     return standing[0] if len(standing) == 1 else None
 
 
+def says(api: str, sample: str) -> bool:
+    """Whether that line stands in what Prometheus would scrape."""
+    return sample in get_text(f"{api}/metrics").splitlines()
+
+
 @pytest.mark.e2e
-@pytest.mark.timeout(150)
+@pytest.mark.timeout(180)
 def test_an_aggregator_that_is_killed_goes_on_as_if_it_had_not_been(tmp_path: Path) -> None:
+    """Killed once while the mail server is away, and once after it took the mail: exactly one mail."""
     mosquitto = program("mosquitto", "mosquitto")
     recording = read_recording()
     site = make_site(tmp_path / "site", recording.luns, 1 / SPEED)
     site.write()
-    write(tmp_path, site)
+    mail_port = free_port()
+    write(tmp_path, site, mail_port)
     replay = Replay(recording, site.roots(), SPEED, SystemClock(), align_ticks=SHIFT_SAMPLES)
     replay.prepare()
     api = f"http://127.0.0.1:{site.ports.http}"
@@ -75,16 +95,26 @@ def test_an_aggregator_that_is_killed_goes_on_as_if_it_had_not_been(tmp_path: Pa
             stack.enter_context(running(agent, site.log(node)))
         stack.enter_context(playing(replay))
         before = until("an alarm", lambda: straggler(api), 80)
+        until("the mail to be written", lambda: says(api, "laggard_mails_waiting 1.0"), 20)
         first.send_signal(signal.SIGKILL)
         first.wait()
+        mails = stack.enter_context(mail_server(mail_port))
         second = stack.enter_context(running(command, log))
+        until("the mail to be sent", lambda: says(api, 'laggard_mails_total{result="sent"} 1.0'), 40)
+        assert len(mails) == 1
+        second.send_signal(signal.SIGKILL)
+        second.wait()
+        third = stack.enter_context(running(command, log))
         until("it to be ready again", lambda: get_json(f"{api}/readyz"), 40)
         after = straggler(api)
         assert (after["name"], after["since"]) == (site.component(recording.faulty), before["since"])
         assert after["raised_at"] == before["raised_at"]
         until("the episode to go on", lambda: straggler(api)["window_end"] > before["window_end"], 40)
-        assert end(second) == 0
+        assert end(third) == 0
 
+    (mail,) = mails
+    assert mail["Subject"].startswith(f"[Laggard demo] {site.component(recording.faulty)} is ")
+    assert "image/png" in [part.get_content_type() for part in mail.walk()]
     said = log.read_text()
     assert said.count(" is a straggler of ") == 1
     assert " is no straggler any more" not in said

@@ -23,13 +23,12 @@ _FACTOR = 4.1
 
 async def send_trial(settings: MailSettings, access: Access, site: str, page: str, now: float) -> str:
     """Sends it to every recipient; says so in a line. Raises ServiceError unless all of them have it."""
-    report = sample(now, page)
-    writer = Writer(settings, site, page)
-    plot = await drawn(report)
-    message = writer.trial(f"t.{secrets.token_hex(12)}", report, plot)
     recipients = tuple(spec(each) for each in settings.recipients)
     try:
         async with connected(settings, access) as connection:
+            report = sample(now, page)
+            plot = await drawn(report)
+            message = Writer(settings, site, page).trial(f"t.{secrets.token_hex(12)}", report, plot)
             result = await connection.deliver(message, recipients)
     except ServiceError as exc:
         raise ServiceError(f"{settings.address}: {exc}") from exc

@@ -1,0 +1,79 @@
+"""`laggard-aggregator --test-mail` as an operator runs it."""
+
+from pathlib import Path
+
+import pytest
+
+from laggard_aggregator.cli.daemon import main
+from laggard_aggregator.demo.site import free_port
+from tests.e2e.mail_server import mail_server
+
+
+def run(
+    tmp_path: Path, port: int, capsys: pytest.CaptureFixture[str], more: str = ""
+) -> tuple[int, str, str]:
+    config = tmp_path / "aggregator.toml"
+    config.write_text(f"""
+        site = "lab"
+        [http]
+        external_url = "https://laggard.example.org/"
+        [mail]
+        server = "127.0.0.1"
+        port = {port}
+        sender = "laggard@example.org"
+        recipients = ["ops@example.org", "Second <b@example.org>"]
+        {more}
+    """)
+    code = main(["--config", str(config), "--test-mail"])
+    said = capsys.readouterr()
+    return code, said.out, said.err
+
+
+def test_it_sends_one_mail_that_says_what_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    port = free_port()
+    with mail_server(port) as mails:
+        assert run(tmp_path, port, capsys) == (
+            0,
+            f"sent to ops@example.org, b@example.org through 127.0.0.1:{port}\n",
+            "",
+        )
+    (mail,) = mails
+    assert mail["Subject"].startswith("[Laggard lab] TEST, nothing is wrong: ")
+    assert mail["X-Laggard-Kind"] == "test"
+    assert [part.get_content_type() for part in mail.walk()][-1] == "image/png"
+    for kind in ("plain", "html"):
+        body = mail.get_body((kind,))
+        assert body is not None
+        assert "this is a test" in body.get_content().lower()
+        assert "https://laggard.example.org/" in body.get_content()
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [("", "Connection refused"), ('tls = "starttls"', "Connection refused")],
+)
+def test_a_server_that_is_not_there_is_one_line(
+    more: str, reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    port = free_port()
+    assert run(tmp_path, port, capsys, more) == (1, "", f"laggard-aggregator: 127.0.0.1:{port}: {reason}\n")
+
+
+def test_a_server_without_tls_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    port = free_port()
+    with mail_server(port) as mails:
+        for tls in ("starttls", "implicit"):
+            code, out, err = run(tmp_path, port, capsys, f'tls = "{tls}"')
+            assert (code, out, err.count("\n")) == (1, "", 1)
+            assert err.startswith(f"laggard-aggregator: 127.0.0.1:{port}: ")
+    assert mails == []
+
+
+def test_there_must_be_somebody_to_mail_to(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = tmp_path / "aggregator.toml"
+    config.write_text("")
+    assert main(["--config", str(config), "--test-mail"]) == 2
+    assert capsys.readouterr().err == (
+        f"laggard-aggregator: {config}: mail: missing, there is nobody to send a mail to\n"
+    )
+    assert main(["--config", str(config), "--test-mail", "--check-config"]) == 2
