@@ -13,7 +13,7 @@ from functools import partial
 
 from laggard_agent.batch import Batch, Batcher
 from laggard_agent.collectors.base import Collector
-from laggard_agent.collectors.captures import Capture, Captures, Capturing
+from laggard_agent.collectors.captures import Capture, Capturing
 from laggard_agent.runner import Collected, Health, collect
 from laggard_agent.ticks import Timeline
 from laggard_common.clock import Clock
@@ -55,6 +55,7 @@ class Sampler:
         self._in_parts = collector if isinstance(collector, Capturing) else None
         self._captures = None if self._in_parts is None else self._in_parts.captures
         self._clock = clock
+        self._monotonic_ns = clock.monotonic_ns
         self._batcher = batcher
         self._last_tick = last_tick
         self._deliver = deliver
@@ -119,22 +120,19 @@ class Sampler:
             self._failed(exc)
 
     def _sample(self, tick_ns: int) -> None:
-        began_ns = self._reading_since_ns = self._clock.monotonic_ns()
-        if self._captures is not None:
-            self._capture(tick_ns, self._captures, began_ns)
-            self._reading_since_ns = None
-        else:
+        began_ns = self._reading_since_ns = self._monotonic_ns()
+        if self._captures is None:
             collected = collect(self._collector.read, self._clock)
             self._reading_since_ns = None
             self._gather(tick_ns, collected)
-
-    def _capture(self, tick_ns: int, captures: Captures, began_ns: int) -> None:
-        capture = captures.take()
+            return
+        capture = self._captures.take()
+        took_ns = self._monotonic_ns() - began_ns
         if not self._waiting:
             self._waits_from_ns = tick_ns
             self._waits_until_ns = min(self._last_tick(tick_ns), tick_ns + _LONGEST_WAIT_NS)
             self._waiting_bytes = 0
-        self._waiting.append((tick_ns, self._clock.monotonic_ns() - began_ns, capture))
+        self._waiting.append((tick_ns, took_ns, capture))
         self._waiting_bytes += capture.size_bytes
         if (
             not capture.can_wait
@@ -142,6 +140,7 @@ class Sampler:
             or self._waiting_bytes > _MOST_WAITING_BYTES
         ):
             self._interpret()
+        self._reading_since_ns = None
 
     def _interpret(self) -> None:
         """Interprets what waits, unless another thread does it."""

@@ -121,7 +121,7 @@ class AgentSettings:
     node: str = field(default_factory=_host_name, metadata=checked(topic_level()))
     role: str = field(default="storage", metadata=checked(one_of(ROLES)))
     interval_seconds: float = field(default=1.0, metadata=checked(between(0.05, 3600)))
-    batch_samples: int = field(default=5, metadata=checked(between(1, MAX_TICKS)))
+    batch_samples: int = field(default=10, metadata=checked(between(1, MAX_TICKS)))
     collectors: tuple[str, ...] = field(
         default=DEFAULT_COLLECTORS, metadata=checked(distinct(), each(one_of(COLLECTORS)))
     )

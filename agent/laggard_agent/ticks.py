@@ -32,20 +32,20 @@ class Timeline:
     """The agent's time. `steps` counts steps of the wall clock that were followed at once."""
 
     def __init__(self, clock: Clock, interval_ns: int) -> None:
-        self._clock = clock
+        self._monotonic_ns, self._wall_ns = clock.monotonic_ns, clock.wall_ns
         self._interval_ns = interval_ns
-        self._corrected_ns = clock.monotonic_ns()
-        self._offset_ns = clock.wall_ns() - self._corrected_ns
+        self._corrected_ns = self._monotonic_ns()
+        self._offset_ns = self._wall_ns() - self._corrected_ns
         self._next_ns = (self.now_ns() // interval_ns + 1) * interval_ns
         self.steps = 0
 
     def now_ns(self) -> int:
         """Nanoseconds since the epoch on this timeline; safe from any thread."""
-        return self._clock.monotonic_ns() + self._offset_ns
+        return self._monotonic_ns() + self._offset_ns
 
     def wait_seconds(self) -> float:
         """How long to sleep before the next `take`."""
-        return max(0, self._next_ns - self.now_ns()) / 1e9
+        return max(0, self._next_ns - self._offset_ns - self._monotonic_ns()) / 1e9
 
     def overdue_seconds(self) -> float:
         """How long a tick has been waiting for its `take`; safe from any thread."""
@@ -56,14 +56,14 @@ class Timeline:
 
         Runs on cold caches: while the clocks agree it reads each of them once.
         """
-        now = self._clock.monotonic_ns()
-        ahead = self._clock.wall_ns() - now - self._offset_ns
+        now = self._monotonic_ns()
+        ahead = self._wall_ns() - now - self._offset_ns
         if -_IGNORED_NS <= ahead <= _IGNORED_NS:
             stepped = False
             self._corrected_ns = now
         else:
             stepped = self._follow_wall_clock()
-            now = self._clock.monotonic_ns()
+            now = self._monotonic_ns()
         interval = self._interval_ns
         due = (now + self._offset_ns) // interval * interval
         if stepped:
@@ -81,7 +81,7 @@ class Timeline:
             self._offset_ns += error
             self.steps += 1
             return True
-        now = self._clock.monotonic_ns()
+        now = self._monotonic_ns()
         if abs(error) > _IGNORED_NS:
             most = (now - self._corrected_ns) // _SLEW_SHARE
             self._offset_ns += max(-most, min(most, error))
@@ -92,9 +92,9 @@ class Timeline:
         """How far the wall clock is ahead of the timeline; the best of a few tries to read both at once."""
         best = (2**63, 0)
         for _ in range(3):
-            before = self._clock.monotonic_ns()
-            wall = self._clock.wall_ns()
-            took = self._clock.monotonic_ns() - before
+            before = self._monotonic_ns()
+            wall = self._wall_ns()
+            took = self._monotonic_ns() - before
             best = min(best, (took, wall - before - took // 2 - self._offset_ns))
             if took < _READ_TOGETHER_NS:
                 break

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from laggard_agent.collectors.base import MAX_FILE_BYTES, Now, Reading, read_file
-from laggard_agent.collectors.recording import note_read
 from laggard_common.errors import CollectError
 
 _CHUNK_BYTES = 16 * 1024  # the kernel gives a page at a time of most of these files
@@ -63,7 +62,10 @@ class Captures:
         self._lines: list[int] = []
 
     def take(self) -> Capture:
-        """All files as they are now; raises nothing for what cannot be read."""
+        """All files as they are now; raises nothing for what cannot be read.
+
+        Runs on cold caches, as does what it calls: every line counts.
+        """
         files = []
         lines = []
         size_bytes = 0
@@ -89,7 +91,8 @@ class _File:
     """A file that is read again and again, and kept open where the kernel makes it up at each reading.
 
     Such a file has no size, and is made anew when it is read from its beginning
-    (Documentation/filesystems/seq_file.rst). Any other may be replaced, and so is opened each time.
+    (Documentation/filesystems/seq_file.rst). Any other may be replaced, and so is opened each time. A recorder
+    is told of a file when it is opened.
     """
 
     def __init__(self, path: Path) -> None:
@@ -99,9 +102,12 @@ class _File:
 
     def read(self) -> bytes:
         """All bytes. Raises CollectError."""
-        if self._fd >= 0:
+        fd = self._fd
+        if fd >= 0:
             try:
-                return self._read_again()
+                data = os.pread(fd, _CHUNK_BYTES, 0)
+                more = os.pread(fd, _CHUNK_BYTES, len(data))
+                return self._read_on(data, more) if more else data
             except OSError:
                 self._close()  # of a kernel module or a FUSE server that ended; it may have a successor
         data = read_file(self._path)
@@ -109,17 +115,16 @@ class _File:
             self._keep_open()
         return data
 
-    def _read_again(self) -> bytes:
-        chunks = []
-        size = 0
+    def _read_on(self, *chunks: bytes) -> bytes:
+        """All of a file that begins with `chunks`."""
+        found = list(chunks)
+        size = sum(map(len, found))
         while chunk := os.pread(self._fd, _CHUNK_BYTES, size):
-            chunks.append(chunk)
+            found.append(chunk)
             size += len(chunk)
             if size > MAX_FILE_BYTES:
                 return read_file(self._path)  # which says what is wrong
-        data = b"".join(chunks)
-        note_read(self._path, data)
-        return data
+        return b"".join(found)
 
     def _keep_open(self) -> None:
         try:

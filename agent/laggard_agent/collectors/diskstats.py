@@ -72,7 +72,9 @@ def _parse_line(line: bytes, unwanted: Set[bytes]) -> tuple[bytes, Row]:
         row = tuple(map(int, columns[_LEADING:end]))
     except ValueError:
         return _NO_ROW
-    return (columns[2], row + absent) if min(row) >= 0 and max(row) < _MOST else _NO_ROW
+    if max(row) >= _MOST or (b"-" in line and min(row) < 0):  # a name may have a hyphen
+        return _NO_ROW
+    return columns[2], row + absent
 
 
 class Devices(Protocol):
