@@ -17,7 +17,7 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The clocks of this host: `time`'s own functions, as an agent reads them on cold caches at every tick."""
+    """The clocks of this host: the functions themselves, as an agent reads them at every tick."""
 
     wall_ns = staticmethod(time.time_ns)
     monotonic_ns = staticmethod(time.monotonic_ns)

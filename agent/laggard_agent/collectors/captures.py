@@ -91,8 +91,8 @@ class _File:
     """A file that is read again and again, and kept open where the kernel makes it up at each reading.
 
     Such a file has no size, and is made anew when it is read from its beginning
-    (Documentation/filesystems/seq_file.rst). Any other may be replaced, and so is opened each time. A recorder
-    is told of a file when it is opened.
+    (Documentation/filesystems/seq_file.rst). Any other may be replaced, and so is opened each time. A
+    recorder is told of a file when it is opened.
     """
 
     def __init__(self, path: Path) -> None:

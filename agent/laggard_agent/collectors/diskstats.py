@@ -4,9 +4,12 @@ A kernel before 4.18 has 14 columns, from 4.18 on 18 (discards), from 5.5 on 20 
 the one of the reading before is not parsed again: an idle disk costs one look-up.
 """
 
-from collections.abc import Iterator, Mapping, Set
+import struct
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from itertools import chain
+from operator import itemgetter
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, cast
 
 from laggard_agent.collectors.base import Now, Reading
 from laggard_agent.collectors.captures import Capture, Captures
@@ -36,6 +39,8 @@ FIELDS = (
 
 _LEADING = 3  # major, minor, name
 _KNOWN_COLUMNS = (20, 18, 14)
+_NAME = itemgetter(2)
+_COUNTERS = itemgetter(slice(_LEADING, None))
 _NO_ROW: tuple[bytes, Row] = (b"", ())
 _END = {n: max((k for k in _KNOWN_COLUMNS if k <= n), default=0) for n in range(_KNOWN_COLUMNS[0])}
 _ABSENT = {known: (None,) * (_KNOWN_COLUMNS[0] - known) for known in _KNOWN_COLUMNS}
@@ -53,11 +58,27 @@ def parse(
     Of a device in `unwanted` no row is made. Lines with fewer than 14 columns or with something else than
     numbers are left out (empty name).
     """
-    parsed: Parsed = {}
-    known = before.get
-    for line in data.splitlines():
-        parsed[line] = known(line) or _parse_line(line, unwanted)
-    return parsed
+    lines = data.splitlines()
+    parsed = dict(zip(lines, map(before.get, lines), strict=True))
+    new = [line for line, known in parsed.items() if known is None]
+    parsed.update(zip(new, _parse_lines(new, unwanted), strict=True))
+    return cast(Parsed, parsed)
+
+
+def _parse_lines(lines: Sequence[bytes], unwanted: Set[bytes]) -> Iterable[tuple[bytes, Row]]:
+    """As `_parse_line` of each, in a third of the time when all are as the newest kernels write them."""
+    columns = [*map(bytes.split, lines)]
+    if {*map(len, columns)} == {_KNOWN_COLUMNS[0]}:
+        names = [*map(_NAME, columns)]
+        if unwanted.isdisjoint(names):
+            try:
+                values = [*map(int, chain.from_iterable(map(_COUNTERS, columns)))]
+                struct.pack(f"{len(values)}Q", *values)  # the quickest way to see that none is out of range
+            except (ValueError, struct.error):
+                pass
+            else:
+                return zip(names, zip(*[iter(values)] * len(FIELDS), strict=True), strict=True)
+    return [_parse_line(line, unwanted) for line in lines]
 
 
 def _parse_line(line: bytes, unwanted: Set[bytes]) -> tuple[bytes, Row]:
