@@ -3,7 +3,7 @@
 `bench.agent_cost` measures it on real devices beside other programs.
 
 128 disks with 17 counters in a fake /proc that is rewritten twice an interval; sampled every second in
-batches of five, spooled to disk, published with QoS 1. CPU is the scheduler's own count over all threads.
+batches of the default size, spooled to disk, published with QoS 1. CPU is the scheduler's own count over all threads.
 """
 
 import os
@@ -109,7 +109,7 @@ def _memory_mib(pid: int) -> dict[str, float]:
 def table() -> list[str]:
     """The lines of the table, in Markdown."""
     lines = [
-        f"| {DISKS} disks, 1 s, batches of 5 | CPU, ms a second | resident, MiB | of it private |",
+        f"| {DISKS} disks, 1 s | CPU, ms a second | resident, MiB | of it private |",
         "|---|---|---|---|",
     ]
     for collectors, busy, what in (

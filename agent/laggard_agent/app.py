@@ -216,7 +216,7 @@ class App:
     def _store(self, batch: Batch) -> None:
         stored = self._spool.append(batch)
         if stored is not None:
-            self._publisher.offer(stored, self._publish_delay_seconds)
+            self._publisher.offer(stored, self._publish_delay_seconds, self._spool.facts())
 
     def _status(self, spool: SpoolFacts) -> dict[str, Any]:
         s = self._settings

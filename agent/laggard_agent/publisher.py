@@ -83,6 +83,8 @@ class Publisher:
         self._rng = rng
         self._connection: Connection
         self._in_flight: tuple[asyncio.Future[None], Job | None] | None = None
+        self._loop = asyncio.get_running_loop()
+        self._facts: SpoolFacts | None = None
         self._run_id = rng.randbytes(STREAM_BYTES)
         self._status_seq = 0
         self._live: deque[tuple[float, Stored]] = deque()
@@ -111,11 +113,13 @@ class Publisher:
         """Whether the broker has this agent."""
         return self._connected
 
-    def offer(self, stored: Stored, delay_seconds: float) -> None:
+    def offer(self, stored: Stored, delay_seconds: float, facts: SpoolFacts) -> None:
         """A new batch, to be published in so many seconds if there is a connection; else it is backlog.
 
-        Called on the spool's thread. The event loop is only woken when it would sleep for too long.
+        `facts`: how the spool stands, for the status that goes out with the batch. Called on the spool's
+        thread. The event loop is only woken when it would sleep for too long.
         """
+        self._facts = facts
         if not self._connected:
             return
         if len(self._live) >= _LIVE_BATCHES:
@@ -290,8 +294,10 @@ class Publisher:
     async def _publish_status(self, state: str = "up") -> None:
         self._status_due = self._now() + STATUS_SECONDS
         self._status_seq += 1
-        facts = self._status(await self._call(self._spool.facts))
-        message = self._status_message(state, facts, self._status_seq)
+        known, self._facts = self._facts, None
+        if known is None or state != "up":  # no batch since the last status
+            known = await self._call(self._spool.facts)
+        message = self._status_message(state, self._status(known), self._status_seq)
         await self._send(self._status_topic(), message, retain=True)
 
     async def _send(
@@ -314,7 +320,7 @@ class Publisher:
     async def _answered(self, answer: Awaitable[T], seconds: float) -> T:
         """What the broker answers. Raises MqttError, also when it says nothing for so long."""
         give_up = partial(self._connection.abort, "the broker does not answer")
-        timer = asyncio.get_running_loop().call_later(seconds, give_up)
+        timer = self._loop.call_later(seconds, give_up)
         try:
             return await answer
         finally:
@@ -398,7 +404,7 @@ class Publisher:
 
     async def _sleep(self, seconds: float) -> None:
         """Until something wakes us, at most so long."""
-        timer = asyncio.get_running_loop().call_later(seconds, self._wake.set)  # neither task nor exception
+        timer = self._loop.call_later(seconds, self._wake.set)  # neither task nor exception
         try:
             await self._wake.wait()
         finally:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from laggard_agent.collectors.base import Reading
 from laggard_agent.collectors.blockdev import BlockDevices, Choice
-from laggard_agent.collectors.diskstats import FIELDS, Diskstats, parse
+from laggard_agent.collectors.diskstats import FIELDS, Diskstats, _parse_line, parse
 from laggard_common.errors import CollectError
 from laggard_common.schema import Component
 from tests.agent.made import disk_line, tree
@@ -71,6 +71,20 @@ def test_hostile_lines_are_left_out() -> None:
 def test_arbitrary_bytes_give_rows_or_nothing(data: bytes) -> None:
     for name, row in parse(data, {}).values():
         assert not name or len(row) == len(FIELDS)
+
+
+WORDS = st.sampled_from([b"0", b"7", b"18446744073709551615", b"18446744073709551616", b"-1", b"x", b"1_0"])
+LINES = st.builds(
+    lambda name, words: b"   8       0 " + name + b" " + b" ".join(words),
+    st.sampled_from([b"sda", b"sdb", b"dm-0", b"8"]),
+    st.lists(WORDS, min_size=9, max_size=20) | st.lists(st.just(b"5"), min_size=17, max_size=17),
+)
+
+
+@given(st.lists(LINES | st.just(b""), max_size=6), st.sets(st.sampled_from([b"sda", b"dm-0"])))
+def test_lines_together_say_what_each_says_alone(lines: list[bytes], unwanted: set[bytes]) -> None:
+    alone = {line: _parse_line(line, unwanted) for line in lines}
+    assert parse(b"\n".join([*lines, b""]), {}, unwanted) == alone
 
 
 def test_every_truncation_gives_whole_rows() -> None:
