@@ -165,7 +165,7 @@ class App:
         s = self._settings
         for section in (name for name, given in s.unused.items() if given):
             _log.warning("this version does not use %s yet", section)
-        self._inbox = Inbox(s.mqtt.queue_messages)
+        self._inbox = Inbox(s.mqtt.queue_messages, self._knows)
         self._subscriber = Subscriber(
             s.mqtt,
             s.site,
@@ -323,6 +323,9 @@ class App:
                 self._bring(self._inbox.behind())
             self._liveness.moved("intake")
             await asyncio.sleep(0)
+
+    def _knows(self, node: str) -> bool:
+        return self._core.intake.knows(node)
 
     async def _release(self, keeper: Keeper) -> None:
         """Tells the broker what it need not keep, once it is in the journal, or has waited for that."""

@@ -12,6 +12,8 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 import aiomqtt
@@ -84,6 +86,14 @@ class Site:
                 name = line.partition("{")[0].partition(" ")[0]
                 found[name] = found.get(name, 0.0) + float(line.rsplit(" ", 1)[1])
         return found
+
+    def in_time(self) -> int:
+        """How many of the honest servers were in the window that was judged last."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.http}/metrics", timeout=60) as answer:
+            lines = answer.read().decode().splitlines()
+        ours = 'laggard_group_components{group="storage/diskstats'
+        live = [line for line in lines if line.startswith(ours) and 'state="live"' in line]
+        return round(sum(float(line.rsplit(" ", 1)[1]) for line in live))
 
     def alarms(self) -> list[str]:
         """The names of those that an alarm stands for."""
@@ -178,6 +188,14 @@ class Site:
 def _schema(node: str) -> Schema:
     fields = tuple(Field(name) for name in FIELDS)
     return Schema(node, "diskstats", b"h" * 16, 1, SECOND, 1, fields, (Component("wwn", "sda"),))
+
+
+def batches_of(node: str, second: int) -> Iterator[bytes]:
+    """A schema and then batches without end, all of one second, as a node with a certificate may send."""
+    yield wire.encode_schema(_schema(node))
+    made = _batch(SLOW, 0, second * SECOND)
+    for seq in count():
+        yield wire.encode_envelope(replace(made, node=node, seq=seq))
 
 
 def _batch(node: str, seq: int, t_ns: int) -> Envelope:

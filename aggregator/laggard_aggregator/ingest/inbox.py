@@ -1,13 +1,14 @@
 """Messages between the connection and the intake, so that neither waits for the other.
 
-Live data must not wait behind what an outage left, nor a node behind another that floods. So joined batches,
-and what a node sends while much of it waits already, stand behind everything else and are taken when there is
-nothing else.
+Live data must not wait behind what an outage left, nor a node behind another that floods, nor those who are
+known behind a million strangers. So joined batches, what a node sends while much of it waits already, and
+what comes from nodes that are not known yet stand behind everything else, and are taken when there is nothing
+else.
 """
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 
 from laggard_common.wire import VERSION, Kind
@@ -32,11 +33,15 @@ _JOINED = bytes((0x9C, VERSION, Kind.JOINED))
 
 
 class Inbox:
-    """Two bounded queues that are emptied in bursts. What comes while one is full is dropped and counted."""
+    """Two bounded queues that are emptied in bursts. What comes while one is full is dropped and counted.
 
-    def __init__(self, most: int) -> None:
+    `is_known`: whether a node of that name has its place in front.
+    """
+
+    def __init__(self, most: int, is_known: Callable[[str], bool] = lambda _: True) -> None:
         self.dropped = 0
         self._most = most
+        self._is_known = is_known
         self._front: deque[Received] = deque()
         self._behind: deque[Received] = deque()
         self._behind_bytes = 0
@@ -52,7 +57,11 @@ class Inbox:
         for message in messages:
             node, payload = _node(message[0]), message[1]
             waiting = self._of_node[node]
-            front = waiting < MOST_OF_NODE and not payload.startswith(_JOINED)
+            front = (
+                waiting < MOST_OF_NODE
+                and not payload.startswith(_JOINED)
+                and self._is_known(node.rpartition("/")[2])
+            )
             room = len(self._front) < self._most if front else self._room_behind(waiting, len(payload))
             in_front.append(front and room)
             if not room:

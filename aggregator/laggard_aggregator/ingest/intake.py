@@ -97,6 +97,10 @@ class Intake:
             self.wire_errors[exc.reason] += 1
             return []
 
+    def knows(self, node: str) -> bool:
+        """Whether a schema or a batch of a node of that name was taken."""
+        return node in self._sources
+
     def safe(self, ordinal: int) -> None:
         """Takes in that every batch up to `ordinal` is safe, and may be acknowledged."""
         while self._unsafe and self._unsafe[0][0] <= ordinal:

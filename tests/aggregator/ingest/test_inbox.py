@@ -56,6 +56,17 @@ def test_who_floods_waits_behind_the_others() -> None:
     assert nodes(box.burst()) == ["oss-2"]
 
 
+def test_strangers_wait_behind_those_who_are_known() -> None:
+    known = {"oss-1"}
+    box = Inbox(100_000, known.__contains__)
+    messages = [*(of(f"n{n}")[0] for n in range(50)), *of("oss-1")]
+    assert box.put(messages) == [False] * 50 + [True]
+    assert nodes(box.burst()) == ["oss-1"]
+    assert nodes(box.behind()) == [f"n{n}" for n in range(BEHIND_AT_ONCE)]
+    known.add("n1")
+    assert box.put(of("n1")) == [True]
+
+
 def test_a_node_that_flooded_is_in_front_again_when_little_of_it_waits() -> None:
     box = Inbox(100_000)
     box.put(of("oss-1", MOST_OF_NODE + 1))

@@ -50,6 +50,14 @@ def test_a_message_is_taken_with_its_schema_and_an_ordinal() -> None:
     assert taker.counts.messages == 3
 
 
+def test_known_is_who_said_what_its_batches_mean() -> None:
+    taker = make()
+    feed(taker, status_message({"state": "up"}), status_message({"state": "up"}, node="oss-2"))
+    assert not taker.knows("oss-1")
+    feed(taker, schema_message(schema()))
+    assert (taker.knows("oss-1"), taker.knows("oss-2")) == (True, False)
+
+
 @given(st.lists(st.integers(0, 7), max_size=20))
 def test_each_message_is_taken_once_in_whatever_order(seqs: list[int]) -> None:
     taker = make()
