@@ -16,7 +16,7 @@ import numpy as np
 from bench.machine import machine
 from laggard_aggregator.archive.reader import ArchiveReader
 from laggard_aggregator.archive.writer import ArchiveWriter
-from laggard_aggregator.ingest.decode import CounterBatch
+from laggard_aggregator.ingest.counter_batch import CounterBatch
 from laggard_aggregator.ingest.taken import TakenBatch
 from laggard_common.schema import Component, Field, Schema
 

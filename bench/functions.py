@@ -17,7 +17,7 @@ from bench.machine import machine
 from laggard_aggregator.detect.settings import OF_FUNCTIONS
 from laggard_aggregator.engine import Engine
 from laggard_aggregator.groups import ConfiguredMembership
-from laggard_aggregator.ingest.decode import CounterBatch
+from laggard_aggregator.ingest.counter_batch import CounterBatch
 from laggard_aggregator.ingest.taken import TakenBatch, WindowClose
 from laggard_aggregator.pipeline import Pipeline
 from laggard_common.schema import Component, Field, Schema

@@ -343,13 +343,12 @@ class App:
         self._bring(burst)
 
     def _bring(self, messages: list[tuple[str, bytes, int]]) -> None:
-        for topic, payload, received_ns in messages:
-            for taken in self._core.receive(topic, payload, received_ns):
-                if self._archive is not None:
-                    if not self._archive.offer(taken):
-                        self._core.give_back(taken)
-                elif self._keeper is None:
-                    self._core.intake.safe(taken.ordinal)
+        for taken in self._core.receive_all(messages):
+            if self._archive is not None:
+                if not self._archive.offer(taken):
+                    self._core.give_back(taken)
+            elif self._keeper is None:
+                self._core.intake.safe(taken.ordinal)
 
     async def _caught_up(self, stop: asyncio.Event) -> None:
         """After a restart waits for what the broker kept, which the windows that are due now need."""

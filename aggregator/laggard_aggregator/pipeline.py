@@ -4,7 +4,7 @@ No clock and no loop: the same batches and closes in the same order give the sam
 """
 
 from collections import Counter, deque
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,12 +15,15 @@ from laggard_aggregator.decisions.book import covers
 from laggard_aggregator.detect.seam import BoolArray, IntArray
 from laggard_aggregator.engine import Engine, FunctionWindow, Judgement, Window
 from laggard_aggregator.groups import Membership, PeerGroup, component_key, moves, shown_name
+from laggard_aggregator.ingest.alike import MOST_VALUES
 from laggard_aggregator.ingest.function_node import NodeFunctions
 from laggard_aggregator.ingest.function_store import FunctionStore
 from laggard_aggregator.ingest.joined_store import JoinedStore
-from laggard_aggregator.ingest.store import GroupStore, Reading, StoreCounts
+from laggard_aggregator.ingest.reading import Reading, StoreCounts
+from laggard_aggregator.ingest.store import GroupStore
 from laggard_aggregator.ingest.streams import MAX_STREAMS
 from laggard_aggregator.ingest.taken import TakenBatch, WindowClose
+from laggard_aggregator.ingest.together import Together
 from laggard_aggregator.metrics.functions import FUNCTIONS
 from laggard_aggregator.metrics.joined import JoinedMetrics
 from laggard_aggregator.metrics.registry import SOURCES
@@ -53,8 +56,9 @@ class _Part:
     `columns` (counters,): the field of each of the store's counters, -1 for an optional one that is missing.
     `unsure`: places of optional counters that are not missing, and may still be absent of single components.
     `origin`: what the counters come from, a node and a set of them. `varies`: it may be another with a batch,
-    as components may move between nodes, or some have fewer counters than others. `started`: the field that
-    tells when a component's counters began, -1 where there is none.
+    as components may move between nodes, or some have fewer counters than others. `moving`: they may be
+    components of other nodes, too. `started`: the field that tells when a component's counters began, -1
+    where there is none.
     """
 
     store: GroupStore
@@ -65,7 +69,13 @@ class _Part:
     unsure: IntArray
     origin: int
     varies: bool
+    moving: bool
     started: int
+
+    @property
+    def alone(self) -> bool:
+        """Whether its readings are not to be stored together with those of other nodes."""
+        return self.moving or self.started != _ABSENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +114,11 @@ class _Index:
     width: int
     parts: tuple[_Part | _Functions, ...]
 
+    @property
+    def alone(self) -> bool:
+        """Whether its batches are not to wait: functions, moving components, what tells when it began."""
+        return any(isinstance(part, _Functions) or part.alone for part in self.parts)
+
     def reads(self, taken: TakenBatch) -> bool:
         """Whether it is for batches like this; a forgotten stream may come back with another schema."""
         width = taken.batch.values.shape[2]
@@ -132,25 +147,42 @@ class Pipeline:
 
     def take(self, taken: TakenBatch) -> TakenBatch:
         """Stores a batch, and gives it back with its late ticks flagged."""
-        batch = taken.batch
-        if not batch.indexes.size:
-            return taken  # nobody's: it leaves no row in the archive either, so a replay goes without it
-        index = self._index(taken)
-        self.samples += batch.tick_ns.size * batch.indexes.size
-        late_ns = -1
-        for part in index.parts:
-            late_ns = max(late_ns, part.store.watermark_ns)
-            if isinstance(part, _Functions):
-                part.store.take(part.node, _of_functions(part, taken))
+        (stored,) = self.take_all((taken,))
+        return stored
+
+    def take_all(self, batches: Iterable[TakenBatch]) -> Iterator[TakenBatch]:
+        """As `take` of each; all are stored when it is seen that there are no more."""
+        together, waiting = Together(), set[tuple[str, str]]()
+        for taken in batches:
+            batch, name = taken.batch, (taken.schema.node, taken.schema.source)
+            if not batch.indexes.size:
+                yield taken  # nobody's: it leaves no row in the archive either, so a replay goes without it
                 continue
-            reading, origins = _reading(part, taken)
-            if reading.rows.size:
+            index = self._indexes.get(name)
+            if name in waiting or index is None or not index.reads(taken):
+                together.flush()
+                waiting.clear()
+                index = self._index(taken)
+            self.samples += batch.tick_ns.size * batch.indexes.size
+            alone = index.alone or batch.present is not None or batch.values.size > MOST_VALUES
+            waiting.add(name)
+            late_ns = -1
+            for part in index.parts:
+                late_ns = max(late_ns, part.store.watermark_ns)
+                if isinstance(part, _Functions):
+                    part.store.take(part.node, _of_functions(part, taken))
+                    continue
+                reading, origins = _reading(part, taken)
+                if not reading.rows.size:
+                    continue
+                if not alone and isinstance(origins, int):
+                    together.add(part.store, reading, origins if part.varies else 0)
+                    continue
                 if part.varies:
                     part.store.begin(reading.rows, origins)
                 part.store.take(reading)
-        if batch.tick_ns[0] > late_ns:
-            return taken
-        return replace(taken, late=batch.tick_ns <= late_ns)
+            yield taken if batch.tick_ns[0] > late_ns else replace(taken, late=batch.tick_ns <= late_ns)
+        together.flush()
 
     def due(self, now_ns: int) -> list[DueWindow]:
         """The windows to be closed now."""
@@ -422,6 +454,7 @@ class Pipeline:
             unsure=np.array(unsure, dtype=np.int64),
             origin=origin,
             varies=varies,
+            moving=members.moving,
             started=numbers.get(START_TIME, _ABSENT),
         )
 

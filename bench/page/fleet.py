@@ -16,7 +16,7 @@ from laggard_aggregator.core import Core
 from laggard_aggregator.detect.settings import DetectSettings
 from laggard_aggregator.groups import ConfiguredMembership, PeerGroup, Rule
 from laggard_aggregator.history import History
-from laggard_aggregator.ingest.decode import CounterBatch
+from laggard_aggregator.ingest.counter_batch import CounterBatch
 from laggard_aggregator.ingest.taken import TakenBatch
 from laggard_aggregator.live import LiveView
 from laggard_aggregator.topology import Topology

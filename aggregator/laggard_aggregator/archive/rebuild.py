@@ -9,7 +9,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from laggard_aggregator.archive.tables import column_of
-from laggard_aggregator.ingest.decode import CounterBatch
+from laggard_aggregator.ingest.counter_batch import CounterBatch
 from laggard_aggregator.ingest.taken import TakenBatch
 from laggard_common.schema import Schema
 

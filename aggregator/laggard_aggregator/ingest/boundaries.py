@@ -78,6 +78,18 @@ class BoundaryRing:
         self.read[slot][rows] = read_ns
         self.values[slot][rows] = values
 
+    def write_together(
+        self, intervals: IntArray, rows: IntArray, values: IntArray, tick_ns: IntArray, read_ns: IntArray
+    ) -> None:
+        """Keeps K readings as `write` does, which are in order, and no two of one row and interval.
+
+        `intervals`, `tick_ns`, `read_ns` (K,), `rows` (K, c), `values` (K, c, counters).
+        """
+        slots = (intervals % self.slots)[:, None]
+        self.tick[slots, rows] = tick_ns[:, None]
+        self.read[slots, rows] = read_ns[:, None]
+        self.values[slots, rows] = values
+
     def mark_reset(self, intervals: IntArray, rows: IntArray) -> None:
         """Takes in that counters of each of `rows` fell inside the interval beside it."""
         self.reset[intervals % self.slots, rows] = True

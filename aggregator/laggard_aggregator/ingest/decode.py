@@ -1,39 +1,18 @@
 """Counter payloads straight into numpy, without an object per record. The layout is docs/wire-format.md's."""
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import zstandard
 from numpy.typing import NDArray
 
+from laggard_aggregator.ingest.alike import LEAST_ALIKE, MOST_BYTES, decode_alike, layout
+from laggard_aggregator.ingest.counter_batch import CounterBatch
 from laggard_common import codec, limits
 from laggard_common.errors import WireError
 from laggard_common.wire import Envelope
 
 _CODES = frozenset((0, *(width for width, _ in codec.WIDTHS)))
-
-
-@dataclass(frozen=True, slots=True)
-class CounterBatch:
-    """The counters of one message: n ticks, c components, f fields.
-
-    `indexes` (c,) uint32: positions in the schema's components. `values` (n, c, f) int64: raw 64-bit lanes.
-    `present` (c, f) bool, or None when every component has every field. `tick_ns` (n,) int64: nominal times,
-    `read_ns` (n,) int64: times of reading, both ns since the epoch. `idle` counts the last components of
-    `indexes` whose rows stayed the same over all ticks.
-    """
-
-    indexes: NDArray[np.uint32]
-    values: NDArray[np.int64]
-    present: NDArray[np.bool_] | None
-    tick_ns: NDArray[np.int64]
-    read_ns: NDArray[np.int64]
-    idle: int
-
-    def only(self, ticks: NDArray[np.bool_]) -> "CounterBatch":
-        """The same with those ticks only, of which there must be one: (n,) bool."""
-        values, tick_ns, read_ns = self.values[ticks], self.tick_ns[ticks], self.read_ns[ticks]
-        return CounterBatch(self.indexes, values, self.present, tick_ns, read_ns, self.idle)
 
 
 class Decoder:
@@ -44,34 +23,42 @@ class Decoder:
 
     def decode(self, envelope: Envelope) -> CounterBatch:
         """The batch in `envelope`. Raises WireError on any payload that is not exactly one."""
-        data = self._raw(envelope)
-        n = envelope.n
-        if len(data) < codec.HEADER.size:
-            raise WireError("payload", "shorter than its header")
-        flags, f, changing, idle = codec.HEADER.unpack_from(data)
-        c = changing + idle
-        if flags & ~codec.FLAG_PRESENCE or c > limits.MAX_COMPONENTS or not 1 <= f <= limits.MAX_FIELDS:
-            raise WireError("payload", f"flags {flags}, {c} components, {f} fields")
-        if n * c * f > limits.MAX_VALUES:
-            raise WireError("payload", f"{n} x {c} x {f} values")
-        take = _Reader(data, codec.HEADER.size)
-        indexes = take.array("<u4", c)
-        _check_indexes(indexes, changing)
-        present = _presence(take.array("u1", (c * f + 7) // 8), c, f) if flags & codec.FLAG_PRESENCE else None
-        offsets_us = take.array("<i4", n)
-        first = take.array("<i8", c * f)
-        values = np.empty((n, c, f), dtype=np.int64)
-        values[:] = first.reshape(c, f)
-        if n > 1 or envelope.codec == codec.DELTA_ZSTD:
-            body = values.reshape(n, c * f)[:, : changing * f]
-            if envelope.codec == codec.RAW:
-                body[1:] = take.array("<i8", (n - 1) * changing * f).reshape(n - 1, changing * f)
+        return _decoded(envelope, self._raw(envelope))
+
+    def decode_all(self, envelopes: Sequence[Envelope]) -> Iterator[CounterBatch | WireError]:
+        """For each envelope what `decode` returns or raises; small ones that are alike cost less together.
+
+        One that is not small is decoded when it is asked for, so that few are in memory at a time.
+        """
+        found: dict[int, CounterBatch | WireError | None] = {}
+        raws: dict[int, bytes] = {}
+        groups: dict[bytes, list[int]] = {}
+        for at, envelope in enumerate(envelopes):
+            if envelope.codec != codec.DELTA_ZSTD or _content_bytes(envelope) > MOST_BYTES:
+                continue
+            try:
+                raws[at] = self._raw(envelope)
+            except WireError as exc:
+                found[at] = exc
+                continue
+            shape = layout(envelope, raws[at])
+            if shape is not None:
+                groups.setdefault(shape, []).append(at)
+        for alike in groups.values():
+            if len(alike) >= LEAST_ALIKE:
+                batches = decode_alike([envelopes[at] for at in alike], [raws[at] for at in alike])
+                found.update(zip(alike, batches, strict=True))
+        for at, envelope in enumerate(envelopes):
+            there = found.get(at)
+            if there is not None:
+                yield there
+                continue
+            try:
+                decoded = _decoded(envelope, raws[at] if at in raws else self._raw(envelope))
+            except WireError as exc:
+                yield exc
             else:
-                _add_deltas(body, take, n)
-        take.end()
-        tick_ns = envelope.t0_ns + np.arange(n, dtype=np.int64) * envelope.dt_ns
-        read_ns = tick_ns + offsets_us * np.int64(1000)
-        return CounterBatch(indexes.astype(np.uint32, copy=False), values, present, tick_ns, read_ns, idle)
+                yield decoded
 
     def _raw(self, envelope: Envelope) -> bytes:
         if envelope.codec == codec.RAW:
@@ -86,6 +73,45 @@ class Decoder:
         except zstandard.ZstdError as exc:
             raise WireError("zstd", str(exc)[:200]) from exc
         return raw
+
+
+def _content_bytes(envelope: Envelope) -> int:
+    """How long the payload says to be after decompression; 0 where it does not say, and is refused."""
+    try:
+        return int(zstandard.frame_content_size(envelope.payload))
+    except zstandard.ZstdError:
+        return 0
+
+
+def _decoded(envelope: Envelope, data: bytes) -> CounterBatch:
+    """The batch in a payload after decompression. Raises WireError."""
+    n = envelope.n
+    if len(data) < codec.HEADER.size:
+        raise WireError("payload", "shorter than its header")
+    flags, f, changing, idle = codec.HEADER.unpack_from(data)
+    c = changing + idle
+    if flags & ~codec.FLAG_PRESENCE or c > limits.MAX_COMPONENTS or not 1 <= f <= limits.MAX_FIELDS:
+        raise WireError("payload", f"flags {flags}, {c} components, {f} fields")
+    if n * c * f > limits.MAX_VALUES:
+        raise WireError("payload", f"{n} x {c} x {f} values")
+    take = _Reader(data, codec.HEADER.size)
+    indexes = take.array("<u4", c)
+    _check_indexes(indexes, changing)
+    present = _presence(take.array("u1", (c * f + 7) // 8), c, f) if flags & codec.FLAG_PRESENCE else None
+    offsets_us = take.array("<i4", n)
+    first = take.array("<i8", c * f)
+    values = np.empty((n, c, f), dtype=np.int64)
+    values[:] = first.reshape(c, f)
+    if n > 1 or envelope.codec == codec.DELTA_ZSTD:
+        body = values.reshape(n, c * f)[:, : changing * f]
+        if envelope.codec == codec.RAW:
+            body[1:] = take.array("<i8", (n - 1) * changing * f).reshape(n - 1, changing * f)
+        else:
+            _add_deltas(body, take, n)
+    take.end()
+    tick_ns = envelope.t0_ns + np.arange(n, dtype=np.int64) * envelope.dt_ns
+    read_ns = tick_ns + offsets_us * np.int64(1000)
+    return CounterBatch(indexes.astype(np.uint32, copy=False), values, present, tick_ns, read_ns, idle)
 
 
 class _Reader:

@@ -5,18 +5,21 @@ stream said before. Whatever is not taken is counted by reason and harms nothing
 """
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import compress, islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from laggard_aggregator.decisions.book import covers
-from laggard_aggregator.ingest.decode import CounterBatch, Decoder
+from laggard_aggregator.detect.seam import BoolArray
+from laggard_aggregator.ingest.counter_batch import CounterBatch
+from laggard_aggregator.ingest.decode import Decoder
 from laggard_aggregator.ingest.entries import BatchEntry, SchemaEntry
 from laggard_aggregator.ingest.held import Held, Waiting
+from laggard_aggregator.ingest.inbox import Received
 from laggard_aggregator.ingest.nodes import NodeBook
 from laggard_aggregator.ingest.ordinals import Ordinals
 from laggard_aggregator.ingest.streams import Source, Stream, extends
@@ -50,6 +53,17 @@ class IntakeCounts:
     duplicates: int = 0
     gaps: int = 0
     two_streams: int = 0
+
+
+class _Noted(NamedTuple):
+    """A message of counters that is received, and not decoded yet. `chosen`: its ticks that are new."""
+
+    ordinal: int
+    topic: Topic
+    envelope: Envelope
+    received_ns: int
+    schema: Schema
+    chosen: BoolArray | None
 
 
 def _nowhere(_: BatchEntry | SchemaEntry) -> None:
@@ -88,14 +102,20 @@ class Intake:
 
     def receive(self, topic: str, payload: bytes, received_ns: int) -> list[TakenBatch]:
         """The batches that this message lets be taken: none, itself, or those that waited for it."""
-        if topic.split("/", 4)[3:4] == ["ack"]:
-            return []  # our own, under a wide subscription
-        self.counts.messages += 1
-        try:
-            return self._receive(topic, payload, received_ns)
-        except WireError as exc:
-            self.wire_errors[exc.reason] += 1
-            return []
+        return list(self.receive_all(((topic, payload, received_ns),)))
+
+    def receive_all(self, messages: Sequence[Received]) -> Iterator[TakenBatch]:
+        """As `receive` of one message after the other, but that all are noted before the first is decoded."""
+        noted: list[_Noted] = []
+        for topic, payload, received_ns in messages:
+            if topic.split("/", 4)[3:4] == ["ack"]:
+                continue  # our own, under a wide subscription
+            self.counts.messages += 1
+            try:
+                noted += self._receive(topic, payload, received_ns)
+            except WireError as exc:
+                self.wire_errors[exc.reason] += 1
+        yield from self._decoded(noted)
 
     def knows(self, node: str) -> bool:
         """Whether a schema or a batch of a node of that name was taken."""
@@ -207,7 +227,7 @@ class Intake:
         if message:
             yield message
 
-    def _receive(self, name: str, payload: bytes, received_ns: int) -> list[TakenBatch]:
+    def _receive(self, name: str, payload: bytes, received_ns: int) -> list[_Noted]:
         topic = _parse_topic(name)
         if topic.site != self.site:
             self.refused["site"] += 1
@@ -234,7 +254,7 @@ class Intake:
         if self._node(topic, received_ns):
             self.nodes.status(topic.node, status, envelope.t0_ns, received_ns)
 
-    def _schema(self, topic: Topic, schema: Schema, came: SchemaEntry) -> list[TakenBatch]:
+    def _schema(self, topic: Topic, schema: Schema, came: SchemaEntry) -> list[_Noted]:
         if schema.node != topic.node or schema.source != topic.source:
             self.refused["topic"] += 1
             return []
@@ -261,7 +281,7 @@ class Intake:
         self.nodes.announced(topic.node, schema.interval_ns, schema.batch_ticks)
         return self._release(source, stream, schema)
 
-    def _counters(self, held: Held) -> list[TakenBatch]:
+    def _counters(self, held: Held) -> list[_Noted]:
         topic, envelope, received_ns = held.topic, held.envelope, held.received_ns
         source = self._source(topic, received_ns)
         if source is None:
@@ -276,10 +296,13 @@ class Intake:
         if stream.schema is None or stream.schema.epoch < envelope.schema_epoch:
             self._let_go(self._waiting.add(held))
             return []
-        return self._take(held, source, stream, stream.schema)
+        return self._note(held, source, stream, stream.schema)
 
-    def _take(self, held: Held, source: Source, stream: Stream, schema: Schema) -> list[TakenBatch]:
-        """What a message brings that `schema` reads and that did not come before."""
+    def _note(self, held: Held, source: Source, stream: Stream, schema: Schema) -> list[_Noted]:
+        """What a message brings that `schema` reads and that did not come before, as received and unsafe.
+
+        Before it is decoded: a message that cannot be read now never can, and must not come again.
+        """
         topic, envelope, received_ns = held.topic, held.envelope, held.received_ns
         ticks: tuple[int, ...] = (envelope.n,)
         if envelope.kind == Kind.JOINED:
@@ -295,35 +318,40 @@ class Intake:
         self.counts.two_streams += source.alternates(envelope.stream, received_ns)
         ordinal = next(self._ordinals)
         self.record(BatchEntry(ordinal, received_ns, held.name, held.data))
-        # Noted before it is decoded: a message that cannot be read now never can, and must not come again.
         for seq in compress(range(first, first + len(ticks)), is_new):
             if len(self._unsafe) == MAX_UNSAFE:
                 self._unnoted = self._unsafe[0][0]
             self._unsafe.append((ordinal, topic.node, stream, seq))
-        batch = self._decoder.decode(envelope)
-        if batch.values.shape[2] > len(schema.fields):
-            raise WireError("payload", "more fields than the schema")
-        if _highest(batch) >= len(schema.components):
-            raise WireError("payload", "component beyond the schema")
-        if not all(is_new):
-            batch = batch.only(np.repeat(is_new, ticks))
-        self.nodes.data(topic.node, int(batch.read_ns[-1]), received_ns)
-        late = np.zeros(batch.tick_ns.size, dtype=np.bool_)
-        return [
-            TakenBatch(
-                ordinal, topic.site, topic.role, envelope.stream, first, received_ns, schema, batch, late
-            )
-        ]
+        chosen = None if all(is_new) else np.repeat(is_new, ticks)
+        return [_Noted(ordinal, topic, envelope, received_ns, schema, chosen)]
 
-    def _release(self, source: Source, stream: Stream, schema: Schema) -> list[TakenBatch]:
+    def _decoded(self, noted: Sequence[_Noted]) -> Iterator[TakenBatch]:
+        """The batches of what was noted; what cannot be read is counted."""
+        batches = self._decoder.decode_all([each.envelope for each in noted])
+        for (ordinal, topic, envelope, received_ns, schema, chosen), batch in zip(
+            noted, batches, strict=True
+        ):
+            if isinstance(batch, WireError):
+                self.wire_errors[batch.reason] += 1
+                continue
+            if batch.values.shape[2] > len(schema.fields) or _highest(batch) >= len(schema.components):
+                self.wire_errors["payload"] += 1  # fields or components that the schema does not have
+                continue
+            some = batch if chosen is None else batch.only(chosen)
+            self.nodes.data(topic.node, int(some.read_ns[-1]), received_ns)
+            late = _none_late(some.tick_ns.size)
+            stream, seq = envelope.stream, envelope.seq
+            yield TakenBatch(ordinal, topic.site, topic.role, stream, seq, received_ns, schema, some, late)
+
+    def _release(self, source: Source, stream: Stream, schema: Schema) -> list[_Noted]:
         """The batches that waited for `schema`."""
-        taken: list[TakenBatch] = []
+        noted: list[_Noted] = []
         for held in self._waiting.release(schema.node, schema.source, schema.stream, schema.epoch):
             try:
-                taken += self._take(held, source, stream, schema)
+                noted += self._note(held, source, stream, schema)
             except WireError as exc:
                 self.wire_errors[exc.reason] += 1
-        return taken
+        return noted
 
     def _let_go(self, messages: int) -> None:
         if messages:
@@ -364,6 +392,14 @@ class Intake:
     def _account(self, node: str, components: int) -> None:
         self._components[node] += components
         self._components_in_all += components
+
+
+@lru_cache(maxsize=64)
+def _none_late(ticks: int) -> BoolArray:
+    """The flags of a batch none of whose ticks is late; nobody may write to them."""
+    flags = np.zeros(ticks, dtype=np.bool_)
+    flags.flags.writeable = False
+    return flags
 
 
 def _sources_state(sources: Mapping[str, Source]) -> list[tuple[str, list[Any]]]:

@@ -6,8 +6,8 @@ missing. A component that missed up to BRIDGE intervals gets the mean over them 
 costs resolution and nothing else); an interval in which a counter was reset is cut out.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from laggard_aggregator.engine import GroupWindow
 from laggard_aggregator.groups import PeerGroup
 from laggard_aggregator.ingest.boundaries import BoundaryRing
+from laggard_aggregator.ingest.reading import Reading, StoreCounts
 from laggard_aggregator.metrics.definition import Differences, IntArray, SourceMetrics
 
 BRIDGE = 4
@@ -30,34 +31,6 @@ Table = NDArray[np.float32] | NDArray[np.float64]
 _ABOVE_ALL = np.iinfo(np.int64).max  # whatever a counter says next, it fell
 _PER_ROW = ("_latest_tick", "_latest", "_started", "_origin", "_base", "_base_read", "_base_interval")
 _CHUNK = 65_536  # readings differenced at once: bounds the memory of a close, and fits the cache
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """A message's counters as a group's store takes them.
-
-    `rows` (c,): the group's row of each component; `values` (n, c, counters) in the order of the store's own
-    counters; the first `changing` components are those whose values may differ from tick to tick; `tick_ns`,
-    `read_ns` (n,) ascending. `started` (n, c): when the counters began, in whatever unit, 0 where
-    it is not told; None where nobody tells it.
-    """
-
-    rows: IntArray
-    values: IntArray
-    tick_ns: IntArray
-    read_ns: IntArray
-    changing: int
-    received_ns: int
-    started: IntArray | None = None
-
-
-@dataclass(slots=True)
-class StoreCounts:
-    """Totals since the start; `late` and `future` count readings of one component, `resets` counters anew."""
-
-    late: int = 0
-    future: int = 0
-    resets: int = 0
 
 
 class GroupStore:
@@ -174,6 +147,40 @@ class GroupStore:
                 int(reading.read_ns[end]),
                 in_order=in_order,
             )
+
+    def take_together(self, readings: Sequence[Reading], origins: IntArray) -> NDArray[np.bool_]:
+        """Stores readings of one shape, no two of one component, as `take` would; which it did (m,).
+
+        It leaves those that are not plain: with late or future ticks, out of order, with a reset, or from
+        another of the `origins` (m,) than before, 0 for any.
+        """
+        m = len(readings)
+        rows = np.concatenate([reading.rows for reading in readings]).reshape(m, -1)
+        ticks = np.concatenate([reading.tick_ns for reading in readings]).reshape(m, -1)
+        reads = np.concatenate([reading.read_ns for reading in readings]).reshape(m, -1)
+        values = np.concatenate([reading.values for reading in readings])
+        values = values.reshape(m, ticks.shape[1], rows.shape[1], -1)
+        received = np.array([reading.received_ns for reading in readings])
+        intervals = -(-ticks // self.interval_ns)
+        plain = (ticks[:, 0] > self.watermark_ns) & (ticks[:, -1] <= received + self._future_ns)
+        plain &= intervals[:, -1] <= self._ring.watermark + self._ring.slots
+        plain &= (self._latest_tick[rows] < ticks[:, :1]).all(axis=1)
+        plain &= (origins == 0) | (self._origin[rows] == origins[:, None]).all(axis=1)
+        plain &= (values[:, 0] >= self._latest[rows]).all(axis=(1, 2))
+        plain &= (values[:, 1:] >= values[:, :-1]).all(axis=(1, 2, 3))
+        if not plain.all():
+            rows, ticks, reads, values, intervals = (
+                each[plain] for each in (rows, ticks, reads, values, intervals)
+            )
+        self._latest_tick[rows] = ticks[:, -1:]
+        self._latest[rows] = values[:, -1]
+        ends = np.ones(ticks.shape, dtype=np.bool_)
+        ends[:, :-1] = intervals[:, 1:] != intervals[:, :-1]
+        at, tick = np.nonzero(ends)
+        self._ring.write_together(
+            intervals[at, tick], rows[at], values[at, tick], ticks[at, tick], reads[at, tick]
+        )
+        return plain
 
     def close(self, end_ns: int) -> GroupWindow | None:
         """The window that ends at `end_ns`, a multiple of the interval after the watermark; None when empty.

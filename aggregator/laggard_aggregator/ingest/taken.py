@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from laggard_aggregator.ingest.decode import CounterBatch
+from laggard_aggregator.ingest.counter_batch import CounterBatch
 from laggard_common.schema import Schema
 
 

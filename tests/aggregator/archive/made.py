@@ -7,7 +7,7 @@ import numpy as np
 from laggard_aggregator.alarms.life import Alarm, Transition
 from laggard_aggregator.detect.seam import Verdicts
 from laggard_aggregator.engine import Judgement
-from laggard_aggregator.ingest.decode import CounterBatch
+from laggard_aggregator.ingest.counter_batch import CounterBatch
 from laggard_aggregator.ingest.taken import TakenBatch
 from laggard_common.schema import Component, Field, FieldKind, FieldType, Schema
 

@@ -12,7 +12,7 @@ from laggard_aggregator.detect.settings import OF_FUNCTIONS
 from laggard_aggregator.groups import PeerGroup
 from laggard_aggregator.ingest.function_node import NodeFunctions
 from laggard_aggregator.ingest.function_store import FunctionStore
-from laggard_aggregator.ingest.store import Reading
+from laggard_aggregator.ingest.reading import Reading
 from laggard_aggregator.metrics.functions import FNPROFILE
 from laggard_common.schema import Component, Schema
 from tests import naive

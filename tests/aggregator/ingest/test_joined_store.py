@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from laggard_aggregator.detect.settings import DetectSettings
 from laggard_aggregator.groups import PeerGroup
 from laggard_aggregator.ingest.joined_store import JoinedStore
-from laggard_aggregator.ingest.store import Reading
+from laggard_aggregator.ingest.reading import Reading
 from laggard_aggregator.metrics.definition import Metric
 from laggard_aggregator.metrics.joined import JoinedMetrics, summed
 from tests.naive_metrics import sums_by_name
