@@ -10,11 +10,11 @@ from playwright.async_api import Browser, async_playwright
 
 from laggard_aggregator.export.http import make_app
 from laggard_aggregator.export.server import HttpServer
-from laggard_aggregator.view import View
+from laggard_aggregator.live import LiveView
 
 
 @contextlib.asynccontextmanager
-async def served(view: View) -> AsyncIterator[str]:
+async def served(view: LiveView) -> AsyncIterator[str]:
     """The address at which the pages over `view` are served, by the aggregator's own server."""
     server, stop = HttpServer(make_app(view), "127.0.0.1:0"), asyncio.Event()
     server.bind()
@@ -22,6 +22,7 @@ async def served(view: View) -> AsyncIterator[str]:
     try:
         yield server.url
     finally:
+        view.close()
         stop.set()
         await serving
 

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import aiomqtt
 import pytest
@@ -169,12 +169,10 @@ async def stays_live(page: "Page", url: str, app: App, agents: aiomqtt.Client, c
     before = app.view.revision
     await page.locator("#slow-1").focus()
     maps = page.get_by_role("img", name="with anomalous windows").first
-    windows = await maps.get_attribute("aria-label")
+    windows = await maps.get_attribute("aria-label") or ""
     await publish_seconds(agents, app, clock, range(12, 18))
     assert app.view.revision > before
-    await page.wait_for_function(
-        "(windows) => document.querySelector('svg.map').getAttribute('aria-label') !== windows", arg=windows
-    )
+    await playwright_api.expect(maps).not_to_have_attribute("aria-label", windows)
     assert await page.evaluate("window.here")  # it was not loaded anew
     assert await page.evaluate("document.activeElement.id") == "slow-1"
     await page.get_by_text("Live.").wait_for()
@@ -195,14 +193,16 @@ async def without_javascript(browser: "Browser", url: str) -> None:
     assert said == []
 
 
-async def in_light_and_dark(browser: "Browser", url: str) -> None:
+async def in_light_on_a_desk_and_in_dark_on_a_phone(browser: "Browser", url: str) -> None:
     grounds = []
-    for shade in ("light", "dark"):
-        page = await browser.new_page(color_scheme=shade)
+    sizes: tuple[tuple[Literal["light", "dark"], int], ...] = (("light", 1200), ("dark", 390))
+    for shade, width in sizes:
+        page = await browser.new_page(color_scheme=shade, viewport={"width": width, "height": 900})
         for path in ("/", f"/component/storage%2Fdiskstats/{SLOW}/wwn", "/nodes", "/groups"):
             await page.goto(url + path)
             contrast, where = await page.evaluate(LEAST_CONTRAST)
             assert contrast >= 4.5, (shade, path, where)
+            assert await page.evaluate("document.documentElement.scrollWidth") == width, path
         grounds.append(await page.evaluate("getComputedStyle(document.body).backgroundColor"))
         await page.close()
     assert grounds[0] != grounds[1]
@@ -243,7 +243,7 @@ def test_an_operator_gets_an_answer_in_a_real_browser(tmp_path: Path) -> None:
             assert said == []
             await page.close()
             await without_javascript(browser, app.url)
-            await in_light_and_dark(browser, app.url)
+            await in_light_on_a_desk_and_in_dark_on_a_phone(browser, app.url)
             await policy_holds(await browser.new_page(), app.url)
 
     asyncio.run(story())

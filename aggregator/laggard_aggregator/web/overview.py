@@ -91,7 +91,7 @@ def headline(now: Now, found: Sequence[Slow]) -> str:
     if found:
         first, others = found[0], len(found) - 1
         since = f" since {words.moment(first.since)[:16]} UTC" if words.iso(first.since) else ""
-        more = f"; {words.counted(others, 'other is', 'others are')} slow, too" if others else ""
+        more = f"; {words.counted(others, 'more straggler')}" if others else ""
         return f"{first.name} is {first.claim}{since}{more}"
     if not now.groups:
         return "Nothing is compared yet: no agent has sent anything that has peers"

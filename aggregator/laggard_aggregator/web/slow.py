@@ -14,6 +14,7 @@ from laggard_aggregator.web import links, words
 from laggard_aggregator.web.now import Now
 
 TREND_WINDOWS = 48
+_SLOWER_FROM = 1.05
 _MUCH = 0.1
 """A factor that changed by less than a tenth is steady."""
 
@@ -80,9 +81,14 @@ class Slow:
         return links.component(standing.group, self.component, standing.metric)
 
     @property
+    def is_slower(self) -> bool:
+        """Whether it is slower than its peers: some detectors find who differs in any way."""
+        return self.severity >= _SLOWER_FROM
+
+    @property
     def claim(self) -> str:
         """What is wrong with it, in a few words."""
-        if math.isfinite(self.severity):
+        if self.is_slower:
             return f"{words.factor(self.severity)} slower than its peers"
         return "unlike its peers"
 

@@ -4,6 +4,8 @@ import math
 from datetime import UTC, datetime
 
 DASH = "–"
+NARROW = "\u00a0"
+"""Between a figure and its unit, which stay on one line."""
 
 
 def factor(severity: float) -> str:
@@ -18,7 +20,7 @@ def figure(value: float, unit: str = "") -> str:
     if not math.isfinite(value):
         return DASH
     text = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
-    return f"{text} {unit}".rstrip()
+    return f"{text}{NARROW}{unit}" if unit else text
 
 
 def size(count: float | None) -> str:

@@ -12,14 +12,15 @@
     return (_, value) => (value == null ? "–" : `${Number(value.toPrecision(4))} ${unit}`);
   }
 
-  // Hours as everywhere on the page: UTC, of 24; with the date where a day begins.
-  function times(_, splits) {
+  // Hours as everywhere on the page: UTC, of 24; with seconds where they differ, with the date where a day begins.
+  function times(_, splits, axis, space, seconds) {
+    const end = seconds < 60 ? 19 : 16;
     let day = "";
     return splits.map((at) => {
       const text = new Date(at * 1e3).toISOString();
       const same = text.slice(0, 10) === day;
       day = text.slice(0, 10);
-      return same ? text.slice(11, 16) : `${text.slice(11, 16)}\n${day}`;
+      return same ? text.slice(11, end) : `${text.slice(11, end)}\n${day}`;
     });
   }
 
