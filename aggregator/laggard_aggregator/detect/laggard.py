@@ -110,7 +110,7 @@ class LaggardDetector:
     """Judges one metric of one peer group. Scores are shares of the threshold: 1.0 and more is anomalous."""
 
     name = "laggard"
-    version = 4
+    version = 5
     history_samples = 0
 
     def __init__(self, settings: DetectSettings, metric: str) -> None:
@@ -131,14 +131,16 @@ class LaggardDetector:
         weight = told.sum(axis=1) / self._settings.shift_samples
         live = weight > 0
         if live.sum() < MIN_PEERS:
-            nothing = np.zeros(live.size)
-            self._evidence.add(places, nothing, nothing, nothing, 0.0)
-            return not_judged(live.size, TOO_FEW)
+            return self._too_few(places)
         values = np.where(told, window.values[:, fresh], np.nan)
         logs = np.log(values) * (-1.0 if window.worse < 0 else 1.0)
         series = _Series(logs, service(window, fresh, told, logs), features(window, fresh, told))
 
-        felt, now = self._accumulate(series, weight, live, places)
+        accumulated = self._accumulate(series, weight, live, places)
+        if accumulated is None:
+            return self._too_few(places)
+        felt, now, weight = accumulated
+        live = weight > 0
         trusted, alike = self._trusted(now, live, places)
         score, fast, beyond = self._judge(
             now,
@@ -184,19 +186,36 @@ class LaggardDetector:
         weight: FloatArray,
         live: BoolArray,
         places: NDArray[np.intp],
-    ) -> tuple[FloatArray, float]:
-        """Takes the new samples in; each one's log ratio to its peers (C,), and the spread they show."""
+    ) -> tuple[FloatArray, float, FloatArray] | None:
+        """Takes the new samples in; each one's log ratio to its peers (C,), their spread, and the weights.
+
+        Who has no sample at a time when trusted peers have one tells nothing, which is weight 0. None where
+        fewer than MIN_PEERS tell something.
+        """
         rough = self._ahead(series, live)
+        live = live & np.isfinite(rough.excess)
+        if live.sum() < MIN_PEERS:
+            return None
         now = spread_now(rough.excess, batch_variance(rough.course), live)
         trusted = self._trusted_now(rough.excess, now, live, places)
         ahead = self._ahead(series, trusted)
+        live = live & np.isfinite(ahead.excess) & np.isfinite(ahead.felt)
+        if live.sum() < MIN_PEERS:
+            return None
+        trusted, weight = trusted & live, np.where(live, weight, 0.0)
         variance = batch_variance(ahead.course)
         now = spread_now(ahead.excess, variance, trusted)
         self._load.learn(ahead.loads, ahead.latency, trusted)
         unit = max(now, float(self._unit_before[0]))
         self._evidence.add(places, ahead.excess, ahead.felt, weight, max(CLIP * unit, 2.0 * HARMLESS))
         self._evidence.add_noise(places, variance * np.minimum(weight, 1.0))
-        return ahead.felt, now
+        return ahead.felt, now, weight
+
+    def _too_few(self, places: NDArray[np.intp]) -> Verdicts:
+        """No verdicts, and evidence that fades."""
+        nothing = np.zeros(places.size)
+        self._evidence.add(places, nothing, nothing, nothing, 0.0)
+        return not_judged(places.size, TOO_FEW)
 
     def _judge(
         self,

@@ -94,6 +94,24 @@ def test_idle_components_are_silent_and_not_judged() -> None:
     assert not np.array([v.judged for v in course.verdicts])[:, :4].any()
 
 
+@pytest.mark.parametrize("together", [0, 2])
+def test_samples_that_nobody_else_has_at_that_time_tell_nothing_and_spoil_nothing(together: int) -> None:
+    """A group that is all but idle for two windows; `together`: so many of its members share their tick."""
+    values = slowed(healthy(31, rows=6), {4: 3.0})
+    quiet = slice(450, 450 + 2 * SHIFT)
+    kept = np.full((6, 2 * SHIFT), np.nan)
+    for row in range(6):
+        for begin in (0, SHIFT):
+            tick = begin + (0 if row < together else row)
+            kept[row, tick] = values[row, 450 + tick]
+    values[:, quiet] = kept
+    course = course_of(windows_of(values))
+    assert TOO_FEW in course.notes
+    assert course.alarmed == {4}
+    assert course.alarms[-1] == [False] * 4 + [True, False]
+    assert np.isfinite(course.score).all()
+
+
 def test_faster_is_no_fault() -> None:
     assert not course_of(windows_of(slowed(healthy(12), {0: 0.3}))).anomalous.any()
 
