@@ -3,7 +3,8 @@
 `bench.agent_cost` measures it on real devices beside other programs.
 
 128 disks with 17 counters in a fake /proc that is rewritten twice an interval; sampled every second in
-batches of the default size, spooled to disk, published with QoS 1. CPU is the scheduler's own count over all threads.
+batches of the default size, spooled to disk, published with QoS 1. CPU is the scheduler's own count over all
+threads.
 """
 
 import os

@@ -64,7 +64,7 @@ def table(count: int, options: argparse.Namespace, folder: Path) -> list[str]:
             with (
                 tempfile.TemporaryDirectory(prefix="programs-", dir=folder) as own,
                 load_on(busy),
-                programs(Path(own)) as running,
+                programs(Path(own), options.python) as running,
             ):
                 time.sleep(options.settle)
                 for name, cost in measure(running, options.repeats, options.seconds).items():
@@ -88,9 +88,17 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=20.0, help="of a window (default: 20)")
     parser.add_argument("--repeats", type=int, default=5, help="windows (default: 5)")
     parser.add_argument("--settle", type=float, default=20.0, help="seconds before the first (default: 20)")
+    parser.add_argument(
+        "--python",
+        default=sys.executable,
+        help="runs the agents; of the same version as this one, which is the default. Distributions build "
+        "theirs with optimizations that a plain build lacks",
+    )
     options = parser.parse_args()
     stop_on_signals()
-    print(f"{machine('aiomqtt', 'zstandard')}; load {os.getloadavg()[0]:.1f} before")
+    print(
+        f"{machine('msgpack', 'zstandard')}; agents on {options.python}; load {os.getloadavg()[0]:.1f} before"
+    )
     print(f"{options.repeats} windows of {options.seconds:g} s, one sample a second\n")
     print("| devices | program | CPU ms a sample, min | median | max | RSS, MiB | PSS, MiB |")
     print("|---|---|---|---|---|---|---|")

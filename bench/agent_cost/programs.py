@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import os
 import shutil
 import sys
 import threading
@@ -68,8 +69,10 @@ class Program:
 
 
 @contextmanager
-def programs(folder: Path) -> Iterator[tuple[Program, ...]]:
+def programs(folder: Path, python: str = sys.executable) -> Iterator[tuple[Program, ...]]:
     """All programs, running side by side; the agents have a broker and an aggregator that acknowledges.
+
+    `python` runs the agents, with the modules that this interpreter finds.
 
     Raises TestbedError when one is not installed or does not start.
     """
@@ -95,8 +98,8 @@ def programs(folder: Path) -> Iterator[tuple[Program, ...]]:
         collectd.write_text(COLLECTD.format(folder=folder))
         sadc = _found("sadc")
         found = (
-            _agent(started, "laggard-agent, diskstats", ("diskstats",)),
-            _agent(started, "laggard-agent, diskstats net host", ("diskstats", "net", "host")),
+            _agent(started, python, "laggard-agent, diskstats", ("diskstats",)),
+            _agent(started, python, "laggard-agent, diskstats net host", ("diskstats", "net", "host")),
             started.run("sadc -S DISK", [sadc, "-S", "DISK", "1", str(folder / "sadc")]),
             started.run("sadc, disks only", [sadc, "-S", "A_NULL,A_DISK", "1", str(folder / "sadc-disks")]),
             started.run("node_exporter, diskstats", exporter),
@@ -122,13 +125,14 @@ class _Started:
         return Program(name, running.pid, lambda: running.poll() is None, log)
 
 
-def _agent(started: _Started, name: str, collectors: Sequence[str]) -> Program:
+def _agent(started: _Started, python: str, name: str, collectors: Sequence[str]) -> Program:
     node = f"n{len(collectors)}"
     folder = started.folder / node
     folder.mkdir()
     config = folder / "agent.toml"
     config.write_text(AGENT.format(node=node, collectors=list(collectors), port=BROKER_PORT, folder=folder))
-    return started.run(name, [sys.executable, "-m", "laggard_agent", "--config", str(config)])
+    modules = f"PYTHONPATH={os.pathsep.join(path for path in sys.path if path)}"
+    return started.run(name, ["env", modules, python, "-m", "laggard_agent", "--config", str(config)])
 
 
 def _found(*names: str) -> str:
