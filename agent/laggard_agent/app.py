@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _QUEUED_BATCHES = 1000
-_WATCH_SECONDS = 10.0
+_WATCH_SECONDS = 12.0  # where no status goes out before, every 10 s
 _WATCHES_A_WATCHDOG = 3
 # An orderly end takes at most the sum of these, spooling counted twice (batches, then closing).
 _READING_ENDS_SECONDS = 0.5
@@ -69,6 +69,7 @@ class App:
         self._overflow_samples = 0
         self._samplers: list[Sampler] = []
         self._failure: asyncio.Future[None]
+        self._awake: asyncio.Future[None]
         self._worker: Worker
         self._spool: Spool
         self._publisher: Publisher
@@ -89,6 +90,7 @@ class App:
     async def _startup(self) -> None:
         s = self._settings
         self._failure = asyncio.get_running_loop().create_future()
+        self._awake = asyncio.get_running_loop().create_future()
         self._worker = Worker("spool", self._fail)
         owner = Owner(s.node, s.interval_ns, s.batch_samples)
         self._spool = await self._worker.call(
@@ -143,11 +145,13 @@ class App:
         """Looks after the threads. Raises what one of them failed with.
 
         The service manager hears that the agent is alive from here, as long as every sampler takes its ticks.
+        It happens when a status goes out, as the event loop is awake then, and to wake it costs most.
         """
         watchdog_seconds = self._notifier.watchdog_seconds or math.inf
         seconds = min(_WATCH_SECONDS, watchdog_seconds / _WATCHES_A_WATCHDOG)
         while True:
-            await asyncio.wait({self._failure}, timeout=seconds)
+            self._awake = asyncio.get_running_loop().create_future()
+            await asyncio.wait({self._failure, self._awake}, timeout=seconds)
             if self._failure.done():
                 self._failure.result()
             for sampler in self._samplers:
@@ -220,6 +224,8 @@ class App:
 
     def _status(self, spool: SpoolFacts) -> dict[str, Any]:
         s = self._settings
+        if not self._awake.done():
+            self._awake.set_result(None)
         by_aggregator = s.spool.acknowledge == "aggregator" and self._publisher.acks_seen
         return {
             "interval_ns": s.interval_ns,
