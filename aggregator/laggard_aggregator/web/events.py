@@ -8,6 +8,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from laggard_aggregator.view import View
+from laggard_aggregator.web.now import token
 
 _TYPE = "text/event-stream"
 
@@ -29,7 +30,7 @@ class Events:
     async def answer(self, request: Request) -> Response:
         """A stream of events `change` and `beat` until the page is closed, or the aggregator ends.
 
-        Their data is the revision, which pages have in them: what they show need not be asked for again.
+        Their data is the token of the state, which pages have in them: what one shows is not asked for again.
         """
         if request.method == "HEAD":
             return Response(media_type=_TYPE)
@@ -43,19 +44,22 @@ class Events:
 
     async def _events(self) -> AsyncIterator[str]:
         revision = self._view.revision
-        yield f"retry: 5000\n{_event('change', revision)}"
+        yield f"retry: 5000\n{self._event('change', revision)}"
         while True:
             try:
                 async with asyncio.timeout(BEAT_SECONDS):
                     changed = await self._view.changed(revision)
             except TimeoutError:
-                yield _event("beat", revision)
+                yield self._event("beat", revision)
                 continue
             if changed is None:
                 return
             revision = changed
-            yield _event("change", revision)
+            yield self._event("change", revision)
             await asyncio.sleep(GAP_SECONDS)
+
+    def _event(self, kind: str, revision: int) -> str:
+        return f"event: {kind}\ndata: {token(self._view.started_at, revision)}\n\n"
 
 
 class _Stream(StreamingResponse):
@@ -70,7 +74,3 @@ class _Stream(StreamingResponse):
             await super().__call__(scope, receive, send)
         finally:
             self._ended()
-
-
-def _event(kind: str, revision: int) -> str:
-    return f"event: {kind}\ndata: {revision}\n\n"

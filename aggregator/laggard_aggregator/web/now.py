@@ -33,6 +33,11 @@ class Now:
     counters: Counters
     durability: Durability | None
 
+    @property
+    def token(self) -> str:
+        """What tells this state from any other, of an earlier run, too."""
+        return token(self.started_at, self.revision)
+
     def standings(self) -> tuple[Standing, ...]:
         """What is said of the components that matter."""
         return standings(self.judgements, self.alarms, self.shown, self.silenced)
@@ -48,6 +53,11 @@ class Now:
     def judgements_of(self, group: str) -> tuple[Judgement, ...]:
         """The latest judgements of a group, one a metric."""
         return tuple(judged for judged in self.judgements if judged.group == group)
+
+
+def token(started_at: float, revision: int) -> str:
+    """What tells the state of an aggregator from any other."""
+    return f"{started_at:.3f}-{revision}"
 
 
 def take(view: View, *, nodes: bool = False) -> Now:

@@ -58,19 +58,20 @@ class Past:
         """What happened, newest first."""
         async with self._reading:
             if self._directory is not None and time.monotonic() - self._read_at > KEPT_SECONDS:
-                self._read = await asyncio.to_thread(_of_archive, self._directory, now)
+                read = await asyncio.to_thread(_of_archive, self._directory, now)
+                self._read = self._read if read is None else read
                 self._read_at = time.monotonic()
         known = self._read | {_key(event): event for event in map(_of_transition, history.transitions)}
         return tuple(sorted(known.values(), key=lambda event: -event.at))
 
 
-def _of_archive(directory: Path, now: float) -> dict[tuple[str, ...], Event]:
-    """The alarms in the archive; none while it cannot be read, which the daemon says elsewhere."""
+def _of_archive(directory: Path, now: float) -> dict[tuple[str, ...], Event] | None:
+    """The alarms in the archive; None while it cannot be read, as when files are being merged."""
     first = (datetime.fromtimestamp(now, UTC) - timedelta(days=DAYS)).date().isoformat()
     try:
         table = ArchiveReader(directory).table("alarms", columns=_COLUMNS, first_day=first)
     except InputError:
-        return {}
+        return None
     rows = table.slice(max(table.num_rows - MOST_EVENTS, 0)).to_pylist() if table.num_rows else []
     events = [_of_row(row) for row in rows]
     return {_key(event): event for event in events}

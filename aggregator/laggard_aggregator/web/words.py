@@ -75,6 +75,11 @@ def ago(at: float, now: float) -> str:
     return f"{lasting(now - at)} ago" if _is_time(at) else DASH
 
 
+def sentence(text: str) -> str:
+    """`text` with a capital at its beginning, and as it is from there on."""
+    return text[:1].upper() + text[1:]
+
+
 def counted(count: int, one: str, many: str = "") -> str:
     """`1 node`, `1,200 nodes`."""
     return f"{count:,} {one if count == 1 else many or one + 's'}"

@@ -76,9 +76,9 @@ def test_a_page_is_told_of_every_change_until_the_aggregator_ends(monkeypatch: p
         view = Changing()
         async with Client(app_over(view)).open() as client:
             assert client.status == 200
-            assert await client.told() == "retry: 5000\nevent: change\ndata: 1\n\n"
+            assert await client.told() == "retry: 5000\nevent: change\ndata: 1760000000.000-1\n\n"
             view.queue.put_nowait(2)
-            assert await client.told() == "event: change\ndata: 2\n\n"
+            assert await client.told() == "event: change\ndata: 1760000000.000-2\n\n"
             view.queue.put_nowait(None)
             assert await client.told() == "the end"
 
@@ -91,7 +91,9 @@ def test_a_page_looks_again_when_nothing_was_judged(monkeypatch: pytest.MonkeyPa
 
     async def story() -> None:
         async with Client(app_over(Changing())).open() as client:
-            assert [await client.told() for _ in range(3)][1:] == ["event: beat\ndata: 1\n\n"] * 2
+            assert [await client.told() for _ in range(3)][1:] == [
+                "event: beat\ndata: 1760000000.000-1\n\n"
+            ] * 2
 
     asyncio.run(story())
 

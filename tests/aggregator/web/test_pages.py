@@ -1,12 +1,14 @@
 """Every page over a made-up site, as a browser without JavaScript gets it."""
 
 import asyncio
+import hashlib
 import html
 import re
 from collections.abc import Sequence
 from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import pairwise
+from pathlib import Path
 
 import httpx
 import numpy as np
@@ -17,7 +19,7 @@ from laggard_aggregator.engine import GroupWindow, Judgement
 from laggard_aggregator.export.http import make_app
 from laggard_aggregator.history import Samples
 from laggard_aggregator.view import NodeView
-from laggard_aggregator.web import links
+from laggard_aggregator.web import links, site
 from laggard_aggregator.web.site import CONTENT_SECURITY_POLICY
 from tests.aggregator.export import made
 
@@ -35,6 +37,7 @@ PAGES = (
     "/search",
     "/search?q=oss",
 )
+VENDOR = Path(site.__file__).parent / "static" / "vendor"
 VOID = {"meta", "link", "input", "br"}
 
 
@@ -303,6 +306,31 @@ def test_the_distributions_that_cdf_compared_are_drawn() -> None:
     assert isinstance(view.history.samples("luns"), Samples)
 
 
+def test_a_node_is_told_by_the_functions_in_which_it_differs() -> None:
+    nodes = ("oss-1", "oss-2", "oss-3", "oss-4")
+    judged = made.judgement("storage/fnprofile", nodes, [5, 0, 0, 0], [NAN] * 4, [True, False, False, False])
+    verdicts = replace(
+        judged.verdicts,
+        judged=np.ones(4, dtype=np.bool_),
+        anomalous=np.array([True, False, False, False]),
+        score=np.array([6.1, 0.5, 0.5, 0.5]),
+        causes={"oss-1": (("md_raid6_compute", 41.5), ("copy_user", -2.0))},
+    )
+    judged = replace(judged, metric="samples", verdicts=verdicts, levels=("node",) * 4)
+    group = replace(
+        made.group("storage/fnprofile", 4), source="fnprofile", detector="manhattan", metrics=("samples",)
+    )
+    view = made.MadeView(groups_=(group,), judgements_=(judged,))
+    view.history.judged([judged])
+    assert "oss-1 is unlike its peers" in text_of(page("/", view))
+    assert "samples: most in md_raid6_compute storage/fnprofile" in text_of(page("/", view))
+    text = text_of(page(links.component("storage/fnprofile", "oss-1"), view))
+    assert "Unlike its peers since" in text
+    assert "What its functions take differs from its peers" in text
+    assert "perf top -a" in text
+    assert text.index("md_raid6_compute 41.5") < text.index("copy_user -2")
+
+
 def test_a_node_is_told_with_what_is_on_it() -> None:
     text = text_of(page("/node/oss-2"))
     assert "Collector net: no /proc/net/dev; 7 samples dropped: its spool was full." in text
@@ -346,6 +374,15 @@ def test_a_page_is_made_once_for_a_window() -> None:
     assert first == same
     assert "7.0×" not in text_of(same)
     assert "7.0×" in text_of(changed)
+
+
+def test_what_is_not_ours_is_what_its_publisher_published() -> None:
+    readme = (VENDOR / "README.md").read_text()
+    files = [path for path in VENDOR.rglob("*") if path.suffix in (".js", ".css")]
+    assert len(files) == 2
+    for path in files:
+        assert f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.relative_to(VENDOR)}" in readme
+        assert "MIT License" in (path.parent / "LICENSE").read_text()
 
 
 def test_files_are_kept_by_browsers_for_as_long_as_they_are_the_same() -> None:

@@ -4,11 +4,14 @@ import asyncio
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from laggard_aggregator.alarms.life import Transition
 from laggard_aggregator.archive.writer import ArchiveWriter
 from laggard_aggregator.engine import Judgement
 from laggard_aggregator.history import History
 from laggard_aggregator.ingest.taken import WindowClose
+from laggard_aggregator.web import past
 from laggard_aggregator.web.past import Event, Past
 from tests.aggregator.export import made
 
@@ -60,3 +63,16 @@ def test_an_archive_that_cannot_be_read_keeps_no_page_from_being_shown(tmp_path:
     (part,) = tmp_path.glob("kind=alarms/**/*.parquet")
     part.write_bytes(b"PAR1 no")
     assert events(Past(tmp_path), History()) == []
+
+
+def test_what_was_read_stays_when_the_archive_cannot_be_read_for_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(past, "KEPT_SECONDS", 0.0)
+    written(tmp_path, raised("a", made.NOW))
+    known = Past(tmp_path)
+    assert [event.component for event in events(known, History())] == ["a"]
+    (part,) = tmp_path.glob("kind=alarms/**/*.parquet")
+    part.unlink()
+    part.with_name("20260101T000000Z-000001-000002.parquet").write_bytes(b"half")
+    assert [event.component for event in events(known, History())] == ["a"]

@@ -58,6 +58,11 @@ def test_a_size_and_a_count() -> None:
     assert [words.counted(n, "node") for n in (0, 1, 1200)] == ["0 nodes", "1 node", "1,200 nodes"]
 
 
+def test_a_sentence_keeps_its_capitals() -> None:
+    assert words.sentence("collector net: No such file: /proc/A") == "Collector net: No such file: /proc/A"
+    assert words.sentence("") == ""
+
+
 def test_a_link_holds_any_name() -> None:
     assert links.component("a/b", "oss-1/s d?#", "await") == "/component/a%2Fb/oss-1/s%20d%3F%23?metric=await"
     assert links.group("a/b", metric="", page=2) == "/group/a%2Fb?page=2"
