@@ -4,6 +4,7 @@ import random
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,18 +18,17 @@ _MOST_OF_A_SITE = 40
 """Tries, before a new site takes its place."""
 
 
-def run_all(threads: Sequence[threading.Thread], stop: Callable[[], None]) -> None:
-    """Waits for all `threads`; told to end, it calls `stop`, and waits on: what they made must be undone."""
-    for thread in threads:
-        thread.start()
-    try:
-        for thread in threads:
-            thread.join()
-    except KeyboardInterrupt:
-        print("ending after what is under way", file=sys.stderr, flush=True)
-        stop()
-        for thread in threads:
-            thread.join()
+def run_all(jobs: Sequence[Callable[[], None]], stop: Callable[[], None]) -> None:
+    """Does all `jobs` at once; told to end, it calls `stop`, and waits on: what they made must be undone."""
+    with ThreadPoolExecutor(len(jobs)) as pool:
+        running = [pool.submit(job) for job in jobs]
+        try:
+            wait(running)
+        except KeyboardInterrupt:
+            print("ending after what is under way", file=sys.stderr, flush=True)
+            stop()
+        for done in running:
+            done.result()
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +63,7 @@ class Runner:
         """Tries each of `faults` so often, on so many sites at once, in an order of chance."""
         self._waiting = [(fault, number) for fault in faults for number in range(tries)]
         self._rng.shuffle(self._waiting)
-        threads = [threading.Thread(target=self._work) for _ in range(min(sites, len(self._waiting)))]
-        run_all(threads, self._waiting.clear)
+        run_all([self._work] * min(sites, len(self._waiting)), self._waiting.clear)
 
     def _work(self) -> None:
         """One site after another until nothing waits."""

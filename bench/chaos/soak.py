@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from statistics import linear_regression, median
 
@@ -64,11 +65,11 @@ class Soak:
         mine = [fault for fault in FAULTS.values() if fault.broker == "mosquitto"]
         around = [fault for fault in mine if "aggregator" not in fault.ends]
         above = [fault for fault in mine if fault.ends <= {"aggregator"}]
-        threads = [
-            threading.Thread(target=self._soak, args=(1, around, ["aggregator"])),
-            threading.Thread(target=self._soak, args=(2, above, ["broker", "agents"])),
+        sites = [
+            partial(self._soak, 1, around, ["aggregator"]),
+            partial(self._soak, 2, above, ["broker", "agents"]),
         ]
-        run_all(threads, self._stop.set)
+        run_all(sites, self._stop.set)
 
     def _soak(self, number: int, faults: Sequence[Fault], lasting: Sequence[str]) -> None:
         site = Site(self.folder / f"soak-{number}", self.feed, "mosquitto")
