@@ -47,17 +47,24 @@ def account(site: Site) -> Account:
     """The account of a site that has ended in order."""
     made = Account()
     archived = _archived(site)
+    by_node: dict[str, dict[int, list[int]]] = {node: {} for node in site.agents}
     for node in site.agents:
         site.witness.look(node, site.left(node))
+    seen = {key: dict(batches) for key, batches in site.witness.seen.items()}
+    for node in site.agents:
+        for batch in site.witness.look(node, site.left(node))[1]:
+            if not site.witness.is_acked(node, batch):  # it waits for the agent to begin again
+                waiting = seen[node, batch.stream].pop(batch.seq)
+                for tick in waiting.ticks_ns:
+                    by_node[node].setdefault(tick, []).append(waiting.seen_ns)
     for ticks in archived.values():
         made.came += Counter(at_ns for came in ticks.values() for at_ns in came).items()
-    for key in sorted(archived.keys() | site.witness.seen.keys()):
-        by_batch(key, site.witness.seen.get(key, {}), archived.get(key, {}), made)
-    for node in site.agents:
-        of_node: dict[int, list[int]] = {}
-        for (name, _), ticks in archived.items():
-            for tick, came in ticks.items() if name == node else ():
-                of_node.setdefault(tick, []).extend(came)
+    for key in sorted(archived.keys() | seen.keys()):
+        by_batch(key, seen.get(key, {}), archived.get(key, {}), made)
+    for (node, _), ticks in archived.items():
+        for tick, came in ticks.items():
+            by_node[node].setdefault(tick, []).extend(came)
+    for node, of_node in by_node.items():
         _by_lives(site, node, of_node, made)
     _of_alarms(site, made)
     return made

@@ -27,6 +27,8 @@ WITNESS, HOSTILE = "witness", "evil"
 """Who looks on, and who attacks."""
 SPOOL_MAX_BYTES = 4 * 1024 * 1024
 _START_SECONDS = 120.0
+_END_SECONDS = 120.0
+_LAST_SECONDS = 5.0
 _AGE_OF_VERDICTS = 2.5  # times the shift between windows
 _STORE_MIB, _SPOOL_MIB = 96, 48
 
@@ -88,9 +90,12 @@ class Site:
                 one.start()
             self.until("the alarm", lambda: self.alarm() is not None and self.has_all(), _START_SECONDS)
             yield
+            with contextlib.suppress(TimeoutError):
+                self.until("everything to be there", self.has_all, _END_SECONDS)
             for one in self.agents.values():
                 one.stop()
-            time.sleep(2.0)  # their last batches and status go through
+            with contextlib.suppress(TimeoutError):  # their last batches and status go through
+                self.until("the rest", self._nothing_waits, _LAST_SECONDS)
             self.aggregator.stop()
             shutil.copytree(self.store.path / "archive", self.archive)
             shutil.copytree(self.spools.path, self.folder / "left")
@@ -142,6 +147,14 @@ class Site:
     def left(self, node: str) -> Path:
         """That node's spool, when all has ended."""
         return self.folder / "left" / node
+
+    def _nothing_waits(self) -> bool:
+        """Whether everything on the agents' disks is acknowledged."""
+        return all(
+            self.witness.is_acked(node, batch)
+            for node in self.agents
+            for batch in self.witness.look(node, self.spool(node))[1]
+        )
 
     def spool(self, node: str) -> Path:
         """Where that node's agent keeps its batches."""

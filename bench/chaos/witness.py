@@ -92,8 +92,7 @@ class Witness:
         if mark is not None and self._top(node, current) <= (mark.seq if mark.stream == current else -1):
             return False
         return all(
-            batch.seq > under_way.get(batch.stream, batch.seq) or self._is_acked(node, batch)
-            for batch in held
+            batch.seq > under_way.get(batch.stream, batch.seq) or self.is_acked(node, batch) for batch in held
         ) and self._without_gaps(node, current)
 
     def look(self, node: str, folder: Path) -> tuple[float, list[Spooled]]:
@@ -125,7 +124,8 @@ class Witness:
         ranges = self.acked.get((node, stream), ())
         return ranges[-1][1] if ranges else -1
 
-    def _is_acked(self, node: str, batch: Spooled) -> bool:
+    def is_acked(self, node: str, batch: Spooled) -> bool:
+        """Whether an acknowledgement of it was heard."""
         ranges = self.acked.get((node, batch.stream), ())
         return any(low <= batch.seq <= high for low, high in ranges)
 
