@@ -9,7 +9,7 @@ docs/wire-format.md describes the layout byte by byte.
 import struct
 from collections.abc import Iterable, Sequence
 from itertools import chain, compress, pairwise
-from operator import is_, itemgetter
+from operator import is_
 from threading import Lock
 
 import zstandard
@@ -108,17 +108,17 @@ def _delta_blocks(rows: Sequence[bytes]) -> Iterable[bytes]:
     `rows`: the packed lanes of each tick.
     """
     series = len(rows[0]) // 8
-    lanes = struct.Struct(f"<{series}q")
     deltas, spread = _differences(rows)
-    bits = map(int.bit_length, lanes.unpack(spread))
+    bits = map(int.bit_length, struct.unpack(f"<{series}q", spread))
     codes = bytes(map(_WIDTH_OF_BITS.__getitem__, bits))
     yield codes
-    values = [lanes.unpack(delta) for delta in deltas]
-    for width, typecode in WIDTHS:
+    all_bytes = b"".join(deltas)
+    for width, _ in WIDTHS:
         if width in codes:
-            places = list(compress(range(series), codes.translate(_IS_WIDTH[width])))
-            chosen = map(itemgetter(*places), values)
-            yield _little(typecode, chosen if len(places) == 1 else chain.from_iterable(chosen))
+            lanes = compress(range(0, 8 * series, 8), codes.translate(_IS_WIDTH[width]))
+            # What one byte of a lane is at each tick, lane after lane; then turned round.
+            turned = b"".join([all_bytes[lane + i :: 8 * series] for lane in lanes for i in range(width)])
+            yield b"".join([turned[tick :: len(deltas)] for tick in range(len(deltas))])
 
 
 def _differences(rows: Sequence[bytes]) -> tuple[list[bytes], bytes]:
