@@ -11,8 +11,10 @@ import json
 import logging
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Concatenate, Literal, ParamSpec, TypeVar
 
@@ -186,20 +188,25 @@ class Ledger:
 
 
 class SharedLedger:
-    """A ledger that coroutines ask in turn, each question in a thread."""
+    """A ledger that coroutines ask in turn, in a thread of its own.
+
+    Who is cancelled does not end what it asked for, and nobody else's question overtakes that.
+    """
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._one_at_a_time = asyncio.Lock()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="mail ledger")
 
     async def do(self, work: Callable[Concatenate[Ledger, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """What `work`, a method of Ledger, says. Raises StateError."""
-        async with self._one_at_a_time:
-            return await asyncio.to_thread(work, self._ledger, *args, **kwargs)
+        asked = partial(work, self._ledger, *args, **kwargs)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, asked)
 
-    async def close(self) -> None:
-        """Gives the file back, after what is under way."""
-        await self.do(Ledger.close)
+    async def leave(self, *, close: bool = True) -> None:
+        """Ends the thread after what is under way, and gives the file back unless it is to be kept."""
+        if close:
+            await self.do(Ledger.close)
+        self._thread.shutdown(wait=False)
 
 
 def _prepare(db: sqlite3.Connection, now: float) -> None:

@@ -84,8 +84,7 @@ class Post:
                 group.create_task(self._look(view, shared, courses, writer), name="alarms to mails")
         finally:
             await self._kept(shared, courses)
-            if self._in_memory is None:
-                await shared.close()
+            await shared.leave(close=self._in_memory is None)
 
     async def _opened(self) -> SharedLedger:
         """The ledger, as soon as it can be had."""

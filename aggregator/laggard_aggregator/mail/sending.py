@@ -58,6 +58,7 @@ class Sender:
         self._not_before: dict[str, float] = {}
         self._failures = 0
         self._said = ""
+        self._ending = False
 
     async def run(self, ledger: SharedLedger) -> None:
         """Sends until cancelled; what is under way then is brought to an end."""
@@ -83,7 +84,8 @@ class Sender:
                 await asyncio.sleep(seconds)
                 continue
             with suppress(TimeoutError):
-                await asyncio.wait_for(self.some.wait(), seconds)
+                async with asyncio.timeout(seconds):
+                    await self.some.wait()
 
     async def _due(self, ledger: SharedLedger) -> list[Queued]:
         """The mails to be tried now; those that waited for too long are given up."""
@@ -99,16 +101,23 @@ class Sender:
         return [mail for mail in left if self._not_before.get(mail.id, 0.0) <= self._now()]
 
     async def _send(self, ledger: SharedLedger, mails: list[Queued]) -> None:
+        """Sends them in a task of its own: what cancels us must not get lost in the SMTP client."""
+        session = asyncio.create_task(self._session(ledger, mails), name="smtp")
+        try:
+            await asyncio.shield(session)
+        except asyncio.CancelledError:
+            self._ending = True
+            await asyncio.wait({session}, timeout=FINISH_SECONDS)
+            session.cancel()
+            session.add_done_callback(lambda task: task.cancelled() or task.exception())
+            raise
+
+    async def _session(self, ledger: SharedLedger, mails: list[Queued]) -> None:
         async with connected(self._settings, self._access) as connection:
             for mail in mails:
-                task = asyncio.create_task(self._one(ledger, connection, mail), name="one mail")
-                try:
-                    await asyncio.shield(task)
-                except asyncio.CancelledError:
-                    await asyncio.wait({task}, timeout=FINISH_SECONDS)
-                    if not task.cancel():
-                        task.exception()  # it is known, and tried again by whoever comes next
-                    raise
+                if self._ending:
+                    return
+                await self._one(ledger, connection, mail)
 
     async def _one(self, ledger: SharedLedger, connection: Connection, mail: Queued) -> None:
         result = await connection.deliver(mail.message, mail.recipients)

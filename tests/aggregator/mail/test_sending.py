@@ -63,7 +63,7 @@ async def sending_by(desk: Desk) -> AsyncIterator[Desk]:
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        await desk.ledger.close()
+        await desk.ledger.leave()
 
 
 def test_mails_go_in_order_to_everyone() -> None:
@@ -235,7 +235,7 @@ def test_at_the_end_a_mail_under_way_is_brought_to_its_end() -> None:
             await asyncio.gather(task, return_exceptions=True)
             assert await desk.waiting() == ["b"]
             assert len(box.mails) == 1
-            await desk.ledger.close()
+            await desk.ledger.leave()
 
     asyncio.run(story())
 
