@@ -7,7 +7,8 @@ writes it again. Nothing here can stop the aggregator: whatever cannot be writte
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from laggard_aggregator.mail.cases import Case, digest, due, over
@@ -75,37 +76,43 @@ class Post:
 
     async def run(self, view: View, page: str) -> None:
         """Tells what is to be told until cancelled. `page`: where the site's pages are reached."""
-        shared = await self._opened()
-        courses = Courses(await shared.do(Ledger.courses))
-        writer = Writer(self._settings, self._site, page)
+        ledger, courses = await self._opened()
+        shared, writer = SharedLedger(ledger), Writer(self._settings, self._site, page)
+        sending = partial(self.sender.run, shared)
+        looking = partial(self._look, view, shared, courses, writer)
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(self.sender.run(shared), name="mails out")
-                group.create_task(self._look(view, shared, courses, writer), name="alarms to mails")
+                group.create_task(_lasting(sending), name="mails out")
+                group.create_task(_lasting(looking), name="alarms to mails")
         finally:
             await self._kept(shared, courses)
             await shared.leave(close=self._in_memory is None)
 
-    async def _opened(self) -> SharedLedger:
-        """The ledger, as soon as it can be had."""
+    async def _opened(self) -> tuple[Ledger, Courses]:
+        """The ledger, as soon as it can be had, and the courses in it."""
         said = ""
         while True:
             try:
-                now = self._clock.wall_ns() / 1e9
-                ledger = self._in_memory
-                if ledger is None:
-                    ledger = await asyncio.to_thread(Ledger, self._directory, now)
-                if self._directory is None:
-                    self._in_memory = ledger
-                self._began_at = ledger.began_at
-                self._told = {told.case.component: told for told in ledger.open_cases()}
+                return await asyncio.to_thread(self._open)
             except StateError as exc:
                 if str(exc) != said:
                     _log.warning("no mails until it is: %s", exc)
                 said = str(exc)
                 await asyncio.sleep(RETRY_SECONDS)
-            else:
-                return SharedLedger(ledger)
+
+    def _open(self) -> tuple[Ledger, Courses]:
+        """Opens the ledger, and takes up what it knows. Raises StateError."""
+        ledger = self._in_memory or Ledger(self._directory, self._clock.wall_ns() / 1e9)
+        try:
+            self._began_at = ledger.began_at
+            self._told = {told.case.component: told for told in ledger.open_cases()}
+            courses = Courses(ledger.courses())
+        except StateError:
+            ledger.close()
+            raise
+        if self._directory is None:
+            self._in_memory = ledger
+        return ledger, courses
 
     async def _look(self, view: View, ledger: SharedLedger, courses: Courses, writer: Writer) -> None:
         save_due, prune_due, said = 0.0, 0.0, ""
@@ -235,6 +242,16 @@ class Post:
 
     def _now(self) -> float:
         return self._clock.monotonic_ns() / 1e9
+
+
+async def _lasting(work: Callable[[], Awaitable[None]]) -> None:
+    """Does `work`, and again after an error that nobody thought of: detection goes on without mails."""
+    while True:
+        try:
+            await work()
+        except Exception:
+            _log.exception("mails are held up by an error in the program, which is tried again")
+            await asyncio.sleep(RETRY_SECONDS)
 
 
 class _Gathering:

@@ -364,3 +364,22 @@ def test_a_ledger_that_cannot_be_written_delays_and_does_not_end_anything(
             await box.until(mails=1)
 
     asyncio.run(story())
+
+
+def test_an_error_that_nobody_thought_of_ends_nothing(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story() -> None:
+        view = site()
+        async with served(Box()) as box, mailing(view, box):
+            await view.looked_at()
+            with monkeypatch.context() as patch:
+                patch.setattr(post, "report", None)
+                view.slow("oss-1/wwn-1")
+                async with asyncio.timeout(PATIENCE_SECONDS):
+                    while not caplog.records:
+                        await asyncio.sleep(0.005)
+            await box.until(mails=1)
+
+    asyncio.run(story())
+    assert "an error in the program" in caplog.messages[0]
