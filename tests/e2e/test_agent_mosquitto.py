@@ -17,6 +17,7 @@ from laggard_common import wire
 from laggard_common.schema import Schema
 from laggard_common.wire import Ack, Envelope
 from tests.agent.made import disk_line, tree
+from tests.joined_batches import apart
 
 MOSQUITTO = shutil.which("mosquitto", path="/usr/sbin:/usr/bin:/usr/local/sbin")
 
@@ -89,9 +90,9 @@ class Aggregator:
         elif channel == ["status"]:
             self.states.append(str(wire.decode_state(wire.decode_envelope(payload).payload)["state"]))
         elif channel == ["data"]:
-            envelope = wire.decode_envelope(payload)
-            self.data.append(envelope)
-            ack = Ack(envelope.stream, envelope.source, ((envelope.seq, envelope.seq),))
+            batches = apart(wire.decode_envelope(payload))
+            self.data += batches
+            ack = Ack(batches[0].stream, batches[0].source, ((batches[0].seq, batches[-1].seq),))
             await client.publish("laggard/1/site/ack/oss-1", wire.encode_ack([ack]), qos=1)
 
 
