@@ -6,8 +6,9 @@ message that is acknowledged soon, and half as fast with every one that is not.
 """
 
 import random
+from collections.abc import Iterable
 
-from laggard_agent.spool_segments import Stored
+from laggard_agent.spool_segments import Key, Stored
 from laggard_common.wire import Ack
 
 UNACKNOWLEDGED = 4
@@ -61,6 +62,11 @@ class Pace:
         late = any(now - sent > SOON_SECONDS for _, sent in self._under_way)
         self.due = now + min(self._pause * self._rng.uniform(0.75, 1.25), SOON_SECONDS if late else 1e9)
         return not late and len(self._under_way) < UNACKNOWLEDGED
+
+    def lost(self, keys: Iterable[Key]) -> None:
+        """What is under way of these streams is not waited for: it is sent again."""
+        gone = set(keys)
+        self._under_way = [(message, sent) for message, sent in self._under_way if message.key not in gone]
 
     def sent(self, stored: Stored, now: float) -> None:
         """A message went."""

@@ -395,6 +395,7 @@ class Publisher:
             for key in stuck:  # the schema, too: it is not retained where the stream is an older one
                 self._published_schemas.pop(key, None)
             await self._call(partial(self._spool.resend, stuck))
+            self._pace.lost(stuck)
             self._backlog = True
 
     # -- small things

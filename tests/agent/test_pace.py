@@ -119,3 +119,14 @@ def test_hundreds_of_nodes_do_not_outrun_an_aggregator_that_takes_little() -> No
     assert not any(left)
     assert sum(depths) / len(depths) < SOON_SECONDS
     assert now < 1.5 * nodes * messages / capacity
+
+
+def test_what_is_lost_and_sent_again_is_not_waited_for() -> None:
+    pace = begun(waiting_seconds=0.0)
+    pace.sent(message(0), 1.0)
+    pace.sent(message(0, b"o" * 16), 1.0)
+    assert not pace.may_send(1.0 + 2 * SOON_SECONDS)
+    pace.lost([(STREAM, "net")])
+    assert not pace.may_send(1.0 + 2 * SOON_SECONDS)
+    pace.lost([(b"o" * 16, "net")])
+    assert pace.may_send(1.0 + 2 * SOON_SECONDS)
