@@ -1,69 +1,85 @@
-"""What to look at next on a slow component: for the page and for mails. The commands only look.
+"""What an operator looks at next, by what the component is: for pages and mails.
 
-Names come from nodes: what could be more to a shell than a word stands in no command.
+Commands only look. A name that is not a plain one (letters, digits and . _ : + -) is in none: names come from
+the network, and nobody must be made to paste what a node chose.
 """
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
 
 from laggard_aggregator.metrics.functions import FUNCTIONS
 
-_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:+-]{0,127}", re.ASCII)
-_BLOCK = ("iostat -x 1 5 {it}", "smartctl -a /dev/{it}", "dmesg -T | grep -w {it} | tail -20")
-_OST = (
-    "lctl get_param obdfilter.{it}.brw_stats",
-    "lctl get_param obdfilter.{it}.job_stats",
-    "lctl get_param obdfilter.{it}.kbytesavail",
-)
-_MDT = ("lctl get_param mdt.{it}.md_stats", "lctl get_param mdt.{it}.job_stats")
-_HOST = ("dmesg -T | tail -50", "iostat -x 1 5", "sar -n DEV,EDEV 1 5", "top -b -n 1 | head -20")
-_ON_COMPONENT = {
-    "diskstats": _BLOCK,
-    "lustre_ost": _OST,
-    "lustre_mdt": _MDT,
-    "lustre_osc": ("lctl get_param osc.{it}*.rpc_stats", "lctl get_param osc.{it}*.import"),
-    "lustre_mdc": ("lctl get_param mdc.{it}*.rpc_stats", "lctl get_param mdc.{it}*.import"),
-    "gluster_brick": ("gluster volume status", "iostat -x 1 5", "dmesg -T | tail -50"),
-    "tcp": ("ss -tin", "ip -s link", "sar -n ETCP 1 5"),
-    "tcp_destination": ("ss -tin dst {it}", "mtr -rwc 20 {it}"),
-    "fnprofile": ("perf top -a", "top -b -n 1 | head -20"),
-    "fntrace": ("top -b -n 1 | head -20", "iostat -x 1 5"),
+_PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:+-]{0,127}", re.ASCII)
+
+Command = tuple[str, str]
+"""What it shows, and what to type."""
+
+_KERNEL = ("what the kernel says", "ssh {node} journalctl --dmesg --since -2d --priority warning")
+_BY_SOURCE: Mapping[str, tuple[Command, ...]] = {
+    "diskstats": (
+        ("the disk now, beside its neighbours", "ssh {node} iostat -x 5"),
+        ("its own error counters", "ssh {node} sudo smartctl -x /dev/{device}"),
+        _KERNEL,
+    ),
+    "lustre_ost": (
+        ("sizes and times of its disk I/O", "lctl get_param obdfilter.{device}.brw_stats"),
+        ("how full it is", "lfs df | grep {device}"),
+    ),
+    "lustre_mdt": (
+        ("its operations", "lctl get_param mdt.{device}.md_stats"),
+        ("how full it is", "lfs df | grep {device}"),
+    ),
+    "lustre_osc": (("its requests", "ssh {node} lctl get_param osc.{device}*.rpc_stats"), _KERNEL),
+    "lustre_mdc": (("its requests", "ssh {node} lctl get_param mdc.{device}*.rpc_stats"), _KERNEL),
+    "gluster_brick": (("the bricks' state", "gluster volume status all detail"),),
+    "tcp": (
+        ("drops and errors of its ports", "ssh {node} ip -s link"),
+        ("retransmits by connection", "ssh {node} ss -ti"),
+        _KERNEL,
+    ),
+    "server": (
+        ("its disks", "ssh {node} iostat -x 5"),
+        ("drops and errors of its ports", "ssh {node} ip -s link"),
+        _KERNEL,
+    ),
+    "tcp_destination": (("the way there", "mtr -rwc 20 {device}"),),
+    "fnprofile": (("where its CPU time goes", "ssh {node} sudo perf top"), _KERNEL),
+    "fntrace": (("what it does", "ssh {node} top -b -n 1"), _KERNEL),
 }
-_OF_FUNCTIONS = (
-    "What its functions take differs from its peers: the largest differences say what it is busy with."
+_OF_NODES: tuple[Command, ...] = (
+    ("load, memory, disks", "ssh {node} vmstat 5 6"),
+    ("its disks", "ssh {node} iostat -x 5"),
+    _KERNEL,
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Advice:
-    """`hint`: where the fault most likely lies and why, in a sentence; `node`: where to type `commands`.
+def commands(source: str, level: str, name: str) -> tuple[Command, ...]:
+    """What to run about a component of that source and level.
 
-    `node` is empty when the component belongs to none, or none that could be typed.
+    `name`: of the day: `node/device`, a node, or something that belongs to no node.
     """
+    chosen = (
+        _OF_NODES if level == "node" and source not in ("tcp", *FUNCTIONS) else _BY_SOURCE.get(source, ())
+    )
+    if level in ("controller", "couplet"):
+        chosen = ()
+    node, slash, device = name.partition("/")
+    if not slash:
+        device = node
+    if not (_PLAIN.fullmatch(node) and _PLAIN.fullmatch(device)):
+        return ()
+    return tuple((what, line.format(node=node, device=device)) for what, line in chosen)
 
-    hint: str
-    node: str
-    commands: tuple[str, ...]
 
-
-def advise(source: str, level: str, name: str, slow_siblings: int, siblings: int) -> Advice:
-    """Where to look next, for the component that is called `name` today.
+def hint(source: str, level: str, name: str, slow_siblings: int, siblings: int) -> str:
+    """Where the fault most likely lies, in a sentence.
 
     `siblings`: how many other components of its node are compared with the same peers, and how many of them
     were anomalous in the latest window.
     """
-    node, slash, device = name.partition("/")
-    if not slash:
-        node, device = ("", name) if level == "component" and "lustre" in source else (name, "")
-    by_functions = source in FUNCTIONS
-    patterns = _ON_COMPONENT.get(source, _HOST) if level == "component" or by_functions else _HOST
-    safe = bool(_WORD.fullmatch(device))
-    commands = tuple(p.format(it=device) for p in patterns if safe or "{it}" not in p)
-    hint = _OF_FUNCTIONS if by_functions else _hint(level, node, slow_siblings, siblings)
-    return Advice(hint, node if _WORD.fullmatch(node) else "", commands)
-
-
-def _hint(level: str, node: str, slow_siblings: int, siblings: int) -> str:
+    node = name.partition("/")[0]
+    if source in FUNCTIONS:
+        return "Its functions take what its peers' do not: the largest differences say what it is busy with."
     if level != "component":
         kind = "server" if level == "node" else level
         return (

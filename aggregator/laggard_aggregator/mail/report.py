@@ -1,12 +1,13 @@
 """All that a mail says of a case, as plain values: taken from the view on the loop, written up elsewhere."""
 
+import shlex
 from dataclasses import dataclass
 
 import numpy as np
 
+from laggard_aggregator.advice import Command, commands
 from laggard_aggregator.alarms.life import Alarm
 from laggard_aggregator.export.api import unit
-from laggard_aggregator.mail.advice import Command, commands
 from laggard_aggregator.mail.cases import Case, rank
 from laggard_aggregator.mail.courses import Course, Courses
 from laggard_aggregator.mail.words import claim, moment, plain
@@ -98,10 +99,15 @@ def report(case: Case, view: View, courses: Courses, page: str) -> Report:
         unit=unit(source, first.metric),
         evidence=tuple(_evidence(alarm, sources.get(alarm.group, "")) for alarm in alarms[:MAX_EVIDENCE]),
         causes=tuple((plain(name), words.figure(amount)) for name, amount in causes[:MAX_CAUSES]),
-        commands=commands(source, case.level, case.name, page),
+        commands=(*commands(source, case.level, case.name), live(page)),
         url=page + links.component(first.group, case.component, first.metric),
         course=courses.of(first),
     )
+
+
+def live(page: str) -> Command:
+    """How to follow all stragglers in a terminal."""
+    return ("all stragglers, live", f"laggard top --url {shlex.quote(page)}")
 
 
 def ending(case: Case, view: View, page: str) -> Ending:

@@ -4,14 +4,14 @@ import secrets
 
 import numpy as np
 
+from laggard_aggregator.advice import commands
 from laggard_aggregator.detect.seam import FloatArray
-from laggard_aggregator.mail.advice import commands
 from laggard_aggregator.mail.cases import Case
 from laggard_aggregator.mail.courses import Course
 from laggard_aggregator.mail.delivery import connected
 from laggard_aggregator.mail.drawing import drawn
 from laggard_aggregator.mail.message import Writer
-from laggard_aggregator.mail.report import Evidence, Report
+from laggard_aggregator.mail.report import Evidence, Report, live
 from laggard_aggregator.mail.settings import Access, MailSettings, spec
 from laggard_aggregator.mail.words import claim, moment
 from laggard_aggregator.web import words
@@ -65,7 +65,7 @@ def sample(now: float, page: str) -> Report:
         unit="ms",
         evidence=(Evidence("await", group, **seen, factor=factor, worst=factor, since=moment(since)),),
         causes=(),
-        commands=commands("diskstats", "component", name, page),
+        commands=(*commands("diskstats", "component", name), live(page)),
         url=f"{page}/",
         course=Course(end, own, middle * 0.8, middle, middle * 1.25),
     )

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 from markupsafe import Markup
 
-from laggard_aggregator.advice import Advice
 from laggard_aggregator.detect.cdf import LEAST_PRESENT, CdfOptions
 from laggard_aggregator.detect.moving_average import smooth
 from laggard_aggregator.detect.seam import FloatArray
@@ -17,7 +16,7 @@ from laggard_aggregator.history import ABSENT, ANOMALOUS, BAND, NORMAL, Course, 
 from laggard_aggregator.view import GroupView
 from laggard_aggregator.web import links, words
 from laggard_aggregator.web.chart import band_chart, cdf_chart, samples_chart
-from laggard_aggregator.web.next import NextSteps
+from laggard_aggregator.web.next import Advice, NextSteps
 from laggard_aggregator.web.now import Now
 from laggard_aggregator.web.paging import Page, paged
 from laggard_aggregator.web.past import Event

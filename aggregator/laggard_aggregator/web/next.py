@@ -1,10 +1,19 @@
 """What to look at next, from what is known of a component's neighbours."""
 
 from collections import Counter
+from dataclasses import dataclass
 
-from laggard_aggregator.advice import Advice, advise
+from laggard_aggregator.advice import Command, commands, hint
 from laggard_aggregator.web.now import Now
 from laggard_aggregator.web.slow import Slow
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """Where the fault most likely lies, in a sentence, and what to run."""
+
+    hint: str
+    commands: tuple[Command, ...]
 
 
 class NextSteps:
@@ -19,7 +28,10 @@ class NextSteps:
         name = each.first.standing.group
         group = self._now.groups.get(name)
         slow, others = self._siblings(name, each.component)
-        return advise(group.source if group is not None else "", each.level, each.name, slow, others)
+        source = group.source if group is not None else ""
+        return Advice(
+            hint(source, each.level, each.name, slow, others), commands(source, each.level, each.name)
+        )
 
     def _siblings(self, group: str, component: str) -> tuple[int, int]:
         """How many others of its node are anomalous, and how many are compared in its group."""

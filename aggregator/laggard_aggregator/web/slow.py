@@ -32,7 +32,8 @@ class Evidence:
         """Its own value and its peers' in words."""
         row = self.standing
         if math.isfinite(row.observed) and math.isfinite(row.reference):
-            return f"{words.figure(row.observed, self.unit)}, peers {words.figure(row.reference, self.unit)}"
+            own, peers = (words.figure(value, self.unit) for value in (row.observed, row.reference))
+            return f"{own}, peers {peers}".replace(f" {self.unit}", f"\N{NO-BREAK SPACE}{self.unit}")
         if row.causes:
             return f"most in {row.causes[0][0]}"
         return f"score {words.figure(row.score)}" if math.isfinite(row.score) else "no data now"

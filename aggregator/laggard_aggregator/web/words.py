@@ -4,8 +4,6 @@ import math
 from datetime import UTC, datetime
 
 DASH = "–"
-NARROW = "\u00a0"
-"""Between a figure and its unit, which stay on one line."""
 
 
 def factor(severity: float) -> str:
@@ -20,7 +18,7 @@ def figure(value: float, unit: str = "") -> str:
     if not math.isfinite(value):
         return DASH
     text = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
-    return f"{text}{NARROW}{unit}" if unit else text
+    return f"{text} {unit}".rstrip()
 
 
 def size(count: float | None) -> str:

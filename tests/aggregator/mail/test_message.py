@@ -1,6 +1,7 @@
 """Mails as a mail program reads them: parsed again, with hostile names in them."""
 
 import email
+import shlex
 from dataclasses import replace
 from email import policy
 from email.message import EmailMessage
@@ -12,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from laggard_aggregator.mail.message import MAX_LISTED, Writer
+from laggard_aggregator.mail.report import live
 from laggard_aggregator.mail.words import plain
 from tests.aggregator.mail.made_mail import PAGE, ending, report
 from tests.aggregator.mail.server import settings
@@ -190,3 +192,8 @@ def test_the_same_report_reads_the_same_and_nothing_of_its_course_is_needed() ->
     odd = replace(without, severity=float("nan"), claim="behaves unlike its peers")
     assert "behaves unlike its peers for 6 h" in parsed(WRITER.straggler("s.1", odd, None))["Subject"]
     assert "(" not in parsed(WRITER.digest("d.1", [odd] * 4, 4, None))["Subject"]
+
+
+def test_the_page_is_quoted() -> None:
+    _, line = live("http://x/;reboot")
+    assert shlex.split(line) == ["laggard", "top", "--url", "http://x/;reboot"]

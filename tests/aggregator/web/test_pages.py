@@ -258,7 +258,7 @@ def test_a_component_is_found_by_its_name_of_the_day() -> None:
     text = text_of(page("/component/luns/oss-1/sdb"))
     assert "4.0× slower than its peers since 2025-10-09 08:56:40 UTC" in text
     assert "Lasting name oss-1/wwn-2" in text
-    assert "iostat -x 1 5 sdb smartctl -a /dev/sdb" in text
+    assert "ssh oss-1 iostat -x 5 # its own error counters ssh oss-1 sudo smartctl -x /dev/sdb" in text
     assert "Windows and verdicts, newest first" in text
     assert "▲ anomalous" in text
     for word in ("its peers", "await", "8 ms", "4.0×"):
@@ -326,8 +326,8 @@ def test_a_node_is_told_by_the_functions_in_which_it_differs() -> None:
     assert "samples: most in md_raid6_compute storage/fnprofile" in text_of(page("/", view))
     text = text_of(page(links.component("storage/fnprofile", "oss-1"), view))
     assert "Unlike its peers since" in text
-    assert "What its functions take differs from its peers" in text
-    assert "perf top -a" in text
+    assert "the largest differences say what it is busy with" in text
+    assert "ssh oss-1 sudo perf top" in text
     assert text.index("md_raid6_compute 41.5") < text.index("copy_user -2")
 
 
