@@ -1,8 +1,6 @@
 """The brokers as they are shipped, with certificates of the shipped script: who is let in, and to what."""
 
 import asyncio
-import os
-import re
 import shutil
 import socket
 import ssl
@@ -17,14 +15,14 @@ from typing import Any
 import aiomqtt
 import pytest
 
+from bench import brokers
+from bench.brokers import Authority
 from bench.strangers.hostile import connected, monster
 from laggard_aggregator.demo.site import free_port
 from laggard_common import wire
 from laggard_common.mqtt import MqttSettings, client_arguments
 from tests.e2e.processes import end, get_json, running, until
 
-DEPLOY = Path(__file__).parents[2] / "deploy"
-CA = DEPLOY / "pki" / "laggard-ca"
 PYTHON = [sys.executable, "-P", "-m"]
 
 pytestmark = [
@@ -32,18 +30,6 @@ pytestmark = [
     pytest.mark.timeout(120),
     pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl"),
 ]
-
-
-def authority(folder: Path, *arguments: str) -> str:
-    """Runs the script; what it prints."""
-    done = subprocess.run(
-        [str(CA), arguments[0], str(folder), *arguments[1:]],
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=True,
-    )
-    return done.stdout
 
 
 @dataclass(frozen=True)
@@ -83,58 +69,20 @@ class Site:
 def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """The shipped configuration, in folders and on a port of our own."""
     folder = tmp_path_factory.mktemp(request.param)
-    ca = folder / "ca"
-    authority(ca, "init", "site")
-    authority(ca, "broker", "localhost", "127.0.0.1")
-    authority(ca, "aggregator")
-    authority(ca, "aggregator", "laggard-aggregator-2")
-    authority(ca, "node", "oss-1", "oss-2", "gone-1")
-    authority(ca, "revoke", "gone-1")
+    authority = Authority(folder / "ca")
+    authority.begin("localhost", ["oss-1", "oss-2", "gone-1"])
+    authority.run("aggregator", "laggard-aggregator-2")
+    authority.run("revoke", "gone-1")
     here = Site(folder, free_port())
-    command = {"mosquitto": mosquitto, "nats": nats, "embedded": embedded}[request.param](here)
+    if request.param == "embedded":
+        command = embedded(here)
+    else:
+        program("nats-server" if request.param == "nats" else "mosquitto")
+        make = brokers.nats if request.param == "nats" else brokers.mosquitto
+        command = make(folder, authority, "127.0.0.1", here.port)
     with running(command, folder / "broker.log"):
         until("the broker to listen", lambda: answers(here.port), 30)
         yield here
-
-
-def mosquitto(site: Site) -> list[str]:
-    """The command that starts mosquitto for that site."""
-    folder = site.folder
-    shutil.copy(DEPLOY / "mosquitto" / "acl", folder / "acl")
-    (folder / "persistence").mkdir()
-    text = replaced(
-        DEPLOY / "mosquitto" / "mosquitto.conf",
-        {
-            "listener 8883": f"listener {site.port} 127.0.0.1",
-            "/etc/mosquitto/certs/broker": f"{folder}/ca/issued/laggard-broker",
-            "/etc/mosquitto/certs": f"{folder}/ca",
-            "/etc/mosquitto/acl": f"{folder}/acl",
-            "/var/lib/mosquitto/": f"{folder}/persistence/",
-        },
-    )
-    # Root would become another user, who may not read this folder.
-    (folder / "mosquitto.conf").write_text(f"{text}user root\n" if os.getuid() == 0 else text)
-    return [program("mosquitto"), "-c", str(folder / "mosquitto.conf")]
-
-
-def nats(site: Site) -> list[str]:
-    """The command that starts a NATS server for that site, without the cluster."""
-    folder = site.folder
-    text = replaced(
-        DEPLOY / "nats" / "nats-server.conf",
-        {
-            "port: 8883": f"listen: 127.0.0.1:{site.port}",
-            "listen: 127.0.0.1:4222": f"listen: 127.0.0.1:{free_port()}",
-            "/etc/nats/certs/broker": f"{folder}/ca/issued/laggard-broker",
-            "/etc/nats/certs": f"{folder}/ca",
-            "/var/lib/nats": f"{folder}/jetstream",
-        },
-    )
-    alone, clusters = re.subn(r"(?ms)^cluster \{.*?^\}\n", "", text)
-    assert clusters == 1
-    (folder / "nats-server.conf").write_text(alone)
-    (folder / "users.conf").write_text(authority(folder / "ca", "nats"))
-    return [program("nats-server"), "-c", str(folder / "nats-server.conf")]
 
 
 def embedded(site: Site) -> list[str]:
@@ -152,15 +100,6 @@ def program(name: str) -> str:
     if found is None:
         pytest.skip(f"needs {name}")
     return found
-
-
-def replaced(shipped: Path, changes: Mapping[str, str]) -> str:
-    """A shipped file with those changes, each of which must be there to be made."""
-    text = shipped.read_text()
-    for there, here in changes.items():
-        assert there in text
-        text = text.replace(there, here)
-    return text
 
 
 def answers(port: int) -> bool:
@@ -183,8 +122,8 @@ async def refused(arguments: Any) -> bool:
 
 def test_who_is_not_let_in(site: Site, tmp_path: Path) -> None:
     stranger = tmp_path / "stranger"
-    authority(stranger, "init", "elsewhere")
-    authority(stranger, "node", "oss-1")
+    Authority(stranger).run("init", "elsewhere")
+    Authority(stranger).run("node", "oss-1")
     plain = {"hostname": "127.0.0.1", "port": site.port}
     trusting = ssl.create_default_context(cafile=str(site.folder / "ca" / "ca.pem"))
     expired = expire(site, tmp_path)
