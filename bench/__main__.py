@@ -16,6 +16,7 @@ BENCHES = (
     "bench.lustre",
     "bench.fntrace",
     "bench.net",
+    "bench.fuzz",
     "bench.page",
     "bench.accuracy.perseus",
     "bench.accuracy.simulate",

@@ -1,0 +1,76 @@
+"""Everything that reads bytes from elsewhere, fuzzed by atheris for a bounded time.
+
+    python -m bench.fuzz [--seconds 15] [TARGET ...]
+
+Each target runs in a process of its own, from good examples on, guided by coverage. An exception that it does
+not say it raises, more than a few seconds for one input, or more than 1 GiB of memory is a finding: its input
+is printed, and the exit status is 1. Without atheris (it has no wheel for every Python) the exit status is 0,
+with a line that says so.
+"""
+
+import argparse
+import base64
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from bench.machine import machine
+
+NAMES = (
+    *("messages", "intake", "payloads", "agent's MQTT", "aggregator's MQTT"),
+    *("segments", "journal", "kernel's files", "file systems", "functions"),
+)
+LONGEST_INPUT = 4096
+MOST_MIB = 1024
+
+
+def main() -> int:
+    """Prints the table; 1 when something was found."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("targets", nargs="*", metavar="TARGET", help=f"of {', '.join(NAMES)}; default all")
+    parser.add_argument("--seconds", type=int, default=15, help="how long each target (default 15)")
+    parser.add_argument("--inside", metavar="CORPUS", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    unknown = set(options.targets) - set(NAMES)
+    if unknown:
+        parser.error(f"no target {', '.join(sorted(unknown))}")
+    if importlib.util.find_spec("atheris") is None:
+        print("bench.fuzz: atheris is not installed for this Python; nothing was fuzzed")
+        return 0
+    if options.inside:
+        from bench.fuzz.inside import fuzz  # noqa: PLC0415 - it instruments what it imports
+
+        fuzz(options.targets[0], Path(options.inside), options.seconds, LONGEST_INPUT, MOST_MIB)
+        return 0
+    print(machine("atheris"))
+    print("\n| target | inputs | edges covered | findings |\n|---|---:|---:|---|", flush=True)
+    return 1 if sum(_row(name, options.seconds) for name in options.targets or NAMES) else 0
+
+
+def _row(name: str, seconds: int) -> int:
+    """Fuzzes a target, and prints a line of the table; how many findings."""
+    with TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "bench.fuzz", name, "--seconds", str(seconds), "--inside", folder]
+        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=seconds + 300)
+        inputs = re.findall(r"^#(\d+)", done.stderr, re.MULTILINE)
+        edges = re.findall(r"cov: (\d+)", done.stderr)
+        crashes = sorted(Path(folder).glob("found-*"))
+        print(
+            f"| {name} | {int(inputs[-1]) if inputs else 0:,} | {edges[-1] if edges else 0} "
+            f"| {'none' if done.returncode == 0 else f'exit status {done.returncode}'} |",
+            flush=True,
+        )
+        if done.returncode:
+            print(done.stderr[-4000:], file=sys.stderr)
+            for crash in crashes:
+                print(f"{name}: {base64.b64encode(crash.read_bytes()).decode()}", file=sys.stderr)
+        return int(done.returncode != 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,203 @@
+"""What is fuzzed: each target takes any bytes, and raises on nothing but what it says that it raises."""
+
+import contextlib
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from laggard_agent.collectors import diskstats
+from laggard_agent.collectors.fnprofile import records, spaces
+from laggard_agent.collectors.fntrace import layout
+from laggard_agent.collectors.gluster import dump
+from laggard_agent.collectors.infiniband import parse_counter, parse_rate, parse_state
+from laggard_agent.collectors.lustre import brw, imports, jobstats, lctl, stats
+from laggard_agent.collectors.lwfs.trace import parse_trace
+from laggard_agent.collectors.net import interfaces, softnet, tcp
+from laggard_agent.spool_recovery import recover
+from laggard_agent.unpacking import unpack
+from laggard_aggregator.ingest import packets
+from laggard_aggregator.ingest.decode import Decoder
+from laggard_aggregator.ingest.intake import Intake
+from laggard_aggregator.ingest.ordinals import Ordinals
+from laggard_aggregator.state import records as journal
+from laggard_common import codec, mqtt_packets, segments, topics, wire
+from laggard_common.errors import BrokerError, LaggardError, MqttError, StateError, WireError
+from laggard_common.iotrace_codec import EventDecoder
+from laggard_common.schema import Component, Field, Schema
+from laggard_common.wire import Envelope, Kind
+
+FIXTURES = Path(__file__).parents[2] / "tests" / "fixtures"
+SECOND = 10**9
+NOW = 1_800_000_000 * SECOND
+STREAM = bytes(16)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """`run` is called with bytes; `seeds` are good ones to begin with."""
+
+    run: Callable[[bytes], object]
+    seeds: tuple[bytes, ...]
+
+
+def messages(data: bytes) -> None:
+    """Bodies of every kind of MQTT message."""
+    for decode in (wire.decode_envelope, wire.decode_schema, wire.decode_ack, wire.decode_state):
+        with contextlib.suppress(WireError):
+            decode(data)
+
+
+def intake(data: bytes) -> None:
+    """A message on a node's topics, after its schema and beside good batches, which still count."""
+    taker = Intake("site", Ordinals())
+    for topic, payload in (
+        (SCHEMA_TOPIC, SCHEMA),
+        (DATA_TOPIC, data),
+        (STATUS_TOPIC, data),
+        (SCHEMA_TOPIC, data),
+    ):
+        taker.receive(topic, payload, NOW + SECOND)
+    taker.acknowledgements()
+    taker.sweep(NOW + 2 * SECOND)
+
+
+def payloads(data: bytes) -> None:
+    """Payloads of counters, joined and events, not compressed; the first byte is the number of ticks."""
+    ticks, payload = (data[0] % 8 + 1, data[1:]) if data else (1, data)
+    whole = Envelope(Kind.COUNTERS, "n", "s", STREAM, 0, 1, NOW, SECOND, ticks, codec.RAW, payload)
+    for decode in (Decoder().decode, unpack, EventDecoder().decode, wire.split_joined):
+        with contextlib.suppress(WireError):
+            decode(whole)
+
+
+def agents_packets(data: bytes) -> None:
+    """What a broker sends to an agent, in pieces."""
+    reader = mqtt_packets.PacketReader(1 << 16)
+    with contextlib.suppress(MqttError, WireError):
+        for packet in [*reader.feed(data[:7]), *reader.feed(data[7:])]:
+            for decode in (
+                mqtt_packets.decode_connack,
+                mqtt_packets.decode_puback,
+                mqtt_packets.decode_suback,
+            ):
+                with contextlib.suppress(MqttError, WireError):
+                    decode(packet.body)
+            with contextlib.suppress(MqttError, WireError):
+                mqtt_packets.decode_publish(packet.flags, packet.body)
+
+
+def aggregators_packets(data: bytes) -> None:
+    """What a broker sends to the aggregator, in pieces."""
+    incoming = packets.Incoming()
+    with contextlib.suppress(BrokerError):
+        incoming.feed(data[:7])
+        incoming.feed(data[7:])
+
+
+def segment_files(data: bytes) -> None:
+    """A segment of a spool and of a journal."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        path = Path(folder) / "0000000001.segment"
+        path.write_bytes(data)
+        for record in segments.scan(path):
+            with contextlib.suppress(StateError):
+                journal.decode(record, "fuzz")
+        recover(Path(folder), "n")
+
+
+def journal_records(data: bytes) -> None:
+    """Records whose checksum is right."""
+    if data:
+        with contextlib.suppress(StateError):
+            journal.decode(segments.Record(data[0], data[1:], 0, len(data)), "fuzz")
+
+
+def kernel_files(data: bytes) -> None:
+    """What block devices, interfaces, TCP and RDMA ports say."""
+    diskstats.parse(data, diskstats.parse(data[: len(data) // 2], {}))
+    for parse in (interfaces.parse_interfaces, tcp.parse_pairs, softnet.parse_softnet):
+        parse(data)
+    for parse_one in (parse_counter, parse_state, parse_rate):
+        parse_one(data)
+
+
+def file_systems(data: bytes) -> None:
+    """What Lustre, GlusterFS and LWFS say."""
+    for parse in (stats.parse_stats, brw.parse_histograms, imports.parse_import, jobstats.parse_job):
+        parse(data)
+    lctl.parse_dump(data)
+    with contextlib.suppress(dump.NotADumpError):
+        dump.parse_dump(data)
+    for line in data.splitlines():
+        parse_trace(line)
+
+
+def functions(data: bytes) -> None:
+    """What perf's ring, /proc/PID/maps and tables of traced processes hold."""
+    records.parse(data)
+    spaces.parse_maps(data)
+    with contextlib.suppress(LaggardError):
+        layout.parse_head(data, "fuzz")
+    layout.parse_modules(data)
+
+
+def _of(*paths: str) -> tuple[bytes, ...]:
+    """Fixtures of the tests, their beginnings; those that match."""
+    found = [path for pattern in paths for path in sorted(FIXTURES.glob(pattern)) if path.is_file()]
+    return tuple(path.read_bytes()[:4096] for path in found[:40])
+
+
+def _batch(codec_: int) -> Envelope:
+    rows = [[(100 + t, 7), (3, None)] for t in range(3)]
+    payload = codec.Encoder(codec_).encode([0, 1], rows, [150] * 3)
+    return Envelope(Kind.COUNTERS, "n", "diskstats", STREAM, 0, 1, NOW, SECOND, 3, codec_, payload)
+
+
+def _bodies() -> Iterator[bytes]:
+    for number in (codec.RAW, codec.DELTA_ZSTD):
+        batch = _batch(number)
+        yield wire.encode_envelope(batch)
+        joined = wire.join_payload([1, 2], batch.payload)
+        yield wire.encode_envelope(
+            Envelope(Kind.JOINED, "n", "diskstats", STREAM, 0, 1, NOW, SECOND, 3, number, joined)
+        )
+    yield SCHEMA
+    yield wire.encode_ack([wire.Ack(STREAM, "diskstats", ((0, 7), (9, 9)))])
+    state = wire.encode_state({"state": "up", "collectors": {"net": {"success": True}}, "spool_bytes": 1})
+    yield wire.encode_envelope(Envelope(Kind.STATE, "n", "agent", STREAM, 0, 0, NOW, 0, 1, 0, state))
+
+
+def _segment() -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "1.segment"
+        with segments.SegmentWriter(path) as writer:
+            for type_, body in enumerate(_bodies(), start=1):
+                writer.append(type_, body)
+        return path.read_bytes()
+
+
+_fields = (Field("a"), Field("b"))
+_components = (Component("x", "sdx"), Component("y", "sdy"))
+SCHEMA = wire.encode_schema(Schema("n", "diskstats", STREAM, 1, SECOND, 5, _fields, _components))
+DATA_TOPIC = topics.data_topic("site", "storage", "n", "diskstats")
+SCHEMA_TOPIC = topics.schema_topic("site", "storage", "n", "diskstats")
+STATUS_TOPIC = topics.status_topic("site", "storage", "n")
+_PACKETS = (
+    b"\x20\x02\x00\x00\x90\x03\x00\x01\x01\x40\x02\x00\x01\xd0\x00",
+    mqtt_packets.encode_publish(DATA_TOPIC, b"x", 1),
+    mqtt_packets.encode_puback(3),
+)
+
+TARGETS = {
+    "messages": Target(messages, tuple(_bodies())),
+    "intake": Target(intake, tuple(_bodies())),
+    "payloads": Target(payloads, (b"\x02" + _batch(codec.RAW).payload,)),
+    "agent's MQTT": Target(agents_packets, _PACKETS),
+    "aggregator's MQTT": Target(aggregators_packets, _PACKETS),
+    "segments": Target(segment_files, (_segment(),)),
+    "journal": Target(journal_records, ()),
+    "kernel's files": Target(kernel_files, _of("net/softnet*", "infiniband/*.txt")),
+    "file systems": Target(file_systems, _of("lustre/**/*", "gluster/**/*", "lwfs/*.log")),
+    "functions": Target(functions, ()),
+}
