@@ -418,7 +418,13 @@ class App:
         up = sum(n for (_, state), n in counts.items() if state == "up")
         broker = f"{'' if self._subscriber.connected else 'not '}connected to {self._settings.mqtt.address}"
         alarms = len(self.view.alarms())
-        return f"{alarms} alarms, {up} of {sum(counts.values())} nodes up, {broker}"
+        waiting = self._post.sender.waiting if self._post is not None else 0
+        mails = (
+            f", {waiting} mails wait for {self._settings.mail.address}"
+            if waiting and self._settings.mail
+            else ""
+        )
+        return f"{alarms} alarms, {up} of {sum(counts.values())} nodes up, {broker}{mails}"
 
     def _tell(self, transitions: Iterable[Transition]) -> None:
         """Logs alarms that were raised and cleared."""

@@ -99,19 +99,18 @@ class Ledger:
             rows = db.execute("SELECT id, what, told_at, mail, here FROM cases").fetchall()
         return [Told(id_, _case(what), told_at, mail, bool(here)) for id_, what, told_at, mail, here in rows]
 
-    def queue(self, mail: Queued, told: Sequence[Told], over: Sequence[str] = ()) -> bool:
+    def queue(self, mail: Queued, told: Sequence[Told], over: Sequence[str] = ()) -> None:
         """Notes, all or nothing, a mail to be sent, the cases that it opens, and the ids of those it closes.
 
-        False when a mail with its id was queued before; then nothing changes but that cases are closed.
+        A mail that was queued before, whatever became of it, is not queued again.
         """
         with self._work() as db:
-            fresh = db.execute(
+            db.execute(
                 "INSERT OR IGNORE INTO mails VALUES (?, ?, ?, NULL, ?)",
                 (mail.id, mail.queued_at, json.dumps(mail.recipients), mail.message),
-            ).rowcount
+            )
             self._note(db, told)
             db.executemany("DELETE FROM cases WHERE id = ?", [(each,) for each in over])
-        return bool(fresh)
 
     def note(self, told: Sequence[Told], over: Sequence[str] = ()) -> None:
         """Notes cases of which no mail is to be written here, and those that are over without one."""

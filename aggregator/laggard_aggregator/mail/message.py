@@ -83,7 +83,7 @@ class Writer:
         **values: Any,
     ) -> bytes:
         message = EmailMessage(policy=_POLICY)
-        message["Subject"] = plain(f"[Laggard {self.site}] {subject}", MAX_SUBJECT_CHARS)
+        message["Subject"] = plain(_spaced(f"[Laggard {self.site}] {subject}"), MAX_SUBJECT_CHARS)
         message["From"] = self.settings.sender
         message["To"] = ", ".join(self.settings.recipients)
         message["Date"] = formatdate(time.time(), localtime=True)
@@ -104,7 +104,7 @@ class Writer:
             "no_plot": NO_PLOT,
         }
         name = template or kind
-        message.set_content(_filled(f"{name}.txt", values), cte="quoted-printable")
+        message.set_content(_spaced(_filled(f"{name}.txt", values)), cte="quoted-printable")
         message.add_alternative(_filled(f"{name}.html", values), subtype="html", cte="quoted-printable")
         if plot:
             html = message.get_payload()[1]  # type: ignore[index]
@@ -120,6 +120,11 @@ class Writer:
             return "This ends what you were told of earlier."
         once = "You are told once of an episode"
         return f"{once}, and again when it is over." if self.settings.resolved else f"{once}."
+
+
+def _spaced(text: str) -> str:
+    """Pages keep figures and units together; who reads or searches plain text wants spaces."""
+    return text.replace("\N{NO-BREAK SPACE}", " ")
 
 
 def _filled(template: str, values: Mapping[str, Any]) -> str:

@@ -115,11 +115,12 @@ class Post:
         return ledger, courses
 
     async def _look(self, view: View, ledger: SharedLedger, courses: Courses, writer: Writer) -> None:
-        save_due, prune_due, said = 0.0, 0.0, ""
+        save_due, prune_due, said, revision = 0.0, 0.0, "", -1
         while True:
             seconds, now = LOOK_SECONDS, self._now()
             try:
-                if courses.look(view) or now >= save_due:
+                news, revision = view.revision != revision, view.revision
+                if (news and courses.look(view)) or now >= save_due:
                     save_due = now + SAVE_SECONDS
                     await ledger.do(Ledger.keep_courses, courses.state())
                 if now >= prune_due:

@@ -22,4 +22,4 @@ def claim(severity: float) -> str:
     """What is wrong with a component, as the end of a sentence that begins with it."""
     if not math.isfinite(severity):
         return "behaves unlike its peers"
-    return f"is {severity:.{0 if severity >= 10 else 1}f} times slower than its peers"
+    return f"is {words.factor(severity).rstrip('×')} times slower than its peers"

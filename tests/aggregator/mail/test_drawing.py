@@ -15,24 +15,20 @@ def size(png: bytes) -> tuple[int, int]:
     return int.from_bytes(png[16:20]), int.from_bytes(png[20:24])
 
 
-def test_a_course_becomes_a_png_of_fixed_size() -> None:
+def test_a_course_with_any_name_becomes_a_png_of_fixed_size() -> None:
     hostile = report(name="$\\frac{x$ _nothing\u202e <&> Ω" * 9, metric="$x", unit="\\")
-    for made in (report(), hostile):
-        png = asyncio.run(drawn(made))
-        assert png is not None
-        assert size(png) == (1152, 522)
-        assert len(png) < MAX_BYTES / 4
+    png = asyncio.run(drawn(hostile))
+    assert png is not None
+    assert size(png) == (1152, 522)
+    assert len(png) < MAX_BYTES / 4
 
 
-def test_a_single_window_and_gaps_can_be_drawn() -> None:
+def test_two_windows_with_gaps_can_be_drawn() -> None:
     course = report().course
     assert course is not None
-    whole = {name: getattr(course, name)[:3].copy() for name in ("end", "own", "low", "middle", "high")}
-    whole["own"][0] = whole["low"][1] = whole["high"][1] = np.nan
-    for last in (2, 3):
-        few = replace(course, **{name: values[:last] for name, values in whole.items()})
-        png = asyncio.run(drawn(report(course=few)))
-        assert png is not None
+    few = {name: getattr(course, name)[:2].copy() for name in ("end", "own", "low", "middle", "high")}
+    few["own"][0] = few["low"][1] = few["high"][1] = np.nan
+    assert asyncio.run(drawn(report(course=replace(course, **few)))) is not None
 
 
 def test_without_a_course_there_is_none() -> None:
