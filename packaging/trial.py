@@ -143,6 +143,10 @@ class Trial:
         """Whether the unit is up."""
         return self.state(unit)["ActiveState"] == "active"
 
+    def says(self, unit: str, words: str) -> bool:
+        """Whether the unit's line of status begins with `words`."""
+        return self.state(unit)["StatusText"].startswith(words)
+
     def first_installation(self, debs: list[Path]) -> None:
         """Both packages are there and nothing runs."""
         say("install")
@@ -196,10 +200,12 @@ class Trial:
         say("start")
         self.machine.run("systemctl", "daemon-reload")
         self.machine.run("systemctl", "enable", "--now", *PACKAGES, seconds=120)
-        words = "all collectors work, connected to broker:1883"
-        until("the agent", lambda: words in self.state("laggard-agent")["StatusText"], 60)
-        say(f"  ok: laggard-agent: {self.state('laggard-agent')['StatusText']}")
-        say(f"  ok: laggard-aggregator: {self.state('laggard-aggregator')['StatusText']}")
+        for name, words in (
+            ("laggard-agent", "node oss-1: all collectors work, connected to broker:1883"),
+            ("laggard-aggregator", "0 alarms, 1 of 1 nodes up, connected to broker:1883"),
+        ):
+            until(f"{name} to say: {words}", partial(self.says, name, words), 60)
+            say(f"  ok: {name} says: {words}")
         self.begin()
         self.started = time.monotonic()
 
