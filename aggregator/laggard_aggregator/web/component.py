@@ -235,8 +235,9 @@ def _lasting(now: Now, group: GroupView, name: str) -> str:
     known = {c: None for judged in now.judgements_of(group.name) for c in judged.components}
     known |= {c: None for g, c, _ in now.alarms if g == group.name}
     for metric in group.metrics:
-        for column in now.history.columns(group.name, metric)[:1]:
-            known |= dict.fromkeys(column.members.names)
+        lists = {id(column.members): column.members for column in now.history.columns(group.name, metric)}
+        for members in lists.values():
+            known |= dict.fromkeys(members.names)
     if name in known:
         return name
     found = next((component for component in known if now.shown(component) == name), None)

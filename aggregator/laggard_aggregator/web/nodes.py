@@ -70,9 +70,8 @@ def nodes(now: Now, role: str, state: str, page: int) -> NodesPage:
     return NodesPage(Page(rows, some.number, some.size, some.total), counts, role, state)
 
 
-def node(now: Now, name: str) -> NodePage:
-    """One node. Raises NotKnownError."""
-    found = next((each for each in now.nodes or () if each.node == name), None)
+def node(now: Now, name: str, found: NodeView | None) -> NodePage:
+    """One node, as it was `found`. Raises NotKnownError where it was not."""
     if found is None:
         raise NotKnownError(f"no node {name!r}")
     components = _on_node(now, name)

@@ -1,7 +1,10 @@
 """What the pages are made of: taken from the view on the loop, frozen, and rendered in a thread."""
 
+import math
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any, TypeVar, cast
 
 from laggard_aggregator.alarms.life import Alarm, Key
 from laggard_aggregator.decisions.book import Decision
@@ -9,6 +12,12 @@ from laggard_aggregator.engine import Judgement
 from laggard_aggregator.export.standings import Standing, standings
 from laggard_aggregator.history import History
 from laggard_aggregator.view import Counters, Durability, GroupView, NodeState, NodeView, View
+
+Answer = TypeVar("Answer")
+
+KEPT_SECONDS = 5.0
+"""How long what nobody announces may be behind: ages of samples, states of nodes."""
+RARELY = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,24 +69,46 @@ def token(started_at: float, revision: int) -> str:
     return f"{started_at:.3f}-{revision}"
 
 
-def take(view: View, *, nodes: bool = False) -> Now:
-    """The aggregator as it is now; called on the loop."""
-    return Now(
-        site=view.site,
-        version=view.version,
-        revision=view.revision,
-        time=view.now,
-        started_at=view.started_at,
-        ready=view.ready,
-        groups={group.name: group for group in view.groups()},
-        judgements=view.judgements(),
-        alarms=view.alarms(),
-        shown=view.shown,
-        decisions=view.decisions(),
-        history=view.history.frozen(),
-        node_counts=view.node_counts(),
-        unwell=view.unwell_nodes(),
-        nodes=view.nodes() if nodes else None,
-        counters=view.counters(),
-        durability=view.durability(),
-    )
+class Taking:
+    """Takes it from a view, on the loop; what takes long to be told is asked for seldom.
+
+    That is what is said of all nodes, a few microseconds each: it is kept for KEPT_SECONDS, or RARELY times
+    as long as it took, so that the pages of a very large site do not take the loop from its messages.
+    """
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self._kept: dict[str, tuple[float, Any]] = {}
+
+    def now(self, *, nodes: bool = False) -> Now:
+        """The aggregator as it is now, with every node where pages are about them."""
+        view = self._view
+        node_counts, unwell = self._seldom("health", lambda: (view.node_counts(), view.unwell_nodes()))
+        return Now(
+            site=view.site,
+            version=view.version,
+            revision=view.revision,
+            time=view.now,
+            started_at=view.started_at,
+            ready=view.ready,
+            groups={group.name: group for group in view.groups()},
+            judgements=view.judgements(),
+            alarms=view.alarms(),
+            shown=view.shown,
+            decisions=view.decisions(),
+            history=view.history.frozen(),
+            node_counts=node_counts,
+            unwell=unwell,
+            nodes=self._seldom("nodes", view.nodes) if nodes else None,
+            counters=view.counters(),
+            durability=view.durability(),
+        )
+
+    def _seldom(self, what: str, ask: Callable[[], Answer]) -> Answer:
+        until, answer = self._kept.get(what, (-math.inf, None))
+        begun = time.monotonic()
+        if begun >= until:
+            answer = ask()
+            ended = time.monotonic()
+            self._kept[what] = (ended + max(KEPT_SECONDS, RARELY * (ended - begun)), answer)
+        return cast(Answer, answer)

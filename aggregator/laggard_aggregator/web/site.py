@@ -21,7 +21,7 @@ from laggard_aggregator.export.api import NotKnownError, component_path
 from laggard_aggregator.view import View
 from laggard_aggregator.web import component, groups, heat, links, nodes, overview, search, words
 from laggard_aggregator.web.events import Events
-from laggard_aggregator.web.now import Now, take
+from laggard_aggregator.web.now import KEPT_SECONDS, Now, Taking
 from laggard_aggregator.web.paging import paged
 from laggard_aggregator.web.past import Past
 from laggard_aggregator.web.static_files import StaticFiles
@@ -32,8 +32,6 @@ CONTENT_SECURITY_POLICY = (
 )
 """For the pages: their own scripts and styles, nothing inline, nothing of anyone else."""
 
-KEPT_SECONDS = 5.0
-"""How long a page is kept while no window is judged: ages of samples and states of nodes move on."""
 MAX_KEPT = 128
 MAX_PAGE = 1_000_000
 ALARMS_SHOWN = 50
@@ -55,6 +53,7 @@ class Site:
 
     def __init__(self, view: View, archive: Path | None = None) -> None:
         self._view = view
+        self._taking = Taking(view)
         self._past = Past(archive)
         self._events = Events(view)
         self._files = StaticFiles()
@@ -130,9 +129,8 @@ class Site:
 
     async def _node(self, request: Request) -> Response:
         name = _name(request, "/node/")
-        return await self._page(
-            request, "node.html", lambda now: {"page": nodes.node(now, name)}, of_nodes=True
-        )
+        view = self._view.node(name)
+        return await self._page(request, "node.html", lambda now: {"page": nodes.node(now, name, view)})
 
     async def _search(self, request: Request) -> Response:
         asked = request.query_params.get("q", "")
@@ -151,7 +149,7 @@ class Site:
         async with self._one_at_a_time:
             kept = self._kept.get(key)
             if kept is None or not self._good(kept):
-                now = take(self._view, nodes=of_nodes)
+                now = self._taking.now(nodes=of_nodes)
                 try:
                     body, packed = await asyncio.to_thread(self._render, template, now, make)
                 except NotKnownError as exc:

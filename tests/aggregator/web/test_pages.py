@@ -20,6 +20,7 @@ from laggard_aggregator.export.http import make_app
 from laggard_aggregator.history import Samples
 from laggard_aggregator.view import NodeView
 from laggard_aggregator.web import links, site
+from laggard_aggregator.web.now import Taking
 from laggard_aggregator.web.site import CONTENT_SECURITY_POLICY
 from tests.aggregator.export import made
 
@@ -270,6 +271,10 @@ def test_a_component_that_went_silent_keeps_its_page() -> None:
     only = made.judgement("luns", ("oss-2/wwn-3",), [0], [1.0], [False])
     view.judgements_ = (only,)
     view.alarms_ = {}
+    early = replace(only, start=1.0, end=2.0)
+    short = made.MadeView(groups_=view.groups_)
+    short.history.judged([early, *with_history().judgements_])
+    assert "it has no data now" in text_of(page("/component/luns/oss-3/wwn-5", short))
     text = text_of(page("/component/luns/oss-3/wwn-5", view))
     assert "Not judged in the latest window: it has no data now" in text
 
@@ -374,6 +379,28 @@ def test_a_page_is_made_once_for_a_window() -> None:
     assert first == same
     assert "7.0×" not in text_of(same)
     assert "7.0×" in text_of(changed)
+
+
+def test_what_is_asked_of_all_nodes_is_asked_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = 0.0
+    monkeypatch.setattr("laggard_aggregator.web.now.time.monotonic", lambda: seconds)
+
+    class Slowly(made.MadeView):
+        asked = 0
+
+        def nodes(self) -> tuple[NodeView, ...]:
+            nonlocal seconds
+            self.asked += 1
+            seconds += 0.3
+            return super().nodes()
+
+    view = Slowly()
+    taking = Taking(view)
+    for at, asked in ((0.0, 1), (14.0, 1), (15.5, 2), (15.6, 2)):
+        seconds = max(seconds, at)
+        assert taking.now(nodes=True).nodes == ()
+        assert taking.now().nodes is None
+        assert view.asked == asked, at
 
 
 def test_what_is_not_ours_is_what_its_publisher_published() -> None:
