@@ -2,7 +2,7 @@
 
 A whole site comes back at once after an outage of its broker, and what its nodes send live must not wait
 behind what they send of the past. So each begins slowly, at a moment of its own, goes faster with every
-message that is acknowledged soon, and half as fast with every one that is not.
+message that is acknowledged soon, and half as fast with every acknowledgement that comes late.
 """
 
 import random
@@ -75,17 +75,16 @@ class Pace:
     def acknowledged(self, ack: Ack, now: float) -> None:
         """An acknowledgement came, of this node's batches or of others."""
         self._heard = True
-        kept = []
-        for stored, sent in self._under_way:
-            if not _covers(ack, stored):
-                kept.append((stored, sent))
-            elif now - sent <= SOON_SECONDS:
-                self._pause = max(self._pause * _FASTER, self._least_pause)
-                self.due = min(self.due, now + self._pause * self._rng.uniform(0.75, 1.25))
-            else:
-                self._pause = min(self._pause * _SLOWER, _MOST_PAUSE_SECONDS)
-                self.due = now + self._pause * self._rng.uniform(0.75, 1.25)
-        self._under_way = kept
+        covered = [sent for stored, sent in self._under_way if _covers(ack, stored)]
+        if not covered:
+            return
+        self._under_way = [(m, sent) for m, sent in self._under_way if not _covers(ack, m)]
+        if now - min(covered) > SOON_SECONDS:  # one answer says once that it was late, however much it covers
+            self._pause = min(self._pause * _SLOWER, _MOST_PAUSE_SECONDS)
+            self.due = now + self._pause * self._rng.uniform(0.75, 1.25)
+        else:
+            self._pause = max(self._pause * _FASTER ** len(covered), self._least_pause)
+            self.due = min(self.due, now + self._pause * self._rng.uniform(0.75, 1.25))
 
 
 def _covers(ack: Ack, stored: Stored) -> bool:

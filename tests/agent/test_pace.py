@@ -130,3 +130,14 @@ def test_what_is_lost_and_sent_again_is_not_waited_for() -> None:
     assert not pace.may_send(1.0 + 2 * SOON_SECONDS)
     pace.lost([(b"o" * 16, "net")])
     assert pace.may_send(1.0 + 2 * SOON_SECONDS)
+
+
+def test_one_late_answer_halves_the_speed_once_however_many_messages_it_covers() -> None:
+    pauses = []
+    for messages in (1, UNACKNOWLEDGED):
+        pace = begun(waiting_seconds=0.0)
+        for seq in range(messages):
+            pace.sent(message(seq), 1.0)
+        pace.acknowledged(ack(0, messages - 1), 2.0 + 2 * SOON_SECONDS)
+        pauses.append(pace.due)
+    assert pauses[0] == pauses[1]
