@@ -30,7 +30,8 @@ _log = logging.getLogger(__name__)
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _QUEUED_BATCHES = 1000
-_WATCH_SECONDS = 12.0  # where no status goes out before, every 10 s
+_WATCH_SECONDS = 10.0
+_WATCH_LATE_SECONDS = 2.0  # waits so much longer for the event loop to be awake anyway
 _WATCHES_A_WATCHDOG = 3
 # An orderly end takes at most the sum of these, spooling counted twice (batches, then closing).
 _READING_ENDS_SECONDS = 0.5
@@ -70,6 +71,7 @@ class App:
         self._samplers: list[Sampler] = []
         self._failure: asyncio.Future[None]
         self._awake: asyncio.Future[None]
+        self._watch_ns = 0
         self._worker: Worker
         self._spool: Spool
         self._publisher: Publisher
@@ -103,6 +105,7 @@ class App:
             spool=self._spool,
             worker=self._worker,
             status=self._status,
+            awake=self._is_awake,
             clock=self._clock,
             rng=self._rng,
         )
@@ -145,13 +148,15 @@ class App:
         """Looks after the threads. Raises what one of them failed with.
 
         The service manager hears that the agent is alive from here, as long as every sampler takes its ticks.
-        It happens when a status goes out, as the event loop is awake then, and to wake it costs most.
+        It happens when a batch goes out, as the event loop is awake then, and to wake it costs most.
         """
         watchdog_seconds = self._notifier.watchdog_seconds or math.inf
-        seconds = min(_WATCH_SECONDS, watchdog_seconds / _WATCHES_A_WATCHDOG)
+        seconds = min(_WATCH_SECONDS + _WATCH_LATE_SECONDS, watchdog_seconds / _WATCHES_A_WATCHDOG)
         while True:
+            self._watch_ns = self._clock.monotonic_ns() + round((seconds - _WATCH_LATE_SECONDS) * 1e9)
             self._awake = asyncio.get_running_loop().create_future()
-            await asyncio.wait({self._failure, self._awake}, timeout=seconds)
+            either = (self._failure, self._awake)
+            await asyncio.wait(either, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
             if self._failure.done():
                 self._failure.result()
             for sampler in self._samplers:
@@ -159,6 +164,11 @@ class App:
             if all(sampler.works() for sampler in self._samplers):
                 self._tell_manager()
                 self._notifier.alive()
+
+    def _is_awake(self) -> None:
+        """The event loop is awake: a good moment to look after the threads, if it is time for that soon."""
+        if self._clock.monotonic_ns() >= self._watch_ns and not self._awake.done():
+            self._awake.set_result(None)
 
     def _health_changed(self) -> None:
         """A collector was read for the first time, or works or fails where it did not."""
@@ -224,8 +234,6 @@ class App:
 
     def _status(self, spool: SpoolFacts) -> dict[str, Any]:
         s = self._settings
-        if not self._awake.done():
-            self._awake.set_result(None)
         by_aggregator = s.spool.acknowledge == "aggregator" and self._publisher.acks_seen
         return {
             "interval_ns": s.interval_ns,

@@ -5,7 +5,7 @@ published before the first batch that needs it. Losing the broker is one WARNING
 
 To wake up costs more than to publish. So while nothing is due the connection is not even read: what the
 broker answers, what is acknowledged, and that the broker is gone, is learnt when there is something to say
-again, 10 s later at most.
+again.
 """
 
 import asyncio
@@ -58,6 +58,7 @@ def phase_ns(site: str, node: str, batch_ns: int) -> int:
 
 class Publisher:
     """Publishes what is in the spool. `status` says what the status message shall say, without `state`.
+    `awake` is called when a new batch went out.
 
     All that happens to `spool` happens on `worker`. `arguments` makes address, credentials and TLS for each
     connection, so that files which were renewed are used without a restart.
@@ -71,6 +72,7 @@ class Publisher:
         spool: Spool,
         worker: Worker,
         status: Callable[[SpoolFacts], Mapping[str, Any]],
+        awake: Callable[[], None],
         clock: Clock,
         rng: random.Random,
     ) -> None:
@@ -79,6 +81,7 @@ class Publisher:
         self._spool = spool
         self._worker = worker
         self._status = status
+        self._awake = awake
         self._clock = clock
         self._rng = rng
         self._connection: Connection
@@ -223,6 +226,7 @@ class Publisher:
             self._next_live = due + self._batch_seconds + _EARLY_SECONDS
             await self._publish(batch)
             self._live.popleft()
+            self._awake()
             if self._status_due <= now + self._status_early_seconds:  # it costs less while we are awake
                 self._status_due = 0.0
         elif self._status_due <= now:
