@@ -207,6 +207,15 @@ def laggard_median(values: Sequence[float]) -> float:
     return statistics.median(known) if known else math.nan
 
 
+def laggard_weighted_middle(logs: Sequence[float], weights: Sequence[int], trim: float) -> float:
+    """Each value as often as its whole-numbered weight says, the same count left out at either end."""
+    ratios = sorted(
+        math.exp(x) for x, w in zip(logs, weights, strict=True) for _ in range(w) if not math.isnan(x)
+    )
+    out = round(trim * len(ratios))
+    return math.log(statistics.mean(ratios[out : len(ratios) - out])) if ratios else math.nan
+
+
 def laggard_peers_median(series: Mapping[str, list[float]], name: str, trusted: set[str]) -> list[float]:
     """At each tick the median over the trusted components other than `name`."""
     peers = [other for other in series if other in trusted and other != name]
@@ -331,7 +340,9 @@ class NaiveLaggard:
         judged = {n: n in live and self.known[n].windows >= 0.5 for n in names}
         slow = {n for n in live if judged[n] and self.known[n].score >= 1}
         fast = {n for n in live if judged[n] and min(shares[n]) <= -1}
-        suspects = [n for n in live if judged[n] and self.known[n].score >= laggard.SUSPECT]
+        typical = statistics.median([self.known[n].score for n in slow]) if slow else 0.0
+        suspect = max(laggard.SUSPECT, laggard.ALIKE * typical)
+        suspects = [n for n in live if judged[n] and self.known[n].score >= suspect]
         if 2 * alike <= len(live) or 2 * len(suspects) >= len(live) or len(fast) >= 0.4 * len(live):
             slow &= beyond
         usual = statistics.median(self.known[n].slowness for n in trusted)

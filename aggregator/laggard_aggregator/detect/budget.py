@@ -34,8 +34,11 @@ def normal_quantile(chance: float, freedom: int) -> float:
     return float(stats.norm.isf(chance) * stats.t.isf(lax, freedom) / stats.norm.isf(lax))
 
 
-def critical(chance: float, freedom: float, length: FloatArray) -> FloatArray:
-    """The threshold in spreads for averages over `length` windows; same shape as `length`."""
-    level = CONFIRMED * normal_quantile(chance, max(int(freedom), 3))
+def critical(chance: float, freedom: float, length: FloatArray, confirmed: float = CONFIRMED) -> FloatArray:
+    """The threshold in spreads for averages over `length` windows; same shape as `length`.
+
+    `confirmed`: the share of the quantile that one window must reach.
+    """
+    level = confirmed * normal_quantile(chance, max(int(freedom), 3))
     threshold: FloatArray = level * length**LENGTH_POWER
     return threshold

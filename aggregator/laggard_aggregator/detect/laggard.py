@@ -13,15 +13,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from laggard_aggregator.detect.budget import LENGTH_POWER, chance_per_window, critical
+from laggard_aggregator.detect.budget import CONFIRMED, LENGTH_POWER, chance_per_window, critical
 from laggard_aggregator.detect.evidence import RECENT, SCALES, Evidence
-from laggard_aggregator.detect.load import LoadModel, features, relative, service, usable
+from laggard_aggregator.detect.load import LoadModel, features, relative, service, swing, usable
 from laggard_aggregator.detect.peers import (
     leave_one_out_median,
     most_trusted,
     row_median,
     shortest_half,
     slower_part,
+    weighted_middle,
 )
 from laggard_aggregator.detect.seam import (
     MIN_PEERS,
@@ -44,10 +45,14 @@ HARMLESS = 0.13
 """Log ratio of a lasting difference that is still harmless: between the 1.08 of healthy peers and 1.2."""
 PEERS_DIFFER = float(np.log(1.08))
 """Log ratio by which healthy components' service times may differ."""
+SERVED_HARMLESS = 0.115
+"""HARMLESS of service times, which others' requests do not move."""
+SERVED_CONFIRMED = 0.65
+"""CONFIRMED of service times: chance in them is the device's own, without the tails of queues."""
 SURE = 3.0
 """Standard errors of a component's own noise by which it must exceed the harmless difference of latencies, or
 the difference of healthy components' service times where these are known."""
-QUEUE = 0.5
+QUEUE = 0.55
 """Log ratio of waiting, beyond service time, that counts as much as one spread of service times."""
 CLIP = 8.0
 """One window counts at most so many spreads, so that one spike cannot raise an alarm by itself."""
@@ -59,6 +64,8 @@ OUTLIER = 3.0
 """Spreads from the majority's centre beyond which a component is no reference in this window."""
 CALM = 0.8
 """The pooled spread is at least this share of what the present window alone shows."""
+ALIKE = 0.5
+"""A suspect with so much of the typical straggler's score counts with it when majorities are counted."""
 FAST_SHARE = 0.4
 """Share of a group so much faster than the rest that these are not peers."""
 ENOUGH = 0.5
@@ -80,6 +87,22 @@ TOO_FEW = "too few members"
 
 
 @dataclass(frozen=True, slots=True)
+class _Limits:
+    """What one kind of evidence must exceed: log ratios, and `confirmed`, a share of the normal quantile.
+
+    `sure_from`: to be exceeded by SURE standard errors of a component's own noise.
+    """
+
+    harmless: float
+    sure_from: float
+    confirmed: float
+
+
+LATENCY = _Limits(HARMLESS, HARMLESS, CONFIRMED)
+SERVICE = _Limits(SERVED_HARMLESS, PEERS_DIFFER, SERVED_CONFIRMED)
+
+
+@dataclass(frozen=True, slots=True)
 class _Series:
     """A window's new samples: logs of the metric and of service time, if known, (C, T), and of loads."""
 
@@ -95,13 +118,13 @@ class _Ahead:
     `excess` (C,): what counts as evidence. Where service times are known that is theirs, as far as latencies
     do not contradict it by more than a spread, and waiting beyond it in units of QUEUE: the requests of
     others make a component wait, in busy groups many times over, but do not make it slow. `felt` (C,): of the
-    metric, less what load explains. `course` (C, T): by tick, of what is evidence; `latency` (C, T): of the
-    metric. `loads` (C, T): relative to the same peers.
+    metric, less what load explains. `variance` (C,): squared standard error of what is evidence, by its own
+    course; `latency` (C, T): by tick, of the metric. `loads` (C, T): relative to the same peers.
     """
 
     excess: FloatArray
     felt: FloatArray
-    course: FloatArray
+    variance: FloatArray
     latency: FloatArray
     loads: Mapping[str, FloatArray]
 
@@ -148,14 +171,17 @@ class LaggardDetector:
             trusted,
             live,
             places,
-            sure_from=HARMLESS if series.service is None else PEERS_DIFFER,
+            of=LATENCY if series.service is None else SERVICE,
             two_sided=window.worse == 0,
         )
 
         judged = live & (self._evidence.windows[places] >= ENOUGH)
         anomalous = judged & (score >= 1.0)
         members, note = int(live.sum()), ""
-        few_alike = 2 * alike <= members or 2 * (judged & (score >= SUSPECT)).sum() >= members
+        suspect = SUSPECT
+        if anomalous.any():
+            suspect = max(suspect, ALIKE * float(np.median(score[anomalous])))
+        few_alike = 2 * alike <= members or 2 * (judged & (score >= suspect)).sum() >= members
         if few_alike or (judged & fast).sum() >= FAST_SHARE * members:
             anomalous, note = anomalous & beyond, NOT_PEERS
         observed = row_median(values)
@@ -196,19 +222,18 @@ class LaggardDetector:
         live = live & np.isfinite(rough.excess)
         if live.sum() < MIN_PEERS:
             return None
-        now = spread_now(rough.excess, batch_variance(rough.course), live)
+        now = spread_now(rough.excess, rough.variance, live)
         trusted = self._trusted_now(rough.excess, now, live, places)
         ahead = self._ahead(series, trusted)
         live = live & np.isfinite(ahead.excess) & np.isfinite(ahead.felt)
         if live.sum() < MIN_PEERS:
             return None
         trusted, weight = trusted & live, np.where(live, weight, 0.0)
-        variance = batch_variance(ahead.course)
-        now = spread_now(ahead.excess, variance, trusted)
+        now = spread_now(ahead.excess, ahead.variance, trusted)
         self._load.learn(ahead.loads, ahead.latency, trusted)
         unit = max(now, float(self._unit_before[0]))
         self._evidence.add(places, ahead.excess, ahead.felt, weight, max(CLIP * unit, 2.0 * HARMLESS))
-        self._evidence.add_noise(places, variance * np.minimum(weight, 1.0))
+        self._evidence.add_noise(places, ahead.variance * np.minimum(weight, 1.0))
         return ahead.felt, now, weight
 
     def _too_few(self, places: NDArray[np.intp]) -> Verdicts:
@@ -225,7 +250,7 @@ class LaggardDetector:
         live: BoolArray,
         places: NDArray[np.intp],
         *,
-        sure_from: float,
+        of: "_Limits",
         two_sided: bool,
     ) -> tuple[FloatArray, BoolArray, BoolArray]:
         """Scores, who is as much faster as a straggler is slower, and who stands out alone; (C,) each."""
@@ -236,11 +261,11 @@ class LaggardDetector:
         noise = self._noise(places, live)
         unit, freedom = self._unit(average, length, now, weight, trusted, live, places)
         chance = unit[:, None] * standard_error(length)
-        harm = np.maximum(HARMLESS, sure_from + SURE * np.sqrt(noise / length))
+        harm = np.maximum(of.harmless, of.sure_from + SURE * np.sqrt(noise / length))
         # The growth of `critical` with length is for wander by the law; none of it is left where windows are
         # independent and averages fall as length ** -1/2.
         wander = np.minimum(unit / unit[0], 1.0) ** (4.0 * LENGTH_POWER)
-        by_chance = critical(self._chance, freedom, length) * wander[:, None] * chance
+        by_chance = critical(self._chance, freedom, length, of.confirmed) * wander[:, None] * chance
         threshold = np.maximum(harm, by_chance)
         share = np.where(live, average / threshold, 0.0)
         sided = np.abs(share) if two_sided else share
@@ -270,16 +295,20 @@ class LaggardDetector:
         loads = relative(series.loads, trusted)
         felt = row_median(latency) - self._load.explained(loads, trusted.size)
         if series.service is None:
-            return _Ahead(felt, felt, latency, latency, loads)
+            return _Ahead(felt, felt, batch_variance(latency), latency, loads)
         served = series.service - leave_one_out_median(series.service, trusted)
-        own = row_median(served)
+        done = np.exp(series.loads["operations"])
+        own = weighted_middle(served, done)
         known = np.isfinite(own)
         spread = max(cross_spread(own[trusted]), float(self._unit_before[0]))
         least = np.maximum(own, np.minimum(felt, 0.0))
-        waiting = np.maximum(felt - least, 0.0) * min(1.0, spread / QUEUE)
-        excess = np.minimum(least, felt + cross_spread(felt[trusted])) + waiting
-        course = np.where(known[:, None], served, latency)
-        return _Ahead(np.where(known, excess, felt), felt, course, latency, loads)
+        waiting = np.maximum(felt - least - swing(series.logs + series.loads["operations"]), 0.0)
+        waiting *= min(1.0, spread / QUEUE)
+        # Latency may contradict that one is slow, it does not make one fast.
+        believed = np.maximum(felt + cross_spread(felt[trusted]), np.minimum(least, 0.0))
+        excess = np.minimum(least, believed) + waiting
+        variance = np.where(known, batch_variance(served, done), batch_variance(latency))
+        return _Ahead(np.where(known, excess, felt), felt, variance, latency, loads)
 
     def _trusted_now(
         self, rough: FloatArray, spread: float, live: BoolArray, places: NDArray[np.intp]

@@ -27,6 +27,8 @@ LEAST_VARIED = 0.03
 """Standard deviation of the log of busy time for an I/O, tick by tick, below which it is no measurement."""
 AT_ONCE = -0.25
 """Slope of busy time for an I/O over I/Os under way, in logs, below which a device serves many at once."""
+DRAINED = 0.05
+"""Share of the time in which a queue that others' requests build is nearly empty."""
 MOST_UNSEEN = float(np.log(2.5))
 """Log of the most that such growth may explain: a hog's load is no excuse for any latency."""
 
@@ -95,6 +97,18 @@ def _serves_in_turn(service: FloatArray, depth: FloatArray) -> bool:
     if of_service.size == 0 or np.mean(of_service**2) < LEAST_VARIED**2:
         return False
     return bool(of_service @ of_depth >= AT_ONCE * (of_depth @ of_depth))
+
+
+def swing(depth: FloatArray) -> FloatArray:
+    """How far each one's queue falls from its middle to where it is shorter for DRAINED of the time; (C,).
+
+    `depth` (C, T): log of the I/Os under way, NaN where unknown; 0 where nothing is known. A queue that
+    others' requests build drains when they are served; a program that keeps it full never lets it.
+    """
+    ordered = np.sort(depth, axis=1)  # NaN last
+    low = (np.isfinite(depth).sum(axis=1) * DRAINED).astype(np.intp)[:, None]
+    fall = row_median(depth) - np.take_along_axis(ordered, low, 1)[:, 0]
+    return np.nan_to_num(fall)
 
 
 def relative(loads: Mapping[str, FloatArray], trusted: BoolArray) -> dict[str, FloatArray]:

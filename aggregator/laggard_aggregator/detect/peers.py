@@ -5,6 +5,9 @@ from numpy.typing import NDArray
 
 from laggard_aggregator.detect.seam import BoolArray, FloatArray
 
+TRIM = 0.2
+"""Share of the weight at either end that a `weighted_middle` leaves out."""
+
 
 def row_median(values: FloatArray) -> FloatArray:
     """The median of each row of `values` (R, T) over its finite entries; (R,), NaN for a row without any."""
@@ -18,6 +21,25 @@ def row_median(values: FloatArray) -> FloatArray:
     middle = 0.5 * (np.take_along_axis(ordered, low, 1) + np.take_along_axis(ordered, high, 1))[:, 0]
     median: FloatArray = np.where(count > 0, middle, np.nan)
     return median
+
+
+def weighted_middle(logs: FloatArray, weights: FloatArray) -> FloatArray:
+    """The log of the mean of each row of exp(`logs`) (R, T), without TRIM of its weight at either end; (R,).
+
+    `weights` (R, T), 0 or more; what is not finite has none. NaN for a row without any.
+    """
+    known = np.isfinite(logs) & (weights > 0)
+    order = np.argsort(np.where(known, logs, np.inf), axis=1)
+    weight = np.take_along_axis(np.where(known, weights, 0.0), order, 1)
+    upper = np.cumsum(weight, axis=1)
+    total = upper[:, -1:]
+    inner = np.minimum(upper, (1.0 - TRIM) * total) - np.maximum(upper - weight, TRIM * total)
+    inner = np.maximum(inner, 0.0)
+    sums = (inner * np.take_along_axis(np.exp(np.where(known, logs, 0.0)), order, 1)).sum(axis=1)
+    counted = inner.sum(axis=1)
+    mean = np.divide(sums, counted, out=np.full(len(logs), np.nan), where=counted > 0)
+    middle: FloatArray = np.log(mean)
+    return middle
 
 
 def leave_one_out_median(values: FloatArray, trusted: BoolArray) -> FloatArray:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from laggard_aggregator.detect.peers import row_median, shortest_half
+from laggard_aggregator.detect.peers import row_median, shortest_half, weighted_middle
 from laggard_aggregator.detect.seam import BoolArray, FloatArray
 
 TINY = 1e-6
@@ -45,19 +45,22 @@ def cross_spread(excess: FloatArray) -> float:
     return length / normal_shortest_half(finite.size)
 
 
-def batch_variance(deviations: FloatArray) -> FloatArray:
+def batch_variance(deviations: FloatArray, weights: FloatArray | None = None) -> FloatArray:
     """The squared standard error of each row's middle, as its own course over time tells it; (C,).
 
-    `deviations` (C, T): log ratios by tick, NaN = missing. By batch means (four a row), so that noise that is
+    `deviations` (C, T): log ratios by tick, NaN = missing; with `weights` (C, T) it is of their
+    `weighted_middle`, else of their median. By batch means (four a row), so that noise that is
     correlated from tick to tick is not underrated. NaN for a row with a batch missing or fewer than 8 ticks.
     """
     length = deviations.shape[1] // BATCHES
     if length < 2:
         return np.full(deviations.shape[0], np.nan)
-    middles = np.stack(
-        [row_median(deviations[:, b * length : (b + 1) * length]) for b in range(BATCHES)], axis=1
-    )
-    variance: FloatArray = middles.var(axis=1, ddof=1) / BATCHES
+    columns = [slice(b * length, (b + 1) * length) for b in range(BATCHES)]
+    if weights is None:
+        middles = [row_median(deviations[:, of]) for of in columns]
+    else:
+        middles = [weighted_middle(deviations[:, of], weights[:, of]) for of in columns]
+    variance: FloatArray = np.stack(middles, axis=1).var(axis=1, ddof=1) / BATCHES
     return variance
 
 

@@ -12,7 +12,13 @@ from numpy.typing import NDArray
 
 from laggard_aggregator.detect.budget import chance_per_window
 from laggard_aggregator.detect.laggard import NOT_PEERS, TOO_FEW, LaggardDetector
-from laggard_aggregator.detect.peers import leave_one_out_median, row_median, shortest_half
+from laggard_aggregator.detect.peers import (
+    TRIM,
+    leave_one_out_median,
+    row_median,
+    shortest_half,
+    weighted_middle,
+)
 from laggard_aggregator.detect.seam import MetricWindow, Verdicts
 from laggard_aggregator.detect.settings import DetectSettings
 from tests import naive
@@ -163,6 +169,13 @@ def test_recovery_is_seen() -> None:
     assert not course.alarms[-1][0]
 
 
+def test_five_of_twelve_are_found_beside_one_that_is_nearly_suspect() -> None:
+    values = slowed(healthy(14, noise=0.05), dict.fromkeys(range(5), 2.0) | {5: 1.12}, since=300)
+    course = course_of(windows_of(values))
+    assert course.alarmed == set(range(5))
+    assert course.score[-1, 5] > 0.75
+
+
 @pytest.mark.parametrize("slow", [6, 7])
 def test_half_slow_is_not_a_group_of_peers(slow: int) -> None:
     course = course_of(windows_of(slowed(healthy(25), dict.fromkeys(range(slow), 1.6))))
@@ -310,6 +323,20 @@ def test_leave_one_out_median_equals_the_naive_twin(values: Values, data: st.Dat
         expected = naive.laggard_peers_median(series, str(c), chosen)
         np.testing.assert_array_equal(found[c], expected)
         assert row_median(values)[c] == naive.laggard_median(values[c].tolist()) or np.isnan(values[c]).all()
+
+
+def test_weighted_middle_equals_the_naive_twin() -> None:
+    rng = np.random.default_rng(5)
+    logs, weights = rng.normal(0.0, 0.5, (40, 9)), 5 * rng.integers(0, 4, (40, 9))
+    logs[rng.random(logs.shape) < 0.2] = np.nan
+    weights[0] = 0
+    found = weighted_middle(logs, weights.astype(np.float64))
+    expected = [
+        naive.laggard_weighted_middle(row, own, TRIM)
+        for row, own in zip(logs.tolist(), weights.tolist(), strict=True)
+    ]
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
+    assert np.isnan(found[0])
 
 
 def test_shortest_half_stays_with_the_majority() -> None:

@@ -50,6 +50,26 @@ def test_a_spell_of_waiting_with_normal_service_is_no_fault() -> None:
     assert not judged(waits, served(2)).alarmed
 
 
+def test_endless_waiting_in_a_queue_that_drains_is_no_fault() -> None:
+    """As where a hot file lies: its readers come in crowds, and between them there is nothing to wait for."""
+    waits = healthy(3, ROWS, TICKS)
+    waits[3, SINCE:] *= 8.0
+    waits[3, SINCE::10] /= 8.0
+    assert judged(waits, None).alarmed == {3}
+    assert not judged(waits, served(3)).alarmed
+
+
+def test_lulls_with_little_io_do_not_hide_slow_service() -> None:
+    """Most intervals hold a tenth of the I/O, and its service times vary the more; the full ones tell."""
+    lull = np.random.default_rng(9).random((1, TICKS)) < 0.7
+    service = slowed(np.where(lull, served(9, 0.7), served(9, 0.05)), {2: 1.25}, SINCE)
+    waits = healthy(9, ROWS, TICKS, noise=0.6, rho=0.8) * service
+    soon = slice(0, SINCE // SHIFT + 8)
+    course = judged(waits, service, np.where(lull, np.full((ROWS, 1), 50.0), 500.0))
+    assert course.alarmed == {2}
+    assert np.array(course.alarms)[soon, 2].any()
+
+
 def test_endless_waiting_with_normal_service_is_found_and_told_in_full() -> None:
     """As where another program keeps a disk's queue full: its own requests are served in normal time."""
     course = judged(slowed(healthy(3, ROWS, TICKS), {3: 30.0}, SINCE), served(3))
