@@ -2,13 +2,14 @@
 
     python -m bench.scale                          all of TaihuLight, ten minutes
     python -m bench.scale --nodes 5000 --minutes 2
+    python -m bench.scale --burst 5000             so many agents publish in one instant, by TLS
 
 A load generator plays every agent of Sunway TaihuLight (40,960 compute nodes with 8 counters, 288 forwarding
 and 288 storage servers with 64 disks x 17 counters, 2 metadata servers), or of a smaller site in the same
 proportions: one sample a second, every counter rising in every sample; batches, phases, statuses and schemas
 as the agents make them; a stream and seqs of its own for each node. As many nodes as the machine has file
 descriptors for have a connection of their own, the others share 32. mosquitto runs with the shipped
-configuration and ACL, but without TLS, the aggregator with journal and snapshots.
+configuration and ACL, but without TLS (with it for --burst), the aggregator with journal and snapshots.
 
 The table has a line a minute. msg/s: batches and statuses; late: how long after its moment a batch was sent
 at most; backlog: messages sent and not yet taken in; lag: laggard_window_lag_most_seconds, since the start;
@@ -20,18 +21,25 @@ import argparse
 import resource
 import sys
 import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from bench.machine import machine
+from bench.scale.burst import burst
+from bench.scale.fleet import RAMP_SECONDS
 from bench.scale.machine_share import Usage, machine_busy_seconds, usage
 from bench.scale.player_process import Playing, playing
-from bench.scale.shapes import TAIHULIGHT, taihulight
+from bench.scale.shapes import TAIHULIGHT, TICKS, taihulight
 from bench.scale.site import Detection, LoadedSite
 
 SPARE_DESCRIPTORS = 1000
 PROCESSES = ("generator", "broker", "aggregator")
 COME_UP_SECONDS = 300.0
+IDLE_SECONDS = 2.0
+IDLE_SHARE = 0.1
 AFTER_SECONDS = 200.0
 AGGREGATOR_STATE_SECONDS = 10.0
 COUNTED = (
@@ -50,7 +58,7 @@ def main() -> int:
     """Prints the table; 1 when anything was lost, duplicated or late."""
     options = parser().parse_args()
     with TemporaryDirectory(prefix="laggard-scale-", dir=options.directory) as folder:
-        return load(Path(folder), options)
+        return burst(Path(folder), options.burst) if options.burst else load(Path(folder), options)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -66,6 +74,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--window", type=_count, default=60, help="window_samples (default: %(default)s)")
     made.add_argument("--shift", type=_count, default=4, help="shift_samples (default: %(default)s)")
     made.add_argument("--archive", action="store_true", help="with the Parquet archive")
+    made.add_argument("--burst", type=_count, help="instead: so many agents publish in one instant")
     made.add_argument("--directory", type=Path, help="where state and archive go (default: the system's)")
     return made
 
@@ -88,12 +97,36 @@ def load(folder: Path, options: argparse.Namespace) -> int:
         pids = {name: process.pid for name, process in site.processes.items()}
         pids["generator"] = agents.process.pid
         began = time.monotonic()
-        site.until("the agents", lambda: agents.said["what"] == "playing" or agents.over, COME_UP_SECONDS)
+        site.until("the agents", lambda: agents.said["what"] == "up" or agents.over, COME_UP_SECONDS)
+        until_idle(pids["aggregator"])
+        agents.begin()
+        site.until("the first batches", lambda: agents.said["what"] == "playing" or agents.over)
         print(f"up after {time.monotonic() - began:.0f} s\n", flush=True)
-        Table(site, agents, pids).print_until_played(options.report)
+        table = Table(site, agents, pids)
+        table.print_until_played(options.report)
         site.until("the last acknowledgement", lambda: agents.over, AFTER_SECONDS)
         time.sleep(2 * AGGREGATOR_STATE_SECONDS if options.minutes > 1 else 1)
-        return verdict(site, agents)
+        return verdict(site, agents, table.late_before)
+
+
+def until_idle(pid: int) -> None:
+    """Waits until a process has taken in what there is: nodes that sent no data yet make scrapes long."""
+    deadline = time.monotonic() + COME_UP_SECONDS
+    spent = IDLE_SHARE + 1.0
+    while spent > IDLE_SHARE * IDLE_SECONDS and time.monotonic() < deadline:
+        before = usage(pid).cpu_seconds
+        time.sleep(IDLE_SECONDS)
+        spent = usage(pid).cpu_seconds - before
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """CPU and memory of each process, the machine's CPU seconds, the aggregator's figures, the agents'."""
+
+    used: Mapping[str, Usage]
+    machine_seconds: float
+    figures: Mapping[str, float]
+    said: Mapping[str, float]
 
 
 class Table:
@@ -103,7 +136,7 @@ class Table:
         self._site = site
         self._agents = agents
         self._pids = pids
-        self._first = site.figures()["laggard_messages_total"], self._sent()
+        self.late_before = 0.0
 
     def print_until_played(self, seconds: float) -> None:
         """A line every so many seconds, until the agents send no more."""
@@ -113,12 +146,14 @@ class Table:
         )
         print("|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---|", flush=True)
         began = at = time.monotonic()
-        before = self._look()
+        before = self._look(Counter())
         while not self._done():
             while not self._done() and time.monotonic() < at + seconds:
                 time.sleep(0.2)
             now = time.monotonic()
             after = self._look()
+            if at - began < RAMP_SECONDS + 2 * TICKS:
+                self.late_before = after.figures["laggard_late_samples_total"]
             if now - at > seconds / 2:
                 print(self._line(now - began, now - at, before, after), flush=True)
             at, before = now, after
@@ -127,44 +162,50 @@ class Table:
         return self._agents.said["what"] != "playing" or self._agents.over
 
     def _sent(self) -> int:
-        return int(self._agents.said["batches"] + self._agents.said["statuses"])
+        said = self._agents.said
+        return int(said["batches"] + said["statuses"] + said["schemas"])
 
-    def _look(self) -> tuple[dict[str, Usage], float, dict[str, float], dict[str, float]]:
-        """CPU and memory of each process, of the machine, the aggregator's figures, and the agents'."""
+    def _look(self, figures: Mapping[str, float] | None = None) -> Look:
+        """What there is to see now; `figures` where the aggregator is not to be asked."""
         used = {name: usage(pid) for name, pid in self._pids.items()}
-        return used, machine_busy_seconds(), self._site.figures(), dict(self._agents.said)
+        asked = self._site.figures() if figures is None else figures
+        return Look(used, machine_busy_seconds(), asked, dict(self._agents.said))
 
-    def _line(self, at: float, seconds: float, before: tuple, after: tuple) -> str:  # type: ignore[type-arg]
-        used = [after[0][name].cpu_seconds - before[0][name].cpu_seconds for name in PROCESSES]
-        sent = {name: after[3][name] - before[3][name] for name in ("batches", "statuses", "samples")}
-        figures, earlier = after[2], before[2]
-        taken = figures["laggard_samples_total"] - earlier["laggard_samples_total"]
-        backlog = self._sent() - self._first[1] - (figures["laggard_messages_total"] - self._first[0])
+    def _line(self, at: float, seconds: float, before: Look, after: Look) -> str:
+        used = [after.used[name].cpu_seconds - before.used[name].cpu_seconds for name in PROCESSES]
+        sent = {name: after.said[name] - before.said[name] for name in ("batches", "statuses", "samples")}
+        figures = after.figures
+        taken = figures["laggard_samples_total"] - before.figures["laggard_samples_total"]
         cells = [
             f"{at:.0f}",
             f"{(sent['batches'] + sent['statuses']) / seconds:,.0f}",
             f"{sent['samples'] / seconds:,.0f}",
             f"{taken / seconds:,.0f}",
-            f"{after[3]['late_seconds']:.2f}",
-            f"{max(backlog, 0):,.0f}",
+            f"{after.said['late_seconds']:.2f}",
+            f"{max(self._sent() - figures['laggard_messages_total'], 0):,.0f}",
             f"{figures['laggard_window_lag_most_seconds']:.2f}",
             f"{figures['laggard_windows_total']:.0f}",
             f"{figures['laggard_snapshot_seconds']:.2f}",
             *(f"{each / seconds:.3f}" for each in used),
-            f"{(after[1] - before[1]) / seconds:.2f}",
-            ", ".join(f"{after[0][name].resident_mib:.0f}" for name in PROCESSES),
+            f"{(after.machine_seconds - before.machine_seconds) / seconds:.2f}",
+            ", ".join(f"{after.used[name].resident_mib:.0f}" for name in PROCESSES),
         ]
         return f"| {' | '.join(cells)} |"
 
 
-def verdict(site: LoadedSite, agents: Playing) -> int:
-    """Prints what became of every batch; the exit code."""
+def verdict(site: LoadedSite, agents: Playing, late_before: float) -> int:
+    """Prints what became of every batch; the exit code.
+
+    `late_before`: samples that were late while the site came up: a group begins with its first message, and
+    has no place for what is older.
+    """
     said, figures = agents.said, site.figures()
     if said["what"] != "over":
         print(f"bench.scale: the agents' process ended with {agents.process.poll()}", file=sys.stderr)
         return 1
     counts = {name: figures.get(f"laggard_{name}_total", 0) for name in (*COUNTED, *QUEUES)}
     messages = said["batches"] + said["statuses"]
+    counts["late_samples"] -= late_before
     missed = said["samples"] - figures["laggard_samples_total"]
     lag = figures["laggard_window_lag_most_seconds"]
     print(
@@ -177,6 +218,7 @@ def verdict(site: LoadedSite, agents: Playing) -> int:
         f"samples sent and not taken: {missed:,.0f}; held: {figures['laggard_held_messages']:.0f}"
     )
     print(", ".join(f"{name.replace('_', ' ')}: {n:,.0f}" for name, n in counts.items()))
+    print(f"late samples while the site came up: {late_before:,.0f}")
     print(
         f"windows: {figures['laggard_windows_total']:.0f}, at most {lag:.2f} s past the deadline; snapshot "
         f"{figures['laggard_snapshot_bytes'] / 2**20:.0f} MiB, "

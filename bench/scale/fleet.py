@@ -1,7 +1,9 @@
 """All agents of a site: who sends what, when, over which connection, and what of it was acknowledged."""
 
 import random
+import ssl
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +22,10 @@ from laggard_common.wire import Kind
 
 SHARED_LINKS = 32
 SHARED_USER = "bench"
+RAMP_SECONDS = 30
 _AT_ONCE = 2000  # unacknowledged messages while the site comes up
+
+Contexts = Callable[[str], ssl.SSLContext]
 
 _pack = msgpack.Packer(use_bin_type=True).pack
 
@@ -32,6 +37,7 @@ class Sent:
     batches: int = 0
     samples: int = 0
     statuses: int = 0
+    schemas: int = 0
     own: int = 0  # of both: over connections of their nodes' own
     bytes: int = 0
     acknowledgements: int = 0
@@ -89,7 +95,10 @@ class Crowd:
 class Fleet:
     """The agents of `shapes`. At most `own` nodes, spread evenly, have a connection of their own."""
 
-    def __init__(self, shapes: tuple[Shape, ...], port: int, own: int, seed: int = 1) -> None:
+    def __init__(
+        self, shapes: tuple[Shape, ...], port: int, own: int, contexts: Contexts | None = None, seed: int = 1
+    ) -> None:
+        """`contexts`: with what each node's own connection comes, by its name; None without TLS."""
         self.sent = Sent()
         self.links = Links(port, self._taken, self._heard)
         self.crowds = [Crowd(shape, seed + at) for at, shape in enumerate(shapes)]
@@ -97,6 +106,7 @@ class Fleet:
         self._begun_ns = 0
         self._random = random.Random(seed)
         self._own = own
+        self._contexts = contexts
         self._heard_last: dict[bytes, bytes] = {}
 
     def come_up(self) -> None:
@@ -108,7 +118,8 @@ class Fleet:
         names = [name for crowd in self.crowds for name in crowd.names]
         for at, name in enumerate(names):
             if (at + 1) * own // count > at * own // count:
-                links[name] = self.links.add(name, name, [topics.ack_topic(SITE, name)])
+                context = None if self._contexts is None else self._contexts(name)
+                links[name] = self.links.add(name, name, [topics.ack_topic(SITE, name)], context)
                 if not at % 500:
                     self.links.until(lambda: all(link.ready >= 0 for link in self.links.all))
             else:
@@ -130,7 +141,10 @@ class Fleet:
         self.links.until(lambda: not self.links.unacknowledged)
 
     def send_due(self, after_ns: int, until_ns: int) -> None:
-        """Sends every batch that has its moment between these times; nobody samples before the first."""
+        """Sends every batch that has its moment between these times.
+
+        The agents begin to sample one after another, in the first RAMP_SECONDS.
+        """
         self._begun_ns = self._begun_ns or after_ns
         for crowd in self.crowds:
             for places, moments in crowd.due(after_ns, until_ns):
@@ -138,18 +152,28 @@ class Fleet:
         late = (time.time_ns() - after_ns) / 1e9
         self.sent.late_seconds = max(self.sent.late_seconds, late)
 
+    def send_at_once(self) -> float:
+        """Sends a batch of every node, one right after the other; how long that took, seconds."""
+        taken, now_ns = 0.0, time.time_ns()
+        for crowd in self.crowds:
+            everyone = np.arange(len(crowd.nodes))
+            taken += self._send(crowd, everyone, np.full(everyone.size, now_ns), crowd.shape.ticks)
+        return taken
+
     def missing(self) -> int:
         """How many batches the aggregator has not acknowledged, by what it said last to each node."""
         return sum(self._missing(node) for crowd in self.crowds for node in crowd.nodes)
 
     def _send_all(self, crowd: Crowd, places: NDArray[np.intp], moments: NDArray[np.int64]) -> None:
         """Sends a batch of each of `places`; the first of each is as long as it has sampled for."""
-        sampled = np.minimum(moments // SECOND - self._begun_ns // SECOND, crowd.shape.ticks)
+        begun = self._begun_ns // SECOND + places * 7919 % RAMP_SECONDS
+        sampled = np.minimum(moments // SECOND - begun, crowd.shape.ticks)
         for ticks in np.unique(sampled[sampled > 0]).tolist():
             chosen = sampled == ticks
             self._send(crowd, places[chosen], moments[chosen], ticks)
 
-    def _send(self, crowd: Crowd, places: NDArray[np.intp], moments: NDArray[np.int64], ticks: int) -> None:
+    def _send(self, crowd: Crowd, places: NDArray[np.intp], moments: NDArray[np.int64], ticks: int) -> float:
+        """Sends batches that are made before the first of them goes; how long the going took, seconds."""
         payloads = crowd.batches.next(places, ticks)
         firsts = (moments // SECOND - (ticks - 1)) * SECOND
         tail = _pack(SECOND) + _pack(ticks) + _pack(codec.DELTA_ZSTD)
@@ -163,10 +187,13 @@ class Fleet:
             self.sent.bytes += len(out)
             self.sent.own += node.own
             pending.setdefault(id(link), (link, []))[1].append(out)
+        began = time.monotonic()
         for link, some in pending.values():
             self.links.send(link, b"".join(some))
+        went = time.monotonic() - began
         self.sent.batches += len(payloads)
         self.sent.samples += len(payloads) * ticks * crowd.shape.components
+        return went
 
     def _taken(self, link: Link, what: object) -> None:
         """The broker has a batch: as an agent does, its node now says how it is if that is due."""
@@ -221,6 +248,7 @@ class Fleet:
             status_due=0.0,
             stream=stream,
         )
+        self.sent.schemas += 1
         said = wire.encode_schema(shape.schema(name, stream))
         out = self.links.publish(link, schema, said, True, packets.PUBLISH_RETAINED)
         self.links.send(link, out + self._status(node))

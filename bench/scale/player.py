@@ -1,5 +1,7 @@
 """The process that plays the agents; `bench.scale` starts it and reads the lines of JSON that it prints.
 
+When all are connected it waits for a line, and then plays.
+
 python -m bench.scale.player PORT NODES OWN_CONNECTIONS SECONDS
 """
 
@@ -26,6 +28,7 @@ def main() -> int:
     gc.freeze()
     gc.disable()
     tell(fleet, "up")
+    sys.stdin.readline()  # the word to begin
     sent_until_ns = time.time_ns()
     end_ns = sent_until_ns + round(seconds * 1e9)
     tell_at = time.monotonic()

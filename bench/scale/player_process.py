@@ -23,6 +23,12 @@ class Playing:
         """Whether everything was sent and acknowledged, or given up, or the process has failed."""
         return self.said["what"] == "over" or self.process.poll() is not None
 
+    def begin(self) -> None:
+        """Lets the agents sample."""
+        assert self.process.stdin is not None
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+
     def _read(self) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:

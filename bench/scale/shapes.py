@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from laggard_agent.settings import AgentSettings
 from laggard_common.schema import Component, Field, Schema
 
 SITE = "site"
@@ -13,6 +14,7 @@ FIELDS = (
     *("rd_merges", "wr_merges", "in_flight", "dc_ios", "dc_merges", "dc_sectors", "dc_ms", "fl_ios", "fl_ms"),
 )
 TAIHULIGHT = 41_538
+TICKS = AgentSettings().batch_samples
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +52,8 @@ def taihulight(nodes: int) -> tuple[Shape, ...]:
     """Sunway TaihuLight, or `nodes` of its 41,538 in the same proportions, 2 metadata servers always."""
     servers = max(round(288 * nodes / TAIHULIGHT), 1)
     return (
-        Shape("compute", max(nodes - 2 * servers - 2, 1), 1, 8, 10),
-        Shape("forwarding", servers, 64, 17, 5),
-        Shape("storage", servers, 64, 17, 5),
-        Shape("metadata", 2, 64, 17, 5),
+        Shape("compute", max(nodes - 2 * servers - 2, 1), 1, 8, TICKS),
+        Shape("forwarding", servers, 64, 17, TICKS),
+        Shape("storage", servers, 64, 17, TICKS),
+        Shape("metadata", 2, 64, 17, TICKS),
     )

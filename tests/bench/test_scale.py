@@ -90,20 +90,39 @@ def test_every_node_has_one_moment_a_batch_where_its_batch_ends(shape: Shape) ->
         assert last_tick(tick, SECOND, shape.ticks, int(phase_ticks)) == tick
 
 
+def run(*options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "bench.scale", *options]
+    return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+
+
+@pytest.mark.parametrize(
+    "options", [["--nodes", "0"], ["--minutes", "soon"], ["--burst", "-1"], ["--interval"]], ids=" ".join
+)
+def test_what_makes_no_sense_is_said_in_a_line(options: list[str]) -> None:
+    done = run(*options)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+
+
 @pytest.mark.e2e
-@pytest.mark.timeout(90)
+@pytest.mark.timeout(110)
 def test_a_small_site_is_carried_and_nothing_of_it_is_lost() -> None:
     if shutil.which("mosquitto", path="/usr/sbin:/usr/bin:/usr/local/sbin") is None:
         pytest.skip("needs mosquitto")
-    options = ["--nodes", "60", "--connections", "40", "--minutes", "0.2", "--report", "5"]
+    options = ["--nodes", "60", "--connections", "40", "--minutes", "0.6", "--report", "10"]
     windows = ["--interval", "1", "--window", "8", "--shift", "2"]
-    done = subprocess.run(
-        [sys.executable, "-m", "bench.scale", *options, *windows],
-        capture_output=True,
-        text=True,
-        timeout=80,
-        check=False,
-    )
+    done = run(*options, *windows)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "lost: 0 batches; samples sent and not taken: 0; held: 0" in done.stdout
     assert "40 nodes over connections of their own" in done.stdout
+
+
+@pytest.mark.e2e
+@pytest.mark.timeout(110)
+def test_a_few_agents_publish_in_one_instant_through_the_shipped_broker() -> None:
+    programs = ("mosquitto", "openssl")
+    if not all(shutil.which(each, path="/usr/sbin:/usr/bin:/usr/local/sbin") for each in programs):
+        pytest.skip("needs mosquitto and openssl")
+    done = run("--burst", "8")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "samples sent: 240, taken: 240; lost: 0 batches; duplicates: 0" in done.stdout
