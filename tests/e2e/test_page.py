@@ -29,6 +29,7 @@ pytestmark = [
 ]
 
 ANSWER = re.compile(rf"{SLOW}/sda is (9\.\d|10)× slower than its peers since 2027-01-15 07:59 UTC")
+PATIENCE_MS = 20_000
 LEAST_CONTRAST = """
 () => {
   const channels = (colour) => colour.match(/[0-9.]+/g).map(Number);
@@ -76,6 +77,7 @@ async def aggregator(folder: Path) -> AsyncIterator[tuple[App, aiomqtt.Client, H
 async def chromium() -> "AsyncIterator[Browser]":
     alone = ["--no-sandbox"] if os.geteuid() == 0 else []
     async with playwright_api.async_playwright() as playwright:
+        playwright_api.expect.set_options(timeout=PATIENCE_MS)
         browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=alone)
         yield browser
         await browser.close()
@@ -84,7 +86,7 @@ async def chromium() -> "AsyncIterator[Browser]":
 async def watched(browser: "Browser", said: list[str], **options: Any) -> "Page":
     """A new page, all complaints of which are noted in `said`."""
     page = await browser.new_page(**options)
-    page.set_default_timeout(15_000)
+    page.set_default_timeout(PATIENCE_MS)
     page.on("console", lambda message: said.append(f"{message.type}: {message.text}"))
     page.on("pageerror", lambda error: said.append(str(error)))
 
@@ -117,8 +119,7 @@ async def by_keyboard(page: "Page", url: str) -> None:
     assert await page.evaluate("document.activeElement.id") == "main"
     await tab_to(page, f"{SLOW}/sda")
     await page.keyboard.press("Enter")
-    await page.wait_for_url("**/component/**")
-    assert await page.locator("h1").inner_text() == f"{SLOW}/sda"
+    await page.get_by_role("heading", name=f"{SLOW}/sda", level=1, exact=True).wait_for()
     assert "slower than its peers since 2027-01-15 07:59:50 UTC" in await page.locator("#answer").inner_text()
     await page.locator(".plot canvas").wait_for()  # uPlot under the policy
     await tab_to(page, "The latest window, sample by sample")
@@ -140,7 +141,8 @@ async def by_pointer(page: "Page", url: str) -> None:
     await page.locator(".u-legend", has_text="2027-01-15 08:0").wait_for()
     assert " ms" in await page.locator(".u-legend").inner_text()
     await page.mouse.down()
-    await page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 120)
+    await page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 120, steps=5)
+    await playwright_api.expect(page.locator(".u-select")).not_to_have_css("width", "0px")
     await page.mouse.up()
     await page.locator("figure[data-hold]").wait_for()
     await over.dblclick()
@@ -184,12 +186,12 @@ async def without_javascript(browser: "Browser", url: str) -> None:
     await page.goto(url)
     assert ANSWER.search(await page.locator("h1").inner_text())
     await page.get_by_role("link", name=f"{SLOW}/sda").click()
-    assert await page.locator("svg.chart").first.is_visible()
+    await page.locator("svg.chart").first.wait_for(state="visible")
     await page.get_by_role("searchbox").fill("OSS-3")
     await page.keyboard.press("Enter")
-    assert "matches for “OSS-3”" in await page.locator("h1").inner_text()
+    await page.get_by_role("heading", name="matches for “OSS-3”").wait_for()
     await page.get_by_role("link", name="oss-3", exact=True).click()
-    assert await page.locator("h1").inner_text() == "oss-3"
+    await page.get_by_role("heading", name="oss-3", exact=True).wait_for()
     assert said == []
 
 
