@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import completion
 import manual_pages
 import package_tree
 import pytest
@@ -132,3 +133,30 @@ def test_manual_pages_are_good_troff_and_say_what_was_said(tmp_path: Path) -> No
     shown = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
     for line in filter(None, sample):
         assert line in shown.stdout
+
+
+@pytest.mark.parametrize(
+    ("program", "typed", "offered"),
+    [
+        ("laggard", ["si"], {"silence"}),
+        ("laggard", ["drain", "--f"], {"--for"}),
+        ("laggard-agent", ["--on"], {"--once"}),
+        ("laggard-aggregator", ["--check"], {"--check-config"}),
+    ],
+)
+def test_bash_completes_commands_and_options(program: str, typed: list[str], offered: set[str]) -> None:
+    made = {path.as_posix(): text for path, text in completion.files().items()}
+    script = made[f"{program}/usr/share/bash-completion/completions/{program}"]
+    before = [program, *typed][-2]
+    asked = f"""
+COMP_WORDS=({program} {" ".join(typed)}); COMP_CWORD={len(typed)}
+function=$(complete -p {program} | sed 's/.*-F \\([^ ]*\\).*/\\1/')
+"$function" {program} {typed[-1]} {before}
+printf '%s\\n' "${{COMPREPLY[@]}}"
+"""
+    done = subprocess.run(
+        ["bash", "-c", script + asked], capture_output=True, text=True, timeout=20, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert set(done.stdout.split()) == offered
+    assert len(made) == 6
