@@ -224,7 +224,8 @@ class App:
             core.begin_counting()
         self.view.adopt(core, found)
         if keeper is not None:
-            await keeper.begin(core, run_ns, core.intake.safe)
+            archived = self._archive.has if self._archive is not None else None
+            await keeper.begin(core, run_ns, core.intake.safe, archived)
         self._restored = True
 
     async def _open_desk(self, outside: AsyncExitStack) -> None:

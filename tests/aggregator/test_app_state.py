@@ -126,6 +126,27 @@ def test_a_restart_forgets_nothing_and_repeats_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(180)
+def test_two_crashes_in_a_row_take_nothing_out_of_the_archive(tmp_path: Path) -> None:
+    async def story() -> None:
+        clock = HandClock(START)
+        made = lasting(tmp_path)
+        app = App(made, clock)
+        async with cut_off(app), client(made.mqtt.port) as agents:
+            await agents.subscribe("laggard/1/site/ack/+", qos=1)
+            await publish_schemas(agents)
+            await publish_seconds(agents, app, clock, range(2))
+            await acknowledged(agents, 1)  # and 11 s are too short for a flush
+        async with cut_off(App(made, clock)):
+            pass
+        async with running(App(made, clock)):
+            pass
+        taken = [(batch.schema.node, batch.seq) for _, batch in ArchiveReader(tmp_path / "archive").batches()]
+        assert sorted(taken) == [(node, seq) for node in NODES for seq in range(2)]
+
+    asyncio.run(story())
+
+
+@pytest.mark.timeout(180)
 def test_an_archive_that_is_ahead_of_a_damaged_state_takes_what_comes(tmp_path: Path) -> None:
     async def story() -> None:
         clock = HandClock(START)

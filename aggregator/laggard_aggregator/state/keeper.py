@@ -117,12 +117,17 @@ class Keeper:
             time.monotonic() - began,
         )
 
-    async def begin(self, core: Core, run_ns: int, safe: Callable[[int], None]) -> None:
-        """Journals what happens to `core` from now on; `safe` as in Commits. The first snapshot is taken."""
+    async def begin(
+        self, core: Core, run_ns: int, safe: Callable[[int], None], archived: Archived | None = None
+    ) -> None:
+        """Journals what happens to `core` from now on; `safe` as in Commits. The first snapshot is taken.
+
+        With it the next start will not replay what this one did, so the archive has that first.
+        """
         self._core, self._run_ns = core, run_ns
         self.commits = Commits(self._journal, safe, core.ordinals.last)
         core.record(self.commits.record)
-        await self.snapshot((), None)
+        await self.snapshot((), archived)
 
     async def run(
         self, stop: asyncio.Event, locked: Sequence[asyncio.Lock], archived: Archived | None
