@@ -12,14 +12,19 @@ from numpy.typing import NDArray
 
 from laggard_aggregator.detect.seam import BoolArray, Verdicts
 
-_KEPT = ("accumulator", "recent", "normal_run", "faulty", "since")
+_KEPT = ("accumulator", "recent", "normal_run", "faulty", "since", "well", "relapses")
+RELAPSE = 16
+"""A component that is faulty again within so many times k judged windows has relapsed."""
+MOST_RELAPSES = 2
+"""Each relapse doubles the normal windows in a row that are recovery, so many times."""
 
 
 class Persistence:
     """Accumulators and recent flags of one group and metric, for a growing set of components.
 
     `confirm` is the paper's k: a component is faulty when at least k of its last 2k - 1 judged windows were
-    anomalous, and healthy again after k judged windows in a row that were not.
+    anomalous, and healthy again after k judged windows in a row that were not. One that comes and goes would
+    be raised and cleared time and again: after a relapse it takes 2k, after another 4k.
     """
 
     def __init__(self, confirm: int) -> None:
@@ -30,6 +35,8 @@ class Persistence:
         self._normal_run = np.zeros(0, dtype=np.int64)
         self._faulty = np.zeros(0, dtype=np.bool_)
         self._since = np.zeros(0, dtype=np.float64)
+        self._well = np.zeros(0, dtype=np.int64)
+        self._relapses = np.zeros(0, dtype=np.int64)
 
     def update(self, components: Sequence[str], start: float, verdicts: Verdicts) -> NDArray[np.intp]:
         """The rows of `components` in this object's arrays, with a window that began at `start` taken in."""
@@ -43,9 +50,13 @@ class Persistence:
         self._recent[judged] = np.roll(self._recent[judged], -1, axis=1)
         self._recent[judged, -1] = flags
         self._normal_run[judged] = np.where(flags, 0, self._normal_run[judged] + 1)
-        raised = self._recent[judged].sum(axis=1) >= self.confirm
-        cleared = self._normal_run[judged] >= self.confirm
-        self._faulty[judged] = np.where(self._faulty[judged], ~cleared, raised)
+        before, well, relapses = self._faulty[judged], self._well[judged], self._relapses[judged]
+        raised = ~before & (self._recent[judged].sum(axis=1) >= self.confirm)
+        again = np.where(well < RELAPSE * self.confirm, np.minimum(relapses + 1, MOST_RELAPSES), 0)
+        self._relapses[judged] = np.where(raised, again, relapses)
+        cleared = before & (self._normal_run[judged] >= self.confirm * 2**relapses)
+        self._well[judged] = np.where(cleared, 0, np.where(before, well, well + 1))
+        self._faulty[judged] = raised | (before & ~cleared)
         return rows
 
     def accumulator(self, rows: NDArray[np.intp]) -> NDArray[np.int64]:
@@ -65,24 +76,20 @@ class Persistence:
         kept = [(name, row) for name, row in self._rows.items() if name not in components]
         rows = np.array([row for _, row in kept], dtype=np.intp)
         self._rows = {name: at for at, (name, _) in enumerate(kept)}
-        for name in ("_accumulator", "_recent", "_normal_run", "_faulty", "_since"):
-            setattr(self, name, getattr(self, name)[rows])
+        for name in _KEPT:
+            setattr(self, f"_{name}", getattr(self, f"_{name}")[rows])
 
     def state(self) -> dict[str, Any]:
         """Everything as plain data, by component."""
-        columns = (self._accumulator, self._recent, self._normal_run, self._faulty, self._since)
-        kept = zip(*(column.tolist() for column in columns), strict=True)
+        kept = zip(*(getattr(self, f"_{name}").tolist() for name in _KEPT), strict=True)
         return {name: dict(zip(_KEPT, of, strict=True)) for name, of in zip(self._rows, kept, strict=True)}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Goes on from `state()` of an object with the same `confirm`."""
         rows = self._rows_of(list(state))
         for row, kept in zip(rows, state.values(), strict=True):
-            self._accumulator[row] = kept["accumulator"]
-            self._recent[row] = kept["recent"]
-            self._normal_run[row] = kept["normal_run"]
-            self._faulty[row] = kept["faulty"]
-            self._since[row] = kept["since"]
+            for name, value in kept.items():
+                getattr(self, f"_{name}")[row] = value
 
     def _rows_of(self, components: Sequence[str]) -> NDArray[np.intp]:
         known = len(self._rows)
@@ -97,4 +104,7 @@ class Persistence:
             self._normal_run = np.concatenate([self._normal_run, np.zeros(new, dtype=np.int64)])
             self._faulty = np.concatenate([self._faulty, np.zeros(new, dtype=np.bool_)])
             self._since = np.concatenate([self._since, np.zeros(new)])
+            never = np.full(new, RELAPSE * self.confirm, dtype=np.int64)
+            self._well = np.concatenate([self._well, never])
+            self._relapses = np.concatenate([self._relapses, np.zeros(new, dtype=np.int64)])
         return np.fromiter((self._rows[name] for name in components), dtype=np.intp, count=len(components))

@@ -29,9 +29,11 @@ def verdicts(flags: list[bool | None]) -> Verdicts:
 
 @dataclass
 class Twin:
-    """Intrepid 4.2 and 4.3 word by word, for one component."""
+    """Intrepid 4.2 and 4.3 word by word, for one component, and what relapses add."""
 
     k: int
+    cleared_at: int | None = None
+    patience: int = 1
     accumulator: int = 0
     flags: list[bool] = field(default_factory=list)
     faulty: bool = False
@@ -43,14 +45,21 @@ class Twin:
         self.accumulator = self.accumulator + 1 if flag else max(0, self.accumulator - 1)
         self.flags.append(flag)
         if self.faulty:
-            self.faulty = any(self.flags[-self.k :])
-        else:
-            self.faulty = sum(self.flags[-(2 * self.k - 1) :]) >= self.k
+            self.faulty = any(self.flags[-self.k * self.patience :])
+            if not self.faulty:
+                self.cleared_at = len(self.flags)
+        elif sum(self.flags[-(2 * self.k - 1) :]) >= self.k:
+            self.faulty = True
+            well = None if self.cleared_at is None else len(self.flags) - 1 - self.cleared_at
+            relapsed = well is not None and well < 16 * self.k
+            self.patience = min(2 * self.patience, 4) if relapsed else 1
 
 
 @given(
     k=st.integers(1, 4),
-    windows=st.lists(st.lists(st.sampled_from([True, False, None]), min_size=3, max_size=3), max_size=40),
+    windows=st.lists(st.lists(st.sampled_from([True, False, None]), min_size=3, max_size=3), max_size=40).map(
+        lambda few: [row for row in few for _ in range(1 + len(few) % 4)]
+    ),
     order=st.permutations(range(3)),
 )
 def test_agrees_with_the_twin_in_any_order_of_components(
@@ -108,3 +117,22 @@ def test_hysteresis_needs_k_normal_windows_in_a_row(k: int) -> None:
         assert persistence.faulty(rows)[0]
     rows = persistence.update(COMPONENTS[:1], 2 * k, verdicts([False]))
     assert not persistence.faulty(rows)[0]
+
+
+def test_a_component_that_comes_and_goes_keeps_its_second_alarm() -> None:
+    persistence = Persistence(3)
+    alarms = []
+    for w in range(40):
+        rows = persistence.update(COMPONENTS[:1], w, verdicts([w % 8 < 4]))
+        alarms.append(bool(persistence.faulty(rows)[0]))
+    assert not alarms[7]
+    assert all(alarms[10:])
+
+
+def test_a_relapse_after_a_long_time_is_a_new_episode() -> None:
+    persistence = Persistence(2)
+    faulty = []
+    for w in range(120):
+        rows = persistence.update(COMPONENTS[:1], w, verdicts([w % 60 < 2]))
+        faulty.append(bool(persistence.faulty(rows)[0]))
+    assert [w for w, now in enumerate(faulty) if now] == [1, 2, 61, 62]
