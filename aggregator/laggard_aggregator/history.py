@@ -114,6 +114,8 @@ class History:
         for judgement in judgements:
             self.transitions.extend(judgement.transitions)
             kept = self._columns.setdefault((judgement.group, judgement.metric), deque())
+            while kept and kept[-1].end >= judgement.end:  # judged again, as after a reload
+                self._cells -= len(kept.pop().members.names)
             self._cells += len(judgement.components)
             kept.append(_column(judgement, kept[-1].members if kept else None))
             if len(kept) > MAX_WINDOWS:

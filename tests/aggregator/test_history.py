@@ -79,6 +79,16 @@ def test_the_oldest_windows_of_the_longest_course_go_first() -> None:
     assert len(history.columns("luns", "await")) == MAX_WINDOWS
 
 
+def test_a_window_that_is_judged_again_is_there_once() -> None:
+    history = History(max_cells=3)
+    for at, severity in ((1, 1.0), (2, 1.0), (3, 1.0), (2, 5.0)):
+        history.judged([window(at, {"a": severity})])
+    course = history.course("luns", "await", "a")
+    assert (course.end.tolist(), course.severity.tolist()) == ([120, 180], [1.0, 5.0])
+    history.judged([window(3, {"a": 1.0})])
+    assert len(history.columns("luns", "await")) == 3  # there was room for it again
+
+
 def test_what_is_frozen_stays_as_it_was() -> None:
     history = History()
     history.judged([window(1, {"a": 1.0})])

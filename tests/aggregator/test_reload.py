@@ -60,8 +60,11 @@ def test_another_in_its_place_knows_what_it_knew(tmp_path: Path, lasting: bool) 
             alarm = app.view.alarms()[KEY]
         more = replace(made, group=(GroupTable("others", components="nobody/.*"),))
         again = App(more, clock, before=app)
+        windows = app.view.history.columns(KEY[0], KEY[2])
+        assert windows
         async with running(again):
             assert again.view.alarms() == {KEY: alarm}
+            assert again.view.history.columns(KEY[0], KEY[2])[: len(windows)] == windows
             await go_on(again, clock, made.mqtt.port, range(12, 18))
             assert again.view.alarms()[KEY].since == alarm.since
             assert again.view.counters().gaps == again.view.counters().duplicates == 0

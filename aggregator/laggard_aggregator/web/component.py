@@ -14,7 +14,7 @@ from laggard_aggregator.export.api import NotKnownError, unit
 from laggard_aggregator.export.standings import Standing, component_standings
 from laggard_aggregator.history import ABSENT, ANOMALOUS, BAND, NORMAL, Course, Samples, bands
 from laggard_aggregator.view import GroupView
-from laggard_aggregator.web import links, words
+from laggard_aggregator.web import words
 from laggard_aggregator.web.chart import band_chart, cdf_chart, samples_chart
 from laggard_aggregator.web.next import Advice, NextSteps
 from laggard_aggregator.web.now import Now
@@ -47,7 +47,6 @@ class MetricPart:
 
     metric: str
     unit: str
-    standing: Standing | None
     course: Course
     picture: Markup
     samples: Markup
@@ -148,7 +147,6 @@ def _part(
     return MetricPart(
         metric=metric,
         unit=known,
-        standing=None if evidence is None else evidence.standing,
         course=course,
         picture=band_chart(course, known, title),
         samples=picture,
@@ -283,8 +281,3 @@ def _elsewhere(now: Now, group: str, component: str) -> tuple[str, ...]:
     """Other groups that the component is compared in."""
     found = {j.group for j in now.judgements if j.group != group and component in j.components}
     return tuple(sorted(found))
-
-
-def url(page: ComponentPage) -> str:
-    """Where this page is, by the component's lasting name."""
-    return links.component(page.group.name, page.component)

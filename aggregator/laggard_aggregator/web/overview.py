@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from markupsafe import Markup
 
+from laggard_aggregator.export.standings import Standing
 from laggard_aggregator.view import GroupView
 from laggard_aggregator.web import words
 from laggard_aggregator.web.chart import sparkline
@@ -59,7 +60,7 @@ class Overview:
 
     headline: str
     slow: Page[tuple[Slow, Markup, str]]
-    watched: tuple[object, ...]
+    watched: tuple[Standing, ...]
     watched_more: int
     tiles: tuple[Tile, ...]
     groups: tuple[GroupMap, ...]

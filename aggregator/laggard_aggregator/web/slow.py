@@ -13,7 +13,6 @@ from laggard_aggregator.history import ABSENT, Course
 from laggard_aggregator.web import links, words
 from laggard_aggregator.web.now import Now
 
-TREND_WINDOWS = 48
 _SLOWER_FROM = 1.05
 _MUCH = 0.1
 """A factor that changed by less than a tenth is steady."""
