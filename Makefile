@@ -52,7 +52,7 @@ wheels: $(PACKAGING)/bin/python
 	$(PACKAGING)/bin/python packaging/wheels.py build/wheels
 
 deb rpm tarball: wheels
-	PYTHON=$(PACKAGING)/bin/python packaging/$@/build build/wheels dist
+	PYTHON=$(CURDIR)/$(PACKAGING)/bin/python packaging/$@/build build/wheels dist
 
 # As root: installs, uses, upgrades and purges the Debian packages in a container. Ten minutes.
 try-packages: $(VENV)/.installed wheels
