@@ -107,17 +107,16 @@ class _Placing:
 
 @dataclass(frozen=True, slots=True)
 class _Index:
-    """How to spread the batches of one schema with `width` of its fields over the groups of a role."""
+    """How to spread the batches of one schema with `width` of its fields over the groups of a role.
+
+    `alone`: they are not to be stored together with those of other nodes.
+    """
 
     schema: Schema
     role: str
     width: int
     parts: tuple[_Part | _Functions, ...]
-
-    @property
-    def alone(self) -> bool:
-        """Whether its batches are not to wait: functions, moving components, what tells when it began."""
-        return any(isinstance(part, _Functions) or part.alone for part in self.parts)
+    alone: bool
 
     def reads(self, taken: TakenBatch) -> bool:
         """Whether it is for batches like this; a forgotten stream may come back with another schema."""
@@ -331,7 +330,8 @@ class Pipeline:
         index = self._indexes.get(key)
         if index is None or not index.reads(taken):
             parts = tuple(self._parts(taken))
-            index = _Index(taken.schema, taken.role, taken.batch.values.shape[2], parts)
+            alone = any(isinstance(part, _Functions) or part.alone for part in parts)
+            index = _Index(taken.schema, taken.role, taken.batch.values.shape[2], parts, alone)
             self._indexes[key] = index
         return index
 
