@@ -40,6 +40,7 @@ def main() -> int:
     with feed.running():
         done = _soaked(folder, feed, options) if options.soak else _tried(folder, feed, options)
     print(table(done.results))
+    print(f"\nSamples that agents did not take, as they say: {done.missed:,}")
     problems = [
         f"{r.attempt.fault}: {r.attempt.problem or 'lost or twice'}" for r in done.results if r.failed
     ]

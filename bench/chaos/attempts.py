@@ -15,7 +15,7 @@ _LOOK_SECONDS = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """A try, from `begin_ns` to `end_ns`. Seconds are from the fault's end.
+    """A try, begun at `begin_ns`. Seconds are from the fault's end.
 
     `data_seconds`: until the aggregator had acknowledged everything. `verdict_seconds`: until the slow LUN
     was judged by what came after the fault. NaN when that was not seen. `came_again`: batches refused as
@@ -25,7 +25,6 @@ class Attempt:
     fault: str
     number: int
     begin_ns: int
-    end_ns: int
     data_seconds: float
     verdict_seconds: float
     came_again: int
@@ -43,13 +42,10 @@ def attempt(site: Site, fault: Fault, number: int, rng: random.Random) -> Attemp
     """Tries `fault` once. Raises TimeoutError when the site is not well before."""
     Site.until("the site to be well", lambda: is_well(site), WELL_SECONDS)
     before, duplicates = site.alarm(), site.figures().get("laggard_duplicates_total", 0.0)
-    marks = site.marks()
     begin_ns = time.time_ns()
     fault.inject(site, rng, number)
     ended = time.time()
-    if fault.name != "agents-disk-read-only":
-        marks = site.marks()
-    data, verdict = recovery(site, marks, ended)
+    data, verdict = recovery(site, site.marks(), ended)
     after = site.alarm()
     again = site.figures().get("laggard_duplicates_total", 0.0)
     problems = [f"{name} has ended by itself" for name in site.dead()]
@@ -61,7 +57,6 @@ def attempt(site: Site, fault: Fault, number: int, rng: random.Random) -> Attemp
         fault.name,
         number,
         begin_ns,
-        time.time_ns(),
         data,
         verdict,
         int(again - duplicates if again >= duplicates else again),

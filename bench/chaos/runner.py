@@ -47,11 +47,15 @@ class Result:
 
 
 class Runner:
-    """Tries faults on sites in `folder`. `problems`: what is wrong with a site and belongs to no try."""
+    """Tries faults on sites in `folder`. `problems`: what is wrong with a site and belongs to no try.
+
+    `missed`: samples that agents did not take, as they say.
+    """
 
     def __init__(self, folder: Path, feed: Feed, seed: int) -> None:
         self.results: list[Result] = []
         self.problems: list[str] = []
+        self.missed = 0
         self._folder = folder
         self._feed = feed
         self._rng = random.Random(seed)
@@ -79,6 +83,7 @@ class Runner:
                 made = Account()
             with self._lock:
                 self.results += results(attempts, made)
+                self.missed += made.missed
                 self.problems += [f"{site.folder}: {problem}" for problem in made.problems]
 
     def _try_all(self, site: Site, attempts: list[Attempt]) -> None:

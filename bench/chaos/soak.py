@@ -58,6 +58,7 @@ class Soak:
     results: list[Result] = field(default_factory=list)
     memory: list[Memory] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    missed: int = 0
     _stop: threading.Event = field(default_factory=threading.Event)
 
     def run(self) -> None:
@@ -83,6 +84,7 @@ class Soak:
             self.problems.append(f"{site.folder}: {type(exc).__name__}: {exc}")
             return
         self.results += results(attempts, made)
+        self.missed += made.missed
         self.problems += [f"{site.folder}: {problem}" for problem in made.problems]
         self.memory += [_memory(name, seen) for name in seen[0][1]]
 
