@@ -34,6 +34,7 @@ from laggard_aggregator.history import History
 from laggard_aggregator.ingest.inbox import Inbox
 from laggard_aggregator.ingest.subscriber import Subscriber
 from laggard_aggregator.ingest.taken import WindowClose
+from laggard_aggregator.lease import NAME_BYTES, Lease
 from laggard_aggregator.live import LiveView
 from laggard_aggregator.liveness import Liveness
 from laggard_aggregator.mail.post import Post
@@ -42,9 +43,10 @@ from laggard_aggregator.settings import AggregatorSettings, StateTable
 from laggard_aggregator.state.capture import Head, capture, restore, rules_of
 from laggard_aggregator.state.keeper import Keeper
 from laggard_common.clock import Clock, SystemClock
-from laggard_common.errors import LaggardError
+from laggard_common.errors import LaggardError, WireError
 from laggard_common.mqtt import client_arguments
 from laggard_common.notify import Notifier
+from laggard_common.topics import lease_topic
 
 _log = logging.getLogger(__name__)
 
@@ -89,6 +91,10 @@ class App:
         self._tls = tls_context(settings.http)
         self._credentials = read_credentials(settings.http.credentials_file)
         self._rng = rng or random.SystemRandom()
+        self._lease: Lease | None = None
+        if settings.standby is not None:
+            name, monotonic_ns = self._rng.randbytes(NAME_BYTES), self._clock.monotonic_ns
+            self._lease = Lease(settings.standby.lease_seconds, name, lambda: monotonic_ns() / 1e9)
         self._post: Post | None = self._make_post(before._post if before is not None else None)
         self._notifier = notifier or Notifier()
         self._liveness = Liveness(
@@ -158,8 +164,13 @@ class App:
             s.state.directory if s.state is not None else None,
             clock=self._clock,
             rng=self._rng,
+            may_notify=self._acts,
             before=before,
         )
+
+    def _acts(self) -> bool:
+        """Whether this aggregator acknowledges and mails; without a standby it always does."""
+        return self._lease is None or self._lease.held
 
     async def _startup(self, outside: AsyncExitStack) -> None:
         s = self._settings
@@ -174,6 +185,7 @@ class App:
             clock=self._clock,
             rng=self._rng,
             hold_back=s.state is not None,
+            aside={lease_topic(s.site): self._hear_lease} if self._lease is not None else {},
         )
         self.view = LiveView(
             self._core,
@@ -186,6 +198,7 @@ class App:
             history=self._history,
             mails=lambda: self._post.sender.counts if self._post else {},
             mails_waiting=lambda: self._post.sender.waiting if self._post else 0,
+            lease_held=lambda: self._lease.held if self._lease is not None else None,
         )
         app = make_app(self.view, s.archive.directory if s.archive is not None else None, s.http.nodes)
         self._http = HttpServer(guarded(app, self._credentials), s.http.listen, self._tls)
@@ -280,6 +293,8 @@ class App:
                 group.create_task(self._take_in(), name="intake"),
                 group.create_task(self._acknowledge(), name="acknowledge"),
             ]
+            if self._lease is not None:
+                working.append(group.create_task(self._contend(self._lease), name="lease"))
             if self._post is not None:
                 mailing = self._post.run(self.view, self._settings.http.page)
                 working.append(group.create_task(mailing, name="mail"))
@@ -311,7 +326,8 @@ class App:
                 await self._keeper.snapshot((), archived)
             else:
                 self._left = await asyncio.to_thread(capture, self._core, self._run_ns, self._clock.wall_ns())
-            await self._subscriber.publish(self._core.intake.acknowledgements())
+            if self._acts():
+                await self._subscriber.publish(self._core.intake.acknowledgements())
             await serving
             connection.cancel()
 
@@ -439,12 +455,32 @@ class App:
             else:
                 _log.info("%s of %s is no straggler any more", name, alarm.group)
 
+    async def _contend(self, lease: Lease) -> None:
+        """Says that this aggregator is there, or claims the lease, and logs when it gets or loses it."""
+        held = False
+        while True:
+            message = lease.next_message(connected=self._subscriber.connected)
+            if message is not None:
+                await self._subscriber.publish([(lease_topic(self._settings.site), message)])
+            if lease.held != held:
+                held = not held
+                does = "acknowledges and mails" if held else "leaves acknowledging and mailing to another"
+                _log.warning("this aggregator %s from now on", does)
+            await asyncio.sleep(lease.pause_seconds)
+
+    def _hear_lease(self, payload: bytes) -> None:
+        assert self._lease is not None
+        try:
+            self._lease.hear(payload)
+        except WireError as exc:
+            _log.debug("not a lease: %s", exc)
+
     async def _acknowledge(self) -> None:
         """Tells agents what is safe, at most once a second, and looks after what the core holds."""
         sweep_due_ns, sweeps = 0, 0
         while True:
             await asyncio.sleep(ACK_SECONDS)
-            if self._subscriber.connected:
+            if self._subscriber.connected and self._acts():
                 await self._subscriber.publish(self._core.intake.acknowledgements(ACKS_AT_ONCE))
             now_ns = self._clock.monotonic_ns()
             if now_ns >= sweep_due_ns:

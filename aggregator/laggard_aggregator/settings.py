@@ -240,6 +240,16 @@ class StateTable:
 
 
 @dataclass(frozen=True, slots=True)
+class StandbyTable:
+    """`[standby]`: there is another aggregator of the same nodes; one of them acknowledges and mails.
+
+    `lease_seconds`: after some two and a half times as long without the one, the other takes its place.
+    """
+
+    lease_seconds: float = field(default=10.0, metadata=checked(between(1, 600)))
+
+
+@dataclass(frozen=True, slots=True)
 class AggregatorSettings:
     """All of aggregator.toml."""
 
@@ -254,6 +264,7 @@ class AggregatorSettings:
     mail: MailSettings | None = None
     archive: ArchiveTable | None = None
     state: StateTable | None = None
+    standby: StandbyTable | None = None
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Groups that repeat a name, or do not go together with what they take over from `[detect]`."""

@@ -112,7 +112,8 @@ class Counters:
     earlier schema. `held`: messages that wait for their schema, now. `two_streams`: how often two streams of
     one node and source turned out to be live at once. `window_lag_seconds`: how long after its deadline the
     latest window was judged; `window_lag_most_seconds`: the most of that. `mails`: by result, empty where
-    none are sent; `mails_waiting`: now.
+    none are sent; `mails_waiting`: now. `lease_held`: whether this aggregator acknowledges and mails,
+    None where there is no other one.
     """
 
     messages: int = 0
@@ -134,6 +135,7 @@ class Counters:
     refused: Mapping[str, int] = field(default_factory=dict)
     mails: Mapping[str, int] = field(default_factory=dict)
     mails_waiting: int = 0
+    lease_held: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
