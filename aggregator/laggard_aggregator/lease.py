@@ -4,9 +4,9 @@ Each publishes on `laggard/1/<site>/lease`, and hears everybody there, itself in
 was heard, and of its claims the greatest name, has the lease. Its holder says so four times in `seconds`. It
 holds the lease until `seconds` after it sent the latest of its messages that came back to it, and when that
 time is over it has to claim it anew. Who listens and hears nothing of the holder for a little longer claims
-the next term, and acts only `seconds` after its claim came back to it: by then the one before has heard of it,
-or heard nothing at all, and holds nothing any more. So two never act together, whatever is delayed or lost, as
-long as their clocks run at the same rate and neither is stopped between asking and acting.
+the next term, and acts only `seconds` after its claim came back to it: by then the one before has heard of
+it, or heard nothing at all, and holds nothing any more. So two never act together, whatever is delayed or
+lost, as long as their clocks run at the same rate and neither is stopped between asking and acting.
 """
 
 from collections.abc import Callable

@@ -29,7 +29,7 @@ EXAMPLES = {
     "lateness_seconds",
 }
 # Sections of which this version makes no use, and those that are shown as examples.
-NOT_SHOWN = {"topology", "peak", "mail", "state", "group", "archive"}
+NOT_SHOWN = {"topology", "peak", "mail", "state", "group", "archive", "standby"}
 
 
 def test_the_sample_as_it_is_changes_nothing() -> None:

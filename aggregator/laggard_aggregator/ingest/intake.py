@@ -108,8 +108,8 @@ class Intake:
         """As `receive` of one message after the other, but that all are noted before the first is decoded."""
         noted: list[_Noted] = []
         for topic, payload, received_ns in messages:
-            if topic.split("/", 4)[3:4] == ["ack"]:
-                continue  # our own, under a wide subscription
+            if topic.split("/", 4)[3:4] in (["ack"], ["lease"]):
+                continue  # an aggregator's, under a wide subscription
             self.counts.messages += 1
             try:
                 noted += self._receive(topic, payload, received_ns)
