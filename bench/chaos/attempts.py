@@ -50,7 +50,7 @@ def attempt(site: Site, fault: Fault, number: int, rng: random.Random) -> Attemp
     again = site.figures().get("laggard_duplicates_total", 0.0)
     problems = [f"{name} has ended by itself" for name in site.dead()]
     if data != data or verdict != verdict:
-        problems.append("not well again")
+        problems.append(f"not well again: {site.lacking()}")
     if after != before:
         problems.append(f"the alarm was {before} and is {after}")
     return Attempt(

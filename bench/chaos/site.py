@@ -125,8 +125,13 @@ class Site:
 
         With `marks`, of an earlier time, that must include something newer of each agent.
         """
+        return not self.lacking(marks)
+
+    def lacking(self, marks: Mapping[str, Spooled | None] | None = None) -> str:
+        """What `has_all` waits for."""
         since = marks or {}
-        return all(self.witness.has_all(node, self.spool(node), since.get(node)) for node in self.agents)
+        found = (self.witness.lacks(node, self.spool(node), since.get(node)) for node in self.agents)
+        return ", ".join(filter(None, found))
 
     def figures(self) -> dict[str, float]:
         """The exposition's series that have no labels; empty while nobody answers."""

@@ -76,24 +76,30 @@ class Witness:
             thread.join()
             loop.close()
 
-    def has_all(self, node: str, folder: Path, mark: Spooled | None) -> bool:
-        """Whether everything in that agent's spool is acknowledged but what is under way, and it goes on.
+    def lacks(self, node: str, folder: Path, mark: Spooled | None) -> str:
+        """Why not everything in that agent's spool but what is under way is acknowledged; empty when it is.
 
         With a `mark`, that includes something that was spooled after it.
         """
         newest, held = self.look(node, folder)
         if not held or time.time() - newest > FRESH_SECONDS:
-            return False
+            return f"{node} spools nothing"
         last: dict[bytes, int] = {}
         for batch in held:
             last[batch.stream] = max(last.get(batch.stream, 0), batch.seq)
         current = held[-1].stream
         under_way = {current: last[current] - UNDER_WAY}
         if mark is not None and self._top(node, current) <= (mark.seq if mark.stream == current else -1):
-            return False
-        return all(
-            batch.seq > under_way.get(batch.stream, batch.seq) or self.is_acked(node, batch) for batch in held
-        ) and self._without_gaps(node, current)
+            return f"nothing new of {node} is acknowledged"
+        waiting = [
+            batch.seq
+            for batch in held
+            if batch.seq <= under_way.get(batch.stream, batch.seq) and not self.is_acked(node, batch)
+        ]
+        if waiting:
+            return f"{len(waiting)} batches of {node} wait, {waiting[0]} to {waiting[-1]} of {last[current]}"
+        ranges = self.acked.get((node, current), ())
+        return "" if len(ranges) == 1 and ranges[0][0] == 0 else f"{node} has gaps: {ranges}"
 
     def look(self, node: str, folder: Path) -> tuple[float, list[Spooled]]:
         """When something was last written to a spool, epoch seconds, and its batches, oldest first."""
@@ -128,10 +134,6 @@ class Witness:
         """Whether an acknowledgement of it was heard."""
         ranges = self.acked.get((node, batch.stream), ())
         return any(low <= batch.seq <= high for low, high in ranges)
-
-    def _without_gaps(self, node: str, stream: bytes) -> bool:
-        ranges = self.acked.get((node, stream), ())
-        return len(ranges) == 1 and ranges[0][0] == 0
 
     async def _run(self) -> None:
         while True:
