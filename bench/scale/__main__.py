@@ -19,6 +19,7 @@ batches that were never acknowledged, by the agents' own count.
 
 import argparse
 import resource
+import signal
 import sys
 import time
 from collections import Counter
@@ -57,6 +58,7 @@ QUEUES = ("queue_dropped_messages", "archive_returned_batches", "state_failures"
 def main() -> int:
     """Prints the table; 1 when anything was lost, duplicated or late."""
     options = parser().parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("bench.scale: ended from outside"))
     with TemporaryDirectory(prefix="laggard-scale-", dir=options.directory) as folder:
         return burst(Path(folder), options.burst) if options.burst else load(Path(folder), options)
 

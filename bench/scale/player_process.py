@@ -45,11 +45,15 @@ def playing(port: int, nodes: int, own: int, seconds: float) -> Iterator[Playing
         stdout=subprocess.PIPE,
         text=True,
     )
+    agents = Playing(process)
     try:
-        yield Playing(process)
+        yield agents
     finally:
         assert process.stdin is not None
-        process.stdin.close()
+        if agents.over:
+            process.stdin.close()
+        else:
+            process.terminate()
         try:
             process.wait(20)
         except subprocess.TimeoutExpired:

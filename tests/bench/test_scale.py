@@ -4,6 +4,7 @@ import shutil
 import subprocess
 import sys
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -126,3 +127,30 @@ def test_a_few_agents_publish_in_one_instant_through_the_shipped_broker() -> Non
     done = run("--burst", "8")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "samples sent: 240, taken: 240; lost: 0 batches; duplicates: 0" in done.stdout
+
+
+@pytest.mark.e2e
+@pytest.mark.timeout(60)
+def test_ended_from_outside_it_leaves_nothing_behind(tmp_path: Path) -> None:
+    if shutil.which("mosquitto", path="/usr/sbin:/usr/bin:/usr/local/sbin") is None:
+        pytest.skip("needs mosquitto")
+    command = [sys.executable, "-m", "bench.scale", "--nodes", "20", "--directory", str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        while not process.stdout.readline().startswith("|"):
+            assert process.poll() is None
+        process.terminate()
+        _, said = process.communicate(timeout=40)
+    assert said == "bench.scale: ended from outside\n"
+    assert list(tmp_path.iterdir()) == []
+    children = [
+        each for each in Path("/proc").glob("[0-9]*/cmdline") if str(tmp_path).encode() in _read(each)
+    ]
+    assert children == []
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
