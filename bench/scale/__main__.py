@@ -108,7 +108,10 @@ def load(folder: Path, options: argparse.Namespace) -> int:
         table.print_until_played(options.report)
         site.until("the last acknowledgement", lambda: agents.over, AFTER_SECONDS)
         time.sleep(2 * AGGREGATOR_STATE_SECONDS if options.minutes > 1 else 1)
-        return verdict(site, agents, table.late_before)
+        code = verdict(site, agents, table.late_before)
+        if code:
+            print(site.log("aggregator")[-4000:], file=sys.stderr)
+        return code
 
 
 def until_idle(pid: int) -> None:

@@ -23,6 +23,7 @@ from laggard_common.wire import Kind
 SHARED_LINKS = 32
 SHARED_USER = "bench"
 RAMP_SECONDS = 30
+_INTRODUCED_PER_SECOND = 1500
 _AT_ONCE = 2000  # unacknowledged messages while the site comes up
 
 Contexts = Callable[[str], ssl.SSLContext]
@@ -132,8 +133,11 @@ class Fleet:
         ]
         self.links.until(lambda: all(link.ready >= 0 for link in self.links.all))
         self.connections = own
+        began = time.monotonic()
         for crowd in self.crowds:
             for name in crowd.names:
+                due = began + self.sent.schemas / _INTRODUCED_PER_SECOND
+                self.links.until(lambda due=due: time.monotonic() >= due)  # type: ignore[misc]
                 link = links[name]
                 there = shared[link] if isinstance(link, int) else link
                 assert there is not None
