@@ -39,24 +39,25 @@ async def drawn(report: Report) -> bytes | None:
         "end": course.end.tolist(),
         **{key: _listed(getattr(course, key)) for key in ("own", "low", "middle", "high")},
     }
-    with TemporaryDirectory(prefix="laggard-") as scratch:
-        return await _child(json.dumps(asked).encode(), scratch)
-
-
-async def _child(asked: bytes, scratch: str) -> bytes | None:
-    environment = {"MPLCONFIGDIR": scratch, "HOME": scratch, "PATH": os.environ.get("PATH", os.defpath)}
     try:
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-I", "-m", PROGRAM),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            env=environment,
-            cwd=Path(scratch),
-        )
+        with TemporaryDirectory(prefix="laggard-", ignore_cleanup_errors=True) as scratch:
+            return await _child(json.dumps(asked).encode(), scratch)
     except OSError as exc:
         _log.warning("a mail goes without its plot: %s", exc.strerror or exc)
         return None
+
+
+async def _child(asked: bytes, scratch: str) -> bytes | None:
+    """Raises OSError where no process can be started."""
+    environment = {"MPLCONFIGDIR": scratch, "HOME": scratch, "PATH": os.environ.get("PATH", os.defpath)}
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-I", "-m", PROGRAM),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env=environment,
+        cwd=Path(scratch),
+    )
     try:
         async with asyncio.timeout(DRAW_SECONDS):
             picture, said = await process.communicate(asked)

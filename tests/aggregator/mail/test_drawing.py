@@ -1,7 +1,9 @@
 """The plot, drawn by the real child process."""
 
 import asyncio
+import tempfile
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -47,6 +49,14 @@ def test_a_child_that_fails_is_one_warning(
     assert asyncio.run(drawn(report())) is None
     (said,) = caplog.messages
     assert said.startswith("a mail goes without its plot: ")
+
+
+def test_a_full_disk_is_one_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
+    assert asyncio.run(drawn(report())) is None
+    assert caplog.messages == ["a mail goes without its plot: No such file or directory"]
 
 
 def test_a_child_that_hangs_is_ended(
