@@ -13,7 +13,10 @@ from laggard_aggregator.mail.words import plain
 from laggard_common.errors import ServiceError
 
 STEP_SECONDS = 30.0
-"""How long the server may take for each of its answers."""
+"""How long the server may take for each of its answers, until it has let us in."""
+DELIVER_SECONDS = 600.0
+"""How long it may take for each answer to a mail: one that was given up too soon may have been taken, and is
+repeated. RFC 5321 (4.5.3.2) asks for five minutes, and ten after the mail's end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +43,7 @@ class Connection:
         A refused sender is our configuration's matter, not this mail's.
         """
         try:
-            refused, _ = await self._smtp.sendmail(self._sender, recipients, message)
+            refused, _ = await self._smtp.sendmail(self._sender, recipients, message, timeout=DELIVER_SECONDS)
         except aiosmtplib.SMTPRecipientsRefused as exc:
             return _sorted({each.recipient: (each.code, each.message) for each in exc.recipients})
         except aiosmtplib.SMTPSenderRefused as exc:
