@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from email import policy
 from email.message import EmailMessage
+from email.parser import BytesHeaderParser
 from email.utils import formatdate
 from functools import cache
 from typing import Any
@@ -22,6 +23,7 @@ MAX_LISTED = 50
 """Components in a digest; the page has all."""
 NO_PLOT = "There is no plot: too little is known of its course yet, or matplotlib could not draw it."
 _PLOT = "plot"
+_ID_BEGINS = "<laggard."
 _RED, _GREEN = "#c8321e", "#2e8b4a"
 # References of RFC 5322 may be folded, but some servers refuse what is very long.
 _MAX_REFERENCES = 20
@@ -51,15 +53,15 @@ class Writer:
         listed = reports[:MAX_LISTED]
         return self._mail(id_, "digest", subject, plot, reports=listed, count=count, url=self.page + "/")
 
-    def resolved(self, id_: str, endings: Sequence[Ending], told_by: Sequence[str]) -> bytes:
-        """Some are slow no more. `told_by`: the ids of the mails that told of them."""
-        first, count = endings[0], len(endings)
+    def resolved(self, id_: str, endings: Sequence[Ending], count: int, told_by: Sequence[str]) -> bytes:
+        """`count` are slow no more; `endings` are listed. `told_by`: the ids of the mails that told of them."""
+        first = endings[0]
         if count > 1:
             subject = f"{count} components are no longer slow, {first.name} among them"
         else:
             subject = f"{first.name} {first.claim}, after {first.lasted}"
         url = first.url if count == 1 else self.page + "/"
-        values: dict[str, Any] = {"endings": endings[:MAX_LISTED], "count": count, "url": url}
+        values: dict[str, Any] = {"endings": endings, "count": count, "url": url}
         return self._mail(id_, "resolved", subject, None, told_by=told_by, **values)
 
     def trial(self, id_: str, report: Report, plot: bytes | None) -> bytes:
@@ -69,7 +71,7 @@ class Writer:
 
     def message_id(self, id_: str) -> str:
         """The Message-ID of the mail with that id, the same whenever it is asked."""
-        return f"<laggard.{id_}@{spec(self.settings.sender).rpartition('@')[2]}>"
+        return f"{_ID_BEGINS}{id_}{_id_ends(self.settings)}"
 
     def _mail(
         self,
@@ -120,6 +122,16 @@ class Writer:
             return "This ends what you were told of earlier."
         once = "You are told once of an episode"
         return f"{once}, and again when it is over." if self.settings.resolved else f"{once}."
+
+
+def answered(message: bytes, settings: MailSettings) -> tuple[str, ...]:
+    """The ids of the mails that a mail refers to: what it says is over, they told of."""
+    named = BytesHeaderParser(policy=policy.compat32).parsebytes(message).get("References", "").split()
+    return tuple(each.removeprefix(_ID_BEGINS).removesuffix(_id_ends(settings)) for each in named)
+
+
+def _id_ends(settings: MailSettings) -> str:
+    return f"@{spec(settings.sender).rpartition('@')[2]}>"
 
 
 def _spaced(text: str) -> str:

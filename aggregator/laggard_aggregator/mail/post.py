@@ -16,7 +16,7 @@ from laggard_aggregator.mail.courses import Courses
 from laggard_aggregator.mail.drawing import drawn
 from laggard_aggregator.mail.ledger import Ledger, Queued, SharedLedger, Told
 from laggard_aggregator.mail.message import MAX_LISTED, Writer
-from laggard_aggregator.mail.report import ending, report
+from laggard_aggregator.mail.report import endings, report
 from laggard_aggregator.mail.sending import Sender
 from laggard_aggregator.mail.settings import Access, MailSettings, spec
 from laggard_aggregator.view import View
@@ -197,9 +197,9 @@ class Post:
             told = [self._told[case.component] for case in cases]
             ids = [each.id for each in told]
             id_ = f"r.{digest(*ids)}"
-            endings = [ending(case, view, writer.page) for case in cases]
+            listed = endings(cases[:MAX_LISTED], view, writer.page)
             told_by = list(dict.fromkeys(each.mail for each in told if each.mail))
-            message = await asyncio.to_thread(writer.resolved, id_, endings, told_by)
+            message = await asyncio.to_thread(writer.resolved, id_, listed, len(cases), told_by)
             await ledger.do(Ledger.queue, self._queued(id_, now, message), [], ids)
             for case in cases:
                 del self._told[case.component]

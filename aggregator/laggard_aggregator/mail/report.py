@@ -1,9 +1,8 @@
 """All that a mail says of a case, as plain values: taken from the view on the loop, written up elsewhere."""
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
-
-import numpy as np
 
 from laggard_aggregator.advice import Command, commands
 from laggard_aggregator.alarms.life import Alarm
@@ -110,18 +109,27 @@ def live(page: str) -> Command:
     return ("all stragglers, live", f"laggard top --url {shlex.quote(page)}")
 
 
-def ending(case: Case, view: View, page: str) -> Ending:
-    """What became of a case none of whose alarms stands any more."""
-    ends = [judged.end for judged in view.judgements() if case.component in judged.components]
-    at = max(ends, default=view.now)
+def endings(cases: Sequence[Case], view: View, page: str) -> list[Ending]:
+    """What became of cases none of whose alarms stands any more."""
+    wanted, ends = {case.component for case in cases}, dict[str, float]()
+    for judged in view.judgements():
+        for component in wanted.intersection(judged.components):
+            ends[component] = max(ends.get(component, judged.end), judged.end)
+    return [_ending(case, ends.get(case.component), view.now, page) for case in cases]
+
+
+def _ending(case: Case, compared_at: float | None, now: float, page: str) -> Ending:
+    """`compared_at`: the end of the latest window that it is in, None where it is in none."""
+    recovered = compared_at is not None
+    at = now if compared_at is None else compared_at
     return Ending(
         name=plain(case.name),
-        claim="keeps up with its peers again" if ends else "is no longer compared",
+        claim="keeps up with its peers again" if recovered else "is no longer compared",
         lasted=words.lasting(at - case.since),
         since=moment(case.since),
         ended=moment(at),
         factor=words.factor(case.severity) if case.severity else "",
-        recovered=bool(ends),
+        recovered=recovered,
         url=page + links.component(case.group, case.component),
     )
 
@@ -143,7 +151,7 @@ def _peers(view: View, alarm: Alarm) -> int:
     """How many others of its kind the latest window judged."""
     for judged in view.judgements():
         if (judged.group, judged.metric) == (alarm.group, alarm.metric):
-            alike = np.array([level == judged.levels[0] for level in judged.levels], dtype=np.bool_)
-            count = int((judged.verdicts.judged & alike).sum())
+            members = judged.levels.count(judged.levels[0])  # parents stand behind them
+            count = int(judged.verdicts.judged[:members].sum())
             return max(count - (alarm.level == judged.levels[0]), 0)
     return 0

@@ -1,7 +1,8 @@
 """Gets queued mails to the server, in order, however often it takes.
 
 A server that is away, or does not let us in, keeps all mails waiting; a mail that it refuses for now (4yz)
-waits alone; one that it refuses for good (5yz) is given up, as are those that waited for GIVE_UP_SECONDS.
+waits alone, with what says that it is over for those who do not have it yet; one that it refuses for good
+(5yz) is given up, as are those that waited for GIVE_UP_SECONDS.
 """
 
 import asyncio
@@ -13,6 +14,7 @@ from contextlib import suppress
 
 from laggard_aggregator.mail.delivery import Connection, connected
 from laggard_aggregator.mail.ledger import Ledger, Outcome, Queued, SharedLedger
+from laggard_aggregator.mail.message import answered
 from laggard_aggregator.mail.settings import Access, MailSettings
 from laggard_common.clock import Clock
 from laggard_common.errors import ServiceError, StateError
@@ -54,6 +56,7 @@ class Sender:
         self._may_notify = may_notify
         self._ended: dict[str, Outcome] = {}  # what the ledger does not know yet
         self._still_for: dict[str, tuple[str, ...]] = {}
+        self._do_not_have: dict[str, tuple[str, ...]] = {}  # of each mail that waits
         self._tries: Counter[str] = Counter()
         self._not_before: dict[str, float] = {}
         self._failures = 0
@@ -98,7 +101,16 @@ class Sender:
         self.waiting = len(left)
         known = {mail.id for mail in left}
         self._not_before = {id_: at for id_, at in self._not_before.items() if id_ in known}
-        return [mail for mail in left if self._not_before.get(mail.id, 0.0) <= self._now()]
+        self._do_not_have = {mail.id: mail.recipients for mail in left}
+        due = [mail for mail in left if self._not_before.get(mail.id, 0.0) <= self._now()]
+        return due if any(self._ready_for(mail) for mail in due) else []
+
+    def _ready_for(self, mail: Queued) -> tuple[str, ...]:
+        """Who may get the mail now: nobody hears that something is over before hearing of it."""
+        others = len(self._do_not_have) > 1
+        earlier = answered(mail.message, self._settings) if others else ()
+        first = {who for id_ in earlier for who in self._do_not_have.get(id_, ())}
+        return tuple(who for who in mail.recipients if who not in first)
 
     async def _send(self, ledger: SharedLedger, mails: list[Queued]) -> None:
         """Sends them in a task of its own: what cancels us must not get lost in the SMTP client."""
@@ -120,21 +132,27 @@ class Sender:
                 await self._one(ledger, connection, mail)
 
     async def _one(self, ledger: SharedLedger, connection: Connection, mail: Queued) -> None:
-        result = await connection.deliver(mail.message, mail.recipients)
-        have = set(mail.recipients) - {*result.later, *result.never}
+        recipients = self._ready_for(mail)
+        if not recipients:
+            return
+        result = await connection.deliver(mail.message, recipients)
+        have = set(recipients) - {*result.later, *result.never}
         for who, said in result.never.items():
             _log.warning("mail %s is refused for %s: %s", mail.id, who, said)
-        if not result.later:
+        left = tuple(who for who in mail.recipients if who in result.later or who not in recipients)
+        if not left:
             await self._end(ledger, mail, "sent" if have else "refused")
             return
-        self._not_before[mail.id] = self._now() + self._later(mail.id, next(iter(result.later.values())))
-        self._still_for[mail.id] = tuple(result.later)
+        if result.later:
+            self._not_before[mail.id] = self._now() + self._later(mail.id, next(iter(result.later.values())))
+        self._still_for[mail.id] = self._do_not_have[mail.id] = left
         await self._note(ledger)
 
     async def _end(self, ledger: SharedLedger, mail: Queued, outcome: Outcome) -> None:
         """Notes an outcome; what cannot be noted now is noted before anything else is sent."""
         self.waiting = max(self.waiting - 1, 0)
         self._not_before.pop(mail.id, None)
+        self._do_not_have.pop(mail.id, None)
         self._tries.pop(mail.id, None)
         self._ended[mail.id] = outcome
         _log.log(logging.INFO if outcome == "sent" else logging.DEBUG, "mail %s: %s", mail.id, outcome)

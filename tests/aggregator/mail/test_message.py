@@ -126,7 +126,7 @@ def test_a_digest_lists_the_worst_and_counts_the_rest() -> None:
 
 
 def test_a_resolved_mail_belongs_to_the_thread() -> None:
-    message = parsed(WRITER.resolved("r.1", [ending()], ["s.1"]))
+    message = parsed(WRITER.resolved("r.1", [ending()], 1, ["s.1"]))
     assert message["Subject"] == "[Laggard site] oss-1/sda keeps up with its peers again, after 2 h"
     assert message["In-Reply-To"] == message["References"] == "<laggard.s.1@example.org>"
     for said in (text(message, "plain"), Tags(text(message, "html")).said):
@@ -136,10 +136,12 @@ def test_a_resolved_mail_belongs_to_the_thread() -> None:
 
 def test_one_that_is_gone_has_not_recovered() -> None:
     gone = ending(claim="is no longer compared", recovered=False)
-    message = parsed(WRITER.resolved("r.1", [gone, ending("oss-2/b")], ["s.1", "d.2"]))
-    assert message["Subject"] == "[Laggard site] 2 components are no longer slow, oss-1/sda among them"
+    message = parsed(WRITER.resolved("r.1", [gone, ending("oss-2/b")], 9, ["s.1", "d.2"]))
+    assert message["Subject"] == "[Laggard site] 9 components are no longer slow, oss-1/sda among them"
     assert message["References"].split() == ["<laggard.s.1@example.org>", "<laggard.d.2@example.org>"]
     assert "It is gone, forgotten, or grouped otherwise now." in text(message, "plain")
+    for said in (text(message, "plain"), Tags(text(message, "html")).said):
+        assert "And 7 more" in said
 
 
 HOSTILE = (
@@ -172,7 +174,7 @@ def test_a_hostile_name_is_only_text(name: str) -> None:
         assert "49" not in page.said.replace(PAGE, "").split()
         assert len(raw) < MAX_MAIL_BYTES
         assert max(map(len, raw.split(b"\r\n"))) <= 998
-    resolved = parsed(WRITER.resolved("r.1", [ending(shown)], ["s.1"]))
+    resolved = parsed(WRITER.resolved("r.1", [ending(shown)], 1, ["s.1"]))
     assert "Bcc" not in resolved
     assert len(resolved["Subject"]) <= 180
 

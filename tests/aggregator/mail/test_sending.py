@@ -38,9 +38,9 @@ class Desk:
         self.ledger = SharedLedger(Ledger(None, 0.0))
         self.sender = Sender(made, let_in or Access(), SystemClock(), random.Random(1), lambda: True)
 
-    async def queue(self, id_: str, *recipients: str) -> None:
+    async def queue(self, id_: str, *recipients: str, body: bytes = BODY) -> None:
         to = recipients or ("ops@example.org",)
-        await self.ledger.do(Ledger.queue, Queued(id_, SystemClock().wall_ns() / 1e9, to, BODY), [])
+        await self.ledger.do(Ledger.queue, Queued(id_, SystemClock().wall_ns() / 1e9, to, body), [])
         self.sender.some.set()
 
     async def waiting(self) -> list[str]:
@@ -143,6 +143,41 @@ def test_only_those_who_do_not_have_it_get_it_again() -> None:
             await desk.until("sent", 1)
             assert [mail.recipients for mail in box.mails] == [("ops@example.org",), ("late@example.org",)]
             assert await desk.waiting() == []
+
+    asyncio.run(story())
+
+
+def test_nobody_hears_that_it_is_over_before_hearing_of_it() -> None:
+    over = b"References: <laggard.s.0@example.org> <laggard.s.1@example.org>\r\n" + BODY
+
+    async def story() -> None:
+        box = Box(recipients={"late@example.org": deque(["450 busy", "450 busy"])})
+        async with served(box), sending_by(Desk(settings(box.port))) as desk:
+            await desk.queue("s.1", "ops@example.org", "late@example.org")
+            await desk.queue("r.1", "ops@example.org", "late@example.org", body=over)
+            await desk.until("sent", 2)
+            assert [(mail.recipients, mail.raw) for mail in box.mails] == [
+                (("ops@example.org",), BODY),
+                (("ops@example.org",), over),
+                (("late@example.org",), BODY),
+                (("late@example.org",), over),
+            ]
+            assert await desk.waiting() == []
+
+    asyncio.run(story())
+
+
+def test_what_is_over_is_told_though_the_mail_before_it_is_given_up() -> None:
+    over = b"References: <laggard.s.1@example.org>\r\n" + BODY
+
+    async def story() -> None:
+        box = Box(replies=deque(["451 later", "554 no"]))
+        async with served(box), sending_by(Desk(settings(box.port))) as desk:
+            await desk.queue("s.1")
+            await desk.queue("r.1", body=over)
+            await desk.until("sent", 1)
+            assert [mail.raw for mail in box.mails] == [over]
+            assert (desk.sender.counts["refused"], box.tried) == (1, 3)
 
     asyncio.run(story())
 
