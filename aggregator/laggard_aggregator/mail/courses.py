@@ -23,7 +23,7 @@ MAX_POINTS = 400
 LEAD_WINDOWS = 48
 """Windows before an episode that its course begins with."""
 MANY = 100
-"""In a group of so many one member does not move the band."""
+"""In a group of so many one member does not move the band; nor do a parent's, of so many times as many."""
 _LOW, _MIDDLE, _HIGH = BAND.index(0.05), BAND.index(0.5), BAND.index(0.95)
 _COLUMNS = 5
 
@@ -105,7 +105,7 @@ def _newer(columns: tuple[Column, ...], last: float) -> int:
 def _point(column: Column, alarm: Alarm) -> tuple[float, ...]:
     at = column.members.place.get(alarm.component, -1)
     own = float(column.observed[at]) if at >= 0 else np.nan
-    if len(column.members.names) > MANY and alarm.level == "component":
+    if len(column.members.names) > (MANY if alarm.level == "component" else MANY * MANY):
         return (column.end, own, column.band[_LOW], column.band[_MIDDLE], column.band[_HIGH])
     mine = alarm.component + "/"
     peers = np.array(

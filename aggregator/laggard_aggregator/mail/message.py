@@ -54,7 +54,7 @@ class Writer:
         return self._mail(id_, "digest", subject, plot, reports=listed, count=count, url=self.page + "/")
 
     def resolved(self, id_: str, endings: Sequence[Ending], count: int, told_by: Sequence[str]) -> bytes:
-        """`count` are slow no more; `endings` are listed. `told_by`: the ids of the mails that told of them."""
+        """`count` are slow no more; `endings` are listed. `told_by`: ids of the mails that told of them."""
         first = endings[0]
         if count > 1:
             subject = f"{count} components are no longer slow, {first.name} among them"

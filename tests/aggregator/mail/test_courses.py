@@ -74,6 +74,20 @@ def test_in_a_large_group_one_does_not_matter() -> None:
     np.testing.assert_allclose([course.low[0], course.high[0]], [2.02, 2.38], rtol=1e-2)
 
 
+def test_in_a_very_large_group_the_children_of_one_node_do_not_matter() -> None:
+    view = MadeView()
+    names = tuple(f"n{n}/a" for n in range(MANY * MANY))
+    windows(view, 0, 1, 40.0, (*names, "n0"))
+    whole = replace(alarm("luns", "n0"), level="node")
+    view.alarms_[whole.key] = whole
+    courses = Courses()
+    courses.look(view)
+    course = courses.of(whole)
+    assert course is not None
+    (column,) = view.history.columns("luns", "await")
+    assert (course.low[0], course.high[0]) == (column.band[0], column.band[-1])
+
+
 def test_it_goes_on_where_another_process_was_killed() -> None:
     view = MadeView()
     windows(view, 0, 20, 4.0, NAMES)
