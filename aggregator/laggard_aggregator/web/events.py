@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
@@ -17,14 +18,17 @@ MAX_STREAMS = 32
 BEAT_SECONDS = 30.0
 """How often a page is told to look again when no window was judged: nodes come and go in between."""
 GAP_SECONDS = 1.0
-"""From one event to the next, at least: groups are judged one after the other. Less than a shutdown takes."""
+"""From one event to the next, at least: groups are judged one after the other."""
+SHARE = 20.0
+"""So many times as long as making a page took it is not asked for again: ingest goes before pages."""
 
 
 class Events:
-    """The streams of open pages."""
+    """The streams of open pages. `took`: how long a page takes to be made, seconds."""
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: View, took: Callable[[], float] = lambda: 0.0) -> None:
         self._view = view
+        self._took = took
         self._streams = 0
 
     async def answer(self, request: Request) -> Response:
@@ -43,20 +47,31 @@ class Events:
         self._streams -= 1
 
     async def _events(self) -> AsyncIterator[str]:
-        revision = self._view.revision
+        loop, revision, resume = asyncio.get_running_loop(), self._view.revision, 0.0
         yield f"retry: 5000\n{self._event('change', revision)}"
         while True:
             try:
-                async with asyncio.timeout(BEAT_SECONDS):
+                async with asyncio.timeout(max(BEAT_SECONDS, SHARE * self._took())):
                     changed = await self._view.changed(revision)
             except TimeoutError:
                 yield self._event("beat", revision)
                 continue
-            if changed is None:
+            latest = None if changed is None else await self._latest(changed, resume)
+            if latest is None:
                 return
-            revision = changed
+            revision = latest
             yield self._event("change", revision)
-            await asyncio.sleep(GAP_SECONDS)
+            resume = loop.time() + max(GAP_SECONDS, SHARE * self._took())
+
+    async def _latest(self, revision: int, until: float) -> int | None:
+        """The revision at that time of the loop, None as soon as there will be no other any more."""
+        if until > asyncio.get_running_loop().time():
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(until):
+                    while (changed := await self._view.changed(revision)) is not None:
+                        revision = changed
+                    return None
+        return revision
 
     def _event(self, kind: str, revision: int) -> str:
         return f"event: {kind}\ndata: {token(self._view.started_at, revision)}\n\n"

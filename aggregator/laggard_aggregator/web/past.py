@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -53,6 +54,8 @@ class Past:
         self._read: dict[tuple[str, ...], Event] = {}
         self._read_at = float("-inf")
         self._reading = asyncio.Lock()
+        self._latest: Transition | None = None
+        self._events: tuple[Event, ...] | None = None
 
     async def events(self, history: History, now: float) -> tuple[Event, ...]:
         """What happened, newest first."""
@@ -61,8 +64,18 @@ class Past:
                 read = await asyncio.to_thread(_of_archive, self._directory, now)
                 self._read = self._read if read is None else read
                 self._read_at = time.monotonic()
-        known = self._read | {_key(event): event for event in map(_of_transition, history.transitions)}
-        return tuple(sorted(known.values(), key=lambda event: -event.at))
+                self._events = None
+            latest = history.transitions[-1] if history.transitions else None
+            if self._events is None or latest is not self._latest:
+                since = history.transitions.copy()
+                self._events = await asyncio.to_thread(_together, self._read, since)
+                self._latest = latest
+            return self._events
+
+
+def _together(read: dict[tuple[str, ...], Event], since: Iterable[Transition]) -> tuple[Event, ...]:
+    known = read | {_key(event): event for event in map(_of_transition, since)}
+    return tuple(sorted(known.values(), key=lambda event: -event.at))
 
 
 def _of_archive(directory: Path, now: float) -> dict[tuple[str, ...], Event] | None:

@@ -33,6 +33,7 @@ CONTENT_SECURITY_POLICY = (
 """For the pages: their own scripts and styles, nothing inline, nothing of anyone else."""
 
 MAX_KEPT = 128
+MAX_KEPT_BYTES = 32_000_000
 MAX_PAGE = 1_000_000
 ALARMS_SHOWN = 50
 
@@ -47,6 +48,11 @@ class _Kept:
     body: bytes
     packed: bytes
 
+    @property
+    def size(self) -> int:
+        """Bytes that it takes."""
+        return len(self.body) + len(self.packed)
+
 
 class Site:
     """All pages over `view`. `archive`: its folder, for what alarms did in the last weeks."""
@@ -55,7 +61,8 @@ class Site:
         self._view = view
         self._taking = Taking(view)
         self._past = Past(archive)
-        self._events = Events(view)
+        self._took = 0.0
+        self._events = Events(view, lambda: self._took)
         self._files = StaticFiles()
         self._kept: OrderedDict[tuple[str, bytes], _Kept] = OrderedDict()
         self._one_at_a_time = asyncio.Lock()  # pages cost one core at most, and wait for each other
@@ -150,15 +157,23 @@ class Site:
             kept = self._kept.get(key)
             if kept is None or not self._good(kept):
                 now = self._taking.now(nodes=of_nodes)
+                begun = time.monotonic()
                 try:
                     body, packed = await asyncio.to_thread(self._render, template, now, make)
                 except NotKnownError as exc:
                     return await self._not_known(now, str(exc))
+                self._took = max(time.monotonic() - begun, 0.9 * self._took)  # the longest of late
                 kept = _Kept(now.revision, time.monotonic(), body, packed)
-                self._kept[key] = kept
-                while len(self._kept) > MAX_KEPT:
-                    self._kept.popitem(last=False)
+                self._keep(key, kept)
         return _answer(request, kept.body, kept.packed)
+
+    def _keep(self, key: tuple[str, bytes], page: _Kept) -> None:
+        """Keeps a page, and as many of the last ones before it as there is room for."""
+        self._kept.pop(key, None)
+        self._kept[key] = page
+        left = sum(kept.size for kept in self._kept.values())
+        while self._kept and (len(self._kept) > MAX_KEPT or left > MAX_KEPT_BYTES):
+            left -= self._kept.popitem(last=False)[1].size
 
     def _good(self, kept: _Kept) -> bool:
         return kept.revision == self._view.revision and time.monotonic() - kept.made_at < KEPT_SECONDS

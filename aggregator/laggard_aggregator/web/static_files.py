@@ -5,6 +5,7 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
+from prometheus_client.exposition import gzip_accepted
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -51,7 +52,7 @@ class StaticFiles:
             "cache-control": _FOR_EVER if kept else "no-cache",
             "vary": "accept-encoding",
         }
-        if "gzip" in request.headers.get("accept-encoding", ""):
+        if gzip_accepted(request.headers.get("accept-encoding", "")):
             return Response(file.packed, headers=headers | {"content-encoding": "gzip"})
         return Response(file.body, headers=headers)
 

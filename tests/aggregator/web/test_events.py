@@ -98,6 +98,22 @@ def test_a_page_looks_again_when_nothing_was_judged(monkeypatch: pytest.MonkeyPa
     asyncio.run(story())
 
 
+def test_what_takes_long_to_make_is_not_asked_for_at_every_change() -> None:
+    async def story() -> None:
+        view = Changing()
+        app = Starlette(routes=[Route("/events", Events(view, lambda: 1000.0).answer)])
+        async with Client(app).open() as client:
+            await client.told()
+            for revision in (2, 3, 4, None):
+                view.queue.put_nowait(revision)
+            assert [await client.told() for _ in range(2)] == [
+                "event: change\ndata: 1760000000.000-2\n\n",
+                "the end",
+            ]
+
+    asyncio.run(story())
+
+
 def test_there_is_room_for_some_pages_and_again_when_one_is_closed() -> None:
     async def story() -> None:
         app = app_over(Changing())

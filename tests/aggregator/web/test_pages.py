@@ -20,8 +20,8 @@ from laggard_aggregator.export.http import make_app
 from laggard_aggregator.history import Samples
 from laggard_aggregator.view import NodeView
 from laggard_aggregator.web import links, site
-from laggard_aggregator.web.now import Taking
-from laggard_aggregator.web.site import CONTENT_SECURITY_POLICY
+from laggard_aggregator.web.now import Now, Taking
+from laggard_aggregator.web.site import CONTENT_SECURITY_POLICY, Make, Site
 from tests.aggregator.export import made
 
 HOSTILE = "oss-1/<script>alert(1)</script>\"&'{{7*7}} ü"
@@ -410,6 +410,24 @@ def test_what_is_not_ours_is_what_its_publisher_published() -> None:
     for path in files:
         assert f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.relative_to(VENDOR)}" in readme
         assert "MIT License" in (path.parent / "LICENSE").read_text()
+
+
+@pytest.mark.parametrize(("room", "made_times"), [(site.MAX_KEPT_BYTES, 2), (0, 3)])
+def test_pages_are_kept_for_as_long_as_there_is_room(
+    room: int, made_times: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(site, "MAX_KEPT_BYTES", room)
+    rendered: list[str] = []
+    render = Site._render
+
+    def counted(pages: Site, template: str, now: Now, make: Make) -> tuple[bytes, bytes]:
+        rendered.append(template)
+        return render(pages, template, now, make)
+
+    monkeypatch.setattr(Site, "_render", counted)
+    first, _, again = ask(["/search", "/search?q=oss", "/search"])
+    assert first.text == again.text
+    assert len(rendered) == made_times
 
 
 def test_files_are_kept_by_browsers_for_as_long_as_they_are_the_same() -> None:

@@ -51,6 +51,15 @@ def test_what_is_archived_and_what_came_since_are_one_story(tmp_path: Path) -> N
     assert found[2].worst_severity == 6.0
 
 
+def test_it_is_put_together_anew_only_when_something_happened() -> None:
+    history, known = History(), Past(None)
+    history.judged([raised("a", made.NOW)])
+    first = asyncio.run(known.events(history, made.NOW))
+    assert asyncio.run(known.events(history.frozen(), made.NOW + 1)) is first
+    history.judged([raised("b", made.NOW - 1)])
+    assert [event.component for event in events(known, history)] == ["a", "b"]
+
+
 def test_without_an_archive_there_is_what_came_since_the_start() -> None:
     history = History()
     history.judged([raised("a", made.NOW)])
