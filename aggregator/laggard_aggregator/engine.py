@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from laggard_aggregator.alarms.life import Alarm, AlarmBook, Transition
 from laggard_aggregator.alarms.persistence import Persistence
-from laggard_aggregator.detect.escalation import Level, escalate
+from laggard_aggregator.detect.escalation import MIN_CHILDREN, Level, escalate
 from laggard_aggregator.detect.manhattan import TOP_FUNCTIONS
 from laggard_aggregator.detect.registry import FUNCTION_DETECTORS, make_detector, make_vector_detector
 from laggard_aggregator.detect.seam import (
@@ -173,9 +173,13 @@ class Engine:
     ) -> list[Transition]:
         """Frees all that is known of `components`, which are gone; alarms of theirs end at `at`.
 
-        `left`: the group's other components. A parent goes with the last of its children.
+        `left`: the group's other components. A parent goes when too few children are left to indict it.
         """
-        parents = {parent for name in left for parent in self._topology.parents_of(name).values()}
+        nodes = self._settings[group].detector in FUNCTION_DETECTORS
+        parents: set[str] = set()
+        for level in self._look_up(left, nodes=nodes):
+            children = np.bincount(level.of[level.of >= 0], minlength=len(level.parents))
+            parents.update(level.parents[at] for at in np.flatnonzero(children >= MIN_CHILDREN))
         ended: list[Transition | None] = []
         for (name, metric), series in self._series.items():
             if name == group:
@@ -263,9 +267,11 @@ class Engine:
         """The parents of a group's components, looked up again only when the components changed."""
         known = self._levels.get(group)
         if known is None or known[0] != components:
-            look_up = self._topology.levels_of_nodes if nodes else self._topology.levels
-            known = self._levels[group] = (components, look_up(components))
+            known = self._levels[group] = (components, self._look_up(components, nodes=nodes))
         return known[1]
+
+    def _look_up(self, components: Sequence[str], *, nodes: bool) -> tuple[Level, ...]:
+        return self._topology.levels_of_nodes(components) if nodes else self._topology.levels(components)
 
     def _of(self, group: str, metric: str) -> _Series:
         series = self._series.get((group, metric))

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from laggard_aggregator.alarms.life import Transition
-from laggard_aggregator.decisions.book import covers
+from laggard_aggregator.decisions.book import covering
 from laggard_aggregator.detect.seam import BoolArray, IntArray
 from laggard_aggregator.engine import Engine, FunctionWindow, Judgement, Window
 from laggard_aggregator.groups import Membership, PeerGroup, component_key, moves, shown_name
@@ -196,7 +196,8 @@ class Pipeline:
         store = self.stores.get(close.group)
         if store is not None and close.afresh:
             gone = set(close.afresh)
-            left = [name for name in store.compared if name not in gone]
+            absent = gone.union(close.drained)
+            left = [name for name in store.compared if name not in absent]
             self._ended += self.engine.forget(close.group, gone, left, close.end)
         end_ns = round(close.end * 1e9)
         if store is None or end_ns <= store.watermark_ns:
@@ -306,12 +307,13 @@ class Pipeline:
         """The `rows` whose components `target` names."""
         if target == "*" or not rows.size:
             return rows
-        names = list(store.components)
-        named = [row for row in rows.tolist() if covers(target, self._names_of(names[row]))]
+        keys, covered = list(store.components), covering((target,))
+        named = [
+            row
+            for row in rows.tolist()
+            if covered((*store.names_of(keys[row]), self.shown.get(keys[row], keys[row])))
+        ]
         return np.array(named, dtype=np.int64)
-
-    def _names_of(self, key: str) -> tuple[str, str]:
-        return key, self.shown.get(key, key)
 
     def _count_rows(self) -> None:
         """Counts anew how many rows each node has, by where the components' counters came from last."""

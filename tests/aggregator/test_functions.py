@@ -95,6 +95,12 @@ def test_both_servers_of_a_couplet_indict_the_couplet() -> None:
     (alarm,) = pipeline.engine.alarms.standing.values()
     assert alarm.level == "couplet"
     assert [name for name, _ in alarm.causes[:2]] == ["dd/dd/main", "dd/kernel/copy_user"]
+    names = [f"oss-{n}" for n in range(8)]
+    assert pipeline.engine.forget(alarm.group, ["oss-7"], names[:7], 0.0) == []
+    (ended,) = pipeline.engine.forget(
+        alarm.group, ["oss-2"], [n for n in names if n not in ("oss-2", "oss-7")], 0.0
+    )
+    assert ended.alarm.component == "c2"
 
 
 def test_compute_nodes_have_no_automatic_group() -> None:

@@ -7,9 +7,10 @@ have it and a replay sees the same.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from fnmatch import fnmatchcase
+from fnmatch import fnmatchcase, translate
 from typing import Any, Literal
 
 Kind = Literal["silence", "drain"]
@@ -40,7 +41,19 @@ class Decision:
 
 def covers(target: str, names: Iterable[str]) -> bool:
     """Whether `target` names one of `names`, or the node that one of them begins with."""
-    return any(name == target or fnmatchcase(name, target) for name in _with_nodes(names))
+    pattern = _is_pattern(target)
+    return any(name == target or (pattern and fnmatchcase(name, target)) for name in _with_nodes(names))
+
+
+def covering(targets: Iterable[str]) -> Callable[[Iterable[str]], bool]:
+    """As `covers` of any of `targets`, to be asked of many components: names cost the same however many."""
+    exact = frozenset(targets)
+    patterns = [re.compile(translate(target)).match for target in exact if _is_pattern(target)]
+
+    def covered(names: Iterable[str]) -> bool:
+        return any(name in exact or any(match(name) for match in patterns) for name in _with_nodes(names))
+
+    return covered
 
 
 class Book:
@@ -139,9 +152,12 @@ def _named(targets: Iterable[str], components: Sequence[str], shown: Mapping[str
     chosen = tuple(targets)
     if not chosen:
         return ()
-    return tuple(
-        key for key in components if any(covers(target, (key, shown.get(key, key))) for target in chosen)
-    )
+    covered = covering(chosen)
+    return tuple(key for key in components if covered((key, shown.get(key, key))))
+
+
+def _is_pattern(target: str) -> bool:
+    return any(sign in target for sign in "*?[")
 
 
 def _with_nodes(names: Iterable[str]) -> Iterable[str]:

@@ -102,6 +102,10 @@ class FunctionStore:
                 raise ValueError("numbers of functions out of bounds")
             self._nodes[str(name)] = node
 
+    def names_of(self, key: str) -> tuple[str, ...]:
+        """As GroupStore's."""
+        return (key,)
+
     def silent_since(self, before_ns: int) -> IntArray:
         """The places among `components` of nodes whose newest reading is from before `before_ns`."""
         return np.flatnonzero([node.latest_tick_ns < before_ns for node in self._nodes.values()])

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from laggard_aggregator.decisions.book import covers
+from laggard_aggregator.decisions.book import covering
 from laggard_aggregator.detect.seam import BoolArray
 from laggard_aggregator.ingest.counter_batch import CounterBatch
 from laggard_aggregator.ingest.decode import Decoder
@@ -169,7 +169,8 @@ class Intake:
 
         Only those that `target` names.
         """
-        gone = [node for node in self.nodes.silent_since(before_ns) if covers(target, (node,))]
+        covered = covering((target,))
+        gone = [node for node in self.nodes.silent_since(before_ns) if covered((node,))]
         for node in gone:
             self.nodes.forget(node)
             self._sources.pop(node, None)

@@ -38,6 +38,11 @@ class JoinedStore(GroupStore):
         """Components of two sources may have one name."""
         return f"{source}{_APART}{component}"
 
+    def names_of(self, key: str) -> tuple[str, ...]:
+        """Its own, and that of the sum it is a part of."""
+        own = key.partition(_APART)[2]
+        return own, self._source.name_of(own)
+
     def forget(self, rows: IntArray) -> list[str]:
         """As GroupStore's; returns the sums that are of nothing any more."""
         before = self.compared

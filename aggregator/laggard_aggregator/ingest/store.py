@@ -89,6 +89,10 @@ class GroupStore:
         """The key under which a component of a source that agents send has its row."""
         return component
 
+    def names_of(self, key: str) -> tuple[str, ...]:
+        """The lasting names by which somebody may mean one of `components`."""
+        return (key,)
+
     @property
     def live(self) -> int:
         """Components that had data in the last `shift` intervals of the window closed last."""

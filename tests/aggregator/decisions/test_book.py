@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from laggard_aggregator.decisions.book import MOST_DECISIONS, Book, Decision, covers
+from laggard_aggregator.decisions.book import MOST_DECISIONS, Book, Decision, covering, covers
 
 SHOWN = {"oss-1/wwn-1": "oss-1/sda", "oss-1/wwn-2": "oss-1/sdb", "oss-10/wwn-3": "oss-10/sda"}
 
@@ -29,6 +29,14 @@ def decision(kind: str = "silence", target: str = "oss-1", until: float = math.i
 )
 def test_a_target_names_nodes_components_and_patterns_of_them(target: str, named: set[str]) -> None:
     assert {key for key, name in SHOWN.items() if covers(target, (key, name))} == named
+
+
+@given(
+    st.lists(st.text("ab*?[]!-/", min_size=1, max_size=5), max_size=4),
+    st.text("ab/[", min_size=1, max_size=5),
+)
+def test_many_targets_cover_what_any_of_them_covers(targets: list[str], name: str) -> None:
+    assert covering(targets)((name,)) == any(covers(target, (name,)) for target in targets)
 
 
 def test_a_drain_is_in_every_close_until_it_is_ended() -> None:

@@ -83,6 +83,23 @@ def test_a_drained_node_is_absent_and_its_alarm_ends() -> None:
     assert len(last.components) == 15  # of eight nodes with two disks, one of which got a third
 
 
+def test_a_parent_goes_when_drains_leave_too_few_of_its_children() -> None:
+    def drain_disk(name: str) -> Act:
+        def act(core: Core) -> None:
+            core.decisions.decide(Decision("drain", name, "root", 0.0))
+            core.decisions.afresh(name, [GROUP])
+
+        return act
+
+    core = new_core()
+    run(core, {25: drain_disk("oss-5/sd0")})
+    assert [(t.kind, t.alarm.component) for t in core.pipeline.ended()] == [("cleared", "oss-5")]
+    assert [key[1] for key in core.pipeline.engine.alarms.standing] == ["oss-5/wwn-1"]
+    core = new_core()
+    run(core, {25: drain_disk("oss-5/sd0"), 26: drain_disk("oss-5/sd1")})
+    assert not core.pipeline.engine.alarms.standing
+
+
 def test_a_node_that_is_slow_after_its_drain_is_found_again() -> None:
     core = new_core()
     judged = run(core, {BEFORE: drain, 28: end})

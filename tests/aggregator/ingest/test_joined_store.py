@@ -91,6 +91,12 @@ def test_what_has_gone_is_forgotten_with_the_last_of_it() -> None:
     assert node.store.compared == ["b/per"]
 
 
+def test_a_component_is_meant_by_its_own_name_and_its_sums() -> None:
+    store = Node().read("net", "a/eth0", 0, 1).store
+    (key,) = store.components
+    assert store.names_of(key) == ("a/eth0", "a/per")
+
+
 def test_it_goes_on_from_its_state_as_if_nothing_had_been() -> None:
     node = Node().read("net", "a/eth0", 0, 10, 20, 30).read("disk", "a/sda", 0, 1, 2, 3)
     node.read("net", "b/eth0", 0, 40, 80, 120).read("disk", "b/sda", 0, 1, 2, 3)
