@@ -241,14 +241,15 @@ class App:
             await keeper.begin(core, run_ns, core.intake.safe, archived)
         self._restored = True
 
-    async def _open_desk(self, outside: AsyncExitStack) -> None:
-        """Takes up what operators decided, and takes in what they decide from now on."""
+    async def _open_desk(self, asked: AsyncExitStack) -> None:
+        """Takes up what operators decided, and takes in what they decide until `asked` is closed."""
         if self._settings.state is None:
             return
         directory = self._settings.state.directory
         self._core.decisions = await asyncio.to_thread(storage.load, directory)
-        self._desk = Desk(directory, self._core, self._clock, self._order, self._ended)
-        await outside.enter_async_context(Control(directory, self._desk.answer))
+        locked = (self._judging, self._order)
+        self._desk = Desk(directory, self._core, self._clock, locked, self._ended)
+        await asked.enter_async_context(Control(directory, self._desk.answer))
 
     def _replay(self, keeper: Keeper, found: list[Judgement]) -> None:
         for record in keeper.replay(self._core):
@@ -284,7 +285,8 @@ class App:
         async with asyncio.TaskGroup() as group:
             serving = group.create_task(self._http.run(ended), name="http")
             await self._restore()
-            await self._open_desk(outside)
+            asked = await outside.enter_async_context(AsyncExitStack())
+            await self._open_desk(asked)
             if started is not None:
                 started.set()
             connection = group.create_task(self._subscriber.run(), name="subscriber")
@@ -310,6 +312,7 @@ class App:
                 working.append(group.create_task(self._release(self._keeper), name="release"))
                 writing.append(group.create_task(self._keeper.commits.run(ended), name="journal"))
             await stop.wait()
+            await asked.aclose()
             for task in working:
                 task.cancel()
             await asyncio.gather(*working, return_exceptions=True)
@@ -391,6 +394,8 @@ class App:
         seconds = 0.0
         while not await is_set_within(stop, seconds):
             self._liveness.moved("windows")
+            if self._desk is not None:
+                await self._desk.lapse()
             now_ns = self._clock.wall_ns()
             pipeline = self._core.pipeline
             due = pipeline.due(now_ns)
@@ -408,7 +413,7 @@ class App:
                 self._judged(close, judged, sealed)
                 if close.afresh and self._desk is not None:
                     self._tell(pipeline.ended())
-                    await self._desk.closed()
+                    await self._desk.changed()
                 self._liveness.moved("windows")
                 self.view.lagged(max(self._clock.wall_ns() - window.due_ns, 0) / 1e9)
             next_ns = pipeline.windows.next_due_ns()
@@ -489,5 +494,3 @@ class App:
                 async with self._judging, self._order:
                     ended = self._core.sweep(self._clock.wall_ns(), forget=sweeps % FORGET_SWEEPS == 0)
                 self._ended(ended)
-                if self._desk is not None:
-                    self._desk.lapse()

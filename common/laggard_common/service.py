@@ -60,7 +60,9 @@ class Service(Generic[S, R]):
             else:
                 if wanted is None:
                     return
-                known_good, settings = settings, wanted
+                if started.is_set():
+                    known_good = settings
+                settings = wanted
             running = self._make(settings, running)
 
     async def _while_wanted(self, running: R, started: asyncio.Event) -> S | None:

@@ -124,6 +124,28 @@ def test_settings_that_do_not_work_give_way_to_the_ones_before(caplog: pytest.Lo
     assert "going on with the one before: the port is taken" in caplog.text
 
 
+def test_settings_that_never_started_are_not_gone_back_to() -> None:
+    story = Story(["second", "third"], {"first": hangup, "third": taken, "first again": end})
+
+    @dataclass
+    class Starting(Job):
+        async def run(self, stop: asyncio.Event, started: asyncio.Event | None = None) -> None:
+            self.story.seen.append("second begins")
+            hangup()
+            await stop.wait()
+
+    def make(name: str, before: Job | None) -> Job:
+        if name == "second":
+            return Starting(name, story, before)
+        return Job("first again" if name == "first" and before else name, story, before)
+
+    asyncio.run(Service(story.load, make, Notifier()).run("first"))
+    assert story.seen == [
+        *("first begins", "first ends", "second begins", "third begins"),
+        *("first again begins", "first again ends"),
+    ]
+
+
 def test_what_does_not_start_at_all_is_raised() -> None:
     with pytest.raises(ServiceError, match="the port is taken"):
         Story([], {"first": taken}).play()

@@ -12,6 +12,7 @@ import pwd
 import socket
 import struct
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ class Control:
         self._answer = answer
         self._room = asyncio.Semaphore(MOST_AT_ONCE)
         self._server: asyncio.Server | None = None
+        self._serving: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> "Control":
         """Without room for the socket there is none, and a WARNING."""
@@ -48,17 +50,29 @@ class Control:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Takes the socket away."""
-        if self._server is not None:
-            self._server.close()
+        """Takes the socket away, and waits for the requests that came before."""
+        if self._server is None:
+            return
+        self._server.close()
+        with suppress(OSError):  # a disk may have become read-only
             (self._directory / NAME).unlink(missing_ok=True)
+        await asyncio.gather(*self._serving)
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.get_running_loop().create_task(self._answered(reader, writer))
+        self._serving.add(task)
+        task.add_done_callback(self._serving.discard)
+
+    async def _answered(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Takes its time for nothing but the answer: what is carried out is not left off in the middle."""
         try:
-            async with self._room, asyncio.timeout(REQUEST_SECONDS):
-                said = await self._said(await reader.readline(), _who(writer))
-                writer.write(json.dumps(said).encode() + b"\n")
-                await writer.drain()
+            async with self._room:
+                async with asyncio.timeout(REQUEST_SECONDS):
+                    line = await reader.readline()
+                said = await self._said(line, await asyncio.to_thread(_who, writer))
+                async with asyncio.timeout(REQUEST_SECONDS):
+                    writer.write(json.dumps(said).encode() + b"\n")
+                    await writer.drain()
         except (TimeoutError, OSError, ValueError):
             _log.debug("control: a request came to nothing", exc_info=True)
         finally:
@@ -102,7 +116,7 @@ def _listening(directory: Path) -> socket.socket:
 
 
 def _who(writer: asyncio.StreamWriter) -> str:
-    """The name of the user at the other end."""
+    """The name of the user at the other end. To look it up may take a while."""
     kept = writer.get_extra_info("socket").getsockopt(
         socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size
     )

@@ -4,14 +4,22 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 from laggard_aggregator.alarms.life import Transition
 from laggard_aggregator.core import Core
 from laggard_aggregator.decisions import storage
-from laggard_aggregator.decisions.book import MOST_COMMENT_CHARS, Decision, Kind, checked_target, covers
+from laggard_aggregator.decisions.book import (
+    MOST_COMMENT_CHARS,
+    Decision,
+    Kind,
+    checked_target,
+    covering,
+    covers,
+)
 from laggard_common.clock import Clock
 from laggard_common.errors import StateError
 
@@ -23,13 +31,12 @@ MOST_NAMED = 100
 FORGET_SILENT_SECONDS = 60.0
 """Only what was silent for so long can be forgotten: anything else would be back with its next sample."""
 
-Do = Literal["silence", "drain", "end", "replaced", "forget"]
-
 
 class Desk:
     """Answers requests about the components of `core`, and keeps decisions in `directory`.
 
-    `order`: held while the core is changed. `ended` is told of alarms that end with a request.
+    While all of `locked` are held nobody else changes the core. `ended` is told of alarms that end with a
+    request.
     """
 
     def __init__(
@@ -37,13 +44,14 @@ class Desk:
         directory: Path,
         core: Core,
         clock: Clock,
-        order: asyncio.Lock,
+        locked: Sequence[asyncio.Lock],
         ended: Callable[[list[Transition]], None],
     ) -> None:
         self._directory = directory
         self._core = core
         self._clock = clock
-        self._order = order
+        self._locked = locked
+        self._writing = asyncio.Lock()  # held while decisions or the audit log are written
         self._ended = ended
 
     async def answer(self, request: Mapping[str, Any], by: str) -> dict[str, Any]:
@@ -59,7 +67,9 @@ class Desk:
             or not (comment + "x").isprintable()
         ):
             raise ValueError(f"comment: expected at most {MOST_COMMENT_CHARS} printable characters")
-        async with self._order:
+        async with AsyncExitStack() as alone:
+            for lock in self._locked:
+                await alone.enter_async_context(lock)
             if do in ("silence", "drain"):
                 said = self._decide(cast(Kind, do), target, by, comment, _seconds(request.get("seconds")))
             elif do == "end":
@@ -70,17 +80,20 @@ class Desk:
                 said = self._forget(target)
             else:
                 raise ValueError(f"expected silence, drain, end, replaced or forget, got {str(do)[:40]!r}")
-            await self.keep()
-            await self._note(do, request, target, by, comment)
+        await self.keep()
+        await self._note(do, request, target, by, comment)
         return said
 
-    def lapse(self) -> None:
-        """Ends the decisions whose time is over; to be called now and then."""
-        for over in self._core.decisions.lapse(self._clock.wall_ns() / 1e9):
+    async def lapse(self) -> None:
+        """Ends the decisions whose time is over; to be called before windows are closed."""
+        lapsed = self._core.decisions.lapse(self._clock.wall_ns() / 1e9)
+        for over in lapsed:
             _log.info("%s of %s is over", over.kind, over.target)
+        if lapsed:
+            await self.changed()
 
-    async def closed(self) -> None:
-        """Takes in that a window was closed that ended something; a disk that is full is said, no more."""
+    async def changed(self) -> None:
+        """Takes in that a decision lapsed or took effect; a disk that is full is said, no more."""
         try:
             await self.keep()
         except StateError as exc:
@@ -88,7 +101,8 @@ class Desk:
 
     async def keep(self) -> None:
         """Puts the decisions on the disk. Raises StateError."""
-        await asyncio.to_thread(storage.save, self._directory, self._core.decisions)
+        async with self._writing:
+            await asyncio.to_thread(storage.save, self._directory, self._core.decisions.state())
 
     def _decide(self, kind: Kind, target: str, by: str, comment: str, seconds: float) -> dict[str, Any]:
         named = self._named(target)
@@ -119,8 +133,8 @@ class Desk:
         now_ns = self._clock.wall_ns()
         nodes, ended = self._core.forget(target, now_ns, now_ns - round(FORGET_SILENT_SECONDS * 1e9))
         self._ended(ended)
-        left = self._named(target)
-        gone = {group: [n for n in names if n not in set(left[group])] for group, names in named.items()}
+        left = {group: set(names) for group, names in self._named(target).items()}
+        gone = {group: [n for n in names if n not in left[group]] for group, names in named.items()}
         if not nodes and not any(gone.values()):
             raise ValueError(
                 f"{target}: still sends samples; silence of {FORGET_SILENT_SECONDS:.0f} s is needed"
@@ -129,11 +143,11 @@ class Desk:
 
     def _named(self, target: str) -> dict[str, list[str]]:
         """The components by their names of the day that `target` names, by group."""
-        pipeline = self._core.pipeline
+        pipeline, covered = self._core.pipeline, covering((target,))
         found: dict[str, list[str]] = {}
         for group, store in pipeline.stores.items():
             names = [(key, pipeline.shown.get(key, key)) for key in store.compared]
-            found[group] = [name for key, name in names if covers(target, (key, name))]
+            found[group] = [name for key, name in names if covered((key, name))]
         return found
 
     def _known_node(self, target: str) -> bool:
@@ -146,7 +160,8 @@ class Desk:
         what = {"at": at, "by": by, "do": str(do), "target": target}
         optional = {"kind": request.get("kind"), "seconds": request.get("seconds"), "comment": comment}
         what |= {name: value for name, value in optional.items() if value}
-        await asyncio.to_thread(storage.note, self._directory, what)
+        async with self._writing:
+            await asyncio.to_thread(storage.note, self._directory, what)
         _log.info("%s: %s %s%s", by, do, target, f" ({comment})" if comment else "")
 
 

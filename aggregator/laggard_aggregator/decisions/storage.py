@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,11 +36,11 @@ def load(directory: Path) -> Book:
     return book
 
 
-def save(directory: Path, book: Book) -> None:
-    """Puts the decisions on the disk. Raises StateError."""
+def save(directory: Path, state: Mapping[str, Any]) -> None:
+    """Puts a book's `state()` on the disk. Raises StateError."""
     try:
         with written(directory / FILE) as file:
-            json.dump(book.state(), file, indent=1)
+            json.dump(state, file, indent=1)
             file.write("\n")
     except InputError as exc:
         raise StateError(exc.path, exc.reason) from exc

@@ -5,7 +5,7 @@ import json
 import os
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,7 @@ from laggard_aggregator.alarms.life import Transition
 from laggard_aggregator.cli import control as client
 from laggard_aggregator.cli.main import main
 from laggard_aggregator.core import Core
-from laggard_aggregator.decisions import storage
+from laggard_aggregator.decisions import control, storage
 from laggard_aggregator.decisions.control import MOST_BYTES, NAME, Control, at
 from laggard_aggregator.decisions.desk import Desk
 from laggard_common.errors import ConfigError, StateError
@@ -52,7 +52,7 @@ def _site(tmp_path: Path) -> Iterator[Site]:
     state = tmp_path.joinpath(*["a-long-name-of-a-folder"] * 6)
     state.mkdir(parents=True)
     clock, ended = HandClock(START + 130 * SECOND), list[Transition]()
-    desk = Desk(state, core, clock, asyncio.Lock(), ended.extend)
+    desk = Desk(state, core, clock, (asyncio.Lock(),), ended.extend)
     with served(state, desk):
         yield Site(state, core, clock, desk, ended)
 
@@ -211,6 +211,46 @@ def test_a_request_without_end_is_cut_off_and_others_are_served(site: Site) -> N
     assert json.loads(raw(site, b'{"do": "drain", "target": "oss-5"}\n'))["count"] == 2
 
 
+def test_an_answer_may_take_its_time_and_is_waited_for(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control, "REQUEST_SECONDS", 1.0)
+
+    async def story() -> None:
+        asked = asyncio.Event()
+
+        async def slow(request: Mapping[str, Any], by: str) -> dict[str, Any]:
+            asked.set()
+            await asyncio.sleep(1.1)
+            return await site.desk.answer(request, by)
+
+        async with Control(tmp_path, slow):
+            reader, writer = await asyncio.open_unix_connection(tmp_path / NAME)
+            writer.write(b'{"do": "silence", "target": "oss-5"}\n')
+            await asked.wait()
+        assert json.loads(await reader.readline())["count"] == 2
+        writer.close()
+
+    asyncio.run(story())
+    assert storage.load(site.state).standing
+
+
+def test_nothing_is_forgotten_while_a_window_is_judged(site: Site) -> None:
+    judging, order = asyncio.Lock(), asyncio.Lock()
+    desk = Desk(site.state, site.core, site.clock, (judging, order), site.ended.extend)
+    site.clock.ns += 600 * SECOND
+
+    async def story() -> None:
+        async with judging:
+            asked = asyncio.create_task(desk.answer({"do": "forget", "target": "oss-5"}, "root"))
+            await asyncio.sleep(0)
+            assert not order.locked(), "messages are taken in meanwhile"
+            assert "oss-5" in site.core.intake.nodes
+        assert (await asked)["nodes"] == ["oss-5"]
+
+    asyncio.run(story())
+
+
 def test_only_owner_and_group_may_use_the_socket(site: Site) -> None:
     assert (site.state / NAME).stat().st_mode & 0o777 == 0o660
 
@@ -254,8 +294,8 @@ def test_what_is_no_duration(text: str) -> None:
 def test_what_is_over_lapses(site: Site) -> None:
     assert site.told("silence", "oss-5", "--for", "1h") == 0
     site.clock.ns += 3599 * SECOND
-    site.desk.lapse()
+    asyncio.run(site.desk.lapse())
     assert site.core.decisions.standing
     site.clock.ns += SECOND
-    site.desk.lapse()
-    assert site.core.decisions.standing == ()
+    asyncio.run(site.desk.lapse())
+    assert site.core.decisions.standing == storage.load(site.state).standing == ()
