@@ -85,6 +85,11 @@ def test_the_folders_of_the_default_configuration_are_those_that_the_units_may_w
     assert folders(UNITS[1]) == {ArchiveTable().directory, StateTable().directory}
 
 
+def test_the_aggregator_can_tell_who_asks_at_its_control_socket() -> None:
+    unit = (SYSTEMD / UNITS[1]).read_text()
+    assert re.findall(r"^PrivateUsers=(.*)$", unit, re.MULTILINE) == ["no"], "else all but root are nobody"
+
+
 def test_who_runs_the_units_is_made() -> None:
     users = {
         line.split()[1]
