@@ -10,7 +10,16 @@ from bench.accuracy.simulation.closed_loop import run
 from bench.accuracy.simulation.counters import DISK_FIELDS, NET_FIELDS
 from bench.accuracy.simulation.faults import FAULTS
 from bench.accuracy.simulation.functions import profiles
-from bench.accuracy.simulation.oracle import effects, known
+from bench.accuracy.simulation.oracle import (
+    DISK,
+    NETWORK,
+    Standing,
+    earlier,
+    known,
+    looked_at,
+    standings,
+    thresholds,
+)
 from bench.accuracy.simulation.plan import ORACLE, PAIRS, REPORTING, RUNS_A_PAIR, TRAINING, TUNING
 from bench.accuracy.simulation.scenario import Scenario, quiet
 from bench.accuracy.simulation.shapes import SHAPES
@@ -144,21 +153,45 @@ def test_profiles_name_the_rogue_and_count_what_the_paper_says() -> None:
         assert distance.argmax() == server
 
 
-def test_the_oracle_measures_in_standard_deviations_of_healthy_peers() -> None:
+def test_the_oracle_holds_components_against_their_healthy_peers() -> None:
     rng = np.random.default_rng(0)
-    values = np.exp(rng.normal(0, 0.1, (10, 1)) + np.zeros((10, 300)))
-    values[0] = np.exp(0.5)
-    faulty = np.arange(10) == 0
-    healthy = np.log(values[1:, 0])
-    expected = (0.5 - healthy.mean()) / healthy.std()
-    assert effects(values, faulty, slice(0, 300), 1)[0] == pytest.approx(expected, rel=1e-6)
-    assert effects(values, faulty, slice(0, 300), -1)[0] == 0.0
-    assert effects(values**0.1, faulty, slice(0, 300), 0)[0] == 0.0  # 5 % is nothing, however quiet the peers
+    values = np.exp(rng.normal(0.0, 0.01, (10, 30)))
+    faulty = np.arange(10) < 4
+    values[faulty] *= 1.5
+    values[4, 10:12] *= 9.0  # a spike
+    values[5, 5:9] = np.nan
+    values[6] = 0.0
+    mean, median = standings(values, ~faulty)
+    assert mean[:4] == pytest.approx(np.log(1.5), abs=0.02)
+    assert median[:4] == pytest.approx(np.log(1.5), abs=0.02)
+    assert mean[4] == pytest.approx(np.log(9.0) * 2 / 30, abs=0.02)
+    assert median[4:] == pytest.approx(0.0, abs=0.02)
+    assert (mean[6], median[6]) == (0.0, 0.0)
+
+
+def test_the_oracle_blames_in_one_fault_free_run_of_a_hundred_whatever_the_metric() -> None:
+    rng = np.random.default_rng(1)
+    spreads = {(DISK, "await"): 0.9, (DISK, "svctm"): 0.3, (NETWORK, "retransmits"): 0.1}
+    free: list[Standing] = [{n: rng.normal(0.0, s, 10) for n, s in spreads.items()} for _ in range(100)]
+    least = thresholds(free, (DISK, NETWORK))
+    assert sum(any((run[name] > least[name]).any() for name in spreads) for run in free) == 1
+    assert least[DISK, "await"] > least[DISK, "svctm"] > least[NETWORK, "retransmits"]
+    assert set(thresholds(free, (DISK,))) == {name for name in spreads if name[0] == DISK}
+
+
+def test_the_oracle_sees_a_slow_lun_farther_out_than_any_other() -> None:
+    of = [replace(scenario("lun-slow-1.5", seed=s, samples=180), start=60.0, end=180.0) for s in (3, 4)]
+    for look in looked_at(of, [(60, 180)], profiled=False):
+        seen = look.standings[60, 180][DISK, "svctm, mean of 60 s"]
+        assert seen.argmax() == look.faulty.argmax()
+        assert seen.max() == pytest.approx(np.log(1.5), abs=0.15)
+        assert np.abs(seen[~look.faulty]).max() < 0.2
 
 
 def test_what_the_oracle_calls_visible_is_seen_in_the_counters() -> None:
     visible = known()
     assert set(visible) == {pair for pair in PAIRS if pair.fault != "none"}
+    assert earlier() < set(visible)
     of = [scenario("lun-slow-2", workload, seed=21, samples=300) for workload in ("ddr", "ddw")]
     for one in of:
         pair = next(p for p in visible if (p.fault, p.workload) == (one.fault, one.workload.name))

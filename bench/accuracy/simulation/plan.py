@@ -40,6 +40,9 @@ class Pair:
     fault: str
     workload: str
 
+    def __str__(self) -> str:
+        return f"{self.shape}/{self.fault}/{self.workload}"
+
     def scenarios(self, seeds: range, runs: int = RUNS_A_PAIR) -> list[Scenario]:
         """`runs` experiments with seeds from `seeds` that belong to this pair alone."""
         first = seeds.start + 100 * PAIRS.index(self)
@@ -66,9 +69,11 @@ def training(shape: str, runs: int = RUNS_A_PAIR) -> list[Scenario]:
     ]
 
 
-def controls(seeds: range, days: int, shape: str = "jbod-12") -> Sequence[Scenario]:
-    """Fault-free days of the bursty mix at 15 s: `days` times the shape's LUNs component-days."""
-    return [
-        Scenario(SHAPES[shape], WORKLOADS["hpc"], "none", seeds.start + 50_000 + at, 5760, 15.0, 0.0, 86400.0)
-        for at in range(days)
-    ]
+FREE = tuple(pair for pair in PAIRS if pair.fault == "none")
+
+
+def controls(seeds: range, days: int, pair: Pair) -> Sequence[Scenario]:
+    """Fault-free days of one of FREE at 15 s: `days`, at most 1,000, times its LUNs component-days."""
+    shape, workload = SHAPES[pair.shape], WORKLOADS[pair.workload]
+    first = seeds.start + 50_000 + 1_000 * FREE.index(pair)
+    return [Scenario(shape, workload, "none", first + at, 5760, 15.0, 0.0, 86400.0) for at in range(days)]
