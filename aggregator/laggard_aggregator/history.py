@@ -8,7 +8,6 @@ the loop. It is lost with the process; the archive keeps the same for longer.
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,16 +33,32 @@ ABSENT, UNJUDGED, NORMAL, ANOMALOUS = range(4)
 """What a window said of a component."""
 
 
-@dataclass(frozen=True)
 class Members:
-    """Components in the order of a column's arrays."""
+    """Components in the order of a column's arrays.
 
-    names: tuple[str, ...]
+    Places are kept of the latest members of a course only: they take four times what a column does.
+    """
 
-    @cached_property
-    def place(self) -> Mapping[str, int]:
-        """The place of each component."""
-        return {name: at for at, name in enumerate(self.names)}
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self.names = names
+        self._latest = True
+        self._places: Mapping[str, int] | None = None
+
+    def place(self, name: str) -> int:
+        """The place of a component, -1 where it is not there."""
+        if self._latest:
+            places = self._places
+            if places is None:
+                places = self._places = {name: at for at, name in enumerate(self.names)}
+            return places.get(name, -1)
+        try:
+            return self.names.index(name)
+        except ValueError:
+            return -1
+
+    def superseded(self) -> None:
+        """There are others now."""
+        self._latest, self._places = False, None
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +155,8 @@ class History:
     def course(self, group: str, metric: str, component: str) -> Course:
         """One component's way through the windows that are kept of its group."""
         columns = self.columns(group, metric)
-        places = [column.members.place.get(component, -1) for column in columns]
-        both = list(zip(columns, places, strict=True))
+        known = {members: members.place(component) for members in {column.members for column in columns}}
+        both = [(column, known[column.members]) for column in columns]
 
         def of(name: str) -> FloatArray:
             return np.array([getattr(c, name)[at] if at >= 0 else np.nan for c, at in both], dtype=np.float64)
@@ -184,12 +199,15 @@ def _column(judgement: Judgement, before: Members | None) -> Column:
     verdicts = judgement.verdicts
     names = judgement.components
     judged, anomalous = verdicts.judged, verdicts.judged & verdicts.anomalous
+    if before is not None and before.names != names:
+        before.superseded()
+        before = None
     peers = judgement.levels.count(judgement.levels[0]) if names else 0  # parents stand behind them
     observed = verdicts.observed[:peers][np.isfinite(verdicts.observed[:peers])]
     return Column(
         start=judgement.start,
         end=judgement.end,
-        members=before if before is not None and before.names == names else Members(names),
+        members=before or Members(names),
         state=np.where(anomalous, ANOMALOUS, np.where(judged, NORMAL, UNJUDGED)).astype(np.uint8),
         observed=_single(verdicts.observed),
         severity=_single(np.where(judged, verdicts.severity, np.nan)),

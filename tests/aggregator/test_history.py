@@ -32,6 +32,17 @@ def test_a_course_goes_on_while_components_come_and_go_and_change_places() -> No
     assert history.course("luns", "await", "b").state.tolist() == [ANOMALOUS, ANOMALOUS, UNJUDGED]
 
 
+def test_places_are_kept_of_the_latest_members_only() -> None:
+    history = History()
+    for at, names in enumerate(("ab", "abc", "b", "b")):
+        history.judged([window(at, dict.fromkeys(names, 1.0))])
+        history.course("luns", "await", "b")
+    members = [column.members for column in history.columns("luns", "await")]
+    assert [each._places for each in members] == [None, None, {"b": 0}, {"b": 0}]
+    assert [each.place("b") for each in members] == [1, 1, 0, 0]
+    assert [each.place("c") for each in members] == [-1, 2, -1, -1]
+
+
 def test_the_band_is_the_quantiles_of_the_peers_without_their_parents() -> None:
     judged = window(1, {f"n/{at}": 1.0 + at for at in range(21)} | {"n": 1000.0})
     judged = replace(judged, levels=("component",) * 21 + ("node",))

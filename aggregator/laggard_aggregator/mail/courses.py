@@ -103,7 +103,7 @@ def _newer(columns: tuple[Column, ...], last: float) -> int:
 
 
 def _point(column: Column, alarm: Alarm) -> tuple[float, ...]:
-    at = column.members.place.get(alarm.component, -1)
+    at = column.members.place(alarm.component)
     own = float(column.observed[at]) if at >= 0 else np.nan
     if len(column.members.names) > (MANY if alarm.level == "component" else MANY * MANY):
         return (column.end, own, column.band[_LOW], column.band[_MIDDLE], column.band[_HIGH])

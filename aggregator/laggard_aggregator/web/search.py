@@ -34,26 +34,19 @@ def search(now: Now, asked: str) -> Found:
     wanted = text.casefold()
     if not wanted:
         return Found(text, (), 0)
-    hits = _unique([*_components(now, wanted), *_nodes(now, wanted), *_groups(now, wanted)])
+    hits = [*_components(now, wanted), *_nodes(now, wanted), *_groups(now, wanted)]
     hits.sort(key=lambda hit: (not hit.name.casefold().startswith(wanted), hit.kind, hit.name, hit.detail))
     return Found(text, tuple(hits[:MOST]), max(len(hits) - MOST, 0))
 
 
 def _components(now: Now, wanted: str) -> list[Hit]:
     found = []
-    for judged in now.judgements:
-        for component in judged.components:
-            name = now.shown(component)
-            if wanted in name.casefold() or wanted in component.casefold():
-                also = "" if name == component else f", {component}"
-                found.append(
-                    Hit(
-                        "component",
-                        name,
-                        f"in {judged.group}{also}",
-                        links.component(judged.group, component),
-                    )
-                )
+    judged = ((each.group, component) for each in now.judgements for component in each.components)
+    for group, component in dict.fromkeys(judged):  # each once, by however many metrics it is judged
+        name = now.shown(component)
+        if wanted in name.casefold() or wanted in component.casefold():
+            also = "" if name == component else f", {component}"
+            found.append(Hit("component", name, f"in {group}{also}", links.component(group, component)))
     return found
 
 
@@ -71,8 +64,3 @@ def _groups(now: Now, wanted: str) -> list[Hit]:
         for name, group in now.groups.items()
         if wanted in name.casefold()
     ]
-
-
-def _unique(hits: list[Hit]) -> list[Hit]:
-    """Each page once: a component is judged by several metrics."""
-    return list({hit.url: hit for hit in hits}.values())
