@@ -1,8 +1,9 @@
 """What the last windows said, kept in memory for those who look at it: pages, and plots in mails.
 
 Of every group and metric a column a window, until all of them together hold more than `max_cells`; then the
-longest course loses its oldest window. Columns never change, so that a thread may read what was asked for on
-the loop. It is lost with the process; the archive keeps the same for longer.
+largest course loses its oldest window, so that small groups keep theirs. Columns never change, so that a
+thread may read what was asked for on the loop. It is lost with the process; the archive keeps the same for
+longer.
 """
 
 from collections import deque
@@ -136,7 +137,7 @@ class History:
             if len(kept) > MAX_WINDOWS:
                 self._drop_oldest(kept)
         while self._cells > self.max_cells:
-            self._drop_oldest(max(self._columns.values(), key=len))
+            self._drop_oldest(max(self._columns.values(), key=_size))
         if isinstance(window, GroupWindow):
             self._keep(window)
 
@@ -192,6 +193,11 @@ class History:
 
     def _drop_oldest(self, columns: deque[Column]) -> None:
         self._cells -= len(columns.popleft().members.names)
+
+
+def _size(columns: deque[Column]) -> int:
+    """About how many cells a course has, 0 only where it has no window."""
+    return len(columns) * max(len(columns[0].members.names), 1) if columns else 0
 
 
 def _column(judgement: Judgement, before: Members | None) -> Column:

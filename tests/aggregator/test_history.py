@@ -75,7 +75,7 @@ def test_what_is_not_known_has_no_windows() -> None:
     assert history.samples("luns") is None
 
 
-def test_the_oldest_windows_of_the_longest_course_go_first() -> None:
+def test_the_oldest_windows_of_the_largest_course_go_first() -> None:
     history = History(max_cells=10)
     for at in range(9):
         history.judged([window(at, {"a": 1.0})])
@@ -88,6 +88,18 @@ def test_the_oldest_windows_of_the_longest_course_go_first() -> None:
         history = history if at else History()
         history.judged([window(at, {"a": 1.0})])
     assert len(history.columns("luns", "await")) == MAX_WINDOWS
+
+
+def test_a_small_group_keeps_its_windows_beside_a_large_one() -> None:
+    history = History(max_cells=50)
+    for at in range(20):
+        history.judged([window(at, {"a": 1.0})])
+        history.judged([replace(window(at, dict.fromkeys("bcdefghijk", 1.0)), group="others")])
+    assert len(history.columns("luns", "await")) == 20
+    assert [column.end for column in history.columns("others", "await")] == [1080, 1140, 1200]
+    history.judged([replace(window(1, dict.fromkeys(map(str, range(99)), 1.0)), group="huge")])
+    assert history.columns("huge", "await") == ()
+    assert len(history.columns("luns", "await")) == 20
 
 
 def test_a_window_that_is_judged_again_is_there_once() -> None:
