@@ -1,10 +1,15 @@
 """What the agents of each role say of themselves, over all of them: sums and quantiles."""
 
+import heapq
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from laggard_aggregator.view import QUANTILES, CollectorsView, CollectorView, RoleView
+
+MOST_COLLECTORS = 64
+"""So many collectors are told of a role, those of the most nodes: what one node invents does not add up."""
 
 
 @dataclass(slots=True)
@@ -17,22 +22,21 @@ class Role:
     cpu_seconds: float = 0.0
     resident_bytes: list[int] = field(default_factory=list)
     offsets: list[float] = field(default_factory=list)
-    failing: dict[str, int] = field(default_factory=dict)
+    nodes: Counter[str] = field(default_factory=Counter)
+    failing: Counter[str] = field(default_factory=Counter)
     seconds: dict[str, list[float]] = field(default_factory=dict)
 
     def add_collectors(self, collectors: Mapping[str, CollectorView]) -> None:
         """An agent's collectors."""
         for name, collector in collectors.items():
-            times = self.seconds.get(name)
-            if times is None:
-                times = self.seconds[name] = []
-                self.failing[name] = 0
+            self.nodes[name] += 1
             self.failing[name] += not collector.success
             if not math.isnan(collector.seconds):
-                times.append(collector.seconds)
+                self.seconds.setdefault(name, []).append(collector.seconds)
 
     def view(self, role: str) -> RoleView:
         """What there is to tell of `role`."""
+        told = heapq.nlargest(MOST_COLLECTORS, self.nodes, key=self.nodes.__getitem__)
         return RoleView(
             role=role,
             spool_bytes=sum(self.spool_bytes),
@@ -43,8 +47,8 @@ class Role:
             resident_bytes=quantiles(self.resident_bytes),
             clock_offset_seconds=quantiles(self.offsets),
             collectors={
-                name: CollectorsView(self.failing[name], quantiles(times))
-                for name, times in sorted(self.seconds.items())
+                name: CollectorsView(self.failing[name], quantiles(self.seconds.get(name, ())))
+                for name in sorted(told)
             },
         )
 

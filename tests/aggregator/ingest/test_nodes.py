@@ -4,8 +4,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from laggard_aggregator.ingest.fleet import quantiles
-from laggard_aggregator.ingest.nodes import OFFSET_HORIZON_NS, ClockOffset, NodeBook
+from laggard_aggregator.ingest.fleet import MOST_COLLECTORS, quantiles
+from laggard_aggregator.ingest.nodes import MAX_COLLECTORS, OFFSET_HORIZON_NS, ClockOffset, NodeBook
 from laggard_aggregator.view import QUANTILES
 from tests.aggregator.ingest.made_messages import NOW, SECOND
 
@@ -136,6 +136,17 @@ def test_what_agents_say_is_summed_over_their_role() -> None:
     diskstats, net = storage.collectors["diskstats"], storage.collectors["net"]
     assert (diskstats.failing, diskstats.seconds) == (1, {0.5: 0.5, 0.99: 0.5, 1.0: 0.5})
     assert (net.failing, net.seconds[1.0]) == (0, 2.0)
+
+
+def test_collectors_that_a_node_invents_do_not_add_up() -> None:
+    nodes = book()
+    for name in ("oss-2", "oss-3", "oss-4", "oss-5"):
+        nodes.add(name, "storage", NOW)
+        own = ["zfs"] if name in ("oss-4", "oss-5") else [f"{name}-{n}" for n in range(MAX_COLLECTORS)]
+        nodes.status(name, {**STATUS, "collectors": {one: {"success": False} for one in own}}, NOW, NOW)
+    (storage,) = nodes.roles()
+    assert len(storage.collectors) == MOST_COLLECTORS
+    assert storage.collectors["zfs"].failing == 2
 
 
 @given(st.lists(st.floats(0, 1e9), max_size=30))
