@@ -114,14 +114,16 @@ def endings(cases: Sequence[Case], view: View, page: str) -> list[Ending]:
     wanted, ends = {case.component for case in cases}, dict[str, float]()
     for judged in view.judgements():
         for component in wanted.intersection(judged.components):
-            ends[component] = max(ends.get(component, judged.end), judged.end)
+            at = judged.components.index(component)
+            if judged.verdicts.judged[at] and not judged.straggler[at]:
+                ends[component] = max(ends.get(component, judged.end), judged.end)
     return [_ending(case, ends.get(case.component), view.now, page) for case in cases]
 
 
-def _ending(case: Case, compared_at: float | None, now: float, page: str) -> Ending:
-    """`compared_at`: the end of the latest window that it is in, None where it is in none."""
-    recovered = compared_at is not None
-    at = now if compared_at is None else compared_at
+def _ending(case: Case, well_at: float | None, now: float, page: str) -> Ending:
+    """`well_at`: the end of the latest window if it kept up in it; None where it was silent or slow."""
+    recovered = well_at is not None
+    at = now if well_at is None else well_at
     return Ending(
         name=plain(case.name),
         claim="keeps up with its peers again" if recovered else "is no longer compared",

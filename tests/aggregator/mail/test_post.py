@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from laggard_aggregator.decisions.book import Decision
@@ -115,6 +116,25 @@ def test_one_mail_an_episode_and_one_when_it_is_over() -> None:
             await box.until(mails=3)
             assert box.mails[2].message["Message-ID"] != told.message["Message-ID"]
             assert at_work.sender.counts["sent"] >= 2
+
+    asyncio.run(story())
+
+
+def test_what_is_forgotten_before_its_next_window_has_not_recovered() -> None:
+    async def story() -> None:
+        view = site()
+        (calm,) = view.judgements_
+        silent = replace(calm.verdicts, judged=np.array([name != "oss-1/wwn-1" for name in calm.components]))
+        straggling = np.array([name == "oss-2/wwn-2" for name in calm.components])
+        view.judgements_ = (replace(calm, verdicts=silent, straggler=straggling),)
+        async with served(Box()) as box, mailing(view, box):
+            for at, name in enumerate(("oss-1/wwn-1", "oss-2/wwn-2", "oss-3/wwn-3")):
+                view.slow(name)
+                await box.until(mails=2 * at + 1)
+                view.well(name)
+                await box.until(mails=2 * at + 2)
+            told = ["keeps up" in mail.subject for mail in box.mails[1::2]]
+            assert told == [False, False, True]
 
     asyncio.run(story())
 
