@@ -64,8 +64,15 @@ class LiveView:
         self.judged(judgements)
 
     def judged(self, judgements: Iterable[Judgement], window: Window | None = None) -> None:
-        """Takes in what was found in a window, and the window itself where it is at hand."""
+        """Takes in what was found in a window, and the window itself where it is at hand.
+
+        Of a group of which nobody is left, as all were forgotten, there is no judgement any more.
+        """
         judgements = tuple(judgements)
+        if not judgements:
+            stores = self._core.pipeline.stores
+            some = {name for name, store in stores.items() if store.compared}
+            self._judgements = {key: kept for key, kept in self._judgements.items() if kept.group in some}
         for judgement in judgements:
             self._judgements[judgement.group, judgement.metric] = judgement
         self._alarms = dict(self._core.pipeline.engine.alarms.standing)
