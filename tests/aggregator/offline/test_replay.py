@@ -3,7 +3,7 @@
 import dataclasses
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +15,7 @@ from laggard_aggregator.archive.writer import ArchiveWriter
 from laggard_aggregator.detect.settings import DetectSettings
 from laggard_aggregator.engine import Engine, Judgement
 from laggard_aggregator.groups import ConfiguredMembership, PeerGroup, Rule
-from laggard_aggregator.ingest.taken import TakenBatch
+from laggard_aggregator.ingest.taken import TakenBatch, WindowClose
 from laggard_aggregator.offline.archive_input import Replay
 from laggard_aggregator.pipeline import Pipeline, closes
 from laggard_aggregator.topology import Topology
@@ -27,6 +27,7 @@ START_NS = 1_800_000_000 * SECOND
 DETECT = DetectSettings(interval_seconds=1.0, window_samples=60, shift_samples=30)
 LATENESS_SECONDS = 2.0
 SLOW_FROM = 150
+SLOW = "oss-3/id-sda"
 
 
 def counters(seed: int, seconds: int) -> Iterator[TakenBatch]:
@@ -86,7 +87,13 @@ def _without_first(taken: TakenBatch) -> TakenBatch:
     return dataclasses.replace(taken, batch=less)
 
 
-def run_online(directory: Path, seed: int, seconds: int = 400, run_ns: int = START_NS) -> list[Judgement]:
+def run_online(
+    directory: Path,
+    seed: int,
+    seconds: int = 400,
+    run_ns: int = START_NS,
+    decided: Callable[[WindowClose], WindowClose] = lambda close: close,
+) -> list[Judgement]:
     """The judgements of a running aggregator that archives what it takes, with a flush now and then."""
     luns = PeerGroup("luns", "diskstats", "storage", ("await", "tps"), dataclasses.replace(DETECT, confirm=2))
     membership = ConfiguredMembership((Rule(luns, re.compile(r"oss-[0-5]/.*")),), DETECT)
@@ -96,9 +103,8 @@ def run_online(directory: Path, seed: int, seconds: int = 400, run_ns: int = STA
     ordinals = itertools.count()
     judged: list[Judgement] = []
     for place, offered in enumerate(counters(seed, seconds)):
-        for close in closes(
-            pipeline.due(offered.received_ns), ordinals, pipeline.groups, offered.received_ns
-        ):
+        due = pipeline.due(offered.received_ns)
+        for close in map(decided, closes(due, ordinals, pipeline.groups, offered.received_ns)):
             writer.close(close)
             for judgement in pipeline.close(close):
                 writer.judgement(judgement)
@@ -143,6 +149,26 @@ def test_a_replay_judges_as_the_running_aggregator_did(tmp_path: Path, seed: int
     assert replay.shown["oss-3/id-sda"] == "oss-3/sda"
     assert shares == sorted(shares)
     assert shares[-1] == 1.0
+
+
+@pytest.mark.parametrize("compacted", [False, True])
+def test_a_replay_across_a_drain_judges_as_the_running_aggregator_did(
+    tmp_path: Path, compacted: bool
+) -> None:
+    def drained(close: WindowClose) -> WindowClose:
+        at = round(close.end - START_NS / 1e9)
+        if close.group != "luns" or at not in (300, 330):
+            return close
+        return dataclasses.replace(close, drained=(SLOW,), afresh=(SLOW,) if at == 300 else ())
+
+    online = run_online(tmp_path, 1, 500, decided=drained)
+    absent = [j.end - START_NS / 1e9 for j in online if j.group == "luns" and SLOW not in j.components]
+    assert set(absent) >= {300, 330}
+    raised = [t.alarm.component for j in online for t in j.transitions if t.kind == "raised"]
+    assert raised == [SLOW, SLOW], "before the drain, and when it has ended"
+    if compacted:
+        ArchiveWriter(tmp_path, "site", START_NS).compact(START_NS + 2 * 86_400 * SECOND)
+    assert plain(list(Replay(ArchiveReader(tmp_path)).judgements())) == plain(online)
 
 
 def test_late_ticks_are_archived_flagged_and_left_out_again(tmp_path: Path) -> None:
