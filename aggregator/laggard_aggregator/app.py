@@ -412,7 +412,7 @@ class App:
                     await self._keeper.commits.settled(close.ordinal, SETTLE_SECONDS)
                 self._judged(close, judged, sealed)
                 if close.afresh and self._desk is not None:
-                    self._tell(pipeline.ended())
+                    self._ended(pipeline.ended())
                     await self._desk.changed()
                 self._liveness.moved("windows")
                 self.view.lagged(max(self._clock.wall_ns() - window.due_ns, 0) / 1e9)
@@ -431,7 +431,7 @@ class App:
 
     def _ended(self, transitions: list[Transition]) -> None:
         """Takes in that alarms ended otherwise than by a window."""
-        self.view.judged(())
+        self.view.ended(transitions)
         self._tell(transitions)
 
     def _status(self) -> str:

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 
-from laggard_aggregator.alarms.life import Alarm, Key
+from laggard_aggregator.alarms.life import Alarm, Key, Transition
 from laggard_aggregator.core import Core
 from laggard_aggregator.decisions.book import Decision
 from laggard_aggregator.engine import Judgement, Window
@@ -75,8 +75,13 @@ class LiveView:
             self._judgements = {key: kept for key, kept in self._judgements.items() if kept.group in some}
         for judgement in judgements:
             self._judgements[judgement.group, judgement.metric] = judgement
-        self._alarms = dict(self._core.pipeline.engine.alarms.standing)
         self.history.judged(judgements, window)
+        self.ended(())
+
+    def ended(self, transitions: Iterable[Transition]) -> None:
+        """Takes in that alarms ended otherwise than by what was found in a window."""
+        self._alarms = dict(self._core.pipeline.engine.alarms.standing)
+        self.history.transitions.extend(transitions)
         self._tell()
 
     def close(self) -> None:

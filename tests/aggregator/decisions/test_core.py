@@ -7,7 +7,10 @@ import pytest
 from laggard_aggregator.core import Core
 from laggard_aggregator.decisions.book import Book, Decision
 from laggard_aggregator.engine import Judgement
+from laggard_aggregator.history import History
 from laggard_aggregator.ingest.entries import Entry
+from laggard_aggregator.live import LiveView
+from tests.aggregator.made_batches import HandClock
 from tests.aggregator.state.made_site import SECOND, START, close, new_core, receive, steps, told
 
 BATCHES = 40
@@ -139,3 +142,23 @@ def test_what_is_silent_is_forgotten_and_nothing_else() -> None:
 
 def test_a_book_is_empty_at_first() -> None:
     assert new_core().decisions.state() == Book().state()
+
+
+def test_who_looks_sees_an_alarm_end_with_a_drain() -> None:
+    core = new_core()
+    view = LiveView(
+        core,
+        HandClock(START),
+        ready=lambda: True,
+        queue_dropped=lambda: 0,
+        archive_dropped=lambda: 0,
+        archive_returned=lambda: 0,
+        durability=lambda: None,
+        history=History(),
+        mails=dict,
+        mails_waiting=lambda: 0,
+    )
+    view.judged(run(core, {BEFORE: drain}))
+    view.ended(core.pipeline.ended())
+    assert [t.kind for t in view.history.transitions] == ["raised", "cleared"]
+    assert not view.alarms()
