@@ -13,6 +13,7 @@ from laggard_aggregator.demo.site import free_port
 from tests.deploy.container import PROJECT
 
 DOCS = PROJECT / "docs"
+LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
 
 
 def blocks(name: str) -> list[str]:
@@ -49,3 +50,9 @@ def test_the_first_ten_minutes(tmp_path: Path) -> None:
     assert 'laggard_nodes{role="storage",state="up"} 1.0' in done.stdout
     for log in ("agent.log", "aggregator.log"):
         assert "Traceback" not in (tmp_path / "try" / log).read_text()
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in DOCS.glob("*.md")))
+def test_links_between_documents_lead_somewhere(name: str) -> None:
+    for target in LINK.findall((DOCS / name).read_text()):
+        assert (DOCS / target).exists(), f"{name} links to {target}"
