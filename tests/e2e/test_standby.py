@@ -23,7 +23,7 @@ STANDBY = "[standby]\nlease_seconds = 1.0\n"
 
 @pytest.mark.e2e
 @pytest.mark.timeout(150)
-def test_the_other_aggregator_takes_over_without_loss_and_without_a_second_mail(tmp_path: Path) -> None:
+def test_the_other_aggregator_takes_over_without_loss_and_tells_nothing_under_another_id(tmp_path: Path) -> None:
     mosquitto = program("mosquitto", "mosquitto")
     recording = read_recording()
     site = make_site(tmp_path / "site", recording.luns, 1 / SPEED)
@@ -80,7 +80,9 @@ def test_the_other_aggregator_takes_over_without_loss_and_without_a_second_mail(
         until("it to go on", lambda: straggler(apis[other])["window_end"] > before["window_end"], 40)
         assert end(both[other]) == 0
 
-    assert len(mails) == 1
+    # What was told in the five minutes before may not have been sent: it is told again under its Message-ID.
+    assert len({mail["Message-ID"] for mail in mails}) == 1
+    assert len(mails) <= 2
     said = (tmp_path / f"{other}.log").read_text()
     assert said.count(" is a straggler of ") == 1
     assert " is no straggler any more" not in said
