@@ -23,7 +23,7 @@ STANDBY = "[standby]\nlease_seconds = 1.0\n"
 
 @pytest.mark.e2e
 @pytest.mark.timeout(150)
-def test_the_other_aggregator_takes_over_without_loss_and_tells_nothing_under_another_id(tmp_path: Path) -> None:
+def test_the_other_aggregator_takes_over_and_nothing_is_lost_or_told_anew(tmp_path: Path) -> None:
     mosquitto = program("mosquitto", "mosquitto")
     recording = read_recording()
     site = make_site(tmp_path / "site", recording.luns, 1 / SPEED)
