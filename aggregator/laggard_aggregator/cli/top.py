@@ -1,6 +1,8 @@
 """`laggard top`: the stragglers of a running aggregator, worst first, live in the terminal."""
 
 import argparse
+import signal
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -29,13 +31,15 @@ def run(args: argparse.Namespace) -> int:
     if args.once:
         console.print(screen(aggregator, time.time()))
         return 0
+    stop = threading.Event()  # an interrupt that is raised anywhere may get lost in a destructor
+    before = signal.signal(signal.SIGINT, lambda *_: stop.set())
     try:
         with Live(screen(aggregator, time.time()), console=console, auto_refresh=False, screen=True) as live:
-            while True:
-                time.sleep(REFRESH_SECONDS)
+            while not stop.wait(REFRESH_SECONDS):
                 live.update(screen(aggregator, time.time()), refresh=True)
-    except KeyboardInterrupt:
-        return 0
+    finally:
+        signal.signal(signal.SIGINT, before)
+    return 0
 
 
 def screen(aggregator: Client, now: float) -> RenderableType:
