@@ -17,7 +17,7 @@ from laggard_agent.app import App
 from laggard_agent.iotrace import FORMAT_NAMES
 from laggard_agent.once import read_once
 from laggard_agent.settings import COLLECTORS, AgentSettings, Roots
-from laggard_common import __version__, logs
+from laggard_common import __version__, allocator, logs
 from laggard_common.clock import SystemClock
 from laggard_common.config import load
 from laggard_common.errors import ConfigError, LaggardError, ServiceError
@@ -28,6 +28,8 @@ from laggard_common.service import Service
 T = TypeVar("T")
 
 _SETTLED_SECONDS = 10.0
+MOST_KEPT_BYTES = 128 * 1024
+"""Larger free memory goes back to the system at once: an agent seldom needs large blocks."""
 
 _EXAMPLES = """\
 examples:
@@ -132,6 +134,7 @@ def _run(options: argparse.Namespace) -> int:
     if options.once:
         return _once(settings, roots)
     logs.configure(logging.DEBUG if options.verbose else logging.INFO)
+    allocator.settle(MOST_KEPT_BYTES)
     _check_files(options.config, settings)
     return _serve(settings, roots, partial(_reread, options))
 

@@ -9,6 +9,7 @@ again.
 """
 
 import asyncio
+import gc
 import logging
 import random
 import zlib
@@ -164,6 +165,8 @@ class Publisher:
                 was_connected, self._connected = self._connected, False
                 self._in_flight = None
                 self._live.clear()
+                if self._settings.mqtt.tls:
+                    gc.collect()  # asyncio leaves cycles with 256 KiB each where it was not agreed upon
             if not self._finishing:
                 if self._now() - began > _STABLE_SECONDS and was_connected:
                     failures = 0

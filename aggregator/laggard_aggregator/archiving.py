@@ -17,6 +17,7 @@ from laggard_aggregator.archive.keep import Retention
 from laggard_aggregator.archive.writer import ArchiveWriter
 from laggard_aggregator.engine import Judgement
 from laggard_aggregator.ingest.taken import TakenBatch, WindowClose
+from laggard_common import allocator
 from laggard_common.clock import Clock
 from laggard_common.errors import ArchiveError
 
@@ -102,6 +103,7 @@ class ArchiveFeed:
                 async with self._writing:  # compaction clears away what seems to be left over
                     await asyncio.to_thread(self._attempt, self._retain)  # first: compaction wants space
                     await asyncio.to_thread(self._attempt, self._compact)
+                await asyncio.to_thread(allocator.give_back)  # files that were merged leave much
         await self.write(flush=True)
 
     async def write(self, flush: bool, at_least: int = 0) -> bool:

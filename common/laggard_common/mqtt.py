@@ -35,6 +35,11 @@ class MqttSettings:
             yield "key_file", "needs a cert_file"
 
     @property
+    def tls(self) -> bool:
+        """Whether TLS is used."""
+        return self.ca_file is not None or self.cert_file is not None
+
+    @property
     def address(self) -> str:
         """`host:port` as it is shown in logs; IPv6 in brackets."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
@@ -82,7 +87,7 @@ def _password(settings: MqttSettings, problems: list[str]) -> str | None:
 
 
 def _tls_context(settings: MqttSettings, problems: list[str]) -> "ssl.SSLContext | None":
-    if settings.ca_file is None and settings.cert_file is None:
+    if not settings.tls:
         return None
     try:
         context = ssl.create_default_context(

@@ -1,10 +1,16 @@
 """The whole agent against a broker on loopback: fake trees in, messages out."""
 
 import asyncio
+import contextlib
+import gc
 import logging
 import os
 import random
+import shutil
+import ssl
+import subprocess
 import threading
+from asyncio.sslproto import SSLProtocol
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -623,6 +629,61 @@ def test_a_connection_that_does_not_last_is_tried_ever_less_often(
         assert all(2**i / 2 <= pauses[i] <= 2**i for i in range(5))
 
     site_test(test, tmp_path)
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")
+def test_a_tls_handshake_that_fails_leaves_nothing_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """asyncio leaves a cycle with its buffers, which the garbage collector by itself lets lie for long."""
+    sleep = Publisher._sleep
+    monkeypatch.setattr(Publisher, "_sleep", lambda self, seconds: sleep(self, min(seconds, 0.01)))
+    certificate, key = tmp_path / "broker.crt", tmp_path / "broker.key"
+    command = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-subj",
+        "/CN=another",
+        "-days",
+        "1",
+    ]
+    command += ["-keyout", str(key), "-out", str(certificate)]
+    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate, key)
+
+    async def test(site: Site) -> None:
+        tries: list[bytes] = []
+        enough = asyncio.Event()
+
+        async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            """Goes on in TLS with a certificate of another name."""
+            tries.append(b"")
+            with contextlib.suppress(OSError):
+                await writer.start_tls(context)
+            writer.close()
+            if len(tries) == 8:
+                enough.set()
+
+        async def until_enough() -> None:
+            await enough.wait()
+
+        async with await asyncio.start_server(accept, "127.0.0.1", 0) as server:
+            mqtt = MqttSettings(port=server.sockets[0].getsockname()[1], ca_file=certificate)
+            await site.run(until_enough, site.settings(mqtt=mqtt))
+        ours = [each for each in gc.get_objects() if isinstance(each, SSLProtocol) and not each._server_side]
+        assert len(ours) < len(tries) // 2  # the last ones are not over yet
+
+    gc.collect()
+    gc.disable()
+    try:
+        site_test(test, tmp_path)
+    finally:
+        gc.enable()
 
 
 def test_twelve_agents_in_one_loop(tmp_path: Path) -> None:

@@ -75,7 +75,8 @@ class ArchiveWriter:
         self._closed: dict[str, int] = {}
         self._pending: dict[tuple[str, str], list[Pending]] = {}
         self._schemas: dict[tuple[str, str], list[Row]] = {}
-        self._schemas_written: dict[tuple[str, str, str, bytes, int], Schema] = {}
+        self._schemas_written: dict[tuple[str, str, str, bytes, int], int] = {}  # what tells them apart
+        self._latest: dict[tuple[str, str, str], Schema] = {}
         self._groups: list[Row] = []
         self._own: dict[str, list[Row]] = {kind: [] for kind in _OWN_TABLES}
         self._verdicts: list[pa.Table] = []
@@ -168,12 +169,7 @@ class ArchiveWriter:
         if not taken.batch.indexes.size or not self._is_new("counters", taken.schema.source, taken.ordinal):
             return False
         source = (taken.schema.source, taken.site)
-        key = (*source, taken.schema.node, taken.stream, taken.schema.epoch)
-        known = self._schemas_written.get(key)
-        if known is None:
-            self._schemas_written[key] = taken.schema
-            self._schemas.setdefault(source, []).append(schema_row(taken))
-        elif known is not taken.schema and known != taken.schema:
+        if not self._takes(source, taken):
             self.dropped_rows += taken.batch.indexes.size * taken.batch.tick_ns.size
             return False
         waiting = self._pending.setdefault(source, [])
@@ -185,6 +181,24 @@ class ArchiveWriter:
             self._bound(waiting)
         return full
 
+    def _takes(self, source: tuple[str, str], taken: TakenBatch) -> bool:
+        """Whether the schema of `taken` is the one of its node, stream and epoch; a new one is to be written.
+
+        Of the ones of the day a hash is kept: each has a whole dictionary, and a busy node has many epochs.
+        """
+        schema = taken.schema
+        of_node = (*source, schema.node)
+        if self._latest.get(of_node) is schema:
+            return True
+        key, told = (*of_node, taken.stream, schema.epoch), hash(schema)
+        if key not in self._schemas_written:
+            self._schemas_written[key] = told
+            self._schemas.setdefault(source, []).append(schema_row(taken))
+        elif self._schemas_written[key] != told:
+            return False
+        self._latest[of_node] = schema
+        return True
+
     def _clock(self, now_ns: int) -> None:
         """Follows the time of what comes in; at a new day writes what belongs to the one before."""
         day = layout.day_of(now_ns)
@@ -193,6 +207,7 @@ class ArchiveWriter:
             self._day = day
             self._own["groups"].extend(self._groups)
             self._schemas_written.clear()
+            self._latest.clear()
             self._next_part.clear()
         if self._opened_ns is None:
             self._opened_ns = now_ns

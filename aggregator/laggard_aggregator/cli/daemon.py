@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import logging
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ from pathlib import Path
 from laggard_aggregator.cli.credential import print_credential
 from laggard_aggregator.cli.parser import OneLineParser
 from laggard_aggregator.settings import AggregatorSettings
-from laggard_common import __version__, logs
+from laggard_common import __version__, allocator, logs
 from laggard_common.config import load
 from laggard_common.errors import ConfigError, LaggardError
 from laggard_common.notify import Notifier
@@ -81,6 +82,7 @@ def _run(options: argparse.Namespace) -> int:
         raise ConfigError("", ["--test-mail: not together with --check-config"])
     if options.token:
         raise ConfigError("", ["--token: only together with --credential"])
+    _settle_memory()
     settings = _load(options.config)
     if options.check_config:
         return 0
@@ -100,6 +102,16 @@ def _run(options: argparse.Namespace) -> int:
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(service.run(settings))
     return 0
+
+
+def _settle_memory() -> None:
+    """Has memory stay as it is; before numpy and pyarrow are imported, which begin threads.
+
+    pyarrow's own allocator keeps pages for every thread that it saw. The environment is the one way to have
+    all of it use the C library's, and whoever runs the daemon may say otherwise there.
+    """
+    allocator.settle()
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
 
 
 def _test_mail(settings: AggregatorSettings, path: Path) -> int:

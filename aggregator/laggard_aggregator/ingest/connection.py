@@ -151,6 +151,7 @@ class Connection(asyncio.Protocol):
         self._end(
             BrokerError(str(exc) if exc is not None and str(exc) else "the broker ended the connection")
         )
+        self._transport = None  # of TLS it has 256 KiB: not to wait for the garbage collector with this
 
     # -- inside
 

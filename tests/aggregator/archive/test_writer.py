@@ -1,6 +1,7 @@
 """Days, crashes, full disks and changing schemas: what is on the disk is whole, and reads."""
 
 import dataclasses
+import gc
 import resource
 import signal
 from collections.abc import Iterator
@@ -256,3 +257,20 @@ def test_a_schema_that_contradicts_one_before_spoils_neither_the_run_nor_the_arc
     again.flush()
     assert [taken.ordinal for taken in read(tmp_path)] == [0, 2, 0]
     assert [taken.schema for taken in read(tmp_path)] == [SCHEMA, SCHEMA, other]
+
+
+def test_a_day_of_many_epochs_and_streams_leaves_one_schema_of_a_node_in_memory(tmp_path: Path) -> None:
+    def alive() -> int:
+        gc.collect()
+        return sum(isinstance(each, Schema) for each in gc.get_objects())
+
+    writer = ArchiveWriter(tmp_path, "site", START_NS)
+    before = alive()
+    for ordinal in range(20):
+        stream = bytes((ordinal,)) * 16
+        made = dataclasses.replace(SCHEMA, epoch=ordinal % 7, stream=stream)
+        writer.batch(dataclasses.replace(batch(made, ordinal), stream=stream))
+        del made
+    writer.flush()
+    assert alive() - before <= 1
+    assert [taken.ordinal for taken in read(tmp_path)] == list(range(20))

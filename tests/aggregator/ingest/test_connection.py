@@ -1,6 +1,7 @@
 """The connection by itself, against a broker that does what a test tells it to."""
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -185,5 +186,27 @@ def test_what_nobody_asked_for_ends_the_connection() -> None:
             with pytest.raises(BrokerError, match="that nobody asked for"):
                 async with asyncio.timeout(10):
                     await made.lost()
+
+    asyncio.run(story())
+
+
+def test_a_lost_connection_has_no_buffers_any_more() -> None:
+    """Also where something holds on to it: of TLS they are 256 KiB."""
+
+    def transports(port: int) -> int:
+        gc.collect()
+        every = [each for each in gc.get_objects() if isinstance(each, asyncio.Transport)]
+        return sum((each.get_extra_info("peername") or ("", 0))[1] == port for each in every)
+
+    async def story() -> None:
+        async with broker(welcoming) as (scripted, port):
+            made = await opened(port)
+            assert transports(port) == 1
+            assert scripted.writer is not None
+            scripted.writer.transport.abort()
+            with pytest.raises(BrokerError):
+                await made.lost()
+            await asyncio.sleep(0)
+            assert transports(port) == 0
 
     asyncio.run(story())

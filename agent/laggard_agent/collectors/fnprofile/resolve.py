@@ -1,6 +1,5 @@
 """From an address in a process to the name of a function."""
 
-import ctypes
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,6 +7,7 @@ from laggard_agent import elf
 from laggard_agent.collectors.fnprofile.kernel import Kernel
 from laggard_agent.collectors.fnprofile.names import function_id
 from laggard_agent.collectors.fnprofile.spaces import Mapping, Space, program_of
+from laggard_common import allocator
 from laggard_common.errors import CollectError
 
 _KERNEL_MODE, _USER_MODE = 1, 2
@@ -43,7 +43,7 @@ class Resolver:
         """Looks for files again: those that were not found, and those that need not be in memory any more."""
         self._kernel.look()
         self._images.clear()
-        _give_back_memory()
+        allocator.give_back()
 
     def earn(self) -> None:
         """Lets files be read again for the share of the time since this was called last."""
@@ -97,10 +97,3 @@ class Resolver:
             except (CollectError, ValueError):  # a path may hold anything
                 continue
         return None
-
-
-def _give_back_memory() -> None:
-    """Returns to the system what tables took while they were made; where the C library can do so (glibc)."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
