@@ -28,6 +28,7 @@ from laggard_common.service import Service
 T = TypeVar("T")
 
 _SETTLED_SECONDS = 10.0
+_COLLECT_AFTER = 10_000
 MOST_KEPT_BYTES = 128 * 1024
 """Larger free memory goes back to the system at once: an agent seldom needs large blocks."""
 
@@ -259,9 +260,13 @@ async def _until_signalled(
 
 
 def _freeze() -> None:
-    """Spares the garbage collector from walking, time and again, through what will stay: modules, schemas."""
+    """Spares the garbage collector from walking, time and again, through what will stay: modules, schemas.
+
+    What a tick makes has no cycles and is freed without it, so it looks seldom; 10,000 objects are under 1 MB.
+    """
     gc.collect()
     gc.freeze()
+    gc.set_threshold(_COLLECT_AFTER)
 
 
 if __name__ == "__main__":
