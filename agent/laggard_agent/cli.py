@@ -262,7 +262,7 @@ async def _until_signalled(
 def _freeze() -> None:
     """Spares the garbage collector from walking, time and again, through what will stay: modules, schemas.
 
-    What a tick makes has no cycles and is freed without it, so it looks seldom; 10,000 objects are under 1 MB.
+    What a tick makes has no cycles and is freed without it, so it looks seldom.
     """
     gc.collect()
     gc.freeze()
