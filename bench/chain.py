@@ -14,7 +14,6 @@ import re
 import shutil
 import sys
 import tempfile
-import threading
 import time
 import urllib.error
 import urllib.parse
@@ -31,6 +30,7 @@ from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import SMTP, Envelope, Session
 
 from bench.machine import machine
+from bench.playing import playing
 from laggard_aggregator.demo.children import Children
 from laggard_aggregator.demo.recording import Recording, read_recording
 from laggard_aggregator.demo.replay import SPEEDS, Replay
@@ -186,8 +186,21 @@ async def chain(folder: Path, site: Site, ports: Ports) -> AsyncIterator[None]:
         yield
 
 
-async def run(recording: Recording, speed: int) -> Run:
-    """One fault from its beginning to the mail that says that it is over."""
+@dataclass(frozen=True)
+class Played:
+    """A site whose agents see the recording from now on."""
+
+    site: Site
+    ports: Ports
+    replay: Replay
+    box: Mailbox
+
+
+@asynccontextmanager
+async def played(
+    recording: Recording, speed: int, scrape: str = "15s", listed: Sequence[str] = ()
+) -> AsyncIterator[Played]:
+    """All of it at work while the block lasts; `scrape` and `listed` as in `written`."""
     with tempfile.TemporaryDirectory(prefix="laggard-chain-") as name:
         folder = Path(name)
         site = make_site(folder, recording.luns, 1 / speed)
@@ -197,10 +210,16 @@ async def run(recording: Recording, speed: int) -> Run:
         replay.prepare()
         async with AsyncExitStack() as stack:
             box, smtp = stack.enter_context(mailbox())
-            written(folder, site, ports, smtp)
+            written(folder, site, ports, smtp, scrape, listed)
             await stack.enter_async_context(chain(folder, site, ports))
             stack.enter_context(playing(replay))
-            return await _observed(recording, replay, site, ports, box)
+            yield Played(site, ports, replay, box)
+
+
+async def run(recording: Recording, speed: int) -> Run:
+    """One fault from its beginning to the mail that says that it is over."""
+    async with played(recording, speed) as on:
+        return await _observed(recording, on.replay, on.site, on.ports, on.box)
 
 
 async def _observed(recording: Recording, replay: Replay, site: Site, ports: Ports, box: Mailbox) -> Run:
@@ -274,20 +293,6 @@ def _spread(seconds: list[float]) -> str:
     if len(seconds) == 1:
         return f"{seconds[0]:.0f}"
     return f"{median(seconds):.0f} ({min(seconds):.0f}-{max(seconds):.0f})"
-
-
-@contextmanager
-def playing(replay: Replay) -> Iterator[None]:
-    """The replay in a thread of its own while the block lasts."""
-    loop, stop = asyncio.new_event_loop(), asyncio.Event()
-    thread = threading.Thread(target=loop.run_until_complete, args=(replay.run(stop),))
-    thread.start()
-    try:
-        yield
-    finally:
-        loop.call_soon_threadsafe(stop.set)
-        thread.join()
-        loop.close()
 
 
 async def until(condition: Callable[[], object], seconds: float = 60.0) -> None:

@@ -5,16 +5,13 @@ query of every panel is asked, and drawn where the dashboard places it. Grafana 
 draws it nicer.
 """
 
-import argparse
 import asyncio
 import json
 import math
 import re
 import sys
-import tempfile
 import urllib.parse
 import urllib.request
-from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from string import Template
@@ -24,12 +21,10 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from bench.chain import Ports, chain, mailbox, playing, until, written
-from bench.pictures.shrink import shrink
+from bench.chain import played, until
+from bench.pictures.shrink import command, shrink
 from deploy.grafana.generate import COLUMNS, DASHBOARDS, Dashboard, Panel, rendered
 from laggard_aggregator.demo.recording import read_recording
-from laggard_aggregator.demo.replay import Replay
-from laggard_aggregator.demo.site import SHIFT_SAMPLES, free_port, make_site
 from laggard_common.clock import SystemClock
 
 SPEED = 5
@@ -139,23 +134,13 @@ def said(value: float, unit: str) -> str:
 async def take(into: Path) -> list[Path]:
     """Replays the fault, and draws all dashboards while the alarm stands; the files."""
     recording = read_recording()
-    with tempfile.TemporaryDirectory(prefix="laggard-pictures-") as name:
-        folder = Path(name)
-        site = make_site(folder, recording.luns, 1 / SPEED)
-        site.write()
-        ports = Ports(free_port(), free_port())
-        replay = Replay(recording, site.roots(), SPEED, SystemClock(), align_ticks=SHIFT_SAMPLES)
-        replay.prepare()
-        async with AsyncExitStack() as stack:
-            _, smtp = stack.enter_context(mailbox())
-            written(folder, site, ports, smtp, scrape=f"{SCRAPE_SECONDS}s", listed=["oss-01"])
-            await stack.enter_async_context(chain(folder, site, ports))
-            stack.enter_context(playing(replay))
-            await until(lambda: replay.recorded_seconds > recording.fault_end - recording.start - 20, 300)
-            assert replay.begun_ns is not None
-            url = f"http://127.0.0.1:{ports.prometheus}"
-            source = Source(url, replay.begun_ns / 1e9, SystemClock().wall_ns() / 1e9)
-            return await asyncio.to_thread(_all, source, into)
+    async with played(recording, SPEED, f"{SCRAPE_SECONDS}s", ["oss-01"]) as on:
+        replay = on.replay
+        await until(lambda: replay.recorded_seconds > recording.fault_end - recording.start - 20, 300)
+        assert replay.begun_ns is not None
+        url = f"http://127.0.0.1:{on.ports.prometheus}"
+        source = Source(url, replay.begun_ns / 1e9, SystemClock().wall_ns() / 1e9)
+        return await asyncio.to_thread(_all, source, into)
 
 
 def _all(source: Source, into: Path) -> list[Path]:
@@ -170,12 +155,8 @@ def _all(source: Source, into: Path) -> list[Path]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Writes the pictures and names them."""
-    parser = argparse.ArgumentParser(prog="python -m bench.pictures.grafana", description=__doc__)
-    parser.add_argument("into", type=Path, help="an existing folder")
-    for path in asyncio.run(take(parser.parse_args(argv).into)):
-        print(path)
-    return 0
+    """Writes the pictures; 1 when one of them is too large."""
+    return command("grafana", __doc__, take, argv)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ The stragglers of the made-up site of `bench.pictures.page` are told of through 
 loopback; what arrives there is shown: the mail about the worst of them, and a digest of all.
 """
 
-import argparse
 import asyncio
 import base64
 import email
@@ -18,7 +17,7 @@ from aiosmtpd.smtp import SMTP, Envelope, Session
 
 from bench.page.browser import chromium
 from bench.pictures.page import site
-from bench.pictures.shrink import MAX_BYTES, shrink
+from bench.pictures.shrink import command, shrink
 from laggard_aggregator.mail.post import Post
 from laggard_aggregator.mail.settings import Access, MailSettings
 from laggard_aggregator.view import View
@@ -45,16 +44,7 @@ class _Box:
 
 def main(argv: list[str] | None = None) -> int:
     """Writes the pictures; 1 when one of them is too large."""
-    parser = argparse.ArgumentParser(prog="python -m bench.pictures.mail", description=__doc__)
-    parser.add_argument("into", type=Path)
-    args = parser.parse_args(argv)
-    args.into.mkdir(parents=True, exist_ok=True)
-    status = 0
-    for path in asyncio.run(take(args.into)):
-        size = path.stat().st_size
-        print(f"{path}: {size:,} bytes")
-        status |= size > MAX_BYTES
-    return status
+    return command("mail", __doc__, take, argv)
 
 
 async def take(into: Path) -> list[Path]:

@@ -3,15 +3,13 @@
 A made-up site (`bench.page.fleet`) after twelve hours, in Chromium, light and dark.
 """
 
-import argparse
-import asyncio
 import sys
 from pathlib import Path
 from typing import Literal
 
 from bench.page.browser import chromium, served
 from bench.page.fleet import CDF_GROUP, Fault, Fleet, Kindred
-from bench.pictures.shrink import MAX_BYTES, shrink
+from bench.pictures.shrink import command, shrink
 from laggard_aggregator.web import links
 
 WIDTH = 1180
@@ -74,16 +72,7 @@ async def take(into: Path) -> list[Path]:
 
 def main(argv: list[str] | None = None) -> int:
     """Writes the pictures; 1 when one of them is too large."""
-    parser = argparse.ArgumentParser(prog="python -m bench.pictures.page", description=__doc__)
-    parser.add_argument("into", type=Path)
-    args = parser.parse_args(argv)
-    args.into.mkdir(parents=True, exist_ok=True)
-    status = 0
-    for path in asyncio.run(take(args.into)):
-        size = path.stat().st_size
-        print(f"{path}: {size:,} bytes")
-        status |= size > MAX_BYTES
-    return status
+    return command("page", __doc__, take, argv)
 
 
 if __name__ == "__main__":

@@ -1,19 +1,17 @@
 """As on a real site: mosquitto, an agent process a node, an aggregator process, Prometheus scraping it."""
 
-import asyncio
 import json
 import shutil
 import subprocess
 import sys
-import threading
 import urllib.parse
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bench.playing import playing
 from deploy.grafana import generate
 from laggard_aggregator.demo.recording import read_recording
 from laggard_aggregator.demo.replay import Replay
@@ -87,20 +85,6 @@ def program(name: str, package: str) -> str:
 
 def python(module: str, *arguments: str) -> list[str]:
     return [sys.executable, "-P", "-m", module, *arguments]
-
-
-@contextmanager
-def playing(replay: Replay) -> Iterator[None]:
-    """The replay in a thread of its own while the block lasts."""
-    loop, stop = asyncio.new_event_loop(), asyncio.Event()
-    thread = threading.Thread(target=loop.run_until_complete, args=(replay.run(stop),))
-    thread.start()
-    try:
-        yield
-    finally:
-        loop.call_soon_threadsafe(stop.set)
-        thread.join()
-        loop.close()
 
 
 class Prometheus:

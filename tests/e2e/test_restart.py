@@ -14,6 +14,7 @@ from typing import Any
 import aiomqtt
 import pytest
 
+from bench.playing import playing
 from laggard_aggregator.archive.reader import ArchiveReader
 from laggard_aggregator.demo.recording import read_recording
 from laggard_aggregator.demo.replay import Replay
@@ -26,7 +27,7 @@ from laggard_common.clock import SystemClock
 from laggard_common.mqtt import client_arguments
 from tests.e2e.mail_server import mail_server
 from tests.e2e.processes import end, get_json, get_text, running, until
-from tests.e2e.test_mosquitto import AGGREGATOR, MOSQUITTO, SPEED, playing, program, python
+from tests.e2e.test_mosquitto import AGGREGATOR, MOSQUITTO, SPEED, program, python
 
 MAIL = """\
 [mail]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.playing import playing
 from laggard_aggregator.archive.reader import ArchiveReader
 from laggard_aggregator.demo.recording import read_recording
 from laggard_aggregator.demo.replay import Replay
@@ -15,7 +16,7 @@ from laggard_aggregator.demo.site import SHIFT_SAMPLES, free_port, make_site
 from laggard_common.clock import SystemClock
 from tests.e2e.mail_server import mail_server
 from tests.e2e.processes import end, get_json, running, until
-from tests.e2e.test_mosquitto import AGGREGATOR, MOSQUITTO, SPEED, playing, program, python
+from tests.e2e.test_mosquitto import AGGREGATOR, MOSQUITTO, SPEED, program, python
 from tests.e2e.test_restart import MAIL, says, straggler
 
 STANDBY = "[standby]\nlease_seconds = 1.0\n"
