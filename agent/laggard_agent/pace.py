@@ -2,7 +2,8 @@
 
 A whole site comes back at once after an outage of its broker, and what its nodes send live must not wait
 behind what they send of the past. So each begins slowly, at a moment of its own, goes faster with every
-message that is acknowledged soon, and half as fast with every acknowledgement that comes late.
+message that is acknowledged soon, and half as fast with every acknowledgement that comes late. No pause is
+longer than the time that a full message is about: an agent that samples often would not be done for hours.
 """
 
 import random
@@ -18,8 +19,8 @@ SOON_SECONDS = 2.5
 """An aggregator that keeps up acknowledges once a second; of what waits longer at most one is under way."""
 
 _SHORT_SECONDS = 60.0  # an outage that is over with a message for each source
-_FIRST_PAUSE_SECONDS = 32.0
-_MOST_PAUSE_SECONDS = 64.0
+_MOST_PAUSE_SECONDS = 60.0
+_FIRST_SHARE = 0.5  # of the longest pause
 _FASTER, _SLOWER = 0.7, 2.0
 _SPEED = 5  # messages a second for each that is made, at most
 _LEAST_PER_SECOND = 2.0
@@ -28,10 +29,15 @@ _LOST_SECONDS = 60.0  # the spool has what was not acknowledged for so long sent
 
 
 class Pace:
-    """When the next message of the backlog may go. Times are of one monotonic clock, seconds."""
+    """When the next message of the backlog may go. Times are of one monotonic clock, seconds.
 
-    def __init__(self, live_per_second: float, rng: random.Random) -> None:
+    `live_per_second`: messages that are made meanwhile. `span_seconds`: the time that a full one of the
+    backlog is about.
+    """
+
+    def __init__(self, live_per_second: float, span_seconds: float, rng: random.Random) -> None:
         self._least_pause = 1 / max(_LEAST_PER_SECOND, _SPEED * live_per_second)
+        self._most_pause = max(min(_MOST_PAUSE_SECONDS, span_seconds), self._least_pause)
         self._pause = self._least_pause
         self._rng = rng
         self._under_way: list[tuple[Stored, float]] = []
@@ -50,7 +56,7 @@ class Pace:
         self._connected = now
         self._pause = self._least_pause
         if waiting_seconds > _SHORT_SECONDS:
-            self._pause = max(_FIRST_PAUSE_SECONDS, self._least_pause)
+            self._pause = max(_FIRST_SHARE * self._most_pause, self._least_pause)
         self.due = now + self._pause * self._rng.random()
 
     def may_send(self, now: float) -> bool:
@@ -68,6 +74,10 @@ class Pace:
         gone = set(keys)
         self._under_way = [(message, sent) for message, sent in self._under_way if message.key not in gone]
 
+    def is_idle(self, now: float) -> bool:
+        """Whether nothing of the backlog is under way, as far as is known."""
+        return all(now - sent >= _LOST_SECONDS for _, sent in self._under_way)
+
     def sent(self, stored: Stored, now: float) -> None:
         """A message went."""
         self._under_way.append((stored, now))
@@ -80,7 +90,7 @@ class Pace:
             return
         self._under_way = [(m, sent) for m, sent in self._under_way if not _covers(ack, m)]
         if now - min(covered) > SOON_SECONDS:  # one answer says once that it was late, however much it covers
-            self._pause = min(self._pause * _SLOWER, _MOST_PAUSE_SECONDS)
+            self._pause = min(self._pause * _SLOWER, self._most_pause)
             self.due = now + self._pause * self._rng.uniform(0.75, 1.25)
         else:
             self._pause = max(self._pause * _FASTER ** len(covered), self._least_pause)

@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
+from laggard_agent.joining import ENOUGH_TICKS
 from laggard_agent.pace import Pace
 from laggard_agent.settings import AgentSettings
 from laggard_agent.spool import Spool
@@ -104,11 +105,14 @@ class Publisher:
         self._overflowed = False
         self._batch_seconds = settings.batch_samples * settings.interval_seconds
         self._status_early_seconds = min(self._batch_seconds, STATUS_SECONDS / 2)
-        self._pace = Pace(len(settings.collectors) / self._batch_seconds, rng)
+        self._pace = Pace(
+            len(settings.collectors) / self._batch_seconds, ENOUGH_TICKS * settings.interval_seconds, rng
+        )
         self._resend_due = 0.0
         self._resend_seconds = _RESEND_LEAST_SECONDS
         self._acks_since_check = False
         self._acks_in_connection = False
+        self._passed_over = False
         self._oldest: dict[Key, int] = {}
         self.acks_seen = False
 
@@ -224,6 +228,9 @@ class Publisher:
         """Publishes what is most due, or waits until something is."""
         self._connection.check()
         now = self._now()
+        if self._passed_over:
+            self._passed_over = False
+            self._look_soon(now)
         if self._live and (self._live[0][0] <= now + _EARLY_SECONDS or self._finishing):
             due, batch = self._live[0]
             self._next_live = due + self._batch_seconds + _EARLY_SECONDS
@@ -373,6 +380,7 @@ class Publisher:
             self.acks_seen = True
             self._acks_since_check = True
             self._acks_in_connection = True
+            self._passed_over |= self._spool.is_passed_over((ack.stream, ack.source))
 
     async def _begin_connection(self) -> None:
         """Begins the backlog. A broker that died may have lost what it took: if acknowledgements came over
@@ -390,6 +398,15 @@ class Publisher:
     async def _begin_backlog(self) -> None:
         await self._call(self._spool.rewind)
         self._backlog = True
+
+    def _look_soon(self, now: float) -> None:
+        """Something later than what the broker took was acknowledged, and not that: it may be lost.
+
+        What is behind live data may just be on its way, and is looked for as ever.
+        """
+        if self._pace.is_idle(now):
+            soon = now + _RESEND_LEAST_SECONDS * self._rng.uniform(1.0, 1.5)
+            self._resend_due = min(self._resend_due, soon)
 
     async def _resend_what_was_lost(self) -> None:
         """Sends again what the broker took a while ago, when an aggregator acknowledges but not that."""

@@ -45,7 +45,7 @@ from laggard_agent.spool_segments import (
 from laggard_agent.spool_streams import Streams
 from laggard_common import wire
 from laggard_common.errors import ServiceError, SpoolError
-from laggard_common.limits import MAX_MESSAGE_BYTES
+from laggard_common.limits import MAX_ACK_BYTES, MAX_MESSAGE_BYTES
 from laggard_common.schema import Schema
 
 _log = logging.getLogger(__name__)
@@ -54,6 +54,7 @@ _LEAST_SEGMENT_BYTES = 64 * 1024
 _MOST_SEGMENT_BYTES = 4 * 1024 * 1024
 _MOST_MEMORY_BYTES = 8 * 1024 * 1024
 _TRY_DISK_EVERY = 50  # batches kept in memory
+_NOTE_ACKED_EVERY = 60  # batches kept on disk: after a crash not much more comes again
 
 
 class Spool:
@@ -81,6 +82,7 @@ class Spool:
         self._progress = Progress()
         self._backlog: Backlog | None = None
         self._memory_appends = 0
+        self._disk_appends = 0
         self._full = False
         self._newest_ns = 0
         self.in_memory = False
@@ -163,6 +165,10 @@ class Spool:
         self._drop_acknowledged()
         return True
 
+    def is_passed_over(self, key: Key) -> bool:
+        """Whether the broker took what is not acknowledged though something later of the stream is."""
+        return self._progress.is_passed_over(key)
+
     def oldest_unacknowledged(self) -> dict[Key, int]:
         """The lowest seq that no acknowledgement covers, of each stream where the broker took that one."""
         oldest: dict[Key, int] = {}
@@ -204,7 +210,7 @@ class Spool:
         if not self.in_memory and self._segments:
             newest = self._segments[-1]
             try:
-                newest.append(RecordType.ACKED, self._progress.encode_acked())
+                self._note_acknowledged()
                 newest.append(RecordType.CLOSED, b"")
                 if isinstance(newest, DiskSegment):
                     newest.sync()
@@ -282,10 +288,20 @@ class Spool:
         try:
             if self._segments[-1].size_bytes - self._header_bytes >= self._segment_bytes:
                 self._begin_segment()
+            self._disk_appends += not self.in_memory
+            if self._disk_appends >= _NOTE_ACKED_EVERY:
+                self._note_acknowledged()
         except SpoolError as exc:
             self._fall_back(exc)
         self._drop_oldest_beyond(self._max_bytes, on_disk=True)
         self._drop_oldest_beyond(min(self._max_bytes, _MOST_MEMORY_BYTES), on_disk=False)
+
+    def _note_acknowledged(self) -> None:
+        """Keeps what was acknowledged for the agent that comes next, which would send it again."""
+        self._disk_appends = 0
+        acked = self._progress.encode_acked()
+        if len(acked) <= MAX_ACK_BYTES:
+            self._segments[-1].append(RecordType.ACKED, acked)
 
     def _drop_oldest_beyond(self, most_bytes: int, *, on_disk: bool) -> None:
         """Keeps what is on disk, or in memory, within bounds, apart from the newest segment."""

@@ -1,6 +1,7 @@
 """How far each stream in the spool has come: which seqs the broker took, which the aggregator has safe."""
 
 from collections.abc import Iterable
+from itertools import pairwise
 
 from laggard_agent.ranges import Ranges
 from laggard_agent.spool_segments import Key, Segment
@@ -49,6 +50,14 @@ class Progress:
         """The smallest seq from `low` on that is not acknowledged."""
         ranges = self._acked.get(key)
         return low if ranges is None else ranges.first_missing(low)
+
+    def is_passed_over(self, key: Key) -> bool:
+        """Whether the broker took what is not acknowledged though something later of the stream is."""
+        acked, sent = self._acked.get(key), self._sent.get(key)
+        if acked is None or sent is None:
+            return False
+        pieces = pairwise([(-1, -1), *acked.pieces()])
+        return any(sent.count(high + 1, low - 1) for (_, high), (low, _) in pieces)
 
     def unacked(self, segment: Segment) -> int:
         """How many of the segment's batches are not acknowledged."""

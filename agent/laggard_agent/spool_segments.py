@@ -29,7 +29,7 @@ class RecordType(IntEnum):
     HEADER = 1
     BATCH = 2  # an envelope
     SCHEMA = 3
-    ACKED = 4  # an acknowledgement of everything that was acknowledged, before CLOSED
+    ACKED = 4  # an acknowledgement of everything that was acknowledged, now and then and before CLOSED
     CLOSED = 5  # the agent ended in order; nothing follows
 
 

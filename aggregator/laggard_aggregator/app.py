@@ -13,7 +13,7 @@ from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any
 
-from laggard_aggregator.alarms.life import Transition
+from laggard_aggregator.alarms.life import Ended, Transition
 from laggard_aggregator.archive import progress
 from laggard_aggregator.archive.keep import Retention
 from laggard_aggregator.archive.writer import ArchiveWriter
@@ -208,7 +208,7 @@ class App:
             self._keeper = Keeper(s.state, self._clock)
             outside.callback(self._keeper.close)
         if s.mqtt.embedded:
-            await outside.enter_async_context(embedded_broker(s.mqtt))
+            await outside.enter_async_context(embedded_broker(s.mqtt, self._subscriber.identifier))
         _log.info("site %s: metrics at %s/metrics", s.site, self._http.url)
 
     async def _restore(self) -> None:
@@ -432,6 +432,8 @@ class App:
     def _ended(self, transitions: list[Transition]) -> None:
         """Takes in that alarms ended otherwise than by a window."""
         self.view.ended(transitions)
+        if self._archive is not None and transitions:
+            self._archive.offer(Ended(self._core.ordinals.last, tuple(transitions)))
         self._tell(transitions)
 
     def _status(self) -> str:

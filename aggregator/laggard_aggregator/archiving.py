@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
 
+from laggard_aggregator.alarms.life import Ended
 from laggard_aggregator.archive.keep import Retention
 from laggard_aggregator.archive.writer import ArchiveWriter
 from laggard_aggregator.engine import Judgement
@@ -23,7 +24,7 @@ from laggard_common.errors import ArchiveError
 
 _log = logging.getLogger(__name__)
 
-Record = TakenBatch | WindowClose | Judgement
+Record = TakenBatch | WindowClose | Judgement | Ended
 
 MAX_SAMPLES = 4_000_000
 MAX_RECORDS = 200_000
@@ -146,6 +147,8 @@ class ArchiveFeed:
             self._writer.batch(record)
         elif isinstance(record, WindowClose):
             self._writer.close(record)
+        elif isinstance(record, Ended):
+            self._writer.ended(record)
         else:
             self._writer.judgement(record)
 

@@ -7,7 +7,7 @@ state, takes that one through the same states, to the bit; that is what a restar
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from laggard_aggregator.alarms.life import Transition
+from laggard_aggregator.alarms.life import Ended, Transition
 from laggard_aggregator.decisions.book import Book
 from laggard_aggregator.engine import Engine, Judgement, Window
 from laggard_aggregator.groups import ConfiguredMembership
@@ -101,7 +101,7 @@ class Core:
         self._tell(ForgetEntry(self.ordinals.last, now_ns, before_ns, target))
         return self._forget(target, now_ns, before_ns)
 
-    def replay(self, entry: Entry) -> Iterator[TakenBatch | WindowClose | Judgement]:
+    def replay(self, entry: Entry) -> Iterator[TakenBatch | WindowClose | Judgement | Ended]:
         """Goes through an entry again; what came of it, in order. Entries come as they were recorded."""
         if isinstance(entry, BatchEntry | SchemaEntry):
             self.ordinals.last = entry.ordinal - isinstance(entry, BatchEntry)
@@ -113,10 +113,11 @@ class Core:
                 self.pipeline.windows.closed(close.group, round(close.end * 1e9))
             yield close
             yield from self.pipeline.close(close)
+            yield from _ended(close.ordinal, self.pipeline.ended())
         elif isinstance(entry, SweepEntry):
-            self._sweep(entry.now_ns, entry.forget)
+            yield from _ended(entry.ordinal, self._sweep(entry.now_ns, entry.forget))
         elif isinstance(entry, ForgetEntry):
-            self._forget(entry.target, entry.now_ns, entry.before_ns)
+            yield from _ended(entry.ordinal, self._forget(entry.target, entry.now_ns, entry.before_ns)[1])
         else:
             self.intake.give_back(entry.ordinal)
 
@@ -147,3 +148,8 @@ class Core:
     def _tell(self, entry: Entry) -> None:
         if self._record is not None:
             self._record(entry)
+
+
+def _ended(ordinal: int, transitions: list[Transition]) -> Iterator[Ended]:
+    if transitions:
+        yield Ended(ordinal, tuple(transitions))

@@ -18,6 +18,7 @@ from bench.backlog.filled import SECOND, counters, messages
 from bench.backlog.one import KEPT
 from bench.backlog.watch import Seen, verdicts
 from bench.strangers.site import SLOW, Site
+from laggard_agent.joining import ENOUGH_TICKS
 from laggard_agent.pace import Pace
 from laggard_agent.spool_segments import Stored
 from laggard_common import topics, wire
@@ -123,7 +124,7 @@ def _nodes(role: str, count: int, shape: tuple[int, int], batch: int, seconds: i
                 role,
                 replace(schema, node=name, stream=stream),
                 own,
-                Pace(1 / batch, random.Random(number)),
+                Pace(1 / batch, ENOUGH_TICKS, random.Random(number)),
             )
         )
     return made

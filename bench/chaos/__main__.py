@@ -9,10 +9,12 @@ the speed; an alarm stands from the beginning to the end of a site. Exit status 
 """
 
 import argparse
+import os
 import shutil
 import signal
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 from bench.chaos import host
@@ -37,8 +39,11 @@ def main() -> int:
     folder = Path(tempfile.mkdtemp(prefix="laggard-chaos-"))
     feed = Feed(folder / "feed", SPEED)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    began, load = time.monotonic(), os.getloadavg()[0]
     with feed.running():
         done = _soaked(folder, feed, options) if options.soak else _tried(folder, feed, options)
+    minutes = (time.monotonic() - began) / 60
+    print(f"in {minutes:.0f} minutes; load {load:.0f} before, {os.getloadavg()[0]:.0f} at the end\n")
     print(table(done.results))
     print(f"\nSamples that agents did not take, as they say: {done.missed:,}")
     problems = [

@@ -19,7 +19,8 @@ class Attempt:
 
     `data_seconds`: until the aggregator had acknowledged everything. `verdict_seconds`: until the slow LUN
     was judged by what came after the fault. NaN when that was not seen. `came_again`: batches refused as
-    duplicates since then or since the aggregator's start. `problem` is empty when all is as it was.
+    duplicates since then or since the aggregator's start. `alarm_changed`: it is not the one from before.
+    `problem` is empty when all is as it was.
     """
 
     fault: str
@@ -28,6 +29,7 @@ class Attempt:
     data_seconds: float
     verdict_seconds: float
     came_again: int
+    alarm_changed: bool
     problem: str
 
     def line(self) -> str:
@@ -60,6 +62,7 @@ def attempt(site: Site, fault: Fault, number: int, rng: random.Random) -> Attemp
         data,
         verdict,
         int(again - duplicates if again >= duplicates else again),
+        after != before,
         "; ".join(problems),
     )
 

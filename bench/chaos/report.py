@@ -4,23 +4,25 @@ from collections.abc import Mapping, Sequence
 from math import inf, isnan
 from statistics import median
 
+from bench.chaos.attempts import WELL_SECONDS
 from bench.chaos.faults import FAULTS
 from bench.chaos.runner import Result
 from bench.chaos.soak import Memory
 
 _HEAD = (
-    "| fault | tries | samples | lost | twice | refused as duplicates, batches | alarm "
-    "| all data there after, s: median, most | verdicts current after, s: median, most |\n"
+    "| fault | tries | samples sent | lost | twice | refused | alarm "
+    "| data after, s: least, median, most | verdicts after, s: least, median, most |\n"
     "|---|---:|---:|---:|---:|---:|---|---:|---:|"
 )
 
 
 def table(results: Sequence[Result]) -> str:
-    """A row for each fault that was tried."""
+    """A row for each fault that was tried, and one for all of them."""
     by_name: Mapping[str, list[Result]] = {name: [] for name in FAULTS}
     for result in results:
         by_name[result.attempt.fault].append(result)
-    return "\n".join([_HEAD, *(_row(name, found) for name, found in by_name.items() if found)])
+    rows = [_row(name, found) for name, found in by_name.items() if found]
+    return "\n".join([_HEAD, *rows, *([_row("**all**", results)] if results else [])])
 
 
 def memory_table(memory: Sequence[Memory]) -> str:
@@ -43,7 +45,7 @@ def _row(name: str, found: Sequence[Result]) -> str:
         str(len(found)),
         *(f"{sum(getattr(result, what) for result in found):,}" for what in ("came", "lost", "twice")),
         f"{sum(each.came_again for each in tries):,}",
-        "as before" if not any(each.problem for each in tries) else "**see below**",
+        "as before" if not any(each.alarm_changed for each in tries) else "**changed**",
         _seconds([each.data_seconds for each in tries]),
         _seconds([each.verdict_seconds for each in tries]),
     ]
@@ -51,6 +53,9 @@ def _row(name: str, found: Sequence[Result]) -> str:
 
 
 def _seconds(found: Sequence[float]) -> str:
-    """Median and most; NaN, which is what was not seen, is more than anything."""
+    """Least, median and most; NaN, which is what was not seen, is more than anything."""
     ordered = [inf if isnan(seconds) else seconds for seconds in found]
-    return f"{median(ordered):.1f}, {max(ordered):.1f}"
+    return ", ".join(
+        f"{seconds:.1f}" if seconds < inf else f"**more than {WELL_SECONDS:.0f}**"
+        for seconds in (min(ordered), median(ordered), max(ordered))
+    )

@@ -1,8 +1,10 @@
 """Tries of many faults on several sites side by side."""
 
+import os
 import random
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
@@ -61,12 +63,15 @@ class Runner:
         self._rng = random.Random(seed)
         self._lock = threading.Lock()
         self._waiting: list[tuple[Fault, int]] = []
+        self._in_all = self._done = 0
         self._sites = 0
+        self._running: Counter[str] = Counter()  # sites, by the kind of their broker
 
     def run(self, faults: Sequence[Fault], tries: int, sites: int) -> None:
         """Tries each of `faults` so often, on so many sites at once, in an order of chance."""
         self._waiting = [(fault, number) for fault in faults for number in range(tries)]
         self._rng.shuffle(self._waiting)
+        self._in_all = len(self._waiting)
         run_all([self._work] * min(sites, len(self._waiting)), self._waiting.clear)
 
     def _work(self) -> None:
@@ -82,6 +87,7 @@ class Runner:
                     self.problems.append(f"{site.folder}: {type(exc).__name__}: {exc}")
                 made = Account()
             with self._lock:
+                self._running[site.kind] -= 1
                 self.results += results(attempts, made)
                 self.missed += made.missed
                 self.problems += [f"{site.folder}: {problem}" for problem in made.problems]
@@ -91,7 +97,10 @@ class Runner:
         for fault, number, rng in self._wanted(site.kind):
             tried = attempt(site, fault, number, rng)
             attempts.append(tried)
-            print(f"{site.folder.name}: {tried.line()}", file=sys.stderr, flush=True)
+            with self._lock:
+                self._done += 1
+                done = f"{self._done} of {self._in_all}, load {os.getloadavg()[0]:.0f}"
+            print(f"{done}, {site.folder.name}: {tried.line()}", file=sys.stderr, flush=True)
             if tried.problem:
                 return
 
@@ -106,13 +115,14 @@ class Runner:
             yield *found, rng
 
     def _next_site(self) -> Site | None:
-        """A site for what waits first; the longest series first."""
+        """A site for tries that no site is there for; else one more where most tries wait for each."""
         with self._lock:
-            if not self._waiting:
+            waiting = Counter(fault.broker for fault, _ in self._waiting)
+            if not waiting:
                 return None
-            kinds = [fault.broker for fault, _ in self._waiting]
+            kind = max(waiting, key=lambda each: waiting[each] / (self._running[each] or 0.01))
             self._sites += 1
-            kind = kinds[0]
+            self._running[kind] += 1
             return Site(self._folder / f"site-{self._sites}", self._feed, kind)
 
 

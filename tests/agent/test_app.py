@@ -354,6 +354,25 @@ def test_what_the_broker_lost_is_sent_again_once_the_aggregator_acknowledges(
     site_test(test, tmp_path)
 
 
+def test_what_is_passed_over_by_acknowledgements_is_sent_again_soon_at_any_age_of_a_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("laggard_agent.publisher._RESEND_LEAST_SECONDS", 3600.0)
+
+    async def test(site: Site) -> None:
+        async def acknowledge_all_but_one() -> None:
+            await site.published(2)
+            monkeypatch.setattr("laggard_agent.publisher._RESEND_LEAST_SECONDS", 0.1)
+            lost = site.envelopes()[-1].seq
+            while [e.seq for e in site.envelopes()].count(lost) < 2:
+                await site.published(len(site.envelopes()) + 1)
+                site.acknowledge(*(e for e in site.envelopes() if e.seq != lost))
+
+        await site.run(acknowledge_all_but_one)
+
+    site_test(test, tmp_path)
+
+
 def test_what_is_on_a_disk_that_comes_late_is_sent_without_a_new_connection(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,8 +17,8 @@ def ack(low: int, high: int, stream: bytes = STREAM) -> Ack:
     return Ack(stream, "net", ((low, high),))
 
 
-def begun(waiting_seconds: float = 3600.0) -> Pace:
-    pace = Pace(0.6, random.Random(1))
+def begun(waiting_seconds: float = 3600.0, *, per_second: float = 0.6, span_seconds: float = 60.0) -> Pace:
+    pace = Pace(per_second, span_seconds, random.Random(1))
     pace.connected(0.0, waiting_seconds)
     return pace
 
@@ -54,6 +54,14 @@ def test_an_aggregator_that_is_slow_is_asked_ever_less() -> None:
     assert len(times) < 40
     assert all(pause > SOON_SECONDS for pause in pauses)
     assert pauses[-1] > 45
+
+
+def test_an_agent_that_samples_often_does_not_wait_for_longer_than_a_message_is_about() -> None:
+    """Ten samples a second: a message of sixty is 6 s of the outage."""
+    slow = went(begun(per_second=2.0, span_seconds=6.0), 600.0, answer_seconds=SOON_SECONDS + 1)
+    assert 6 * len(slow) > 600 / 2
+    quick = went(begun(per_second=2.0, span_seconds=6.0), 30.0, answer_seconds=1.2)
+    assert 6 * len(quick) > 10 * 30
 
 
 def test_so_many_may_be_under_way_and_a_late_one_stops_all() -> None:
@@ -99,7 +107,7 @@ def test_hundreds_of_nodes_do_not_outrun_an_aggregator_that_takes_little() -> No
     """The queue before it stays at a few seconds' work in the mean, and it is never idle for long."""
     nodes, capacity, messages = 500, 22, 40
     chance = random.Random(2)
-    paces = [Pace(0.1, chance) for _ in range(nodes)]
+    paces = [Pace(0.1, 60.0, chance) for _ in range(nodes)]
     for pace in paces:
         pace.connected(0.0, 3600.0)
     left, queue, depths = [messages] * nodes, deque[tuple[int, Stored]](), []

@@ -103,6 +103,19 @@ def test_they_go_on_after_the_process_was_killed(tmp_path: Path) -> None:
     spool.close()
 
 
+def test_after_a_crash_little_comes_again_that_was_acknowledged(tmp_path: Path) -> None:
+    spool = opened(tmp_path)
+    for _ in range(200):
+        stored = added(spool)
+        spool.mark_sent(stored)
+        spool.acknowledge(stored.key, ((0, stored.seq),))
+    crash(spool)
+    spool = opened(tmp_path)
+    assert backlog(spool) == list(range(179, 200))
+    assert added(spool).seq == 200
+    spool.close()
+
+
 @pytest.mark.parametrize("boot", ["boot-2", ""])
 def test_a_machine_that_went_down_begins_new_streams(tmp_path: Path, boot: str) -> None:
     """Seqs that were published may be missing from the file: they must not be given to other data."""
@@ -250,6 +263,24 @@ def test_the_backlog_leaves_out_what_was_sent_until_it_is_to_be_sent_again(tmp_p
     while s2 := spool.next_backlog():
         seqs.append(s2.seq)
     assert seqs == [2, 3, 4, 5]
+    spool.close()
+
+
+def test_what_is_passed_over_by_acknowledgements_was_taken_by_the_broker(tmp_path: Path) -> None:
+    spool = opened(tmp_path)
+    stored = [added(spool) for _ in range(6)]
+    key = stored[0].key
+    assert not spool.is_passed_over(key)
+    for s in stored[1:5]:
+        spool.mark_sent(s)
+    spool.acknowledge(key, ((1, 3),))
+    assert not spool.is_passed_over(key)  # the first of all was never sent
+    spool.mark_sent(stored[0])
+    assert spool.is_passed_over(key)
+    spool.acknowledge(key, ((0, 2),))
+    assert not spool.is_passed_over(key)
+    spool.acknowledge(key, ((5, 5),))
+    assert spool.is_passed_over(key)
     spool.close()
 
 

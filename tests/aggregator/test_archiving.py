@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from laggard_aggregator import archiving
+from laggard_aggregator.alarms.life import Alarm, Ended, Transition
 from laggard_aggregator.archive import progress
 from laggard_aggregator.archive.keep import Retention
 from laggard_aggregator.archive.reader import ArchiveReader
@@ -63,6 +64,23 @@ def test_nothing_is_written_before_it_is_safe(tmp_path: Path) -> None:
     assert [taken.ordinal for _, taken in ArchiveReader(tmp_path).batches()] == [1]
     assert asyncio.run(fed.has(2))  # a snapshot is about to make it safe
     assert [taken.ordinal for _, taken in ArchiveReader(tmp_path).batches()] == [1, 2]
+
+
+def test_alarms_that_ended_otherwise_than_by_a_window_are_archived_once(tmp_path: Path) -> None:
+    alarm = Alarm("g", "oss-5/sda", "await", "component", 60.0, 120.0, 180.0, 4.0, 2.0, 3.0, 20.0, 10.0)
+    ended = Ended(7, (Transition("cleared", alarm, 200.0),))
+    fed = feed(tmp_path, [])
+    assert fed.offer(ended)
+    assert asyncio.run(fed.write(flush=True))
+    written = progress.written(tmp_path, START)
+    again = ArchiveWriter(tmp_path, "site", START, goes_on_ns=START + SECOND, written=written)
+    again.ended(ended)
+    again.flush()
+    columns = ("ordinal", "transition", "group", "component", "start", "end", "at", "since")
+    rows = ArchiveReader(tmp_path).table("alarms", columns=columns).to_pylist()
+    assert [tuple(row[name] for name in columns) for row in rows] == [
+        (7, "cleared", "g", "oss-5/sda", 200.0, 200.0, 200.0, 60.0)
+    ]
 
 
 def test_a_run_that_goes_on_writes_nothing_twice(tmp_path: Path) -> None:

@@ -60,6 +60,14 @@ class Transition:
     at: float
 
 
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """Alarms that ended otherwise than by a window: `ordinal` is the last batch's or close's before that."""
+
+    ordinal: int
+    transitions: tuple[Transition, ...]
+
+
 class AlarmBook:
     """The alarms that stand, by key. An alarm is raised once a straggler has lasted `after_seconds`."""
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from laggard_aggregator.alarms.life import Ended, Transition
 from laggard_aggregator.archive import tables
 from laggard_aggregator.engine import Judgement
 from laggard_aggregator.groups import ConfiguredMembership, PeerGroup
@@ -87,22 +88,23 @@ def window_row(ordinal: int, judged: Judgement) -> Row:
 
 def alarm_rows(ordinal: int, judged: Judgement) -> list[Row]:
     """The alarms that this window raised and cleared."""
+    return [_alarm(_judged(ordinal, judged), transition) for transition in judged.transitions]
+
+
+def ended_rows(ended: Ended) -> list[Row]:
+    """The alarms that ended otherwise: of no window, so that start and end are when they did."""
     return [
-        {
-            **_judged(ordinal, judged),
-            "transition": transition.kind,
-            "component": transition.alarm.component,
-            "level": transition.alarm.level,
-            "at": transition.at,
-            "since": transition.alarm.since,
-            "score": transition.alarm.score,
-            "severity": transition.alarm.severity,
-            "worst_severity": transition.alarm.worst_severity,
-            "observed": transition.alarm.observed,
-            "reference": transition.alarm.reference,
-            "causes": _causes(transition.alarm.causes),
-        }
-        for transition in judged.transitions
+        _alarm(
+            {
+                "ordinal": ended.ordinal,
+                "group": transition.alarm.group,
+                "metric": transition.alarm.metric,
+                "start": transition.at,
+                "end": transition.at,
+            },
+            transition,
+        )
+        for transition in ended.transitions
     ]
 
 
@@ -140,6 +142,24 @@ def table_of(run_ns: int, rows: Sequence[Row], schema: pa.Schema) -> pa.Table:
 
 def _causes(causes: Sequence[tuple[str, float]]) -> list[dict[str, Any]]:
     return [{"name": name, "amount": amount} for name, amount in causes]
+
+
+def _alarm(of: Row, transition: Transition) -> Row:
+    alarm = transition.alarm
+    return {
+        **of,
+        "transition": transition.kind,
+        "component": alarm.component,
+        "level": alarm.level,
+        "at": transition.at,
+        "since": alarm.since,
+        "score": alarm.score,
+        "severity": alarm.severity,
+        "worst_severity": alarm.worst_severity,
+        "observed": alarm.observed,
+        "reference": alarm.reference,
+        "causes": _causes(alarm.causes),
+    }
 
 
 def _judged(ordinal: int, judged: Judgement) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from laggard_aggregator.alarms.life import Ended
 from laggard_aggregator.archive import layout, tables
 from laggard_aggregator.archive.counters import Pending
 from laggard_aggregator.archive.files import write_parquet
@@ -13,6 +14,7 @@ from laggard_aggregator.archive.rows import (
     Row,
     alarm_rows,
     close_row,
+    ended_rows,
     group_rows,
     schema_row,
     table_of,
@@ -124,10 +126,13 @@ class ArchiveWriter:
         found = verdict_table(self.run_ns, ordinal, judged)
         if found is not None and self._is_new("verdicts", layout.OWN, ordinal):
             self._verdicts.append(found)
-        for kept in (self._own["windows"], self._own["alarms"], self._own["closes"], self._verdicts):
-            if len(kept) > MAX_OWN_ROWS:
-                self.dropped_rows += 1
-                del kept[0]
+        self._bound_own()
+
+    def ended(self, ended: Ended) -> None:
+        """Takes in that alarms ended otherwise than by a window."""
+        if self._is_new("alarms", layout.OWN, ended.ordinal):
+            self._own["alarms"].extend(ended_rows(ended))
+        self._bound_own()
 
     def flush(self) -> None:
         """Writes everything that waits; after it returns a reader sees it. Raises ArchiveError.
@@ -214,6 +219,12 @@ class ArchiveWriter:
 
     def _is_new(self, kind: str, source: str, ordinal: int) -> bool:
         return ordinal > self._written.get((kind, source), -1)
+
+    def _bound_own(self) -> None:
+        for kept in (self._own["windows"], self._own["alarms"], self._own["closes"], self._verdicts):
+            if len(kept) > MAX_OWN_ROWS:
+                self.dropped_rows += 1
+                del kept[0]
 
     def _bound(self, waiting: list[Pending]) -> None:
         """Throws the oldest rows away while more wait than memory is meant for."""

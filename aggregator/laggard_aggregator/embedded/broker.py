@@ -25,13 +25,16 @@ _RULES: dict[str, Any] = {"laggard_aggregator.embedded.plugin.NodeRules": {}}
 
 
 @asynccontextmanager
-async def embedded_broker(settings: BrokerSettings) -> AsyncIterator[None]:
-    """Runs the broker while the body runs. Raises ServiceError when it cannot, ConfigError for its files."""
+async def embedded_broker(settings: BrokerSettings, host: str) -> AsyncIterator[None]:
+    """Runs the broker while the body runs; `host`: the client id of the aggregator that listens to all nodes.
+
+    Raises ServiceError when it cannot, ConfigError for its files.
+    """
     try:
-        from amqtt.broker import Broker  # noqa: PLC0415 - an extra of its own
-        from amqtt.contexts import BrokerConfig, ListenerConfig, ListenerType  # noqa: PLC0415
+        from amqtt.contexts import BrokerConfig, ListenerConfig, ListenerType  # noqa: PLC0415 - an extra
 
         from laggard_aggregator.embedded.door import Door, Guarded, Packets  # noqa: PLC0415
+        from laggard_aggregator.embedded.retained import RetainingBroker  # noqa: PLC0415
     except ModuleNotFoundError as exc:
         raise ServiceError("mqtt.embedded needs amqtt: pip install 'laggard[broker]'") from exc
     for name in ("amqtt", "transitions"):
@@ -41,12 +44,12 @@ async def embedded_broker(settings: BrokerSettings) -> AsyncIterator[None]:
         listeners={"default": ListenerConfig(type=ListenerType.EXTERNAL)},
         plugins=_EVERYONE if context is None else _RULES,
     )
-    broker = Broker(config, loop=asyncio.get_running_loop())
+    broker = RetainingBroker(config, loop=asyncio.get_running_loop())
 
     async def serve(packets: Packets, writer: Guarded) -> None:
         await broker.external_connected(packets, writer, "default")
 
-    door = Door(serve, named=context is not None)
+    door = Door(serve, host, named=context is not None)
     await broker.start()
     try:
         server = await asyncio.start_server(

@@ -4,6 +4,10 @@ amqtt looks a session up by its client id before it asks a plugin who that is, r
 waits for the first one for ever, and sends clients that have just come what others subscribed to. So the door
 takes the name from the certificate, makes it the client id of a new session, and lets out what the name may
 receive, from its first subscription on.
+
+It also takes messages that nobody listens to, and says that it has them. After a restart nodes are there
+before the aggregator that hosts it, and would learn only by and by that what they sent reached nobody. So the
+door stays closed to them until that one has subscribed.
 """
 
 import asyncio
@@ -58,18 +62,26 @@ class Packets(StreamReaderAdapter):  # type: ignore[misc]
 
 
 class Guarded(StreamWriterAdapter):  # type: ignore[misc]
-    """Sends a client what its name may receive, and gives up on one that does not read."""
+    """Sends a client what its name may receive, and gives up on one that does not read.
 
-    def __init__(self, writer: asyncio.StreamWriter, name: str | None) -> None:
+    `listens` is called when a subscription of it was granted.
+    """
+
+    def __init__(
+        self, writer: asyncio.StreamWriter, name: str | None, listens: Callable[[], object] = lambda: None
+    ) -> None:
         super().__init__(writer)
         self._stream = writer
         self._name = name
+        self._listens = listens
         self._subscribed = False
 
     def write(self, data: bytes) -> None:
         """Sends one packet."""
         kind = data[0] >> 4
-        self._subscribed |= kind == _SUBACK
+        if kind == _SUBACK:
+            self._subscribed = True
+            self._listens()
         if (
             self._name is None
             or kind != _PUBLISH
@@ -90,33 +102,47 @@ class Guarded(StreamWriterAdapter):  # type: ignore[misc]
 class Door:
     """Lets clients in to `serve`, which takes a connection until its end; with `named` by their certificates.
 
-    There is one connection to a name: a new one ends the one before it, as its client has lost it.
+    There is one connection to a name: a new one ends the one before it, as its client has lost it. `host`:
+    the client id of the aggregator that hosts the broker; others wait until it listens.
     """
 
-    def __init__(self, serve: Callable[[Packets, Guarded], Awaitable[Any]], *, named: bool) -> None:
+    def __init__(
+        self, serve: Callable[[Packets, Guarded], Awaitable[Any]], host: str, *, named: bool
+    ) -> None:
         self._serve = serve
+        self._host = host
         self._named = named
+        self._open = asyncio.Event()
         self._inside: dict[str, tuple[asyncio.StreamWriter, asyncio.Event]] = {}
 
     async def enter(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Takes one connection, until its end."""
         try:
-            if not self._named:
-                await self._serve(Packets(reader, b"", writer.transport.abort), Guarded(writer, None))
-                return
-            name = common_name(writer.get_extra_info("peercert"))
-            if name is None or (name.startswith("laggard-") and not is_aggregator(name)):
+            name = common_name(writer.get_extra_info("peercert")) if self._named else None
+            if self._named and (name is None or (name.startswith("laggard-") and not is_aggregator(name))):
                 return
             async with asyncio.timeout(CONNECT_SECONDS):
-                connect = await read_packet(reader, MAX_CONNECT_BYTES)
-            first = await as_named(connect, name)
-            await self._let_in(name, Packets(reader, first, writer.transport.abort), writer)
+                first = await read_packet(reader, MAX_CONNECT_BYTES)
+                connect = await as_connect(first)
+                is_host = connect.client_id == self._host and (name is None or is_aggregator(name))
+                if not is_host:
+                    await self._open.wait()
+            if name is not None:
+                first = as_named(connect, name)
+            packets = Packets(reader, first, writer.transport.abort)
+            guarded = Guarded(writer, name, self._open.set if is_host else lambda: None)
+            await self._let_in(name, packets, guarded, writer)
         except Exception as exc:  # amqtt raises whatever comes up; the client connects again
             _log.debug("a connection ended: %r", exc)
         finally:
             writer.transport.abort()
 
-    async def _let_in(self, name: str, packets: Packets, writer: asyncio.StreamWriter) -> None:
+    async def _let_in(
+        self, name: str | None, packets: Packets, guarded: Guarded, writer: asyncio.StreamWriter
+    ) -> None:
+        if name is None:
+            await self._serve(packets, guarded)
+            return
         while name in self._inside:
             old, gone = self._inside[name]
             old.transport.abort()
@@ -124,7 +150,7 @@ class Door:
         gone = asyncio.Event()
         self._inside[name] = (writer, gone)
         try:
-            await self._serve(packets, Guarded(writer, name))
+            await self._serve(packets, guarded)
         finally:
             del self._inside[name]
             gone.set()
@@ -145,14 +171,18 @@ async def read_packet(stream: asyncio.StreamReader, most: int) -> bytes:
     return bytes(head) + await stream.readexactly(length)
 
 
-async def as_named(packet: bytes, name: str) -> bytes:
-    """A CONNECT packet with `name` in place of what it says of the client, for a session that begins anew."""
+async def as_connect(packet: bytes) -> ConnectPacket:
+    """What a client says first. Raises ConnectionResetError where it is none, and whatever amqtt raises."""
+    if packet[0] != 0x10:
+        raise ConnectionResetError("no CONNECT")
     stream = asyncio.StreamReader()
     stream.feed_data(packet)
     stream.feed_eof()
-    if packet[0] != 0x10:
-        raise ConnectionResetError("no CONNECT")
-    connect = await ConnectPacket.from_stream(StreamReaderAdapter(stream))
+    return await ConnectPacket.from_stream(StreamReaderAdapter(stream))
+
+
+def as_named(connect: ConnectPacket, name: str) -> bytes:
+    """A CONNECT packet with `name` in place of what it says of the client, for a session that begins anew."""
     connect.payload.client_id = name
     connect.payload.client_id_is_random = False
     connect.clean_session_flag = True

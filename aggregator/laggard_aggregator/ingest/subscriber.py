@@ -35,7 +35,7 @@ class Subscriber:
 
     `hold_back`: the broker keeps messages until they are `done`, where it keeps a session for us. `arguments`
     makes address, credentials and TLS for each connection: files may be renewed meanwhile. `aside`: who gets
-    what comes on other topics, which are subscribed to as well.
+    what comes on other topics, which are subscribed to as well. `identifier`: its client id.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Subscriber:
     ) -> None:
         self._settings = settings
         self._arguments = arguments
-        self._identifier = settings.client_id or f"laggard-aggregator-{site}"
+        self.identifier = settings.client_id or f"laggard-aggregator-{site}"
         self._topics = settings.topics or tuple(f"{PREFIX}/{site}/+/+/{channel}" for channel in _CHANNELS)
         self._topics += tuple(aside)
         self._aside = aside
@@ -136,7 +136,7 @@ class Subscriber:
     async def _listen(self, connection: Connection) -> None:
         """Until the connection is lost, which raises BrokerError."""
         await connection.open(
-            self._arguments(), self._identifier, clean=self._clean_session, seconds=_TIMEOUT_SECONDS
+            self._arguments(), self.identifier, clean=self._clean_session, seconds=_TIMEOUT_SECONDS
         )
         refused = await connection.subscribe(self._topics, _TIMEOUT_SECONDS)
         if refused:

@@ -25,6 +25,8 @@ FIRST_RETRY_SECONDS = 15.0
 LAST_RETRY_SECONDS = 900.0
 GIVE_UP_SECONDS = 5 * 86_400.0
 """As RFC 5321 (4.5.4.1) has it for mail servers."""
+LEAST_TRYING_SECONDS = 3600.0
+"""So long this process tries in any case: a wall clock that was set ahead by days is no outage."""
 FINISH_SECONDS = 5.0
 """At the end a mail under way has so long to be taken and noted."""
 IDLE_SECONDS = 60.0
@@ -57,6 +59,7 @@ class Sender:
         self._ended: dict[str, Outcome] = {}  # what the ledger does not know yet
         self._still_for: dict[str, tuple[str, ...]] = {}
         self._do_not_have: dict[str, tuple[str, ...]] = {}  # of each mail that waits
+        self._seen: dict[str, tuple[float, float]] = {}  # when first, and how old it was then
         self._tries: Counter[str] = Counter()
         self._not_before: dict[str, float] = {}
         self._failures = 0
@@ -93,7 +96,9 @@ class Sender:
     async def _due(self, ledger: SharedLedger) -> list[Queued]:
         """The mails to be tried now; those that waited for too long are given up."""
         waiting = await ledger.do(Ledger.waiting)
-        expired = [mail for mail in waiting if self._wall() - mail.queued_at > GIVE_UP_SECONDS]
+        now = self._now()
+        self._seen = {m.id: self._seen.get(m.id) or (now, self._wall() - m.queued_at) for m in waiting}
+        expired = [mail for mail in waiting if self._waited_too_long(*self._seen[mail.id])]
         for mail in expired:
             _log.warning("mail %s is given up: it could not be sent for days", mail.id)
             await self._end(ledger, mail, "expired")
@@ -104,6 +109,10 @@ class Sender:
         self._do_not_have = {mail.id: mail.recipients for mail in left}
         due = [mail for mail in left if self._not_before.get(mail.id, 0.0) <= self._now()]
         return due if any(self._ready_for(mail) for mail in due) else []
+
+    def _waited_too_long(self, seen: float, age: float) -> bool:
+        tried = self._now() - seen
+        return tried > LEAST_TRYING_SECONDS and age + tried > GIVE_UP_SECONDS
 
     def _ready_for(self, mail: Queued) -> tuple[str, ...]:
         """Who may get the mail now: nobody hears that something is over before hearing of it."""

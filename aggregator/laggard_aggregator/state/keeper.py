@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from typing import IO
 
+from laggard_aggregator.alarms.life import Ended
 from laggard_aggregator.archiving import is_set_within
 from laggard_aggregator.core import Core
 from laggard_aggregator.engine import Judgement
@@ -97,10 +98,10 @@ class Keeper:
             return core, head
         return make(), None
 
-    def replay(self, core: Core) -> Iterator[TakenBatch | WindowClose | Judgement]:
+    def replay(self, core: Core) -> Iterator[TakenBatch | WindowClose | Judgement | Ended]:
         """What came of the entries after the snapshot that `core` is of. May take a while."""
         began, entries = time.monotonic(), 0
-        ahead: deque[TakenBatch | WindowClose | Judgement] = deque()
+        ahead: deque[TakenBatch | WindowClose | Judgement | Ended] = deque()
         for entry in self._journal.entries(self._from_segment):
             entries += 1
             ahead.extend(core.replay(entry))

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from laggard_aggregator.alarms.life import Ended
 from laggard_aggregator.core import Core
 from laggard_aggregator.decisions.book import Book, Decision
 from laggard_aggregator.engine import Judgement
@@ -133,8 +134,8 @@ def test_what_is_silent_is_forgotten_and_nothing_else() -> None:
     assert not [key for key in core.pipeline.stores[GROUP].components if key.startswith("oss-5")]
     assert len(core.pipeline.stores[GROUP].components) == 15
     other = new_core()
-    for entry in entries:
-        list(other.replay(entry))
+    told = [record for entry in entries for record in other.replay(entry) if isinstance(record, Ended)]
+    assert [list(each.transitions) for each in told] == [ended]
     assert other.pipeline.stores[GROUP].components == core.pipeline.stores[GROUP].components
     assert "oss-5" not in other.intake.nodes
     assert "oss-4" in other.intake.nodes
@@ -142,6 +143,16 @@ def test_what_is_silent_is_forgotten_and_nothing_else() -> None:
 
 def test_a_book_is_empty_at_first() -> None:
     assert new_core().decisions.state() == Book().state()
+
+
+def test_a_replay_tells_that_an_alarm_ended_with_a_drain() -> None:
+    core, entries = new_core(), list[Entry]()
+    core.record(entries.append)
+    run(core, {BEFORE: drain})
+    other = new_core()
+    told = [record for entry in entries for record in other.replay(entry) if isinstance(record, Ended)]
+    assert [list(each.transitions) for each in told] == [core.pipeline.ended()]
+    assert [t.kind for t in told[0].transitions] == ["cleared"]
 
 
 def test_who_looks_sees_an_alarm_end_with_a_drain() -> None:

@@ -12,8 +12,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from laggard_aggregator.embedded import door
-from laggard_aggregator.embedded.door import MAX_PACKET_BYTES, Door, Packets, as_named, common_name
+from laggard_aggregator.embedded.door import (
+    MAX_PACKET_BYTES,
+    Door,
+    Guarded,
+    Packets,
+    as_connect,
+    as_named,
+    common_name,
+)
 from laggard_aggregator.embedded.plugin import MAX_TOPICS, NodeRules
+
+HOST = "laggard-aggregator-site"
+SUBSCRIBE, SUBACK = b"\x82\x06\x00\x01\x00\x01#\x01", b"\x90\x03\x00\x01\x01"
 
 
 def stream_of(data: bytes) -> asyncio.StreamReader:
@@ -73,7 +84,7 @@ def connect_of(client: str, *, user: str | None, will: str | None) -> bytes:
 @pytest.mark.parametrize("client", ["oss-2", ""])
 def test_a_client_is_who_its_certificate_says(client: str, user: str | None, will: str | None) -> None:
     async def named() -> Any:
-        packet = await as_named(connect_of(client, user=user, will=will), "oss-1")
+        packet = as_named(await as_connect(connect_of(client, user=user, will=will)), "oss-1")
         return await ConnectPacket.from_stream(BufferReader(packet))
 
     connect = asyncio.run(named())
@@ -85,7 +96,7 @@ def test_a_client_is_who_its_certificate_says(client: str, user: str | None, wil
 @pytest.mark.parametrize("packet", [b"\x30\x00", b"\xc0\x00", b"\x10\x00", b"\x10\x05\x00\x04MQT"])
 def test_the_first_packet_must_be_a_whole_connect(packet: bytes) -> None:
     with pytest.raises(Exception):  # noqa: B017 - amqtt has many
-        asyncio.run(as_named(packet, "oss-1"))
+        asyncio.run(as_connect(packet))
 
 
 @pytest.mark.parametrize(
@@ -113,7 +124,7 @@ def test_a_client_that_says_nothing_is_not_waited_for(monkeypatch: pytest.Monkey
         async def never(*_: object) -> None:
             raise AssertionError
 
-        server = await asyncio.start_server(Door(never, named=True).enter, "127.0.0.1", 0)
+        server = await asyncio.start_server(Door(never, HOST, named=True).enter, "127.0.0.1", 0)
         async with server, asyncio.timeout(10):
             reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
             try:
@@ -124,6 +135,40 @@ def test_a_client_that_says_nothing_is_not_waited_for(monkeypatch: pytest.Monkey
                 writer.close()
 
     assert asyncio.run(said()) == b""
+
+
+def test_nodes_wait_until_the_aggregator_listens() -> None:
+    """What they publish before that would be taken, and reach nobody."""
+    inside: list[str] = []
+
+    async def serve(packets: Packets, writer: Guarded) -> None:
+        connect = await ConnectPacket.from_stream(packets)
+        inside.append(connect.client_id)
+        writer.write(b"\x20\x02\x00\x00")
+        if await packets.read(1) == SUBSCRIBE[:1]:
+            writer.write(SUBACK)
+        await packets.read()
+
+    async def run() -> None:
+        server = await asyncio.start_server(Door(serve, HOST, named=False).enter, "127.0.0.1", 0)
+        async with server, asyncio.timeout(10):
+            ends = []
+            for client in ("oss-1", "oss-2", HOST):
+                reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+                writer.write(connect_of(client, user=None, will=None))
+                ends.append((reader, writer))
+            host, host_writer = ends.pop()
+            assert await host.readexactly(4)
+            assert inside == [HOST]
+            host_writer.write(SUBSCRIBE)
+            assert await host.readexactly(len(SUBACK)) == SUBACK
+            for reader, _ in ends:
+                assert await reader.readexactly(4)
+            assert sorted(inside) == [HOST, "oss-1", "oss-2"]
+            for _, writer in (*ends, (host, host_writer)):
+                writer.close()
+
+    asyncio.run(run())
 
 
 def test_a_node_fills_the_broker_with_no_more_than_so_many_topics() -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from laggard_aggregator.mail import sending
 from laggard_aggregator.mail.ledger import Ledger, Queued, SharedLedger
-from laggard_aggregator.mail.sending import GIVE_UP_SECONDS, Sender
+from laggard_aggregator.mail.sending import GIVE_UP_SECONDS, LEAST_TRYING_SECONDS, Sender
 from laggard_aggregator.mail.settings import Access, MailSettings, access
 from laggard_common.clock import SystemClock
 from tests.aggregator.made_batches import SECOND, HandClock
@@ -229,22 +229,47 @@ def test_what_cannot_be_noted_is_not_sent_again(monkeypatch: pytest.MonkeyPatch)
     asyncio.run(story())
 
 
-def test_after_days_a_mail_is_given_up(caplog: pytest.LogCaptureFixture) -> None:
+class SteppedClock(HandClock):
+    """The wall clock is ahead by `ahead_ns`."""
+
+    ahead_ns = 0
+
+    def wall_ns(self) -> int:
+        return self.ns + self.ahead_ns
+
+
+def test_after_days_a_mail_is_given_up_but_not_for_a_clock_that_is_set_ahead(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async def story() -> None:
-        clock = HandClock(1000 * SECOND)
+        clock, days = SteppedClock(1000 * SECOND), round(GIVE_UP_SECONDS + 1) * SECOND
         ledger = Ledger(None, 0.0)
         sender = Sender(settings(1), Access(), clock, random.Random(1), lambda: False)
+
+        async def looked() -> None:
+            sender.waiting = -1
+            sender.some.set()
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                while sender.waiting == -1:
+                    await asyncio.sleep(0.005)
+
         ledger.queue(Queued("a", 1000.0, ("ops@example.org",), BODY), [])
-        clock.ns += round(GIVE_UP_SECONDS + 1) * SECOND
         task = asyncio.create_task(sender.run(SharedLedger(ledger)))
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            while not sender.counts["expired"]:
-                await asyncio.sleep(0.005)
+        await looked()
+        clock.ahead_ns = days
+        ledger.queue(Queued("b", 1000.0, ("ops@example.org",), BODY), [])  # by a clock that was right
+        await looked()
+        assert sender.waiting == 2
+        clock.ns += round(LEAST_TRYING_SECONDS + 1) * SECOND
+        await looked()
+        assert [mail.id for mail in ledger.waiting()] == ["a"]
+        clock.ns += days
+        await looked()
+        assert ledger.waiting() == []
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        assert ledger.waiting() == []
         ledger.close()
-        assert caplog.messages == ["mail a is given up: it could not be sent for days"]
+        assert caplog.messages == [f"mail {id_} is given up: it could not be sent for days" for id_ in "ba"]
 
     asyncio.run(story())
 
