@@ -20,6 +20,7 @@ VERSION = 1
 OLDEST_VERSION = 1  # an aggregator takes this version and the one before
 
 _U64 = 2**64
+_ENVELOPE_ITEMS = 64  # of any array in an envelope, of a later version too
 
 T = TypeVar("T")
 
@@ -78,7 +79,7 @@ def encode_envelope(envelope: Envelope) -> bytes:
 
 def decode_envelope(data: bytes) -> Envelope:
     """The message in `data`. Raises WireError; `payload` is still encoded as `codec` says."""
-    parts = _unpack(data, limits.MAX_MESSAGE_BYTES)
+    parts = _unpack(data, limits.MAX_MESSAGE_BYTES, _ENVELOPE_ITEMS)
     _version(parts)
     if len(parts) != 12:
         raise WireError("envelope", f"{len(parts)} fields, expected 12")
@@ -131,7 +132,7 @@ def encode_schema(schema: Schema) -> bytes:
 
 def decode_schema(data: bytes) -> Schema:
     """The schema in `data`. Raises WireError."""
-    parts = _unpack(data, limits.MAX_MESSAGE_BYTES)
+    parts = _unpack(data, limits.MAX_MESSAGE_BYTES, limits.MAX_COMPONENTS)
     _version(parts)
     if len(parts) != 9:
         raise WireError("schema", f"{len(parts)} fields, expected 9")
@@ -160,7 +161,7 @@ def encode_ack(acks: Sequence[Ack]) -> bytes:
 
 def decode_ack(data: bytes) -> tuple[Ack, ...]:
     """The acknowledgements in `data`. Raises WireError."""
-    parts = _unpack(data, limits.MAX_ACK_BYTES)
+    parts = _unpack(data, limits.MAX_ACK_BYTES, limits.MAX_ACK_RANGES)
     _version(parts)
     if len(parts) != 2:
         raise WireError("ack", f"{len(parts)} fields, expected 2")
@@ -174,7 +175,7 @@ def encode_state(state: Mapping[str, Any]) -> bytes:
 
 def decode_state(payload: bytes) -> dict[str, Any]:
     """The map in a state message's payload; nothing is promised about its keys. Raises WireError."""
-    state = _unpack_any(payload, limits.MAX_MESSAGE_BYTES)
+    state = _unpack_any(payload, limits.MAX_MESSAGE_BYTES, limits.MAX_FIELDS)
     if not isinstance(state, dict):
         raise WireError("state", "not a map")
     return state
@@ -185,7 +186,12 @@ def _pack(value: object) -> bytes:
     return packed
 
 
-def _unpack_any(data: bytes, max_bytes: int) -> Any:
+def _unpack_any(data: bytes, max_bytes: int, most_items: int) -> Any:
+    """The value in `data`, whose arrays have at most so many items.
+
+    The library makes room for an array as soon as it says how long it is, and for a thousand of them within
+    each other before it misses their items, each of which takes a byte at least.
+    """
     if len(data) > max_bytes:
         raise WireError("too long", f"{len(data)} bytes")
     try:
@@ -196,7 +202,7 @@ def _unpack_any(data: bytes, max_bytes: int) -> Any:
             strict_map_key=True,
             max_str_len=4096,
             max_bin_len=max_bytes,
-            max_array_len=limits.MAX_ACK_RANGES,
+            max_array_len=min(most_items, len(data)),
             max_map_len=4096,
             max_ext_len=0,
         )
@@ -204,8 +210,8 @@ def _unpack_any(data: bytes, max_bytes: int) -> Any:
         raise WireError("msgpack", str(exc)[:200]) from exc
 
 
-def _unpack(data: bytes, max_bytes: int) -> tuple[Any, ...]:
-    value = _unpack_any(data, max_bytes)
+def _unpack(data: bytes, max_bytes: int, most_items: int) -> tuple[Any, ...]:
+    value = _unpack_any(data, max_bytes, most_items)
     if not isinstance(value, tuple) or not value:
         raise WireError("msgpack", "not an array")
     return value

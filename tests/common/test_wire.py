@@ -1,4 +1,6 @@
 import random
+import tracemalloc
+from collections.abc import Callable
 from typing import Any
 
 import msgpack
@@ -212,3 +214,26 @@ def test_an_acknowledgement_that_would_cost_a_node_its_memory_is_refused() -> No
     assert limits.MAX_ACK_BYTES < len(huge) < limits.MAX_MESSAGE_BYTES
     with pytest.raises(WireError, match="too long"):
         wire.decode_ack(huge)
+
+
+@pytest.mark.parametrize(
+    ("decode", "length", "most_bytes"),
+    [
+        (wire.decode_envelope, 65_535, 100_000),
+        (wire.decode_envelope, 64, 1_000_000),
+        (wire.decode_state, 1024, 10_000_000),
+        (wire.decode_schema, 65_535, 100_000),
+    ],
+)
+def test_arrays_that_only_say_how_long_they_are_take_little_memory(
+    decode: Callable[[bytes], object], length: int, most_bytes: int
+) -> None:
+    data = (b"\xdc" + length.to_bytes(2)) * 1000 + bytes(20_000)
+    tracemalloc.start()
+    try:
+        with pytest.raises(WireError):
+            decode(data)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < most_bytes
