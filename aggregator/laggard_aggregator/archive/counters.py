@@ -46,6 +46,18 @@ class Pending:
         known = self.fields
         return all(f.name not in known or _double(known[f.name]) == _double(f) for f in schema.fields)
 
+    @property
+    def cells(self) -> int:
+        """Values in the table: every row has every field of any batch."""
+        return self.rows * len(self.fields)
+
+    def cells_with(self, taken: TakenBatch) -> int:
+        """What `cells` will be when `taken` is added."""
+        fields = len(self.fields)
+        if id(taken.schema) not in self._schemas:
+            fields += sum(each.name not in self.fields for each in taken.schema.fields)
+        return fields * (self.rows + taken.batch.tick_ns.size * taken.batch.indexes.size)
+
     def add(self, taken: TakenBatch) -> None:
         """Takes in a batch whose schema it `takes`."""
         if id(taken.schema) not in self._schemas:

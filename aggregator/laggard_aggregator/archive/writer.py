@@ -29,6 +29,9 @@ from laggard_common.schema import Schema
 
 FLUSH_ROWS = 262_144
 MAX_PENDING_ROWS = 8 * FLUSH_ROWS
+FLUSH_CELLS = 64 * FLUSH_ROWS
+"""Values of all sources together, 128 MiB of them: of one node a row may have 1,024 fields."""
+MAX_PENDING_CELLS = 8 * FLUSH_CELLS
 MAX_OWN_ROWS = 65_536
 
 _OWN_TABLES = {
@@ -43,11 +46,13 @@ class ArchiveWriter:
     """Takes what ingest and engine hand on, in their order, and writes it as parts of daily tables.
 
     `run_ns`: when the daemon started; ordinals count within a run. Rows wait in memory until `flush`, which
-    happens by itself at FLUSH_ROWS rows of a source and at the end of a day; how often else is the caller's.
+    happens by itself at FLUSH_ROWS rows of a source, at FLUSH_CELLS and at the end of a day; how often else
+    is the caller's.
+
     A day is what `layout.day_of` makes of the receive time, and never goes back within a run.
 
     While the disk does not take a flush, what it holds waits for the next one; beyond MAX_PENDING_ROWS
-    (a source) the oldest rows are thrown away and counted in `dropped_rows`.
+    (a source) and MAX_PENDING_CELLS the oldest rows are thrown away and counted in `dropped_rows`.
     """
 
     def __init__(
@@ -76,6 +81,8 @@ class ArchiveWriter:
         self._opened_ns: int | None = None
         self._closed: dict[str, int] = {}
         self._pending: dict[tuple[str, str], list[Pending]] = {}
+        self._cells = 0
+        self._flush_at = FLUSH_CELLS
         self._schemas: dict[tuple[str, str], list[Row]] = {}
         self._schemas_written: dict[tuple[str, str, str, bytes, int], int] = {}  # what tells them apart
         self._latest: dict[tuple[str, str, str], Schema] = {}
@@ -140,13 +147,15 @@ class ArchiveWriter:
         Schemas are written before the counters that need them, groups and batches before the closes, so that
         whatever a reader finds it can read.
         """
+        self._flush_at = self._cells + FLUSH_CELLS  # when it is tried again, should it fail
         for (source, site), rows in list(self._schemas.items()):
             self._write("schemas", source, site, [table_of(self.run_ns, rows, tables.SCHEMAS)])
             del self._schemas[source, site]
         for (source, site), waiting in list(self._pending.items()):
             while waiting:
                 self._write("counters", source, site, [waiting[0].table(self.run_ns)])
-                del waiting[0]
+                self._cells -= waiting.pop(0).cells
+        self._flush_at = FLUSH_CELLS
         for kind, schema in _OWN_TABLES.items():
             if self._own[kind]:
                 self._write(kind, layout.OWN, self.site, [table_of(self.run_ns, self._own[kind], schema)])
@@ -166,7 +175,7 @@ class ArchiveWriter:
         return retain(self.directory, now_ns, retention)
 
     def _add(self, taken: TakenBatch) -> bool:
-        """Whether, with the batch among what waits, its source has rows enough for a flush.
+        """Whether, with the batch among what waits, there is enough for a flush.
 
         A batch whose schema contradicts the one of the same node, stream and epoch is thrown away: nobody
         could read it. Only a node that does not keep to the wire format sends such.
@@ -178,13 +187,24 @@ class ArchiveWriter:
             self.dropped_rows += taken.batch.indexes.size * taken.batch.tick_ns.size
             return False
         waiting = self._pending.setdefault(source, [])
-        if not waiting or waiting[-1].rows >= FLUSH_ROWS or not waiting[-1].takes(taken.schema):
+        if not waiting or not self._fits(waiting[-1], taken):
             waiting.append(Pending())
+        self._cells -= waiting[-1].cells
         waiting[-1].add(taken)
-        full = waiting[-1].rows >= FLUSH_ROWS
+        self._cells += waiting[-1].cells
+        full = waiting[-1].rows >= FLUSH_ROWS or self._cells >= self._flush_at
         if full:
             self._bound(waiting)
         return full
+
+    @staticmethod
+    def _fits(pending: Pending, taken: TakenBatch) -> bool:
+        """Whether a batch goes into the same table as those of `pending`."""
+        return (
+            pending.rows < FLUSH_ROWS
+            and pending.takes(taken.schema)
+            and pending.cells_with(taken) <= FLUSH_CELLS
+        )
 
     def _takes(self, source: tuple[str, str], taken: TakenBatch) -> bool:
         """Whether the schema of `taken` is the one of its node, stream and epoch; a new one is to be written.
@@ -229,7 +249,14 @@ class ArchiveWriter:
     def _bound(self, waiting: list[Pending]) -> None:
         """Throws the oldest rows away while more wait than memory is meant for."""
         while sum(pending.rows for pending in waiting) > MAX_PENDING_ROWS:
-            self.dropped_rows += waiting.pop(0).rows
+            self._drop_oldest(waiting)
+        while self._cells > MAX_PENDING_CELLS:
+            self._drop_oldest(max(self._pending.values(), key=lambda each: sum(p.cells for p in each)))
+
+    def _drop_oldest(self, waiting: list[Pending]) -> None:
+        dropped = waiting.pop(0)
+        self.dropped_rows += dropped.rows
+        self._cells -= dropped.cells
 
     def _write(self, kind: str, source: str, site: str, written: Sequence[pa.Table]) -> None:
         where = layout.folder(self.directory, kind, source, self._day, site)

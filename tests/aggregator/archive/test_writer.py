@@ -196,6 +196,36 @@ def test_while_nothing_can_be_written_memory_is_bounded_and_losses_counted(
     assert [taken.ordinal for taken in read(blocked)] == list(range(35, 50))
 
 
+def test_what_waits_is_bounded_by_the_values_of_all_sources_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node's many fields are columns of all rows in the same table, and it may name many sources."""
+    monkeypatch.setattr("laggard_aggregator.archive.writer.FLUSH_CELLS", 1000)
+    monkeypatch.setattr("laggard_aggregator.archive.writer.MAX_PENDING_CELLS", 3000)
+    wide = dataclasses.replace(schema_with(*(Field(f"f{n}") for n in range(100))), node="evil")
+    blocked = tmp_path / "archive"
+    blocked.write_text("a file where the folder should be")
+    writer = ArchiveWriter(blocked, "site", START_NS)
+    refused = 0
+    for ordinal in range(0, 300, 3):
+        try:
+            writer.batch(batch(SCHEMA, ordinal))
+            writer.batch(batch(wide, ordinal + 1))
+            writer.batch(batch(dataclasses.replace(wide, source=f"s{ordinal % 7}"), ordinal + 2))
+        except ArchiveError:
+            refused += 1
+        assert sum(p.cells for waiting in writer._pending.values() for p in waiting) <= 3000 + 1000
+        assert all(p.cells <= 1000 for waiting in writer._pending.values() for p in waiting)
+    assert 10 < refused < 60, "tried again with every thousand values"
+    rows = sum(p.rows for waiting in writer._pending.values() for p in waiting)
+    blocked.unlink()
+    writer.flush()
+    assert sum(taken.batch.tick_ns.size for taken in read(blocked)) == rows
+    assert writer.dropped_rows > 0
+    writer.batch(batch(wide, 301))
+    assert writer._cells == 200
+
+
 def test_a_batch_that_opens_a_day_is_kept_when_the_day_before_cannot_be_written(tmp_path: Path) -> None:
     writer = ArchiveWriter(tmp_path, "site", START_NS)
     writer.batch(batch(SCHEMA, 0))
