@@ -42,6 +42,7 @@ from laggard_aggregator.mail.settings import access
 from laggard_aggregator.settings import AggregatorSettings, StateTable
 from laggard_aggregator.state.capture import Head, capture, restore, rules_of
 from laggard_aggregator.state.keeper import Keeper
+from laggard_common import allocator
 from laggard_common.clock import Clock, SystemClock
 from laggard_common.errors import LaggardError, WireError
 from laggard_common.mqtt import client_arguments
@@ -176,7 +177,7 @@ class App:
         s = self._settings
         for section in (name for name, given in s.unused.items() if given):
             _log.warning("this version does not use %s yet", section)
-        self._inbox = Inbox(s.mqtt.queue_messages, self._knows)
+        self._inbox = Inbox(s.mqtt.queue_messages, s.mqtt.queue_max_bytes, self._knows)
         self._subscriber = Subscriber(
             s.mqtt,
             s.site,
@@ -192,6 +193,7 @@ class App:
             self._clock,
             ready=lambda: self._restored and self._subscriber.connected,
             queue_dropped=lambda: self._inbox.dropped,
+            queue_bytes=lambda: self._inbox.size_bytes,
             archive_dropped=lambda: self._archive.dropped if self._archive else 0,
             archive_returned=lambda: self._archive.returned if self._archive else 0,
             durability=lambda: self._keeper.durability if self._keeper and self._restored else None,
@@ -496,3 +498,6 @@ class App:
                 async with self._judging, self._order:
                     ended = self._core.sweep(self._clock.wall_ns(), forget=sweeps % FORGET_SWEEPS == 0)
                 self._ended(ended)
+                await asyncio.to_thread(
+                    allocator.give_back
+                )  # what a burst, or merging files, took at its worst

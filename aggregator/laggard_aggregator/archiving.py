@@ -18,7 +18,6 @@ from laggard_aggregator.archive.keep import Retention
 from laggard_aggregator.archive.writer import ArchiveWriter
 from laggard_aggregator.engine import Judgement
 from laggard_aggregator.ingest.taken import TakenBatch, WindowClose
-from laggard_common import allocator
 from laggard_common.clock import Clock
 from laggard_common.errors import ArchiveError
 
@@ -27,6 +26,7 @@ _log = logging.getLogger(__name__)
 Record = TakenBatch | WindowClose | Judgement | Ended
 
 MAX_SAMPLES = 4_000_000
+MAX_VALUE_BYTES = 1024**3  # of them: by samples alone some with 1,024 fields would be thirty times as much
 MAX_RECORDS = 200_000
 WRITE_SECONDS = 1.0
 FLUSH_SECONDS = 15.0  # agents send again what was not acknowledged for a minute
@@ -55,7 +55,7 @@ class ArchiveFeed:
         self._writing = asyncio.Lock()
         self.returned = 0
         self._records: deque[Record] = deque()
-        self._samples = 0
+        self._samples = self._value_bytes = 0
         self._last_ordinal = 0
         self._dropped = 0
         self._failing = False
@@ -72,15 +72,19 @@ class ArchiveFeed:
 
     def offer(self, record: Record) -> bool:
         """Takes a record, unless there is no room for it; never waits."""
-        samples = _samples(record)
-        if self._samples + samples > MAX_SAMPLES or len(self._records) >= MAX_RECORDS:
+        samples, value_bytes = _size(record)
+        if (
+            self._samples + samples > MAX_SAMPLES
+            or self._value_bytes + value_bytes > MAX_VALUE_BYTES
+            or len(self._records) >= MAX_RECORDS
+        ):
             if isinstance(record, TakenBatch):
                 self.returned += 1
             else:
                 self._dropped += 1
             return False
         self._records.append(record)
-        self._samples += samples
+        self._account(samples, value_bytes)
         return True
 
     def replay(self, records: Iterable[Record]) -> None:
@@ -104,7 +108,6 @@ class ArchiveFeed:
                 async with self._writing:  # compaction clears away what seems to be left over
                     await asyncio.to_thread(self._attempt, self._retain)  # first: compaction wants space
                     await asyncio.to_thread(self._attempt, self._compact)
-                await asyncio.to_thread(allocator.give_back)  # files that were merged leave much
         await self.write(flush=True)
 
     async def write(self, flush: bool, at_least: int = 0) -> bool:
@@ -114,11 +117,12 @@ class ArchiveFeed:
         """
         async with self._writing:
             until = math.inf if self._until is None else max(self._until(), at_least)
-            records, self._records, self._samples = self._records, deque(), 0
+            records, self._records = self._records, deque()
+            self._samples = self._value_bytes = 0
             written = await asyncio.to_thread(self._attempt, lambda: self._write(records, until, flush))
             for record in reversed(records):  # a disk that fails leaves some for the next time
                 self._records.appendleft(record)
-                self._samples += _samples(record)
+                self._account(*_size(record))
             if written and flush:
                 self._works()
                 self._safe(self._last_ordinal)
@@ -151,6 +155,10 @@ class ArchiveFeed:
             self._writer.ended(record)
         else:
             self._writer.judgement(record)
+
+    def _account(self, samples: int, value_bytes: int) -> None:
+        self._samples += samples
+        self._value_bytes += value_bytes
 
     def _retain(self) -> None:
         self._writer.retain(self._clock.wall_ns(), self._retention)
@@ -188,7 +196,8 @@ async def is_set_within(event: asyncio.Event, seconds: float) -> bool:
     return True
 
 
-def _samples(record: Record) -> int:
+def _size(record: Record) -> tuple[int, int]:
+    """How many samples a record counts for, and the bytes of their values."""
     if isinstance(record, TakenBatch):
-        return int(record.batch.indexes.size * record.batch.tick_ns.size)
-    return 1
+        return record.batch.indexes.size * record.batch.tick_ns.size, record.batch.values.nbytes
+    return 1, 0

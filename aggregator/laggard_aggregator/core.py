@@ -20,9 +20,9 @@ from laggard_aggregator.ingest.entries import (
     SchemaEntry,
     SweepEntry,
 )
-from laggard_aggregator.ingest.inbox import Received
 from laggard_aggregator.ingest.intake import Intake
 from laggard_aggregator.ingest.ordinals import Ordinals
+from laggard_aggregator.ingest.packed import Received
 from laggard_aggregator.ingest.taken import TakenBatch, WindowClose
 from laggard_aggregator.pipeline import Pipeline, closes
 from laggard_aggregator.topology import Topology

@@ -17,8 +17,8 @@ class LiveView:
     """Asks the core, and keeps the latest judgements.
 
     Alarms are copied after each judgement, as the engine works in a thread. `ready`, `queue_dropped`,
-    `archive_dropped`, `archive_returned`, `durability`, `mails`, `mails_waiting` and `lease_held` ask the
-    parts that only the application knows.
+    `archive_dropped`, `archive_returned`, `durability`, `mails`, `mails_waiting`, `lease_held` and
+    `queue_bytes` ask the parts that only the application knows.
     `history`: what a view before this one has kept.
     """
 
@@ -36,6 +36,7 @@ class LiveView:
         mails: Callable[[], Mapping[str, int]],
         mails_waiting: Callable[[], int],
         lease_held: Callable[[], bool | None] = lambda: None,
+        queue_bytes: Callable[[], int] = lambda: 0,
     ) -> None:
         self.site = core.intake.site
         self.version = __version__
@@ -49,6 +50,7 @@ class LiveView:
         self._clock = clock
         self._ready = ready
         self._queue_dropped = queue_dropped
+        self._queue_bytes = queue_bytes
         self._archive_dropped = archive_dropped
         self._archive_returned = archive_returned
         self._durability = durability
@@ -196,6 +198,7 @@ class LiveView:
             window_lag_seconds=self.window_lag_seconds,
             window_lag_most_seconds=self.window_lag_most_seconds,
             queue_dropped=self._queue_dropped(),
+            queue_bytes=self._queue_bytes(),
             archive_dropped=self._archive_dropped(),
             archive_returned=self._archive_returned(),
             held=self._core.intake.held,

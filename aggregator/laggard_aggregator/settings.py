@@ -9,6 +9,7 @@ from typing import Any
 from laggard_aggregator.detect.registry import judges
 from laggard_aggregator.detect.settings import DETECTORS, OF_FUNCTIONS, DetectSettings
 from laggard_aggregator.export.settings import HttpSettings
+from laggard_aggregator.ingest.inbox import MOST_BYTES
 from laggard_aggregator.mail.settings import MailSettings
 from laggard_aggregator.metrics.functions import FUNCTIONS
 from laggard_aggregator.metrics.registry import SOURCES
@@ -25,6 +26,7 @@ from laggard_common.config import (
     regex,
     topic_level,
 )
+from laggard_common.limits import MAX_MESSAGE_BYTES
 from laggard_common.mqtt import MqttSettings
 from laggard_common.topics import PREFIX, ROLES
 
@@ -63,7 +65,8 @@ class BrokerSettings(MqttSettings):
 
     `topics`: what to subscribe to; empty for all of this site. With `clean_session` the broker keeps nothing
     for us while we are away, and agents send again what was not acknowledged. `client_id` is empty for
-    `laggard-aggregator-<site>`. `queue_messages`: how many may wait to be taken in.
+    `laggard-aggregator-<site>`. `queue_messages`: how many may wait to be taken in, live ones
+    and those behind them each; `queue_max_bytes`: what all of them may take of memory.
     """
 
     topics: tuple[str, ...] = field(default=(), metadata=checked(distinct(), each(_topic_filter())))
@@ -72,6 +75,7 @@ class BrokerSettings(MqttSettings):
     client_id: str = ""
     clean_session: bool = False
     queue_messages: int = field(default=50_000, metadata=checked(between(100, 10_000_000)))
+    queue_max_bytes: int = field(default=MOST_BYTES, metadata=checked(between(4 * MAX_MESSAGE_BYTES)))
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Settings that do not go together."""

@@ -106,14 +106,15 @@ class Counters:
     """Totals since the start. Mappings are by reason.
 
     `samples`: readings of one component (ticks x components). `gaps`: messages that never came.
-    `queue_dropped`: messages thrown away because ingest did not keep up; `archive_dropped`: records that the
-    archive lost for the same reason; `archive_returned`: batches that it had no room for, which are not
-    acknowledged, so that they come again. `refused`: messages over a limit, or against their topic or an
-    earlier schema. `held`: messages that wait for their schema, now. `two_streams`: how often two streams of
-    one node and source turned out to be live at once. `window_lag_seconds`: how long after its deadline the
-    latest window was judged; `window_lag_most_seconds`: the most of that. `mails`: by result, empty where
-    none are sent; `mails_waiting`: now. `lease_held`: whether this aggregator acknowledges and mails,
-    None where there is no other one.
+    `queue_dropped`: messages thrown away because ingest did not keep up; `queue_bytes`: what those take that
+    wait to be taken in, now; `archive_dropped`: records that the archive lost for the same reason;
+    `archive_returned`: batches that it had no room for, which are not acknowledged, so that they come again.
+    `refused`: messages over a limit, or against their topic or an earlier schema. `held`: messages that wait
+    for their schema, now. `two_streams`: how often two streams of one node and source turned out to be live
+    at once. `window_lag_seconds`: how long after its deadline the latest window was judged;
+    `window_lag_most_seconds`: the most of that. `mails`: by result, empty where none are sent;
+    `mails_waiting`: now. `lease_held`: whether this aggregator acknowledges and mails, None where there is no
+    other one.
     """
 
     messages: int = 0
@@ -127,6 +128,7 @@ class Counters:
     window_lag_seconds: float = 0.0
     window_lag_most_seconds: float = 0.0
     queue_dropped: int = 0
+    queue_bytes: int = 0
     archive_dropped: int = 0
     archive_returned: int = 0
     held: int = 0

@@ -41,10 +41,11 @@ def test_batches_are_safe_after_the_flush_and_not_before(tmp_path: Path) -> None
     assert list((tmp_path / "archive").rglob("*.parquet"))
 
 
+@pytest.mark.parametrize(("bound", "most"), [("MAX_SAMPLES", 12), ("MAX_VALUE_BYTES", 12 * 11 * 8)])
 def test_a_batch_that_does_not_fit_is_refused_and_counted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: str, most: int
 ) -> None:
-    monkeypatch.setattr(archiving, "MAX_SAMPLES", 12)
+    monkeypatch.setattr(archiving, bound, most)
     safe: list[int] = []
     fed = feed(tmp_path, safe)
     assert [fed.offer(batch(ordinal)) for ordinal in (1, 2, 3)] == [True, True, False]

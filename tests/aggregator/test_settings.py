@@ -140,6 +140,7 @@ PROFILED = {"source": "fnprofile", "metrics": ["samples"]}
         ),
         ({"mqtt": {"embedded": True, "crl_file": "x"}}, "mqtt.crl_file: is for the embedded broker with TLS"),
         ({"mqtt": {"queue_messages": 1}}, "mqtt.queue_messages: expected 100-10000000, got 1"),
+        ({"mqtt": {"queue_max_bytes": 1}}, "mqtt.queue_max_bytes: expected at least 16777216, got 1"),
         ({"http": {"listen": "9464"}}, "http.listen: expected HOST:PORT"),
         ({"detect": {"detector": "manhattan"}}, "detect.detector: expected one of laggard, cdf, got"),
         ({"detect": {"detector": "cdf"}}, "detect.thresholds: cdf needs a file from laggard train"),

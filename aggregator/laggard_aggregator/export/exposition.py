@@ -197,6 +197,7 @@ def _own_families(snapshot: Snapshot) -> Iterator[PrometheusMetric]:
         (m.WIRE_ERRORS, sum(c.wire_errors.values())),
         (m.HELD, c.held),
         (m.QUEUE_DROPPED, c.queue_dropped),
+        (m.QUEUE_BYTES, c.queue_bytes),
         (m.ARCHIVE_DROPPED, c.archive_dropped),
         (m.ARCHIVE_RETURNED, c.archive_returned),
         (m.WINDOWS, c.windows),

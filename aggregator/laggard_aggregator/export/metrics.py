@@ -178,6 +178,7 @@ HELD = Metric("laggard_held_messages", "gauge", (), "Messages that wait for thei
 QUEUE_DROPPED = Metric(
     "laggard_queue_dropped_messages_total", "counter", (), "Messages dropped as ingest did not keep up."
 )
+QUEUE_BYTES = Metric("laggard_queue_bytes", "gauge", (), "Memory of the messages that wait to be taken in.")
 ARCHIVE_DROPPED = Metric(
     "laggard_archive_dropped_records_total", "counter", (), "Records lost as the archive did not keep up."
 )
@@ -282,6 +283,7 @@ OWN = (
     REFUSED,
     HELD,
     QUEUE_DROPPED,
+    QUEUE_BYTES,
     ARCHIVE_DROPPED,
     ARCHIVE_RETURNED,
     WINDOWS,

@@ -19,9 +19,9 @@ from laggard_aggregator.ingest.counter_batch import CounterBatch
 from laggard_aggregator.ingest.decode import Decoder
 from laggard_aggregator.ingest.entries import BatchEntry, SchemaEntry
 from laggard_aggregator.ingest.held import Held, Waiting
-from laggard_aggregator.ingest.inbox import Received
 from laggard_aggregator.ingest.nodes import NodeBook
 from laggard_aggregator.ingest.ordinals import Ordinals
+from laggard_aggregator.ingest.packed import Received
 from laggard_aggregator.ingest.streams import Source, Stream, extends
 from laggard_aggregator.ingest.taken import TakenBatch
 from laggard_common import wire

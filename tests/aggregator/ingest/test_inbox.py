@@ -1,10 +1,16 @@
+import os
+import tracemalloc
 from collections.abc import Iterable
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from laggard_aggregator.ingest import inbox
-from laggard_aggregator.ingest.inbox import BEHIND_AT_ONCE, MOST_OF_NODE, Inbox, Received
+from laggard_aggregator.ingest.inbox import BEHIND_AT_ONCE, OF_NODE_IN_FRONT, Amount, Inbox
+from laggard_aggregator.ingest.packed import Received
 from laggard_common import topics, wire
+from laggard_common.limits import MAX_MESSAGE_BYTES
 from laggard_common.wire import Kind
 from tests.aggregator.ingest.made_messages import NOW, data_message, envelope
 from tests.aggregator.ingest.test_intake import joined
@@ -46,9 +52,9 @@ def test_a_message_begins_with_its_kind_as_the_inbox_knows_it() -> None:
 
 def test_who_floods_waits_behind_the_others() -> None:
     box = Inbox(100_000)
-    box.put(of("evil", 3 * MOST_OF_NODE))
+    box.put(of("evil", 3 * OF_NODE_IN_FRONT.messages))
     box.put(of("oss-1", 5))
-    assert nodes(box.burst()) == ["evil"] * MOST_OF_NODE
+    assert nodes(box.burst()) == ["evil"] * OF_NODE_IN_FRONT.messages
     assert nodes(box.burst()) == ["oss-1"] * 5
     assert nodes(box.behind()) == ["evil"] * BEHIND_AT_ONCE
     box.put(of("oss-2"))
@@ -58,7 +64,7 @@ def test_who_floods_waits_behind_the_others() -> None:
 
 def test_strangers_wait_behind_those_who_are_known() -> None:
     known = {"oss-1"}
-    box = Inbox(100_000, known.__contains__)
+    box = Inbox(100_000, is_known=known.__contains__)
     messages = [*(of(f"n{n}")[0] for n in range(50)), *of("oss-1")]
     assert box.put(messages) == [False] * 50 + [True]
     assert nodes(box.burst()) == ["oss-1"]
@@ -69,27 +75,98 @@ def test_strangers_wait_behind_those_who_are_known() -> None:
 
 def test_a_node_that_flooded_is_in_front_again_when_little_of_it_waits() -> None:
     box = Inbox(100_000)
-    box.put(of("oss-1", MOST_OF_NODE + 1))
+    box.put(of("oss-1", OF_NODE_IN_FRONT.messages + 1))
     assert box.put(of("oss-1")) == [False]
     box.burst()
     assert box.put(of("oss-1")) == [True]
 
 
-def test_behind_is_bounded_in_messages_of_a_node_and_of_all_and_in_bytes(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(inbox, "MOST_OF_NODE", 2)
-    monkeypatch.setattr(inbox, "BEHIND_OF_NODE", 5)
+def test_messages_of_a_node_and_of_all_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inbox, "OF_NODE_IN_FRONT", Amount(2, 10**6))
+    monkeypatch.setattr(inbox, "OF_NODE", Amount(5, 10**6))
     box = Inbox(8)
     box.put([*of("evil", 20), *of("worse", 20), *of("oss-1", 2), *of("worst", 20)])
     assert len(box) == 2 + 2 + 2 + 2 + 3 + 3 + 2
     assert box.dropped == 62 - len(box)
-    monkeypatch.setattr(inbox, "BEHIND_BYTES", 2500)
+
+
+BIG = [(of("oss-1")[0][0], bytes(1000), NOW)] * 6
+BIG_BYTES = inbox._size(BIG[0])
+
+
+def test_what_takes_much_memory_waits_behind_and_then_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inbox, "OF_NODE_IN_FRONT", Amount(100, 2 * BIG_BYTES))
+    monkeypatch.setattr(inbox, "OF_NODE", Amount(100, 5 * BIG_BYTES))
     box = Inbox(100)
-    big = [(of("oss-1")[0][0], bytes(1000), NOW)] * 6
-    box.put(big)
-    assert (len(box), box.dropped) == (4, 2)
+    assert box.put(BIG) == [True, True, False, False, False, False]
+    assert (len(box), box.dropped, box.size_bytes) == (5, 1, 5 * BIG_BYTES)
+    assert box.put(of("oss-2")) == [True]
     box.burst()
-    assert len(box.behind()) == 2
-    assert box.put(big) == [True, True, False, False, False, False]
-    assert len(box) == 4
+    assert len(box.behind()) == 3
+    assert box.size_bytes == 0
+    assert box.put(BIG) == [True, True, False, False, False, False]
+
+
+def test_live_data_have_half_of_the_memory_for_themselves() -> None:
+    every = [f"laggard/1/site/storage/oss-{number:02}/data/x" for number in range(20)]
+    behind = [(topic, inbox._JOINED + bytes(997), NOW) for topic in every]
+    size = inbox._size(behind[0])
+    box = Inbox(100, 10 * size)
+    assert box.put(behind) == [False] * 20
+    assert (len(box), box.dropped, box.size_bytes) == (5, 15, 5 * size)
+    assert box.put([(topic, bytes(1000), NOW) for topic in every]) == [True] * 5 + [False] * 15
+    assert (len(box), box.dropped, box.size_bytes) == (10, 30, 10 * size)
+
+
+def test_one_message_that_is_as_long_as_any_may_be_stands_in_front() -> None:
+    box = Inbox(100, 4 * MAX_MESSAGE_BYTES)
+    assert box.put([(of("oss-1")[0][0], bytes(MAX_MESSAGE_BYTES), NOW)]) == [True]
+    assert box.put(of("oss-1")) == [False]
+
+
+@pytest.mark.parametrize("name", ["oss-{}", "\ufffd{}", "{}" + "x" * 10_000])
+def test_no_more_memory_is_taken_than_is_counted(name: str) -> None:
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        box = Inbox(1000)
+        for number in range(1000):
+            topic = f"laggard/1/site/storage/{name.format(number)}/data/x"
+            box.put([(topic, os.urandom(100), NOW + number)])
+        taken = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert len(box) == 1000
+    assert box.size_bytes / 4 < taken < box.size_bytes
+
+
+messages = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 3000), st.booleans()), max_size=9)
+
+
+@given(steps=st.lists(st.one_of(messages, st.sampled_from(["burst", "behind"])), max_size=40))
+def test_bounds_hold_whatever_comes_and_who_waits_is_taken_once(
+    steps: list[list[tuple[str, int, bool]] | str],
+) -> None:
+    box = Inbox(10, 12_000, is_known="ab".__contains__)
+    came = 0
+    said: list[int] = []
+    of_front: list[int] = []
+    of_behind: list[int] = []
+    for step in [*steps, *["burst", "behind"] * 5]:
+        if step == "burst":
+            of_front += [number for _, _, number in box.burst()]
+        elif step == "behind":
+            of_behind += [number for _, _, number in box.behind()]
+        elif isinstance(step, list):
+            some = [
+                (f"laggard/1/site/storage/{node}/data/x", inbox._JOINED * later + bytes(size), came + at)
+                for at, (node, size, later) in enumerate(step)
+            ]
+            came += len(some)
+            said += [m[2] for m, front in zip(some, box.put(some), strict=True) if front]
+        assert len(box) <= 20
+        assert box.size_bytes <= 12_000
+    assert of_front == said
+    assert of_behind == sorted(set(of_behind) - set(of_front))
+    assert len(of_front) + len(of_behind) == came - box.dropped
+    assert (len(box), box.size_bytes, box._of_node) == (0, 0, {})

@@ -1,0 +1,72 @@
+"""Messages that wait for long, as bytes in blocks of memory of their own.
+
+As objects they lie among those that stay, and what thousands of them took at their worst is never given back:
+an interpreter returns memory by the MiB, and one object that lives on keeps it. A block goes back to the
+system as soon as the last message in it is taken.
+"""
+
+import mmap
+from collections import deque
+from struct import Struct
+
+BLOCK_BYTES = 256 * 1024
+"""A longer message has a block for itself."""
+
+_HEAD = Struct("<IIq")  # bytes of the topic and of the payload, when it came
+
+Received = tuple[str, bytes, int]
+"""Topic, payload, and when it came (ns since the epoch, the aggregator's clock)."""
+
+
+class PackedQueue:
+    """First in, first out. An empty one keeps at most the one block of BLOCK_BYTES."""
+
+    def __init__(self) -> None:
+        self._blocks: deque[mmap.mmap] = deque()
+        self._read_at = 0  # in the first block
+        self._ends: deque[int] = deque()  # of what is written in each block
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def append(self, message: Received) -> None:
+        """Adds a message."""
+        topic, payload, received_ns = message
+        name = topic.encode()
+        record = _HEAD.pack(len(name), len(payload), received_ns) + name + payload
+        if not self._blocks or self._ends[-1] + len(record) > len(self._blocks[-1]):
+            self._blocks.append(mmap.mmap(-1, max(BLOCK_BYTES, len(record))))
+            self._ends.append(0)
+        start = self._ends[-1]
+        self._blocks[-1][start : start + len(record)] = record
+        self._ends[-1] = start + len(record)
+        self._count += 1
+
+    def popleft(self) -> Received:
+        """Takes the oldest message. Raises IndexError without any."""
+        if not self._count:
+            raise IndexError("no message waits")
+        while self._read_at == self._ends[0]:
+            self._next_block()
+        block, at = self._blocks[0], self._read_at
+        name_size, size, received_ns = _HEAD.unpack_from(block, at)
+        body = at + _HEAD.size + name_size
+        topic, payload = block[at + _HEAD.size : body].decode(), block[body : body + size]
+        self._read_at = body + size
+        self._count -= 1
+        if not self._count:
+            self._empty()
+        return topic, payload, received_ns
+
+    def _next_block(self) -> None:
+        self._blocks.popleft().close()
+        self._ends.popleft()
+        self._read_at = 0
+
+    def _empty(self) -> None:
+        """Begins again at the front of a block, if there is one of the common length."""
+        while self._blocks and (len(self._blocks) > 1 or len(self._blocks[0]) > BLOCK_BYTES):
+            self._next_block()
+        if self._blocks:
+            self._ends[0] = self._read_at = 0
