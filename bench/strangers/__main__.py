@@ -21,8 +21,8 @@ from tempfile import TemporaryDirectory
 from bench.brokers import Authority
 from bench.machine import machine
 from bench.strangers.hostile import connected, flood, garbage, monster, publication
-from bench.strangers.site import NODES, SECOND, SLOW, Site, batches_of
-from laggard_common import topics, wire
+from bench.strangers.site import NODES, SLOW, Site, publications_of
+from laggard_common import wire
 from laggard_common.wire import Envelope, Kind
 
 TRIES = 20
@@ -203,18 +203,9 @@ def malformed(site: Site, seconds: float) -> tuple[int, str]:
 
 def own_batches(site: Site, seconds: float) -> tuple[int, str]:
     """Batches that are all right, and of now, on a node's own topic at full speed."""
-    began = time.time_ns() // SECOND
-    evil = batches_of("evil", began)
-
-    def without_end() -> Iterator[bytes]:
-        yield publication(topics.schema_topic("site", "compute", "evil", "diskstats"), next(evil))
-        topic = topics.data_topic("site", "compute", "evil", "diskstats")
-        for payload in evil:
-            yield publication(topic, payload)
-
     before = site.figures()["laggard_samples_total"]
     with connected(site.port, "evil", site.context("evil")) as link:
-        sent = flood(link, without_end(), seconds)
+        sent = flood(link, publications_of("evil"), seconds)
     drained(site)
     taken = site.figures()["laggard_samples_total"] - before
     return sent, f"{taken:,.0f} samples taken, honest ones among them"

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import os
 import socket
 import ssl
 import subprocess
@@ -19,6 +20,7 @@ from pathlib import Path
 import aiomqtt
 
 from bench.brokers import Authority, mosquitto, program
+from bench.strangers.hostile import publication
 from laggard_common import codec, topics, wire
 from laggard_common.mqtt import MqttSettings, client_arguments
 from laggard_common.schema import Component, Field, Schema
@@ -86,6 +88,11 @@ class Site:
                 name = line.partition("{")[0].partition(" ")[0]
                 found[name] = found.get(name, 0.0) + float(line.rsplit(" ", 1)[1])
         return found
+
+    def resident_mib(self) -> float:
+        """Resident memory of the aggregator, MiB."""
+        pages = int(Path(f"/proc/{self.aggregator.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
     def in_time(self) -> int:
         """How many of the honest servers were in the window that was judged last."""
@@ -196,6 +203,15 @@ def batches_of(node: str, second: int) -> Iterator[bytes]:
     made = _batch(SLOW, 0, second * SECOND)
     for seq in count():
         yield wire.encode_envelope(replace(made, node=node, seq=seq))
+
+
+def publications_of(node: str) -> Iterator[bytes]:
+    """The same as packets, of now."""
+    payloads = batches_of(node, time.time_ns() // SECOND)
+    yield publication(topics.schema_topic("site", "compute", node, "diskstats"), next(payloads))
+    topic = topics.data_topic("site", "compute", node, "diskstats")
+    for payload in payloads:
+        yield publication(topic, payload)
 
 
 def _batch(node: str, seq: int, t_ns: int) -> Envelope:
