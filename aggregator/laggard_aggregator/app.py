@@ -7,6 +7,7 @@ messages wait in the inbox. So the order that journal and archive record is the 
 
 import asyncio
 import logging
+import math
 import random
 from collections.abc import Iterable
 from contextlib import AsyncExitStack
@@ -111,6 +112,7 @@ class App:
         self._core = self._new_core()
         self._keeper: Keeper | None = None
         self._restored = False
+        self._closing = False  # windows that are due
         self._run_ns = 0
         self._taken = 0  # messages that the broker still keeps
         self._some_taken = asyncio.Event()
@@ -309,7 +311,7 @@ class App:
             if self._keeper is not None:
                 locked = (self._judging, self._order)
                 archived = self._archive.has if self._archive is not None else None
-                keeping = self._keeper.run(stop, locked, archived)
+                keeping = self._keeper.run(stop, locked, archived, self._free_seconds)
                 ending.append(group.create_task(keeping, name="snapshots"))
                 working.append(group.create_task(self._release(self._keeper), name="release"))
                 writing.append(group.create_task(self._keeper.commits.run(ended), name="journal"))
@@ -401,6 +403,7 @@ class App:
             now_ns = self._clock.wall_ns()
             pipeline = self._core.pipeline
             due = pipeline.due(now_ns)
+            self._closing = bool(due)
             to_close = self._core.closes(due, now_ns)
             for window in due:
                 if stop.is_set():
@@ -418,9 +421,17 @@ class App:
                     await self._desk.changed()
                 self._liveness.moved("windows")
                 self.view.lagged(max(self._clock.wall_ns() - window.due_ns, 0) / 1e9)
-            next_ns = pipeline.windows.next_due_ns()
-            ahead = WINDOWS_SECONDS if next_ns is None else (next_ns - self._clock.wall_ns()) / 1e9
-            seconds = min(max(ahead, 0.0), WINDOWS_SECONDS)
+            self._closing = False
+            seconds = min(self._free_seconds(), WINDOWS_SECONDS)
+
+    def _free_seconds(self) -> float:
+        """How long until a window is to be closed."""
+        if self._closing:
+            return 0.0
+        next_ns = self._core.pipeline.windows.next_due_ns()
+        if next_ns is None:
+            return math.inf
+        return max((next_ns - self._clock.wall_ns()) / 1e9, 0.0)
 
     def _judged(self, close: WindowClose, judgements: tuple[Judgement, ...], sealed: Window | None) -> None:
         """Hands on what was found, the archive's part without anything in between."""

@@ -34,6 +34,10 @@ from laggard_common.errors import StateError
 
 _log = logging.getLogger(__name__)
 
+LOOK_SECONDS = 1.0
+"""How often is looked whether a snapshot is due."""
+MOST_POSTPONED_SECONDS = 10.0
+"""How long a snapshot that is due waits for a moment at which it holds up nothing."""
 RETRY_SECONDS = 10.0
 """How soon a snapshot is tried again while batches are not acknowledged for want of one."""
 SETTLE_SECONDS = 10.0
@@ -131,12 +135,20 @@ class Keeper:
         await self.snapshot((), archived)
 
     async def run(
-        self, stop: asyncio.Event, locked: Sequence[asyncio.Lock], archived: Archived | None
+        self,
+        stop: asyncio.Event,
+        locked: Sequence[asyncio.Lock],
+        archived: Archived | None,
+        free_seconds: Callable[[], float],
     ) -> None:
-        """Takes snapshots until `stop`. While all of `locked` are held nobody changes the core."""
+        """Takes snapshots until `stop`. While all of `locked` are held nobody changes the core.
+
+        `free_seconds`: how long there will be nothing that a snapshot would hold up.
+        """
         due = self._now() + self._settings.snapshot_seconds
-        while not await is_set_within(stop, 1.0):
-            if self._now() >= due:
+        while not await is_set_within(stop, LOOK_SECONDS):
+            late = self._now() - due
+            if late >= MOST_POSTPONED_SECONDS or (late >= 0 and free_seconds() >= 2 * self._snapshot_seconds):
                 await self.snapshot(locked, archived)
                 due = self._now() + self._settings.snapshot_seconds
             elif not self.commits.whole:

@@ -14,6 +14,7 @@ import pytest
 from laggard_aggregator.engine import Judgement
 from laggard_aggregator.ingest.taken import TakenBatch
 from laggard_aggregator.settings import StateTable
+from laggard_aggregator.state import keeper as keeper_module
 from laggard_aggregator.state import snapshots
 from laggard_aggregator.state.keeper import Keeper
 from laggard_common import wire
@@ -41,7 +42,8 @@ class Process:
     """An aggregator without broker, loop and archive: its core and its state."""
 
     def __init__(self, directory: Path, **changes: float) -> None:
-        self.keeper = Keeper(StateTable(directory, **changes), HandClock(START))  # type: ignore[arg-type]
+        self.clock = HandClock(START)
+        self.keeper = Keeper(StateTable(directory, **changes), self.clock)  # type: ignore[arg-type]
         self.core, self.head = self.keeper.load(new_core)
         records = list(self.keeper.replay(self.core))
         self.replayed = [record for record in records if isinstance(record, Judgement)]
@@ -254,6 +256,37 @@ def test_what_no_journal_has_is_archived_before_it_is_acknowledged(tmp_path: Pat
         process.kill()
 
     asyncio.run(story())
+
+
+@pytest.mark.parametrize("ever_free", [True, False])
+def test_a_snapshot_waits_for_a_moment_between_windows_but_not_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ever_free: bool
+) -> None:
+    monkeypatch.setattr(keeper_module, "LOOK_SECONDS", 0.01)
+
+    async def story() -> list[tuple[float, int]]:
+        process = await Process(tmp_path, snapshot_seconds=60.0).begin()
+        clock, stop = process.clock, asyncio.Event()
+        asked: list[tuple[float, int]] = []  # seconds past the due moment, snapshots on the disk
+
+        def free_seconds() -> float:
+            asked.append(((clock.ns - due_ns) / 1e9, len(snapshots.numbers(tmp_path))))
+            clock.ns += 4_000_000_000
+            return 1.0 if ever_free and len(asked) == 2 else -1.0
+
+        due_ns = clock.ns + 60_000_000_000
+        running = asyncio.create_task(process.keeper.run(stop, (), None, free_seconds))
+        await asyncio.sleep(0)
+        clock.ns = due_ns
+        while len(snapshots.numbers(tmp_path)) < 2:
+            await asyncio.sleep(0.01)
+        stop.set()
+        await running
+        process.kill()
+        return asked
+
+    asked = asyncio.run(asyncio.wait_for(story(), 30))
+    assert asked == [(4.0 * looked, 1) for looked in range(2 if ever_free else 3)]
 
 
 def test_a_journal_that_is_full_waits_for_a_snapshot(tmp_path: Path) -> None:
