@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from laggard_agent import own_cost
+from laggard_agent import compiled, own_cost
 from laggard_agent.batch import Batch, Batcher, Dictionary, last_tick
 from laggard_agent.collectors import make_collectors
 from laggard_agent.publisher import Publisher, phase_ns
@@ -59,6 +59,8 @@ class App:
         self._clock = clock or SystemClock()
         self._rng = rng or random.SystemRandom()
         self._notifier = notifier or Notifier()
+        # It reads the system's clock by itself, so no other will do, nor one derived from it.
+        self._library = compiled.library() if type(self._clock) is SystemClock else None
         self._arguments = partial(client_arguments, settings.mqtt)
         self._arguments()  # so that what is wrong from the beginning is told now
         batch_ns = settings.batch_samples * settings.interval_ns
@@ -128,6 +130,7 @@ class App:
                 deliver=self._deliver,
                 changed=lambda: self._worker.tell(self._health_changed),
                 failed=self._fail,
+                library=self._library,
             )
             for made in make_collectors(alone, self._roots, timeline.now_ns, self._clock)
         ]
@@ -254,6 +257,7 @@ class App:
             "unconfirmed_samples": spool.unconfirmed_samples,
             "missed_ticks": sum(sampler.missed_ticks for sampler in self._samplers),
             "clock_steps": max((sampler.timeline.steps for sampler in self._samplers), default=0),
+            "compiled": self._library is not None,
             "cpu_seconds": own_cost.cpu_ns() / 1e9,
             "resident_bytes": own_cost.resident_bytes(),
             "acknowledged_by": "aggregator" if by_aggregator else "broker",

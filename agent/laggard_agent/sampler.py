@@ -2,9 +2,11 @@
 
 Nothing of this wakes the event loop, which costs several times what a reading does: the loop hears of
 finished batches alone. A collector that can be read in two parts is read at its ticks, and what was read is
-interpreted when a batch ends, or sooner: when a file fails, or what it lists comes or goes.
+interpreted when a batch ends, or sooner: when a file fails, or what it lists comes or goes. Where there is
+compiled code for it, this thread does not wake up at ordinary ticks either.
 """
 
+import ctypes
 import logging
 import threading
 from collections import deque
@@ -13,7 +15,8 @@ from functools import partial
 
 from laggard_agent.batch import Batch, Batcher
 from laggard_agent.collectors.base import Collector
-from laggard_agent.collectors.captures import Capture, Capturing
+from laggard_agent.collectors.captures import Capturing
+from laggard_agent.compiled import Came, Compiled, Taken
 from laggard_agent.runner import Collected, Health, collect
 from laggard_agent.ticks import Timeline
 from laggard_common.clock import Clock
@@ -32,7 +35,8 @@ class Sampler:
     No two collectors may read one source. `batcher` makes what gathers the readings of a source, `last_tick`
     says when the batch of a tick ends; `deliver` gets what is finished, `changed` is called when the health
     is another; both on the sampler's thread or on whichever calls `watch` and `flush`, one at a time.
-    `failed` gets an error of anything but the collector.
+    `failed` gets an error of anything but the collector. `library` is what `compiled.library` gives, for the
+    system's clock alone.
     """
 
     def __init__(
@@ -46,6 +50,7 @@ class Sampler:
         deliver: Callable[[list[Batch]], None],
         changed: Callable[[], None],
         failed: Callable[[BaseException], None],
+        library: ctypes.CDLL | None = None,
     ) -> None:
         self.name = collector.name
         self.timeline = timeline
@@ -54,6 +59,9 @@ class Sampler:
         self._collector = collector
         self._in_parts = collector if isinstance(collector, Capturing) else None
         self._captures = None if self._in_parts is None else self._in_parts.captures
+        self._compiled: Compiled | None = None
+        if library is not None and self._captures is not None:
+            self._compiled = Compiled(library, self._captures, timeline.state)
         self._clock = clock
         self._monotonic_ns = clock.monotonic_ns
         self._batcher = batcher
@@ -63,7 +71,7 @@ class Sampler:
         self._failed = failed
         self._batchers: dict[str, Batcher] = {}
         self._reading_since_ns: int | None = None
-        self._waiting: deque[tuple[int, int, Capture]] = deque()  # tick, nanoseconds that it took, what it is
+        self._waiting: deque[Taken] = deque()
         self._waits_from_ns = self._waits_until_ns = 0
         self._waiting_bytes = 0
         self._interpreting = threading.Lock()
@@ -79,6 +87,8 @@ class Sampler:
     def stop(self) -> None:
         """Lets the thread end when it has read; called once, does not wait."""
         self._running.release()
+        if self._compiled is not None:
+            self._compiled.stop()
 
     def join(self, timeout_seconds: float) -> None:
         """Waits for the thread to end, at most so long."""
@@ -89,7 +99,7 @@ class Sampler:
 
         `now_ns`: the time on the timeline.
         """
-        since = self._reading_since_ns
+        since = self._since_ns()
         stalled = 0 if since is None else self._clock.monotonic_ns() - since
         if stalled > _STALLED_NS:
             self._interpret()
@@ -99,7 +109,7 @@ class Sampler:
 
     def works(self) -> bool:
         """Whether the thread takes its ticks; a reading that does not return is a matter of `watch`."""
-        return self._reading_since_ns is not None or self.timeline.overdue_seconds() < _OVERDUE_SECONDS
+        return self._since_ns() is not None or self.timeline.overdue_seconds() < _OVERDUE_SECONDS
 
     def flush(self) -> None:
         """Delivers what is gathered so far."""
@@ -108,9 +118,14 @@ class Sampler:
             for batcher in self._batchers.values():
                 self._deliver(batcher.flush())
 
+    def _since_ns(self) -> int | None:
+        """Since when it reads or interprets; None while it does not."""
+        since = self._reading_since_ns
+        return self._compiled.reading_since_ns if since is None and self._compiled is not None else since
+
     def _run(self) -> None:
         try:
-            while not self._running.acquire(timeout=self.timeline.wait_seconds()):
+            while not self._is_stopped():
                 tick = self.timeline.take()
                 if tick is not None:
                     self.missed_ticks += tick.missed
@@ -118,6 +133,29 @@ class Sampler:
             self._interpret()
         except BaseException as exc:
             self._failed(exc)
+
+    def _is_stopped(self) -> bool:
+        """Waits for the next tick that is not taken by compiled code; True when it is to stop."""
+        compiled = self._compiled
+        while compiled is not None and compiled.can_take():
+            if not self._waiting:
+                self._wait_from(self.timeline.state.next_ns)
+            came = compiled.take(self._waits_until_ns)
+            if came is Came.STOPPED:
+                return True
+            self._reading_since_ns = self._monotonic_ns()
+            compiled.fetch(self._waiting)
+            self._interpret()
+            self._reading_since_ns = None
+            if came is Came.LEFT:
+                break
+        return self._running.acquire(timeout=self.timeline.wait_seconds())
+
+    def _wait_from(self, tick_ns: int) -> None:
+        """The first tick of those that are interpreted together."""
+        self._waits_from_ns = tick_ns
+        self._waits_until_ns = min(self._last_tick(tick_ns), tick_ns + _LONGEST_WAIT_NS)
+        self._waiting_bytes = 0
 
     def _sample(self, tick_ns: int) -> None:
         began_ns = self._reading_since_ns = self._monotonic_ns()
@@ -129,10 +167,8 @@ class Sampler:
         capture = self._captures.take()
         took_ns = self._monotonic_ns() - began_ns
         if not self._waiting:
-            self._waits_from_ns = tick_ns
-            self._waits_until_ns = min(self._last_tick(tick_ns), tick_ns + _LONGEST_WAIT_NS)
-            self._waiting_bytes = 0
-        self._waiting.append((tick_ns, took_ns, capture))
+            self._wait_from(tick_ns)
+        self._waiting.append(Taken(tick_ns, took_ns, capture))
         self._waiting_bytes += capture.size_bytes
         if (
             not capture.can_wait
@@ -147,6 +183,8 @@ class Sampler:
         if self._in_parts is None or not self._interpreting.acquire(blocking=False):
             return
         try:
+            if self._compiled is not None:
+                self._compiled.fetch(self._waiting)
             while self._waiting:
                 tick_ns, took_ns, capture = self._waiting.popleft()
                 interpret = partial(self._in_parts.interpret, capture)

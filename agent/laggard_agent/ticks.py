@@ -11,6 +11,7 @@ Times of reading are taken from the same timeline, so the seconds between two re
 Intrepid 4.1.1 asks for collection that survives clock steps.
 """
 
+import ctypes
 from typing import NamedTuple
 
 from laggard_common.clock import Clock
@@ -28,64 +29,80 @@ class Tick(NamedTuple):
     missed: int
 
 
+class TimelineState(ctypes.Structure):
+    """What ticks are reckoned from, where compiled code sees it too (`struct laggard_timeline`); nanoseconds.
+
+    `next_ns`: nominal time of the next tick. `offset_ns`: of the timeline from the monotonic clock.
+    `corrected_ns`: when that was found right last, on the monotonic clock.
+    """
+
+    interval_ns: int
+    next_ns: int
+    offset_ns: int
+    corrected_ns: int
+    _fields_ = tuple(
+        (name, ctypes.c_int64) for name in ("interval_ns", "next_ns", "offset_ns", "corrected_ns")
+    )
+
+
 class Timeline:
     """The agent's time. `steps` counts steps of the wall clock that were followed at once."""
 
     def __init__(self, clock: Clock, interval_ns: int) -> None:
         self._monotonic_ns, self._wall_ns = clock.monotonic_ns, clock.wall_ns
-        self._interval_ns = interval_ns
-        self._corrected_ns = self._monotonic_ns()
-        self._offset_ns = self._wall_ns() - self._corrected_ns
-        self._next_ns = (self.now_ns() // interval_ns + 1) * interval_ns
+        now = self._monotonic_ns()
+        self.state = TimelineState(interval_ns, 0, self._wall_ns() - now, now)
+        self.state.next_ns = (self.now_ns() // interval_ns + 1) * interval_ns
         self.steps = 0
 
     def now_ns(self) -> int:
         """Nanoseconds since the epoch on this timeline; safe from any thread."""
-        return self._monotonic_ns() + self._offset_ns
+        return self._monotonic_ns() + self.state.offset_ns
 
     def wait_seconds(self) -> float:
         """How long to sleep before the next `take`."""
-        return max(0, self._next_ns - self._offset_ns - self._monotonic_ns()) / 1e9
+        return max(0, self.state.next_ns - self.state.offset_ns - self._monotonic_ns()) / 1e9
 
     def overdue_seconds(self) -> float:
         """How long a tick has been waiting for its `take`; safe from any thread."""
-        return max(0, self.now_ns() - self._next_ns) / 1e9
+        return max(0, self.now_ns() - self.state.next_ns) / 1e9
 
     def take(self) -> Tick | None:
         """The tick that is due now, once; None when none is.
 
         Runs on cold caches: while the clocks agree it reads each of them once.
         """
+        state = self.state
         now = self._monotonic_ns()
-        ahead = self._wall_ns() - now - self._offset_ns
+        ahead = self._wall_ns() - now - state.offset_ns
         if -_IGNORED_NS <= ahead <= _IGNORED_NS:
             stepped = False
-            self._corrected_ns = now
+            state.corrected_ns = now
         else:
             stepped = self._follow_wall_clock()
             now = self._monotonic_ns()
-        interval = self._interval_ns
-        due = (now + self._offset_ns) // interval * interval
+        interval = state.interval_ns
+        due = (now + state.offset_ns) // interval * interval
         if stepped:
-            self._next_ns = due if due >= self._next_ns else due + interval
-        if due < self._next_ns:
+            state.next_ns = due if due >= state.next_ns else due + interval
+        if due < state.next_ns:
             return None
-        missed = (due - self._next_ns) // interval
-        self._next_ns = due + interval
+        missed = (due - state.next_ns) // interval
+        state.next_ns = due + interval
         return Tick(due, missed)
 
     def _follow_wall_clock(self) -> bool:
         """Corrects the offset; True when it jumped."""
         error = self._wall_ahead_ns()
-        if error > self._interval_ns // 2 or error < -_MOST_SLEWED_NS:
-            self._offset_ns += error
+        if error > self.state.interval_ns // 2 or error < -_MOST_SLEWED_NS:
+            self.state.offset_ns += error
             self.steps += 1
             return True
         now = self._monotonic_ns()
         if abs(error) > _IGNORED_NS:
-            most = (now - self._corrected_ns) // _SLEW_SHARE
-            self._offset_ns += max(-most, min(most, error))
-        self._corrected_ns = now
+            most = (now - self.state.corrected_ns) // _SLEW_SHARE
+            self.state.offset_ns += max(-most, min(most, error))
+        self.state.corrected_ns = now
         return False
 
     def _wall_ahead_ns(self) -> int:
@@ -95,7 +112,7 @@ class Timeline:
             before = self._monotonic_ns()
             wall = self._wall_ns()
             took = self._monotonic_ns() - before
-            best = min(best, (took, wall - before - took // 2 - self._offset_ns))
+            best = min(best, (took, wall - before - took // 2 - self.state.offset_ns))
             if took < _READ_TOGETHER_NS:
                 break
         return best[1]

@@ -4,7 +4,8 @@ All run at the same time on the same real devices, at one sample a second, and a
 windows, so what else the machine does hits all alike. The agents do everything: collect, compress, encode,
 spool, publish to a mosquitto on loopback, and take the acknowledgements of a real aggregator. node_exporter
 is scraped as Prometheus scrapes, collectd writes CSV. Devices are loop devices: all changing every second, or
-one in sixteen.
+one in sixteen. The agents are as the packages ship them (`make native` first), and one without its compiled
+part.
 """
 
 from __future__ import annotations

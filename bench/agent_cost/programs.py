@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.testbed.luns import TestbedError, process
+from laggard_agent.compiled import LIBRARY
 
 BROKER_PORT = 18_841
 EXPORTER_PORT = 18_842
@@ -72,10 +73,12 @@ class Program:
 def programs(folder: Path, python: str = sys.executable) -> Iterator[tuple[Program, ...]]:
     """All programs, running side by side; the agents have a broker and an aggregator that acknowledges.
 
-    `python` runs the agents, with the modules that this interpreter finds.
+    `python` runs the agents, with the modules that this interpreter finds; one without the compiled part.
 
     Raises TestbedError when one is not installed or does not start.
     """
+    if not LIBRARY.exists():
+        raise TestbedError(f"{LIBRARY.name}, which the packages bring, is not there: make native")
     with ExitStack() as stack:
         started = _Started(stack, folder)
         broker = folder / "mosquitto.conf"
@@ -100,6 +103,13 @@ def programs(folder: Path, python: str = sys.executable) -> Iterator[tuple[Progr
         found = (
             _agent(started, python, "laggard-agent, diskstats", ("diskstats",)),
             _agent(started, python, "laggard-agent, diskstats net host", ("diskstats", "net", "host")),
+            _agent(
+                started,
+                python,
+                "laggard-agent, diskstats, not compiled",
+                ("diskstats",),
+                _without_compiled_part(folder),
+            ),
             started.run("sadc -S DISK", [sadc, "-S", "DISK", "1", str(folder / "sadc")]),
             started.run("sadc, disks only", [sadc, "-S", "A_NULL,A_DISK", "1", str(folder / "sadc-disks")]),
             started.run("node_exporter, diskstats", exporter),
@@ -125,14 +135,26 @@ class _Started:
         return Program(name, running.pid, lambda: running.poll() is None, log)
 
 
-def _agent(started: _Started, python: str, name: str, collectors: Sequence[str]) -> Program:
-    node = f"n{len(collectors)}"
+def _agent(
+    started: _Started, python: str, name: str, collectors: Sequence[str], modules: Sequence[Path] = ()
+) -> Program:
+    """`modules`: where to look for modules first."""
+    node = name.replace(",", "").replace(" ", "-")
     folder = started.folder / node
     folder.mkdir()
     config = folder / "agent.toml"
     config.write_text(AGENT.format(node=node, collectors=list(collectors), port=BROKER_PORT, folder=folder))
-    modules = f"PYTHONPATH={os.pathsep.join(path for path in sys.path if path)}"
-    return started.run(name, ["env", modules, python, "-m", "laggard_agent", "--config", str(config)])
+    path = os.pathsep.join(filter(None, [*map(str, modules), *sys.path]))
+    return started.run(
+        name, ["env", f"PYTHONPATH={path}", python, "-m", "laggard_agent", "--config", str(config)]
+    )
+
+
+def _without_compiled_part(folder: Path) -> list[Path]:
+    """Where a copy of the agent is that has none."""
+    copied = folder / "uncompiled" / LIBRARY.parent.name
+    shutil.copytree(LIBRARY.parent, copied, ignore=shutil.ignore_patterns(LIBRARY.name))
+    return [copied.parent]
 
 
 def _found(*names: str) -> str:

@@ -218,6 +218,7 @@ class Connection(asyncio.Protocol):
         if self._unsent and self._transport is not None and self.error is None:
             self._said = True
             self._transport.write(b"".join(self._unsent))
+            self._put_off_beat()
         self._unsent.clear()
 
     def _beat(self) -> None:
@@ -225,9 +226,21 @@ class Connection(asyncio.Protocol):
         if self._pinged and not self._heard and self._reads:
             self._fail(MqttError("the broker does not answer"))
             return
+        self._beat_timer = None
         self._pinged = not self._said or not self._heard
         if self._pinged:
             self._write(packets.PINGREQ)
+        self._next_beat()
+
+    def _put_off_beat(self) -> None:
+        """What was just said is a sign of life as good as a beat, if the broker gave one too."""
+        timer = self._beat_timer
+        if timer is not None and self._heard and self._loop.time() > timer.when() - self._beat_seconds / 2:
+            timer.cancel()
+            self._pinged = False
+            self._next_beat()
+
+    def _next_beat(self) -> None:
         self._said = self._heard = False
         self._beat_timer = self._loop.call_later(self._beat_seconds, self._beat)
 

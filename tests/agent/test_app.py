@@ -19,6 +19,7 @@ import pytest
 
 from laggard_agent.app import App
 from laggard_agent.batch import Batch
+from laggard_agent.compiled import LIBRARY
 from laggard_agent.publisher import Publisher, phase_ns
 from laggard_agent.ranges import Ranges
 from laggard_agent.sampler import Sampler
@@ -167,6 +168,7 @@ def test_the_status_says_how_the_agent_is(tmp_path: Path) -> None:
         assert (last["dropped_samples"], last["clock_steps"]) == (0, 0)
         assert all(isinstance(last[key], float) and last[key] for key in ("cpu_seconds",))
         assert isinstance(last["resident_bytes"], int)
+        assert last["compiled"] is LIBRARY.exists()
         assert site.broker.retained[f"{BASE}/status"].payload == site.broker.messages[-1].payload
 
     site_test(test, tmp_path)

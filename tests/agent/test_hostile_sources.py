@@ -110,15 +110,9 @@ QUIET = {
     *((no_newline.__name__, file) for files in FILES.values() for file in files),
     *((half.__name__, file) for files in FILES.values() for file in files),  # a shorter number is one, too
     (other_units.__name__, f"{PORT}/state"),  # has none
-    *(
-        (spoil.__name__, file) for spoil in (negative, past_64_bits) for file in FILES["host"]
-    ),  # psutil takes it
+    (past_64_bits.__name__, "proc/loadavg"),  # a float
     *((closed.__name__, file) for file in FILES["gluster"]),  # not read again until it is written again
     (closed.__name__, "lwfs.log"),  # is open
-}
-OF_PSUTIL = {  # which reads a line whatever its length, and warns; the kernel alone writes these files
-    *((endless_line.__name__, f"proc/{name}") for name in ("stat", "meminfo")),
-    (negative.__name__, "proc/meminfo"),
 }
 
 
@@ -204,8 +198,6 @@ def test_while_all_is_well_no_state_changes(root: Path) -> None:
 def test_one_clear_state_and_the_others_go_on(
     root: Path, name: str, file: str, spoil: Callable[[Path], None]
 ) -> None:
-    if (spoil.__name__, file) in OF_PSUTIL:
-        pytest.skip("read by psutil")
     clock = FakeClock()
     collectors = made(root, clock)
     before = {other: state(sampled(collector, clock)) for other, collector in collectors.items()}

@@ -1,4 +1,5 @@
 import asyncio
+import ctypes
 import logging
 import threading
 from collections.abc import Callable, Iterator
@@ -106,7 +107,14 @@ class InParts(Good):
 class Sampled:
     """A sampler that has begun, and what came of it; batches of `ticks` readings."""
 
-    def __init__(self, collector: Collector, *, clock: FakeClock | None = None, ticks: int = 1) -> None:
+    def __init__(
+        self,
+        collector: Collector,
+        *,
+        clock: FakeClock | None = None,
+        ticks: int = 1,
+        library: ctypes.CDLL | None = None,
+    ) -> None:
         self.batches: list[Batch] = []
         self.failures: list[BaseException] = []
         self.changes = 0
@@ -120,6 +128,7 @@ class Sampled:
             deliver=self._deliver,
             changed=self._changed,
             failed=self._failed,
+            library=library,
         )
         self.sampler.start()
 

@@ -177,6 +177,36 @@ def test_a_ping_that_is_answered_keeps_the_connection() -> None:
     with_server(talk, test)
 
 
+def test_who_speaks_and_is_answered_need_not_ping() -> None:
+    """Time is made up: the loop's clock is put forward."""
+    heard: list[bytes] = []
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await hello(reader, writer)
+        while said := await reader.read(64):
+            heard.append(said)
+            if said != packets.PINGREQ:
+                writer.write(b"\x40\x02" + said[5:7])  # the number behind the topic `t`
+
+    async def test(port: int) -> None:
+        loop = asyncio.get_running_loop()
+        connection = await connect(port, keepalive_seconds=60)
+        began = loop.time()
+        at = [0]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(loop, "time", lambda: began + at[0])
+            for at[0] in (20, 40, 60):
+                await connection.publish("t", b"x")
+            assert packets.PINGREQ not in heard
+            at[0] = 91
+            while packets.PINGREQ not in heard:
+                await asyncio.sleep(0)
+        assert len(heard) == 4
+        await connection.close(1.0)
+
+    with_server(talk, test)
+
+
 @pytest.mark.parametrize(
     "said",
     [

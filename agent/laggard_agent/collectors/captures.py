@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol, runtime_checkable
 
+from laggard_agent import own_cost
 from laggard_agent.collectors.base import MAX_FILE_BYTES, Now, Reading, read_file
 from laggard_common.errors import CollectError
 
@@ -34,11 +35,13 @@ class Capture(NamedTuple):
     """The files of one collector at one tick, in its order.
 
     `can_wait`: nothing failed, came or went, so that what is outside the files is as it was at the last tick.
+    `cpu_ns`: CPU time of this process, where that is measured.
     """
 
     files: Sequence[Captured]
     size_bytes: int
     can_wait: bool
+    cpu_ns: int = 0
 
 
 @runtime_checkable
@@ -54,12 +57,16 @@ class Capturing(Protocol):
 
 
 class Captures:
-    """Captures files of /proc. `now` gives the time that readings carry."""
+    """Captures files of /proc. `now` gives the time that readings carry.
 
-    def __init__(self, paths: Sequence[Path], now: Now) -> None:
-        self._files = [_File(path) for path in paths]
+    `lines`: how many each file had at the last tick; None before the first, and when one could not be read.
+    """
+
+    def __init__(self, paths: Sequence[Path], now: Now, *, measures_cpu: bool = False) -> None:
+        self.files = tuple(File(path) for path in paths)
+        self.measures_cpu = measures_cpu
+        self.lines: list[int] | None = None
         self._now = now
-        self._lines: list[int] = []
 
     def take(self) -> Capture:
         """All files as they are now; raises nothing for what cannot be read.
@@ -67,42 +74,44 @@ class Captures:
         Runs on cold caches, as does what it calls: every line counts.
         """
         files = []
-        lines = []
+        lines: list[int] | None = []
         size_bytes = 0
-        can_wait = True
-        for file in self._files:
+        for file in self.files:
             at = self._now()
             try:
                 data = file.read()
             except CollectError as exc:
                 files.append(Captured(at, b"", exc))
-                can_wait = False
+                lines = None
             else:
                 files.append(Captured(at, data, None))
-                lines.append(data.count(b"\n"))
                 size_bytes += len(data)
-        if lines != self._lines:  # a device came or went: whoever asks what it is must ask while it is there
-            self._lines = lines
-            can_wait = False
-        return Capture(files, size_bytes, can_wait)
+                if lines is not None:
+                    lines.append(data.count(b"\n"))
+        cpu_ns = own_cost.cpu_ns() if self.measures_cpu else 0
+        # A device came or went: whoever asks what it is must ask while it is there.
+        can_wait = lines is not None and lines == self.lines
+        self.lines = lines
+        return Capture(files, size_bytes, can_wait, cpu_ns)
 
 
-class _File:
+class File:
     """A file that is read again and again, and kept open where the kernel makes it up at each reading.
 
     Such a file has no size, and is made anew when it is read from its beginning
     (Documentation/filesystems/seq_file.rst). Any other may be replaced, and so is opened each time. A
-    recorder is told of a file when it is opened.
+    recorder is told of a file when it is opened. `fd` is that of the open file, else negative.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._fd = -1
+        self.path_bytes = os.fsencode(path)
+        self.fd = -1
         self._may_stay_open = True
 
     def read(self) -> bytes:
         """All bytes. Raises CollectError."""
-        fd = self._fd
+        fd = self.fd
         if fd >= 0:
             try:
                 data = os.pread(fd, _CHUNK_BYTES, 0)
@@ -119,7 +128,7 @@ class _File:
         """All of a file that begins with `chunks`."""
         found = list(chunks)
         size = sum(map(len, found))
-        while chunk := os.pread(self._fd, _CHUNK_BYTES, size):
+        while chunk := os.pread(self.fd, _CHUNK_BYTES, size):
             found.append(chunk)
             size += len(chunk)
             if size > MAX_FILE_BYTES:
@@ -131,12 +140,12 @@ class _File:
             found = self._path.stat()
             self._may_stay_open = stat.S_ISREG(found.st_mode) and not found.st_size
             if self._may_stay_open:
-                self._fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+                self.fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
             return  # gone since it was read
 
     def _close(self) -> None:
-        fd, self._fd = self._fd, -1
+        fd, self.fd = self.fd, -1
         if fd >= 0:
             os.close(fd)
 

@@ -1,20 +1,29 @@
-"""CPU, memory and load of the node through psutil, and what the agent itself costs."""
+"""/proc/stat, meminfo and loadavg: CPU, memory and load of the node; and what the agent itself costs.
 
-import threading
+As proc_stat(5), proc_meminfo(5) and proc_loadavg(5) have it.
+"""
+
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
-
 from laggard_agent import own_cost
-from laggard_agent.collectors.base import Now, Reading, read_file
-from laggard_agent.collectors.recording import is_recorded
+from laggard_agent.collectors.base import Now, Reading
+from laggard_agent.collectors.captures import Capture, Captures
 from laggard_common.errors import CollectError
 from laggard_common.schema import Component, Field, FieldKind, FieldType
 
 _CPU = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
-_EVENTS = ("ctx_switches", "interrupts", "soft_interrupts")
-_MEMORY = ("total", "available", "free", "buffers", "cached", "shared")
+_LEAST_CPU = 4  # of the oldest kernels
+_EVENTS = {"ctx_switches": b"\nctxt ", "interrupts": b"\nintr ", "soft_interrupts": b"\nsoftirq "}
+_MEMORY = {
+    "total": (b"\nMemTotal:",),
+    "available": (b"\nMemAvailable:",),
+    "free": (b"\nMemFree:",),
+    "buffers": (b"\nBuffers:",),
+    "cached": (b"\nCached:", b"\nSReclaimable:"),  # as free(1) counts it
+    "shared": (b"\nShmem:",),
+}
 _LOAD = ("load_1", "load_5", "load_15")
 
 FIELDS = (
@@ -27,8 +36,41 @@ FIELDS = (
 )
 COMPONENTS = (Component("host", "host"),)
 
-# psutil takes the root of /proc from a global; agents with roots of their own may share a process.
-_psutil_root = threading.Lock()
+_TICK_US = 1_000_000 // os.sysconf("SC_CLK_TCK")
+_KIB = 1024
+_MOST = 2**64
+_MOST_DIGITS = 20
+
+
+def parse_stat(data: bytes) -> tuple[int | None, ...]:
+    """CPU time of all CPUs in microseconds, then events, None for what the kernel does not count.
+
+    Raises ValueError for anything else than such a file.
+    """
+    name, *ticks = data[: data.find(b"\n")].split()
+    if name != b"cpu" or len(ticks) < _LEAST_CPU:
+        raise ValueError("no line of all CPUs")
+    spent: list[int | None] = [_unsigned(word) * _TICK_US for word in ticks[: len(_CPU)]]
+    spent += [None] * (len(_CPU) - len(spent))
+    return _in_range((*spent, *(_number(data, key) for key in _EVENTS.values())))
+
+
+def parse_meminfo(data: bytes) -> tuple[int | None, ...]:
+    """Bytes, None for what the kernel does not tell. Raises ValueError for anything else than such a file."""
+    text = b"\n" + data
+    found = [[_number(text, key, b"kB") for key in keys] for keys in _MEMORY.values()]
+    if found[0] == [None]:
+        raise ValueError("no total")
+    values = (None if first is None else first + sum(filter(None, more)) for first, *more in found)
+    return _in_range(tuple(None if value is None else value * _KIB for value in values))
+
+
+def parse_loadavg(data: bytes) -> tuple[float, float, float]:
+    """The load averages of 1, 5 and 15 minutes. Raises ValueError for anything else than such a file."""
+    one, five, fifteen = (float(word) for word in data.split()[:3])
+    if not all(0 <= load < float("inf") for load in (one, five, fifteen)):
+        raise ValueError("no load average")
+    return one, five, fifteen
 
 
 class Host:
@@ -37,46 +79,47 @@ class Host:
     name = "host"
 
     def __init__(self, procfs: Path, now: Now) -> None:
-        self._procfs = procfs
-        self._now = now
+        self._paths = [procfs / file for file in ("stat", "meminfo", "loadavg")]
+        self.captures = Captures(self._paths, now, measures_cpu=True)
 
     def read(self) -> Iterator[Reading]:
         """One row for the node. Raises CollectError."""
-        at = self._now()
-        if is_recorded():  # psutil reads these by itself
-            for file in ("stat", "meminfo"):
-                read_file(self._procfs / file)
-        load = _load(self._procfs / "loadavg")
-        own = (own_cost.cpu_ns() // 1000, own_cost.resident_bytes())
-        yield Reading("host", FIELDS, at, COMPONENTS, [(*self._psutil_values(), *load, *own)])
+        return self.interpret(self.captures.take())
 
-    def _psutil_values(self) -> tuple[int | None, ...]:
-        with _psutil_root:
-            psutil.PROCFS_PATH = str(self._procfs)
+    def interpret(self, capture: Capture) -> Iterator[Reading]:
+        """As `read`, of what was read at another time; but for the agent's memory, which is that of now."""
+        row: list[int | float | None] = []
+        for path, file, parse in zip(self._paths, capture.files, _PARSERS, strict=True):
             try:
-                cpu = psutil.cpu_times()
-                events = psutil.cpu_stats()
-                memory = psutil.virtual_memory()
-                spent = [_microseconds(getattr(cpu, name, None)) for name in _CPU]
-            except OSError as exc:
-                raise CollectError(str(exc.filename or self._procfs), exc.strerror or str(exc)) from exc
-            except (LookupError, ValueError, TypeError, AttributeError, OverflowError) as exc:
-                raise CollectError(str(self._procfs), f"stat or meminfo is not as expected: {exc!r}") from exc
-        return (
-            *spent,
-            *(getattr(events, name) for name in _EVENTS),
-            *(getattr(memory, name) for name in _MEMORY),
-        )
+                row += parse(file.text())
+            except ValueError as exc:
+                raise CollectError(str(path), f"not as expected: {exc}") from exc
+        row += [capture.cpu_ns // 1000, own_cost.resident_bytes()]
+        yield Reading("host", FIELDS, capture.files[0].at_ns, COMPONENTS, [row])
 
 
-def _microseconds(seconds: float | None) -> int | None:
-    return None if seconds is None else round(seconds * 1e6)
+_PARSERS = (parse_stat, parse_meminfo, parse_loadavg)
 
 
-def _load(path: Path) -> tuple[float, float, float]:
-    words = read_file(path).split()
-    try:
-        one, five, fifteen = (float(word) for word in words[:3])
-    except ValueError as exc:
-        raise CollectError(str(path), "not three load averages") from exc
-    return one, five, fifteen
+def _number(data: bytes, key: bytes, unit: bytes = b"") -> int | None:
+    """What stands behind `key`, None where that is not. Raises ValueError for no number of that unit."""
+    at = data.find(key)
+    if at < 0:
+        return None
+    at += len(key)
+    line = data[at : at + 4 * _MOST_DIGITS].partition(b"\n")[0].split(None, 2)
+    if not line or (unit and line[1:] != [unit]):
+        raise ValueError(f"{key.strip().decode()} is not a number {unit.decode()}".rstrip())
+    return _unsigned(line[0])
+
+
+def _unsigned(word: bytes) -> int:
+    if not word.isdigit():
+        raise ValueError(f"{word[:_MOST_DIGITS].decode('ascii', 'replace')!r} is not a number")
+    return int(word[: _MOST_DIGITS + 1])
+
+
+def _in_range(values: tuple[int | None, ...]) -> tuple[int | None, ...]:
+    if any(value is not None and value >= _MOST for value in values):
+        raise ValueError("a number of more than 64 bits")
+    return values

@@ -115,7 +115,7 @@ def test_a_host_without_interfaces_is_no_failure(tmp_path: Path) -> None:
 def test_arbitrary_bytes(data: bytes) -> None:
     parse_interfaces(data)
     parse_pairs(data)
-    parse_pairs(b"Tcp: a b\nTcp: " + data)
+    parse_pairs(b"Tcp: InSegs OutSegs\nTcp: " + data)
 
 
 def test_truncations() -> None:

@@ -19,13 +19,14 @@ TCP_FIELDS = tuple(
     Field(name, FieldKind.GAUGE if name == "CurrEstab" else FieldKind.COUNTER, "1", FieldType.U64)
     for name in (*_SNMP, *_SNMP_ERRORS, *_NETSTAT, *_NETSTAT_QUEUES)
 )
+_WANTED = frozenset(field.name for field in TCP_FIELDS)
 TCP_COMPONENTS = (Component("tcp", "tcp"),)
 
 
 def parse_pairs(data: bytes) -> dict[str, int]:
     """Values of /proc/net/snmp or netstat by name: each protocol has a line of names and one of numbers.
 
-    Only Tcp and TcpExt. Raises nothing: what does not fit together is left out.
+    Only Tcp and TcpExt, and of these TCP_FIELDS. Raises nothing: what does not fit together is left out.
     """
     values: dict[str, int] = {}
     lines = data.decode("ascii", "replace").splitlines()
@@ -34,7 +35,7 @@ def parse_pairs(data: bytes) -> dict[str, int]:
         row = numbers.split()
         if protocol in ("Tcp:", "TcpExt:") and row[:1] == [protocol]:
             for name, text in zip(names, row[1:], strict=False):
-                if text.isdecimal() and len(text) <= _MOST_DIGITS and int(text) < _MOST:
+                if name in _WANTED and text.isdecimal() and len(text) <= _MOST_DIGITS and int(text) < _MOST:
                     values[name] = int(text)
     return values
 
