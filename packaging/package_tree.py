@@ -7,6 +7,7 @@
 /etc/laggard/agent.toml     the sample configuration
 /usr/lib/systemd/system     the unit;  /usr/lib/sysusers.d  its user
 /usr/share/laggard-agent    drop-ins for single collectors and for diskless nodes
+/usr/share/laggard-aggregator  the limits for the broker's host
 """
 
 import argparse
@@ -77,6 +78,9 @@ def lay_out(which: str, wheels: Path, root: Path, interpreter: Path) -> None:
     _write(root / "usr/lib/sysusers.d" / f"{package.name}.conf", users)
     if which == "agent":
         _share(root / "usr/share" / package.name)
+    else:
+        limits = PROJECT / "deploy/nftables/laggard-broker.nft"
+        _write(root / "usr/share" / package.name / limits.name, limits.read_text())
 
 
 def turned_on(sample: str, sections: tuple[str, ...]) -> str:

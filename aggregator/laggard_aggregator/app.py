@@ -203,6 +203,7 @@ class App:
             mails=lambda: self._post.sender.counts if self._post else {},
             mails_waiting=lambda: self._post.sender.waiting if self._post else 0,
             lease_held=lambda: self._lease.held if self._lease is not None else None,
+            flooding=lambda: self._inbox.senders.flooding,
         )
         app = make_app(self.view, s.archive.directory if s.archive is not None else None, s.http.nodes)
         self._http = HttpServer(guarded(app, self._credentials), s.http.listen, self._tls)
@@ -497,14 +498,15 @@ class App:
 
     async def _acknowledge(self) -> None:
         """Tells agents what is safe, at most once a second, and looks after what the core holds."""
-        sweep_due_ns, sweeps = 0, 0
+        swept_ns, sweep_due_ns, sweeps = self._clock.monotonic_ns(), 0, 0
         while True:
             await asyncio.sleep(ACK_SECONDS)
             if self._subscriber.connected and self._acts():
                 await self._subscriber.publish(self._core.intake.acknowledgements(ACKS_AT_ONCE))
             now_ns = self._clock.monotonic_ns()
             if now_ns >= sweep_due_ns:
-                sweep_due_ns = now_ns + round(SWEEP_SECONDS * 1e9)
+                self._inbox.senders.turn((now_ns - swept_ns) / 1e9)
+                swept_ns, sweep_due_ns = now_ns, now_ns + round(SWEEP_SECONDS * 1e9)
                 sweeps += 1
                 async with self._judging, self._order:
                     ended = self._core.sweep(self._clock.wall_ns(), forget=sweeps % FORGET_SWEEPS == 0)

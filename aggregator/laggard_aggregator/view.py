@@ -114,7 +114,8 @@ class Counters:
     at once. `window_lag_seconds`: how long after its deadline the latest window was judged;
     `window_lag_most_seconds`: the most of that. `mails`: by result, empty where none are sent;
     `mails_waiting`: now. `lease_held`: whether this aggregator acknowledges and mails, None where there is no
-    other one.
+    other one. `flooding`: the node that sends most, and its messages a second, where it sends more than any
+    agent does.
     """
 
     messages: int = 0
@@ -138,6 +139,7 @@ class Counters:
     mails: Mapping[str, int] = field(default_factory=dict)
     mails_waiting: int = 0
     lease_held: bool | None = None
+    flooding: tuple[str, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)

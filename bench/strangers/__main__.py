@@ -1,15 +1,21 @@
 """What strangers and a compromised node get, and what it does to honest nodes' verdicts.
 
-    python -m bench.strangers [--seconds 20] [--names 1000000]
+    python -m bench.strangers [--seconds 20] [--names 1000000] [--without-limits]
 
-Six honest storage servers are sampled once a second; one of them is slow, and an alarm stands for it. Each
-attack goes on beside that. `backlog`: how long the broker then still handed on what it had queued; `lag`: the
+Needs root: broker and aggregator, the honest nodes, and the strangers each have a network namespace, and the
+shipped limits (deploy/nftables) are in force at the broker. Six honest storage servers are sampled once a
+second; one of them is slow, and an alarm stands for it. Each attack goes on beside that. `tried`: what the
+attacker's socket took; `backlog`: how long the broker then still handed on what it had queued; `lag`: the
 longest `laggard_window_lag_seconds` seen meanwhile; `on time`: the fewest of the six honest servers that were
 in a window when it was judged, as what comes late is not; memory: resident, of the aggregator, before, after.
-The names go to a broker without rules: the shipped ones leave nobody a name but its own.
+The names go to the shipped broker first, which leaves nobody a name but its own, then to one without rules.
+
+With --without-limits the floods are tried again with the limits taken away, which is told and not judged.
 """
 
 import argparse
+import contextlib
+import socket
 import ssl
 import subprocess
 import threading
@@ -19,14 +25,17 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from bench.brokers import Authority
+from bench.chaos.host import problem
 from bench.machine import machine
 from bench.strangers.hostile import connected, flood, garbage, monster, publication
+from bench.strangers.network import BROKER, Network
 from bench.strangers.site import NODES, SLOW, Site, publications_of
 from laggard_common import wire
 from laggard_common.wire import Envelope, Kind
 
 TRIES = 20
 MONSTER_BYTES = 100_000_000
+NAMES_SECONDS = 600.0
 AFTER_SECONDS = 12.0
 MOST_LAG_SECONDS = 5.0
 DRAIN_SECONDS = 300.0
@@ -39,6 +48,31 @@ COUNTED = (
 )
 
 
+class Attacked(Site):
+    """The site with honest nodes and strangers in namespaces of `network`."""
+
+    def __init__(self, folder: Path, network: Network, *, tls: bool) -> None:
+        super().__init__(folder, tls=tls, host=BROKER, nodes=lambda: network.inside("nodes"))
+        self.port = 8883 if tls else 1883
+        self.network = network
+
+    @contextlib.contextmanager
+    def attacked(self) -> "Iterator[Attacked]":
+        """Everything runs while the body does, and the alarm stands."""
+        with self.network.inside("site"), self.running():
+            self.until("the alarm", lambda: self.alarms() == [f"{SLOW}/sda"])
+            yield self
+
+    def stranger(self, name: str, context: ssl.SSLContext | None) -> socket.socket:
+        """A stranger's connection. Raises OSError when it is not let in."""
+        with self.network.inside("strangers"):
+            return connected(self.port, name, context, self.host)
+
+    def evil(self) -> socket.socket:
+        """The connection of a node that has a certificate, where there are certificates."""
+        return self.stranger("evil", self.context("evil"))
+
+
 def main() -> int:
     """Prints the table; 1 when an honest node's verdict changed or a stranger was let in."""
     parser = argparse.ArgumentParser(
@@ -46,7 +80,11 @@ def main() -> int:
     )
     parser.add_argument("--seconds", type=float, default=20.0, help="how long each flood goes on")
     parser.add_argument("--names", type=int, default=1_000_000, help="how many node names")
+    parser.add_argument("--without-limits", action="store_true", help="floods without the limits too")
     options = parser.parse_args()
+    why = problem()
+    if why is not None:
+        raise SystemExit(f"bench.strangers: {why}")
     print(machine("aiomqtt", "msgpack"))
     print(
         "\n| attack | tried | outcome | counted | alarms after | backlog | lag | on time "
@@ -54,25 +92,44 @@ def main() -> int:
     )
     print("|---|---:|---|---|---|---:|---:|---:|---:|", flush=True)
     right = True
-    with TemporaryDirectory() as folder:
-        site = Site(Path(folder), tls=True)
-        with site.running():
-            site.until("the alarm", lambda: site.alarms() == [f"{SLOW}/sda"])
+    network = Network()
+    seconds, names = options.seconds, options.names
+    with network.made():
+        network.limit()
+        with TemporaryDirectory() as folder, Attacked(Path(folder), network, tls=True).attacked() as site:
             for what, context in contexts(site).items():
                 right &= row(site, what, lambda context=context: let_in(site, context))  # type: ignore[misc]
-            right &= row(site, "another node's topics", lambda: others_topics(site, options.seconds))
+            right &= row(site, "another node's topics", lambda: others_topics(site, seconds))
             right &= row(site, "a message of 100 MB", lambda: (1, too_large(site)))
-            right &= row(site, "malformed messages", lambda: malformed(site, options.seconds))
-            right &= row(site, "good batches of its own", lambda: own_batches(site, options.seconds))
-    with TemporaryDirectory() as folder:
-        site = Site(Path(folder), tls=False)
-        with site.running():
-            site.until("the alarm", lambda: site.alarms() == [f"{SLOW}/sda"])
-            right &= row(site, "node names, no rules", lambda: many_names(site, options.names))
+            right &= row(site, "malformed messages", lambda: malformed(site, seconds))
+            right &= row(site, "good batches of its own", lambda: own_batches(site, seconds))
+            right &= row(site, "node names, shipped rules", lambda: many_names(site, names))
+            if options.without_limits:
+                with without(network):
+                    row(site, "malformed messages, no limits", lambda: malformed(site, seconds))
+        with TemporaryDirectory() as folder, Attacked(Path(folder), network, tls=False).attacked() as site:
+            right &= row(site, "node names, no rules", lambda: many_names(site, names))
+        if options.without_limits:
+            with (
+                without(network),
+                TemporaryDirectory() as folder,
+                Attacked(Path(folder), network, tls=False).attacked() as site,
+            ):
+                row(site, "node names, no rules, no limits", lambda: many_names(site, names))
     return 0 if right else 1
 
 
-def row(site: Site, what: str, attack: Callable[[], tuple[int, str]]) -> bool:
+@contextlib.contextmanager
+def without(network: Network) -> Iterator[None]:
+    """Takes the limits away while the body runs."""
+    network.nft("delete", "table", "inet", "laggard_broker")
+    try:
+        yield
+    finally:
+        network.limit()
+
+
+def row(site: Attacked, what: str, attack: Callable[[], tuple[int, str]]) -> bool:
     """Attacks, and prints a line; whether the alarms are as before, and on time."""
     before, ended, lags, on_time = site.figures(), threading.Event(), [0.0], [len(NODES)]
 
@@ -104,7 +161,7 @@ def row(site: Site, what: str, attack: Callable[[], tuple[int, str]]) -> bool:
     return verdicts and "let in" not in outcome
 
 
-def drained(site: Site) -> float:
+def drained(site: Attacked) -> float:
     """Waits until the broker has handed on what it queued; for how long, seconds."""
     began = asked = time.monotonic()
     before = site.figures()["laggard_messages_total"]
@@ -118,7 +175,7 @@ def drained(site: Site) -> float:
     return time.monotonic() - began - 1
 
 
-def contexts(site: Site) -> dict[str, ssl.SSLContext | None]:
+def contexts(site: Attacked) -> dict[str, ssl.SSLContext | None]:
     """What strangers come with."""
     other = Authority(site.folder / "elsewhere")
     other.run("init", "elsewhere")
@@ -136,7 +193,7 @@ def contexts(site: Site) -> dict[str, ssl.SSLContext | None]:
     }
 
 
-def expired(site: Site, ca: Path) -> ssl.SSLContext:
+def expired(site: Attacked, ca: Path) -> ssl.SSLContext:
     """A certificate of the site's own authority that was valid in January 2020."""
     key, request, cert = (site.folder / name for name in ("old.key", "old.csr", "old.pem"))
     new = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", str(key)]
@@ -149,19 +206,19 @@ def expired(site: Site, ca: Path) -> ssl.SSLContext:
     return context
 
 
-def let_in(site: Site, context: ssl.SSLContext | None) -> tuple[int, str]:
+def let_in(site: Attacked, context: ssl.SSLContext | None) -> tuple[int, str]:
     """How many of TRIES connections were let in."""
     inside = 0
     for _ in range(TRIES):
         try:
-            connected(site.port, "oss-1", context).close()
+            site.stranger("oss-1", context).close()
             inside += 1
         except OSError:
             pass
     return TRIES, f"{inside} let in" if inside else "all refused"
 
 
-def others_topics(site: Site, seconds: float) -> tuple[int, str]:
+def others_topics(site: Attacked, seconds: float) -> tuple[int, str]:
     """Data, schemas, status and acknowledgements of every honest node, by a node with a certificate."""
     every = [
         publication(topic, b"x")
@@ -180,38 +237,38 @@ def others_topics(site: Site, seconds: float) -> tuple[int, str]:
             yield from every
 
     before = site.figures()["laggard_wire_errors_total"]
-    with connected(site.port, "evil", site.context("evil")) as link:
+    with site.evil() as link:
         sent = flood(link, without_end(), seconds)
     time.sleep(2)
     came = site.figures()["laggard_wire_errors_total"] - before
     return sent, f"{came:,.0f} let in" if came else "none came through"
 
 
-def too_large(site: Site) -> str:
+def too_large(site: Attacked) -> str:
     """One message of 100 MB, on the node's own topic."""
-    with connected(site.port, "evil", site.context("evil")) as link:
+    with site.evil() as link:
         sent = monster(link, "laggard/1/site/storage/evil/data/diskstats", MONSTER_BYTES)
     return f"cut off after {sent / 1e6:.1f} MB" if sent < MONSTER_BYTES else "100 MB let in"
 
 
-def malformed(site: Site, seconds: float) -> tuple[int, str]:
+def malformed(site: Attacked, seconds: float) -> tuple[int, str]:
     """Random bytes on a node's own topic at full speed."""
-    with connected(site.port, "evil", site.context("evil")) as link:
+    with site.evil() as link:
         sent = flood(link, garbage("laggard/1/site/storage/evil/data/diskstats"), seconds)
     return sent, "refused"
 
 
-def own_batches(site: Site, seconds: float) -> tuple[int, str]:
+def own_batches(site: Attacked, seconds: float) -> tuple[int, str]:
     """Batches that are all right, and of now, on a node's own topic at full speed."""
     before = site.figures()["laggard_samples_total"]
-    with connected(site.port, "evil", site.context("evil")) as link:
+    with site.evil() as link:
         sent = flood(link, publications_of("evil"), seconds)
     drained(site)
     taken = site.figures()["laggard_samples_total"] - before
     return sent, f"{taken:,.0f} samples taken, honest ones among them"
 
 
-def many_names(site: Site, names: int) -> tuple[int, str]:
+def many_names(site: Attacked, names: int) -> tuple[int, str]:
     """A status of each of so many nodes that are none."""
 
     def all_of() -> Iterator[bytes]:
@@ -221,11 +278,12 @@ def many_names(site: Site, names: int) -> tuple[int, str]:
             said = Envelope(Kind.STATE, node, "agent", bytes(16), 0, 0, time.time_ns(), 0, 1, 0, state)
             yield publication(f"laggard/1/site/compute/{node}/status", wire.encode_envelope(said))
 
-    with connected(site.port, "evil", None) as link:
-        sent = flood(link, all_of(), 600.0)
+    before = site.figures()["laggard_nodes"]
+    with site.evil() as link:
+        sent = flood(link, all_of(), NAMES_SECONDS)
     drained(site)
-    known = site.figures()["laggard_nodes"]
-    return sent, f"{known:,.0f} nodes known"
+    known = site.figures()["laggard_nodes"] - before
+    return sent, f"{known:,.0f} of them known" if known else "none came through"
 
 
 def _openssl(*arguments: str) -> None:

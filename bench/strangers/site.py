@@ -11,8 +11,8 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -31,7 +31,7 @@ NODES = tuple(f"oss-{number}" for number in range(1, 7))
 SLOW = "oss-6"
 FIELDS = ("rd_ios", "rd_sectors", "rd_ms", "wr_ios", "wr_sectors", "wr_ms", "io_ms", "weighted_ms")
 OPEN = (
-    "listener {port} 127.0.0.1\nallow_anonymous true\nmax_packet_size 4300000\nmax_queued_messages 1000000\n"
+    "listener {port} {host}\nallow_anonymous true\nmax_packet_size 4300000\nmax_queued_messages 1000000\n"
     "max_inflight_messages 1000\n"
 )
 
@@ -39,16 +39,27 @@ OPEN = (
 class Site:
     """In `folder`, by TLS with the shipped mosquitto.conf, or with a broker that lets everyone in.
 
-    `more`: what else stands in aggregator.toml. `broker` and `aggregator`: the processes, while they run.
+    `more`: what else stands in aggregator.toml. `host`: where the broker listens. `nodes`: within which the
+    honest nodes connect. `broker` and `aggregator`: the processes, while they run.
     """
 
     broker: "subprocess.Popen[bytes]"
     aggregator: "subprocess.Popen[bytes]"
 
-    def __init__(self, folder: Path, *, tls: bool, more: str = "") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        tls: bool,
+        more: str = "",
+        host: str = "127.0.0.1",
+        nodes: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
         self.folder = folder
         self.tls = tls
+        self.host = host
         self._more = more
+        self._nodes = nodes
         self.port, self.http = _free_port(), _free_port()
         self.authority = Authority(folder / "ca")
 
@@ -118,19 +129,19 @@ class Site:
             time.sleep(0.25)
 
     def _shipped(self) -> list[str]:
-        self.authority.begin("localhost", [*NODES, "evil", "gone"])
+        self.authority.begin(self.host, [*NODES, "evil", "gone"])
         self.authority.run("revoke", "gone")
-        return mosquitto(self.folder, self.authority, "127.0.0.1", self.port)
+        return mosquitto(self.folder, self.authority, self.host, self.port)
 
     def _open(self) -> list[str]:
         config = self.folder / "mosquitto.conf"
-        config.write_text(OPEN.format(port=self.port))
+        config.write_text(OPEN.format(port=self.port, host=self.host))
         return [program("mosquitto"), "-c", str(config)]
 
     def _settings(self, name: str) -> MqttSettings:
         if not self.tls:
-            return MqttSettings(port=self.port)
-        return self.authority.client("localhost", self.port, name)
+            return MqttSettings(self.host, self.port)
+        return self.authority.client(self.host, self.port, name)
 
     def _mqtt(self, name: str) -> str:
         s = self._settings(name)
@@ -158,7 +169,12 @@ class Site:
     @contextlib.contextmanager
     def _honest(self) -> Iterator[None]:
         stop = threading.Event()
-        thread = threading.Thread(target=lambda: asyncio.run(self._play(stop)))
+
+        def play() -> None:
+            with self._nodes():
+                asyncio.run(self._play(stop))
+
+        thread = threading.Thread(target=play)
         thread.start()
         try:
             yield

@@ -1,5 +1,6 @@
 """What packages are made of; `make try-packages` builds them, and uses them on a machine."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -20,6 +21,7 @@ from laggard_common.config import load
 from tests.deploy.container import PROJECT
 
 PACKAGING = PROJECT / "packaging"
+NFT = shutil.which("nft", path="/usr/sbin:/usr/bin:/sbin")
 SCRIPTS = (
     *sorted(PACKAGING.glob("deb/debian/*.p*")),
     *(
@@ -45,6 +47,18 @@ def test_diskless_nodes_spool_where_their_drop_in_lets_them() -> None:
         r"^MemoryMax=(\d+)M$", (PROJECT / "systemd/laggard-agent.service").read_text(), re.MULTILINE
     )
     assert settings.spool.max_bytes <= int(most) * 1024 * 1024 / 4
+
+
+@pytest.mark.skipif(os.getuid() != 0 or NFT is None, reason="nft asks the kernel, as root")
+def test_the_limits_for_the_broker_s_host_are_what_nft_takes() -> None:
+    rules = PROJECT / "deploy/nftables/laggard-broker.nft"
+    command = [str(NFT), "-c", "-f", str(rules)]
+    said = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert (said.returncode, said.stderr) == (0, "")
+    ports = re.findall(r"^listener (\d+)$", (PROJECT / "deploy/mosquitto/mosquitto.conf").read_text(), re.M)
+    assert set(ports) <= set(
+        re.findall(r"\d+", re.findall(r"^define PORTS = (.*)$", rules.read_text(), re.M)[0])
+    )
 
 
 @pytest.mark.parametrize("package", package_tree.PACKAGES.values(), ids=lambda package: str(package.name))

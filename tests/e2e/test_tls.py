@@ -6,6 +6,7 @@ import socket
 import ssl
 import subprocess
 import sys
+import time
 import urllib.request
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -17,8 +18,9 @@ import pytest
 
 from bench import brokers
 from bench.brokers import Authority
-from bench.strangers.hostile import connected, monster
+from bench.strangers.hostile import connected, flood, monster, publication
 from laggard_aggregator.demo.site import free_port
+from laggard_aggregator.embedded.allowance import PACKETS_AT_ONCE, PACKETS_PER_SECOND
 from laggard_common import wire
 from laggard_common.mqtt import MqttSettings, client_arguments
 from tests.e2e.processes import end, get_json, running, until
@@ -256,6 +258,34 @@ def test_a_message_larger_than_any_aggregator_takes_is_cut_off(site: Site) -> No
         assert monster(link, "laggard/1/site/storage/oss-2/data/diskstats", size) < size
     with connected(site.port, "oss-2", context):
         pass  # and the broker is there still
+
+
+def test_the_embedded_broker_reads_a_node_that_floods_slowly_and_others_as_ever(site: Site) -> None:
+    if "embedded" not in site.folder.name:
+        pytest.skip("the others are limited by the host's firewall (tests/e2e/test_broker_limits.py)")
+    beyond = 300
+    topic = "laggard/1/site/storage/oss-2/data/diskstats"
+    messages = [publication(topic, b"x")] * (round(PACKETS_AT_ONCE) + beyond)
+    context = site.arguments("oss-2")["tls_context"]
+
+    async def held_back() -> None:
+        async with asyncio.timeout(60), site.client("laggard-aggregator-2") as reader:
+            await reader.subscribe(topic)
+            began = time.monotonic()
+            with await asyncio.to_thread(connected, site.port, "oss-2", context) as link:
+                await asyncio.to_thread(flood, link, iter(messages), 20.0)
+                async with site.client("oss-1") as node:
+                    await node.publish("laggard/1/site/storage/oss-1/data/diskstats", b"x", qos=1)
+                came = 0
+                async for _ in reader.messages:
+                    came += 1
+                    if came == len(messages):  # none was dropped
+                        break
+            # CONNECT is one of the packets at once, and the packet after the last is not waited for.
+            assert time.monotonic() - began >= (beyond - 1) / PACKETS_PER_SECOND
+
+    asyncio.run(held_back())
+    assert (site.folder / "broker.log").read_text().count("node oss-2 sends too fast") == 1
 
 
 def test_agent_and_aggregator_meet_over_tls(site: Site, tmp_path: Path) -> None:

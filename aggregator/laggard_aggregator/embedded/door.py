@@ -3,7 +3,7 @@
 amqtt looks a session up by its client id before it asks a plugin who that is, reads a packet of any size,
 waits for the first one for ever, and sends clients that have just come what others subscribed to. So the door
 takes the name from the certificate, makes it the client id of a new session, and lets out what the name may
-receive, from its first subscription on.
+receive, from its first subscription on. A node that sends too fast is read as slowly as it should send.
 
 It also takes messages that nobody listens to, and says that it has them. After a restart nodes are there
 before the aggregator that hosts it, and would learn only by and by that what they sent reached nobody. So the
@@ -18,6 +18,7 @@ from typing import Any
 from amqtt.adapters import StreamReaderAdapter, StreamWriterAdapter
 from amqtt.mqtt.connect import ConnectPacket
 
+from laggard_aggregator.embedded.allowance import Allowance
 from laggard_aggregator.embedded.rules import is_aggregator, may_receive
 from laggard_common.topics import is_level
 
@@ -34,21 +35,30 @@ class Packets(StreamReaderAdapter):  # type: ignore[misc]
     """Hands out one packet after the other, none larger than MAX_PACKET_BYTES, `first` before all others.
 
     `abort` ends the connection at once: amqtt would say goodbye first, and read on until it is answered.
+    `limited`: the name of a node that may send so much a second (`embedded.allowance`), empty for no limit.
     """
 
-    def __init__(self, stream: asyncio.StreamReader, first: bytes, abort: Callable[[], object]) -> None:
+    def __init__(
+        self, stream: asyncio.StreamReader, first: bytes, abort: Callable[[], object], limited: str = ""
+    ) -> None:
         super().__init__(stream)
         self._stream = stream
         self._abort = abort
         self._packet = first
         self._at = 0
         self._ended = False
+        self._limited = limited
+        self._told = False
+        self._loop = asyncio.get_running_loop()
+        self._allowance = Allowance(self._loop.time())
 
     async def read(self, n: int = -1) -> bytes:
         """At most `n` bytes of one packet. Raises ConnectionResetError after the last."""
         if n != 0 and self._at == len(self._packet):
             if self._ended:
                 raise ConnectionResetError
+            if self._limited:
+                await self._held_back()
             self._ended = True  # also when amqtt stops to wait in the middle of a packet
             try:
                 self._packet, self._at = await read_packet(self._stream, MAX_PACKET_BYTES), 0
@@ -56,9 +66,20 @@ class Packets(StreamReaderAdapter):  # type: ignore[misc]
                 self._abort()
                 raise
             self._ended = False
+            self._allowance.spend(len(self._packet), self._loop.time())
         end = len(self._packet) if n < 0 else min(self._at + n, len(self._packet))
         data, self._at = self._packet[self._at : end], end
         return data
+
+    async def _held_back(self) -> None:
+        """Waits until the node may send again; says so once."""
+        seconds = self._allowance.wait_seconds(self._loop.time())
+        if seconds <= 0:
+            return
+        if not self._told:
+            self._told = True
+            _log.warning("node %s sends too fast: the embedded broker reads it slowly", self._limited)
+        await asyncio.sleep(seconds)
 
 
 class Guarded(StreamWriterAdapter):  # type: ignore[misc]
@@ -129,7 +150,8 @@ class Door:
                     await self._open.wait()
             if name is not None:
                 first = as_named(connect, name)
-            packets = Packets(reader, first, writer.transport.abort)
+            limited = "" if name is None or is_aggregator(name) else name
+            packets = Packets(reader, first, writer.transport.abort, limited)
             guarded = Guarded(writer, name, self._open.set if is_host else lambda: None)
             await self._let_in(name, packets, guarded, writer)
         except Exception as exc:  # amqtt raises whatever comes up; the client connects again

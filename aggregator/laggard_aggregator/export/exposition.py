@@ -214,6 +214,10 @@ def _own_families(snapshot: Snapshot) -> Iterator[PrometheusMetric]:
     for reason, count in sorted(c.refused.items()):
         refused.add_metric((reason,), count)
     yield refused
+    flooding = m.FLOODING.family()
+    if c.flooding is not None:
+        flooding.add_metric((c.flooding[0],), c.flooding[1])
+    yield flooding
     mails, waiting = m.MAILS.family(), m.MAILS_WAITING.family()
     for result, count in sorted(c.mails.items()):
         mails.add_metric((result,), count)

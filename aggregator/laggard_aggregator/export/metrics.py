@@ -179,6 +179,12 @@ QUEUE_DROPPED = Metric(
     "laggard_queue_dropped_messages_total", "counter", (), "Messages dropped as ingest did not keep up."
 )
 QUEUE_BYTES = Metric("laggard_queue_bytes", "gauge", (), "Memory of the messages that wait to be taken in.")
+FLOODING = Metric(
+    "laggard_flooding_node_messages_per_second",
+    "gauge",
+    ("node",),
+    "What the fastest sender sends, when it is more than any agent does; no series otherwise.",
+)
 ARCHIVE_DROPPED = Metric(
     "laggard_archive_dropped_records_total", "counter", (), "Records lost as the archive did not keep up."
 )
@@ -284,6 +290,7 @@ OWN = (
     HELD,
     QUEUE_DROPPED,
     QUEUE_BYTES,
+    FLOODING,
     ARCHIVE_DROPPED,
     ARCHIVE_RETURNED,
     WINDOWS,

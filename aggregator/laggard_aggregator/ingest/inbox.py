@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from laggard_aggregator.ingest.packed import PackedQueue, Received
+from laggard_aggregator.ingest.senders import Senders
 from laggard_common.limits import MAX_MESSAGE_BYTES
 from laggard_common.wire import VERSION, Kind
 
@@ -57,13 +58,14 @@ class Inbox:
     """Two bounded queues that are emptied in bursts. What comes while one is full is dropped and counted.
 
     `most`: messages in each of them; `most_bytes`: what both may take of memory, a half each. `is_known`:
-    whether a node of that name has its place in front.
+    whether a node of that name has its place in front. `senders`: who sends how much.
     """
 
     def __init__(
         self, most: int, most_bytes: int = MOST_BYTES, is_known: Callable[[str], bool] = lambda _: True
     ) -> None:
         self.dropped = 0
+        self.senders = Senders()
         self._most = Amount(most, most_bytes // 2)
         self._is_known = is_known
         self._front: deque[Received] = deque()
@@ -86,11 +88,13 @@ class Inbox:
         in_front = []
         for message in messages:
             node, size = _node(message[0]), _size(message)
+            name = node.rpartition("/")[2]
+            self.senders.add(name)
             of_node = self._of_node.get(node)
             front = (
                 (of_node is None or of_node.leaves_room(OF_NODE_IN_FRONT, size))
                 and not message[1].startswith(_JOINED)
-                and self._is_known(node.rpartition("/")[2])
+                and self._is_known(name)
             )
             waiting = self._in_front if front else self._is_behind
             room = waiting.leaves_room(self._most, size) and (

@@ -34,15 +34,13 @@ MAX_NODES = 65_536
 MAX_SOURCES = 64  # of one node
 MAX_NODE_COMPONENTS = 65_536  # over all sources and streams of one node
 MAX_SITE_COMPONENTS = 4_000_000
+MAX_TOPICS = 262_144  # that are kept as they were parsed
 ACK_RANGES = 8192  # of one message; with at most 19 bytes each they stay below MAX_ACK_BYTES
 MAX_UNSAFE = 1_000_000  # batches that wait to be safe; of more the oldest wait until all that is noted is
 GAP_HORIZON_NS = 3600 * 1_000_000_000
 OLDEST_NS = 366 * 86400 * 1_000_000_000
 _NODES_AT_ONCE = 1000  # in a snapshot
 AHEAD_NS = 86400 * 1_000_000_000
-
-
-_parse_topic = lru_cache(maxsize=262_144)(parse_topic)
 
 
 @dataclass(slots=True)
@@ -88,6 +86,7 @@ class Intake:
         self._ordinals = ordinals
         self._decoder = Decoder()
         self._sources: dict[str, dict[str, Source]] = {}  # by node, then by source
+        self._topics: dict[str, Topic] = {}
         self._components: Counter[str] = Counter()  # by node
         self._components_in_all = 0
         self._waiting = Waiting()
@@ -229,7 +228,7 @@ class Intake:
             yield message
 
     def _receive(self, name: str, payload: bytes, received_ns: int) -> list[_Noted]:
-        topic = _parse_topic(name)
+        topic = self._topics.get(name) or self._topic(name)
         if topic.site != self.site:
             self.refused["site"] += 1
             return []
@@ -246,6 +245,15 @@ class Intake:
         else:
             return self._counters(Held(topic, envelope, received_ns, name, payload))
         return []
+
+    def _topic(self, name: str) -> Topic:
+        """The topic; kept when its node is known, as a million strangers would each leave one here."""
+        topic = parse_topic(name)
+        if topic.node in self._sources:
+            if len(self._topics) >= MAX_TOPICS:
+                self._topics.clear()
+            self._topics[name] = topic
+        return topic
 
     def _status(self, topic: Topic, envelope: Envelope, received_ns: int) -> None:
         if envelope.kind != Kind.STATE:

@@ -17,6 +17,8 @@ SILENT_LEAST_NS = 15 * 1_000_000_000
 OFFSET_HORIZON_NS = 300 * 1_000_000_000
 MAX_COLLECTORS = 64
 MAX_ERROR_CHARS = 200
+MOST_UNHEARD = 1000
+"""Of nodes that never sent a sample so many are told of one by one: a name costs a stranger nothing."""
 
 _STATES: Mapping[str, NodeState] = {"up": "up", "stopped": "stopped", "down": "down"}
 
@@ -28,6 +30,8 @@ class ClockOffset:
     make the bound looser. The best bound of the last five to ten minutes is the estimate, too low by the
     shortest delay on the way, and moved by no delayed or retained message.
     """
+
+    __slots__ = ("_before", "_best", "_bucket")
 
     def __init__(self) -> None:
         self._bucket = -1
@@ -199,9 +203,11 @@ class NodeBook:
         return None if node is None else _view(name, node, now_ns)
 
     def unwell(self, now_ns: int) -> tuple[NodeView, ...]:
-        """The nodes that are not well, by name."""
+        """The nodes that are not well, by name; of those that never sent a sample the first MOST_UNHEARD."""
         names = sorted(name for name, node in self._nodes.items() if not _well(node, now_ns))
-        return tuple(_view(name, self._nodes[name], now_ns) for name in names)
+        unheard = [name for name in names if not self._nodes[name].last_data_ns]
+        beyond = set(unheard[MOST_UNHEARD:])
+        return tuple(_view(name, self._nodes[name], now_ns) for name in names if name not in beyond)
 
 
 def _state(node: _Node, now_ns: int) -> NodeState:

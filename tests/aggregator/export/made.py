@@ -243,6 +243,7 @@ def site() -> MadeView:
             window_lag_most_seconds=1.5,
             queue_dropped=7,
             queue_bytes=7168,
+            flooding=("cn-7", 5000.0),
             archive_dropped=8,
             archive_returned=9,
             held=9,

@@ -5,7 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from laggard_aggregator.ingest.fleet import MOST_COLLECTORS, quantiles
-from laggard_aggregator.ingest.nodes import MAX_COLLECTORS, OFFSET_HORIZON_NS, ClockOffset, NodeBook
+from laggard_aggregator.ingest.nodes import (
+    MAX_COLLECTORS,
+    MOST_UNHEARD,
+    OFFSET_HORIZON_NS,
+    ClockOffset,
+    NodeBook,
+)
 from laggard_aggregator.view import QUANTILES
 from tests.aggregator.ingest.made_messages import NOW, SECOND
 
@@ -50,6 +56,18 @@ def test_a_node_is_silent_when_three_spans_went_by_without_data() -> None:
     assert [node.node for node in nodes.unwell(NOW + 17 * SECOND)] == ["oss-1"]
     nodes.data("oss-1", NOW + 20 * SECOND, NOW + 20 * SECOND)
     assert nodes.unwell(NOW + 21 * SECOND) == ()
+
+
+def test_names_without_a_sample_are_not_all_told_of_and_hide_nobody() -> None:
+    nodes = book()
+    nodes.data("oss-1", NOW, NOW)
+    for number in range(MOST_UNHEARD + 10):
+        nodes.add(f"n{number}", "compute", NOW)
+    late = NOW + 60 * SECOND
+    unwell = nodes.unwell(late)
+    assert len(unwell) == MOST_UNHEARD + 1
+    assert unwell[-1].node == "oss-1"
+    assert nodes.counts(late)["compute", "silent"] == MOST_UNHEARD + 10
 
 
 def test_last_will_and_orderly_end_are_told_apart() -> None:
