@@ -3,6 +3,11 @@
 What is too fast is not dropped but read later, so that TCP holds the client back.
 """
 
+import asyncio
+import logging
+
+_log = logging.getLogger(__name__)
+
 PACKETS_PER_SECOND = 200.0
 """Ten collectors at 0.05 s; amqtt takes in some thousands a second of all clients together."""
 
@@ -13,9 +18,11 @@ BYTES_AT_ONCE = 4 * 1024.0 * 1024.0
 
 
 class Allowance:
-    """What one client may still send. Times are of one monotonic clock, seconds."""
+    """What the client of that name may still send. Times are the event loop's, seconds."""
 
-    def __init__(self, now: float) -> None:
+    def __init__(self, name: str, now: float) -> None:
+        self._name = name
+        self._told = False
         self._packets, self._bytes = PACKETS_AT_ONCE, BYTES_AT_ONCE
         self._at = now
 
@@ -29,3 +36,13 @@ class Allowance:
         """How long nothing is to be read of it; 0 or less when it may send."""
         owed = max(-self._packets / PACKETS_PER_SECOND, -self._bytes / BYTES_PER_SECOND)
         return owed - (now - self._at)
+
+    async def wait(self) -> None:
+        """Waits until it may send again. Logs the first time that it may not."""
+        seconds = self.wait_seconds(asyncio.get_running_loop().time())
+        if seconds <= 0:
+            return
+        if not self._told:
+            self._told = True
+            _log.warning("node %s sends too fast: the embedded broker reads it slowly", self._name)
+        await asyncio.sleep(seconds)

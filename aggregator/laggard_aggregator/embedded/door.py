@@ -35,11 +35,15 @@ class Packets(StreamReaderAdapter):  # type: ignore[misc]
     """Hands out one packet after the other, none larger than MAX_PACKET_BYTES, `first` before all others.
 
     `abort` ends the connection at once: amqtt would say goodbye first, and read on until it is answered.
-    `limited`: the name of a node that may send so much a second (`embedded.allowance`), empty for no limit.
+    `allowance`: what its client may still send, None for anything.
     """
 
     def __init__(
-        self, stream: asyncio.StreamReader, first: bytes, abort: Callable[[], object], limited: str = ""
+        self,
+        stream: asyncio.StreamReader,
+        first: bytes,
+        abort: Callable[[], object],
+        allowance: Allowance | None = None,
     ) -> None:
         super().__init__(stream)
         self._stream = stream
@@ -47,18 +51,15 @@ class Packets(StreamReaderAdapter):  # type: ignore[misc]
         self._packet = first
         self._at = 0
         self._ended = False
-        self._limited = limited
-        self._told = False
-        self._loop = asyncio.get_running_loop()
-        self._allowance = Allowance(self._loop.time())
+        self._allowance = allowance
 
     async def read(self, n: int = -1) -> bytes:
         """At most `n` bytes of one packet. Raises ConnectionResetError after the last."""
         if n != 0 and self._at == len(self._packet):
             if self._ended:
                 raise ConnectionResetError
-            if self._limited:
-                await self._held_back()
+            if self._allowance is not None:
+                await self._allowance.wait()
             self._ended = True  # also when amqtt stops to wait in the middle of a packet
             try:
                 self._packet, self._at = await read_packet(self._stream, MAX_PACKET_BYTES), 0
@@ -66,20 +67,11 @@ class Packets(StreamReaderAdapter):  # type: ignore[misc]
                 self._abort()
                 raise
             self._ended = False
-            self._allowance.spend(len(self._packet), self._loop.time())
+            if self._allowance is not None:
+                self._allowance.spend(len(self._packet), asyncio.get_running_loop().time())
         end = len(self._packet) if n < 0 else min(self._at + n, len(self._packet))
         data, self._at = self._packet[self._at : end], end
         return data
-
-    async def _held_back(self) -> None:
-        """Waits until the node may send again; says so once."""
-        seconds = self._allowance.wait_seconds(self._loop.time())
-        if seconds <= 0:
-            return
-        if not self._told:
-            self._told = True
-            _log.warning("node %s sends too fast: the embedded broker reads it slowly", self._limited)
-        await asyncio.sleep(seconds)
 
 
 class Guarded(StreamWriterAdapter):  # type: ignore[misc]
@@ -134,6 +126,7 @@ class Door:
         self._host = host
         self._named = named
         self._open = asyncio.Event()
+        self._allowances: dict[str, Allowance] = {}  # as many as there are certificates
         self._inside: dict[str, tuple[asyncio.StreamWriter, asyncio.Event]] = {}
 
     async def enter(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -150,14 +143,21 @@ class Door:
                     await self._open.wait()
             if name is not None:
                 first = as_named(connect, name)
-            limited = "" if name is None or is_aggregator(name) else name
-            packets = Packets(reader, first, writer.transport.abort, limited)
+            packets = Packets(reader, first, writer.transport.abort, self._allowance(name))
             guarded = Guarded(writer, name, self._open.set if is_host else lambda: None)
             await self._let_in(name, packets, guarded, writer)
         except Exception as exc:  # amqtt raises whatever comes up; the client connects again
             _log.debug("a connection ended: %r", exc)
         finally:
             writer.transport.abort()
+
+    def _allowance(self, name: str | None) -> Allowance | None:
+        """A node's, which outlasts its connections; whoever has no name, and an aggregator, has no limit."""
+        if name is None or is_aggregator(name):
+            return None
+        if name not in self._allowances:
+            self._allowances[name] = Allowance(name, asyncio.get_running_loop().time())
+        return self._allowances[name]
 
     async def _let_in(
         self, name: str | None, packets: Packets, guarded: Guarded, writer: asyncio.StreamWriter
