@@ -42,6 +42,7 @@ _EARLY_SECONDS = 0.05  # that a batch may be published before its moment, or loo
 _RECONNECT_LEAST_SECONDS = 1.0
 _RECONNECT_MOST_SECONDS = 60.0
 _STABLE_SECONDS = 10.0  # a connection that lasted so long begins the pauses anew
+_GOOD_FAILURES = 2  # and one that was good for an acknowledgement begins with such of some seconds
 _CONNECT_SECONDS = 10.0
 _ANSWER_SECONDS = 10.0
 _LAST_ANSWER_SECONDS = 1.0
@@ -56,6 +57,17 @@ _LIVE_BATCHES = 64
 def phase_ns(site: str, node: str, batch_ns: int) -> int:
     """This node's own moment inside the batch interval, so that nodes do not publish all at once."""
     return zlib.crc32(f"{site}/{node}".encode()) * batch_ns >> 32
+
+
+def failures_after(failures: int, lasted_seconds: float, *, good: bool) -> int:
+    """How many failures in a row count for the next pause when a connection ends that lasted so long.
+
+    `good`: the aggregator acknowledged something over it. Two agents that share a client id end each other's
+    connections at once, and must not do so every second.
+    """
+    if lasted_seconds > _STABLE_SECONDS:
+        return 0
+    return min(failures, _GOOD_FAILURES) if good else failures
 
 
 class Publisher:
@@ -172,8 +184,8 @@ class Publisher:
                 if self._settings.mqtt.tls:
                     gc.collect()  # asyncio leaves cycles with 256 KiB each where it was not agreed upon
             if not self._finishing:
-                if self._now() - began > _STABLE_SECONDS and was_connected:
-                    failures = 0
+                if was_connected:
+                    failures = failures_after(failures, self._now() - began, good=self._acks_in_connection)
                 ceiling = min(_RECONNECT_MOST_SECONDS, _RECONNECT_LEAST_SECONDS * 2**failures)
                 failures = min(failures + 1, 10)
                 await self._sleep(ceiling * self._rng.uniform(0.5, 1.0))

@@ -20,7 +20,7 @@ import pytest
 from laggard_agent.app import App
 from laggard_agent.batch import Batch
 from laggard_agent.compiled import LIBRARY
-from laggard_agent.publisher import Publisher, phase_ns
+from laggard_agent.publisher import Publisher, failures_after, phase_ns
 from laggard_agent.ranges import Ranges
 from laggard_agent.sampler import Sampler
 from laggard_agent.settings import AgentSettings, Roots, SpoolSettings
@@ -354,6 +354,13 @@ def test_what_the_broker_lost_is_sent_again_once_the_aggregator_acknowledges(
         await site.run(acknowledge_all_but_the_first)
 
     site_test(test, tmp_path)
+
+
+def test_a_connection_that_was_good_for_something_is_soon_tried_again() -> None:
+    assert failures_after(6, 60.0, good=False) == 0
+    assert failures_after(6, 3.0, good=True) == 2
+    assert failures_after(1, 3.0, good=True) == 1
+    assert failures_after(6, 3.0, good=False) == 6
 
 
 def test_what_is_passed_over_by_acknowledgements_is_sent_again_soon_at_any_age_of_a_connection(

@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 _RECONNECT_LEAST_SECONDS = 0.5
 _RECONNECT_MOST_SECONDS = 30.0
-_LASTING_NS = 30 * 1_000_000_000
+_LASTING_NS = 10 * 1_000_000_000
 _TIMEOUT_SECONDS = 5.0
 _CHANNELS = ("data/+", "schema/+", "status")
 
