@@ -181,6 +181,7 @@ class Publisher:
                 was_connected, self._connected = self._connected, False
                 self._in_flight = None
                 self._live.clear()
+                self._wake.clear()  # or the pause would be over before it begins
                 if self._settings.mqtt.tls:
                     gc.collect()  # asyncio leaves cycles with 256 KiB each where it was not agreed upon
             if not self._finishing:
