@@ -181,7 +181,6 @@ class Publisher:
                 was_connected, self._connected = self._connected, False
                 self._in_flight = None
                 self._live.clear()
-                self._wake.clear()  # or the pause would be over before it begins
                 if self._settings.mqtt.tls:
                     gc.collect()  # asyncio leaves cycles with 256 KiB each where it was not agreed upon
             if not self._finishing:
@@ -189,7 +188,7 @@ class Publisher:
                     failures = failures_after(failures, self._now() - began, good=self._acks_in_connection)
                 ceiling = min(_RECONNECT_MOST_SECONDS, _RECONNECT_LEAST_SECONDS * 2**failures)
                 failures = min(failures + 1, 10)
-                await self._sleep(ceiling * self._rng.uniform(0.5, 1.0))
+                await self._pause(ceiling * self._rng.uniform(0.5, 1.0))
 
     async def _connect(self) -> Connection:
         s = self._settings
@@ -393,7 +392,7 @@ class Publisher:
             self.acks_seen = True
             self._acks_since_check = True
             self._acks_in_connection = True
-            self._passed_over |= self._spool.is_passed_over((ack.stream, ack.source))
+            self._passed_over |= not ack.ranges or self._spool.is_passed_over((ack.stream, ack.source))
 
     async def _begin_connection(self) -> None:
         """Begins the backlog. A broker that died may have lost what it took: if acknowledgements came over
@@ -413,7 +412,8 @@ class Publisher:
         self._backlog = True
 
     def _look_soon(self, now: float) -> None:
-        """Something later than what the broker took was acknowledged, and not that: it may be lost.
+        """Something later than what the broker took was acknowledged, and not that: it may be lost, or the
+        schema that reads it.
 
         What is behind live data may just be on its way, and is looked for as ever.
         """
@@ -439,6 +439,12 @@ class Publisher:
 
     def _now(self) -> float:
         return self._clock.monotonic_ns() / 1e9
+
+    async def _pause(self, seconds: float) -> None:
+        """So long, unless we are to finish; whatever else wakes us, as that the connection is lost."""
+        until = self._loop.time() + seconds
+        while not self._finishing and (left := until - self._loop.time()) > 0:
+            await self._sleep(left)
 
     async def _sleep(self, seconds: float) -> None:
         """Until something wakes us, at most so long."""

@@ -382,6 +382,52 @@ def test_what_is_passed_over_by_acknowledgements_is_sent_again_soon_at_any_age_o
     site_test(test, tmp_path)
 
 
+def test_a_schema_that_got_lost_is_sent_again_with_its_batches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("laggard_agent.publisher._RESEND_LEAST_SECONDS", 3600.0)
+
+    async def test(site: Site) -> None:
+        async def acknowledge_nothing_of_a_stream() -> None:
+            await site.published(2)
+            monkeypatch.setattr("laggard_agent.publisher._RESEND_LEAST_SECONDS", 0.1)
+            stream, seen = site.envelopes()[0].stream, len(site.schemas())
+            while [e.seq for e in site.envelopes()].count(0) < 2:
+                await site.published(len(site.envelopes()) + 1)
+                site.broker.publish(
+                    "laggard/1/site/ack/oss-1", wire.encode_ack([Ack(stream, "diskstats", ())])
+                )
+            assert len(site.schemas()) > seen
+
+        await site.run(acknowledge_nothing_of_a_stream)
+
+    site_test(test, tmp_path)
+
+
+def test_a_connection_that_is_lost_is_not_tried_again_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool = tmp_path / "spool"
+
+    def spooled() -> int:
+        return sum(path.stat().st_size for path in spool.glob("*.segment"))
+
+    async def test(site: Site) -> None:
+        async def hang_up() -> None:
+            await site.published(1)
+            monkeypatch.setattr("laggard_agent.publisher._RECONNECT_LEAST_SECONDS", 3600.0)
+            monkeypatch.setattr("laggard_agent.publisher._RECONNECT_MOST_SECONDS", 3600.0)
+            site.broker.hang_up()
+            enough = spooled() + 1000
+            while spooled() < enough:
+                await asyncio.sleep(0.02)
+            assert len(site.broker.logins) == 1
+
+        await site.run(hang_up)
+
+    site_test(test, tmp_path)
+
+
 def test_what_is_on_a_disk_that_comes_late_is_sent_without_a_new_connection(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -636,15 +682,11 @@ def test_a_connection_that_does_not_last_is_tried_ever_less_often(
 ) -> None:
     """As when another agent has this one's name: the broker drops each for the other."""
     pauses: list[float] = []
-    sleep = Publisher._sleep
 
-    async def note(self: Publisher, seconds: float) -> None:
-        if self._connected:
-            await sleep(self, seconds)
-        else:
-            pauses.append(seconds)
+    async def note(_: Publisher, seconds: float) -> None:
+        pauses.append(seconds)
 
-    monkeypatch.setattr(Publisher, "_sleep", note)
+    monkeypatch.setattr(Publisher, "_pause", note)
 
     async def test(site: Site) -> None:
         async def drop_each() -> None:
@@ -664,8 +706,8 @@ def test_a_tls_handshake_that_fails_leaves_nothing_in_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """asyncio leaves a cycle with its buffers, which the garbage collector by itself lets lie for long."""
-    sleep = Publisher._sleep
-    monkeypatch.setattr(Publisher, "_sleep", lambda self, seconds: sleep(self, min(seconds, 0.01)))
+    pause = Publisher._pause
+    monkeypatch.setattr(Publisher, "_pause", lambda self, seconds: pause(self, min(seconds, 0.01)))
     certificate, key = tmp_path / "broker.crt", tmp_path / "broker.key"
     command = [
         "openssl",

@@ -212,12 +212,17 @@ class Intake:
             stream.safe.remove(seq)
 
     def _acks(self, node: str) -> Iterator[list[Ack]]:
-        """What is safe of a node's batches, in messages of at most ACK_RANGES ranges."""
+        """What is safe of a node's batches, in messages of at most ACK_RANGES ranges.
+
+        Without a range of a stream whose schema did not come: its agent sends that again, then.
+        """
         message: list[Ack] = []
         room = ACK_RANGES
         for name, source in self._sources.get(node, {}).items():
             for stream_id, stream in source.streams.items():
                 ranges = stream.safe.as_tuples()
+                if stream.schema is None:
+                    message.append(Ack(stream_id, name, ()))
                 while ranges:
                     message.append(Ack(stream_id, name, ranges[:room]))
                     ranges, room = ranges[room:], room - len(ranges[:room])
@@ -304,6 +309,7 @@ class Intake:
         stream = self._stream(topic, source, envelope.stream)
         if stream.schema is None or stream.schema.epoch < envelope.schema_epoch:
             self._let_go(self._waiting.add(held))
+            self._to_acknowledge[topic.node] = None  # or who has no other source hears nothing of us
             return []
         return self._note(held, source, stream, stream.schema)
 

@@ -78,6 +78,17 @@ def test_messages_wait_for_their_schema_and_for_their_epoch() -> None:
     assert taker.held == 0
 
 
+def test_who_sent_batches_without_a_schema_hears_of_it() -> None:
+    """Somebody who hears nothing at all takes it that nobody acknowledges, and sends nothing again."""
+    taker = make()
+    feed(taker, data_message(envelope(0)))
+    assert acks_of(taker) == {ack_topic("site", "oss-1"): (wire.Ack(STREAM, "diskstats", ()),)}
+    assert acks_of(taker) == {}
+    (batch,) = feed(taker, schema_message(schema()))
+    taker.safe(batch.ordinal)
+    assert acks_of(taker) == {ack_topic("site", "oss-1"): (wire.Ack(STREAM, "diskstats", ((0, 0),)),)}
+
+
 def test_a_message_held_twice_is_taken_once() -> None:
     taker = make()
     feed(taker, data_message(envelope(0)), data_message(envelope(0)))
