@@ -498,14 +498,15 @@ class App:
 
     async def _acknowledge(self) -> None:
         """Tells agents what is safe, at most once a second, and looks after what the core holds."""
-        swept_ns, sweep_due_ns, sweeps = self._clock.monotonic_ns(), 0, 0
+        swept_ns, sweep_due_ns, sweeps = 0, 0, 0
         while True:
             await asyncio.sleep(ACK_SECONDS)
             if self._subscriber.connected and self._acts():
                 await self._subscriber.publish(self._core.intake.acknowledgements(ACKS_AT_ONCE))
             now_ns = self._clock.monotonic_ns()
             if now_ns >= sweep_due_ns:
-                self._inbox.senders.turn((now_ns - swept_ns) / 1e9)
+                if sweeps:
+                    self._inbox.senders.turn((now_ns - swept_ns) / 1e9)
                 swept_ns, sweep_due_ns = now_ns, now_ns + round(SWEEP_SECONDS * 1e9)
                 sweeps += 1
                 async with self._judging, self._order:

@@ -22,10 +22,14 @@ class Flooding(NamedTuple):
 
 
 class Senders:
-    """Counts messages by the node that their topic names. `flooding`: the fastest, if it is too fast."""
+    """Counts messages by the node that their topic names. `flooding`: the fastest, if it is too fast.
+
+    For two periods in a row: what a broker kept while nobody listened comes at once, and then no more.
+    """
 
     def __init__(self) -> None:
         self.flooding: Flooding | None = None
+        self._fast: str | None = None  # in the period before
         self._came: Counter[str] = Counter()
 
     def add(self, node: str) -> None:
@@ -36,9 +40,12 @@ class Senders:
     def turn(self, seconds: float) -> None:
         """Ends a period that was so long. Logs who floods, once, and that nobody does any more."""
         before, self.flooding = self.flooding, None
+        fast_before, self._fast = self._fast, None
         for node, messages in self._came.most_common(1):
             if messages > FLOOD_PER_SECOND * seconds:
-                self.flooding = Flooding(node, messages / seconds)
+                self._fast = node
+                if fast_before == node:
+                    self.flooding = Flooding(node, messages / seconds)
         self._came.clear()
         if self.flooding is not None and (before is None or before.node != self.flooding.node):
             _log.warning("node %s sends %.0f messages a second: revoke its certificate?", *self.flooding)

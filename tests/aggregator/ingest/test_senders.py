@@ -19,7 +19,7 @@ def test_the_fastest_is_named_once_and_when_it_is_over(caplog: pytest.LogCapture
         for _ in range(TOO_MANY - 1):
             senders.add("cn-8")
         senders.turn(10.0)
-        assert senders.flooding == ("cn-7", (TOO_MANY + turn) / 10)
+        assert senders.flooding == (("cn-7", (TOO_MANY + turn) / 10) if turn else None)
     for _ in range(TOO_MANY - 1):
         senders.add("cn-7")
     senders.turn(10.0)
@@ -34,16 +34,20 @@ def test_strangers_names_are_bounded_and_what_is_no_name_is_not_told() -> None:
     senders = Senders()
     for number in range(MAX_SENDERS + 10):
         senders.add(f"n{number}")
-    for _ in range(TOO_MANY):
-        senders.add(f"n{MAX_SENDERS + 1}")
-        senders.add("no\nname")
-        senders.add("n" * 60_000)
-    senders.turn(10.0)
+    for _ in range(2):
+        for _ in range(TOO_MANY):
+            senders.add(f"n{MAX_SENDERS + 1}")
+            senders.add("no\nname")
+            senders.add("n" * 60_000)
+        senders.turn(10.0)
+        for number in range(MAX_SENDERS):
+            senders.add(f"n{number}")
     assert senders.flooding is None
 
 
 def test_the_inbox_counts_what_it_drops_too() -> None:
     box = Inbox(10)
-    box.put([("laggard/1/site/storage/cn-7/status", b"", 0)] * TOO_MANY)
-    box.senders.turn(10.0)
+    for _ in range(2):
+        box.put([("laggard/1/site/storage/cn-7/status", b"", 0)] * TOO_MANY)
+        box.senders.turn(10.0)
     assert box.senders.flooding == ("cn-7", TOO_MANY / 10)
