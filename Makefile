@@ -4,7 +4,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 AGENT_VENV := .venv-agent
 
-.PHONY: demo test test-all test-agent check bench native wheels deb rpm tarball try-packages clean
+# What `make test` runs side by side. One more at a time than there are CPUs: the daemons' tests mostly wait.
+PARTS := test-daemons test-rest test-root test-agent
+JOBS ?= $(shell expr $$(nproc) + 1)
+KEEP_GOING := $(MAKE) --no-print-directory --keep-going
+# Tests that run make are not to ask this one for jobs.
+UNTIED := env -u MAKEFLAGS
+
+.PHONY: demo test test-all test-alone test-parts $(PARTS) check bench native wheels deb rpm tarball try-packages clean
 
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -20,13 +27,31 @@ $(AGENT_VENV)/.installed: pyproject.toml
 demo: $(VENV)/.installed
 	$(BIN)/laggard demo $(DEMO_ARGS)
 
-test: test-all test-agent
+test: $(VENV)/.installed $(AGENT_VENV)/.installed
+	@$(KEEP_GOING) --jobs=1 test-alone test-parts
 
+# But for test-agent the same in one process, one test after another.
 test-all: $(VENV)/.installed
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(UNTIED) $(BIN)/python -m pytest $(PYTEST_ARGS)
+
+test-alone: $(VENV)/.installed
+	$(UNTIED) $(BIN)/python -m pytest -m alone $(PYTEST_ARGS)
+
+# Each says what it has to say when it is over.
+test-parts:
+	@$(KEEP_GOING) --jobs=$(JOBS) --output-sync=target $(PARTS)
+
+test-daemons: $(VENV)/.installed
+	$(UNTIED) $(BIN)/python -m pytest -m 'e2e and not root' $(PYTEST_ARGS)
+
+test-rest: $(VENV)/.installed
+	$(UNTIED) $(BIN)/python -m pytest -m 'not e2e and not root' $(PYTEST_ARGS)
+
+test-root: $(VENV)/.installed
+	$(UNTIED) $(BIN)/python -m pytest -m 'root and not alone' $(PYTEST_ARGS)
 
 test-agent: $(AGENT_VENV)/.installed
-	LAGGARD_AGENT_ONLY=1 $(AGENT_VENV)/bin/python -m pytest tests/common tests/agent $(PYTEST_ARGS)
+	$(UNTIED) LAGGARD_AGENT_ONLY=1 $(AGENT_VENV)/bin/python -m pytest tests/common tests/agent $(PYTEST_ARGS)
 
 check: $(VENV)/.installed
 	$(BIN)/ruff format --check .

@@ -5,6 +5,7 @@ import json
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -42,8 +43,13 @@ def lasting(tmp_path: Path) -> AggregatorSettings:
 
 @asynccontextmanager
 async def cut_off(app: App) -> AsyncIterator[None]:
-    """`app` while the block lasts, and then no more: nothing is brought to an end in order."""
+    """`app` while the block lasts, and then no more: nothing is brought to an end in order.
+
+    Its threads are gone, too, as those of a process are: none still writes when the next one reads.
+    """
     stop, started = asyncio.Event(), asyncio.Event()
+    loop, threads = asyncio.get_running_loop(), ThreadPoolExecutor()
+    loop.set_default_executor(threads)
     task = asyncio.create_task(app.run(stop, started))
     async with asyncio.timeout(PATIENCE_SECONDS):
         await started.wait()
@@ -52,6 +58,8 @@ async def cut_off(app: App) -> AsyncIterator[None]:
     task.cancel()
     with suppress(asyncio.CancelledError):
         await task
+    threads.shutdown(cancel_futures=True)
+    loop.set_default_executor(ThreadPoolExecutor())
 
 
 async def publish_schemas(to: aiomqtt.Client) -> None:

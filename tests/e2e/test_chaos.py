@@ -14,6 +14,7 @@ SPEED = 20
 
 
 @pytest.mark.e2e
+@pytest.mark.root
 @pytest.mark.timeout(240)
 @pytest.mark.skipif(host.problem() is not None, reason=f"{host.problem()}")
 def test_nothing_is_lost_whoever_is_killed(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ LACKS = [name for program, name in PACKAGES.items() if not shutil.which(program)
 pytestmark = [
     pytest.mark.e2e,
     pytest.mark.root,
+    pytest.mark.alone,
     pytest.mark.skipif(os.geteuid() != 0, reason="control groups, loop devices and perf events need root"),
     pytest.mark.skipif(bool(LACKS), reason=f"needs {', '.join(LACKS)}"),
     pytest.mark.skipif(

@@ -45,6 +45,7 @@ def permitted() -> bool:
     return True
 
 
+pytestmark = pytest.mark.root
 needs_perf = pytest.mark.skipif(not permitted(), reason="needs perf events of all processes (CAP_PERFMON)")
 
 

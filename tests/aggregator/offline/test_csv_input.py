@@ -33,7 +33,9 @@ CONTENT = b"t,c,m\n10,sda,1.5\n20,sda,2\n10,sdb,3\n"
 
 
 @pytest.mark.parametrize(
-    "compress", [bytes, gzip.compress, lzma.compress, zstandard.ZstdCompressor().compress], ids=str
+    "compress",
+    [bytes, gzip.compress, lzma.compress, zstandard.ZstdCompressor().compress],
+    ids=["as it is", "gz", "xz", "zst"],
 )
 def test_compression_is_told_by_content(tmp_path: Path, compress: object) -> None:
     (rows,) = read(tmp_path, compress(CONTENT))  # type: ignore[operator]
