@@ -318,6 +318,7 @@ def test_a_reading_that_stalls_holds_back_nothing_that_was_read(tmp_path: Path, 
     sampled.until(lambda: bool(sampler.health and sampler.health.success))
     ended(sampled)
     sampler.watch(sampler.timeline.now_ns())
+    assert sampler.health is not None
     assert sampler.health.success  # it does not read any more
 
 
