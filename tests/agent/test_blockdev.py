@@ -1,3 +1,4 @@
+import shutil
 from pathlib import Path
 
 import pytest
@@ -128,3 +129,15 @@ def test_sysfs_is_looked_at_again_when_names_change_and_every_minute(tmp_path: P
     assert list(devices.components((b"sda", b"sdb"))) == [b"sda", b"sdb"]
     time = 61 * 10**9
     assert list(devices.components((b"sda", b"sdb"))) == [b"sda"]
+
+
+def test_a_device_that_went_since_its_name_was_read_is_what_it_was(tmp_path: Path) -> None:
+    time = 0
+    tree(tmp_path, {"block/sda/size": "8", "block/sdb/device/wwid": "naa.5"})
+    devices = BlockDevices(tmp_path, Choice(), lambda: time)
+    before = devices.components((b"sda", b"sdb"))
+    shutil.rmtree(tmp_path / "block/sdb")
+    time = 61 * 10**9
+    assert devices.components((b"sda", b"sdb")) is before  # of a tick before it went
+    assert list(devices.components((b"sda",))) == [b"sda"]
+    assert list(devices.components((b"sda", b"sdb"))) == [b"sda"]  # nothing is known of this one

@@ -37,6 +37,7 @@ class BlockDevices:
     """The components among kernel names. `sysfs` None: nothing is filtered by /sys/block, names are identity.
 
     /sys/block is looked at when a name comes or goes, and once a minute (members and identities change late).
+    Names may have been read a batch ago: one that has left /sys/block since is what it was.
     """
 
     def __init__(self, sysfs: Path | None, choice: Choice, monotonic_ns: Callable[[], int]) -> None:
@@ -67,8 +68,10 @@ class BlockDevices:
             name = raw.decode("ascii", "replace")
             folder = _sysfs_name(name)
             device = _Device(f"{self._block}/{folder}", folder) if folder in there else None
-            if self._is_peer(name, device):
+            component = self._components.get(raw) if device is None else None
+            if component is None and self._is_peer(name, device):
                 component = _component(name, device, taken)
+            if component is not None:
                 taken.add(component.id)
                 found[raw] = component
         return found
