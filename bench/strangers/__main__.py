@@ -135,8 +135,9 @@ def row(site: Attacked, what: str, attack: Callable[[], tuple[int, str]]) -> boo
 
     def watch() -> None:
         while not ended.wait(0.5):
-            lags.append(site.figures().get("laggard_window_lag_seconds", 0.0))
-            on_time.append(site.in_time())
+            figures, in_time = site.watched()
+            lags.append(figures.get("laggard_window_lag_seconds", 0.0))
+            on_time.append(in_time)
 
     watching = threading.Thread(target=watch)
     watching.start()

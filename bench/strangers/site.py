@@ -88,30 +88,28 @@ class Site:
 
     def figures(self) -> dict[str, float]:
         """The exposition's series that have no labels, and the sums of those that have, by name."""
+        return self.watched()[0]
+
+    def watched(self) -> tuple[dict[str, float], int]:
+        """These, and how many of the honest servers were in the window that was judged last."""
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.http}/metrics", timeout=60) as answer:
                 lines = answer.read().decode().splitlines()
         except OSError:
-            return {}
+            return {}, 0
         found: dict[str, float] = {}
         for line in lines:
             if not line.startswith("#"):
                 name = line.partition("{")[0].partition(" ")[0]
                 found[name] = found.get(name, 0.0) + float(line.rsplit(" ", 1)[1])
-        return found
+        ours = 'laggard_group_components{group="storage/diskstats'
+        live = [line for line in lines if line.startswith(ours) and 'state="live"' in line]
+        return found, round(sum(float(line.rsplit(" ", 1)[1]) for line in live))
 
     def resident_mib(self) -> float:
         """Resident memory of the aggregator, MiB."""
         pages = int(Path(f"/proc/{self.aggregator.pid}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
-
-    def in_time(self) -> int:
-        """How many of the honest servers were in the window that was judged last."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.http}/metrics", timeout=60) as answer:
-            lines = answer.read().decode().splitlines()
-        ours = 'laggard_group_components{group="storage/diskstats'
-        live = [line for line in lines if line.startswith(ours) and 'state="live"' in line]
-        return round(sum(float(line.rsplit(" ", 1)[1]) for line in live))
 
     def alarms(self) -> list[str]:
         """The names of those that an alarm stands for."""

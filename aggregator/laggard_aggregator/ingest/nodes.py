@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from laggard_aggregator.ingest.fleet import Role
@@ -66,13 +67,16 @@ class _Figures:
     resident_bytes: int | None = None
 
 
+_NOTHING = _Figures()
+
+
 @dataclass(slots=True)
 class _Node:
     role: str
     first_seen_ns: int
     state: NodeState = "up"
     heard_from_ns: int = 0
-    figures: _Figures = _Figures()
+    figures: _Figures = _NOTHING
     collectors: Mapping[str, CollectorView] = field(default_factory=dict)
     last_sample_ns: int = 0
     last_data_ns: int = 0
@@ -124,7 +128,7 @@ class NodeBook:
         if state == "down":  # a last will was made when its agent connected, and says nothing else
             return
         node.offset.add(made_ns, received_ns)
-        node.figures = _Figures(
+        figures = _Figures(
             version=_text(status.get("version")),
             spool_bytes=_count(status.get("spool_bytes")),
             dropped_samples=_count(status.get("dropped_samples")),
@@ -132,6 +136,7 @@ class NodeBook:
             cpu_seconds=_number(status.get("cpu_seconds")),
             resident_bytes=_count(status.get("resident_bytes")),
         )
+        node.figures = _NOTHING if figures == _NOTHING else figures
         node.collectors = dict(_collectors(status.get("collectors")))
 
     def silent_since(self, before_ns: int) -> list[str]:
@@ -179,7 +184,11 @@ class NodeBook:
         """What the agents of each role say of themselves, by role."""
         roles: dict[str, Role] = {}
         for node in self._nodes.values():
-            role, figures = roles.setdefault(node.role, Role()), node.figures
+            role, figures = roles.get(node.role), node.figures
+            if role is None:
+                role = roles[node.role] = Role()
+            if figures is _NOTHING and not node.collectors and not node.last_data_ns:
+                continue  # no agent, as far as is known: there may be tens of thousands
             if figures.spool_bytes is not None:
                 role.spool_bytes.append(figures.spool_bytes)
             if figures.resident_bytes is not None:
@@ -204,10 +213,12 @@ class NodeBook:
 
     def unwell(self, now_ns: int) -> tuple[NodeView, ...]:
         """The nodes that are not well, by name; of those that never sent a sample the first MOST_UNHEARD."""
-        names = sorted(name for name, node in self._nodes.items() if not _well(node, now_ns))
-        unheard = [name for name in names if not self._nodes[name].last_data_ns]
-        beyond = set(unheard[MOST_UNHEARD:])
-        return tuple(_view(name, self._nodes[name], now_ns) for name in names if name not in beyond)
+        heard = [name for name, node in self._nodes.items() if node.last_data_ns and not _well(node, now_ns)]
+        others = (
+            name for name, node in self._nodes.items() if not node.last_data_ns and not _well(node, now_ns)
+        )
+        names = sorted((*heard, *islice(others, MOST_UNHEARD)))
+        return tuple(_view(name, self._nodes[name], now_ns) for name in names)
 
 
 def _state(node: _Node, now_ns: int) -> NodeState:
