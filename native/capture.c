@@ -3,11 +3,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
-#define LAYOUT 1 /* of the structures; a change of any counts it up */
+#define LAYOUT 2 /* of the structures; a change of any counts it up */
 #define IGNORED_NS 1000000
 #define SECOND_NS 1000000000
 
@@ -30,15 +32,22 @@ static int64_t system_wall_ns(void)
     return read_clock(CLOCK_REALTIME);
 }
 
-static int64_t system_wait(int64_t stop_fd, int64_t ns)
+/* Until a time, not for so long: the kernel goes on with the former where the process was stopped or frozen meanwhile
+ * (restart_syscall(2)), but would begin anew with what was left when that began. */
+static int64_t system_wait(const uint32_t *stop, int64_t ns)
 {
-    struct pollfd stop = {.fd = (int)stop_fd, .events = POLLIN};
-    struct timespec most = {.tv_sec = ns / SECOND_NS, .tv_nsec = ns % SECOND_NS};
-    int ready = ppoll(&stop, 1, &most, NULL);
-    if (ready > 0)
-        return stop.revents & POLLIN ? 1 : -1;
-    return ready < 0 && errno != EINTR ? -1 : 0;
+    if (ns > 0 && !__atomic_load_n(stop, __ATOMIC_ACQUIRE)) {
+        int64_t until_ns = system_monotonic_ns() + ns;
+        struct timespec until = {.tv_sec = until_ns / SECOND_NS, .tv_nsec = until_ns % SECOND_NS};
+        int flags = FUTEX_WAIT_BITSET | FUTEX_PRIVATE_FLAG;
+        if (syscall(SYS_futex, stop, flags, 0, &until, NULL, FUTEX_BITSET_MATCH_ANY) && errno != ETIMEDOUT &&
+            errno != EAGAIN && errno != EINTR)
+            return -1;
+    }
+    return __atomic_load_n(stop, __ATOMIC_ACQUIRE) != 0;
 }
+
+_Static_assert(sizeof(time_t) == sizeof(long), "as SYS_futex has it");
 
 static const struct laggard_system real_system = {system_monotonic_ns, system_wall_ns, system_wait};
 
@@ -119,7 +128,7 @@ EXPORTED int64_t laggard_capture(struct laggard_capturing *capturing)
     for (;;) {
         int64_t next = timeline->next_ns;
         int64_t early = next - offset - system->monotonic_ns();
-        int64_t stopped = system->wait(capturing->stop_fd, early > 0 ? early : 0);
+        int64_t stopped = system->wait(&capturing->stop, early > 0 ? early : 0);
         if (stopped)
             return stopped > 0 ? LAGGARD_STOPPED : LAGGARD_LEFT;
         int64_t now = system->monotonic_ns();
@@ -141,6 +150,12 @@ EXPORTED int64_t laggard_capture(struct laggard_capturing *capturing)
         if (is_last || next >= capturing->last_ns)
             return LAGGARD_ENDED;
     }
+}
+
+EXPORTED void laggard_stop(struct laggard_capturing *capturing)
+{
+    __atomic_store_n(&capturing->stop, 1, __ATOMIC_RELEASE);
+    syscall(SYS_futex, &capturing->stop, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, INT_MAX);
 }
 
 EXPORTED int64_t laggard_captured_bytes(const struct laggard_capturing *capturing)

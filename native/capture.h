@@ -29,7 +29,7 @@ struct laggard_file {
 struct laggard_system {
     int64_t (*monotonic_ns)(void);
     int64_t (*wall_ns)(void);
-    int64_t (*wait)(int64_t stop_fd, int64_t ns); /* 1 when it was stopped, 0 after so long or sooner, else -1 */
+    int64_t (*wait)(const uint32_t *stop, int64_t ns); /* 1 when it is to stop, 0 after so long or sooner, else -1 */
 };
 
 struct laggard_capturing {
@@ -39,11 +39,11 @@ struct laggard_capturing {
     const struct laggard_system *system;
     int64_t file_count;
     int64_t buffer_bytes;
-    int64_t stop_fd;          /* readable: it is to stop */
     int64_t last_ns;          /* the tick after which to return */
     int64_t measures_cpu;     /* whether the CPU time of this process is wanted */
     int64_t used_bytes;       /* of the buffer; what lies below is whole, and stays as it is */
     int64_t reading_since_ns; /* on the monotonic clock; 0: it does not read */
+    uint32_t stop;            /* not 0: it is to stop */
 };
 
 /* In the buffer for each tick: this, a laggard_captured for each file, their bytes one after the other, padding. */
@@ -67,6 +67,9 @@ enum {
 
 /* Takes ticks until one of these. */
 int64_t laggard_capture(struct laggard_capturing *capturing);
+
+/* Lets laggard_capture return, now and from now on; from any thread. */
+void laggard_stop(struct laggard_capturing *capturing);
 
 /* How much of the buffer is used; for other threads, while it goes on. */
 int64_t laggard_captured_bytes(const struct laggard_capturing *capturing);

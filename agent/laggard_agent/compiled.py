@@ -9,7 +9,6 @@ leaves to `Timeline.take` and `Captures.take`, whose twin it is.
 import ctypes
 import logging
 import mmap
-import os
 import struct
 import threading
 from collections import deque
@@ -25,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 LIBRARY = Path(__file__).with_name("liblaggardcapture.so")
 BUFFER_BYTES = 1024 * 1024  # of which only what is used is ever in memory
-_LAYOUT = 1
+_LAYOUT = 2
 _TICK = struct.Struct("=qqqq")
 _CAPTURED = struct.Struct("=qq")
 
@@ -43,7 +42,7 @@ class System(ctypes.Structure):
     """`struct laggard_system`: clocks and waiting, for tests."""
 
     MONOTONIC_NS = WALL_NS = ctypes.CFUNCTYPE(ctypes.c_int64)
-    WAIT = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
+    WAIT = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64)
     _fields_ = (("monotonic_ns", MONOTONIC_NS), ("wall_ns", WALL_NS), ("wait", WAIT))
 
 
@@ -60,11 +59,11 @@ class CapturingState(ctypes.Structure):
         ("system", ctypes.POINTER(System)),
         ("file_count", ctypes.c_int64),
         ("buffer_bytes", ctypes.c_int64),
-        ("stop_fd", ctypes.c_int64),
         ("last_ns", ctypes.c_int64),
         ("measures_cpu", ctypes.c_int64),
         ("used_bytes", ctypes.c_int64),
         ("reading_since_ns", ctypes.c_int64),
+        ("stop", ctypes.c_uint32),
     )
 
 
@@ -98,6 +97,7 @@ def library(path: Path = LIBRARY) -> ctypes.CDLL | None:
         _log.info("%s: %s; the interpreter does its work, at more CPU", path.name, why)
         return None
     found.laggard_capture.restype = found.laggard_captured_bytes.restype = ctypes.c_int64
+    found.laggard_stop.restype = None
     return found
 
 
@@ -116,7 +116,6 @@ class Compiled:
         buffer_bytes: int = BUFFER_BYTES,
         system: System | None = None,
     ) -> None:
-        self._stop_fd = os.eventfd(0, os.EFD_CLOEXEC)
         self._captures = captures
         self._buffer = mmap.mmap(-1, buffer_bytes)
         self._files = (File * len(captures.files))()
@@ -128,11 +127,11 @@ class Compiled:
             system=None if system is None else ctypes.pointer(system),
             file_count=len(captures.files),
             buffer_bytes=buffer_bytes,
-            stop_fd=self._stop_fd,
             measures_cpu=captures.measures_cpu,
         )
         self._at = ctypes.byref(self._state)
         self._run = library.laggard_capture
+        self._stop = library.laggard_stop
         self._used = library.laggard_captured_bytes
         self._fetched_bytes = 0
         self._fetching = threading.Lock()
@@ -161,7 +160,7 @@ class Compiled:
 
     def stop(self) -> None:
         """Lets `take` return."""
-        os.eventfd_write(self._stop_fd, 1)
+        self._stop(self._at)
 
     def fetch(self, to: deque[Taken]) -> None:
         """Appends what was read since the last time, oldest first; also while a reading does not return."""
@@ -182,6 +181,3 @@ class Compiled:
             begin += size
         self._fetched_bytes = (begin + 7) & ~7
         return Taken(time_ns, took_ns, Capture(files, begin - text_at, not is_last, cpu_ns))
-
-    def __del__(self) -> None:
-        os.close(self._stop_fd)

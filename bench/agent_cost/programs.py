@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.testbed.luns import TestbedError, process
-from laggard_agent.compiled import LIBRARY
+from laggard_agent.compiled import LIBRARY, library
 
 BROKER_PORT = 18_841
 EXPORTER_PORT = 18_842
@@ -77,8 +77,8 @@ def programs(folder: Path, python: str = sys.executable) -> Iterator[tuple[Progr
 
     Raises TestbedError when one is not installed or does not start.
     """
-    if not LIBRARY.exists():
-        raise TestbedError(f"{LIBRARY.name}, which the packages bring, is not there: make native")
+    if library() is None:
+        raise TestbedError(f"{LIBRARY.name} is not there, or not of this version: make native")
     with ExitStack() as stack:
         started = _Started(stack, folder)
         broker = folder / "mosquitto.conf"

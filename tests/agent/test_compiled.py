@@ -3,8 +3,11 @@
 import ctypes
 import logging
 import os
+import platform
 import shutil
+import signal
 import subprocess
+import sys
 import threading
 import time
 from collections import deque
@@ -21,6 +24,7 @@ from laggard_agent.collectors.base import Reading
 from laggard_agent.collectors.captures import Capture, Captures
 from laggard_agent.compiled import Came, Compiled, System, Taken
 from laggard_agent.ticks import Timeline
+from laggard_common.clock import SystemClock
 from tests.agent.made import FIELDS, FakeClock, components, tree
 from tests.agent.test_sampler import INTERVAL_NS, Good, Sampled
 
@@ -330,6 +334,63 @@ def until(fulfilled: Callable[[], bool]) -> None:
         time.sleep(0.001)
 
 
+# -- waiting
+
+
+RESTART_SYSCALL = {"x86_64": "219", "aarch64": "128"}
+WAITING = """
+import sys
+from pathlib import Path
+from laggard_agent import compiled
+from laggard_agent.collectors.captures import Captures
+from laggard_agent.ticks import Timeline
+from laggard_common.clock import SystemClock
+
+timeline = Timeline(SystemClock(), 10**18)
+captures = Captures([Path("/proc/self/stat")], timeline.now_ns)
+captures.take()
+made = compiled.Compiled(compiled.library(Path(sys.argv[1])), captures, timeline.state)
+print("ready", flush=True)
+made.take(0)
+"""
+
+
+@pytest.mark.skipif(platform.machine() not in RESTART_SYSCALL, reason="the call's number is not known")
+def test_a_process_that_was_stopped_keeps_to_the_time_of_its_tick(library: ctypes.CDLL) -> None:
+    """The kernel goes on with the time that it was given; other calls begin anew with what was left."""
+    command = [sys.executable, "-c", WAITING, library._name]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as waiting:
+        proc = Path("/proc", str(waiting.pid))
+
+        def is_in(state: str) -> bool:
+            return (proc / "stat").read_text().rpartition(") ")[2].startswith(state)
+
+        try:
+            assert waiting.stdout is not None
+            assert waiting.stdout.readline() == b"ready\n"
+            until(lambda: is_in("S"))
+            waiting.send_signal(signal.SIGSTOP)
+            until(lambda: is_in("T"))
+            waiting.send_signal(signal.SIGCONT)
+            until(lambda: is_in("S"))
+            assert (proc / "syscall").read_text().split()[0] == RESTART_SYSCALL[platform.machine()]
+        finally:
+            waiting.kill()
+
+
+def test_it_stops_at_once_and_for_good(library: ctypes.CDLL) -> None:
+    timeline = Timeline(SystemClock(), 10**18)
+    captures = Captures([Path("/proc/self/stat")], timeline.now_ns)
+    captures.take()
+    made = Compiled(library, captures, timeline.state)
+    came: list[Came] = []
+    thread = threading.Thread(target=lambda: came.append(made.take(0)))
+    thread.start()
+    made.stop()
+    thread.join(10)
+    assert [*came, made.take(0)] == [Came.STOPPED] * 2
+
+
 # -- where it is not there
 
 
@@ -352,6 +413,6 @@ def test_another_version_is_not_used(
 ) -> None:
     (tmp_path / "other.so").symlink_to(library._name)
     caplog.set_level(logging.INFO)
-    monkeypatch.setattr(compiled, "_LAYOUT", 2)
+    monkeypatch.setattr(compiled, "_LAYOUT", 0)
     assert compiled.library(tmp_path / "other.so") is None
-    assert "of another version (1, not 2)" in caplog.text
+    assert "of another version (2, not 0)" in caplog.text
