@@ -124,7 +124,7 @@ def test_a_terminal_gets_a_live_table(tmp_path: Path) -> None:
     assert "replayed at 20x the speed" in text
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(120)
 def test_bad_options_are_one_line_and_exit_code_2(tmp_path: Path) -> None:
     for options, says in (
         (["--speed", "7"], "--speed"),
@@ -133,7 +133,7 @@ def test_bad_options_are_one_line_and_exit_code_2(tmp_path: Path) -> None:
         (["--recording", str(tmp_path)], "Is a directory"),
     ):
         ran = subprocess.run(
-            [*DEMO, "--once", *options], capture_output=True, text=True, timeout=50, check=False
+            [*DEMO, "--once", *options], capture_output=True, text=True, timeout=100, check=False
         )
         assert ran.returncode == 2
         assert says in ran.stderr
