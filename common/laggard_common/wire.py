@@ -20,7 +20,16 @@ VERSION = 1
 OLDEST_VERSION = 1  # an aggregator takes this version and the one before
 
 _U64 = 2**64
-_ENVELOPE_ITEMS = 64  # of any array in an envelope, of a later version too
+_ENVELOPE_ITEMS = 64  # of any array in an envelope, of a later version too, and within a schema's lists
+_UNPACKING = {
+    "raw": False,
+    "use_list": False,
+    "strict_map_key": True,
+    "max_str_len": 4096,
+    "max_map_len": 4096,
+    "max_ext_len": 0,
+}
+_UNREADABLE = (ValueError, TypeError, RecursionError, OverflowError, msgpack.UnpackException)
 
 T = TypeVar("T")
 
@@ -132,21 +141,12 @@ def encode_schema(schema: Schema) -> bytes:
 
 def decode_schema(data: bytes) -> Schema:
     """The schema in `data`. Raises WireError."""
-    parts = _unpack(data, limits.MAX_MESSAGE_BYTES, limits.MAX_COMPONENTS)
-    _version(parts)
-    if len(parts) != 9:
-        raise WireError("schema", f"{len(parts)} fields, expected 9")
-    _, node, source, stream, epoch, interval_ns, batch_ticks, fields, components = parts
-    schema = Schema(
-        node=_level(node, "node"),
-        source=_level(source, "source"),
-        stream=_stream(stream),
-        epoch=_integer(epoch, "epoch", 0, 2**32 - 1),
-        interval_ns=_integer(interval_ns, "interval", limits.MIN_INTERVAL_NS, limits.MAX_INTERVAL_NS),
-        batch_ticks=_integer(batch_ticks, "batch_ticks", 1, limits.MAX_TICKS),
-        fields=_items(fields, "fields", limits.MAX_FIELDS, _field),
-        components=_items(components, "components", limits.MAX_COMPONENTS, _component),
-    )
+    if len(data) > limits.MAX_MESSAGE_BYTES:
+        raise WireError("too long", f"{len(data)} bytes")
+    try:
+        schema = _schema(data)
+    except _UNREADABLE as exc:
+        raise WireError("msgpack", str(exc)[:200]) from exc
     if len({f.name for f in schema.fields}) != len(schema.fields) or not schema.fields:
         raise WireError("schema", "field names are empty or repeat")
     if len({c.id for c in schema.components}) != len(schema.components):
@@ -196,18 +196,22 @@ def _unpack_any(data: bytes, max_bytes: int, most_items: int) -> Any:
         raise WireError("too long", f"{len(data)} bytes")
     try:
         return msgpack.unpackb(
-            data,
-            raw=False,
-            use_list=False,
-            strict_map_key=True,
-            max_str_len=4096,
-            max_bin_len=max_bytes,
-            max_array_len=min(most_items, len(data)),
-            max_map_len=4096,
-            max_ext_len=0,
+            data, max_bin_len=max_bytes, max_array_len=min(most_items, len(data)), **_UNPACKING
         )
-    except (ValueError, TypeError, RecursionError, OverflowError, msgpack.UnpackException) as exc:
+    except _UNREADABLE as exc:
         raise WireError("msgpack", str(exc)[:200]) from exc
+
+
+def _unpacker(data: bytes) -> Any:
+    """Reads `data` value by value; arrays that `read_array_header` does not open have few items."""
+    unpacker = msgpack.Unpacker(
+        max_buffer_size=max(len(data), 1),
+        max_bin_len=len(data),
+        max_array_len=_ENVELOPE_ITEMS,
+        **_UNPACKING,
+    )
+    unpacker.feed(data)
+    return unpacker
 
 
 def _unpack(data: bytes, max_bytes: int, most_items: int) -> tuple[Any, ...]:
@@ -257,6 +261,40 @@ def _items(value: object, what: str, most: int, parse: Callable[[object], T]) ->
     if not isinstance(value, tuple) or len(value) > most:
         raise WireError(what, "not an array, or too long")
     return tuple(parse(item) for item in value)
+
+
+def _schema(data: bytes) -> Schema:
+    """The schema in `data`, read part by part, as its lists may be long and what is in them is not.
+
+    Raises WireError, and what the library raises.
+    """
+    unpacker = _unpacker(data)
+    length = unpacker.read_array_header()
+    if length:
+        _version((unpacker.unpack(),))
+    if length != 9:
+        raise WireError("schema", f"{length} fields, expected 9")
+    schema = Schema(
+        node=_level(unpacker.unpack(), "node"),
+        source=_level(unpacker.unpack(), "source"),
+        stream=_stream(unpacker.unpack()),
+        epoch=_integer(unpacker.unpack(), "epoch", 0, 2**32 - 1),
+        interval_ns=_integer(unpacker.unpack(), "interval", limits.MIN_INTERVAL_NS, limits.MAX_INTERVAL_NS),
+        batch_ticks=_integer(unpacker.unpack(), "batch_ticks", 1, limits.MAX_TICKS),
+        fields=_each(unpacker, "fields", limits.MAX_FIELDS, _field),
+        components=_each(unpacker, "components", limits.MAX_COMPONENTS, _component),
+    )
+    if unpacker.tell() != len(data):
+        raise WireError("msgpack", "more than one value")
+    return schema
+
+
+def _each(unpacker: Any, what: str, most: int, parse: Callable[[object], T]) -> tuple[T, ...]:
+    """The next value's items, one read after the other."""
+    length = unpacker.read_array_header()
+    if length > most:
+        raise WireError(what, "too long")
+    return tuple(parse(unpacker.unpack()) for _ in range(length))
 
 
 def _row(value: object, what: str, length: int) -> tuple[Any, ...]:

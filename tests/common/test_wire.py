@@ -222,7 +222,8 @@ def test_an_acknowledgement_that_would_cost_a_node_its_memory_is_refused() -> No
         (wire.decode_envelope, 65_535, 100_000),
         (wire.decode_envelope, 64, 1_000_000),
         (wire.decode_state, 1024, 10_000_000),
-        (wire.decode_schema, 65_535, 100_000),
+        (wire.decode_schema, 65_535, 1_000_000),
+        (wire.decode_schema, limits.MAX_COMPONENTS, 1_000_000),
     ],
 )
 def test_arrays_that_only_say_how_long_they_are_take_little_memory(
@@ -237,3 +238,27 @@ def test_arrays_that_only_say_how_long_they_are_take_little_memory(
     finally:
         tracemalloc.stop()
     assert most < most_bytes
+
+
+@pytest.mark.parametrize("length", [64, limits.MAX_COMPONENTS])
+def test_no_list_within_a_schemas_lists_is_long(length: int) -> None:
+    whole = wire.encode_schema(SCHEMA)
+    *_, components = msgpack.unpackb(whole)
+    head = whole.removesuffix(msgpack.packb(components))
+    assert head != whole
+    data = head + (b"\xdc" + length.to_bytes(2)) * 1000 + bytes(20_000)
+    tracemalloc.start()
+    try:
+        with pytest.raises(WireError, match="msgpack"):
+            wire.decode_schema(data)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 1_000_000
+
+
+def test_a_schema_is_all_of_its_message() -> None:
+    whole = wire.encode_schema(SCHEMA)
+    for data in (whole + b"\xc0", whole[:-1], b"\x90", b"\xc0", b""):
+        with pytest.raises(WireError):
+            wire.decode_schema(data)
