@@ -512,6 +512,5 @@ class App:
                 async with self._judging, self._order:
                     ended = self._core.sweep(self._clock.wall_ns(), forget=sweeps % FORGET_SWEEPS == 0)
                 self._ended(ended)
-                await asyncio.to_thread(
-                    allocator.give_back
-                )  # what a burst, or merging files, took at its worst
+                # What a burst, or merging files, took at its worst.
+                await asyncio.to_thread(allocator.give_back)

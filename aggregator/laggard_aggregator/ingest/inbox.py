@@ -88,13 +88,12 @@ class Inbox:
         in_front = []
         for message in messages:
             node, size = _node(message[0]), _size(message)
-            name = node.rpartition("/")[2]
-            self.senders.add(name)
+            self.senders.add(node)
             of_node = self._of_node.get(node)
             front = (
                 (of_node is None or of_node.leaves_room(OF_NODE_IN_FRONT, size))
                 and not message[1].startswith(_JOINED)
-                and self._is_known(name)
+                and self._is_known(node)
             )
             waiting = self._in_front if front else self._is_behind
             room = waiting.leaves_room(self._most, size) and (
@@ -149,5 +148,8 @@ def _size(message: Received) -> int:
 
 
 def _node(topic: str) -> str:
-    """The node's part of a topic: `laggard/1/<site>/<role>/<node>`, or what there is of it."""
-    return "/".join(topic.split("/", 5)[:5])
+    """The node that a topic of `laggard/1/<site>/<role>/<node>/...` names, or what there is of it.
+
+    Not its role: a node may write under all of them.
+    """
+    return topic.split("/", 5)[:5][-1]

@@ -62,6 +62,14 @@ def test_who_floods_waits_behind_the_others() -> None:
     assert nodes(box.burst()) == ["oss-2"]
 
 
+def test_a_node_has_one_share_under_whatever_role_it_sends() -> None:
+    box = Inbox(100_000)
+    of_roles = [
+        (f"laggard/1/site/role-{n}/evil/data/x", b"x", n) for n in range(2 * OF_NODE_IN_FRONT.messages)
+    ]
+    assert sum(box.put(of_roles)) == OF_NODE_IN_FRONT.messages
+
+
 def test_strangers_wait_behind_those_who_are_known() -> None:
     known = {"oss-1"}
     box = Inbox(100_000, is_known=known.__contains__)
