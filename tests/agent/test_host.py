@@ -101,6 +101,7 @@ def test_what_is_read_in_parts_is_of_its_tick(tmp_path: Path) -> None:
 
 def test_of_an_old_kernel_what_is_not_there_is_absent() -> None:
     assert parse_stat(b"cpu  1 2 3 4\n") == (10_000, 20_000, 30_000, 40_000, *[None] * 7)
+    assert parse_stat(b"cpu  1 2 3 45") == parse_stat(b"cpu  1 2 3 45\n")
     assert parse_meminfo(b"MemTotal: 7 kB\nSReclaimable: 9 kB\n") == (7168, *[None] * 5)
     assert parse_meminfo(b"MemTotal: 7 kB\nCached: 9 kB\n") == (7168, None, None, None, 9216, None)
 

@@ -47,7 +47,7 @@ def parse_stat(data: bytes) -> tuple[int | None, ...]:
 
     Raises ValueError for anything else than such a file.
     """
-    name, *ticks = data[: data.find(b"\n")].split()
+    name, *ticks = data.partition(b"\n")[0].split()
     if name != b"cpu" or len(ticks) < _LEAST_CPU:
         raise ValueError("no line of all CPUs")
     spent: list[int | None] = [_unsigned(word) * _TICK_US for word in ticks[: len(_CPU)]]
