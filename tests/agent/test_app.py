@@ -702,7 +702,6 @@ def test_a_connection_that_does_not_last_is_tried_ever_less_often(
     site_test(test, tmp_path)
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")
 def test_a_tls_handshake_that_fails_leaves_nothing_in_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
