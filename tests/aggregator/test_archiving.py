@@ -7,6 +7,7 @@ import pytest
 from laggard_aggregator import archiving
 from laggard_aggregator.alarms.life import Alarm, Ended, Transition
 from laggard_aggregator.archive import progress
+from laggard_aggregator.archive import writer as writer_module
 from laggard_aggregator.archive.keep import Retention
 from laggard_aggregator.archive.reader import ArchiveReader
 from laggard_aggregator.archive.writer import ArchiveWriter
@@ -82,6 +83,18 @@ def test_alarms_that_ended_otherwise_than_by_a_window_are_archived_once(tmp_path
     assert [tuple(row[name] for name in columns) for row in rows] == [
         (7, "cleared", "g", "oss-5/sda", 200.0, 200.0, 200.0, 60.0)
     ]
+
+
+def test_of_many_alarms_that_ended_together_no_more_wait_than_may(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer_module, "MAX_OWN_ROWS", 3)
+    alarm = Alarm("g", "oss-5/sda", "await", "component", 60.0, 120.0, 180.0, 4.0, 2.0, 3.0, 20.0, 10.0)
+    writer = ArchiveWriter(tmp_path, "site", START)
+    writer.ended(Ended(7, tuple(Transition("cleared", alarm, 200.0 + at) for at in range(10))))
+    assert writer.dropped_rows == 7
+    writer.flush()
+    assert ArchiveReader(tmp_path).table("alarms", columns=("at",))["at"].to_pylist() == [207.0, 208.0, 209.0]
 
 
 def test_a_run_that_goes_on_writes_nothing_twice(tmp_path: Path) -> None:

@@ -242,9 +242,9 @@ class ArchiveWriter:
 
     def _bound_own(self) -> None:
         for kept in (self._own["windows"], self._own["alarms"], self._own["closes"], self._verdicts):
-            if len(kept) > MAX_OWN_ROWS:
-                self.dropped_rows += 1
-                del kept[0]
+            beyond = max(len(kept) - MAX_OWN_ROWS, 0)
+            self.dropped_rows += beyond
+            del kept[:beyond]
 
     def _bound(self, waiting: list[Pending]) -> None:
         """Throws the oldest rows away while more wait than memory is meant for."""
