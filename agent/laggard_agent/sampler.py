@@ -130,7 +130,7 @@ class Sampler:
                 if tick is not None:
                     self.missed_ticks += tick.missed
                     self._sample(tick.time_ns)
-            self._interpret()
+            self.flush()  # nobody else may wait until all of many devices is interpreted
         except BaseException as exc:
             self._failed(exc)
 

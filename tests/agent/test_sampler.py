@@ -261,6 +261,18 @@ def test_telling_that_stalls_is_said_and_holds_up_nobody(tmp_path: Path) -> None
     assert sampled.sampler.health.success
 
 
+def test_what_is_told_after_nobody_waits_any_longer_is_delivered(tmp_path: Path) -> None:
+    in_parts = InParts(tree(tmp_path, {"x": "1\n"}) / "x", hangs_at=1)
+    sampled = Sampled(in_parts, ticks=3600)
+    assert in_parts.hangs.wait(10)
+    sampled.sampler.stop()
+    sampled.sampler.flush()
+    assert not sampled.batches
+    in_parts.let.set()
+    sampled.sampler.join(10)
+    assert sum(batch.n for batch in sampled.batches) == len(in_parts.told) == 1
+
+
 def test_what_is_gathered_is_delivered_when_it_is_flushed() -> None:
     sampled = Sampled(Good(), ticks=3600)
     sampled.until(lambda: sampled.sampler.health is not None or bool(sampled.batches))
