@@ -183,6 +183,23 @@ def test_connections_are_limited_by_address(network: Network) -> None:
     assert dropped(network)["dropped_connections"] >= 100 - 20 - 5 * seconds - 1
 
 
+def test_when_there_are_more_addresses_than_a_set_holds_new_ones_are_let_through(network: Network) -> None:
+    network.nft("-f", "-", rules=LIMITS.read_text().replace("size 65535", "size 1"))
+    with ExitStack() as stack:
+        with network.inside("nodes"):
+            stack.enter_context(connected(PORT, "oss-1", None, BROKER))
+        with network.inside("strangers"):
+            for _ in range(60):
+                stack.enter_context(socket.create_connection((BROKER, PORT), 20))
+        assert set(dropped(network).values()) == {0}
+        with network.inside("nodes"):  # who is in the set still is limited
+            for _ in range(60):
+                link = stack.enter_context(socket.socket())
+                link.setblocking(False)
+                link.connect_ex((BROKER, PORT))
+    assert dropped(network)["dropped_connections"] > 0
+
+
 def _is_open(link: socket.socket) -> bool:
     try:
         link.getpeername()
