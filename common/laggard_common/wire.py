@@ -20,7 +20,7 @@ VERSION = 1
 OLDEST_VERSION = 1  # an aggregator takes this version and the one before
 
 _U64 = 2**64
-_ENVELOPE_ITEMS = 64  # of any array in an envelope, of a later version too, and within a schema's lists
+_ENVELOPE_ITEMS = 64  # of any array in an envelope, of a later version too, and in others within their lists
 _UNPACKING = {
     "raw": False,
     "use_list": False,
@@ -141,12 +141,7 @@ def encode_schema(schema: Schema) -> bytes:
 
 def decode_schema(data: bytes) -> Schema:
     """The schema in `data`. Raises WireError."""
-    if len(data) > limits.MAX_MESSAGE_BYTES:
-        raise WireError("too long", f"{len(data)} bytes")
-    try:
-        schema = _schema(data)
-    except _UNREADABLE as exc:
-        raise WireError("msgpack", str(exc)[:200]) from exc
+    schema = _read(data, limits.MAX_MESSAGE_BYTES, _schema)
     if len({f.name for f in schema.fields}) != len(schema.fields) or not schema.fields:
         raise WireError("schema", "field names are empty or repeat")
     if len({c.id for c in schema.components}) != len(schema.components):
@@ -161,11 +156,7 @@ def encode_ack(acks: Sequence[Ack]) -> bytes:
 
 def decode_ack(data: bytes) -> tuple[Ack, ...]:
     """The acknowledgements in `data`. Raises WireError."""
-    parts = _unpack(data, limits.MAX_ACK_BYTES, limits.MAX_ACK_RANGES)
-    _version(parts)
-    if len(parts) != 2:
-        raise WireError("ack", f"{len(parts)} fields, expected 2")
-    return _items(parts[1], "acks", limits.MAX_FIELDS, _ack)
+    return _read(data, limits.MAX_ACK_BYTES, _acks)
 
 
 def encode_state(state: Mapping[str, Any]) -> bytes:
@@ -202,16 +193,27 @@ def _unpack_any(data: bytes, max_bytes: int, most_items: int) -> Any:
         raise WireError("msgpack", str(exc)[:200]) from exc
 
 
-def _unpacker(data: bytes) -> Any:
-    """Reads `data` value by value; arrays that `read_array_header` does not open have few items."""
-    unpacker = msgpack.Unpacker(
-        max_buffer_size=max(len(data), 1),
-        max_bin_len=len(data),
-        max_array_len=_ENVELOPE_ITEMS,
-        **_UNPACKING,
-    )
-    unpacker.feed(data)
-    return unpacker
+def _read(data: bytes, max_bytes: int, read: Callable[[Any], T]) -> T:
+    """What `read` makes of `data`, part by part, as its lists may be long and what is in them is not.
+
+    `read` gets the library's unpacker, with which it opens the lists; any other array has few items.
+    """
+    if len(data) > max_bytes:
+        raise WireError("too long", f"{len(data)} bytes")
+    try:
+        unpacker = msgpack.Unpacker(
+            max_buffer_size=max(len(data), 1),
+            max_bin_len=len(data),
+            max_array_len=_ENVELOPE_ITEMS,
+            **_UNPACKING,
+        )
+        unpacker.feed(data)
+        value = read(unpacker)
+        if unpacker.tell() != len(data):
+            raise WireError("msgpack", "more than one value")
+    except _UNREADABLE as exc:
+        raise WireError("msgpack", str(exc)[:200]) from exc
+    return value
 
 
 def _unpack(data: bytes, max_bytes: int, most_items: int) -> tuple[Any, ...]:
@@ -257,24 +259,9 @@ def _stream(value: object) -> bytes:
     return value
 
 
-def _items(value: object, what: str, most: int, parse: Callable[[object], T]) -> tuple[T, ...]:
-    if not isinstance(value, tuple) or len(value) > most:
-        raise WireError(what, "not an array, or too long")
-    return tuple(parse(item) for item in value)
-
-
-def _schema(data: bytes) -> Schema:
-    """The schema in `data`, read part by part, as its lists may be long and what is in them is not.
-
-    Raises WireError, and what the library raises.
-    """
-    unpacker = _unpacker(data)
-    length = unpacker.read_array_header()
-    if length:
-        _version((unpacker.unpack(),))
-    if length != 9:
-        raise WireError("schema", f"{length} fields, expected 9")
-    schema = Schema(
+def _schema(unpacker: Any) -> Schema:
+    _open(unpacker, "schema", 9)
+    return Schema(
         node=_level(unpacker.unpack(), "node"),
         source=_level(unpacker.unpack(), "source"),
         stream=_stream(unpacker.unpack()),
@@ -284,9 +271,15 @@ def _schema(data: bytes) -> Schema:
         fields=_each(unpacker, "fields", limits.MAX_FIELDS, _field),
         components=_each(unpacker, "components", limits.MAX_COMPONENTS, _component),
     )
-    if unpacker.tell() != len(data):
-        raise WireError("msgpack", "more than one value")
-    return schema
+
+
+def _open(unpacker: Any, what: str, expected: int) -> None:
+    """Opens a message of so many parts, and passes over its version."""
+    length = unpacker.read_array_header()
+    if length:
+        _version((unpacker.unpack(),))
+    if length != expected:
+        raise WireError(what, f"{length} fields, expected {expected}")
 
 
 def _each(unpacker: Any, what: str, most: int, parse: Callable[[object], T]) -> tuple[T, ...]:
@@ -323,9 +316,20 @@ def _component(value: object) -> Component:
     return Component(_text(id_, "component"), _text(name, "component"), pairs)
 
 
-def _ack(value: object) -> Ack:
-    stream, source, ranges = _row(value, "ack", 3)
-    return Ack(_stream(stream), _level(source, "ack"), _items(ranges, "ack", limits.MAX_ACK_RANGES, _range))
+def _acks(unpacker: Any) -> tuple[Ack, ...]:
+    _open(unpacker, "ack", 2)
+    length = unpacker.read_array_header()
+    if length > limits.MAX_FIELDS:
+        raise WireError("acks", "too long")
+    return tuple(_ack(unpacker) for _ in range(length))
+
+
+def _ack(unpacker: Any) -> Ack:
+    length = unpacker.read_array_header()
+    if length != 3:
+        raise WireError("ack", f"{length} fields, expected 3")
+    stream, source = _stream(unpacker.unpack()), _level(unpacker.unpack(), "ack")
+    return Ack(stream, source, _each(unpacker, "ack", limits.MAX_ACK_RANGES, _range))
 
 
 def _range(value: object) -> tuple[int, int]:

@@ -224,6 +224,7 @@ def test_an_acknowledgement_that_would_cost_a_node_its_memory_is_refused() -> No
         (wire.decode_state, 1024, 10_000_000),
         (wire.decode_schema, 65_535, 1_000_000),
         (wire.decode_schema, limits.MAX_COMPONENTS, 1_000_000),
+        (wire.decode_ack, 10_000, 1_000_000),
     ],
 )
 def test_arrays_that_only_say_how_long_they_are_take_little_memory(
