@@ -39,7 +39,7 @@ def recorded_by(recorder: Recorder) -> Iterator[None]:
 
 
 def is_recorded() -> bool:
-    """Whether there is a recorder: what another library reads must then be read for it as well."""
+    """Whether there is a recorder: what others read must then be read for it as well."""
     return _recorder.get() is not None
 
 
