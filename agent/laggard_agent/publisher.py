@@ -125,6 +125,7 @@ class Publisher:
         self._acks_since_check = False
         self._acks_in_connection = False
         self._passed_over = False
+        self._unread = False  # what the aggregator has, for want of its schema
         self._oldest: dict[Key, int] = {}
         self.acks_seen = False
 
@@ -240,8 +241,7 @@ class Publisher:
         """Publishes what is most due, or waits until something is."""
         self._connection.check()
         now = self._now()
-        if self._passed_over:
-            self._passed_over = False
+        if self._passed_over or self._unread:
             self._look_soon(now)
         if self._live and (self._live[0][0] <= now + _EARLY_SECONDS or self._finishing):
             due, batch = self._live[0]
@@ -392,7 +392,8 @@ class Publisher:
             self.acks_seen = True
             self._acks_since_check = True
             self._acks_in_connection = True
-            self._passed_over |= not ack.ranges or self._spool.is_passed_over((ack.stream, ack.source))
+            self._unread |= not ack.ranges
+            self._passed_over |= self._spool.is_passed_over((ack.stream, ack.source))
 
     async def _begin_connection(self) -> None:
         """Begins the backlog. A broker that died may have lost what it took: if acknowledgements came over
@@ -412,12 +413,13 @@ class Publisher:
         self._backlog = True
 
     def _look_soon(self, now: float) -> None:
-        """Something later than what the broker took was acknowledged, and not that: it may be lost, or the
-        schema that reads it.
+        """Something later than what the broker took was acknowledged, and not that: it may be lost. Or it is
+        there, and the schema that reads it is lost.
 
         What is behind live data may just be on its way, and is looked for as ever.
         """
-        if self._pace.is_idle(now):
+        sure, self._unread, self._passed_over = self._unread, False, False
+        if sure or self._pace.is_idle(now):
             soon = now + _RESEND_LEAST_SECONDS * self._rng.uniform(1.0, 1.5)
             self._resend_due = min(self._resend_due, soon)
 

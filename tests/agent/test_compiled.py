@@ -198,9 +198,7 @@ def test_files_of_the_kernel_stay_open_and_are_read_anew(library: ctypes.CDLL) -
     clock = FakeClock()
     timeline = Timeline(clock, 100 * MS)
     world = World(Path("/nowhere"), deque(), clock.monotonic + 1000 * MS, clock)
-    captures = Captures(
-        [Path("/proc/self/stat"), Path("/proc/zoneinfo")], timeline.now_ns, measures_cpu=True
-    )
+    captures = Captures([Path("/proc/self/stat"), Path("/proc/zoneinfo")], timeline.now_ns, measures_cpu=True)
     made = Compiled(library, captures, timeline.state, system=world.system())
     assert not made.can_take()
     captures.take()
