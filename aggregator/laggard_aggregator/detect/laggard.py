@@ -151,6 +151,9 @@ class LaggardDetector:
         fresh = self._fresh(window)
         places = self._evidence.places(window.components)
         told = usable(window, fresh)
+        if told.any():
+            empty = int(told.any(axis=0).argmax())  # a group's first window is nearly empty
+            fresh, told = slice(fresh.start + empty, fresh.stop), told[:, empty:]
         weight = told.sum(axis=1) / self._settings.shift_samples
         live = weight > 0
         if live.sum() < MIN_PEERS:

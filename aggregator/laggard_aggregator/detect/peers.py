@@ -49,12 +49,6 @@ def leave_one_out_median(values: FloatArray, trusted: BoolArray) -> FloatArray:
     sort a tick: taking one value out of a sorted row moves each middle by at most one place.
     """
     counted = np.ascontiguousarray(np.where(trusted[:, None], values, np.nan).T)
-    told = np.isfinite(counted).any(axis=1)
-    if not told.all():  # a group's first window is nearly empty
-        found = np.full(values.shape, np.nan)
-        if told.any():
-            found[:, told] = leave_one_out_median(values[:, told], trusted)
-        return found
     ordered = np.sort(counted, axis=1)  # NaN sorts last
     count = np.isfinite(counted).sum(axis=1)
     ticks = np.arange(count.size)

@@ -3,6 +3,7 @@
 import csv
 import json
 import lzma
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -343,6 +344,22 @@ def test_shortest_half_stays_with_the_majority() -> None:
     centre, length = shortest_half(np.array([0.0, 0.1, -0.1, 0.05, 9.0, 9.0, 9.1]))
     assert centre == pytest.approx(0.0125)
     assert length == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize("empty", [1, WINDOW // 2, WINDOW - 4, WINDOW])
+def test_a_first_window_that_begins_empty_is_as_long_as_its_data(empty: int) -> None:
+    first, second = windows_of(slowed(healthy(32, ticks=WINDOW + SHIFT), {4: 1.6}))
+    begins_empty, short = (
+        LaggardDetector(DetectSettings(), "await"),
+        LaggardDetector(DetectSettings(), "await"),
+    )
+    values = first.values.copy()
+    values[:, :empty] = np.nan
+    alike(
+        begins_empty.observe(replace(first, values=values)),
+        short.observe(replace(first, values=first.values[:, empty:])),
+    )
+    alike(begins_empty.observe(second), short.observe(second))
 
 
 def test_overlapping_windows_count_each_sample_once() -> None:
