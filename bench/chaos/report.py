@@ -28,12 +28,12 @@ def table(results: Sequence[Result]) -> str:
 def memory_table(memory: Sequence[Memory]) -> str:
     """A row for each process that lived through the soak."""
     head = (
-        "| resident memory | warm, MiB | at the end, MiB | growth | trend, KiB a minute | most, MiB |"
-        "\n|---|---:|---:|---:|---:|---:|"
+        "| resident memory | warm, MiB | at the end, MiB | growth | trend, KiB a minute | most, MiB "
+        "| by tenths of the time, MiB |\n|---|---:|---:|---:|---:|---:|---|"
     )
     rows = (
         f"| {m.name} | {m.warm_mib:.1f} | {m.end_mib:.1f} | {m.growth:+.1%} | {m.kib_a_minute:+.1f} "
-        f"| {m.most_mib:.1f} |"
+        f"| {m.most_mib:.1f} | {', '.join(f'{mib:.1f}' for mib in m.course)} |"
         for m in memory
     )
     return "\n".join([head, *rows])

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from statistics import linear_regression, median
 
@@ -23,6 +24,8 @@ from bench.chaos.runner import Result, results, run_all
 from bench.chaos.site import Site
 
 MOST_GROWTH = 0.02
+LEAST_MIB = 1.0
+"""Less is no growth of a small process: interpreters and C libraries ask for so much at a time."""
 WARM_UP = 1 / 3
 """Part of the time after which memory is to stay as it is; figures are medians of a tenth of the time.
 
@@ -37,18 +40,27 @@ _BETWEEN_SECONDS = (1.0, 10.0)
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Resident memory of a process that lived all the time: MiB, and the trend after the warm-up."""
+    """Resident memory of a process that lived all the time: MiB, and the trend after the warm-up.
+
+    `course`: medians of tenths of the time.
+    """
 
     name: str
     warm_mib: float
     end_mib: float
     most_mib: float
     kib_a_minute: float
+    course: tuple[float, ...]
 
     @property
     def growth(self) -> float:
         """From the warm-up to the end, as a share."""
         return self.end_mib / self.warm_mib - 1
+
+    @property
+    def grew(self) -> bool:
+        """Whether that is more than it should be."""
+        return self.growth > MOST_GROWTH and self.end_mib - self.warm_mib > LEAST_MIB
 
 
 @dataclass(slots=True)
@@ -137,4 +149,6 @@ def _memory(name: str, seen: Sequence[tuple[float, dict[str, int]]]) -> Memory:
     first, last = round(len(mib) * WARM_UP), len(mib) - max(round(len(mib) * _SPAN), 1)
     slope, _ = linear_regression(times[first:], mib[first:])
     warm = median(mib[first : first + len(mib) - last])
-    return Memory(name, warm, median(mib[last:]), max(mib), 1024 * slope)
+    tenths = [round(len(mib) * part * _SPAN) for part in range(round(1 / _SPAN) + 1)]
+    course = tuple(median(mib[begin:end]) for begin, end in pairwise(tenths) if end > begin)
+    return Memory(name, warm, median(mib[last:]), max(mib), 1024 * slope, course)
