@@ -29,8 +29,8 @@ from typing import Any
 from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import SMTP, Envelope, Session
 
+from bench.beside import beside
 from bench.machine import machine
-from bench.playing import playing
 from laggard_aggregator.demo.children import Children
 from laggard_aggregator.demo.recording import Recording, read_recording
 from laggard_aggregator.demo.replay import SPEEDS, Replay
@@ -212,7 +212,7 @@ async def played(
             box, smtp = stack.enter_context(mailbox())
             written(folder, site, ports, smtp, scrape, listed)
             await stack.enter_async_context(chain(folder, site, ports))
-            stack.enter_context(playing(replay))
+            stack.enter_context(beside(replay.run))
             yield Played(site, ports, replay, box)
 
 

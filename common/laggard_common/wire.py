@@ -282,12 +282,12 @@ def _open(unpacker: Any, what: str, expected: int) -> None:
         raise WireError(what, f"{length} fields, expected {expected}")
 
 
-def _each(unpacker: Any, what: str, most: int, parse: Callable[[object], T]) -> tuple[T, ...]:
+def _each(unpacker: Any, what: str, most: int, read: Callable[[Any], T]) -> tuple[T, ...]:
     """The next value's items, one read after the other."""
     length = unpacker.read_array_header()
     if length > most:
         raise WireError(what, "too long")
-    return tuple(parse(unpacker.unpack()) for _ in range(length))
+    return tuple(read(unpacker) for _ in range(length))
 
 
 def _row(value: object, what: str, length: int) -> tuple[Any, ...]:
@@ -296,8 +296,8 @@ def _row(value: object, what: str, length: int) -> tuple[Any, ...]:
     return value
 
 
-def _field(value: object) -> Field:
-    name, kind, unit, type_ = _row(value, "field", 4)
+def _field(unpacker: Any) -> Field:
+    name, kind, unit, type_ = _row(unpacker.unpack(), "field", 4)
     return Field(
         name=_text(name, "field"),
         kind=_FIELD_KINDS[_integer(kind, "field", 0, len(_FIELD_KINDS) - 1)],
@@ -306,8 +306,8 @@ def _field(value: object) -> Field:
     )
 
 
-def _component(value: object) -> Component:
-    id_, name, labels = _row(value, "component", 3)
+def _component(unpacker: Any) -> Component:
+    id_, name, labels = _row(unpacker.unpack(), "component", 3)
     if not isinstance(labels, dict) or len(labels) > limits.MAX_LABELS:
         raise WireError("component", "labels")
     pairs = tuple((_text(k, "component"), _text(v, "component")) for k, v in labels.items())
@@ -318,10 +318,7 @@ def _component(value: object) -> Component:
 
 def _acks(unpacker: Any) -> tuple[Ack, ...]:
     _open(unpacker, "ack", 2)
-    length = unpacker.read_array_header()
-    if length > limits.MAX_FIELDS:
-        raise WireError("acks", "too long")
-    return tuple(_ack(unpacker) for _ in range(length))
+    return _each(unpacker, "acks", limits.MAX_FIELDS, _ack)
 
 
 def _ack(unpacker: Any) -> Ack:
@@ -332,7 +329,7 @@ def _ack(unpacker: Any) -> Ack:
     return Ack(stream, source, _each(unpacker, "ack", limits.MAX_ACK_RANGES, _range))
 
 
-def _range(value: object) -> tuple[int, int]:
-    low, high = _row(value, "ack", 2)
+def _range(unpacker: Any) -> tuple[int, int]:
+    low, high = _row(unpacker.unpack(), "ack", 2)
     low = _integer(low, "ack", 0, _U64 - 1)
     return low, _integer(high, "ack", low, _U64 - 1)

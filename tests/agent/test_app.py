@@ -117,6 +117,12 @@ class Site:
     async def published(self, count: int) -> None:
         await self.broker.until(lambda: len(self.envelopes()) >= count)
 
+    async def comes_again(self, seq: int, acknowledge: Callable[[], None]) -> None:
+        """Lets an aggregator acknowledge after each batch until that one came twice."""
+        while [e.seq for e in self.envelopes()].count(seq) < 2:
+            await self.published(len(self.envelopes()) + 1)
+            acknowledge()
+
 
 def site_test(test: Callable[[Site], Awaitable[None]], tmp_path: Path) -> None:
     async def run() -> None:
@@ -348,9 +354,9 @@ def test_what_the_broker_lost_is_sent_again_once_the_aggregator_acknowledges(
         async def acknowledge_all_but_the_first() -> None:
             await site.published(1)
             lost = site.envelopes()[0].seq
-            while [e.seq for e in site.envelopes()].count(lost) < 2:
-                await site.published(len(site.envelopes()) + 1)
-                site.acknowledge(*(e for e in site.envelopes() if e.seq != lost))
+            await site.comes_again(
+                lost, lambda: site.acknowledge(*(e for e in site.envelopes() if e.seq != lost))
+            )
 
         await site.run(acknowledge_all_but_the_first)
 
@@ -374,9 +380,9 @@ def test_what_is_passed_over_by_acknowledgements_is_sent_again_soon_at_any_age_o
             await site.published(6)  # the last of which is no backlog of the time before the connection
             monkeypatch.setattr("laggard_agent.publisher._RESEND_LEAST_SECONDS", 0.1)
             lost = site.envelopes()[-1].seq
-            while [e.seq for e in site.envelopes()].count(lost) < 2:
-                await site.published(len(site.envelopes()) + 1)
-                site.acknowledge(*(e for e in site.envelopes() if e.seq != lost))
+            await site.comes_again(
+                lost, lambda: site.acknowledge(*(e for e in site.envelopes() if e.seq != lost))
+            )
 
         await site.run(acknowledge_all_but_one)
 
@@ -393,11 +399,8 @@ def test_a_schema_that_got_lost_is_sent_again_with_its_batches(
             await site.published(2)
             monkeypatch.setattr("laggard_agent.publisher._RESEND_LEAST_SECONDS", 0.1)
             stream, seen = site.envelopes()[0].stream, len(site.schemas())
-            while [e.seq for e in site.envelopes()].count(0) < 2:
-                await site.published(len(site.envelopes()) + 1)
-                site.broker.publish(
-                    "laggard/1/site/ack/oss-1", wire.encode_ack([Ack(stream, "diskstats", ())])
-                )
+            nothing = wire.encode_ack([Ack(stream, "diskstats", ())])
+            await site.comes_again(0, lambda: site.broker.publish("laggard/1/site/ack/oss-1", nothing))
             assert len(site.schemas()) > seen
 
         await site.run(acknowledge_nothing_of_a_stream)

@@ -19,7 +19,7 @@ from bench.brokers import program
 from bench.strangers.hostile import connected, field, flood, garbage, packet, publication
 from bench.strangers.network import BROKER, BROKER6, LIMITS, Network, Place
 from laggard_common.errors import ServiceError
-from tests.e2e.processes import running
+from tests.e2e.processes import running, until
 
 MIB = 2**20
 PORT = 1883
@@ -51,15 +51,16 @@ def network(tmp_path: Path) -> Iterator[Network]:
             pytest.skip(f"no network namespaces: {exc}")
         with made.inside("site"):
             stack.enter_context(running([program("mosquitto"), "-c", str(config)], tmp_path / "log"))
-            deadline = time.monotonic() + 20
-            while True:
-                try:
-                    socket.create_connection(("127.0.0.1", PORT), 1).close()
-                    break
-                except OSError:
-                    assert time.monotonic() < deadline, "no broker"
-                    time.sleep(0.05)
+            until("the broker", _listens, 20)
         yield made
+
+
+def _listens() -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", PORT), 1).close()
+    except OSError:
+        return False
+    return True
 
 
 def dropped(network: Network) -> dict[str, int]:

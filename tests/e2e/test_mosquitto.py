@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from bench.playing import playing
+from bench.beside import beside
 from deploy.grafana import generate
 from laggard_aggregator.demo.recording import read_recording
 from laggard_aggregator.demo.replay import Replay
@@ -186,7 +186,7 @@ def test_the_recorded_fault_is_seen_by_prometheus_and_in_the_archive(tmp_path: P
         until("twelve nodes up", lambda: queries.query('laggard_nodes{role="storage",state="up"} == 12'), 30)
         assert queries.components("laggard_alarm_active") == set()
 
-        stack.enter_context(playing(replay))
+        stack.enter_context(beside(replay.run))
         until("an alarm in Prometheus", lambda: queries.query("laggard_alarm_active == 1"), 60)
         assert queries.components("laggard_alarm_active == 1") == {faulty}
         until("every panel to have data", lambda: not silent_panels(queries), 20)

@@ -14,7 +14,7 @@ from typing import Any
 import aiomqtt
 import pytest
 
-from bench.playing import playing
+from bench.beside import beside
 from laggard_aggregator.archive.reader import ArchiveReader
 from laggard_aggregator.demo.recording import read_recording
 from laggard_aggregator.demo.replay import Replay
@@ -94,7 +94,7 @@ def test_an_aggregator_that_is_killed_goes_on_as_if_it_had_not_been(tmp_path: Pa
             procfs = ("--procfs", str(site.procfs(node)))
             agent = python("laggard_agent", "--config", str(site.agent_toml(node)), *procfs)
             stack.enter_context(running(agent, site.log(node)))
-        stack.enter_context(playing(replay))
+        stack.enter_context(beside(replay.run))
         before = until("an alarm", lambda: straggler(api), 80)
         until("the mail to be sent", lambda: says(api, 'laggard_mails_total{result="sent"} 1.0'), 30)
         first.send_signal(signal.SIGKILL)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.playing import playing
+from bench.beside import beside
 from laggard_aggregator.archive.reader import ArchiveReader
 from laggard_aggregator.demo.recording import read_recording
 from laggard_aggregator.demo.replay import Replay
@@ -71,7 +71,7 @@ def test_the_other_aggregator_takes_over_and_nothing_is_lost_or_told_anew(tmp_pa
             procfs = ("--procfs", str(site.procfs(node)))
             agent = python("laggard_agent", "--config", str(site.agent_toml(node)), *procfs)
             stack.enter_context(running(agent, site.log(node)))
-        stack.enter_context(playing(replay))
+        stack.enter_context(beside(replay.run))
         until("the alarm on both", lambda: all(straggler(api) for api in apis.values()), 80)
         until("the mail to be sent", lambda: says(apis[holder], 'laggard_mails_total{result="sent"} 1.0'), 30)
         both[holder].send_signal(signal.SIGKILL)

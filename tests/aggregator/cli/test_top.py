@@ -1,5 +1,4 @@
 import argparse
-import asyncio
 import os
 import pty
 import signal
@@ -13,6 +12,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from bench.beside import beside
 from laggard_aggregator.cli import top
 from laggard_aggregator.export.http import make_app
 from laggard_aggregator.export.server import HttpServer
@@ -25,17 +25,9 @@ def served(view: made.MadeView) -> Iterator[str]:
     """The URL of a real server over `view`, in a thread of its own."""
     server = HttpServer(make_app(view), "127.0.0.1:0")
     server.bind()
-    loop = asyncio.new_event_loop()
-    stop = asyncio.Event()
-    thread = threading.Thread(target=loop.run_until_complete, args=(server.run(stop),))
     url = server.url
-    thread.start()
-    try:
+    with beside(server.run):
         yield url
-    finally:
-        loop.call_soon_threadsafe(stop.set)
-        thread.join()
-        loop.close()
 
 
 def run(*arguments: str) -> int:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from bench.beside import beside
 from laggard_aggregator.alarms.life import Transition
 from laggard_aggregator.cli import control as client
 from laggard_aggregator.cli.main import main
@@ -59,22 +60,16 @@ def _site(tmp_path: Path) -> Iterator[Site]:
 
 @contextmanager
 def served(state: Path, desk: Desk) -> Iterator[None]:
-    loop, listening, stop = asyncio.new_event_loop(), threading.Event(), asyncio.Event()
+    listening = threading.Event()
 
-    async def run() -> None:
+    async def run(stop: asyncio.Event) -> None:
         async with Control(state, desk.answer):
             listening.set()
             await stop.wait()
 
-    thread = threading.Thread(target=loop.run_until_complete, args=(run(),))
-    thread.start()
-    assert listening.wait(10)
-    try:
+    with beside(run):
+        assert listening.wait(10)
         yield
-    finally:
-        loop.call_soon_threadsafe(stop.set)
-        thread.join()
-        loop.close()
 
 
 def test_silence(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
