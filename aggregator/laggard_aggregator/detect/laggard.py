@@ -326,7 +326,7 @@ class LaggardDetector:
         average, length = self._evidence.average[:, places], self._evidence.lengths(places)
         suspicion = self._evidence.score[places] / SUSPECT
         far = np.zeros_like(live)
-        usual = standard_error(np.median(length, axis=1))
+        usual = standard_error(np.median(length[:, live], axis=1))
         for scale, (row, unit, before) in enumerate(zip(average, usual, self._unit_before, strict=True)):
             centre, _ = shortest_half(row[live])
             away = np.abs(row - centre)

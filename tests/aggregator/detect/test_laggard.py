@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -195,20 +195,31 @@ def test_three_members_are_not_judged() -> None:
 QUICK = settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow])
 
 
+def group(
+    seed: int, rows: int, noise: float, persistence: float, slow: int, gaps: float, idle: float
+) -> Values:
+    """A group of any health, with gaps and idle intervals."""
+    values = healthy(seed, rows, 240, noise, persistence)
+    rng = np.random.default_rng(seed)
+    values = slowed(values, {int(c): float(rng.uniform(1.1, 4.0)) for c in rng.permutation(rows)[:slow]})
+    values[rng.random(values.shape) < gaps] = np.nan
+    values[rng.random(values.shape) < idle] = 0.0
+    return values
+
+
 @st.composite
 def groups(draw: st.DrawFn, least: int = 4, most: int = 14) -> Values:
     """Groups of any health, with gaps and idle intervals."""
-    seed = draw(st.integers(0, 2**32 - 1))
     rows = draw(st.integers(least, most))
-    values = healthy(
-        seed, rows, 240, draw(st.sampled_from([0.02, 0.1, 0.4])), draw(st.sampled_from([0.0, 0.8]))
+    return group(
+        draw(st.integers(0, 2**32 - 1)),
+        rows,
+        draw(st.sampled_from([0.02, 0.1, 0.4])),
+        draw(st.sampled_from([0.0, 0.8])),
+        draw(st.integers(0, rows // 2)),
+        draw(st.sampled_from([0.0, 0.1])),
+        draw(st.sampled_from([0.0, 0.1])),
     )
-    rng = np.random.default_rng(seed)
-    slow = rng.permutation(rows)[: draw(st.integers(0, rows // 2))]
-    values = slowed(values, {int(c): float(rng.uniform(1.1, 4.0)) for c in slow})
-    values[rng.random(values.shape) < draw(st.sampled_from([0.0, 0.1]))] = np.nan
-    values[rng.random(values.shape) < draw(st.sampled_from([0.0, 0.1]))] = 0.0
-    return values
 
 
 def alike(one: Verdicts, other: Verdicts, order: NDArray[np.intp] | None = None, scale: float = 1.0) -> None:
@@ -248,6 +259,7 @@ def test_scaling_all_latencies_changes_nothing(values: Values, factor: float) ->
 
 @QUICK
 @given(groups())
+@example(group(932005, 6, 0.4, 0.8, 3, 0.0, 0.1))
 def test_missing_rows_are_absent(values: Values) -> None:
     with_absent = np.vstack([np.full((2, values.shape[1]), np.nan), values])
     names = ("gone/0", "gone/1", *(f"oss/{c}" for c in range(len(values))))
