@@ -26,6 +26,8 @@ from bench.chaos.site import Site
 MOST_GROWTH = 0.02
 LEAST_MIB = 1.0
 """Less is no growth of a small process: interpreters and C libraries ask for so much at a time."""
+OURS = ("aggregator", "agents")
+"""Whose memory is to stay as it is. What the broker keeps of the largest flood is told, not judged."""
 WARM_UP = 1 / 3
 """Part of the time after which memory is to stay as it is; figures are medians of a tenth of the time.
 
@@ -59,8 +61,8 @@ class Memory:
 
     @property
     def grew(self) -> bool:
-        """Whether that is more than it should be."""
-        return self.growth > MOST_GROWTH and self.end_mib - self.warm_mib > LEAST_MIB
+        """Whether it is one of OURS, and that is more than it should be."""
+        return self.name in OURS and self.growth > MOST_GROWTH and self.end_mib - self.warm_mib > LEAST_MIB
 
 
 @dataclass(slots=True)

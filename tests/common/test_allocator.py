@@ -79,3 +79,20 @@ print(before - resident())
 def test_what_is_free_within_the_heap_is_given_back() -> None:
     assert int(said(_HOLES, "")) < 1_000_000
     assert int(said(_HOLES, "allocator.give_back()")) > 30_000_000
+
+
+_GARBAGE = """
+import gc
+from laggard_common import allocator
+modules = [[] for _ in range(1_000_000)]
+gc.collect()
+{settle}
+before = gc.get_stats()[2]["collections"]
+work = [[] for _ in range(200_000)]
+print(gc.get_stats()[2]["collections"] - before)
+"""
+
+
+def test_garbage_is_looked_for_though_there_are_many_modules() -> None:
+    assert int(said(_GARBAGE, "")) == 0
+    assert int(said(_GARBAGE, "allocator.set_apart()")) > 0

@@ -21,6 +21,11 @@ from laggard_common.errors import ArchiveError
 RESULTS = ("verdicts", "windows", "alarms")
 """What is kept for `rollup_days`; everything else is raw."""
 
+MERGED_BYTES = 2 * 1024 * 1024
+"""So much of small parts is in memory at a time, and becomes a row group: some 10,000 rows of counters."""
+_TABLES_APART = 16
+"""So many small tables lie beside each other before they are made one: each is dozens of small blocks."""
+
 
 def compact(directory: Path, now_ns: int) -> int:
     """Merges the parts of hours that are over, and all of days that are over; returns how many files went.
@@ -113,8 +118,7 @@ class _DamagedError(Exception):
 def _merge(where: Path, parts: list[layout.Part]) -> int:
     """Makes one file of consecutive parts, and removes them; leaves them apart when that cannot be done."""
     try:
-        schemas = [pq.read_schema(part.path) for part in parts]
-        schema = pa.unify_schemas(schemas, promote_options="default")
+        schema = _unified(parts)
     except pa.ArrowException:
         return 0  # a field changed its type in between: these stay apart
     except OSError as exc:
@@ -130,19 +134,37 @@ def _merge(where: Path, parts: list[layout.Part]) -> int:
     return len(parts)
 
 
+def _unified(parts: list[layout.Part]) -> pa.Schema:
+    """A schema for the rows of all parts. Raises ArrowException without one, OSError."""
+    schema = pq.read_schema(parts[0].path)
+    for part in parts[1:]:
+        other = pq.read_schema(part.path)
+        if other != schema:
+            schema = pa.unify_schemas([schema, other], promote_options="default")
+    return schema
+
+
 def _rows(parts: list[layout.Part], schema: pa.Schema) -> Iterator[pa.Table]:
-    """The rows of all parts with the columns of `schema`, in row groups of ordinary size."""
+    """The rows of all parts with the columns of `schema`, in row groups of MERGED_BYTES or one table each."""
+    small: list[pa.Table] = []
     waiting: list[pa.Table] = []
-    rows = 0
+    size = 0
     for part in parts:
         for table in _tables(part.path):
-            waiting.append(_widened(table, schema))
-            rows += table.num_rows
-            if rows >= ROW_GROUP_ROWS:
-                yield pa.concat_tables(waiting).unify_dictionaries()
-                waiting, rows = [], 0
-    if waiting:
-        yield pa.concat_tables(waiting).unify_dictionaries()
+            small.append(_widened(table, schema))
+            size += table.nbytes
+            if size >= MERGED_BYTES or len(small) >= _TABLES_APART:
+                waiting.append(_one(small).combine_chunks() if len(small) > 1 else small[0])
+                small = []
+            if size >= MERGED_BYTES:
+                yield _one(waiting)
+                waiting, size = [], 0
+    if small or waiting:
+        yield _one([*waiting, *small])
+
+
+def _one(tables: list[pa.Table]) -> pa.Table:
+    return pa.concat_tables(tables).unify_dictionaries()
 
 
 def _tables(path: Path) -> Iterator[pa.Table]:

@@ -93,6 +93,7 @@ def _run(options: argparse.Namespace) -> int:
 
     from laggard_aggregator.app import App  # noqa: PLC0415
 
+    allocator.set_apart()
     notifier = Notifier.of_environment()
     service = Service(
         lambda: _load(options.config),

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from laggard_aggregator.detect.seam import BoolArray
 from laggard_aggregator.metrics.definition import IntArray
 
 MAX_SLOTS = 4096
@@ -19,12 +20,16 @@ _ARRAYS = ("values", "tick", "read", "reset")
 class BoundaryRing:
     """Readings after the watermark (an interval number), written in any order. Rows are components.
 
+    There is room for `slots` intervals at first, for more while something lies so far ahead (windows close
+    late, a clock is ahead), and for no more than is needed when that is over.
+
     `tick` (slots, rows): nominal time of the reading kept, ns, 0 for none. `read`: when it was read.
     `reset`: whether a counter was seen to fall inside the interval. `values` (slots, rows, counters).
     """
 
     def __init__(self, counters: int, watermark: int, slots: int) -> None:
         self.watermark = watermark
+        self._least = slots
         self.values = np.zeros((slots, 0, counters), dtype=np.int64)
         self.tick = np.zeros((slots, 0), dtype=np.int64)
         self.read = np.zeros((slots, 0), dtype=np.int64)
@@ -50,7 +55,7 @@ class BoundaryRing:
             return True
         if ahead > MAX_SLOTS:
             return False
-        self._grow_slots(min(max(ahead, 2 * self.slots), MAX_SLOTS))
+        self._resize(min(max(ahead, 2 * self.slots), MAX_SLOTS))
         return True
 
     def write(
@@ -100,15 +105,27 @@ class BoundaryRing:
         return (self.watermark + 1 + np.arange(count, dtype=np.int64)) % self.slots
 
     def advance(self, interval: int) -> None:
-        """Moves the watermark to `interval` and frees what lies before."""
+        """Moves the watermark to `interval` and frees what lies before, and room that was needed for a while.
+
+        As much is needed as there is now, and comes until the watermark moves as far again. That follows from
+        `state` alone, so that a ring that was restored has the same room as one that was not.
+        """
         done = self.open_until(interval)
         self.tick[done] = 0
         self.reset[done] = False
-        self.watermark = max(self.watermark, interval)
+        moved = max(interval - self.watermark, 0)
+        self.watermark += moved
+        if self.slots > self._least:
+            ahead = (np.flatnonzero(self._used()) - self.watermark - 1) % self.slots + 1
+            needed, slots = int(ahead.max(initial=0)) + moved, self._least
+            while slots < needed:
+                slots *= 2
+            if slots < self.slots:
+                self._resize(slots)
 
     def state(self, rows: int) -> dict[str, Any]:
         """Everything of the first `rows` components: only the slots in which there is something."""
-        used = np.flatnonzero(self.tick.any(axis=1) | self.reset.any(axis=1))
+        used = np.flatnonzero(self._used())
         return {
             "watermark": self.watermark,
             "slots": self.slots,
@@ -137,8 +154,13 @@ class BoundaryRing:
         for name in _ARRAYS:
             setattr(self, name, np.ascontiguousarray(getattr(self, name)[:, keep]))
 
-    def _grow_slots(self, slots: int) -> None:
-        intervals = self.watermark + 1 + np.arange(self.slots, dtype=np.int64)
+    def _used(self) -> BoolArray:
+        """In which slots there is something: (slots,)."""
+        return np.logical_or(self.tick.any(axis=1), self.reset.any(axis=1))
+
+    def _resize(self, slots: int) -> None:
+        """Makes it `slots`; what lies further ahead is gone."""
+        intervals = self.watermark + 1 + np.arange(min(self.slots, slots), dtype=np.int64)
         old, new = intervals % self.slots, intervals % slots
         for name in _ARRAYS:
             before = getattr(self, name)

@@ -24,11 +24,18 @@ _REFUSED = {
     5: "not authorized",
 }
 
+_BUFFER_BYTES = 256 * 1024
+"""So much is read at a time, at most; it bounds, with _READ_SECONDS, what comes in a second."""
+PIECE_BYTES = 16 * 1024
+"""So much of it becomes messages before the next is looked at: of the shortest ones some thousand objects."""
+
 Take = Callable[[list[packets.Message]], None]
 
 
-class Connection(asyncio.Protocol):
+class Connection(asyncio.BufferedProtocol):
     """A connection to the broker; `take` is told of messages as they come, at QoS 1 to be `acknowledge`d.
+
+    What comes is read into one buffer and taken in pieces: a flood takes little more memory than a trickle.
 
     Everything that waits raises BrokerError when the connection is lost, or when the broker says nothing.
     """
@@ -37,9 +44,10 @@ class Connection(asyncio.Protocol):
         self._take = take
         self._loop = asyncio.get_running_loop()
         self._incoming = packets.Incoming()
+        self._buffer = memoryview(bytearray(_BUFFER_BYTES))
         self._transport: asyncio.Transport | None = None
         self._answer: asyncio.Future[Any] | None = None  # kind and body of the packet that was asked for
-        self._lost: asyncio.Future[Any] = self._loop.create_future()
+        self._lost: asyncio.Future[str] = self._loop.create_future()  # why
         self._number = 0
         self._unpublished: set[int] = set()
         self._all_published = asyncio.Event()
@@ -108,8 +116,11 @@ class Connection(asyncio.Protocol):
             self._write(packets.acknowledge(numbers))
 
     async def lost(self) -> None:
-        """Waits until the connection is lost, and raises BrokerError that says why."""
-        await asyncio.shield(self._lost)
+        """Waits until the connection is lost, and raises BrokerError that says why.
+
+        Each time another one: an error that is kept here would keep, with its traceback, who keeps this.
+        """
+        raise BrokerError(await asyncio.shield(self._lost))
 
     def close(self) -> None:
         """Ends the connection in order, if it is not lost."""
@@ -121,25 +132,21 @@ class Connection(asyncio.Protocol):
         """As asyncio calls it."""
         self._transport = cast(asyncio.Transport, transport)
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - as asyncio calls it
+        """As asyncio calls it; `sizehint` is no more than a hint."""
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
         """As asyncio calls it."""
         self._heard = self._loop.time()
+        some = False
         try:
-            messages = self._incoming.feed(data)
-            if messages:
-                self._take(messages)
-            if self._incoming.published:
-                self._unpublished.difference_update(self._incoming.published)
-                self._incoming.published.clear()
-                if not self._unpublished:
-                    self._all_published.set()
-            for kind, body in self._incoming.control:
-                self._control(kind, body)
-            self._incoming.control.clear()
+            for first in range(0, nbytes, PIECE_BYTES):
+                some |= self._came(bytes(self._buffer[first : min(first + PIECE_BYTES, nbytes)]))
         except BrokerError as exc:
             self._end(exc)
             return
-        if messages and self._transport is not None and not self._transport.is_closing():
+        if some and self._transport is not None and not self._transport.is_closing():
             self._transport.pause_reading()
             self._pausing = self._loop.call_later(_READ_SECONDS, self._read_on)
 
@@ -168,6 +175,21 @@ class Connection(asyncio.Protocol):
         if came != kind:
             raise BrokerError(f"a packet of kind {came} instead of {kind}")
         return body
+
+    def _came(self, data: bytes) -> bool:
+        """Takes in what was read; whether there were messages in it. Raises BrokerError."""
+        messages = self._incoming.feed(data)
+        if messages:
+            self._take(messages)
+        if self._incoming.published:
+            self._unpublished.difference_update(self._incoming.published)
+            self._incoming.published.clear()
+            if not self._unpublished:
+                self._all_published.set()
+        for kind, body in self._incoming.control:
+            self._control(kind, body)
+        self._incoming.control.clear()
+        return bool(messages)
 
     def _control(self, kind: int, body: bytes) -> None:
         if kind == packets.PINGRESP:
@@ -206,6 +228,5 @@ class Connection(asyncio.Protocol):
             else:
                 self._transport.abort()
         if not self._lost.done():
-            self._lost.set_exception(why or BrokerError("closed"))
-            self._lost.exception()  # nobody may be waiting for it
+            self._lost.set_result("closed" if why is None else str(why))
         self._all_published.set()

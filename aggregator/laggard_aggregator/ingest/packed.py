@@ -19,7 +19,7 @@ Received = tuple[str, bytes, int]
 
 
 class PackedQueue:
-    """First in, first out. An empty one keeps at most the one block of BLOCK_BYTES."""
+    """First in, first out. An empty one keeps nothing."""
 
     def __init__(self) -> None:
         self._blocks: deque[mmap.mmap] = deque()
@@ -56,17 +56,10 @@ class PackedQueue:
         self._read_at = body + size
         self._count -= 1
         if not self._count:
-            self._empty()
+            self._next_block()
         return topic, payload, received_ns
 
     def _next_block(self) -> None:
         self._blocks.popleft().close()
         self._ends.popleft()
         self._read_at = 0
-
-    def _empty(self) -> None:
-        """Begins again at the front of a block, if there is one of the common length."""
-        while self._blocks and (len(self._blocks) > 1 or len(self._blocks[0]) > BLOCK_BYTES):
-            self._next_block()
-        if self._blocks:
-            self._ends[0] = self._read_at = 0

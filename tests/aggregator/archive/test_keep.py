@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from laggard_aggregator.archive import keep, layout
@@ -50,6 +52,28 @@ def test_a_day_that_is_over_becomes_one_file(tmp_path: Path) -> None:
     assert [Path(name).name for name in files(tmp_path)] == ["20270116T120000Z-000001-000004.parquet"]
     assert len(read(tmp_path)) == 4
     assert keep.compact(tmp_path, NOON_NS + DAY_NS) == 0, "nothing is left to do"
+
+
+def test_however_many_parts_there_are_little_is_in_memory_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keep, "MERGED_BYTES", 4096)
+    write(tmp_path, [NOON_NS + second * SECOND for second in range(60)])
+    parts = layout.parts((tmp_path / files(tmp_path)[0]).parent)
+    schema = keep._unified(parts)
+    before, rows, held = pa.total_allocated_bytes(), [], []
+    for table in keep._rows(parts, schema):
+        rows.append(table.num_rows)
+        held.append(pa.total_allocated_bytes() - before)
+    del table
+    every = [table for part in parts for table in keep._tables(part.path)]
+    assert max(held) < (pa.total_allocated_bytes() - before) / 3
+    assert sum(rows) == sum(table.num_rows for table in every)
+    batches = read(tmp_path)
+    keep.compact(tmp_path, NOON_NS + 2 * HOUR_NS)
+    (merged,) = files(tmp_path)
+    assert pq.ParquetFile(tmp_path / merged).metadata.num_row_groups == len(rows) > 3
+    assert [taken.ordinal for taken in read(tmp_path)] == [taken.ordinal for taken in batches]
 
 
 def test_a_damaged_part_keeps_nobody_elses_from_being_merged(tmp_path: Path) -> None:

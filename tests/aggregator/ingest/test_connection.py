@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import weakref
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -210,3 +211,52 @@ def test_a_lost_connection_has_no_buffers_any_more() -> None:
             assert transports(port) == 0
 
     asyncio.run(story())
+
+
+def test_a_burst_is_taken_a_piece_at_a_time() -> None:
+    """Or thousands of messages would be objects at once, and the memory for them stay."""
+
+    async def story() -> None:
+        came: list[int] = []
+        every = asyncio.Event()
+
+        def take(messages: list[Message]) -> None:
+            came.append(len(messages))
+            if sum(came) == 10_000:
+                every.set()
+
+        async with broker(welcoming) as (scripted, port):
+            made = await opened(port, take)
+            assert scripted.writer is not None
+            scripted.writer.write(publish("a/b", b"some text", 7) * 10_000)
+            async with asyncio.timeout(10):
+                await every.wait()
+            made.close()
+        assert max(came) <= under_test.PIECE_BYTES // len(publish("a/b", b"some text", 7)) + 1
+
+    asyncio.run(story())
+
+
+def test_a_lost_connection_goes_without_the_garbage_collector() -> None:
+    async def lose(port: int, scripted: Scripted) -> "weakref.ref[Connection]":
+        made = await opened(port)
+        assert scripted.writer is not None
+        scripted.writer.transport.abort()
+        with pytest.raises(BrokerError):
+            await made.lost()
+        made.close()
+        return weakref.ref(made)
+
+    async def story() -> None:
+        async with broker(welcoming) as (scripted, port):
+            gone = await lose(port, scripted)
+            async with asyncio.timeout(10):
+                while gone() is not None:
+                    await asyncio.sleep(0.001)
+
+    gc.collect()
+    gc.disable()
+    try:
+        asyncio.run(story())
+    finally:
+        gc.enable()
