@@ -17,12 +17,13 @@ from pathlib import Path
 from statistics import median
 
 from bench.machine import machine
+from laggard_agent.cli import freeze
 from laggard_agent.collectors.lustre.collector import LustreCollector
 from laggard_agent.collectors.lustre.locate import Trees
 
 OSTS = 100
 JOBS_AN_OST = 10
-SAMPLES = 30
+SAMPLES = 100
 
 _OPS = ("read", "write", "punch", "sync", "destroy", "create", "statfs", "get_info", "set_info", "setattr")
 _JOB_OPS = (*_OPS, "getattr", "quotactl", "prealloc")
@@ -116,8 +117,8 @@ def measure(active: float, *, job_stats: bool) -> tuple[float, float, int, int]:
         trees = Trees(root / "proc", root / "sys", root / "debug")
         collector = LustreCollector(trees, time.time_ns, time.monotonic_ns, job_stats=job_stats)
         list(collector.read())
-        gc.collect()
-        gc.freeze()  # as the daemon does once it has settled
+        thresholds = gc.get_threshold()
+        freeze()  # as the daemon does once it has settled
         costs = []
         for _ in range(SAMPLES):
             server.write(range(round(active * OSTS)))
@@ -125,6 +126,7 @@ def measure(active: float, *, job_stats: bool) -> tuple[float, float, int, int]:
             readings = list(collector.read())
             costs.append(time.process_time() - started)
         gc.unfreeze()
+        gc.set_threshold(*thresholds)
         assert not collector.leftovers
         rows = sum(len(reading.rows) for reading in readings)
         values = sum(len(reading.rows) * len(reading.fields) for reading in readings)

@@ -255,11 +255,11 @@ async def _until_signalled(
     settings: AgentSettings, roots: Roots, reread: Callable[[], AgentSettings]
 ) -> None:
     notifier = Notifier.of_environment()
-    asyncio.get_running_loop().call_later(_SETTLED_SECONDS, _freeze)
+    asyncio.get_running_loop().call_later(_SETTLED_SECONDS, freeze)
     await Service(reread, lambda now, _: App(now, roots, notifier=notifier), notifier).run(settings)
 
 
-def _freeze() -> None:
+def freeze() -> None:
     """Spares the garbage collector from walking, time and again, through what will stay: modules, schemas.
 
     What a tick makes has no cycles and is freed without it, so it looks seldom.

@@ -8,7 +8,7 @@ import pytest
 
 from laggard_agent.collectors.lustre.brw import parse_histograms
 from laggard_agent.collectors.lustre.imports import parse_import
-from laggard_agent.collectors.lustre.jobstats import job_id, parse_job, split_jobs
+from laggard_agent.collectors.lustre.jobstats import parse_job, split_jobs
 from laggard_agent.collectors.lustre.lctl import Dump, parse_dump
 from laggard_agent.collectors.lustre.parsed import Parsed
 from laggard_agent.collectors.lustre.stats import parse_stats
@@ -21,7 +21,7 @@ OST = "proc/fs/lustre/obdfilter/scratch-OST0000"
 
 def parse_jobs(data: bytes) -> Parsed:
     entries, leftovers = split_jobs(data)
-    parsed = [parse_job(job_id(entry)[1]) for entry in entries]
+    parsed = [parse_job(lines) for _, lines in entries]
     return Parsed((), (), (*leftovers, *(line for part in parsed for line in part.leftovers)), complete=True)
 
 

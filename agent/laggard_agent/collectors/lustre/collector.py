@@ -73,7 +73,7 @@ class LustreCollector:
         devices: set[str] = set()
         for table in self._tables:
             if table.located.places:
-                devices |= {f"{table.spec.kinds[-1]}/{name}" for name in table.located.places}
+                devices |= table.located.devices
                 reading = table.read(self._parameters, self._now(), outcome)
                 if reading is not None:
                     yield reading

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from operator import itemgetter
 
-from laggard_agent.collectors.lustre.shapes import Found, Shape
+from laggard_agent.collectors.lustre.shapes import Shape, Values
 from laggard_common.codec import Row
 from laggard_common.limits import MAX_FIELDS
 from laggard_common.schema import Field, FieldKind
@@ -39,20 +39,17 @@ class Columns:
             refused = self._refused[shapes] = tuple(self._take(shapes))
         return refused
 
-    def row(self, found: Sequence[Found | None]) -> Row:
-        """The row of a component whose shapes were learnt."""
-        shapes = tuple(part[0] if part else None for part in found)
+    def row(self, shapes: Shown, found: Sequence[Values]) -> Row:
+        """The row of a component whose shapes were learnt; `found`: what the files say that are there."""
         try:
             plan = self._plans[shapes]
         except KeyError:
             plan = self._plan(shapes)
         if plan is None:  # one file, that has all fields in order
-            assert found[0] is not None
-            return tuple(found[0][1])
+            return found[0]
         values: list[int | None] = [0, None]
         for part in found:
-            if part:
-                values += part[1]
+            values += part
         return plan(values)
 
     def _take(self, shapes: Shown) -> list[bytes]:

@@ -18,36 +18,34 @@ _ESCAPE = re.compile(r"\\x([0-9A-Fa-f]{2})")
 _KEYS = {b"samples", b"unit", b"min", b"max", b"sum", b"sumsq"}
 
 
-def split_jobs(data: bytes) -> tuple[list[bytes], tuple[bytes, ...]]:
-    """The entries of a file, each from its job id on, and what was not understood.
+def split_jobs(data: bytes) -> tuple[list[tuple[bytes, bytes]], tuple[bytes, ...]]:
+    """The entries of a file, each its job id as printed and the lines after it, and what was not understood.
 
     That is what stands before the first entry, and entries whose job id is longer than Lustre makes them. A
     file without jobs may be empty.
     """
-    if b"hist:" in data:
-        data = _HIST.sub(b"", data)
-    head, *entries = (b"\n" + data).split(_ENTRY)
+    data = _HIST.sub(b"", data)
+    head, *jobs = (b"\n" + data).rsplit(_ENTRY)  # from the right: it looks for the first byte, which is rare
     leftovers = [] if head.strip() in (b"", b"job_stats:") else [head.strip()[:200]]
-    if not all(map(_fits, entries)):
-        leftovers += [entry[:200] for entry in entries if not _fits(entry)]
-        entries = list(filter(_fits, entries))
+    entries = []
+    for job in jobs:
+        printed, _, lines = job.partition(b"\n")
+        if len(printed) <= _MOST_ID_BYTES:
+            entries.append((printed, lines))
+        else:
+            leftovers.append(printed[:200])
     return entries, tuple(leftovers[:100])
 
 
-def _fits(entry: bytes) -> bool:
-    return len(entry) <= _MOST_ID_BYTES or entry.find(b"\n", 0, _MOST_ID_BYTES) >= 0
-
-
-def job_id(entry: bytes) -> tuple[str, bytes]:
-    """The job id that an entry begins with, unescaped where that can be shown, and the lines after it."""
-    line, _, rest = entry.partition(b"\n")
-    name = line.strip().decode("utf-8", "replace")
+def job_id(printed: bytes) -> str:
+    """A job id, unescaped where that can be shown."""
+    name = printed.strip().decode("utf-8", "replace")
     if len(name) > 1 and name[0] == name[-1] == '"':
         plain = _ESCAPE.sub(lambda match: chr(int(match[1], 16)), name[1:-1])
         name = plain if plain.isprintable() else name[1:-1]
     if not name.isprintable():
         name = "".join(c if c.isprintable() else "?" for c in name)
-    return name, rest
+    return name
 
 
 def parse_job(lines: bytes) -> Parsed:

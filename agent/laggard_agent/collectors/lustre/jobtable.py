@@ -8,7 +8,7 @@ from laggard_agent.collectors.lustre.columns import Columns
 from laggard_agent.collectors.lustre.devices import job
 from laggard_agent.collectors.lustre.jobstats import job_id, parse_job, split_jobs
 from laggard_agent.collectors.lustre.locate import Parameters
-from laggard_agent.collectors.lustre.shapes import Found, Shapes
+from laggard_agent.collectors.lustre.shapes import Shape, Shapes, Values
 from laggard_agent.collectors.lustre.table import Located, Outcome
 from laggard_agent.collectors.lustre.tables import TableSpec
 from laggard_common.codec import Row
@@ -71,22 +71,31 @@ class JobTable:
         before = self._files.get(name)
         if before is not None and before.data == data and len(before.entries) <= room and not before.left_out:
             return before
-        texts, leftovers = split_jobs(data)
+        texts, not_understood = split_jobs(data)
+        leftovers = [*not_understood]
         known = before.entries if before is not None else {}
         entries: dict[bytes, _Entry] = {}
-        for text in texts[:room]:
-            entries[text] = known.get(text) or self._entry(text)
-        names = tuple(dict.fromkeys(entry.name for entry in entries.values()))
-        lines = tuple(line for entry in entries.values() for line in entry.found[0].leftovers)
+        for printed, lines in texts[:room]:
+            entry = known.get(printed)
+            if entry is None:
+                entry = _Entry(job_id(printed))
+            if entry.lines != lines:
+                self._read_entry(entry, lines)
+            leftovers += entry.leftovers
+            entries[printed] = entry
+        names = tuple(dict.fromkeys([entry.name for entry in entries.values()]))
         if before is not None and before.names == names:
             names = before.names
-        return _File(data, entries, names, (*leftovers, *lines), max(len(texts) - room, 0))
+        return _File(data, entries, names, tuple(leftovers), max(len(texts) - room, 0))
 
-    def _entry(self, text: bytes) -> "_Entry":
-        name, lines = job_id(text)
-        found = self._shapes.read(lines)
-        self._columns.learn((found[0],))
-        return _Entry(name, found)
+    def _read_entry(self, entry: "_Entry", lines: bytes) -> None:
+        shape, entry.values = self._shapes.read(lines)
+        entry.lines = lines
+        entry.row = ()
+        if entry.shapes != (shape,):
+            entry.shapes = (shape,)
+            entry.leftovers = shape.leftovers
+            self._columns.learn(entry.shapes)
 
     def _rows(self, file: "_File") -> Iterable[Row]:
         """A row for each name; of two entries of one name, which Lustre does not make, the later."""
@@ -95,7 +104,7 @@ class JobTable:
             rows: dict[str, Row] = {}
             for entry in file.entries.values():
                 if len(entry.row) != count:
-                    entry.row = self._columns.row((entry.found,))
+                    entry.row = self._columns.row(entry.shapes, (entry.values,))
                 rows[entry.name] = entry.row
             file.rows = tuple(rows.values())
             file.columns = count
@@ -113,7 +122,10 @@ class _Entry:
     """A job's counters; `row` is made when it is asked for, and again when the table has grown."""
 
     name: str
-    found: Found
+    lines: bytes | None = None
+    shapes: tuple[Shape, ...] = ()
+    values: Values = ()
+    leftovers: tuple[bytes, ...] = ()
     row: Row = ()
 
 

@@ -16,6 +16,7 @@ from laggard_agent.collectors.lustre.parsed import Parsed
 from laggard_common.schema import Field
 
 Runs = Sequence[bytes]
+Values = tuple[int, ...]
 Parse = Callable[[bytes], Parsed]
 
 _DIGITS = b"0123456789"
@@ -43,18 +44,19 @@ class Shape:
     leftovers: tuple[bytes, ...]
     complete: bool
 
-    def values(self, runs: Runs) -> list[int]:
+    def values(self, runs: Runs) -> Values:
         """The values of `fields`. Raises ValueError for a run that is too long to be a number."""
-        values = list(map(int, self.pick(runs)))
-        if self.again:
-            count = len(self.fields)
-            for place, second in zip(self.again, values[count:], strict=True):
-                values[place] += second
-            del values[count:]
-        return values
+        values = tuple(map(int, self.pick(runs)))
+        if not self.again:
+            return values
+        count = len(self.fields)
+        sums = list(values[:count])
+        for place, second in zip(self.again, values[count:], strict=True):
+            sums[place] += second
+        return tuple(sums)
 
 
-Found = tuple[Shape, list[int]]
+Found = tuple[Shape, Values]
 
 
 class Shapes:
@@ -63,13 +65,16 @@ class Shapes:
     def __init__(self, parse: Parse) -> None:
         self._parse = parse
         self._known: dict[bytes, _Skeleton] = {}
+        self._latest: _Skeleton | None = None
         self._count = 0
 
     def read(self, data: bytes) -> Found:
         """The shape of a file and the values of its fields, each less than 2^64. Raises nothing."""
         bones = data.translate(None, _NOT_SKELETON)
         runs = data.translate(_TO_BLANKS).split()
-        skeleton = self._known.get(bones)
+        skeleton = self._latest
+        if skeleton is None or skeleton.bones != bones:  # most are like the one before, and that is soon seen
+            skeleton = self._latest = self._known.get(bones)
         if skeleton is not None and len(runs) == skeleton.runs:
             shape = skeleton.shapes.get(skeleton.fixed(runs))
             if shape is not None:
@@ -77,7 +82,7 @@ class Shapes:
                     values = shape.values(runs)
                 except ValueError:
                     return _as_parsed(self._parse(data))
-                if not values or max(values) < _MOST:
+                if sum(values) < _MOST or max(values) < _MOST:  # the sum is found in half the time
                     return shape, values
         if len(data) > _MOST_BYTES:
             return _as_parsed(self._parse(data))
@@ -96,8 +101,9 @@ class Shapes:
             self._count = 0
         skeleton = self._known.get(bones)
         if skeleton is None or skeleton.runs != len(runs) or skeleton.places != fixed:
-            skeleton = self._known[bones] = _Skeleton(len(runs), fixed, getter(fixed), {})
+            skeleton = self._known[bones] = _Skeleton(bones, len(runs), fixed, getter(fixed), {})
         skeleton.shapes[skeleton.fixed(runs)] = shape
+        self._latest = skeleton
         self._count += 1
         return _bounded(shape, shape.values(runs))
 
@@ -106,6 +112,7 @@ class Shapes:
 class _Skeleton:
     """Files of one skeleton: how many runs they have, which are fixed, and the shape of each fixed choice."""
 
+    bones: bytes
     runs: int
     places: tuple[int, ...]
     fixed: Callable[[Runs], tuple[bytes, ...]]
@@ -133,9 +140,9 @@ def _as_parsed(parsed: Parsed) -> Found:
     return _bounded(shape, shape.values([b"%d" % value for value in parsed.values]))
 
 
-def _bounded(shape: Shape, values: list[int]) -> Found:
+def _bounded(shape: Shape, values: Values) -> Found:
     """Sums of a counter that is there twice may pass 2^64, as the counters themselves may: they wrap."""
-    return shape, [value % _MOST for value in values]
+    return shape, tuple([value % _MOST for value in values])
 
 
 def _shape(parsed: Parsed, places: Sequence[int]) -> Shape:
@@ -183,4 +190,4 @@ class Plain:
             if found[0].again or len(self._known) >= _MOST_SHAPES:
                 return found
             shape = self._known[parsed.fields] = found[0]
-        return shape, list(parsed.values)
+        return shape, parsed.values

@@ -2,22 +2,18 @@
 
 import errno
 import re
-from collections.abc import Sequence
-from operator import is_
+from collections.abc import Iterable, Sequence
 
 from laggard_agent.collectors.base import Reading
-from laggard_agent.collectors.lustre.columns import Columns
+from laggard_agent.collectors.lustre.columns import Columns, Shown
 from laggard_agent.collectors.lustre.locate import Parameters
-from laggard_agent.collectors.lustre.shapes import Found
+from laggard_agent.collectors.lustre.shapes import Shape, Values
 from laggard_agent.collectors.lustre.tables import Read, TableSpec, reader_of
 from laggard_common.codec import Row
 from laggard_common.errors import CollectError
 from laggard_common.schema import Component
 
-Text = tuple[tuple[bytes, bytes], Found]  # a file without its times, and what was found in it
-Parts = tuple[Found | None, ...]  # of one device, a place for each file
-
-_HEADER = re.compile(rb"(?:(?:snapshot_time|elapsed_time|(?P<start>start_time[^\n]*))[^\n]*\n)*")
+_HEADER = re.compile(rb"(?:(?:snapshot_time|elapsed_time|(start_time[^\n]*))[^\n]*\n)*")
 _GONE = (errno.ENOENT, errno.ENODEV, errno.ESTALE, errno.ESHUTDOWN)
 
 
@@ -50,13 +46,17 @@ class Outcome:
 
 
 class Located:
-    """The devices of a table and where their files are, as of the latest look."""
+    """The devices of a table and where their files are, as of the latest look.
+
+    `devices`: their names, each told from those of other kinds.
+    """
 
     def __init__(self, spec: TableSpec) -> None:
         self._spec = spec
         self._identify = spec.identify()
         self.places: dict[str, tuple[str | None, ...]] = {}
         self.components: dict[str, Component] = {}
+        self.devices: frozenset[str] = frozenset()
         self.problem: CollectError | None = None
 
     def look(self, parameters: Parameters) -> None:
@@ -70,6 +70,7 @@ class Located:
             name: tuple(map(files.get, spec.files)) for name, files in sorted(devices.items()) if files
         }
         self.components = self._identify(self.places)
+        self.devices = frozenset([f"{spec.kinds[-1]}/{name}" for name in self.places])
         self.problem = None
         if located.partial or not spec.essential:
             return
@@ -93,79 +94,99 @@ class Table:
         self.located = Located(spec)
         self._readers = tuple(map(reader_of, spec.files))
         self._columns = Columns()
-        self._texts: dict[str, Text] = {}
-        self._parts: dict[str, Parts] = {}
-        self._rows: dict[str, Row] = {}
+        self._devices: dict[str, _Device] = {}
         self._components: tuple[Component, ...] = ()
         self._turn = 0
 
     def read(self, parameters: Parameters, at_ns: int, outcome: Outcome) -> Reading | None:
         """All devices now; None when there are none, or none has counted anything."""
-        found = {}
-        texts: dict[str, Text] = {}
+        devices = {}
         self._turn += 1
         for place, (name, places) in enumerate(self.located.places.items(), self._turn):
-            due = name not in self._parts or place % self.spec.every == 0
-            parts = self._device(parameters if due else None, places, outcome, texts)
-            if any(parts):
-                found[name] = parts
-        self._texts = texts
-        if not found or not self._columns.fields:
+            device = self._devices.get(name)
+            if device is None or place % self.spec.every == 0:
+                device = device or _Device(self._readers)
+                device.read(parameters, places, outcome, self._columns)
+            if device.is_there:
+                devices[name] = device
+                for file, lines in device.leftovers:
+                    outcome.left_over(file, lines)
+        self._devices = devices
+        if not devices or not self._columns.fields:
             self._columns = Columns()
-            self._parts = {}
-            self._rows = {}
+            self._devices = {}
             return None
-        self._rows = {name: self._row(name, parts) for name, parts in found.items()}
-        self._parts = found
-        components = tuple(self.located.components[name] for name in found)
+        components = tuple([self.located.components[name] for name in devices])
         if components != self._components:
             self._components = components
-        rows = list(self._rows.values())
+        rows = [device.row_in(self._columns) for device in devices.values()]
         return Reading(self.spec.source, self._columns.fields, at_ns, self._components, rows)
 
-    def _row(self, name: str, parts: Parts) -> Row:
-        before = self._rows.get(name)
-        if before is not None and len(before) == len(self._columns.fields):
-            if all(map(is_, parts, self._parts[name])):
-                return before
-            row = self._columns.row(parts)
-            return before if row == before else row
-        return self._columns.row(parts)
 
-    def _device(
-        self,
-        parameters: Parameters | None,
-        places: Sequence[str | None],
-        outcome: Outcome,
-        texts: dict[str, Text],
-    ) -> Parts:
-        """The files of a device; as they were when it is not its turn and `parameters` is None."""
-        parts: list[Found | None] = []
-        for place, reader in zip(places, self._readers, strict=True):
-            part = None
-            if place is not None:
-                known = self._texts.get(place)
-                if parameters is not None:
-                    known = _look_into(outcome.read(parameters, place), known, reader)
-                if known is not None:
-                    texts[place] = known
-                    part = known[1]
-                    outcome.left_over(place, part[0].leftovers)
-            parts.append(part)
-        refused = self._columns.learn(tuple(part[0] if part else None for part in parts))
-        outcome.left_over(next(filter(None, places), ""), refused)
-        return tuple(parts)
+class _Device:
+    """The files of a device as they were last read, and the row that they make.
+
+    `is_there`: any of them could be read. `leftovers`: lines that were not understood, or that contradict the
+    table, by file.
+    """
+
+    def __init__(self, readers: Iterable[Read]) -> None:
+        self.is_there = False
+        self.leftovers: list[tuple[str, tuple[bytes, ...]]] = []
+        self._files = tuple(map(_File, readers))
+        self._shapes: Shown = ()
+        self._row: Row = ()
+        self._is_old = False  # the row: the files say something else
+
+    def read(
+        self, parameters: Parameters, places: Sequence[str | None], outcome: Outcome, columns: Columns
+    ) -> None:
+        """Reads the files, and has the columns learn what is new in them."""
+        changed = False
+        for file, place in zip(self._files, places, strict=True):
+            changed |= file.update(outcome.read(parameters, place) if place else None)
+        if not changed:
+            return
+        self._is_old = True
+        shapes = tuple([file.shape for file in self._files])
+        if shapes != self._shapes:
+            self._shapes = shapes
+            self.is_there = any(shapes)
+            found = [(place, s.leftovers) for place, s in zip(places, shapes, strict=True) if place and s]
+            found.append((next(filter(None, places), ""), columns.learn(shapes)))
+            self.leftovers = [(place, lines) for place, lines in found if lines]
+
+    def row_in(self, columns: Columns) -> Row:
+        """The row of this device, the same object while it has the same values."""
+        if self._is_old or len(self._row) != len(columns.fields):
+            row = columns.row(self._shapes, [file.values for file in self._files if file.shape])
+            if row != self._row:
+                self._row = row
+            self._is_old = False
+        return self._row
 
 
-def _look_into(data: bytes | None, before: Text | None, read: Read) -> Text | None:
-    if data is None:
-        return None
-    text = without_times(data)
-    return before if before is not None and before[0] == text else (text, read(data))
+class _File:
+    """What one file says; `shape` is None while it cannot be read."""
 
+    def __init__(self, read: Read) -> None:
+        self.shape: Shape | None = None
+        self.values: Values = ()
+        self._read = read
+        self._start: bytes | None = None
+        self._body = b""
 
-def without_times(data: bytes) -> tuple[bytes, bytes]:
-    """`start_time` and what follows the header: what changes only when something was counted."""
-    found = _HEADER.match(data)
-    assert found is not None  # it may match nothing at all
-    return found["start"] or b"", data[found.end() :]
+    def update(self, data: bytes | None) -> bool:
+        """Whether it says anything but what it said before, its times aside: those change at each reading."""
+        if data is None:
+            was_there = self.shape is not None
+            self.shape = None
+            return was_there
+        header = _HEADER.match(data)
+        assert header is not None  # it may match nothing at all
+        start, body = header[1], data[header.end() :]
+        if self.shape is not None and body == self._body and start == self._start:
+            return False
+        self._start, self._body = start, body
+        self.shape, self.values = self._read(data)
+        return True
