@@ -13,7 +13,8 @@ from laggard_aggregator.engine import Engine, GroupWindow
 from laggard_aggregator.groups import ConfiguredMembership, PeerGroup, Rule
 from laggard_aggregator.ingest.taken import TakenBatch, WindowClose
 from laggard_aggregator.metrics.lwfs import LWFS
-from laggard_aggregator.pipeline import START_TIME, Pipeline
+from laggard_aggregator.pipeline import Pipeline
+from laggard_aggregator.placement import START_TIME
 from laggard_common.schema import Component, Field, Schema
 from tests.aggregator.made_batches import SECOND, batch_of
 from tests.aggregator.test_pipeline import DETECT, START, play
@@ -344,8 +345,8 @@ def test_a_start_time_that_is_not_told_for_a_while_is_no_reset() -> None:
 
 
 def test_groups_of_single_nodes_leave_room_for_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("laggard_aggregator.pipeline.MAX_GROUPS", 4)
-    monkeypatch.setattr("laggard_aggregator.pipeline.MAX_ONE_NODE_GROUPS", 2)
+    monkeypatch.setattr("laggard_aggregator.group_registry.MAX_GROUPS", 4)
+    monkeypatch.setattr("laggard_aggregator.group_registry.MAX_ONE_NODE_GROUPS", 2)
     pipeline = make()
     for n in range(4):
         fields = ("ost_read_samples", "ost_read_sum")
