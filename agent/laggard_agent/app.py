@@ -14,7 +14,8 @@ from typing import Any
 from laggard_agent import compiled, own_cost
 from laggard_agent.batch import Batch, Batcher, Dictionary, last_tick
 from laggard_agent.collectors import make_collectors
-from laggard_agent.publisher import Publisher, phase_ns
+from laggard_agent.phase import phase_ns
+from laggard_agent.publisher import Publisher
 from laggard_agent.sampler import Sampler
 from laggard_agent.settings import AgentSettings, Roots
 from laggard_agent.spool import Spool

@@ -15,7 +15,8 @@ from bench.scale import packets
 from bench.scale.batches import Batches
 from bench.scale.links import Link, Links
 from bench.scale.shapes import SECOND, SITE, SOURCE, Shape
-from laggard_agent.publisher import STATUS_SECONDS, phase_ns
+from laggard_agent.phase import phase_ns
+from laggard_agent.publisher import STATUS_SECONDS
 from laggard_common import __version__, codec, topics, wire
 from laggard_common.errors import WireError
 from laggard_common.wire import Kind

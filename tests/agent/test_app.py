@@ -23,7 +23,8 @@ from laggard_agent.app import App
 from laggard_agent.batch import Batch
 from laggard_agent.collectors.base import Reading
 from laggard_agent.compiled import LIBRARY
-from laggard_agent.publisher import Publisher, failures_after, phase_ns
+from laggard_agent.phase import phase_ns
+from laggard_agent.publisher import Publisher
 from laggard_agent.ranges import Ranges
 from laggard_agent.sampler import Sampler
 from laggard_agent.settings import AgentSettings, Roots, SpoolSettings
@@ -348,7 +349,7 @@ def test_a_publish_that_is_never_acknowledged_is_made_again(tmp_path: Path) -> N
 def test_what_the_broker_lost_is_sent_again_once_the_aggregator_acknowledges(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("laggard_agent.publisher._RESEND_LEAST_SECONDS", 0.3)
+    monkeypatch.setattr("laggard_agent.losses._LEAST_SECONDS", 0.3)
 
     async def test(site: Site) -> None:
         async def acknowledge_all_but_the_first() -> None:
@@ -363,22 +364,15 @@ def test_what_the_broker_lost_is_sent_again_once_the_aggregator_acknowledges(
     site_test(test, tmp_path)
 
 
-def test_a_connection_that_was_good_for_something_is_soon_tried_again() -> None:
-    assert failures_after(6, 60.0, good=False) == 0
-    assert failures_after(6, 3.0, good=True) == 2
-    assert failures_after(1, 3.0, good=True) == 1
-    assert failures_after(6, 3.0, good=False) == 6
-
-
 def test_what_is_passed_over_by_acknowledgements_is_sent_again_soon_at_any_age_of_a_connection(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("laggard_agent.publisher._RESEND_LEAST_SECONDS", 3600.0)
+    monkeypatch.setattr("laggard_agent.losses._LEAST_SECONDS", 3600.0)
 
     async def test(site: Site) -> None:
         async def acknowledge_all_but_one() -> None:
             await site.published(6)  # the last of which is no backlog of the time before the connection
-            monkeypatch.setattr("laggard_agent.publisher._RESEND_LEAST_SECONDS", 0.1)
+            monkeypatch.setattr("laggard_agent.losses._LEAST_SECONDS", 0.1)
             lost = site.envelopes()[-1].seq
             await site.comes_again(
                 lost, lambda: site.acknowledge(*(e for e in site.envelopes() if e.seq != lost))
@@ -392,12 +386,12 @@ def test_what_is_passed_over_by_acknowledgements_is_sent_again_soon_at_any_age_o
 def test_a_schema_that_got_lost_is_sent_again_with_its_batches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("laggard_agent.publisher._RESEND_LEAST_SECONDS", 3600.0)
+    monkeypatch.setattr("laggard_agent.losses._LEAST_SECONDS", 3600.0)
 
     async def test(site: Site) -> None:
         async def acknowledge_nothing_of_a_stream() -> None:
             await site.published(2)
-            monkeypatch.setattr("laggard_agent.publisher._RESEND_LEAST_SECONDS", 0.1)
+            monkeypatch.setattr("laggard_agent.losses._LEAST_SECONDS", 0.1)
             stream, seen = site.envelopes()[0].stream, len(site.schemas())
             nothing = wire.encode_ack([Ack(stream, "diskstats", ())])
             await site.comes_again(0, lambda: site.broker.publish("laggard/1/site/ack/oss-1", nothing))
@@ -419,8 +413,8 @@ def test_a_connection_that_is_lost_is_not_tried_again_at_once(
     async def test(site: Site) -> None:
         async def hang_up() -> None:
             await site.published(1)
-            monkeypatch.setattr("laggard_agent.publisher._RECONNECT_LEAST_SECONDS", 3600.0)
-            monkeypatch.setattr("laggard_agent.publisher._RECONNECT_MOST_SECONDS", 3600.0)
+            monkeypatch.setattr("laggard_agent.reconnecting._LEAST_SECONDS", 3600.0)
+            monkeypatch.setattr("laggard_agent.reconnecting._MOST_SECONDS", 3600.0)
             site.broker.hang_up()
             enough = spooled() + 1000
             while spooled() < enough:
@@ -549,7 +543,7 @@ def test_user_name_and_password_reach_the_broker(tmp_path: Path) -> None:
 def test_a_password_that_is_renewed_is_used_by_the_next_connection(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("laggard_agent.publisher._RECONNECT_LEAST_SECONDS", 0.05)
+    monkeypatch.setattr("laggard_agent.reconnecting._LEAST_SECONDS", 0.05)
 
     async def test(site: Site) -> None:
         password = site.folder / "password"

@@ -1,6 +1,6 @@
 from collections import Counter
 
-from laggard_agent.publisher import phase_ns
+from laggard_agent.phase import phase_ns
 
 BATCH_NS = 5 * 10**9
 
