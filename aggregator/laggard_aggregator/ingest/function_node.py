@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from laggard_aggregator.ingest.interval_metrics import BRIDGE
 from laggard_aggregator.ingest.reading import Reading
-from laggard_aggregator.ingest.store import BRIDGE
 from laggard_aggregator.metrics.definition import FloatArray, IntArray
 from laggard_common import wire
 from laggard_common.schema import Schema

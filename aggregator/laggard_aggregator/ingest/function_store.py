@@ -15,8 +15,9 @@ import numpy as np
 from laggard_aggregator.engine import FunctionWindow
 from laggard_aggregator.groups import PeerGroup
 from laggard_aggregator.ingest.function_node import NodeFunctions
+from laggard_aggregator.ingest.interval_metrics import BRIDGE
 from laggard_aggregator.ingest.reading import Reading, StoreCounts
-from laggard_aggregator.ingest.store import BRIDGE, FUTURE_NS
+from laggard_aggregator.ingest.store import FUTURE_NS
 from laggard_aggregator.metrics.definition import FloatArray, IntArray
 from laggard_aggregator.metrics.functions import FunctionMetrics
 from laggard_common import wire

@@ -60,8 +60,8 @@ class JoinedStore(GroupStore):
         for at, part in enumerate(self._parts):
             rows = np.flatnonzero(parts == at)
             for counter in self._source.parts[part]:
-                if counter in self._kept:
-                    rises = self._metric_rings[counter][rows].astype(np.float64)
+                if counter in self._intervals.metrics:
+                    rises = self._intervals.metrics[counter][rows].astype(np.float64)
                     amounts[counter] = summed(rises, sums[rows], len(self._names))
         columns, load = joined(self._source, self.group.metrics, amounts, self.interval_ns / 1e9)
         return self._names, columns, load
@@ -80,7 +80,11 @@ class JoinedStore(GroupStore):
             self._sum_of.append(places[name])
             self._part_of.append(self._parts.index(source))
         told = set(zip(self._sum_of, self._part_of, strict=True))
-        parts = [at for at, part in enumerate(self._parts) if set(self._source.parts[part]) & set(self._kept)]
+        parts = [
+            at
+            for at, part in enumerate(self._parts)
+            if set(self._source.parts[part]) & set(self._intervals.metrics)
+        ]
         self._whole = [
             name for at, name in enumerate(self._names) if all((at, part) in told for part in parts)
         ]

@@ -1,9 +1,7 @@
 """What is known of one peer group: counters at interval boundaries, and the metrics made of them.
 
-A message costs a handful of numpy calls whatever it holds. When a window closes, the intervals up to its end
-are differenced once, with the times of reading, into float32 rings [component, interval], NaN where data is
-missing. A component that missed up to BRIDGE intervals gets the mean over them in each (a missed sample
-costs resolution and nothing else); an interval in which a counter was reset is cut out.
+A message costs a handful of numpy calls whatever it holds: its counters go to the boundaries' ring, with the
+intervals marked in which one was reset. The metrics are made when a window closes.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,11 +14,9 @@ from numpy.typing import NDArray
 from laggard_aggregator.engine import GroupWindow
 from laggard_aggregator.groups import PeerGroup
 from laggard_aggregator.ingest.boundaries import BoundaryRing
+from laggard_aggregator.ingest.interval_metrics import BRIDGE, IntervalMetrics, put_rows
 from laggard_aggregator.ingest.reading import Reading, StoreCounts
-from laggard_aggregator.metrics.definition import Differences, IntArray, SourceMetrics
-
-BRIDGE = 4
-"""How many intervals one difference may span."""
+from laggard_aggregator.metrics.definition import IntArray, SourceMetrics
 
 MAX_COMPONENTS = 65_536
 FUTURE_NS = 5 * 1_000_000_000
@@ -29,8 +25,7 @@ FUTURE_NS = 5 * 1_000_000_000
 Table = NDArray[np.float32] | NDArray[np.float64]
 
 _ABOVE_ALL = np.iinfo(np.int64).max  # whatever a counter says next, it fell
-_PER_ROW = ("_latest_tick", "_latest", "_started", "_origin", "_base", "_base_read", "_base_interval")
-_CHUNK = 65_536  # readings differenced at once: bounds the memory of a close, and fits the cache
+_PER_ROW = ("_latest_tick", "_latest", "_started", "_origin")
 
 
 class GroupStore:
@@ -48,27 +43,22 @@ class GroupStore:
         at = {name: place for place, name in enumerate(self.counters)}
         self._enough = [[at[name] for name in names] for names in source.told_by(group.metrics)]
         self._metrics = {name: source.metrics[name] for name in group.metrics}
-        self._kept, self._load = source.kept(group.metrics)
         self._history = history
-        self._columns = history + detect.window_samples
         self._shift = detect.shift_samples
         self._future_ns = FUTURE_NS + BRIDGE * self.interval_ns
         self._rows: dict[str, int] = {}
         watermark = watermark_ns // self.interval_ns
         width = len(self.counters)
         self._ring = BoundaryRing(width, watermark, slots=detect.shift_samples + 16)
-        self._metric_rings = {name: _missing(0, self._columns) for name in self._kept}
-        self._load_rings = {name: _missing(0, self._columns) for name in self._load}
+        self._intervals = IntervalMetrics(
+            self.counters, *source.kept(group.metrics), columns=history + detect.window_samples
+        )
         self._live = np.zeros(0, dtype=np.bool_)
         # The newest reading of each component that was stored, to see resets between messages.
         self._latest_tick = np.zeros(0, dtype=np.int64)
         self._started = np.zeros(0, dtype=np.int64)
         self._latest = np.zeros((0, width), dtype=np.int64)
         self._origin = np.zeros(0, dtype=np.int64)
-        # The last reading before the watermark: what the next interval is differenced against.
-        self._base = np.zeros((0, width), dtype=np.int64)
-        self._base_read = np.zeros(0, dtype=np.int64)
-        self._base_interval = np.zeros(0, dtype=np.int64)
 
     @property
     def watermark_ns(self) -> int:
@@ -192,11 +182,7 @@ class GroupStore:
         Everything up to `end_ns` is final from here on.
         """
         end = end_ns // self.interval_ns
-        self._shift_left(end - self._ring.watermark)
-        slots = self._ring.open_until(end)
-        rows_at_once = max(_CHUNK // (slots.size + 1), 1)
-        for first in range(0, len(self._rows), rows_at_once):
-            self._difference(slots, end, slice(first, min(first + rows_at_once, len(self._rows))))
+        self._intervals.close(self._ring, end, len(self._rows))
         self._ring.advance(end)
         return self._window(end_ns)
 
@@ -208,8 +194,7 @@ class GroupStore:
             "counters": list(self.counters),
             "history": self._history,
             "ring": self._ring.state(count),
-            "metrics": {name: ring[:count].copy() for name, ring in self._metric_rings.items()},
-            "load": {name: ring[:count].copy() for name, ring in self._load_rings.items()},
+            **self._intervals.state(count),
             "live": self._live,
             **{name: getattr(self, name)[:count].copy() for name in _PER_ROW},
         }
@@ -217,7 +202,7 @@ class GroupStore:
     def restore(self, state: Mapping[str, Any]) -> None:
         """Goes on from `state()`. Raises ValueError when it is of other counters, metrics or detectors."""
         keys = state["components"]
-        same = (list(self.counters), self._history, set(self._metric_rings), set(self._load_rings))
+        same = (list(self.counters), self._history, set(self._intervals.metrics), set(self._intervals.load))
         if same != (state["counters"], state["history"], set(state["metrics"]), set(state["load"])):
             raise ValueError("the group is compared by something else now")
         if not all(isinstance(key, str) for key in keys) or len(set(keys)) != len(keys) <= MAX_COMPONENTS:
@@ -225,10 +210,8 @@ class GroupStore:
         self.rows_of(keys)
         count = len(keys)
         for name in _PER_ROW:
-            _put(getattr(self, name), state[name], count)
-        for rings, kept in ((self._metric_rings, state["metrics"]), (self._load_rings, state["load"])):
-            for name, ring in rings.items():
-                _put(ring, kept[name], count)
+            put_rows(getattr(self, name), state[name], count)
+        self._intervals.restore(state, count)
         live = state["live"]
         if live.dtype != np.bool_ or live.ndim != 1 or live.size > count:
             raise ValueError("who was live is not told")
@@ -252,9 +235,7 @@ class GroupStore:
         self._ring.keep_rows(keep)
         for name in _PER_ROW:
             setattr(self, name, getattr(self, name)[keep])
-        for rings in (self._metric_rings, self._load_rings):
-            for name, ring in rings.items():
-                rings[name] = ring[keep]
+        self._intervals.keep_rows(keep)
         return gone
 
     def origins(self) -> IntArray:
@@ -327,55 +308,6 @@ class GroupStore:
         self._ring.mark_reset(-(-ticks // self.interval_ns), rows)
         self.counts.resets += rows.size
 
-    def _difference(self, slots: IntArray, end: int, rows: slice) -> None:
-        """Fills the metric rings of `rows` from the boundaries in `slots`, the last of which is `end`'s."""
-        ring = self._ring
-        first = ring.watermark + 1
-        present = ring.tick[slots, rows] > 0  # (S, C)
-        known = self._base_interval[rows] > 0
-        # For each slot and component the place of the reading before it: -1 the base, -2 none.
-        places = np.where(present, np.arange(slots.size)[:, None], -2)
-        before = np.maximum.accumulate(np.vstack([np.where(known, -1, -2)[None, :], places]))[:-1]
-        at, component = np.nonzero(present & (before > -2))
-        came = before[at, component]
-        from_base = came < 0
-        row = component + rows.start
-        previous_slot = slots[np.maximum(came, 0)] if slots.size else came
-        start = np.where(from_base[:, None], self._base[row], ring.values[previous_slot, row])
-        start_read = np.where(from_base, self._base_read[row], ring.read[previous_slot, row])
-        start_interval = np.where(from_base, self._base_interval[row], first + came)
-        slot = slots[at]
-        rises = ring.values[slot, row] - start
-        seconds = (ring.read[slot, row] - start_read) / 1e9
-        span = first + at - start_interval
-        good = (span <= BRIDGE) & (seconds > 0) & (rises >= 0).all(axis=1) & ~ring.reset[slot, row]
-        differences = Differences(self.counters, rises[good], seconds[good])
-        self._fill(differences, row[good], (end - first - at)[good], span[good])
-        self._rebase(slots, first, rows, present)
-
-    def _fill(self, differences: Differences, row: IntArray, back: IntArray, span: IntArray) -> None:
-        """Writes derived values into the column that lies `back` before the last, and into those spanned."""
-        for metrics, rings in ((self._kept, self._metric_rings), (self._load, self._load_rings)):
-            for name, metric in metrics.items():
-                values = metric.derive(differences)
-                if metric.amount:
-                    values = values / span
-                for earlier in range(int(span.max(initial=0))):
-                    column = self._columns - 1 - back - earlier
-                    inside = (span > earlier) & (column >= 0)
-                    rings[name][row[inside], column[inside]] = values[inside]
-
-    def _rebase(self, slots: IntArray, first: int, rows: slice, present: NDArray[np.bool_]) -> None:
-        """Makes the last reading in `slots` the base of each component that has one."""
-        if not slots.size:
-            return
-        some = present.any(axis=0)
-        last = slots.size - 1 - present[::-1].argmax(axis=0)[some]
-        row = np.flatnonzero(some) + rows.start
-        self._base[row] = self._ring.values[slots[last], row]
-        self._base_read[row] = self._ring.read[slots[last], row]
-        self._base_interval[row] = first + last
-
     def _window(self, end_ns: int) -> GroupWindow | None:
         """The components that have data in the window, and only those."""
         names, columns, load = self._tables()
@@ -400,15 +332,8 @@ class GroupStore:
     def _tables(self) -> tuple[list[str], Mapping[str, Table], Mapping[str, Table]]:
         """Names (C,) of what is compared, what is kept of every interval for the metrics, and the load."""
         count = len(self._rows)
-        metrics = {name: ring[:count] for name, ring in self._metric_rings.items()}
-        return self.components, metrics, {name: ring[:count] for name, ring in self._load_rings.items()}
-
-    def _shift_left(self, intervals: int) -> None:
-        """Makes room for the columns of so many new intervals."""
-        keep = max(self._columns - intervals, 0)
-        for ring in (*self._metric_rings.values(), *self._load_rings.values()):
-            ring[:, :keep] = ring[:, self._columns - keep :].copy()
-            ring[:, keep:] = np.nan
+        metrics = {name: ring[:count] for name, ring in self._intervals.metrics.items()}
+        return self.components, metrics, {name: ring[:count] for name, ring in self._intervals.load.items()}
 
     def _row(self, key: str, most: int) -> int:
         row = self._rows.get(key)
@@ -422,21 +347,7 @@ class GroupStore:
     def _grow(self, rows: int) -> None:
         more = rows - self._latest_tick.size
         self._ring.grow_rows(rows)
-        for rings in (self._metric_rings, self._load_rings):
-            for name, ring in rings.items():
-                rings[name] = np.concatenate([ring, _missing(more, self._columns)])
-        for name in ("_latest_tick", "_started", "_origin", "_base_read", "_base_interval"):
+        self._intervals.grow_rows(rows)
+        for name in ("_latest_tick", "_started", "_origin"):
             setattr(self, name, np.pad(getattr(self, name), (0, more)))
-        for name in ("_latest", "_base"):
-            setattr(self, name, np.pad(getattr(self, name), ((0, more), (0, 0))))
-
-
-def _put(into: NDArray[Any], kept: NDArray[Any], count: int) -> None:
-    """Writes what was kept of `count` rows. Raises ValueError when it is not of this shape and type."""
-    if kept.shape != (count, *into.shape[1:]) or kept.dtype != into.dtype:
-        raise ValueError(f"an array of shape {kept.shape}")
-    into[:count] = kept
-
-
-def _missing(rows: int, columns: int) -> NDArray[np.float32]:
-    return np.full((rows, columns), np.nan, dtype=np.float32)
+        self._latest = np.pad(self._latest, ((0, more), (0, 0)))

@@ -11,8 +11,9 @@ from laggard_aggregator.detect.settings import DetectSettings
 from laggard_aggregator.engine import GroupWindow
 from laggard_aggregator.groups import PeerGroup
 from laggard_aggregator.ingest import boundaries, store
+from laggard_aggregator.ingest.interval_metrics import BRIDGE
 from laggard_aggregator.ingest.reading import Reading
-from laggard_aggregator.ingest.store import BRIDGE, GroupStore
+from laggard_aggregator.ingest.store import GroupStore
 from laggard_aggregator.metrics.definition import Differences, Metric, SourceMetrics
 from tests.naive_store import StoreReading, store_differences
 
