@@ -1,4 +1,5 @@
 import asyncio
+import logging
 import random
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -67,13 +68,18 @@ def test_what_stays_unacknowledged_from_one_look_to_the_next_is_sent_again(tmp_p
     taken_test(tmp_path, test)
 
 
-def test_what_is_acknowledged_between_two_looks_was_not_lost(tmp_path: Path) -> None:
+def test_what_is_acknowledged_between_two_looks_was_not_lost(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+
     async def test(taken: Taken) -> None:
         taken.acknowledge((0, 1))
         assert await taken.losses.look(5.0) == []
         taken.acknowledge((0, 2))  # the oldest is another one now
         assert await taken.losses.look(15.0) == []
         assert taken.backlog() == []
+        assert not caplog.records
 
     taken_test(tmp_path, test)
 
@@ -126,6 +132,16 @@ def test_a_suspicion_brings_the_next_look_forward(
             taken.losses.look_soon(0.0, idle=idle)
             assert not taken.losses.suspected
         assert (5.0 <= taken.losses.due <= 7.5) if soon else taken.losses.due == before
+
+    taken_test(tmp_path, test)
+
+
+def test_a_suspicion_never_puts_the_next_look_off(tmp_path: Path) -> None:
+    async def test(taken: Taken) -> None:
+        await taken.losses.connected(0.0)
+        taken.acknowledge()
+        taken.losses.look_soon(3.0, idle=False)
+        assert taken.losses.due == 5.0
 
     taken_test(tmp_path, test)
 
