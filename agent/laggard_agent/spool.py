@@ -2,21 +2,17 @@
 
 Rules
 - A batch gets its stream and seq here, and is on disk before anyone publishes it.
-- It leaves when an acknowledgement covers it, or, oldest segment first, when `max_bytes` is reached. What the
-  broker had taken (PUBACK) is then counted as unconfirmed, all else as dropped.
-- A stream goes on over restarts when nothing can have been lost: an orderly end, or a whole file and the same
-  boot of the kernel. After a power loss records that were published may be missing; their seqs would be given
-  again to other data, which the aggregator would take for duplicates. Every source then begins a new stream.
+- It leaves when an acknowledgement covers it, or, oldest first, when `max_bytes` is reached.
+- A stream goes on over restarts when nothing can have been lost. Else its seqs might be given again to other
+  data, which the aggregator would take for duplicates: every source then begins a new stream.
 - A disk that cannot be written means memory, bounded, with new streams for the same reason, until it can.
   What the disk holds stays there.
 
 Everything here blocks and belongs to one thread.
 """
 
-import contextlib
 import logging
 import os
-from collections import deque
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import IO
@@ -25,22 +21,17 @@ from laggard_agent.batch import Batch, Dictionary
 from laggard_agent.spool_backlog import Backlog
 from laggard_agent.spool_directory import free_bytes, take_lock
 from laggard_agent.spool_progress import Progress
+from laggard_agent.spool_queue import SegmentQueue, discard
 from laggard_agent.spool_recovery import Recovered, recover
 from laggard_agent.spool_segments import (
-    SUFFIX,
     DiskSegment,
     Header,
     Key,
-    MemorySegment,
     Owner,
     RecordType,
-    Segment,
     SpoolFacts,
     Stored,
     Stream,
-    batches,
-    begin_ns,
-    encode_header,
 )
 from laggard_agent.spool_streams import Streams
 from laggard_common import wire
@@ -50,9 +41,6 @@ from laggard_common.schema import Schema
 
 _log = logging.getLogger(__name__)
 
-_LEAST_SEGMENT_BYTES = 64 * 1024
-_MOST_SEGMENT_BYTES = 4 * 1024 * 1024
-_MOST_MEMORY_BYTES = 8 * 1024 * 1024
 _TRY_DISK_EVERY = 50  # batches kept in memory
 _NOTE_ACKED_EVERY = 60  # batches kept on disk: after a crash not much more comes again
 
@@ -70,26 +58,19 @@ class Spool:
     ) -> None:
         self._directory = directory
         self._owner = owner
-        self._max_bytes = max_bytes
-        self._segment_bytes = max(_LEAST_SEGMENT_BYTES, min(_MOST_SEGMENT_BYTES, max_bytes // 16))
         self._boot_id = boot_id
         self._streams = Streams(owner, random_bytes)
         self._lock: IO[bytes] | None = None
-        self._segments: deque[Segment] = deque()
-        self._header_bytes = 0  # of the newest segment
-        self._next_file = 0
         self._taken_over = False
         self._progress = Progress()
+        self._queue = SegmentQueue(directory, self._progress, max_bytes, owner.batch_ticks)
         self._backlog: Backlog | None = None
         self._memory_appends = 0
         self._disk_appends = 0
-        self._full = False
-        self._newest_ns = 0
+        self._too_large_samples = 0
         self.in_memory = False
         self.found_late = False
         """Whether an earlier agent's batches came to light meanwhile; for who publishes to set back."""
-        self.dropped_samples = 0
-        self.unconfirmed_samples = 0
 
     @classmethod
     def open(
@@ -108,10 +89,12 @@ class Spool:
         try:
             spool._lock = take_lock(directory)
             recovered = spool._take_over()
-            spool._go_on(recovered)
+            spool._streams.go_on(recovered.streams_that_go_on(boot_id))
             spool._begin_segment()
             for segment in recovered.spent:
-                spool._delete(segment)
+                discard(segment)
+            if recovered.spent:
+                spool._forget()
             spool._drop_acknowledged()
         except SpoolError as exc:
             spool._fall_back(exc)
@@ -131,8 +114,9 @@ class Spool:
 
     def facts(self) -> SpoolFacts:
         """How the spool stands now."""
-        pending = sum(round(s.size_bytes * self._progress.unacked_share(s)) for s in self._segments)
-        return SpoolFacts(pending, self.in_memory, self.dropped_samples, self.unconfirmed_samples)
+        queue = self._queue
+        dropped = queue.dropped_samples + self._too_large_samples
+        return SpoolFacts(queue.pending_bytes(), self.in_memory, dropped, queue.unconfirmed_samples)
 
     def append(self, batch: Batch) -> Stored | None:
         """Keeps a batch and gives it its seq; None when it or its schema is too large to travel (dropped)."""
@@ -144,10 +128,9 @@ class Spool:
             self._fall_back(exc)
             stored = self._append(batch)
         if stored is None:
-            self.dropped_samples += batch.n
+            self._too_large_samples += batch.n
             return None
-        self._newest_ns = batch.t0_ns
-        self._make_room()
+        self._make_room(batch.t0_ns)
         return stored
 
     def mark_sent(self, stored: Stored) -> None:
@@ -172,7 +155,7 @@ class Spool:
     def oldest_unacknowledged(self) -> dict[Key, int]:
         """The lowest seq that no acknowledgement covers, of each stream where the broker took that one."""
         oldest: dict[Key, int] = {}
-        for segment in self._segments:
+        for segment in self._queue:
             for key, (low, high) in segment.spans.of.items():
                 missing = self._progress.first_unacked(key, low)
                 if key not in oldest and missing <= high:
@@ -187,11 +170,11 @@ class Spool:
 
     def rewind(self) -> None:
         """Starts the backlog from the oldest batch again."""
-        self._backlog = Backlog(self._segments, self._progress)
+        self._backlog = Backlog(self._queue, self._progress)
 
     def oldest_unsent_ns(self) -> int | None:
         """The nominal time of the oldest batch that was not sent yet; None when there is none."""
-        return Backlog(self._segments, self._progress).oldest_ns()
+        return Backlog(self._queue, self._progress).oldest_ns()
 
     def next_backlog(self, is_live: Callable[[Stored], bool] = lambda _: False) -> Stored | None:
         """The next message of what was not sent yet, oldest first; None when there is none left.
@@ -207,8 +190,8 @@ class Spool:
 
     def close(self) -> None:
         """Ends in order, so that the streams go on at the next start."""
-        if not self.in_memory and self._segments:
-            newest = self._segments[-1]
+        if not self.in_memory:
+            newest = self._queue.newest
             try:
                 self._note_acknowledged()
                 newest.append(RecordType.CLOSED, b"")
@@ -216,8 +199,7 @@ class Spool:
                     newest.sync()
             except SpoolError as exc:
                 _log.warning("spool: %s", exc)
-        for segment in self._segments:
-            segment.close()
+        self._queue.close()
         if self._lock is not None:
             self._lock.close()
 
@@ -243,7 +225,7 @@ class Spool:
         data = wire.encode_envelope(envelope)
         if len(data) > MAX_MESSAGE_BYTES:
             return None
-        newest = self._segments[-1]
+        newest = self._queue.newest
         newest.append(RecordType.BATCH, data)
         newest.spans.note((stream.stream, batch.source), stream.next_seq)
         self._streams.advance(batch.source)
@@ -259,113 +241,58 @@ class Spool:
             encoded = wire.encode_schema(stream.schema)
             if len(encoded) > MAX_MESSAGE_BYTES:
                 return None
-            self._segments[-1].append(RecordType.SCHEMA, encoded)
+            self._queue.newest.append(RecordType.SCHEMA, encoded)
             self._streams.remember(stream, batch.dictionary.generation)
         return stream
 
     def _begin_segment(self) -> None:
         """A new newest segment. Raises SpoolError; nothing has changed then."""
         header = Header(self._owner.node, self._boot_id, self._streams.now())
-        segment: Segment
-        if self.in_memory:
-            segment = MemorySegment()
-        else:
-            segment = DiskSegment.begin(self._directory / f"{self._next_file:010d}{SUFFIX}")
-        try:
-            segment.append(RecordType.HEADER, encode_header(header))
-        except SpoolError:
-            with contextlib.suppress(SpoolError):
-                segment.delete()
-            raise
-        if isinstance(segment, DiskSegment):
-            self._next_file += 1
-        if self._segments:
-            self._segments[-1].close()
-        self._segments.append(segment)
-        self._header_bytes = segment.size_bytes
+        self._queue.begin(header, in_memory=self.in_memory)
 
-    def _make_room(self) -> None:
+    def _make_room(self, newest_ns: int) -> None:
         try:
-            if self._segments[-1].size_bytes - self._header_bytes >= self._segment_bytes:
+            if self._queue.is_newest_full():
                 self._begin_segment()
             self._disk_appends += not self.in_memory
             if self._disk_appends >= _NOTE_ACKED_EVERY:
                 self._note_acknowledged()
         except SpoolError as exc:
             self._fall_back(exc)
-        self._drop_oldest_beyond(self._max_bytes, on_disk=True)
-        self._drop_oldest_beyond(min(self._max_bytes, _MOST_MEMORY_BYTES), on_disk=False)
+        if self._queue.make_room(newest_ns):
+            self._forget()
 
     def _note_acknowledged(self) -> None:
         """Keeps what was acknowledged for the agent that comes next, which would send it again."""
         self._disk_appends = 0
         acked = self._progress.encode_acked()
         if len(acked) <= MAX_ACK_BYTES:
-            self._segments[-1].append(RecordType.ACKED, acked)
-
-    def _drop_oldest_beyond(self, most_bytes: int, *, on_disk: bool) -> None:
-        """Keeps what is on disk, or in memory, within bounds, apart from the newest segment."""
-        held = deque(s for s in self._segments if s.on_disk == on_disk)
-        size_bytes = sum(s.size_bytes for s in held)
-        while size_bytes > most_bytes and held and held[0] is not self._segments[-1]:
-            oldest = held.popleft()
-            size_bytes -= oldest.size_bytes
-            if on_disk and not self._full:  # said once, until everything was acknowledged
-                self._full = True
-                hours = (self._newest_ns - begin_ns(oldest, self._newest_ns)) / 3600e9
-                _log.warning("spool: full: %d bytes hold %.1f hours, what is older goes", most_bytes, hours)
-            self._drop(oldest)
-
-    def _drop(self, segment: Segment) -> None:
-        self._segments.remove(segment)
-        try:
-            held = list(batches(segment))
-        except SpoolError as exc:
-            _log.warning("spool: %s; what it held is lost", exc)
-            self.dropped_samples += self._progress.unacked(segment) * self._owner.batch_ticks
-            held = []
-        for stored in held:
-            if self._progress.is_acked(stored.key, stored.seq, stored.seq):
-                continue
-            if self._progress.is_sent(stored.key, stored.seq, stored.seq):
-                self.unconfirmed_samples += stored.n
-            else:
-                self.dropped_samples += stored.n
-        self._delete(segment)
+            self._queue.newest.append(RecordType.ACKED, acked)
 
     # -- acknowledged batches leave
 
     def _drop_acknowledged(self) -> None:
-        newest = self._segments[-1]
-        worth_while = max(_LEAST_SEGMENT_BYTES, self._header_bytes)
-        if newest.size_bytes - self._header_bytes >= worth_while and self._progress.is_done(newest):
+        if self._queue.is_newest_done():
             try:
                 self._begin_segment()
             except SpoolError as exc:
                 self._fall_back(exc)
-        kept = deque(s for s in self._segments if s is self._segments[-1] or not self._progress.is_done(s))
-        gone = [segment for segment in self._segments if segment not in kept]
-        self._segments = kept
-        self._full &= len(kept) > 1
-        for segment in gone:
-            self._delete(segment)
+        if self._queue.drop_acknowledged():
+            self._forget()
 
     def given(self, key: Key) -> int:
         """How many seqs of a stream have been given: an acknowledgement beyond them is not believed."""
         given = self._streams.given(key)
         if given is not None:
             return given
-        return max((s.spans.of[key][1] + 1 for s in self._segments if key in s.spans.of), default=0)
+        return max((s.spans.of[key][1] + 1 for s in self._queue if key in s.spans.of), default=0)
 
-    def _delete(self, segment: Segment) -> None:
-        try:
-            segment.delete()
-        except SpoolError as exc:
-            _log.debug("spool: %s", exc)
-        alive = {key for kept in self._segments for key in kept.spans.of}
+    def _forget(self) -> None:
+        """Keeps nothing in mind of streams of which nothing is left."""
+        alive = {key for kept in self._queue for key in kept.spans.of}
         alive |= self._streams.keys()
         self._streams.forget_all_but(alive)
-        self._progress.forget(alive, self._segments)
+        self._progress.forget(alive, self._queue)
 
     # -- starting
 
@@ -373,22 +300,12 @@ class Spool:
         """Puts the batches that an earlier agent left before all others. Raises SpoolError."""
         recovered = recover(self._directory, self._owner.node)
         self._taken_over = True
-        self._next_file = recovered.next_file
-        self._segments.extendleft(reversed(recovered.segments))
+        self._queue.put_before(recovered.segments, recovered.next_file)
         self._streams.add_schemas(recovered.schemas)
         for ack in recovered.acks:
             for low, high in ack.ranges:
                 self._progress.acknowledge((ack.stream, ack.source), low, high)
         return recovered
-
-    def _go_on(self, recovered: Recovered) -> None:
-        """Takes over the earlier agent's streams, too, if they may go on."""
-        header = recovered.header
-        if header is not None and header.streams:
-            if recovered.whole and (recovered.closed or header.boot_id == self._boot_id != ""):
-                self._streams.go_on(header.streams)
-            else:
-                _log.info("spool: its end may be lost, so streams begin anew")
 
     # -- without a disk
 
@@ -410,7 +327,7 @@ class Spool:
                 self._lock = take_lock(self._directory)
             if not self._taken_over:  # it was not there at the start, as when it is mounted late
                 self.found_late = bool(self._take_over().segments)
-            if free_bytes(self._directory) < self._segment_bytes:
+            if free_bytes(self._directory) < self._queue.segment_bytes:
                 raise SpoolError(str(self._directory), "is nearly full")
             self._begin_segment()
         except (SpoolError, ServiceError) as exc:

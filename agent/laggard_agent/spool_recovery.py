@@ -29,6 +29,19 @@ class Recovered:
     schemas: dict[Key, Schema] = field(default_factory=dict)
     acks: tuple[Ack, ...] = ()
 
+    def streams_that_go_on(self, boot_id: str) -> tuple[Stream, ...]:
+        """The earlier agent's streams; none when something of them can have been lost, as is told then.
+
+        It cannot after an orderly end, nor of a whole file in the same boot of the kernel. After a power loss
+        records that were published may be missing.
+        """
+        if self.header is None or not self.header.streams:
+            return ()
+        if self.whole and (self.closed or self.header.boot_id == boot_id != ""):
+            return self.header.streams
+        _log.info("spool: its end may be lost, so streams begin anew")
+        return ()
+
 
 def recover(directory: Path, node: str) -> Recovered:
     """Reads every segment in `directory` and cuts off torn tails.

@@ -197,7 +197,7 @@ def test_acknowledged_batches_leave_the_disk(tmp_path: Path) -> None:
     assert spool.facts().pending_bytes == 0
     assert len(files(tmp_path)) == 1
     assert sum(path.stat().st_size for path in tmp_path.glob("*.segment")) < 64 * 1024
-    assert spool.dropped_samples == 0
+    assert spool.facts().dropped_samples == 0
     spool.close()
 
 
@@ -244,8 +244,8 @@ def test_the_oldest_are_dropped_and_counted_by_what_became_of_them(tmp_path: Pat
         added(spool, batch(payload=noise.randbytes(10_000)))
     kept = backlog(spool)
     assert kept == list(range(kept[0], 160))
-    assert spool.unconfirmed_samples == 10 * 5
-    assert spool.dropped_samples == (kept[0] - 15) * 5
+    assert spool.facts().unconfirmed_samples == 10 * 5
+    assert spool.facts().dropped_samples == (kept[0] - 15) * 5
     assert sum(path.stat().st_size for path in tmp_path.glob("*.segment")) <= MIB
     spool.close()
 
@@ -306,7 +306,7 @@ def test_the_backlog_goes_on_while_batches_come_and_go(tmp_path: Path) -> None:
 def test_a_batch_that_is_too_large_to_travel_is_dropped(tmp_path: Path) -> None:
     spool = opened(tmp_path)
     assert spool.append(batch(payload=bytes(4 * MIB))) is None
-    assert spool.dropped_samples == 5
+    assert spool.facts().dropped_samples == 5
     assert added(spool).seq == 0
     spool.close()
 
@@ -361,7 +361,7 @@ def test_memory_is_bounded(tmp_path: Path) -> None:
     for _ in range(100):
         added(spool, batch(payload=noise))
     assert spool.facts().pending_bytes <= 9 * MIB
-    assert spool.dropped_samples > 250
+    assert spool.facts().dropped_samples > 250
     spool.close()
 
 
@@ -370,7 +370,7 @@ def test_a_disk_that_fails_and_comes_back(tmp_path: Path, caplog: pytest.LogCapt
     caplog.set_level(logging.INFO)
     spool = opened(tmp_path)
     on_disk = added(spool)
-    broken = spool._segments[-1]
+    broken = spool._queue.newest
     broken.close()  # appending to it fails from now on, as on a disk that went read-only
     in_memory = added(spool)
     assert spool.facts().in_memory
@@ -414,7 +414,7 @@ def test_a_full_disk_keeps_what_it_has(tmp_path: Path, caplog: pytest.LogCapture
     assert left[:60] == [s.seq for s in on_disk]
     assert left[60:] == [s.seq for s in in_memory][-len(left) + 60 :]
     assert 30 < len(left) - 60 < 50  # 8 MiB of 200 kB
-    assert spool.dropped_samples == (260 - len(left)) * 5
+    assert spool.facts().dropped_samples == (260 - len(left)) * 5
     spool.close()
 
 
@@ -453,14 +453,14 @@ def test_files_that_somebody_removed_do_not_stop_the_agent(
     for _ in range(200):
         added(spool, batch(payload=noise))
     assert "what it held is lost" in caplog.text
-    assert spool.dropped_samples == (260 - len(backlog(spool)) - 2) * 5
+    assert spool.facts().dropped_samples == (260 - len(backlog(spool)) - 2) * 5
     spool.close()
 
 
 def test_a_record_of_another_format_is_passed_over(tmp_path: Path) -> None:
     spool = opened(tmp_path, max_bytes=MIB)
     added(spool)
-    spool._segments[-1].append(RecordType.BATCH, b"of a later version")
+    spool._queue.newest.append(RecordType.BATCH, b"of a later version")
     added(spool)
     assert backlog(spool) == [0, 1]
     spool.close()
@@ -468,7 +468,7 @@ def test_a_record_of_another_format_is_passed_over(tmp_path: Path) -> None:
     assert backlog(spool) == [0, 1]
     for _ in range(150):
         added(spool, batch(payload=bytes(10_000)))
-    assert spool.dropped_samples > 10
+    assert spool.facts().dropped_samples > 10
     spool.close()
 
 
@@ -487,7 +487,7 @@ def test_a_schema_that_is_too_large_to_travel(tmp_path: Path) -> None:
     long = Dictionary(0, 1, FIELDS, components(*(f"{i:0256d}" for i in range(10_000))))
     spool = opened(tmp_path)
     assert spool.append(replace(batch(), dictionary=long)) is None
-    assert spool.dropped_samples == 5
+    assert spool.facts().dropped_samples == 5
     assert added(spool, batch("tcp")).seq == 0
     assert spool.current_schemas()[0].source == "tcp"
     spool.close()
