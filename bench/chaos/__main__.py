@@ -22,7 +22,7 @@ from bench.chaos.faults import FAULTS
 from bench.chaos.feed import Feed
 from bench.chaos.report import memory_table, table
 from bench.chaos.runner import Runner
-from bench.chaos.soak import Soak
+from bench.chaos.soak import WARM_UP, Soak
 from bench.machine import machine
 
 SPEED = 10
@@ -51,6 +51,8 @@ def main() -> int:
     ]
     problems += done.problems
     if isinstance(done, Soak):
+        warm, full = options.soak * WARM_UP, done.filled_minutes
+        print(f"\nWarm after {warm:.0f} min; the history of windows is full after {full:.1f} at least")
         print(f"\n{memory_table(done.memory)}")
         problems += [f"{m.name}: memory grew" for m in done.memory if m.grew]
     elif len(done.results) < len(options.faults) * options.tries:

@@ -22,6 +22,8 @@ from bench.chaos.faults import FAULTS, Fault
 from bench.chaos.feed import Feed
 from bench.chaos.runner import Result, results, run_all
 from bench.chaos.site import Site
+from laggard_aggregator.demo.site import SHIFT_SAMPLES
+from laggard_aggregator.history import MAX_WINDOWS
 
 MOST_GROWTH = 0.02
 LEAST_MIB = 1.0
@@ -32,7 +34,8 @@ WARM_UP = 1 / 3
 """Part of the time after which memory is to stay as it is; figures are medians of a tenth of the time.
 
 Each kind of fault comes once before any comes again: bounds of queues and caches, which are reached once, are
-reached within the warm-up, where it is long enough for that.
+reached within the warm-up, where it is long enough for that. So is the history of windows, which pages and
+mails show: each adds to it until there are MAX_WINDOWS.
 """
 
 _SPAN = 0.1
@@ -78,6 +81,11 @@ class Soak:
     problems: list[str] = field(default_factory=list)
     missed: int = 0
     _stop: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def filled_minutes(self) -> float:
+        """After how long the aggregator's history of windows is full, where every window has data."""
+        return MAX_WINDOWS * SHIFT_SAMPLES * self.feed.tick_seconds / 60
 
     def run(self) -> None:
         """Both sites, side by side."""
