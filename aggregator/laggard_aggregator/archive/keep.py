@@ -4,6 +4,7 @@ Both are safe against a crash at any point. A merged file is complete before wha
 its place by its name alone (`layout.parts`); what a crash leaves behind is cleared by the next compaction.
 """
 
+import os
 import shutil
 from collections import defaultdict
 from collections.abc import Iterator
@@ -123,8 +124,7 @@ def _merge(where: Path, parts: list[layout.Part]) -> int:
         return 0  # a field changed its type in between: these stay apart
     except OSError as exc:
         raise ArchiveError(str(where), exc.strerror or str(exc)) from exc
-    opened, *_ = parts[0].path.name.split("-")
-    path = where / f"{opened}-{parts[0].first:06d}-{parts[-1].last:06d}.parquet"
+    path = where / f"{parts[0].opened}-{parts[0].first:06d}-{parts[-1].last:06d}.parquet"
     try:
         write_parquet(path, schema, _rows(parts, schema))
     except _DamagedError:
@@ -186,7 +186,13 @@ def _widened(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def _size(where: Path) -> int:
-    return sum(path.stat().st_size for path in where.rglob("*.parquet"))
+    """Bytes of all its files. `Path.rglob` would keep the path of each until the last one."""
+    return sum(
+        Path(folder, name).stat().st_size
+        for folder, _, names in os.walk(where)
+        for name in names
+        if name.endswith(".parquet")
+    )
 
 
 def _drop_empty(directory: Path) -> None:

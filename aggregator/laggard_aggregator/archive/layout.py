@@ -5,6 +5,7 @@ A file is named by the time of its first row (UTC) and the range of parts that i
 whose range lies within another's of the same folder is superseded by it and does not count.
 """
 
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,22 +22,35 @@ FORMAT = "1"
 DAY_OPENS_NS = 5 * 1_000_000_000
 """A day's files open at 00:00:05: a small backward step of the clock opens none twice (Intrepid 4.1.1)."""
 
-_NAME = re.compile(r"(\d{8}T\d{6}Z)-(\d{6,})-(\d{6,})\.parquet", re.ASCII)
+_NAME = re.compile(r"\d{8}T\d{6}Z-(\d{6,})-(\d{6,})\.parquet", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A file of the archive: `opened` is its first row's time, `first` to `last` the parts it holds."""
+    """A file of the archive: `first` to `last` are the parts it holds.
 
-    path: Path
-    opened: str
+    A folder may have thousands, so little is kept of each.
+    """
+
+    folder: Path
+    name: str
     first: int
     last: int
 
     @property
+    def path(self) -> Path:
+        """Where it is."""
+        return self.folder / self.name
+
+    @property
+    def opened(self) -> str:
+        """Its first row's time, such as `20260131T000005Z`."""
+        return self.name.partition("-")[0]
+
+    @property
     def hour(self) -> str:
         """The hour that it was opened in, such as `20260131T00`."""
-        return self.opened[:11]
+        return self.name[:11]
 
 
 def is_archive(directory: Path) -> bool:
@@ -72,8 +86,8 @@ def parts(where: Path) -> list[Part]:
 
 def superseded(where: Path) -> list[Path]:
     """The files of a folder that a merged one has taken the place of, and leftovers of writing."""
-    kept = {part.path for part in parts(where)}
-    merged = [part.path for part in _all_parts(where) if part.path not in kept]
+    kept = {part.name for part in parts(where)}
+    merged = [part.path for part in _all_parts(where) if part.name not in kept]
     return [*merged, *where.glob(".*.tmp")]
 
 
@@ -85,10 +99,15 @@ def days(directory: Path, kind: str, source: str = "*", site: str = "*") -> list
 
 
 def _all_parts(where: Path) -> Iterator[Part]:
-    for path in where.glob("*.parquet"):
-        match = _NAME.fullmatch(path.name)
+    try:
+        with os.scandir(where) as entries:
+            names = [entry.name for entry in entries]
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return
+    for name in names:
+        match = _NAME.fullmatch(name)
         if match:
-            yield Part(path, match[1], int(match[2]), int(match[3]))
+            yield Part(where, name, int(match[1]), int(match[2]))
 
 
 def _is_date(text: str) -> bool:

@@ -1,5 +1,6 @@
 """Compaction merges what is over and loses nothing; retention deletes the oldest and never the open day."""
 
+import tracemalloc
 from pathlib import Path
 
 import pyarrow as pa
@@ -74,6 +75,22 @@ def test_however_many_parts_there_are_little_is_in_memory_at_a_time(
     (merged,) = files(tmp_path)
     assert pq.ParquetFile(tmp_path / merged).metadata.num_row_groups == len(rows) > 3
     assert [taken.ordinal for taken in read(tmp_path)] == [taken.ordinal for taken in batches]
+
+
+def test_looking_through_thousands_of_files_takes_little_memory(tmp_path: Path) -> None:
+    """An archive that is flushed every five seconds has 720 of each kind in an hour."""
+    where = layout.folder(tmp_path, "closes", layout.OWN, "2027-01-16", "site")
+    where.mkdir(parents=True)
+    for number in range(1, 3001):
+        layout.part_path(where, NOON_NS, number, number).touch()
+    tracemalloc.start()
+    try:
+        keep.compact(tmp_path, NOON_NS + 60 * SECOND)
+        keep.retain(tmp_path, NOON_NS + 60 * SECOND, Retention())
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most / 3000 < 750  # bytes a file; as paths they took a thousand
 
 
 def test_a_damaged_part_keeps_nobody_elses_from_being_merged(tmp_path: Path) -> None:
