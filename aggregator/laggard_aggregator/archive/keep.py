@@ -23,7 +23,12 @@ RESULTS = ("verdicts", "windows", "alarms")
 """What is kept for `rollup_days`; everything else is raw."""
 
 MERGED_BYTES = 2 * 1024 * 1024
-"""So much of small parts is in memory at a time, and becomes a row group: some 10,000 rows of counters."""
+"""So much of parts is in memory at a time, and becomes a row group: some 10,000 rows of counters."""
+MOST_ROW_GROUPS = 256
+"""In longer files they are larger, up to ROW_GROUP_ROWS: each takes 20 KiB of memory until its file is whole,
+and 3 KiB of the file, which whoever opens it reads first."""
+_ROWS_AT_ONCE = 8192
+"""So many are read of a part at a time, whatever its row groups."""
 _TABLES_APART = 16
 """So many small tables lie beside each other before they are made one: each is dozens of small blocks."""
 
@@ -119,14 +124,14 @@ class _DamagedError(Exception):
 def _merge(where: Path, parts: list[layout.Part]) -> int:
     """Makes one file of consecutive parts, and removes them; leaves them apart when that cannot be done."""
     try:
-        schema = _unified(parts)
+        schema, rows = _unified(parts)
     except pa.ArrowException:
         return 0  # a field changed its type in between: these stay apart
     except OSError as exc:
         raise ArchiveError(str(where), exc.strerror or str(exc)) from exc
     path = where / f"{parts[0].opened}-{parts[0].first:06d}-{parts[-1].last:06d}.parquet"
     try:
-        write_parquet(path, schema, _rows(parts, schema))
+        write_parquet(path, schema, _row_groups(parts, schema, rows))
     except _DamagedError:
         return 0  # nothing of it gets better by being tried again, and the others are to be kept
     for part in parts:
@@ -134,31 +139,39 @@ def _merge(where: Path, parts: list[layout.Part]) -> int:
     return len(parts)
 
 
-def _unified(parts: list[layout.Part]) -> pa.Schema:
-    """A schema for the rows of all parts. Raises ArrowException without one, OSError."""
-    schema = pq.read_schema(parts[0].path)
-    for part in parts[1:]:
-        other = pq.read_schema(part.path)
-        if other != schema:
-            schema = pa.unify_schemas([schema, other], promote_options="default")
-    return schema
+def _unified(parts: list[layout.Part]) -> tuple[pa.Schema, int]:
+    """A schema for all parts, and how many rows they have. Raises ArrowException without one, OSError."""
+    unified: pa.Schema | None = None
+    rows = 0
+    for part in parts:
+        metadata = pq.read_metadata(part.path)
+        schema = metadata.schema.to_arrow_schema()
+        rows += metadata.num_rows
+        if unified is None:
+            unified = schema
+        elif schema != unified:
+            unified = pa.unify_schemas([unified, schema], promote_options="default")
+    return unified, rows
 
 
-def _rows(parts: list[layout.Part], schema: pa.Schema) -> Iterator[pa.Table]:
-    """The rows of all parts with the columns of `schema`, in row groups of MERGED_BYTES or one table each."""
+def _row_groups(parts: list[layout.Part], schema: pa.Schema, rows: int) -> Iterator[pa.Table]:
+    """The `rows` of all parts with the columns of `schema`, in tables for a row group each."""
+    least_rows, most_rows = rows // MOST_ROW_GROUPS, ROW_GROUP_ROWS - _ROWS_AT_ONCE
     small: list[pa.Table] = []
     waiting: list[pa.Table] = []
-    size = 0
+    size = gathered = 0
     for part in parts:
         for table in _tables(part.path):
             small.append(_widened(table, schema))
             size += table.nbytes
-            if size >= MERGED_BYTES or len(small) >= _TABLES_APART:
+            gathered += table.num_rows
+            full = gathered > most_rows or (size >= MERGED_BYTES and gathered >= least_rows)
+            if full or len(small) >= _TABLES_APART:
                 waiting.append(_one(small).combine_chunks() if len(small) > 1 else small[0])
                 small = []
-            if size >= MERGED_BYTES:
+            if full:
                 yield _one(waiting)
-                waiting, size = [], 0
+                waiting, size, gathered = [], 0, 0
     if small or waiting:
         yield _one([*waiting, *small])
 
@@ -171,7 +184,7 @@ def _tables(path: Path) -> Iterator[pa.Table]:
     """The rows of a file, some at a time."""
     try:
         with pq.ParquetFile(path) as file:
-            for batch in file.iter_batches(ROW_GROUP_ROWS):
+            for batch in file.iter_batches(_ROWS_AT_ONCE):
                 yield pa.Table.from_batches([batch])
     except (OSError, pa.ArrowException) as exc:
         raise _DamagedError from exc

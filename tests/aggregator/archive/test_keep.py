@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from laggard_aggregator.archive import keep, layout
+from laggard_aggregator.archive.files import write_parquet
 from laggard_aggregator.archive.keep import Retention
 from laggard_aggregator.archive.reader import ArchiveReader
 from laggard_aggregator.archive.writer import ArchiveWriter
@@ -61,20 +62,58 @@ def test_however_many_parts_there_are_little_is_in_memory_at_a_time(
     monkeypatch.setattr(keep, "MERGED_BYTES", 4096)
     write(tmp_path, [NOON_NS + second * SECOND for second in range(60)])
     parts = layout.parts((tmp_path / files(tmp_path)[0]).parent)
-    schema = keep._unified(parts)
+    schema, every = keep._unified(parts)
     before, rows, held = pa.total_allocated_bytes(), [], []
-    for table in keep._rows(parts, schema):
+    for table in keep._row_groups(parts, schema, every):
         rows.append(table.num_rows)
         held.append(pa.total_allocated_bytes() - before)
     del table
-    every = [table for part in parts for table in keep._tables(part.path)]
+    tables = [table for part in parts for table in keep._tables(part.path)]
     assert max(held) < (pa.total_allocated_bytes() - before) / 3
-    assert sum(rows) == sum(table.num_rows for table in every)
+    assert sum(rows) == sum(table.num_rows for table in tables) == every
     batches = read(tmp_path)
     keep.compact(tmp_path, NOON_NS + 2 * HOUR_NS)
     (merged,) = files(tmp_path)
     assert pq.ParquetFile(tmp_path / merged).metadata.num_row_groups == len(rows) > 3
     assert [taken.ordinal for taken in read(tmp_path)] == [taken.ordinal for taken in batches]
+
+
+def numbers(where: Path, parts: int, groups: int, rows: int) -> list[layout.Part]:
+    """Parts in `where`, each of so many row groups of so many rows, which are numbered through."""
+    for part in range(parts):
+        firsts = range(part * groups * rows, (part + 1) * groups * rows, rows)
+        tables = [pa.table({"number": range(first, first + rows), "same": ["x"] * rows}) for first in firsts]
+        write_parquet(layout.part_path(where, NOON_NS, part, part), tables[0].schema, tables)
+    return layout.parts(where)
+
+
+def test_long_files_of_many_row_groups_are_not_read_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the hours of a day are: a reader takes row groups until it has as many rows as it is asked for."""
+    monkeypatch.setattr(keep, "MERGED_BYTES", 64 * 1024)
+    parts = numbers(tmp_path, parts=2, groups=40, rows=2000)
+    schema, every = keep._unified(parts)
+    before, seen, held = pa.total_allocated_bytes(), 0, []
+    for table in keep._row_groups(parts, schema, every):
+        held.append(pa.total_allocated_bytes() - before)
+        assert table["number"].to_pylist() == list(range(seen, seen + table.num_rows))
+        seen += table.num_rows
+    assert seen == every == 160_000
+    assert max(held) < 80_000 * 12 / 2  # bytes, of one part
+
+
+def test_long_files_have_no_more_row_groups_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their descriptions are in memory all at once, of whoever writes and of whoever reads."""
+    monkeypatch.setattr(keep, "MERGED_BYTES", 1000)
+    monkeypatch.setattr(keep, "MOST_ROW_GROUPS", 8)
+    monkeypatch.setattr(keep, "_ROWS_AT_ONCE", 50)
+    parts = numbers(tmp_path, parts=30, groups=1, rows=100)
+    sizes = [table.num_rows for table in keep._row_groups(parts, *keep._unified(parts))]
+    assert sizes == [400, 400, 400, 400, 400, 400, 400, 200]
+    monkeypatch.setattr(keep, "ROW_GROUP_ROWS", 350)
+    sizes = [table.num_rows for table in keep._row_groups(parts, *keep._unified(parts))]
+    assert sizes == [350, 350, 350, 350, 350, 350, 350, 350, 200]
 
 
 def test_looking_through_thousands_of_files_takes_little_memory(tmp_path: Path) -> None:
