@@ -144,9 +144,9 @@ def _unified(parts: list[layout.Part]) -> tuple[pa.Schema, int]:
     unified: pa.Schema | None = None
     rows = 0
     for part in parts:
-        metadata = pq.read_metadata(part.path)
-        schema = metadata.schema.to_arrow_schema()
-        rows += metadata.num_rows
+        with pq.ParquetFile(part.path) as file:  # what read_metadata gives waits for the garbage collector
+            schema = file.schema_arrow
+            rows += file.metadata.num_rows
         if unified is None:
             unified = schema
         elif schema != unified:

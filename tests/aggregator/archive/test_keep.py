@@ -1,5 +1,6 @@
 """Compaction merges what is over and loses nothing; retention deletes the oldest and never the open day."""
 
+import gc
 import tracemalloc
 from pathlib import Path
 
@@ -114,6 +115,18 @@ def test_long_files_have_no_more_row_groups_for_it(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(keep, "ROW_GROUP_ROWS", 350)
     sizes = [table.num_rows for table in keep._row_groups(parts, *keep._unified(parts))]
     assert sizes == [350, 350, 350, 350, 350, 350, 350, 350, 200]
+
+
+def test_descriptions_of_parts_do_not_wait_for_the_garbage_collector(tmp_path: Path) -> None:
+    """One of a part with many counters is 65 KiB."""
+    parts = numbers(tmp_path, parts=5, groups=1, rows=10)
+    gc.collect()
+    gc.disable()
+    try:
+        keep._unified(parts)
+        assert gc.collect() < len(parts)
+    finally:
+        gc.enable()
 
 
 def test_looking_through_thousands_of_files_takes_little_memory(tmp_path: Path) -> None:
