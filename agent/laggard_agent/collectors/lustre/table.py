@@ -69,8 +69,9 @@ class Located:
         self.places = {
             name: tuple(map(files.get, spec.files)) for name, files in sorted(devices.items()) if files
         }
-        self.components = self._identify(self.places)
-        self.devices = frozenset([f"{spec.kinds[-1]}/{name}" for name in self.places])
+        if self.places.keys() != self.components.keys():
+            self.components = self._identify(self.places)
+            self.devices = frozenset([f"{spec.kinds[-1]}/{name}" for name in self.places])
         self.problem = None
         if located.partial or not spec.essential:
             return
