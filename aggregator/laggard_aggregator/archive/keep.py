@@ -27,8 +27,6 @@ MERGED_BYTES = 2 * 1024 * 1024
 MOST_ROW_GROUPS = 256
 """In longer files they are larger, up to ROW_GROUP_ROWS: each takes 20 KiB of memory until its file is whole,
 and 3 KiB of the file, which whoever opens it reads first."""
-_ROWS_AT_ONCE = 8192
-"""So many are read of a part at a time, whatever its row groups."""
 _TABLES_APART = 16
 """So many small tables lie beside each other before they are made one: each is dozens of small blocks."""
 
@@ -155,25 +153,28 @@ def _unified(parts: list[layout.Part]) -> tuple[pa.Schema, int]:
 
 
 def _row_groups(parts: list[layout.Part], schema: pa.Schema, rows: int) -> Iterator[pa.Table]:
-    """The `rows` of all parts with the columns of `schema`, in tables for a row group each."""
-    least_rows, most_rows = rows // MOST_ROW_GROUPS, ROW_GROUP_ROWS - _ROWS_AT_ONCE
-    small: list[pa.Table] = []
+    """The `rows` of all parts with the columns of `schema`, in tables for a row group each.
+
+    A row group of a part stays whole: each has the texts of its own rows, and would leave all to both halves.
+    """
+    least_rows = min(rows // MOST_ROW_GROUPS, ROW_GROUP_ROWS)
     waiting: list[pa.Table] = []
-    size = gathered = 0
+    apart = size = gathered = 0
     for part in parts:
         for table in _tables(part.path):
-            small.append(_widened(table, schema))
+            full = size >= MERGED_BYTES and gathered >= least_rows
+            if waiting and (full or gathered + table.num_rows > ROW_GROUP_ROWS):
+                yield _one(waiting)
+                waiting, apart, size, gathered = [], 0, 0, 0
+            waiting.append(_widened(table, schema))
+            apart += 1
             size += table.nbytes
             gathered += table.num_rows
-            full = gathered > most_rows or (size >= MERGED_BYTES and gathered >= least_rows)
-            if full or len(small) >= _TABLES_APART:
-                waiting.append(_one(small).combine_chunks() if len(small) > 1 else small[0])
-                small = []
-            if full:
-                yield _one(waiting)
-                waiting, size, gathered = [], 0, 0
-    if small or waiting:
-        yield _one([*waiting, *small])
+            if apart >= _TABLES_APART:
+                waiting[-apart:] = [_one(waiting[-apart:]).combine_chunks()]
+                apart = 0
+    if waiting:
+        yield _one(waiting)
 
 
 def _one(tables: list[pa.Table]) -> pa.Table:
@@ -181,11 +182,13 @@ def _one(tables: list[pa.Table]) -> pa.Table:
 
 
 def _tables(path: Path) -> Iterator[pa.Table]:
-    """The rows of a file, some at a time."""
+    """The row groups of a file. `iter_batches` would have many in memory at a time: as many as it takes to
+    have the rows that it is asked for.
+    """
     try:
         with pq.ParquetFile(path) as file:
-            for batch in file.iter_batches(_ROWS_AT_ONCE):
-                yield pa.Table.from_batches([batch])
+            for at in range(file.num_row_groups):
+                yield file.read_row_group(at)
     except (OSError, pa.ArrowException) as exc:
         raise _DamagedError from exc
 

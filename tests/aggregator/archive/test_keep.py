@@ -91,7 +91,7 @@ def numbers(where: Path, parts: int, groups: int, rows: int) -> list[layout.Part
 def test_long_files_of_many_row_groups_are_not_read_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As the hours of a day are: a reader takes row groups until it has as many rows as it is asked for."""
+    """As the hours of a day are. Of their row groups none is divided, whose texts would be in both halves."""
     monkeypatch.setattr(keep, "MERGED_BYTES", 64 * 1024)
     parts = numbers(tmp_path, parts=2, groups=40, rows=2000)
     schema, every = keep._unified(parts)
@@ -99,6 +99,7 @@ def test_long_files_of_many_row_groups_are_not_read_at_once(
     for table in keep._row_groups(parts, schema, every):
         held.append(pa.total_allocated_bytes() - before)
         assert table["number"].to_pylist() == list(range(seen, seen + table.num_rows))
+        assert table.num_rows % 2000 == 0
         seen += table.num_rows
     assert seen == every == 160_000
     assert max(held) < 80_000 * 12 / 2  # bytes, of one part
@@ -108,13 +109,12 @@ def test_long_files_have_no_more_row_groups_for_it(tmp_path: Path, monkeypatch: 
     """Their descriptions are in memory all at once, of whoever writes and of whoever reads."""
     monkeypatch.setattr(keep, "MERGED_BYTES", 1000)
     monkeypatch.setattr(keep, "MOST_ROW_GROUPS", 8)
-    monkeypatch.setattr(keep, "_ROWS_AT_ONCE", 50)
     parts = numbers(tmp_path, parts=30, groups=1, rows=100)
     sizes = [table.num_rows for table in keep._row_groups(parts, *keep._unified(parts))]
     assert sizes == [400, 400, 400, 400, 400, 400, 400, 200]
     monkeypatch.setattr(keep, "ROW_GROUP_ROWS", 350)
     sizes = [table.num_rows for table in keep._row_groups(parts, *keep._unified(parts))]
-    assert sizes == [350, 350, 350, 350, 350, 350, 350, 350, 200]
+    assert sizes == [300] * 10
 
 
 def test_descriptions_of_parts_do_not_wait_for_the_garbage_collector(tmp_path: Path) -> None:
