@@ -225,7 +225,7 @@ class App:
         self.view.adopt(core, found)
         if keeper is not None:
             archived = self._archive.has if self._archive is not None else None
-            await keeper.begin(core, run_ns, core.intake.safe, archived)
+            await keeper.begin(core, run_ns, core.intake.acks.safe, archived)
         self._restored = True
 
     async def _open_desk(self, asked: AsyncExitStack, announcer: Announcer) -> Desk | None:
@@ -260,7 +260,7 @@ class App:
         retention = Retention(archive.raw_days, archive.rollup_days, archive.max_bytes)
         keeper = self._keeper
         if keeper is None:
-            return ArchiveFeed(writer, retention, self._core.intake.safe, self._clock)
+            return ArchiveFeed(writer, retention, self._core.intake.acks.safe, self._clock)
         return ArchiveFeed(
             writer, retention, lambda _: None, self._clock, until=lambda: keeper.commits.safe_until
         )
@@ -334,7 +334,7 @@ class App:
             else:
                 self._left = await asyncio.to_thread(capture, core, self._run_ns, self._clock.wall_ns())
             if self._acts():
-                await self._subscriber.publish(core.intake.acknowledgements())
+                await self._subscriber.publish(core.intake.acks.messages())
             await serving
             connection.cancel()
 

@@ -77,7 +77,7 @@ class Core:
     def give_back(self, taken: TakenBatch) -> None:
         """Lets a batch, which was not acknowledged, come again: somebody has no room for it now."""
         self._tell(ReturnEntry(taken.ordinal))
-        self.intake.give_back(taken.ordinal)
+        self.intake.acks.give_back(taken.ordinal)
         self.pipeline.samples -= taken.batch.tick_ns.size * taken.batch.indexes.size
 
     def closes(self, due: list[DueWindow], now_ns: int) -> Iterator[WindowClose]:
@@ -119,11 +119,11 @@ class Core:
         elif isinstance(entry, ForgetEntry):
             yield from _ended(entry.ordinal, self._forget(entry.target, entry.now_ns, entry.before_ns)[1])
         else:
-            self.intake.give_back(entry.ordinal)
+            self.intake.acks.give_back(entry.ordinal)
 
     def begin_counting(self) -> None:
         """Counts from 0, and takes for safe what was replayed: it was counted, and journaled, before."""
-        self.intake.safe(self.ordinals.last)
+        self.intake.acks.safe(self.ordinals.last)
         self.intake.begin_counting()
         self.pipeline.begin_counting()
 

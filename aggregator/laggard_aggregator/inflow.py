@@ -98,4 +98,4 @@ class Inflow:
                 if not self._archive.offer(taken):
                     self._core.give_back(taken)
             elif not self._journaled:
-                self._core.intake.safe(taken.ordinal)
+                self._core.intake.acks.safe(taken.ordinal)

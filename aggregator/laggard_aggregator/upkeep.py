@@ -47,7 +47,7 @@ class Upkeep:
         while True:
             await asyncio.sleep(ACK_SECONDS)
             if self._subscriber.connected and acts():
-                await self._subscriber.publish(self._core.intake.acknowledgements(ACKS_AT_ONCE))
+                await self._subscriber.publish(self._core.intake.acks.messages(ACKS_AT_ONCE))
             now_ns = self._clock.monotonic_ns()
             if now_ns >= sweep_due_ns:
                 if sweeps:

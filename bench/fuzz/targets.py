@@ -58,7 +58,7 @@ def intake(data: bytes) -> None:
         (SCHEMA_TOPIC, data),
     ):
         taker.receive(topic, payload, NOW + SECOND)
-    taker.acknowledgements()
+    taker.acks.messages()
     taker.sweep(NOW + 2 * SECOND)
 
 

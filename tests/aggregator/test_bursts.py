@@ -128,7 +128,7 @@ def compared(bursts: Sequence[tuple[list[Message], int]]) -> Core:
     assert together.pipeline.samples == alone.pipeline.samples
     for name, store in together.pipeline.stores.items():
         assert store.counts == alone.pipeline.stores[name].counts
-    assert together.intake.acknowledgements() == alone.intake.acknowledgements()
+    assert together.intake.acks.messages() == alone.intake.acks.messages()
     return together
 
 

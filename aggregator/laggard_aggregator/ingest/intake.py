@@ -4,17 +4,18 @@ Everything that comes in is hostile until checked: against its topic, against bo
 stream said before. Whatever is not taken is counted by reason and harms nothing.
 """
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import compress, islice
+from itertools import compress
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from laggard_aggregator.decisions.book import covering
 from laggard_aggregator.detect.seam import BoolArray
+from laggard_aggregator.ingest.acknowledging import Acknowledging
 from laggard_aggregator.ingest.counter_batch import CounterBatch
 from laggard_aggregator.ingest.decode import Decoder
 from laggard_aggregator.ingest.entries import BatchEntry, SchemaEntry
@@ -27,16 +28,14 @@ from laggard_aggregator.ingest.taken import TakenBatch
 from laggard_common import wire
 from laggard_common.errors import WireError
 from laggard_common.schema import Schema
-from laggard_common.topics import Topic, ack_topic, parse_topic
-from laggard_common.wire import Ack, Envelope, Kind
+from laggard_common.topics import Topic, parse_topic
+from laggard_common.wire import Envelope, Kind
 
 MAX_NODES = 65_536
 MAX_SOURCES = 64  # of one node
 MAX_NODE_COMPONENTS = 65_536  # over all sources and streams of one node
 MAX_SITE_COMPONENTS = 4_000_000
 MAX_TOPICS = 262_144  # that are kept as they were parsed
-ACK_RANGES = 8192  # of one message; with at most 19 bytes each they stay below MAX_ACK_BYTES
-MAX_UNSAFE = 1_000_000  # batches that wait to be safe; of more the oldest wait until all that is noted is
 GAP_HORIZON_NS = 3600 * 1_000_000_000
 OLDEST_NS = 366 * 86400 * 1_000_000_000
 _NODES_AT_ONCE = 1000  # in a snapshot
@@ -90,9 +89,7 @@ class Intake:
         self._components: Counter[str] = Counter()  # by node
         self._components_in_all = 0
         self._waiting = Waiting()
-        self._unsafe: deque[tuple[int, str, Stream, int]] = deque(maxlen=MAX_UNSAFE)
-        self._unnoted = 0  # the newest ordinal that MAX_UNSAFE left no room for
-        self._to_acknowledge: dict[str, None] = {}  # in the order of their waiting
+        self.acks = Acknowledging(site, self._sources)
 
     @property
     def held(self) -> int:
@@ -120,40 +117,6 @@ class Intake:
         """Whether a schema or a batch of a node of that name was taken."""
         return node in self._sources
 
-    def safe(self, ordinal: int) -> None:
-        """Takes in that every batch up to `ordinal` is safe, and may be acknowledged."""
-        while self._unsafe and self._unsafe[0][0] <= ordinal:
-            _, node, stream, seq = self._unsafe.popleft()
-            stream.safe.add(seq)
-            stream.safe.give_up()  # as what was received did: bounded, whatever seqs a node sends
-            self._to_acknowledge[node] = None
-        if 0 < self._unnoted <= ordinal:
-            self._all_but_unsafe()
-
-    def give_back(self, ordinal: int) -> None:
-        """Takes in that the batch `ordinal`, which is not safe, is not kept: it counts as not received.
-
-        Its sender keeps it, as it is not acknowledged, and sends it again.
-        """
-        at = next((i for i in range(len(self._unsafe) - 1, -1, -1) if self._unsafe[i][0] == ordinal), -1)
-        while at >= 0 and self._unsafe[at][0] == ordinal:  # each of the batches that were joined
-            _, _, stream, seq = self._unsafe[at]
-            stream.received.remove(seq)
-            del self._unsafe[at]
-            at -= 1
-
-    def acknowledgements(self, most: int = MAX_NODES) -> list[tuple[str, bytes]]:
-        """Topic and payload for nodes that sent something new, or something twice, since last told.
-
-        Those of at most `most` nodes, who waited longest; what comes meanwhile is told with the rest.
-        """
-        nodes = list(islice(self._to_acknowledge, most))
-        for node in nodes:
-            del self._to_acknowledge[node]
-        return [
-            (ack_topic(self.site, node), wire.encode_ack(acks)) for node in nodes for acks in self._acks(node)
-        ]
-
     def sweep(self, now_ns: int) -> None:
         """Declares old gaps and lets go of messages whose schema never came; to be called now and then."""
         for sources in self._sources.values():
@@ -174,7 +137,7 @@ class Intake:
             self.nodes.forget(node)
             self._sources.pop(node, None)
             self._components_in_all -= self._components.pop(node, 0)
-            self._to_acknowledge.pop(node, None)
+            self.acks.forget(node)
         return gone
 
     def state(self) -> Iterator[dict[str, Any]]:
@@ -199,38 +162,6 @@ class Intake:
         self.counts = IntakeCounts()
         self.wire_errors.clear()
         self.refused.clear()
-
-    def _all_but_unsafe(self) -> None:
-        """Makes everything that was received safe but what is noted as unsafe, as not all was noted."""
-        self._unnoted = 0
-        for node, sources in self._sources.items():
-            for source in sources.values():
-                for stream in source.streams.values():
-                    stream.safe = stream.received.copy()
-            self._to_acknowledge[node] = None
-        for _, _, stream, seq in self._unsafe:
-            stream.safe.remove(seq)
-
-    def _acks(self, node: str) -> Iterator[list[Ack]]:
-        """What is safe of a node's batches, in messages of at most ACK_RANGES ranges.
-
-        Without a range of a stream whose schema did not come: its agent sends that again, then.
-        """
-        message: list[Ack] = []
-        room = ACK_RANGES
-        for name, source in self._sources.get(node, {}).items():
-            for stream_id, stream in source.streams.items():
-                ranges = stream.safe.as_tuples()
-                if stream.schema is None:
-                    message.append(Ack(stream_id, name, ()))
-                while ranges:
-                    message.append(Ack(stream_id, name, ranges[:room]))
-                    ranges, room = ranges[room:], room - len(ranges[:room])
-                    if room == 0:
-                        yield message
-                        message, room = [], ACK_RANGES
-        if message:
-            yield message
 
     def _receive(self, name: str, payload: bytes, received_ns: int) -> list[_Noted]:
         topic = self._topics.get(name) or self._topic(name)
@@ -309,7 +240,7 @@ class Intake:
         stream = self._stream(topic, source, envelope.stream)
         if stream.schema is None or stream.schema.epoch < envelope.schema_epoch:
             self._let_go(self._waiting.add(held))
-            self._to_acknowledge[topic.node] = None  # or who has no other source hears nothing of us
+            self.acks.owe(topic.node)  # or who has no other source hears nothing of us
             return []
         return self._note(held, source, stream, stream.schema)
 
@@ -326,7 +257,7 @@ class Intake:
         is_new = [stream.received.add(seq, received_ns) for seq in range(first, first + len(ticks))]
         if not all(is_new):
             self.counts.duplicates += is_new.count(False)
-            self._to_acknowledge[topic.node] = None  # whoever sends again has not heard
+            self.acks.owe(topic.node)  # whoever sends again has not heard
             if not any(is_new):
                 return []
         self.counts.gaps += stream.received.give_up()
@@ -334,9 +265,7 @@ class Intake:
         ordinal = next(self._ordinals)
         self.record(BatchEntry(ordinal, received_ns, held.name, held.data))
         for seq in compress(range(first, first + len(ticks)), is_new):
-            if len(self._unsafe) == MAX_UNSAFE:
-                self._unnoted = self._unsafe[0][0]
-            self._unsafe.append((ordinal, topic.node, stream, seq))
+            self.acks.wait(ordinal, topic.node, stream, seq)
         chosen = None if all(is_new) else np.repeat(is_new, ticks)
         return [_Noted(ordinal, topic, envelope, received_ns, schema, chosen)]
 

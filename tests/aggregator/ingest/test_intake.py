@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from laggard_aggregator.ingest import held, intake, ranges
+from laggard_aggregator.ingest import acknowledging, held, intake, ranges
 from laggard_aggregator.ingest.intake import Intake
 from laggard_aggregator.ingest.ordinals import Ordinals
 from laggard_aggregator.ingest.taken import TakenBatch
@@ -34,7 +34,7 @@ def feed(taker: Intake, *messages: tuple[str, bytes], at_ns: int = NOW + 5 * SEC
 
 
 def acks_of(taker: Intake) -> dict[str, tuple[wire.Ack, ...]]:
-    return {topic: wire.decode_ack(payload) for topic, payload in taker.acknowledgements()}
+    return {topic: wire.decode_ack(payload) for topic, payload in taker.acks.messages()}
 
 
 def test_a_message_is_taken_with_its_schema_and_an_ordinal() -> None:
@@ -85,7 +85,7 @@ def test_who_sent_batches_without_a_schema_hears_of_it() -> None:
     assert acks_of(taker) == {ack_topic("site", "oss-1"): (wire.Ack(STREAM, "diskstats", ()),)}
     assert acks_of(taker) == {}
     (batch,) = feed(taker, schema_message(schema()))
-    taker.safe(batch.ordinal)
+    taker.acks.safe(batch.ordinal)
     assert acks_of(taker) == {ack_topic("site", "oss-1"): (wire.Ack(STREAM, "diskstats", ((0, 0),)),)}
 
 
@@ -176,7 +176,7 @@ def test_a_payload_beyond_its_schema_is_an_error_and_never_asked_for_again() -> 
     assert feed(taker, data_message(replace(envelope(1), payload=b"rubbish"))) == []
     assert taker.wire_errors == {"payload": 1, "zstd": 1}
     (batch,) = feed(taker, data_message(envelope(2)))
-    taker.safe(batch.ordinal)
+    taker.acks.safe(batch.ordinal)
     assert acks_of(taker)[ack_topic("site", "oss-1")][0].ranges == ((0, 2),)
 
 
@@ -216,8 +216,8 @@ def test_acknowledgements_of_many_ranges_fit_what_a_node_reads() -> None:
         bad = replace(envelope(0), source=source, payload=b"rubbish")  # never asked for again
         feed(taker, *(data_message(replace(bad, seq=seq)) for seq in seqs))
     (batch,) = feed(taker, data_message(replace(envelope(0), source=sources[0])))
-    taker.safe(batch.ordinal)
-    payloads = [payload for _, payload in taker.acknowledgements()]
+    taker.acks.safe(batch.ordinal)
+    payloads = [payload for _, payload in taker.acks.messages()]
     assert len(payloads) == 3
     assert max(map(len, payloads)) <= limits.MAX_ACK_BYTES
     acks = [ack for payload in payloads for ack in wire.decode_ack(payload)]
@@ -236,7 +236,7 @@ def test_acknowledged_is_what_is_safe_and_nothing_else() -> None:
     feed(taker, schema_message(schema()))
     batches = feed(taker, *(data_message(envelope(seq)) for seq in (0, 1, 2)))
     assert acks_of(taker) == {}
-    taker.safe(batches[1].ordinal)
+    taker.acks.safe(batches[1].ordinal)
     assert acks_of(taker) == {
         "laggard/1/site/ack/oss-1": (wire.Ack(stream=STREAM, source="diskstats", ranges=((0, 1),)),)
     }
@@ -289,7 +289,7 @@ def test_seqs_with_gaps_without_end_are_remembered_in_bounded_memory(monkeypatch
     monkeypatch.setattr(ranges, "MAX_RANGES", 3)
     taker = make()
     taken = feed(taker, schema_message(schema()), *(data_message(envelope(2 * n)) for n in range(9)))
-    taker.safe(taken[-1].ordinal)
+    taker.acks.safe(taken[-1].ordinal)
     (ack,) = acks_of(taker)[ack_topic("site", "oss-1")]
     assert ack.ranges == ((0, 12), (14, 14), (16, 16))
     assert taker.counts.gaps == 6
@@ -298,15 +298,15 @@ def test_seqs_with_gaps_without_end_are_remembered_in_bounded_memory(monkeypatch
 def test_batches_that_wait_to_be_safe_are_bounded_and_the_oldest_are_acknowledged_together(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(intake, "MAX_UNSAFE", 2)
+    monkeypatch.setattr(acknowledging, "MAX_UNSAFE", 2)
     taker = make()
     taken = feed(taker, schema_message(schema()), *(data_message(envelope(seq)) for seq in range(5)))
-    taker.safe(taken[1].ordinal)
+    taker.acks.safe(taken[1].ordinal)
     assert acks_of(taker) == {}
-    taker.safe(taken[2].ordinal)
+    taker.acks.safe(taken[2].ordinal)
     (ack,) = acks_of(taker)[ack_topic("site", "oss-1")]
     assert ack.ranges == ((0, 2),)
-    taker.safe(taken[4].ordinal)
+    taker.acks.safe(taken[4].ordinal)
     (ack,) = acks_of(taker)[ack_topic("site", "oss-1")]
     assert ack.ranges == ((0, 4),)
 
@@ -314,13 +314,13 @@ def test_batches_that_wait_to_be_safe_are_bounded_and_the_oldest_are_acknowledge
 def test_what_is_given_back_is_not_acknowledged_and_is_taken_again() -> None:
     taker = make()
     taken = feed(taker, schema_message(schema()), *(data_message(envelope(seq)) for seq in range(3)))
-    taker.give_back(taken[1].ordinal)
-    taker.give_back(99)
-    taker.safe(taken[2].ordinal)
+    taker.acks.give_back(taken[1].ordinal)
+    taker.acks.give_back(99)
+    taker.acks.safe(taken[2].ordinal)
     (ack,) = acks_of(taker)[ack_topic("site", "oss-1")]
     assert ack.ranges == ((0, 0), (2, 2))
     (again,) = feed(taker, data_message(envelope(1)))
-    taker.safe(again.ordinal)
+    taker.acks.safe(again.ordinal)
     (ack,) = acks_of(taker)[ack_topic("site", "oss-1")]
     assert (ack.ranges, taker.counts.duplicates, taker.counts.gaps) == (((0, 2),), 0, 0)
 
@@ -343,7 +343,7 @@ def test_joined_batches_are_taken_together_and_acknowledged_one_by_one() -> None
     assert (taken.seq, taken.ordinal, taken.batch.tick_ns.size, taken.late.size) == (2, 1, 13, 13)
     assert taken.batch.values[:, 0, 0].tolist() == [*range(200, 205), *range(300, 305), *range(400, 403)]
     assert acks_of(taker) == {}
-    taker.safe(1)
+    taker.acks.safe(1)
     assert acks_of(taker) == {ack_topic("site", "oss-1"): (wire.Ack(STREAM, "diskstats", ((2, 4),)),)}
 
 
@@ -351,8 +351,8 @@ def test_joined_batches_that_are_given_back_are_all_taken_again() -> None:
     taker = make()
     feed(taker, schema_message(schema()), data_message(envelope(0)))
     (taken,) = feed(taker, data_message(joined(range(1, 4))), at_ns=LATER)
-    taker.give_back(taken.ordinal)
-    taker.safe(taken.ordinal)
+    taker.acks.give_back(taken.ordinal)
+    taker.acks.safe(taken.ordinal)
     assert acks_of(taker) == {ack_topic("site", "oss-1"): (wire.Ack(STREAM, "diskstats", ((0, 0),)),)}
     (again,) = feed(taker, data_message(joined(range(1, 4))), at_ns=LATER)
     assert again.batch.tick_ns.size == 15

@@ -139,4 +139,4 @@ def test_what_is_silent_is_forgotten_and_begins_anew() -> None:
     assert [(t.kind, t.alarm.component, t.alarm.level) for t in ended] == [("cleared", "oss-5", "node")]
     assert alarms.standing == {}
     assert (store.components, len(core.intake.nodes), core.pipeline.shown) == ([], 0, {})
-    assert core.intake.acknowledgements() == []
+    assert core.intake.acks.messages() == []

@@ -54,7 +54,7 @@ class Process:
     async def begin(self) -> "Process":
         def safe(ordinal: int) -> None:
             self.safe.append(ordinal)
-            self.core.intake.safe(ordinal)
+            self.core.intake.acks.safe(ordinal)
 
         await self.keeper.begin(self.core, 1, safe)
         return self
@@ -66,7 +66,7 @@ class Process:
         return await self.keeper.snapshot((), None)
 
     def acknowledged(self) -> dict[str, tuple[tuple[int, int], ...]]:
-        acks = {topic: wire.decode_ack(payload) for topic, payload in self.core.intake.acknowledgements()}
+        acks = {topic: wire.decode_ack(payload) for topic, payload in self.core.intake.acks.messages()}
         return {topic.rpartition("/")[2]: ack[0].ranges for topic, ack in acks.items()}
 
     def durable(self) -> bool:
