@@ -23,9 +23,9 @@ RESULTS = ("verdicts", "windows", "alarms")
 """What is kept for `rollup_days`; everything else is raw."""
 
 MERGED_BYTES = 2 * 1024 * 1024
-"""So much of parts is in memory at a time, and becomes a row group: some 10,000 rows of counters."""
+"""Row groups of so much are in memory at a time, and become one: some 10,000 rows of counters."""
 MOST_ROW_GROUPS = 256
-"""In longer files they are larger, up to ROW_GROUP_ROWS: each takes 20 KiB of memory until its file is whole,
+"""Of more rows they become larger, up to ROW_GROUP_ROWS: each takes 20 KiB of memory until its file is whole,
 and 3 KiB of the file, which whoever opens it reads first."""
 _TABLES_APART = 16
 """So many small tables lie beside each other before they are made one: each is dozens of small blocks."""
