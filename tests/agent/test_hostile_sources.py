@@ -16,6 +16,7 @@ import pytest
 
 from laggard_agent.collectors import make_collectors
 from laggard_agent.collectors.base import Collector
+from laggard_agent.collectors.lustre.tables import SLOWER
 from laggard_agent.runner import Collected, collect
 from laggard_agent.settings import AgentSettings, GlusterSettings, LustreSettings, LwfsSettings, Roots
 from laggard_common.codec import RAW, Encoder
@@ -49,7 +50,7 @@ FILES = {
     "lwfs": ("lwfs.log",),
     "infiniband": (f"{PORT}/state", f"{PORT}/counters/port_xmit_data"),
 }
-SAMPLES = 5  # in which a collector has read every file once
+SAMPLES = SLOWER  # in which a collector has read every file once
 SAID = re.compile(r"lines_\w+|values_\w+|files_(?:gone|failed)|dumps_\w+|truncations|found|ports|devices")
 
 
