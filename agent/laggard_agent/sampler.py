@@ -174,7 +174,7 @@ class Sampler:
             not capture.can_wait
             or not self._waits_from_ns <= tick_ns < self._waits_until_ns
             or self._waiting_bytes > _MOST_WAITING_BYTES
-            or (self.health is not None and not self.health.success)  # `watch` noted a stall: it is over
+            or (self.health is not None and not self.health.success)  # that it works again is told at once
         ):
             self._interpret()
         self._reading_since_ns = None
