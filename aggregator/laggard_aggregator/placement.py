@@ -161,8 +161,7 @@ class Placement:
     def _functions(self, store: FunctionStore, taken: TakenBatch, members: _Members) -> FunctionPart | None:
         """How `store` reads a node's functions; None when counters are missing, or there is no room."""
         schema = taken.schema
-        sent = schema.fields[: taken.batch.values.shape[2]]
-        numbers = {each.name: at for at, each in enumerate(sent) if each.type != FieldType.F64}
+        numbers = _counters_of(taken)
         if not set(store.counters) <= set(numbers):
             return None
         node, strangers = store.join(schema, members.places)
@@ -178,8 +177,7 @@ class Placement:
     def _part(self, store: GroupStore, taken: TakenBatch, members: _Members) -> Part | None:
         """How `store` reads its `members`; None when counters that it needs are missing."""
         schema = taken.schema
-        sent = schema.fields[: taken.batch.values.shape[2]]
-        numbers = {field.name: at for at, field in enumerate(sent) if field.type != FieldType.F64}
+        numbers = _counters_of(taken)
         columns = tuple(numbers.get(name, ABSENT) for name in store.counters)
         if not store.tells(np.array([columns]) != ABSENT)[0]:
             return None
@@ -222,3 +220,9 @@ class Placement:
             else:
                 self._refused["rows"] += 1
         return rows
+
+
+def _counters_of(taken: TakenBatch) -> dict[str, int]:
+    """The column of each integer field that the batch has, by name."""
+    sent = taken.schema.fields[: taken.batch.values.shape[2]]
+    return {field.name: at for at, field in enumerate(sent) if field.type != FieldType.F64}
