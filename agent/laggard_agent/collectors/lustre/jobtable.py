@@ -81,7 +81,7 @@ class JobTable:
                 entry = _Entry(job_id(printed))
             if entry.lines != lines:
                 self._read_entry(entry, lines)
-            leftovers += entry.leftovers
+            leftovers += entry.shapes[0].leftovers
             entries[printed] = entry
         names = tuple(dict.fromkeys([entry.name for entry in entries.values()]))
         if before is not None and before.names == names:
@@ -94,7 +94,6 @@ class JobTable:
         entry.row = ()
         if entry.shapes != (shape,):
             entry.shapes = (shape,)
-            entry.leftovers = shape.leftovers
             self._columns.learn(entry.shapes)
 
     def _rows(self, file: "_File") -> Iterable[Row]:
@@ -125,7 +124,6 @@ class _Entry:
     lines: bytes | None = None
     shapes: tuple[Shape, ...] = ()
     values: Values = ()
-    leftovers: tuple[bytes, ...] = ()
     row: Row = ()
 
 
