@@ -264,8 +264,7 @@ def freeze() -> None:
 
     What a tick makes has no cycles and is freed without it, so it looks seldom.
     """
-    gc.collect()
-    gc.freeze()
+    allocator.set_apart()
     gc.set_threshold(_COLLECT_AFTER)
 
 

@@ -27,7 +27,7 @@ def settle(most_kept_bytes: int | None = None) -> bool:
 
 
 def set_apart() -> None:
-    """Has the garbage collector look no more at what there is now: to be called when modules are imported.
+    """Has the garbage collector look no more at what there is now: to be called once modules are imported.
 
     It looks at what lives long only when that has grown by a quarter. Beside a hundred thousand objects of
     modules the garbage of weeks may be less than that.
