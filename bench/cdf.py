@@ -13,10 +13,10 @@ from scipy.spatial.distance import cdist
 
 from bench.machine import machine
 from bench.peer_groups import HISTORY, SHAPES, WINDOW, PeerGroup
-from laggard_aggregator.detect.cdf import BinnedGroup, CdfDetector, CdfOptions, binned
-from laggard_aggregator.detect.distributions import numerators
-from laggard_aggregator.detect.pivots import Majority, far_majority
-from laggard_aggregator.detect.seam import BoolArray, FloatArray, MetricWindow
+from laggard_aggregator.detect.cdf.detector import BinnedGroup, CdfDetector, CdfOptions, binned
+from laggard_aggregator.detect.cdf.distributions import numerators
+from laggard_aggregator.detect.cdf.pivots import Majority, far_majority
+from laggard_aggregator.detect.interface import BoolArray, FloatArray, MetricWindow
 from laggard_aggregator.detect.settings import DetectSettings
 
 SIZES = (100, 1_000, 4_096)

@@ -11,8 +11,8 @@ import numpy as np
 
 from bench.machine import machine
 from bench.peer_groups import HISTORY, SHAPES, WINDOW, PeerGroup
-from laggard_aggregator.detect.laggard import LaggardDetector
-from laggard_aggregator.detect.seam import FloatArray, MetricWindow
+from laggard_aggregator.detect.interface import FloatArray, MetricWindow
+from laggard_aggregator.detect.laggard.detector import LaggardDetector
 from laggard_aggregator.detect.settings import DetectSettings
 
 SIZES = (100, 1_000, 10_000)

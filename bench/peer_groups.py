@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from laggard_aggregator.detect.seam import FloatArray, MetricWindow
+from laggard_aggregator.detect.interface import FloatArray, MetricWindow
 
 SHAPES = ("homogeneous", "two clusters", "four clusters", "bursty", "heavy-tailed")
 HISTORY = 14

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from laggard_aggregator import thresholds
-from laggard_aggregator.detect.laggard import LaggardDetector
+from laggard_aggregator.detect.laggard.detector import LaggardDetector
 from laggard_aggregator.detect.registry import VERSIONS
 from laggard_aggregator.detect.settings import DetectSettings
 from laggard_aggregator.groups import ConfiguredMembership, PeerGroup, Rule

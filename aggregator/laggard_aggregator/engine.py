@@ -14,9 +14,7 @@ from numpy.typing import NDArray
 from laggard_aggregator.alarms.life import Alarm, AlarmBook, Transition
 from laggard_aggregator.alarms.persistence import Persistence
 from laggard_aggregator.detect.escalation import MIN_CHILDREN, Level, escalate
-from laggard_aggregator.detect.manhattan import TOP_FUNCTIONS
-from laggard_aggregator.detect.registry import FUNCTION_DETECTORS, make_detector, make_vector_detector
-from laggard_aggregator.detect.seam import (
+from laggard_aggregator.detect.interface import (
     BoolArray,
     Detector,
     FloatArray,
@@ -25,6 +23,8 @@ from laggard_aggregator.detect.seam import (
     VectorWindow,
     Verdicts,
 )
+from laggard_aggregator.detect.manhattan.detector import TOP_FUNCTIONS
+from laggard_aggregator.detect.registry import FUNCTION_DETECTORS, make_detector, make_vector_detector
 from laggard_aggregator.detect.settings import DetectSettings
 from laggard_aggregator.topology import Topology
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from laggard_aggregator.alarms.life import Transition
-from laggard_aggregator.detect.seam import FloatArray
+from laggard_aggregator.detect.interface import FloatArray
 from laggard_aggregator.engine import GroupWindow, Judgement, Window
 
 MAX_WINDOWS = 192

@@ -12,7 +12,7 @@ import numpy as np
 
 from laggard_aggregator.alarms.life import Transition
 from laggard_aggregator.decisions.book import covering
-from laggard_aggregator.detect.seam import IntArray
+from laggard_aggregator.detect.interface import IntArray
 from laggard_aggregator.engine import Engine, FunctionWindow, Judgement, Window
 from laggard_aggregator.group_registry import GroupRegistry
 from laggard_aggregator.groups import Membership, PeerGroup

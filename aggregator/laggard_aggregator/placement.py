@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from laggard_aggregator.detect.seam import IntArray
+from laggard_aggregator.detect.interface import IntArray
 from laggard_aggregator.group_registry import GroupRegistry
 from laggard_aggregator.groups import Membership, PeerGroup, component_key, moves, shown_name
 from laggard_aggregator.ingest.function_store import FunctionStore

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from laggard_aggregator.detect.interface import FloatArray, MetricWindow, Verdicts
 from laggard_aggregator.detect.peers import leave_one_out_median, row_median
-from laggard_aggregator.detect.seam import FloatArray, MetricWindow, Verdicts
 
 SPREAD_WINDOWS = 36
 ALPHA = 0.1

@@ -10,15 +10,15 @@ from bench.accuracy.measured import Measured
 from bench.accuracy.simulation.functions import CALLED, SAMPLED, SAMPLES_PER_SECOND, Profiles
 from bench.accuracy.simulation.scenario import Array, BoolArray, Scenario
 from laggard_aggregator.alarms.persistence import Persistence
-from laggard_aggregator.detect.cdf import CdfDetector
-from laggard_aggregator.detect.deviation import largest_deviation
-from laggard_aggregator.detect.manhattan import ManhattanDetector, ManhattanOptions
-from laggard_aggregator.detect.manhattan_training import (
+from laggard_aggregator.detect.cdf.detector import CdfDetector
+from laggard_aggregator.detect.cdf.training import largest_deviation
+from laggard_aggregator.detect.interface import MetricWindow, VectorWindow, Verdicts
+from laggard_aggregator.detect.manhattan.detector import ManhattanDetector, ManhattanOptions
+from laggard_aggregator.detect.manhattan.training import (
     fault_free_functions,
     fault_free_spread,
     fault_free_thresholds,
 )
-from laggard_aggregator.detect.seam import MetricWindow, VectorWindow, Verdicts
 from laggard_aggregator.detect.settings import DetectSettings
 from laggard_aggregator.engine import Engine, GroupWindow
 from laggard_aggregator.topology import Topology

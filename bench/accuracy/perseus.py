@@ -15,9 +15,9 @@ import numpy as np
 
 from bench.accuracy.baselines import RatioDetector
 from bench.machine import machine
-from laggard_aggregator.detect.deviation import largest_deviation
+from laggard_aggregator.detect.cdf.training import largest_deviation
+from laggard_aggregator.detect.interface import Detector, FloatArray, MetricWindow
 from laggard_aggregator.detect.registry import make_detector
-from laggard_aggregator.detect.seam import Detector, FloatArray, MetricWindow
 from laggard_aggregator.detect.settings import DetectSettings
 from laggard_aggregator.engine import Engine, Judgement
 from laggard_aggregator.offline.csv_input import CsvColumns

@@ -12,7 +12,9 @@ from types import ModuleType
 import numpy as np
 
 from bench.accuracy.perseus import COLUMNS, SETTINGS, Drive, Result, Tally, judgements, result_of, truth_of
-from laggard_aggregator.detect import budget, evidence, laggard, spread
+from laggard_aggregator.detect.laggard import detector as laggard
+from laggard_aggregator.detect.laggard import evidence, spread
+from laggard_aggregator.detect.laggard import false_alarm_budget as budget
 from laggard_aggregator.detect.registry import make_detector
 from laggard_aggregator.offline.grid import Grid
 from laggard_aggregator.offline.run import read_grids

@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 
 from bench.accuracy.perseus import COLUMNS, METRIC, SETTINGS, truth_of
-from laggard_aggregator.detect.evidence import SCALES
+from laggard_aggregator.detect.interface import FloatArray
+from laggard_aggregator.detect.laggard.evidence import SCALES
+from laggard_aggregator.detect.laggard.spread import batch_variance, standard_error, typical_variance
 from laggard_aggregator.detect.peers import leave_one_out_median, row_median
-from laggard_aggregator.detect.seam import FloatArray
-from laggard_aggregator.detect.spread import batch_variance, standard_error, typical_variance
 from laggard_aggregator.offline.grid import Grid
 from laggard_aggregator.offline.run import read_grids
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from laggard_aggregator.detect.seam import BoolArray, Verdicts
+from laggard_aggregator.detect.interface import BoolArray, Verdicts
 
 _KEPT = ("accumulator", "recent", "normal_run", "faulty", "since", "well", "relapses")
 RELAPSE = 16

@@ -17,9 +17,9 @@ from laggard_aggregator.cli.options import (
     csv_columns,
     settings_given,
 )
-from laggard_aggregator.detect.cdf import CdfDetector, CdfOptions
-from laggard_aggregator.detect.laggard import LaggardDetector
-from laggard_aggregator.detect.manhattan import ManhattanDetector
+from laggard_aggregator.detect.cdf.detector import CdfDetector, CdfOptions
+from laggard_aggregator.detect.laggard.detector import LaggardDetector
+from laggard_aggregator.detect.manhattan.detector import ManhattanDetector
 from laggard_aggregator.detect.settings import BinLimitMode, DetectSettings
 from laggard_aggregator.engine import FunctionWindow, GroupWindow
 from laggard_aggregator.offline.run import open_run, open_windows

@@ -7,7 +7,7 @@ import numpy as np
 
 from laggard_aggregator.demo.recording import Recording
 from laggard_aggregator.demo.site import LUNS_CDF, WINDOW_SAMPLES, Site
-from laggard_aggregator.detect.cdf import CdfDetector, CdfOptions
+from laggard_aggregator.detect.cdf.detector import CdfDetector, CdfOptions
 from laggard_aggregator.metrics.block import BLOCK
 from laggard_aggregator.metrics.definition import Differences
 from laggard_aggregator.offline.grid import Grid, windows_in_order

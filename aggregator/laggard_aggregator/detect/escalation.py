@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from laggard_aggregator.detect.seam import BoolArray, FloatArray, IntArray, Verdicts
+from laggard_aggregator.detect.interface import BoolArray, FloatArray, IntArray, Verdicts
 
 ALL_BUT_FEW = 2 / 3
 """Share of the judged children that must be anomalous: an idle or lucky child does not save its parent."""

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from laggard_aggregator.detect.seam import BoolArray, FloatArray
+from laggard_aggregator.detect.interface import BoolArray, FloatArray
 
 TRIM = 0.2
 """Share of the weight at either end that a `weighted_middle` leaves out."""

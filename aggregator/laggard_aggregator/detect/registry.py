@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 
-from laggard_aggregator.detect.cdf import CdfDetector
-from laggard_aggregator.detect.laggard import LaggardDetector
-from laggard_aggregator.detect.manhattan import ManhattanDetector
-from laggard_aggregator.detect.seam import Detector, VectorDetector
+from laggard_aggregator.detect.cdf.detector import CdfDetector
+from laggard_aggregator.detect.interface import Detector, VectorDetector
+from laggard_aggregator.detect.laggard.detector import LaggardDetector
+from laggard_aggregator.detect.manhattan.detector import ManhattanDetector
 from laggard_aggregator.detect.settings import DetectSettings
 
 _MAKERS: dict[str, Callable[[DetectSettings, str], Detector]] = {

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from laggard_aggregator.detect.seam import BoolArray
+from laggard_aggregator.detect.interface import BoolArray
 from laggard_aggregator.metrics.definition import IntArray
 
 MAX_SLOTS = 4096

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from laggard_aggregator.decisions.book import covering
-from laggard_aggregator.detect.seam import BoolArray
+from laggard_aggregator.detect.interface import BoolArray
 from laggard_aggregator.ingest.acknowledging import Acknowledging
 from laggard_aggregator.ingest.counter_batch import CounterBatch
 from laggard_aggregator.ingest.decode import Decoder

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from laggard_aggregator.detect.seam import BoolArray, IntArray
+from laggard_aggregator.detect.interface import BoolArray, IntArray
 from laggard_aggregator.ingest.function_node import NodeFunctions
 from laggard_aggregator.ingest.function_store import FunctionStore
 from laggard_aggregator.ingest.reading import Reading

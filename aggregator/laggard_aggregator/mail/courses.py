@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from laggard_aggregator.alarms.life import Alarm
-from laggard_aggregator.detect.seam import FloatArray
+from laggard_aggregator.detect.interface import FloatArray
 from laggard_aggregator.history import BAND, Column
 from laggard_aggregator.view import View
 

@@ -5,7 +5,7 @@ import secrets
 import numpy as np
 
 from laggard_aggregator.advice import commands
-from laggard_aggregator.detect.seam import FloatArray
+from laggard_aggregator.detect.interface import FloatArray
 from laggard_aggregator.mail.cases import Case
 from laggard_aggregator.mail.courses import Course
 from laggard_aggregator.mail.delivery import connected

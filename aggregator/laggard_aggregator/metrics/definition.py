@@ -86,7 +86,7 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class SourceMetrics:
-    """All metrics of one source, and the load that its components were under (see `detect.seam`).
+    """All metrics of one source, and the load that its components were under (see `detect.interface`).
 
     `optional` counters read as 0 where a kernel does not have them, or has them from their first use on.
     `defaults`: what the automatic groups compare, empty where there are none. `peers`: labels that components

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from laggard_aggregator.detect.seam import FloatArray
+from laggard_aggregator.detect.interface import FloatArray
 from laggard_aggregator.offline.grid import Grid
 
 ONE_A_SAMPLE = 0.7

@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 import pyarrow.csv
 from numpy.typing import NDArray
 
-from laggard_aggregator.detect.load import LOADS
-from laggard_aggregator.detect.seam import FloatArray
+from laggard_aggregator.detect.interface import FloatArray
+from laggard_aggregator.detect.laggard.load import LOADS
 from laggard_aggregator.offline.binning import Rows
 from laggard_aggregator.offline.compressed import open_input
 from laggard_aggregator.offline.grid import NS

@@ -7,11 +7,11 @@ from typing import Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from laggard_aggregator.detect.cdf import CdfOptions
-from laggard_aggregator.detect.deviation import largest_deviation
-from laggard_aggregator.detect.manhattan import ManhattanOptions
-from laggard_aggregator.detect.manhattan_training import FunctionsTaken, SpreadTaken, ThresholdsTaken
-from laggard_aggregator.detect.seam import MetricWindow, VectorWindow
+from laggard_aggregator.detect.cdf.detector import CdfOptions
+from laggard_aggregator.detect.cdf.training import largest_deviation
+from laggard_aggregator.detect.interface import MetricWindow, VectorWindow
+from laggard_aggregator.detect.manhattan.detector import ManhattanOptions
+from laggard_aggregator.detect.manhattan.training import FunctionsTaken, SpreadTaken, ThresholdsTaken
 from laggard_aggregator.detect.settings import DetectSettings
 from laggard_aggregator.engine import FunctionWindow, GroupWindow, Judgement
 

@@ -7,7 +7,7 @@ import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
-from laggard_aggregator.detect.seam import FloatArray
+from laggard_aggregator.detect.interface import FloatArray
 from laggard_aggregator.history import ANOMALOUS, Course
 from laggard_aggregator.web import words
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from markupsafe import Markup
 
-from laggard_aggregator.detect.cdf import LEAST_PRESENT, CdfOptions
-from laggard_aggregator.detect.moving_average import smooth
-from laggard_aggregator.detect.seam import FloatArray
+from laggard_aggregator.detect.cdf.detector import LEAST_PRESENT, CdfOptions
+from laggard_aggregator.detect.cdf.moving_average import smooth
+from laggard_aggregator.detect.interface import FloatArray
 from laggard_aggregator.export.api import NotKnownError, unit
 from laggard_aggregator.export.standings import Standing, component_standings
 from laggard_aggregator.history import ABSENT, ANOMALOUS, BAND, NORMAL, Course, Samples, bands

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from laggard_aggregator.alarms.persistence import Persistence
-from laggard_aggregator.detect.seam import Verdicts
+from laggard_aggregator.detect.interface import Verdicts
 
 COMPONENTS = ("oss-1/sda", "oss-1/sdb", "oss-2/sda")
 

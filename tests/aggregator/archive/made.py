@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from laggard_aggregator.alarms.life import Alarm, Transition
-from laggard_aggregator.detect.seam import Verdicts
+from laggard_aggregator.detect.interface import Verdicts
 from laggard_aggregator.engine import Judgement
 from laggard_aggregator.ingest.counter_batch import CounterBatch
 from laggard_aggregator.ingest.taken import TakenBatch

@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from laggard_aggregator.alarms.persistence import Persistence
-from laggard_aggregator.detect.laggard import LaggardDetector
-from laggard_aggregator.detect.seam import MetricWindow, Verdicts
+from laggard_aggregator.detect.interface import MetricWindow, Verdicts
+from laggard_aggregator.detect.laggard.detector import LaggardDetector
 from laggard_aggregator.detect.settings import DetectSettings
 
 Values = NDArray[np.float64]

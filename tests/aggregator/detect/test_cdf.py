@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from laggard_aggregator.detect.binning import Bins, freedman_diaconis
-from laggard_aggregator.detect.cdf import CdfDetector, CdfOptions, binned
-from laggard_aggregator.detect.deviation import largest_deviation
-from laggard_aggregator.detect.pivots import far_majority
-from laggard_aggregator.detect.seam import MetricWindow, Verdicts
+from laggard_aggregator.detect.cdf.bins import Bins, freedman_diaconis
+from laggard_aggregator.detect.cdf.detector import CdfDetector, CdfOptions, binned
+from laggard_aggregator.detect.cdf.pivots import far_majority
+from laggard_aggregator.detect.cdf.training import largest_deviation
+from laggard_aggregator.detect.interface import MetricWindow, Verdicts
 from laggard_aggregator.detect.settings import BinLimitMode, DetectSettings
 from tests import naive
 

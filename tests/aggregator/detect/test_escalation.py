@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from laggard_aggregator.detect.escalation import escalate
-from laggard_aggregator.detect.seam import Verdicts
+from laggard_aggregator.detect.interface import Verdicts
 from laggard_aggregator.topology import Branch, Topology
 
 SERVERS = 6

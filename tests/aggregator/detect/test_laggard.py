@@ -11,8 +11,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from laggard_aggregator.detect.budget import chance_per_window
-from laggard_aggregator.detect.laggard import NOT_PEERS, TOO_FEW, LaggardDetector
+from laggard_aggregator.detect.interface import MetricWindow, Verdicts
+from laggard_aggregator.detect.laggard.detector import NOT_PEERS, TOO_FEW, LaggardDetector
+from laggard_aggregator.detect.laggard.false_alarm_budget import chance_per_window
 from laggard_aggregator.detect.peers import (
     TRIM,
     leave_one_out_median,
@@ -20,7 +21,6 @@ from laggard_aggregator.detect.peers import (
     shortest_half,
     weighted_middle,
 )
-from laggard_aggregator.detect.seam import MetricWindow, Verdicts
 from laggard_aggregator.detect.settings import DetectSettings
 from tests import naive
 from tests.aggregator.detect.courses import (

@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from laggard_aggregator.detect.manhattan import LEAST_SECONDS, ManhattanDetector, ManhattanOptions
-from laggard_aggregator.detect.manhattan_training import (
+from laggard_aggregator.detect.interface import VectorWindow
+from laggard_aggregator.detect.manhattan.detector import LEAST_SECONDS, ManhattanDetector, ManhattanOptions
+from laggard_aggregator.detect.manhattan.training import (
     fault_free_functions,
     fault_free_spread,
     fault_free_thresholds,
 )
-from laggard_aggregator.detect.seam import VectorWindow
 from laggard_aggregator.detect.settings import DetectSettings
 from tests import naive
 

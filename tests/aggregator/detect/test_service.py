@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from laggard_aggregator.detect.load import SATURATED
+from laggard_aggregator.detect.laggard.load import SATURATED
 from tests.aggregator.detect.courses import (
     SHIFT,
     Course,

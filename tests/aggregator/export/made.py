@@ -7,7 +7,7 @@ import numpy as np
 
 from laggard_aggregator.alarms.life import Alarm, Key
 from laggard_aggregator.decisions.book import Decision
-from laggard_aggregator.detect.seam import Verdicts, not_judged
+from laggard_aggregator.detect.interface import Verdicts, not_judged
 from laggard_aggregator.engine import Judgement
 from laggard_aggregator.history import History
 from laggard_aggregator.view import (

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from laggard_aggregator.detect.seam import FloatArray, IntArray
+from laggard_aggregator.detect.interface import FloatArray, IntArray
 
 LARGEST = 1e300
 """Values beyond this, which no storage metric reaches, count as missing: sums of them would overflow."""

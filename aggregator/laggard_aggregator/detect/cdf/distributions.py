@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
-from laggard_aggregator.detect.seam import FloatArray, IntArray
+from laggard_aggregator.detect.interface import FloatArray, IntArray
 
 BinArray = NDArray[np.int16]
 

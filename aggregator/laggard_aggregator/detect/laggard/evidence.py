@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from laggard_aggregator.detect.seam import FloatArray
+from laggard_aggregator.detect.interface import FloatArray
 
 SCALES = np.array([1.0, 2.0, 4.0, 8.0, 16.0, 32.0])
 """Lengths of the averages, in windows."""

@@ -13,9 +13,29 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from laggard_aggregator.detect.budget import CONFIRMED, LENGTH_POWER, chance_per_window, critical
-from laggard_aggregator.detect.evidence import RECENT, SCALES, Evidence
-from laggard_aggregator.detect.load import LoadModel, features, relative, service, swing, usable
+from laggard_aggregator.detect.interface import (
+    MIN_PEERS,
+    BoolArray,
+    FloatArray,
+    MetricWindow,
+    Verdicts,
+    not_judged,
+)
+from laggard_aggregator.detect.laggard.evidence import RECENT, SCALES, Evidence
+from laggard_aggregator.detect.laggard.false_alarm_budget import (
+    CONFIRMED,
+    LENGTH_POWER,
+    chance_per_window,
+    critical,
+)
+from laggard_aggregator.detect.laggard.load import LoadModel, features, relative, service, swing, usable
+from laggard_aggregator.detect.laggard.spread import (
+    batch_variance,
+    cross_spread,
+    pooled_spread,
+    spread_now,
+    standard_error,
+)
 from laggard_aggregator.detect.peers import (
     leave_one_out_median,
     most_trusted,
@@ -24,22 +44,7 @@ from laggard_aggregator.detect.peers import (
     slower_part,
     weighted_middle,
 )
-from laggard_aggregator.detect.seam import (
-    MIN_PEERS,
-    BoolArray,
-    FloatArray,
-    MetricWindow,
-    Verdicts,
-    not_judged,
-)
 from laggard_aggregator.detect.settings import DetectSettings
-from laggard_aggregator.detect.spread import (
-    batch_variance,
-    cross_spread,
-    pooled_spread,
-    spread_now,
-    standard_error,
-)
 
 HARMLESS = 0.13
 """Log ratio of a lasting difference that is still harmless: between the 1.08 of healthy peers and 1.2."""

@@ -14,8 +14,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from laggard_aggregator.detect.distributions import BinArray, Population, median_vectors, numerators
-from laggard_aggregator.detect.seam import BoolArray, FloatArray, IntArray
+from laggard_aggregator.detect.cdf.distributions import BinArray, Population, median_vectors, numerators
+from laggard_aggregator.detect.interface import BoolArray, FloatArray, IntArray
 
 PIVOTS = 12
 """The most pivots of a group; smaller groups have fewer, as each costs more than it saves there."""

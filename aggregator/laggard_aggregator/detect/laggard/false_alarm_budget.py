@@ -4,7 +4,7 @@ from functools import lru_cache
 
 from scipy import stats
 
-from laggard_aggregator.detect.seam import FloatArray
+from laggard_aggregator.detect.interface import FloatArray
 from laggard_aggregator.detect.settings import DetectSettings
 
 SECONDS_A_WEEK = 7 * 86400.0

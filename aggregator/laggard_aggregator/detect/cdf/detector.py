@@ -12,12 +12,11 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from laggard_aggregator.detect.binning import Bins, freedman_diaconis
-from laggard_aggregator.detect.distributions import Population, population
-from laggard_aggregator.detect.moving_average import smooth
-from laggard_aggregator.detect.peers import leave_one_out_median
-from laggard_aggregator.detect.pivots import far_majority
-from laggard_aggregator.detect.seam import (
+from laggard_aggregator.detect.cdf.bins import Bins, freedman_diaconis
+from laggard_aggregator.detect.cdf.distributions import Population, population
+from laggard_aggregator.detect.cdf.moving_average import smooth
+from laggard_aggregator.detect.cdf.pivots import far_majority
+from laggard_aggregator.detect.interface import (
     MIN_PEERS,
     FloatArray,
     IntArray,
@@ -25,6 +24,7 @@ from laggard_aggregator.detect.seam import (
     Verdicts,
     not_judged,
 )
+from laggard_aggregator.detect.peers import leave_one_out_median
 from laggard_aggregator.detect.settings import BinLimitMode, DetectSettings
 
 Scalar = TypeVar("Scalar", bound=np.generic)

@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from laggard_aggregator.detect.interface import BoolArray, FloatArray
 from laggard_aggregator.detect.peers import row_median, shortest_half, weighted_middle
-from laggard_aggregator.detect.seam import BoolArray, FloatArray
 
 TINY = 1e-6
 BATCHES = 4

@@ -9,14 +9,14 @@ from collections.abc import Collection, Iterable
 
 import numpy as np
 
-from laggard_aggregator.detect.manhattan import (
+from laggard_aggregator.detect.interface import MIN_PEERS, VectorWindow
+from laggard_aggregator.detect.manhattan.detector import (
     LEAST_SECONDS,
     ManhattanOptions,
     feature_vectors,
     functions_of,
     median_distances,
 )
-from laggard_aggregator.detect.seam import MIN_PEERS, VectorWindow
 
 CUSHION = 2.0
 """The paper doubles thresholds, to mask what a fault elsewhere does to a healthy server."""

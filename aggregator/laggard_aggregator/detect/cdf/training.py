@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from laggard_aggregator.detect.cdf import CdfOptions, binned
-from laggard_aggregator.detect.distributions import Population, numerators
-from laggard_aggregator.detect.seam import FloatArray, MetricWindow
+from laggard_aggregator.detect.cdf.detector import CdfOptions, binned
+from laggard_aggregator.detect.cdf.distributions import Population, numerators
+from laggard_aggregator.detect.interface import FloatArray, MetricWindow
 
 _BLOCK_PAIRS = 1 << 20
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from laggard_aggregator.detect.interface import BoolArray, FloatArray, MetricWindow
 from laggard_aggregator.detect.peers import leave_one_out_median, row_median
-from laggard_aggregator.detect.seam import BoolArray, FloatArray, MetricWindow
 
 LOADS = ("operations", "throughput", "request_bytes", "read_share")
 MIN_OPERATIONS = 4.0

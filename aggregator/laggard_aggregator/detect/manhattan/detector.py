@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
-from laggard_aggregator.detect.seam import MIN_PEERS, FloatArray, VectorWindow, Verdicts, not_judged
+from laggard_aggregator.detect.interface import MIN_PEERS, FloatArray, VectorWindow, Verdicts, not_judged
 from laggard_aggregator.detect.settings import DetectSettings
 
 LEAST_SECONDS: Mapping[str, float] = {"samples": 0.004, "count": 1.0, "time": 1.0}

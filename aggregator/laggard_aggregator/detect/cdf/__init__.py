@@ -1,0 +1,1 @@
+"""The Intrepid paper's detector: distances between cumulative histograms against trained thresholds."""

@@ -1,0 +1,1 @@
+"""Laggard's own detector: calibrates itself on the group, needs no training."""
