@@ -1,0 +1,138 @@
+"""Child processes of the tests: each in a session of its own, killed with it, none outlives its test.
+
+`started` and `run` start every child. The kernel kills a child when the thread that started it ends
+(PR_SET_PDEATHSIG), so that none survives a test run that is killed. pytest is the subreaper of all its
+descendants (`adopt_orphans`): `left` finds those, too, whose parent has ended.
+"""
+
+import contextlib
+import ctypes
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from tests.support.wait import LIMIT_SECONDS
+
+PR_SET_CHILD_SUBREAPER = 36  # prctl(2)
+
+_LEASH = str(Path(__file__).with_name("leash.py"))
+
+Command = Sequence["str | os.PathLike[str]"]
+
+
+@contextlib.contextmanager
+def started(command: Command, **options: Any) -> "Iterator[subprocess.Popen[Any]]":
+    """`command` as a child while the block lasts; then its whole session is killed.
+
+    `options`: those of `subprocess.Popen`. The child reads nothing unless `stdin` is given.
+    """
+    leashed = [sys.executable, "-I", "-S", _LEASH, str(os.getpid()), *(os.fspath(part) for part in command)]
+    options.setdefault("stdin", subprocess.DEVNULL)
+    process = subprocess.Popen(leashed, start_new_session=True, **options)
+    try:
+        yield process
+    finally:
+        kill_session(process)
+        for pipe in (process.stdin, process.stdout, process.stderr):
+            if pipe is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    pipe.close()
+
+
+def run(
+    command: Command, *, check: bool = True, stdin_text: str | None = None, **options: Any
+) -> "subprocess.CompletedProcess[str]":
+    """Runs `command` to its end; what it printed is captured, unless `stdout` or `stderr` is given.
+
+    Fails when it has not ended after LIMIT_SECONDS, or with `check` when its exit code is not 0.
+    """
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
+    if stdin_text is not None:
+        options["stdin"] = subprocess.PIPE
+    with started(command, text=True, **options) as process:
+        out, err = process.communicate(stdin_text, timeout=LIMIT_SECONDS)
+    assert not check or process.returncode == 0, f"{command}: exit code {process.returncode}\n{out}{err}"
+    return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+
+@contextlib.contextmanager
+def running(command: Command, log: Path) -> "Iterator[subprocess.Popen[Any]]":
+    """A daemon while the block lasts, then SIGTERM. Its output goes to `log`, shown when the block fails."""
+    with log.open("ab") as output, started(command, stdout=output, stderr=output) as process:
+        try:
+            yield process
+        except BaseException:
+            print(f"--- {log.name}\n{log.read_text(errors='replace')[-4000:]}")
+            raise
+        finally:
+            end(process)
+
+
+def end(process: "subprocess.Popen[Any]") -> int:
+    """Ends a process with SIGTERM; its exit code. Fails when it has not ended after LIMIT_SECONDS."""
+    if process.poll() is None:
+        process.send_signal(signal.SIGTERM)
+    return process.wait(LIMIT_SECONDS)
+
+
+def kill_session(process: "subprocess.Popen[Any]") -> None:
+    """Kills a child and every process that is in its session; waits for the child."""
+    if process.poll() is None:
+        process.kill()
+    process.wait()
+    for one in left():
+        with contextlib.suppress(ProcessLookupError, psutil.NoSuchProcess):
+            if os.getsid(one.pid) == process.pid:
+                one.kill()
+
+
+def adopt_orphans() -> None:
+    """Makes this process the parent of every descendant whose own parent ends."""
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def left() -> list[psutil.Process]:
+    """All descendants of this process that have not ended."""
+    return [child for child in psutil.Process().children(recursive=True) if is_running(child.pid)]
+
+
+def is_running(pid: int) -> bool:
+    """Whether there is such a process and it has not ended (a zombie has)."""
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def kill_left() -> list[str]:
+    """Kills all descendants that have not ended; the command line of each."""
+    found = []
+    for child in left():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            found.append(f"{child.pid}: {' '.join(child.cmdline()) or child.name()}")
+            child.kill()
+    return found
+
+
+def get_json(url: str) -> Any:
+    """The JSON at `url`, None while nobody answers there with 200."""
+    text = get_text(url)
+    return json.loads(text) if text else None
+
+
+def get_text(url: str) -> str:
+    """The text at `url`, empty while nobody answers there with 200."""
+    try:
+        with urllib.request.urlopen(url, timeout=LIMIT_SECONDS) as answer:
+            return str(answer.read().decode())
+    except (urllib.error.URLError, ConnectionError, TimeoutError):
+        return ""
