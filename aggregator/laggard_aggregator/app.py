@@ -38,8 +38,8 @@ from laggard_aggregator.ingest.subscriber import Subscriber
 from laggard_aggregator.lease import NAME_BYTES, Lease
 from laggard_aggregator.live import LiveView
 from laggard_aggregator.liveness import Liveness
-from laggard_aggregator.mail.post import Post
-from laggard_aggregator.mail.settings import access
+from laggard_aggregator.notify.dispatcher import Post
+from laggard_aggregator.notify.email.settings import access
 from laggard_aggregator.settings import AggregatorSettings, StateTable
 from laggard_aggregator.state.capture import Head, capture, restore, rules_of
 from laggard_aggregator.state.keeper import Keeper

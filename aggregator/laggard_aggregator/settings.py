@@ -10,9 +10,9 @@ from laggard_aggregator.detect.registry import judges
 from laggard_aggregator.detect.settings import DETECTORS, OF_FUNCTIONS, DetectSettings
 from laggard_aggregator.export.settings import HttpSettings
 from laggard_aggregator.ingest.inbox import MOST_BYTES
-from laggard_aggregator.mail.settings import MailSettings
 from laggard_aggregator.metrics.functions import FUNCTIONS
 from laggard_aggregator.metrics.registry import SOURCES
+from laggard_aggregator.notify.email.settings import MailSettings
 from laggard_common.config import (
     Check,
     above,

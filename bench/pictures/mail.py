@@ -18,8 +18,8 @@ from aiosmtpd.smtp import SMTP, Envelope, Session
 from bench.page.browser import chromium
 from bench.pictures.page import site
 from bench.pictures.shrink import command, shrink
-from laggard_aggregator.mail.post import Post
-from laggard_aggregator.mail.settings import Access, MailSettings
+from laggard_aggregator.notify.dispatcher import Post
+from laggard_aggregator.notify.email.settings import Access, MailSettings
 from laggard_aggregator.view import View
 from laggard_common.clock import SystemClock
 

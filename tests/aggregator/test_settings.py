@@ -9,7 +9,7 @@ import pytest
 from laggard_aggregator import thresholds
 from laggard_aggregator.configured import membership, topology
 from laggard_aggregator.detect.cdf.detector import CdfDetector
-from laggard_aggregator.mail.settings import MailSettings
+from laggard_aggregator.notify.email.settings import MailSettings
 from laggard_aggregator.settings import AggregatorSettings
 from laggard_aggregator.thresholds import Thresholds
 from laggard_common.config import load, parse

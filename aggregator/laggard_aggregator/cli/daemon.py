@@ -116,8 +116,8 @@ def _settle_memory() -> None:
 
 
 def _test_mail(settings: AggregatorSettings, path: Path) -> int:
-    from laggard_aggregator.mail.settings import access  # noqa: PLC0415
-    from laggard_aggregator.mail.trial import send_trial  # noqa: PLC0415
+    from laggard_aggregator.notify.email.settings import access  # noqa: PLC0415
+    from laggard_aggregator.notify.email.test_mail import send_trial  # noqa: PLC0415
 
     if settings.mail is None:
         raise ConfigError(str(path), ["mail: missing, there is nobody to send a mail to"])

@@ -12,10 +12,10 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 
-from laggard_aggregator.mail.delivery import Connection, connected
-from laggard_aggregator.mail.ledger import Ledger, Outcome, Queued, SharedLedger
-from laggard_aggregator.mail.message import answered
-from laggard_aggregator.mail.settings import Access, MailSettings
+from laggard_aggregator.notify.email.message import answered
+from laggard_aggregator.notify.email.settings import Access, MailSettings
+from laggard_aggregator.notify.email.smtp import Connection, connected
+from laggard_aggregator.notify.outbox import Ledger, Outcome, Queued, SharedLedger
 from laggard_common.clock import Clock
 from laggard_common.errors import ServiceError, StateError
 

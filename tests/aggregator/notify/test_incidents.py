@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 from laggard_aggregator.alarms.life import Alarm
-from laggard_aggregator.mail.cases import Case, due, over
+from laggard_aggregator.notify.incidents import Case, due, over
 from tests.aggregator.export.made import NAN, alarm
 
 OPTIONS = {"after_seconds": 60.0, "least_severity": 1.0, "muted": lambda _: False}

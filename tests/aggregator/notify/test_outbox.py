@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from laggard_aggregator.mail.cases import Case
-from laggard_aggregator.mail.ledger import NAME, Ledger, Queued, Told
+from laggard_aggregator.notify.incidents import Case
+from laggard_aggregator.notify.outbox import NAME, Ledger, Queued, Told
 from laggard_common.errors import StateError
 
 NOW = 1_760_000_000.0

@@ -12,15 +12,15 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from laggard_aggregator.detect.interface import FloatArray
-from laggard_aggregator.mail.report import Report
-from laggard_aggregator.mail.words import plain
+from laggard_aggregator.notify.report import Report
+from laggard_aggregator.notify.text import plain
 
 _log = logging.getLogger(__name__)
 
 DRAW_SECONDS = 60.0
 MAX_BYTES = 1024 * 1024
 MAX_NAME_CHARS = 40
-PROGRAM = "laggard_aggregator.mail.picture"
+PROGRAM = "laggard_aggregator.notify.email.plot_process"
 
 
 async def drawn(report: Report) -> bytes | None:

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from laggard_aggregator.mail import drawing
-from laggard_aggregator.mail.drawing import MAX_BYTES, drawn
-from tests.aggregator.mail.made_mail import report
+from laggard_aggregator.notify.email import plot as drawing
+from laggard_aggregator.notify.email.plot import MAX_BYTES, drawn
+from tests.aggregator.notify.email.made_mail import report
 
 
 def size(png: bytes) -> tuple[int, int]:
@@ -41,7 +41,7 @@ def test_without_a_course_there_is_none() -> None:
     assert asyncio.run(drawn(report(course=nothing))) is None
 
 
-@pytest.mark.parametrize("program", ["laggard_aggregator.mail.no_such_program", "this"])
+@pytest.mark.parametrize("program", ["laggard_aggregator.notify.email.no_such_program", "this"])
 def test_a_child_that_fails_is_one_warning(
     program: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -11,14 +11,14 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from laggard_aggregator.mail.cases import Case, digest, due, over
-from laggard_aggregator.mail.courses import Courses
-from laggard_aggregator.mail.drawing import drawn
-from laggard_aggregator.mail.ledger import Ledger, Queued, SharedLedger, Told
-from laggard_aggregator.mail.message import MAX_LISTED, Writer
-from laggard_aggregator.mail.report import endings, report
-from laggard_aggregator.mail.sending import Sender
-from laggard_aggregator.mail.settings import Access, MailSettings, spec
+from laggard_aggregator.notify.email.message import MAX_LISTED, Writer
+from laggard_aggregator.notify.email.plot import drawn
+from laggard_aggregator.notify.email.settings import Access, MailSettings, spec
+from laggard_aggregator.notify.incidents import Case, digest, due, over
+from laggard_aggregator.notify.outbox import Ledger, Queued, SharedLedger, Told
+from laggard_aggregator.notify.report import endings, report
+from laggard_aggregator.notify.timelines import Courses
+from laggard_aggregator.notify.worker import Sender
 from laggard_aggregator.view import View
 from laggard_common.clock import Clock
 from laggard_common.errors import StateError

@@ -13,7 +13,7 @@ from email.message import EmailMessage
 
 from aiosmtpd.smtp import SMTP, AuthResult, Envelope, LoginPassword, Session
 
-from laggard_aggregator.mail.settings import MailSettings
+from laggard_aggregator.notify.email.settings import MailSettings
 
 PATIENCE_SECONDS = 15.0
 

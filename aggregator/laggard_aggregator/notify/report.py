@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from laggard_aggregator.advice import Command, commands
 from laggard_aggregator.alarms.life import Alarm
 from laggard_aggregator.export.api import unit
-from laggard_aggregator.mail.cases import Case, rank
-from laggard_aggregator.mail.courses import Course, Courses
-from laggard_aggregator.mail.words import claim, moment, plain
+from laggard_aggregator.notify.incidents import Case, rank
+from laggard_aggregator.notify.text import claim, moment, plain
+from laggard_aggregator.notify.timelines import Course, Courses
 from laggard_aggregator.view import View
 from laggard_aggregator.web import links, words
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 import aiosmtplib
 
-from laggard_aggregator.mail.settings import IMPLICIT_TLS, STARTTLS, Access, MailSettings, spec
-from laggard_aggregator.mail.words import plain
+from laggard_aggregator.notify.email.settings import IMPLICIT_TLS, STARTTLS, Access, MailSettings, spec
+from laggard_aggregator.notify.text import plain
 from laggard_common.errors import ServiceError
 
 STEP_SECONDS = 30.0

@@ -13,16 +13,16 @@ from pathlib import Path
 
 import pytest
 
-from laggard_aggregator.mail import sending
-from laggard_aggregator.mail.ledger import Ledger, Queued, SharedLedger
-from laggard_aggregator.mail.sending import GIVE_UP_SECONDS, LEAST_TRYING_SECONDS, Sender
-from laggard_aggregator.mail.settings import Access, MailSettings, access
+from laggard_aggregator.notify import worker as sending
+from laggard_aggregator.notify.email.settings import Access, MailSettings, access
+from laggard_aggregator.notify.outbox import Ledger, Queued, SharedLedger
+from laggard_aggregator.notify.worker import GIVE_UP_SECONDS, LEAST_TRYING_SECONDS, Sender
 from laggard_common.clock import SystemClock
 from tests.aggregator.made_batches import SECOND, HandClock
-from tests.aggregator.mail.server import PATIENCE_SECONDS, Box, served, settings
+from tests.aggregator.notify.email.server import PATIENCE_SECONDS, Box, served, settings
 
 BODY = b"From: laggard@example.org\r\nSubject: one\r\n\r\n.leading dot\r\n"
-DEPLOY = Path(__file__).parents[3] / "deploy"
+DEPLOY = Path(__file__).parents[4] / "deploy"
 
 
 @pytest.fixture(autouse=True)

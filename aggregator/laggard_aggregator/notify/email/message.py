@@ -13,9 +13,9 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
-from laggard_aggregator.mail.report import Ending, Report
-from laggard_aggregator.mail.settings import MailSettings, spec
-from laggard_aggregator.mail.words import plain
+from laggard_aggregator.notify.email.settings import MailSettings, spec
+from laggard_aggregator.notify.report import Ending, Report
+from laggard_aggregator.notify.text import plain
 from laggard_aggregator.web import words
 
 MAX_SUBJECT_CHARS = 180
@@ -147,7 +147,7 @@ def _filled(template: str, values: Mapping[str, Any]) -> str:
 def _templates() -> Environment:
     """HTML is escaped, whatever is put into it; text is not."""
     return Environment(
-        loader=PackageLoader("laggard_aggregator.mail"),
+        loader=PackageLoader("laggard_aggregator.notify.email"),
         autoescape=select_autoescape(("html",), default=False),
         undefined=StrictUndefined,
         trim_blocks=True,

@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Concatenate, Literal, ParamSpec, TypeVar
 
-from laggard_aggregator.mail.cases import Case
+from laggard_aggregator.notify.incidents import Case
 from laggard_common.errors import StateError
 
 P = ParamSpec("P")

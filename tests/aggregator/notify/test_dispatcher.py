@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 
 from laggard_aggregator.decisions.book import Decision
-from laggard_aggregator.mail import post, sending
-from laggard_aggregator.mail.ledger import NAME
-from laggard_aggregator.mail.post import TAKEOVER_SECONDS, Post
-from laggard_aggregator.mail.settings import Access
+from laggard_aggregator.notify import dispatcher as post
+from laggard_aggregator.notify import worker as sending
+from laggard_aggregator.notify.dispatcher import TAKEOVER_SECONDS, Post
+from laggard_aggregator.notify.email.settings import Access
+from laggard_aggregator.notify.outbox import NAME
 from laggard_common.clock import SystemClock
 from tests.aggregator.export.made import NOW, MadeView, alarm, group, judgement
-from tests.aggregator.mail.server import PATIENCE_SECONDS, Box, served, settings
+from tests.aggregator.notify.email.server import PATIENCE_SECONDS, Box, served, settings
 
 PAGE = "https://laggard.example.org"
 LOOKS = 12

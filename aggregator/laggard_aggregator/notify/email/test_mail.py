@@ -6,14 +6,14 @@ import numpy as np
 
 from laggard_aggregator.advice import commands
 from laggard_aggregator.detect.interface import FloatArray
-from laggard_aggregator.mail.cases import Case
-from laggard_aggregator.mail.courses import Course
-from laggard_aggregator.mail.delivery import connected
-from laggard_aggregator.mail.drawing import drawn
-from laggard_aggregator.mail.message import Writer
-from laggard_aggregator.mail.report import Evidence, Report, live
-from laggard_aggregator.mail.settings import Access, MailSettings, spec
-from laggard_aggregator.mail.words import claim, moment
+from laggard_aggregator.notify.email.message import Writer
+from laggard_aggregator.notify.email.plot import drawn
+from laggard_aggregator.notify.email.settings import Access, MailSettings, spec
+from laggard_aggregator.notify.email.smtp import connected
+from laggard_aggregator.notify.incidents import Case
+from laggard_aggregator.notify.report import Evidence, Report, live
+from laggard_aggregator.notify.text import claim, moment
+from laggard_aggregator.notify.timelines import Course
 from laggard_aggregator.web import words
 from laggard_common.errors import ServiceError
 

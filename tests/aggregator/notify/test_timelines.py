@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from laggard_aggregator.mail.courses import LEAD_WINDOWS, MANY, MAX_COURSES, MAX_POINTS, Courses
+from laggard_aggregator.notify.timelines import LEAD_WINDOWS, MANY, MAX_COURSES, MAX_POINTS, Courses
 from tests.aggregator.export.made import NOW, MadeView, alarm, judgement
 
 STEP = 450.0

@@ -3,8 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
-from laggard_aggregator.mail.report import Ending, Report
-from laggard_aggregator.mail.trial import sample
+from laggard_aggregator.notify.email.test_mail import sample
+from laggard_aggregator.notify.report import Ending, Report
 
 NOW = 1_760_000_500.0
 PAGE = "https://laggard.example.org"

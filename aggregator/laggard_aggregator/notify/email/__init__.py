@@ -1,0 +1,1 @@
+"""Mail as a notification channel."""
