@@ -19,7 +19,6 @@ from laggard_aggregator.archive.writer import ArchiveWriter
 from laggard_aggregator.archiving import ArchiveFeed
 from laggard_aggregator.closing import WindowCloser
 from laggard_aggregator.configured import membership, topology
-from laggard_aggregator.contending import Contender
 from laggard_aggregator.core import Core
 from laggard_aggregator.decisions import storage
 from laggard_aggregator.decisions.control import Control
@@ -35,7 +34,6 @@ from laggard_aggregator.history import History
 from laggard_aggregator.inflow import Inflow
 from laggard_aggregator.ingest.inbox import Inbox
 from laggard_aggregator.ingest.subscriber import Subscriber
-from laggard_aggregator.lease import NAME_BYTES, Lease
 from laggard_aggregator.live import LiveView
 from laggard_aggregator.liveness import Liveness
 from laggard_aggregator.notify.dispatcher import Post
@@ -77,11 +75,6 @@ class App:
         self._tls = tls_context(settings.http)
         self._credentials = read_credentials(settings.http.credentials_file)
         self._rng = rng or random.SystemRandom()
-        self._contender: Contender | None = None
-        if settings.standby is not None:
-            name, monotonic_ns = self._rng.randbytes(NAME_BYTES), self._clock.monotonic_ns
-            lease = Lease(settings.standby.lease_seconds, name, lambda: monotonic_ns() / 1e9)
-            self._contender = Contender(settings.site, lease)
         self._post: Post | None = self._make_post(before._post if before is not None else None)
         self._notifier = notifier or Notifier()
         self._liveness = Liveness(
@@ -149,13 +142,8 @@ class App:
             s.state.directory if s.state is not None else None,
             clock=self._clock,
             rng=self._rng,
-            may_notify=self._acts,
             before=before,
         )
-
-    def _acts(self) -> bool:
-        """Whether this aggregator acknowledges and mails; without a standby it always does."""
-        return self._contender is None or self._contender.held
 
     async def _startup(self, outside: AsyncExitStack) -> None:
         s = self._settings
@@ -170,7 +158,6 @@ class App:
             clock=self._clock,
             rng=self._rng,
             hold_back=s.state is not None,
-            aside={} if self._contender is None else {self._contender.topic: self._contender.hear},
         )
         self.view = LiveView(
             self._core,
@@ -184,7 +171,6 @@ class App:
             history=self._history,
             mails=lambda: self._post.sender.counts if self._post else {},
             mails_waiting=lambda: self._post.sender.waiting if self._post else 0,
-            lease_held=lambda: self._contender.held if self._contender is not None else None,
             flooding=lambda: self._inbox.senders.flooding,
         )
         app = make_app(self.view, s.archive.directory if s.archive is not None else None, s.http.nodes)
@@ -299,10 +285,8 @@ class App:
             working = [
                 group.create_task(self._liveness.run(), name="liveness"),
                 group.create_task(inflow.run(partial(self._liveness.moved, "intake")), name="intake"),
-                group.create_task(upkeep.run(self._acts), name="acknowledge"),
+                group.create_task(upkeep.run(), name="acknowledge"),
             ]
-            if self._contender is not None:
-                working.append(group.create_task(self._contender.run(self._subscriber), name="lease"))
             if self._post is not None:
                 mailing = self._post.run(self.view, self._settings.http.page)
                 working.append(group.create_task(mailing, name="mail"))
@@ -333,8 +317,7 @@ class App:
                 await keeper.snapshot((), archived)
             else:
                 self._left = await asyncio.to_thread(capture, core, self._run_ns, self._clock.wall_ns())
-            if self._acts():
-                await self._subscriber.publish(core.intake.acks.messages())
+            await self._subscriber.publish(core.intake.acks.messages())
             await serving
             connection.cancel()
 

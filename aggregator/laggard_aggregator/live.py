@@ -17,8 +17,8 @@ class LiveView:
     """Asks the core, and keeps the latest judgements.
 
     Alarms are copied after each judgement, as the engine works in a thread. `ready`, `queue_dropped`,
-    `archive_dropped`, `archive_returned`, `durability`, `mails`, `mails_waiting`, `lease_held`,
-    `queue_bytes` and `flooding` ask the parts that only the application knows.
+    `archive_dropped`, `archive_returned`, `durability`, `mails`, `mails_waiting`, `queue_bytes`
+    and `flooding` ask the parts that only the application knows.
     `history`: what a view before this one has kept.
     """
 
@@ -35,7 +35,6 @@ class LiveView:
         history: History,
         mails: Callable[[], Mapping[str, int]],
         mails_waiting: Callable[[], int],
-        lease_held: Callable[[], bool | None] = lambda: None,
         queue_bytes: Callable[[], int] = lambda: 0,
         flooding: Callable[[], tuple[str, float] | None] = lambda: None,
     ) -> None:
@@ -57,7 +56,6 @@ class LiveView:
         self._durability = durability
         self._mails = mails
         self._mails_waiting = mails_waiting
-        self._lease_held = lease_held
         self._flooding = flooding
         self._judgements: dict[tuple[str, str], Judgement] = {}
         self._alarms: Mapping[Key, Alarm] = {}
@@ -209,6 +207,5 @@ class LiveView:
             refused=self._core.intake.refused + self._core.pipeline.refused,
             mails=dict(self._mails()),
             mails_waiting=self._mails_waiting(),
-            lease_held=self._lease_held(),
             flooding=self._flooding(),
         )

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from laggard_aggregator.detect.registry import judges
 from laggard_aggregator.detect.settings import DETECTORS, OF_FUNCTIONS, DetectSettings
@@ -244,18 +244,12 @@ class StateTable:
 
 
 @dataclass(frozen=True, slots=True)
-class StandbyTable:
-    """`[standby]`: there is another aggregator of the same nodes; one of them acknowledges and mails.
-
-    `lease_seconds`: after some two and a half times as long without the one, the other takes its place.
-    """
-
-    lease_seconds: float = field(default=10.0, metadata=checked(between(1, 600)))
-
-
-@dataclass(frozen=True, slots=True)
 class AggregatorSettings:
     """All of aggregator.toml."""
+
+    REMOVED: ClassVar[Mapping[str, str]] = {
+        "standby": "removed; for fail-over see docs/reliability.md, section Fail-over to another machine"
+    }
 
     site: str = field(default="site", metadata=checked(topic_level()))
     mqtt: BrokerSettings = field(default_factory=BrokerSettings)
@@ -268,7 +262,6 @@ class AggregatorSettings:
     mail: MailSettings | None = None
     archive: ArchiveTable | None = None
     state: StateTable | None = None
-    standby: StandbyTable | None = None
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Groups that repeat a name, or do not go together with what they take over from `[detect]`."""

@@ -1,7 +1,6 @@
 """What is done every second and every minute beside closing windows: acknowledging, and forgetting."""
 
 import asyncio
-from collections.abc import Callable
 
 from laggard_aggregator.announcing import Announcer
 from laggard_aggregator.core import Core
@@ -41,12 +40,12 @@ class Upkeep:
         self._subscriber = subscriber
         self._senders = senders
 
-    async def run(self, acts: Callable[[], bool]) -> None:
-        """Tells agents at most once a second, as long as this aggregator `acts`, until cancelled."""
+    async def run(self) -> None:
+        """Publishes acknowledgements at most once a second until cancelled."""
         swept_ns, sweep_due_ns, sweeps = 0, 0, 0
         while True:
             await asyncio.sleep(ACK_SECONDS)
-            if self._subscriber.connected and acts():
+            if self._subscriber.connected:
                 await self._subscriber.publish(self._core.intake.acks.messages(ACKS_AT_ONCE))
             now_ns = self._clock.monotonic_ns()
             if now_ns >= sweep_due_ns:

@@ -113,9 +113,8 @@ class Counters:
     for their schema, now. `two_streams`: how often two streams of one node and source turned out to be live
     at once. `window_lag_seconds`: how long after its deadline the latest window was judged;
     `window_lag_most_seconds`: the most of that. `mails`: by result, empty where none are sent;
-    `mails_waiting`: now. `lease_held`: whether this aggregator acknowledges and mails, None where there is no
-    other one. `flooding`: the node that sends most, and its messages a second, where it sends more than any
-    agent does.
+    `mails_waiting`: now. `flooding`: the node that sends most, and its messages a second, where it sends more
+    than any agent does.
     """
 
     messages: int = 0
@@ -138,7 +137,6 @@ class Counters:
     refused: Mapping[str, int] = field(default_factory=dict)
     mails: Mapping[str, int] = field(default_factory=dict)
     mails_waiting: int = 0
-    lease_held: bool | None = None
     flooding: tuple[str, float] | None = None
 
 

@@ -6,7 +6,8 @@ tables, a field without a default is required. Checks stand in the field's metad
     port: int = field(default=1883, metadata=checked(tcp_port()))
 
 A dataclass may have a method `problems(self) -> Iterable[tuple[str, str]]` (key, what is wrong) for rules
-that hold between fields; it is asked only when the table's own fields are right.
+that hold between fields; it is asked only when the table's own fields are right. A class variable
+`REMOVED: ClassVar[Mapping[str, str]]` maps keys of earlier versions to their error messages.
 """
 
 import difflib
@@ -167,8 +168,11 @@ def _table(cls: Any, table: Mapping[str, Any], prefix: str, problems: list[str])
     known = {field.name: field for field in fields(cls)}
     hints = get_type_hints(cls)
     before = len(problems)
+    removed: Mapping[str, str] = getattr(cls, "REMOVED", {})
     for key in table:
-        if key not in known:
+        if key in removed:
+            problems.append(f"{prefix}{key}: {removed[key]}")
+        elif key not in known:
             close = difflib.get_close_matches(key, known, n=1)
             problems.append(f"{prefix}{key}: unknown key" + (f", did you mean {close[0]}?" if close else ""))
     values = {}

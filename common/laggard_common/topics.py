@@ -1,5 +1,5 @@
 """MQTT topics: `laggard/1/<site>/<role>/<node>/{data,schema}/<source>` and `.../status`, and acknowledgements
-on `laggard/1/<site>/ack/<node>`; aggregators among themselves on `laggard/1/<site>/lease`.
+on `laggard/1/<site>/ack/<node>`.
 """
 
 import re
@@ -47,11 +47,6 @@ def status_topic(site: str, role: str, node: str) -> str:
 def ack_topic(site: str, node: str) -> str:
     """The topic on which the aggregator acknowledges a node's batches."""
     return f"{PREFIX}/{site}/ack/{node}"
-
-
-def lease_topic(site: str) -> str:
-    """The topic on which aggregators of the same nodes agree upon who acts."""
-    return f"{PREFIX}/{site}/lease"
 
 
 def parse_topic(topic: str) -> Topic:

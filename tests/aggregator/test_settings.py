@@ -29,7 +29,7 @@ EXAMPLES = {
     "lateness_seconds",
 }
 # Sections of which this version makes no use, and those that are shown as examples.
-NOT_SHOWN = {"topology", "peak", "mail", "state", "group", "archive", "standby"}
+NOT_SHOWN = {"topology", "peak", "mail", "state", "group", "archive"}
 
 
 def test_the_sample_as_it_is_changes_nothing() -> None:
@@ -124,6 +124,7 @@ PROFILED = {"source": "fnprofile", "metrics": ["samples"]}
     ("table", "problem"),
     [
         ({"sit": "x"}, "sit: unknown key, did you mean site?"),
+        ({"standby": {"lease_seconds": 10.0}}, "standby: removed; for fail-over see docs/reliability.md"),
         ({"site": "a/b"}, "site: expected letters, digits"),
         ({"mqtt": {"topics": ["other/#"]}}, "mqtt.topics: expected an MQTT topic filter below laggard/1/"),
         ({"mqtt": {"topics": ["laggard/1/#/x"]}}, "mqtt.topics: expected an MQTT topic filter"),

@@ -174,7 +174,6 @@ def test_a_node_writes_its_own_topics_only(site: Site) -> None:
         "laggard/1/site/ack/oss-2",
         f"{mine}/data/a/b",
         f"{mine}/other",
-        "laggard/1/site/lease",
         "elsewhere",
     ]
 
@@ -182,7 +181,7 @@ def test_a_node_writes_its_own_topics_only(site: Site) -> None:
         seen = set()
         async with site.client("laggard-aggregator") as aggregator, site.client("oss-1") as node:
             filters = [f"laggard/1/+/+/+/{channel}" for channel in ("data/+", "schema/+", "status")]
-            await aggregator.subscribe([(one, 1) for one in (*filters, "laggard/1/+/lease")])
+            await aggregator.subscribe([(one, 1) for one in filters])
             for topic in (*others, *allowed):  # in order: what is allowed comes after what is not
                 await node.publish(topic, b"x", qos=1)
             async with asyncio.timeout(10):
@@ -210,28 +209,6 @@ def test_a_node_reads_its_own_acknowledgements_only(site: Site) -> None:
         raise AssertionError
 
     assert set(asyncio.run(what_arrives())) == {"laggard/1/site/ack/oss-1"}
-
-
-def test_aggregators_agree_among_themselves_upon_a_lease(site: Site) -> None:
-    topic = "laggard/1/site/lease"
-
-    async def what_arrives() -> tuple[list[str], bytes]:
-        async with (
-            site.client("laggard-aggregator") as one,
-            site.client("laggard-aggregator-2") as other,
-            site.client("oss-1") as node,
-        ):
-            await node.subscribe([(topic, 1), ("laggard/1/site/ack/oss-1", 1)])
-            await other.subscribe(topic, 1)
-            await one.publish(topic, b"claim", qos=1)
-            await one.publish("laggard/1/site/ack/oss-1", b"x", qos=1)
-            async with asyncio.timeout(10):
-                heard = await anext(aiter(other.messages))
-                read = [(await anext(aiter(node.messages))).topic.value]
-            assert isinstance(heard.payload, bytes)
-            return read, heard.payload
-
-    assert asyncio.run(what_arrives()) == (["laggard/1/site/ack/oss-1"], b"claim")
 
 
 def test_nobody_ends_the_connection_of_another_by_its_client_id(site: Site) -> None:

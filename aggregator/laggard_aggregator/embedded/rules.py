@@ -1,7 +1,7 @@
 """Who may do what, by the name in a client's certificate: the rules of `deploy/mosquitto/acl`."""
 
 from laggard_common.errors import WireError
-from laggard_common.topics import is_level, lease_topic, parse_topic
+from laggard_common.topics import is_level, parse_topic
 
 BROKER = "laggard-broker"
 """The certificate of the broker, and of the aggregator that hosts it, as `laggard-ca broker` makes it."""
@@ -13,9 +13,9 @@ def is_aggregator(name: str) -> bool:
 
 
 def may_publish(name: str, topic: str) -> bool:
-    """A node writes below its own name, an aggregator acknowledges and contends for the lease."""
+    """A node writes below its own name, an aggregator publishes acknowledgements."""
     if is_aggregator(name):
-        return _acknowledged(topic) is not None or _is_lease(topic)
+        return _acknowledged(topic) is not None
     try:
         return parse_topic(topic).node == name
     except WireError:
@@ -23,11 +23,9 @@ def may_publish(name: str, topic: str) -> bool:
 
 
 def may_receive(name: str, topic: str) -> bool:
-    """A node reads its acknowledgements, an aggregator whatever nodes write, and who has the lease."""
+    """A node reads its acknowledgements, an aggregator all topics of all nodes."""
     if not is_aggregator(name):
         return _acknowledged(topic) == name
-    if _is_lease(topic):
-        return True
     try:
         parse_topic(topic)
     except WireError:
@@ -40,11 +38,6 @@ def may_subscribe(name: str, pattern: str) -> bool:
     if is_aggregator(name):
         return pattern.startswith("laggard/1/")
     return _acknowledged(pattern.replace("/+/", "/any/", 1)) == name
-
-
-def _is_lease(topic: str) -> bool:
-    levels = topic.split("/")
-    return len(levels) == 4 and is_level(levels[2]) and topic == lease_topic(levels[2])
 
 
 def _acknowledged(topic: str) -> str | None:

@@ -223,9 +223,7 @@ def _own_families(snapshot: Snapshot) -> Iterator[PrometheusMetric]:
         mails.add_metric((result,), count)
     if c.mails:
         waiting.add_metric((), c.mails_waiting)
-    lease = m.LEASE_HELD.family()
-    _add_known(lease, (), c.lease_held)
-    yield from (mails, waiting, lease)
+    yield from (mails, waiting)
     decided = m.DECISIONS.family()
     for kind in ("silence", "drain"):
         decided.add_metric((kind,), sum(each.kind == kind for each in snapshot.decisions))

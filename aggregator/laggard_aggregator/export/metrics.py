@@ -229,12 +229,6 @@ WINDOW_LAG_MOST = Metric(
     "How long after its deadline a window was judged at most since the start.",
 )
 BUILD_INFO = Metric("laggard_build_info", "gauge", ("version", "site"), "Always 1; what runs here.")
-LEASE_HELD = Metric(
-    "laggard_lease_held",
-    "gauge",
-    (),
-    "With [standby]: whether this aggregator acknowledges and mails, and not the other one.",
-)
 START_TIME = Metric("laggard_start_time_seconds", "gauge", (), "When the aggregator started.")
 READY = Metric(
     "laggard_ready",
@@ -300,7 +294,6 @@ OWN = (
     MAILS_WAITING,
     DECISIONS,
     BUILD_INFO,
-    LEASE_HELD,
     START_TIME,
     READY,
 )

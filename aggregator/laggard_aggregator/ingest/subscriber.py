@@ -8,9 +8,8 @@ import asyncio
 import logging
 import random
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import compress
-from types import MappingProxyType
 
 from laggard_aggregator.ingest.connection import Connection
 from laggard_aggregator.ingest.inbox import Inbox
@@ -34,8 +33,8 @@ class Subscriber:
     """Puts every message of the site into `inbox`, over as many connections as it takes, until cancelled.
 
     `hold_back`: the broker keeps messages until they are `done`, where it keeps a session for us. `arguments`
-    makes address, credentials and TLS for each connection: files may be renewed meanwhile. `aside`: who gets
-    what comes on other topics, which are subscribed to as well. `identifier`: its client id.
+    makes address, credentials and TLS for each connection: files may be renewed meanwhile. `identifier`: its
+    client id.
     """
 
     def __init__(
@@ -48,14 +47,11 @@ class Subscriber:
         clock: Clock,
         rng: random.Random,
         hold_back: bool = False,
-        aside: Mapping[str, Callable[[bytes], None]] = MappingProxyType({}),
     ) -> None:
         self._settings = settings
         self._arguments = arguments
         self.identifier = settings.client_id or f"laggard-aggregator-{site}"
         self._topics = settings.topics or tuple(f"{PREFIX}/{site}/+/+/{channel}" for channel in _CHANNELS)
-        self._topics += tuple(aside)
-        self._aside = aside
         self._inbox = inbox
         self._clock = clock
         self._rng = rng
@@ -113,8 +109,6 @@ class Subscriber:
             )
 
     def _take(self, messages: list[Message]) -> None:
-        if self._aside:
-            messages = self._put_aside(messages)
         now_ns, connection = self._clock.wall_ns(), self._connection
         in_front = self._inbox.put([(topic, payload, now_ns) for topic, payload, _ in messages])
         if self._hold_back:
@@ -123,15 +117,6 @@ class Subscriber:
             messages = [message for message, front in zip(messages, in_front, strict=True) if not front]
         if connection is not None:
             connection.acknowledge([number for _, _, number in messages if number])
-
-    def _put_aside(self, messages: list[Message]) -> list[Message]:
-        """Hands on what somebody else than the inbox is to have; the other messages."""
-        for topic, payload, number in messages:
-            if topic in self._aside:
-                self._aside[topic](payload)
-                if self._connection is not None and number:
-                    self._connection.acknowledge([number])
-        return [message for message in messages if message[0] not in self._aside]
 
     async def _listen(self, connection: Connection) -> None:
         """Until the connection is lost, which raises BrokerError."""

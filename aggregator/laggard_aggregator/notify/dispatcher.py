@@ -7,7 +7,7 @@ writes it again. Nothing here can stop the aggregator: whatever cannot be writte
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 
@@ -33,8 +33,6 @@ HOUR = 3600.0
 KEEP_SECONDS = 7 * 86_400.0
 MAX_WAITING = 100
 """Of more mails that wait for the server none are written; what falls due then is told in one digest."""
-TAKEOVER_SECONDS = 300.0
-"""What fell due so shortly before another aggregator ended, it may not have told."""
 
 
 class Post:
@@ -52,23 +50,19 @@ class Post:
         *,
         clock: Clock,
         rng: random.Random,
-        may_notify: Callable[[], bool] = lambda: True,
         before: "Post | None" = None,
     ) -> None:
         """`directory`: of the state, None where there is none; then a restart tells again what stands.
 
-        `may_notify`: whether this aggregator is the one that mails, asked again each time. What falls due
-        while another one is, that one tells. `before`: whose place this one takes in the same process.
+        `before`: the post of the previous configuration in the same process.
         """
-        self.sender = Sender(settings, access, clock, rng, may_notify)
+        self.sender = Sender(settings, access, clock, rng)
         self._settings = settings
         self._site = site
         self._directory = directory
         self._in_memory: Ledger | None = before._in_memory if before is not None else None
         self._clock = clock
-        self._may_notify = may_notify
         self._told: dict[str, Told] = {}
-        self._was_ours = False
         self._began_at = 0.0
         self._fresh = _Gathering(settings.gather_seconds)
         self._over = _Gathering(settings.gather_seconds)
@@ -136,12 +130,6 @@ class Post:
 
     async def _decide(self, view: View, ledger: SharedLedger, courses: Courses, writer: Writer) -> None:
         s = self._settings
-        ours = self._may_notify()
-        if ours and not self._was_ours:
-            self._told = {
-                c: t for c, t in self._told.items() if t.here or view.now - t.told_at > TAKEOVER_SECONDS
-            }
-        self._was_ours = ours
         fresh = due(
             view.alarms(),
             self._told.keys(),
@@ -151,12 +139,9 @@ class Post:
             muted=lambda alarm: _silenced(view, alarm.component, view.shown(alarm.component)),
         )
         ended = over([told.case for told in self._told.values()], view.alarms())
-        quiet = not (ours and s.resolved)
-        silent = [case for case in ended if quiet or _silenced(view, case.component, case.name)]
-        if silent or (fresh and not ours):
-            await self._note(ledger, fresh if not ours else [], silent, view.now)
-        if not ours:
-            return
+        silent = [case for case in ended if not s.resolved or _silenced(view, case.component, case.name)]
+        if silent:
+            await self._close_silently(ledger, silent)
         if abs(view.now - self._began_at) < s.learning_seconds:  # the first clock may have been ahead
             fresh = []
         ended = [case for case in ended if case not in silent]
@@ -184,7 +169,7 @@ class Post:
             else:
                 id_ = f"d.{digest(*ids)}"
                 message = await asyncio.to_thread(writer.digest, id_, reports, len(cases), plot)
-            told = [Told(of, case, now, id_, here=True) for of, case in zip(ids, cases, strict=True)]
+            told = [Told(of, case, now, id_) for of, case in zip(ids, cases, strict=True)]
             await ledger.do(Ledger.queue, self._queued(id_, now, message), told)
             self._told.update({each.case.component: each for each in told})
             self.sender.some.set()
@@ -205,14 +190,10 @@ class Post:
                 del self._told[case.component]
             self.sender.some.set()
 
-    async def _note(
-        self, ledger: SharedLedger, elsewhere: Sequence[Case], silent: Sequence[Case], now: float
-    ) -> None:
-        """Takes in what another aggregator tells, and what is over without a word."""
-        told = [Told(of := case.id(self._site), case, now, f"s.{of}", here=False) for case in elsewhere]
-        await ledger.do(Ledger.note, told, [self._told[case.component].id for case in silent])
-        self._told.update({each.case.component: each for each in told})
-        for case in silent:
+    async def _close_silently(self, ledger: SharedLedger, cases: list[Case]) -> None:
+        """Closes cases without a mail."""
+        await ledger.do(Ledger.close_cases, [self._told[case.component].id for case in cases])
+        for case in cases:
             del self._told[case.component]
 
     async def _in_mails(self, cases: list[Case], ledger: SharedLedger, now: float) -> list[list[Case]]:

@@ -31,6 +31,7 @@ Outcome = Literal["sent", "refused", "expired"]
 
 NAME = "mail.db"
 _VERSION = 1
+# Column cases.here: written as 1 and not read; earlier versions marked cases of another aggregator with 0.
 _TABLES = """
 CREATE TABLE began (at REAL NOT NULL);
 CREATE TABLE mails (
@@ -55,13 +56,12 @@ class Queued:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """An open case. `mail`: the id of the mail that told of it. `here` False: another aggregator had to."""
+    """An open case. `mail`: the id of the mail that reported it."""
 
     id: str
     case: Case
     told_at: float
     mail: str
-    here: bool
 
 
 class Ledger:
@@ -96,8 +96,8 @@ class Ledger:
     def open_cases(self) -> list[Told]:
         """The cases that somebody was told of, and that are not over."""
         with self._work() as db:
-            rows = db.execute("SELECT id, what, told_at, mail, here FROM cases").fetchall()
-        return [Told(id_, _case(what), told_at, mail, bool(here)) for id_, what, told_at, mail, here in rows]
+            rows = db.execute("SELECT id, what, told_at, mail FROM cases").fetchall()
+        return [Told(id_, _case(what), told_at, mail) for id_, what, told_at, mail in rows]
 
     def queue(self, mail: Queued, told: Sequence[Told], over: Sequence[str] = ()) -> None:
         """Notes, all or nothing, a mail to be sent, the cases that it opens, and the ids of those it closes.
@@ -109,14 +109,14 @@ class Ledger:
                 "INSERT OR IGNORE INTO mails VALUES (?, ?, ?, NULL, ?)",
                 (mail.id, mail.queued_at, json.dumps(mail.recipients), mail.message),
             )
-            self._note(db, told)
+            rows = [(t.id, json.dumps(asdict(t.case)), t.told_at, t.mail, 1) for t in told]
+            db.executemany("INSERT OR REPLACE INTO cases VALUES (?, ?, ?, ?, ?)", rows)
             db.executemany("DELETE FROM cases WHERE id = ?", [(each,) for each in over])
 
-    def note(self, told: Sequence[Told], over: Sequence[str] = ()) -> None:
-        """Notes cases of which no mail is to be written here, and those that are over without one."""
+    def close_cases(self, ids: Sequence[str]) -> None:
+        """Deletes the cases of these ids; no mail is queued."""
         with self._work() as db:
-            self._note(db, told)
-            db.executemany("DELETE FROM cases WHERE id = ?", [(each,) for each in over])
+            db.executemany("DELETE FROM cases WHERE id = ?", [(each,) for each in ids])
 
     def waiting(self) -> list[Queued]:
         """The mails that are to be sent, oldest first."""
@@ -156,10 +156,6 @@ class Ledger:
         with self._work() as db:
             db.execute("DELETE FROM courses")
             db.executemany("INSERT INTO courses VALUES (?, ?)", courses.items())
-
-    def _note(self, db: sqlite3.Connection, told: Sequence[Told]) -> None:
-        rows = [(t.id, json.dumps(asdict(t.case)), t.told_at, t.mail, t.here) for t in told]
-        db.executemany("INSERT OR REPLACE INTO cases VALUES (?, ?, ?, ?, ?)", rows)
 
     def _opened(self, now: float) -> sqlite3.Connection:
         try:

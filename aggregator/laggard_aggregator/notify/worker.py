@@ -9,7 +9,6 @@ import asyncio
 import logging
 import random
 from collections import Counter
-from collections.abc import Callable
 from contextlib import suppress
 
 from laggard_aggregator.notify.email.message import answered
@@ -30,8 +29,6 @@ LEAST_TRYING_SECONDS = 3600.0
 FINISH_SECONDS = 5.0
 """At the end a mail under way has so long to be taken and noted."""
 IDLE_SECONDS = 60.0
-LEASE_SECONDS = 5.0
-"""How soon it is asked again whether it is ours to send."""
 
 RESULTS = ("sent", "retried", "refused", "expired")
 """What `laggard_mails_total` counts: `retried` is each try that has to be made again."""
@@ -46,7 +43,6 @@ class Sender:
         access: Access,
         clock: Clock,
         rng: random.Random,
-        may_notify: Callable[[], bool],
     ) -> None:
         self.some = asyncio.Event()
         self.counts: Counter[str] = Counter(dict.fromkeys(RESULTS, 0))
@@ -55,7 +51,6 @@ class Sender:
         self._access = access
         self._clock = clock
         self._rng = rng
-        self._may_notify = may_notify
         self._ended: dict[str, Outcome] = {}  # what the ledger does not know yet
         self._still_for: dict[str, tuple[str, ...]] = {}
         self._do_not_have: dict[str, tuple[str, ...]] = {}  # of each mail that waits
@@ -74,9 +69,7 @@ class Sender:
             try:
                 await self._note(ledger)
                 due = await self._due(ledger)
-                if due and not self._may_notify():
-                    seconds = LEASE_SECONDS
-                elif due:
+                if due:
                     await self._send(ledger, due)
                     self._works()
                 self._failures = 0

@@ -251,7 +251,6 @@ def site() -> MadeView:
             refused={"too many components": 12},
             mails={"sent": 16, "retried": 17, "refused": 18, "expired": 19},
             mails_waiting=20,
-            lease_held=True,
         ),
         durability_=Durability(
             whole=True,

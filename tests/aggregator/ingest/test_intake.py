@@ -11,7 +11,7 @@ from laggard_aggregator.ingest.ordinals import Ordinals
 from laggard_aggregator.ingest.taken import TakenBatch
 from laggard_common import codec, limits, wire
 from laggard_common.schema import Field, Schema
-from laggard_common.topics import ack_topic, lease_topic
+from laggard_common.topics import ack_topic
 from laggard_common.wire import Envelope, Kind
 from tests.aggregator.ingest.made_messages import (
     NOW,
@@ -227,7 +227,7 @@ def test_acknowledgements_of_many_ranges_fit_what_a_node_reads() -> None:
 
 def test_what_aggregators_say_is_ignored() -> None:
     taker = make()
-    assert feed(taker, (ack_topic("site", "oss-1"), b"whatever"), (lease_topic("site"), b"whatever")) == []
+    assert feed(taker, (ack_topic("site", "oss-1"), b"whatever")) == []
     assert taker.counts.messages == 0
 
 

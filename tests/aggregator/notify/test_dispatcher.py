@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +13,7 @@ import pytest
 from laggard_aggregator.decisions.book import Decision
 from laggard_aggregator.notify import dispatcher as post
 from laggard_aggregator.notify import worker as sending
-from laggard_aggregator.notify.dispatcher import TAKEOVER_SECONDS, Post
+from laggard_aggregator.notify.dispatcher import Post
 from laggard_aggregator.notify.email.settings import Access
 from laggard_aggregator.notify.outbox import NAME
 from laggard_common.clock import SystemClock
@@ -31,7 +31,6 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(post, "RETRY_SECONDS", 0.02)
     monkeypatch.setattr(sending, "FIRST_RETRY_SECONDS", 0.02)
     monkeypatch.setattr(sending, "LAST_RETRY_SECONDS", 0.05)
-    monkeypatch.setattr(sending, "LEASE_SECONDS", 0.01)
 
 
 class Site(MadeView):
@@ -73,8 +72,6 @@ async def mailing(
     view: Site,
     box: Box,
     state: Path | None = None,
-    *,
-    ours: Callable[[], bool] = lambda: True,
     **others: object,
 ) -> AsyncIterator[Post]:
     """A post at work while the block lasts; then it is cut off."""
@@ -85,7 +82,6 @@ async def mailing(
         state,
         clock=SystemClock(),
         rng=random.Random(1),
-        may_notify=ours,
     )
     task = asyncio.create_task(made.run(view, PAGE))
     try:
@@ -300,27 +296,6 @@ def test_in_the_sites_first_day_nothing_is_mailed(tmp_path: Path) -> None:
                 assert box.mails == []
                 view.now += 1000
                 await box.until(mails=1)
-
-    asyncio.run(story())
-
-
-def test_who_does_not_hold_the_lease_tells_nothing_that_the_other_tells(tmp_path: Path) -> None:
-    async def story() -> None:
-        view, ours = site(), False
-        async with served(Box()) as box, mailing(view, box, tmp_path, ours=lambda: ours):
-            view.slow("oss-1/wwn-1")
-            await view.looked_at()
-            view.now += TAKEOVER_SECONDS + 1
-            view.slow("oss-2/wwn-2")  # so late that the other may not have told
-            await view.looked_at()
-            assert box.mails == []
-            ours = True
-            await box.until(mails=1)
-            await view.looked_at()
-            assert [mail.subject.split()[2] for mail in box.mails] == ["oss-2/sd2"]
-            view.well("oss-1/wwn-1")
-            await box.until(mails=2)
-            assert "oss-1/sd1 keeps up" in box.mails[1].subject
 
     asyncio.run(story())
 

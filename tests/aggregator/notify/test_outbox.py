@@ -9,7 +9,7 @@ from laggard_common.errors import StateError
 
 NOW = 1_760_000_000.0
 CASE = Case("oss-1/a", "oss-1/sda", "luns", "component", "await", 4.0, NOW - 100)
-TOLD = Told("c1", CASE, NOW, "s.c1", here=True)
+TOLD = Told("c1", CASE, NOW, "s.c1")
 MAIL = Queued("s.c1", NOW, ("a@example.org", "b@example.org"), b"From: x\r\n\r\nbody")
 
 
@@ -105,7 +105,7 @@ def test_a_full_disk_changes_nothing(tmp_path: Path) -> None:
     ledger.queue(MAIL, [TOLD])
     ledger._db.execute("PRAGMA max_page_count = 8")
     with pytest.raises(StateError, match="full"):
-        ledger.queue(Queued("s.2", NOW, (), bytes(100_000)), [Told("c2", CASE, NOW, "s.2", here=True)])
+        ledger.queue(Queued("s.2", NOW, (), bytes(100_000)), [Told("c2", CASE, NOW, "s.2")])
     assert (ledger.waiting(), ledger.open_cases()) == ([MAIL], [TOLD])
     ledger.ended("s.c1", "sent")
     assert ledger.waiting() == []
