@@ -294,13 +294,18 @@ class NaiveLaggard:
         now = self._spread_now(rough, variance, live)
         centre, _ = laggard_shortest_half([rough[n] for n in live])
         suspicion = {
-            n: max(abs(rough[n] - centre) / (laggard.OUTLIER * now), self.known[n].score / laggard.SUSPECT)
+            n: max(
+                abs(rough[n] - centre) / (laggard.OUTLIER_SPREADS * now),
+                self.known[n].score / laggard.SUSPECT_SCORE,
+            )
             for n in live
         }
         trusted = self._most_trusted(suspicion)
         excess, variance = self._excess(logs, live, trusted)
         now = self._spread_now(excess, variance, sorted(trusted))
-        bound = max(laggard.CLIP * max(now, self.unit_before[0]), 2 * laggard.HARMLESS)
+        bound = max(
+            laggard.MAX_WINDOW_SPREADS * max(now, self.unit_before[0]), 2 * laggard.HARMLESS_LOG_RATIO
+        )
         for name in logs:
             self._add(name, excess.get(name, 0.0), weight[name], bound)
             if name in variance and not math.isnan(variance[name]):
@@ -325,14 +330,18 @@ class NaiveLaggard:
             shares[name], threshold[name] = [], []
             for s in range(6):
                 spread = unit[s] * laggard_se(length[name][s])
-                harm = laggard.HARMLESS + laggard.SURE * math.sqrt(noise[name] / length[name][s])
+                harm = laggard.HARMLESS_LOG_RATIO + laggard.NOISE_STD_ERRORS * math.sqrt(
+                    noise[name] / length[name][s]
+                )
                 growth = length[name][s] ** 0.1 * min(unit[s] / unit[0], 1.0) ** 0.4
                 threshold[name].append(max(harm, level * growth * spread))
                 shares[name].append(average[name][s] / threshold[name][s])
             self.known[name].score = max(shares[name])
             level_now = unit[1] * laggard_se(length[name][1])
             higher = max(a - average[name][1] for a in average[name][2:])
-            well = shares[name][1] <= laggard.WELL and higher > laggard.CHANGE * level_now
+            well = (
+                shares[name][1] <= laggard.RECOVERY_SCORE and higher > laggard.RECOVERY_STD_ERRORS * level_now
+            )
             if max(shares[name]) >= 1 and well:
                 self._start_again(name)
                 self.known[name].score = max(shares[name][:2])
@@ -341,7 +350,7 @@ class NaiveLaggard:
         slow = {n for n in live if judged[n] and self.known[n].score >= 1}
         fast = {n for n in live if judged[n] and min(shares[n]) <= -1}
         typical = statistics.median([self.known[n].score for n in slow]) if slow else 0.0
-        suspect = max(laggard.SUSPECT, laggard.ALIKE * typical)
+        suspect = max(laggard.SUSPECT_SCORE, laggard.MAJORITY_SCORE_SHARE * typical)
         suspects = [n for n in live if judged[n] and self.known[n].score >= suspect]
         if 2 * alike <= len(live) or 2 * len(suspects) >= len(live) or len(fast) >= 0.4 * len(live):
             slow &= beyond
@@ -383,7 +392,7 @@ class NaiveLaggard:
     def _trusted(
         self, names: list[str], live: list[str], length: Mapping[str, list[float]], now: float
     ) -> tuple[set[str], int]:
-        suspicion = {n: self.known[n].score / laggard.SUSPECT for n in live}
+        suspicion = {n: self.known[n].score / laggard.SUSPECT_SCORE for n in live}
         alike = set(live)
         for s in range(6):
             usual = laggard_se(statistics.median(length[n][s] for n in names))
@@ -392,9 +401,11 @@ class NaiveLaggard:
             spread = min(laggard_cross_spread(list(row.values())), max(2 * now, self.unit_before[s]) * usual)
             for name in live:
                 away = abs(row[name] - centre)
-                most = max(laggard.OUTLIER * spread, laggard.HARMLESS / 2)
+                most = max(laggard.OUTLIER_SPREADS * spread, laggard.HARMLESS_LOG_RATIO / 2)
                 suspicion[name] = max(suspicion[name], away / most)
-                if s >= laggard.LASTING and away > max(laggard.OUTLIER * 2 * now * usual, laggard.HARMLESS):
+                if s >= laggard.NOT_PEERS_SCALE and away > max(
+                    laggard.OUTLIER_SPREADS * 2 * now * usual, laggard.HARMLESS_LOG_RATIO
+                ):
                     alike.discard(name)
         return self._most_trusted(suspicion), len(alike)
 
@@ -433,14 +444,14 @@ class NaiveLaggard:
                 before, prior = (prior * before + values * square) / (prior + values), 8.0
                 unit[s] = max(math.sqrt(before), 1e-6)
         part = min(1.0, statistics.median(weight[n] for n in live))
-        raised = max(1.0, laggard.CALM * now * math.sqrt(part) / unit[0])
+        raised = max(1.0, laggard.MIN_POOLED_SPREAD_SHARE * now * math.sqrt(part) / unit[0])
         unit = [u * raised for u in unit]
         for name in live:
             k, share = self.known[name], min(weight[name], 1.0)
             k.seen = min(k.seen + share, 96.0)
             for s in range(6):
                 square = (average[name][s] / laggard_se(length[name][s])) ** 2
-                square = min(square, (laggard.SQUARE_CLIP * unit[s]) ** 2)
+                square = min(square, (laggard.MAX_SQUARE_SPREADS * unit[s]) ** 2)
                 k.moment[s] += share / k.seen * (square - k.moment[s])
         self.unit_before = unit
         return unit, freedom
@@ -456,7 +467,7 @@ class NaiveLaggard:
         edge = [sorted(average[n][s] for n in live)[quarter] for s in range(6)]
         far = any(average[name][s] - edge[s] >= threshold[name][s] for s in range(6))
         slowness = sorted(self.known[n].slowness for n in live)[quarter]
-        return far and self.known[name].slowness - slowness >= laggard.STANDS_OUT
+        return far and self.known[name].slowness - slowness >= laggard.OUTSTANDING_LOG_RATIO
 
     def _start_again(self, name: str) -> None:
         k = self.known[name]

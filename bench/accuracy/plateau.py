@@ -20,21 +20,21 @@ from laggard_aggregator.offline.grid import Grid
 from laggard_aggregator.offline.run import read_grids
 
 TRIED: Sequence[tuple[ModuleType, str, Sequence[float]]] = (
-    (laggard, "HARMLESS", (0.11, 0.15)),
-    (laggard, "SURE", (2.0, 4.0)),
-    (laggard, "NOISE_MOST", (2.0, 9.0)),
-    (budget, "CONFIRMED", (0.8, 1.0)),
-    (budget, "LENGTH_POWER", (0.05, 0.15)),
-    (spread, "RATIO", (1.4, 2.0)),
-    (spread, "PRIOR", (6.0, 24.0)),
-    (spread, "LENGTH_PRIOR", (4.0, 16.0)),
-    (spread, "MOST", (2.0, 8.0)),
-    (laggard, "CLIP", (6.0, 12.0)),
-    (laggard, "OUTLIER", (2.5, 4.0)),
-    (laggard, "SUSPECT", (0.6, 0.9)),
-    (laggard, "WELL", (0.2, 0.4)),
-    (laggard, "CHANGE", (3.0, 5.0)),
-    (evidence, "SPREAD_MEMORY", (48.0, 192.0)),
+    (laggard, "HARMLESS_LOG_RATIO", (0.11, 0.15)),
+    (laggard, "NOISE_STD_ERRORS", (2.0, 4.0)),
+    (laggard, "MAX_NOISE_VARIANCE_RATIO", (2.0, 9.0)),
+    (budget, "QUANTILE_SHARE", (0.8, 1.0)),
+    (budget, "LENGTH_EXPONENT", (0.05, 0.15)),
+    (spread, "CROSS_TO_OWN_RATIO", (1.4, 2.0)),
+    (spread, "RATIO_PRIOR_VALUES", (6.0, 24.0)),
+    (spread, "LENGTH_PRIOR_VALUES", (4.0, 16.0)),
+    (spread, "MAX_MEAN_SQUARE_RATIO", (2.0, 8.0)),
+    (laggard, "MAX_WINDOW_SPREADS", (6.0, 12.0)),
+    (laggard, "OUTLIER_SPREADS", (2.5, 4.0)),
+    (laggard, "SUSPECT_SCORE", (0.6, 0.9)),
+    (laggard, "RECOVERY_SCORE", (0.2, 0.4)),
+    (laggard, "RECOVERY_STD_ERRORS", (3.0, 5.0)),
+    (evidence, "SPREAD_MEMORY_WINDOWS", (48.0, 192.0)),
 )
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from bench.accuracy.perseus import COLUMNS, METRIC, SETTINGS, truth_of
 from laggard_aggregator.detect.interface import FloatArray
-from laggard_aggregator.detect.laggard.evidence import SCALES
+from laggard_aggregator.detect.laggard.evidence import SCALE_WINDOWS
 from laggard_aggregator.detect.laggard.spread import batch_variance, standard_error, typical_variance
 from laggard_aggregator.detect.peers import leave_one_out_median, row_median
 from laggard_aggregator.offline.grid import Grid
@@ -35,10 +35,10 @@ def ratios(grid: Grid, slow: set[str]) -> tuple[FloatArray, float]:
 
 
 def averages(excess: FloatArray) -> FloatArray:
-    """The spread of moving averages over SCALES windows; (K,)."""
+    """The spread of moving averages over SCALE_WINDOWS windows; (K,)."""
     total = np.cumsum(np.pad(excess, ((0, 0), (1, 0))), axis=1)
     found = []
-    for length in SCALES.astype(int):
+    for length in SCALE_WINDOWS.astype(int):
         means = (total[:, length:] - total[:, :-length]) / length
         found.append(float(np.sqrt(np.mean(means**2))))
     return np.array(found)
@@ -57,12 +57,12 @@ def main() -> None:
         spread = averages(excess)
         kind = f"{grid.group.split('__')[0]}, {'with faulty drives' if slow else 'healthy hosts'}"
         rows[kind].append(np.array([spread[0], spread[0] / error, *(spread / spread[0])]))
-    lengths = [f"{length:g} windows" for length in SCALES]
+    lengths = [f"{length:g} windows" for length in SCALE_WINDOWS]
     print(f"| hosts | spread of one window | over its standard error | {' | '.join(lengths)} |")
     print("|---" * (3 + len(lengths)) + "|")
     for kind, found in sorted(rows.items()):
         print(f"| {kind} | {' | '.join(f'{value:.2f}' for value in np.median(found, axis=0))} |")
-    law = " | ".join(f"{value:.2f}" for value in standard_error(SCALES))
+    law = " | ".join(f"{value:.2f}" for value in standard_error(SCALE_WINDOWS))
     print(f"| length ** -1/4 | | | {law} |")
 
 

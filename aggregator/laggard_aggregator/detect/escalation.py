@@ -1,4 +1,4 @@
-"""From slow children to the parent at fault: a server, a controller or a couplet that slows all it carries.
+"""Escalation from slow children to the parent at fault: a server, controller or couplet that slows them all.
 
 Such a fault would otherwise be reported as many. The parent is indicted instead when nearly all of its
 children that can be judged are anomalous while most of its own peers are not (DESIGN.md, "Detecting").
@@ -11,13 +11,13 @@ import numpy as np
 
 from laggard_aggregator.detect.interface import BoolArray, FloatArray, IntArray, Verdicts
 
-ALL_BUT_FEW = 2 / 3
+MIN_ANOMALOUS_SHARE = 2 / 3
 """Share of the judged children that must be anomalous: an idle or lucky child does not save its parent."""
 MIN_CHILDREN = 2
 MIN_PARENTS = 3
 """Fewer parents have no majority that could be healthy."""
-STANDS_OUT = 1.5
-"""A child so many times slower than its indicted parent's other children stays indicted itself."""
+OUTSTANDING_SEVERITY_RATIO = 1.5
+"""Severity ratio to its indicted parent's other children from which a child stays blamed itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Level:
 def escalate(
     verdicts: Verdicts, levels: Sequence[Level], suspects: MutableMapping[str, str]
 ) -> tuple[Verdicts, dict[str, str]]:
-    """The verdicts with what parents explain taken out and the parents' own appended; and those parents.
+    """The verdicts without the children that parents explain, the parents' own appended; and those parents.
 
     `levels` go from narrow to wide (node, controller, couplet). A wider parent is indicted in place of
     narrower ones only when it explains more than one of them, so a couplet with one bad server leaves the
@@ -56,7 +56,7 @@ def escalate(
                 found.append(_parent(verdicts, flagged, level.of == at, bool(guilty[at])))
         child = _child_of(level, guilty) & flagged
         severity = _middles(verdicts.severity, level, guilty, flagged)
-        stands_out = verdicts.severity[child] > STANDS_OUT * severity[level.of[child]]
+        stands_out = verdicts.severity[child] > OUTSTANDING_SEVERITY_RATIO * severity[level.of[child]]
         explained[np.flatnonzero(child)[~stands_out]] = True
     return _joined(replace(verdicts, anomalous=flagged & ~explained), found), parents
 
@@ -64,7 +64,7 @@ def escalate(
 def _indicted(judged: BoolArray, flagged: BoolArray, level: Level) -> BoolArray:
     """For each parent whether its children are anomalous together while most parents' are not."""
     children = _count(level, judged)
-    guilty = (children >= MIN_CHILDREN) & (_count(level, flagged) >= ALL_BUT_FEW * children)
+    guilty = (children >= MIN_CHILDREN) & (_count(level, flagged) >= MIN_ANOMALOUS_SHARE * children)
     comparable = int((children >= MIN_CHILDREN).sum())
     if comparable < MIN_PARENTS or guilty.sum() > (comparable - 1) // 2:
         guilty[:] = False

@@ -1,4 +1,4 @@
-"""The one seam of all detectors: window arrays in, scores and verdicts out.
+"""The interface of all detectors: window arrays in, scores and verdicts out.
 
 Shapes: C components, H samples of history before the window, W samples in it. Values are float64; NaN means
 that the sample is missing (the component was absent), never that it was zero.
@@ -23,16 +23,16 @@ MIN_PEERS = 4
 class MetricWindow:
     """One metric of one peer group over one window.
 
-    `components`: C names, each once, in any order; state is kept by name. `values` (C, H + W): the metric
-    per detection interval, the first `history` columns lie before the window. For latency metrics a value
-    is 0 in an interval without I/O. `load`: arrays of the same shape that say what the component was asked
-    to do, by name: `operations` (I/Os completed in the interval), `throughput` (bytes per second),
-    `request_bytes` (mean size), `read_share` (0-1); and how long it took for that all in all, `busy_share`
-    (of the interval, 0-1); each may be missing, and `{}` means that load is unknown. `start`, `end`: epoch
-    seconds. `interval_seconds`: seconds per sample; W = (end - start) / interval_seconds. `worse` is +1 where
-    larger values are worse (latency), -1 where smaller are (throughput), 0 for behaviour. `tests_at_once`:
-    component-metric series of the site that share the budget of false alarms as of now, 0 for what the
-    detector's settings say.
+    `components`: C names, each once, in any order; state is kept by name. `values` (C, H + W): the metric per
+    detection interval, the first `history` columns lie before the window. For latency metrics a value is 0 in
+    an interval without I/O. `load`: arrays of the same shape that describe the demand on the component, by
+    name: `operations` (I/Os completed in the interval), `throughput` (bytes per second), `request_bytes`
+    (mean size), `read_share` (0-1); and how long it took for that all in all, `busy_share` (of the interval,
+    0-1); each may be missing, and `{}` means that load is unknown. `start`, `end`: epoch seconds.
+    `interval_seconds`: seconds per sample; W = (end - start) / interval_seconds. `worse` is +1 where larger
+    values are worse (latency), -1 where smaller are (throughput), 0 for behaviour. `tests_at_once`:
+    component-metric series of the site that share the budget of false alarms as of now, 0 for the number in
+    the detector's settings.
     """
 
     metric: str
@@ -49,12 +49,12 @@ class MetricWindow:
 
 @dataclass(frozen=True, slots=True)
 class VectorWindow:
-    """What the functions of a peer group's servers did over one window (HotDep, "Feature-Vector").
+    """The activity of the functions of a peer group's servers over one window (HotDep, "Feature-Vector").
 
     `servers`: S names, each once, in any order; `functions`: F names, each once. `values` (S, F): the
     window's sum of `metric` (`samples`, `count` or `time` in seconds) per server and function, 0 where a
-    server never ran it; a row with a NaN is an absent server. `seconds` (S, F): what decides which
-    functions are looked at, CPU time for `samples` and self time, which counts waiting, for `count` and
+    server never ran it; a row with a NaN is an absent server. `seconds` (S, F): selects the
+    functions that count, CPU time for `samples` and self time, which counts waiting, for `count` and
     `time`. `start`, `end`: epoch seconds.
     """
 
@@ -69,7 +69,7 @@ class VectorWindow:
 
 @dataclass(frozen=True, slots=True)
 class Verdicts:
-    """What a detector says of one window: one entry per component, in the window's order.
+    """A detector's verdicts on one window: one entry per component, in the window's order.
 
     `judged` (C,): False where the component had too few samples or the group too few members; its other
     entries then mean nothing. `anomalous` (C,): the raw flag of this window, before k of 2k-1. `score`
@@ -77,8 +77,8 @@ class Verdicts:
     peers, 1.0 = like them, NaN where there is no ratio. `reference` (C,): the peers' value that the
     component was held against (NaN if none), `observed` (C,): its own, both in the metric's unit. `note`:
     empty, or why the group as a whole was not judged (`too few members`, `not a group of peers`).
-    `undecided`: pairs left open by a pair budget. `causes`: by component, what it differs in, largest
-    first, each with its amount; of anomalous ones only.
+    `undecided`: pairs left open by a pair budget. `causes`: by anomalous component, the largest
+    differences first, each with its amount.
     """
 
     judged: BoolArray
@@ -95,7 +95,7 @@ class Verdicts:
 class Detector(Protocol):
     """Judges the windows of one group and one metric, in order of time.
 
-    `name` is what configuration calls it; `version` changes whenever verdicts may; `history_samples` is H.
+    `name` is its name in the configuration; `version` changes whenever verdicts may; `history_samples` is H.
     """
 
     name: str
@@ -106,7 +106,7 @@ class Detector(Protocol):
         """The verdicts on `window`; advances the detector's own state."""
 
     def forget(self, components: Collection[str]) -> None:
-        """Frees what is known of `components`, which are gone; they begin anew if they come again."""
+        """Frees the state of `components`, which are gone; they start without state if they return."""
 
     def state(self) -> dict[str, Any]:
         """The state as plain data (dict, list, str, int, float), from which `restore` goes on exactly."""
@@ -116,7 +116,7 @@ class Detector(Protocol):
 
 
 class VectorDetector(Protocol):
-    """As Detector, of nodes by what their functions did; it sees no history."""
+    """As Detector, of nodes by the activity of their functions; it sees no history."""
 
     name: str
     version: int
@@ -136,7 +136,7 @@ class VectorDetector(Protocol):
 
 
 def not_judged(components: int, note: str) -> Verdicts:
-    """Verdicts for a window in which nothing can be said of any component."""
+    """Verdicts for a window in which no component can be judged."""
     nan = np.full(components, np.nan)
     no = np.zeros(components, dtype=np.bool_)
     return Verdicts(no, no.copy(), np.zeros(components), nan, nan.copy(), nan.copy(), note)

@@ -1,11 +1,11 @@
-"""What a component is held against: the leave-one-out median of its trusted peers, and whom to trust."""
+"""Reference of a component: the leave-one-out median of its trusted peers, and the choice of those."""
 
 import numpy as np
 from numpy.typing import NDArray
 
 from laggard_aggregator.detect.interface import BoolArray, FloatArray
 
-TRIM = 0.2
+TRIM_SHARE = 0.2
 """Share of the weight at either end that a `weighted_middle` leaves out."""
 
 
@@ -24,16 +24,16 @@ def row_median(values: FloatArray) -> FloatArray:
 
 
 def weighted_middle(logs: FloatArray, weights: FloatArray) -> FloatArray:
-    """The log of the mean of each row of exp(`logs`) (R, T), without TRIM of its weight at either end; (R,).
+    """The log of the trimmed mean of each row of exp(`logs`) (R, T), less TRIM_SHARE at each end; (R,).
 
-    `weights` (R, T), 0 or more; what is not finite has none. NaN for a row without any.
+    `weights` (R, T), 0 or more; entries that are not finite have none. NaN for a row without any.
     """
     known = np.isfinite(logs) & (weights > 0)
     order = np.argsort(np.where(known, logs, np.inf), axis=1)
     weight = np.take_along_axis(np.where(known, weights, 0.0), order, 1)
     upper = np.cumsum(weight, axis=1)
     total = upper[:, -1:]
-    inner = np.minimum(upper, (1.0 - TRIM) * total) - np.maximum(upper - weight, TRIM * total)
+    inner = np.minimum(upper, (1.0 - TRIM_SHARE) * total) - np.maximum(upper - weight, TRIM_SHARE * total)
     inner = np.maximum(inner, 0.0)
     sums = (inner * np.take_along_axis(np.exp(np.where(known, logs, 0.0)), order, 1)).sum(axis=1)
     counted = inner.sum(axis=1)

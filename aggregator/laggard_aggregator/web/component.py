@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from markupsafe import Markup
 
-from laggard_aggregator.detect.cdf.detector import LEAST_PRESENT, CdfOptions
+from laggard_aggregator.detect.cdf.detector import MIN_PRESENT_SHARE, CdfOptions
 from laggard_aggregator.detect.cdf.moving_average import smooth
 from laggard_aggregator.detect.interface import FloatArray
 from laggard_aggregator.export.api import NotKnownError, unit
@@ -195,7 +195,7 @@ def _cdf(samples: Samples, metric: str, at: int, known: str, evidence: Evidence 
     options = CdfOptions()
     values = samples.metrics[metric].astype(np.float64)
     smoothed = smooth(values, samples.history, options.moving_average_samples)
-    enough = smoothed.samples >= LEAST_PRESENT * len(smoothed.values)
+    enough = smoothed.samples >= MIN_PRESENT_SHARE * len(smoothed.values)
     if not enough[at]:
         return Markup(""), "too few samples in the latest window"
     others = np.flatnonzero(enough)

@@ -15,7 +15,7 @@ from laggard_aggregator.detect.interface import MetricWindow, Verdicts
 from laggard_aggregator.detect.laggard.detector import NOT_PEERS, TOO_FEW, LaggardDetector
 from laggard_aggregator.detect.laggard.false_alarm_budget import chance_per_window
 from laggard_aggregator.detect.peers import (
-    TRIM,
+    TRIM_SHARE,
     leave_one_out_median,
     row_median,
     shortest_half,
@@ -345,7 +345,7 @@ def test_weighted_middle_equals_the_naive_twin() -> None:
     weights[0] = 0
     found = weighted_middle(logs, weights.astype(np.float64))
     expected = [
-        naive.laggard_weighted_middle(row, own, TRIM)
+        naive.laggard_weighted_middle(row, own, TRIM_SHARE)
         for row, own in zip(logs.tolist(), weights.tolist(), strict=True)
     ]
     np.testing.assert_allclose(found, expected, rtol=1e-9)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from laggard_aggregator.detect.interface import VectorWindow
-from laggard_aggregator.detect.manhattan.detector import LEAST_SECONDS, ManhattanDetector, ManhattanOptions
+from laggard_aggregator.detect.manhattan.detector import MIN_SECONDS, ManhattanDetector, ManhattanOptions
 from laggard_aggregator.detect.manhattan.training import (
     fault_free_functions,
     fault_free_spread,
@@ -20,7 +20,7 @@ from laggard_aggregator.detect.settings import DetectSettings
 from tests import naive
 
 Values = NDArray[np.float64]
-METRICS = tuple(LEAST_SECONDS)
+METRICS = tuple(MIN_SECONDS)
 
 
 def window_of(
@@ -76,7 +76,7 @@ def draw(drawn: dict[str, object], faulty: bool = False) -> tuple[np.random.Gene
         values = rng.poisson(busy, (servers, functions)).astype(np.float64)
         if faulty:
             values[0, rng.integers(functions)] += 300.0
-        least = LEAST_SECONDS[str(drawn["metric"])]
+        least = MIN_SECONDS[str(drawn["metric"])]
         seconds = least * rng.choice([0.0, 0.5, 1.0, 2.0], (servers, functions), p=[0.6, 0.37, 0.02, 0.01])
         windows.append(window_of(values, seconds, str(drawn["metric"]), at))
     return rng, windows
@@ -89,7 +89,7 @@ def test_verdicts_are_the_naive_twins(drawn: dict[str, object], threshold: float
     metric = str(drawn["metric"])
     detector = detector_of(everywhere(threshold, len(windows[0].servers)), metric)
     for at, window in enumerate(windows):
-        kept = naive.manhattan_kept([w.seconds for w in windows[: at + 1]], LEAST_SECONDS[metric])
+        kept = naive.manhattan_kept([w.seconds for w in windows[: at + 1]], MIN_SECONDS[metric])
         distances = naive.manhattan_distances(window.values[:, kept].tolist())
         expected = [naive.manhattan_median(row) > threshold for row in distances]
         verdicts = detector.observe(window)
@@ -105,7 +105,7 @@ def test_thresholds_are_the_naive_twins_and_silence_what_they_were_trained_on(
     _, windows = draw(drawn)
     metric = str(drawn["metric"])
     functions = fault_free_functions(windows)
-    kept = naive.manhattan_kept([w.seconds for w in windows], LEAST_SECONDS[metric])
+    kept = naive.manhattan_kept([w.seconds for w in windows], MIN_SECONDS[metric])
     assert sorted(functions) == [windows[0].functions[f] for f in kept]
     options = ManhattanOptions(functions)
     thresholds = fault_free_thresholds(windows, options)
@@ -168,7 +168,7 @@ def test_an_absent_server_is_as_if_it_were_not_there(drawn: dict[str, object]) -
 def test_untrained_verdicts_are_the_naive_twins(drawn: dict[str, object], idle: int) -> None:
     _, windows = draw(drawn, faulty=True)
     metric = str(drawn["metric"])
-    windows = [replace(w, seconds=np.full_like(w.seconds, LEAST_SECONDS[metric])) for w in windows]
+    windows = [replace(w, seconds=np.full_like(w.seconds, MIN_SECONDS[metric])) for w in windows]
     if idle:
         windows[0].values[1] //= 10
         windows[-1].values[2 : 2 + idle] = 0.0

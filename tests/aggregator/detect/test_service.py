@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from laggard_aggregator.detect.laggard.load import SATURATED
+from laggard_aggregator.detect.laggard.load import SATURATED_BUSY_SHARE
 from tests.aggregator.detect.courses import (
     SHIFT,
     Course,
@@ -91,7 +91,7 @@ def test_less_to_serve_at_once_is_not_slowness() -> None:
 
 def test_a_group_that_is_always_busy_is_judged_by_latency_alone() -> None:
     waits = slowed(healthy(6, ROWS, TICKS), {1: 1.5}, SINCE)
-    saturated = np.full((ROWS, TICKS), 15_000.0 / 500.0 * (SATURATED + 0.02))
+    saturated = np.full((ROWS, TICKS), 15_000.0 / 500.0 * (SATURATED_BUSY_SHARE + 0.02))
     one, other = judged(waits, saturated), judged(waits, None)
     assert one.alarmed == {1}
     assert one.score.tobytes() == other.score.tobytes()

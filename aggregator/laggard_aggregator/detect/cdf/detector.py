@@ -29,13 +29,13 @@ from laggard_aggregator.detect.settings import BinLimitMode, DetectSettings
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 
-LEAST_PRESENT = 0.75
+MIN_PRESENT_SHARE = 0.75
 """A component with fewer of a window's samples (45 of 60) is absent from the comparison."""
 
 
 @dataclass(frozen=True, slots=True)
 class CdfOptions:
-    """What the paper fixes (moving average, bin limit) and what it leaves open (the limit's mode).
+    """The paper's constants (moving average, bin limit) and the choice it leaves open (the limit's mode).
 
     Thresholds hold only for the options that they were trained with. `pair_budget`: how many pair distances
     one window may compute; components beyond it are not judged. 100 million are all pairs of 10,000
@@ -106,7 +106,7 @@ class CdfDetector:
         )
 
     def forget(self, components: Collection[str]) -> None:
-        """Nothing is known of any."""
+        """Does nothing: no state is kept."""
 
     def state(self) -> dict[str, Any]:
         """Nothing but name and version."""
@@ -137,7 +137,7 @@ class BinnedGroup:
 def binned(window: MetricWindow, options: CdfOptions) -> BinnedGroup | None:
     """The live members' binned distributions; None with fewer than MIN_PEERS of them."""
     smoothed = smooth(window.values, window.history, options.moving_average_samples)
-    live = np.flatnonzero(smoothed.samples >= LEAST_PRESENT * len(smoothed.values))
+    live = np.flatnonzero(smoothed.samples >= MIN_PRESENT_SHARE * len(smoothed.values))
     if live.size < MIN_PEERS:
         return None
     smoothed = smoothed.of(live)

@@ -74,7 +74,7 @@ def _cumulative(indexes: BinArray, bins: int) -> BinArray:
 def numerators(
     a: BinArray, a_samples: int, b: BinArray, b_samples: int, cumulative: bool
 ) -> tuple[FloatArray, int]:
-    """All distances of the vectors `a` (p, L) to `b` (q, K): integers (p, q), and what to divide them by."""
+    """All distances of the vectors `a` (p, L) to `b` (q, K): integers (p, q), and their divisor."""
     common = math.lcm(a_samples, b_samples)
     if a_samples == b_samples:
         return cdist(a, b, "cityblock"), common

@@ -6,13 +6,13 @@ import numpy as np
 
 from laggard_aggregator.detect.interface import FloatArray, IntArray
 
-LARGEST = 1e300
+MAX_VALUE = 1e300
 """Values beyond this, which no storage metric reaches, count as missing: sums of them would overflow."""
 
 
 @dataclass(frozen=True, slots=True)
 class Smoothed:
-    """A smoothed window of C components, samples first, so that what follows runs along components.
+    """A smoothed window of C components, samples first, so that later steps run along components.
 
     `values` (W, C): NaN where the sample is missing. `samples` (C,): how many are there. `means` (C,): of the
     window's raw samples, NaN where there is none.
@@ -45,14 +45,14 @@ def smooth(values: FloatArray, history: int, width: int) -> Smoothed:
     before = min(history, width - 1)
     series = np.ascontiguousarray(values[:, history - before :].T)
     raw = series[before:]
-    if series.min(initial=0.0) >= -LARGEST and series.max(initial=0.0) <= LARGEST and before == width - 1:
+    if series.min(initial=0.0) >= -MAX_VALUE and series.max(initial=0.0) <= MAX_VALUE and before == width - 1:
         total = _sums(series, window, width)
         total /= width
         samples = np.full(series.shape[1], window)
         return Smoothed(total, samples, raw.sum(axis=0) / window)
     with np.errstate(invalid="ignore"):
-        here = np.abs(series) <= LARGEST
-    lead = ((width - 1 - before, 0), (0, 0))  # what the history lacks is missing
+        here = np.abs(series) <= MAX_VALUE
+    lead = ((width - 1 - before, 0), (0, 0))  # missing where the history is shorter
     filled = np.pad(np.where(here, series, 0.0), lead)
     seen = _sums(np.pad(here.astype(np.float64), lead), window, width)
     samples = np.count_nonzero(here[before:], axis=0)

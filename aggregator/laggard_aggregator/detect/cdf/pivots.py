@@ -1,10 +1,10 @@
 """Whether more than half of a member's pair distances exceed its threshold: exact, from few distances.
 
-The distance is a metric, so a pivot c settles pairs without computing them: d(x, y) <= T wherever
-d(x, c) + d(y, c) <= T, and d(x, y) > T wherever |d(x, c) - d(y, c)| > T. First the median of the whole group
-is the pivot, which settles nearly every member of an ordinary group. Then the difference of vector sums,
-another lower bound. Then a dozen pivots, medians of slices ordered by vector sum, with every member in the
-cell of its nearest one, so that counts add up over cells. What is open after that is computed, cell by cell,
+The distance is a metric, so a pivot c settles pairs without computing them: d(x, y) <= T wherever d(x, c) +
+d(y, c) <= T, and d(x, y) > T wherever |d(x, c) - d(y, c)| > T. First the median of the whole group is the
+pivot, which settles nearly every member of an ordinary group. Then the difference of vector sums, another
+lower bound. Then a dozen pivots, medians of slices ordered by vector sum, with every member in the cell of
+its nearest one, so that counts add up over cells. Pairs still open after that are computed, cell by cell,
 only between the radii that the bounds leave open, and a member is left alone as soon as its count is settled.
 """
 
@@ -198,7 +198,7 @@ class _Count:
                     yield _Cell(pivot, number, inside, distance[inside])
 
     def _bounds(self, cell: _Cell, own: FloatArray, limits: FloatArray) -> _Bounds:
-        """What the triangle inequality says of rows at distances `own` (r,) from the cell's pivot."""
+        """The triangle inequality's answer for rows at distances `own` (r,) from the cell's pivot."""
         near = np.searchsorted(cell.radii, limits - own - self._slack, side="right")
         inner = np.searchsorted(cell.radii, own - limits - self._slack, side="left")
         start = np.maximum(near, inner)
@@ -226,7 +226,7 @@ class _Count:
     def _keep_within(
         self, pair_budget: int, cells: list[_Cell], radii: FloatArray, to_median: FloatArray
     ) -> int:
-        """Settles what the cells' bounds settle and drops rows beyond the budget. The pairs given up."""
+        """Settles pairs by the cells' bounds and drops rows beyond the budget. The pairs given up."""
         bounds, sizes = self._all_bounds(cells, radii, bounded=True)
         open_pairs = (bounds.stop - bounds.start).sum(axis=1)
         near = bounds.near.sum(axis=1)
@@ -242,7 +242,7 @@ class _Count:
         return int(open_pairs[~kept].sum())
 
     def _compute(self, cells: list[_Cell], radii: FloatArray, bounded: bool) -> None:
-        """Computes what is open, the cell with most open pairs first, until every row is settled."""
+        """Computes the open pairs, the cell with most open pairs first, until every row is settled."""
         bounds, sizes = self._all_bounds(cells, radii, bounded)
         near, open_ = bounds.near.copy(), bounds.stop - bounds.start
         start, stop = bounds.start, bounds.stop

@@ -1,4 +1,4 @@
-"""What training takes from a fault-free window: how far each component strays (Intrepid 4.2.1)."""
+"""Training of `cdf` on fault-free windows: how far each component deviates (Intrepid 4.2.1)."""
 
 import numpy as np
 

@@ -1,9 +1,9 @@
 """`laggard`, the default detector: slower than its peers by more than is harmless, and by more than chance.
 
 Nothing is trained. A component's log ratio to the leave-one-out median of its peers is averaged over 1 to 32
-windows at once; it is anomalous when an average exceeds both the harmless difference and what healthy members
-of its own group show by chance, given the operator's budget of false alarms. docs/detection.md gives reasons
-and figures.
+windows at once; it is anomalous when an average exceeds both the harmless difference and the chance
+difference of healthy members of its own group, given the operator's budget of false alarms. docs/detection.md
+gives reasons and figures.
 """
 
 from collections.abc import Collection, Mapping
@@ -21,10 +21,10 @@ from laggard_aggregator.detect.interface import (
     Verdicts,
     not_judged,
 )
-from laggard_aggregator.detect.laggard.evidence import RECENT, SCALES, Evidence
+from laggard_aggregator.detect.laggard.evidence import RECENT_SCALE, SCALE_WINDOWS, Evidence
 from laggard_aggregator.detect.laggard.false_alarm_budget import (
-    CONFIRMED,
-    LENGTH_POWER,
+    LENGTH_EXPONENT,
+    QUANTILE_SHARE,
     chance_per_window,
     critical,
 )
@@ -46,46 +46,46 @@ from laggard_aggregator.detect.peers import (
 )
 from laggard_aggregator.detect.settings import DetectSettings
 
-HARMLESS = 0.13
+HARMLESS_LOG_RATIO = 0.13
 """Log ratio of a lasting difference that is still harmless: between the 1.08 of healthy peers and 1.2."""
-PEERS_DIFFER = float(np.log(1.08))
+HEALTHY_SERVICE_LOG_RATIO = float(np.log(1.08))
 """Log ratio by which healthy components' service times may differ."""
-SERVED_HARMLESS = 0.115
-"""HARMLESS of service times, which others' requests do not move."""
-SERVED_CONFIRMED = 0.65
-"""CONFIRMED of service times: chance in them is the device's own, without the tails of queues."""
-SURE = 3.0
+HARMLESS_SERVICE_LOG_RATIO = 0.115
+"""HARMLESS_LOG_RATIO of service times, which others' requests do not move."""
+SERVICE_QUANTILE_SHARE = 0.65
+"""QUANTILE_SHARE of service times: chance in them is the device's own, without the tails of queues."""
+NOISE_STD_ERRORS = 3.0
 """Standard errors of a component's own noise by which it must exceed the harmless difference of latencies, or
 the difference of healthy components' service times where these are known."""
-QUEUE = 0.55
+WAITING_LOG_RATIO = 0.55
 """Log ratio of waiting, beyond service time, that counts as much as one spread of service times."""
-CLIP = 8.0
-"""One window counts at most so many spreads, so that one spike cannot raise an alarm by itself."""
-SQUARE_CLIP = 3.0
-"""Deviations enter the spread up to so many spreads, so that a straggler not yet known cannot hide itself."""
-SUSPECT = 0.75
+MAX_WINDOW_SPREADS = 8.0
+"""Upper limit of one window's evidence in spreads, so that one spike cannot raise an alarm by itself."""
+MAX_SQUARE_SPREADS = 3.0
+"""Upper limit of deviations in the spread's own estimate: a straggler not yet known cannot hide itself."""
+SUSPECT_SCORE = 0.75
 """Score from which a component is no longer anyone's reference."""
-OUTLIER = 3.0
+OUTLIER_SPREADS = 3.0
 """Spreads from the majority's centre beyond which a component is no reference in this window."""
-CALM = 0.8
-"""The pooled spread is at least this share of what the present window alone shows."""
-ALIKE = 0.5
-"""A suspect with so much of the typical straggler's score counts with it when majorities are counted."""
-FAST_SHARE = 0.4
+MIN_POOLED_SPREAD_SHARE = 0.8
+"""The pooled spread is at least this share of the present window's own."""
+MAJORITY_SCORE_SHARE = 0.5
+"""Share of the typical straggler's score from which a suspect counts with it in majorities."""
+MIN_FAST_SHARE = 0.4
 """Share of a group so much faster than the rest that these are not peers."""
-ENOUGH = 0.5
+MIN_WINDOWS = 0.5
 """Windows of evidence that a component needs to be judged."""
-LASTING = 2
-"""The first average (of 4 windows) that can tell that a group is not one of peers: one odd window cannot."""
-STANDS_OUT = float(np.log(2.0))
+NOT_PEERS_SCALE = 2
+"""Index of the first average (4 windows) that shows a group not to be one of peers: one odd window cannot."""
+OUTSTANDING_LOG_RATIO = float(np.log(2.0))
 """Log ratio to the slower part of a group that is not one of peers, from which a member is indicted alone."""
-WELL = 0.3
+RECOVERY_SCORE = 0.3
 """Share of its threshold up to which the recent average of a straggler speaks for its recovery."""
-CHANGE = 4.0
+RECOVERY_STD_ERRORS = 4.0
 """Standard errors by which that must contradict the longer averages for these to start again."""
-NOISE_PRIOR = 2.0
-NOISE_MOST = 4.0
-"""A component's own variance counts up to so many times the typical: intermittence must not hide it."""
+NOISE_PRIOR_WINDOWS = 2.0
+MAX_NOISE_VARIANCE_RATIO = 4.0
+"""Upper limit of a component's own variance over the typical one: intermittence must not hide it."""
 
 NOT_PEERS = "not a group of peers"
 TOO_FEW = "too few members"
@@ -93,9 +93,9 @@ TOO_FEW = "too few members"
 
 @dataclass(frozen=True, slots=True)
 class _Limits:
-    """What one kind of evidence must exceed: log ratios, and `confirmed`, a share of the normal quantile.
+    """Limits of one kind of evidence: log ratios, and `confirmed`, a share of the normal quantile.
 
-    `sure_from`: to be exceeded by SURE standard errors of a component's own noise.
+    `sure_from`: to be exceeded by NOISE_STD_ERRORS standard errors of a component's own noise.
     """
 
     harmless: float
@@ -103,8 +103,8 @@ class _Limits:
     confirmed: float
 
 
-LATENCY = _Limits(HARMLESS, HARMLESS, CONFIRMED)
-SERVICE = _Limits(SERVED_HARMLESS, PEERS_DIFFER, SERVED_CONFIRMED)
+LATENCY = _Limits(HARMLESS_LOG_RATIO, HARMLESS_LOG_RATIO, QUANTILE_SHARE)
+SERVICE = _Limits(HARMLESS_SERVICE_LOG_RATIO, HEALTHY_SERVICE_LOG_RATIO, SERVICE_QUANTILE_SHARE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,11 +120,11 @@ class _Series:
 class _Ahead:
     """How far components are ahead of their trusted peers, in log ratios.
 
-    `excess` (C,): what counts as evidence. Where service times are known that is theirs, as far as latencies
-    do not contradict it by more than a spread, and waiting beyond it in units of QUEUE: the requests of
+    `excess` (C,): the evidence. Where service times are known it is theirs, as far as latencies do not
+    contradict it by more than a spread, and waiting beyond it in units of WAITING_LOG_RATIO: the requests of
     others make a component wait, in busy groups many times over, but do not make it slow. `felt` (C,): of the
-    metric, less what load explains. `variance` (C,): squared standard error of what is evidence, by its own
-    course; `latency` (C, T): by tick, of the metric. `loads` (C, T): relative to the same peers.
+    metric, less the part that load explains. `variance` (C,): squared standard error of the evidence, by its
+    own course; `latency` (C, T): by tick, of the metric. `loads` (C, T): relative to the same peers.
     """
 
     excess: FloatArray
@@ -147,7 +147,7 @@ class LaggardDetector:
         self._chance = chance_per_window(settings)
         self._evidence = Evidence()
         self._load = LoadModel()
-        self._unit_before: FloatArray = np.zeros(SCALES.size)
+        self._unit_before: FloatArray = np.zeros(SCALE_WINDOWS.size)
         self._end: float | None = None
 
     def observe(self, window: MetricWindow) -> Verdicts:
@@ -183,14 +183,14 @@ class LaggardDetector:
             two_sided=window.worse == 0,
         )
 
-        judged = live & (self._evidence.windows[places] >= ENOUGH)
+        judged = live & (self._evidence.windows[places] >= MIN_WINDOWS)
         anomalous = judged & (score >= 1.0)
         members, note = int(live.sum()), ""
-        suspect = SUSPECT
+        suspect = SUSPECT_SCORE
         if anomalous.any():
-            suspect = max(suspect, ALIKE * float(np.median(score[anomalous])))
+            suspect = max(suspect, MAJORITY_SCORE_SHARE * float(np.median(score[anomalous])))
         few_alike = 2 * alike <= members or 2 * (judged & (score >= suspect)).sum() >= members
-        if few_alike or (judged & fast).sum() >= FAST_SHARE * members:
+        if few_alike or (judged & fast).sum() >= MIN_FAST_SHARE * members:
             anomalous, note = anomalous & beyond, NOT_PEERS
         observed = row_median(values)
         slowness = self._evidence.slowness[places]
@@ -221,10 +221,10 @@ class LaggardDetector:
         live: BoolArray,
         places: NDArray[np.intp],
     ) -> tuple[FloatArray, float, FloatArray] | None:
-        """Takes the new samples in; each one's log ratio to its peers (C,), their spread, and the weights.
+        """Adds the new samples; returns log ratios to peers (C,), their spread, and the weights (C,).
 
-        Who has no sample at a time when trusted peers have one tells nothing, which is weight 0. None where
-        fewer than MIN_PEERS tell something.
+        Components without a sample while trusted peers have one get weight 0. None with fewer than MIN_PEERS
+        others.
         """
         rough = self._ahead(series, live)
         live = live & np.isfinite(rough.excess)
@@ -240,7 +240,9 @@ class LaggardDetector:
         now = spread_now(ahead.excess, ahead.variance, trusted)
         self._load.learn(ahead.loads, ahead.latency, trusted)
         unit = max(now, float(self._unit_before[0]))
-        self._evidence.add(places, ahead.excess, ahead.felt, weight, max(CLIP * unit, 2.0 * HARMLESS))
+        self._evidence.add(
+            places, ahead.excess, ahead.felt, weight, max(MAX_WINDOW_SPREADS * unit, 2.0 * HARMLESS_LOG_RATIO)
+        )
         self._evidence.add_noise(places, ahead.variance * np.minimum(weight, 1.0))
         return ahead.felt, now, weight
 
@@ -261,7 +263,7 @@ class LaggardDetector:
         of: "_Limits",
         two_sided: bool,
     ) -> tuple[FloatArray, BoolArray, BoolArray]:
-        """Scores, who is as much faster as a straggler is slower, and who stands out alone; (C,) each."""
+        """Scores, whether as much faster as a straggler is slower, whether outstanding alone; (C,) each."""
         evidence = self._evidence
         length = evidence.lengths(places)
         centre = row_median(np.where(trusted, evidence.average[:, places], np.nan))
@@ -269,20 +271,23 @@ class LaggardDetector:
         noise = self._noise(places, live)
         unit, freedom = self._unit(average, length, now, weight, trusted, live, places)
         chance = unit[:, None] * standard_error(length)
-        harm = np.maximum(of.harmless, of.sure_from + SURE * np.sqrt(noise / length))
+        harm = np.maximum(of.harmless, of.sure_from + NOISE_STD_ERRORS * np.sqrt(noise / length))
         # The growth of `critical` with length is for wander by the law; none of it is left where windows are
         # independent and averages fall as length ** -1/2.
-        wander = np.minimum(unit / unit[0], 1.0) ** (4.0 * LENGTH_POWER)
+        wander = np.minimum(unit / unit[0], 1.0) ** (4.0 * LENGTH_EXPONENT)
         by_chance = critical(self._chance, freedom, length, of.confirmed) * wander[:, None] * chance
         threshold = np.maximum(harm, by_chance)
         share = np.where(live, average / threshold, 0.0)
         sided = np.abs(share) if two_sided else share
         score = sided.max(axis=0)
-        recent, side = sided[RECENT], sided * threshold
-        fallen = side[RECENT + 1 :].max(axis=0) - side[RECENT] > CHANGE * chance[RECENT]
-        well = live & (score >= 1.0) & (recent <= WELL) & fallen
-        evidence.start_again(places[well])
-        score = np.where(well, sided[: RECENT + 1].max(axis=0), score)
+        recent, side = sided[RECENT_SCALE], sided * threshold
+        fallen = (
+            side[RECENT_SCALE + 1 :].max(axis=0) - side[RECENT_SCALE]
+            > RECOVERY_STD_ERRORS * chance[RECENT_SCALE]
+        )
+        recovered = live & (score >= 1.0) & (recent <= RECOVERY_SCORE) & fallen
+        evidence.restart(places[recovered])
+        score = np.where(recovered, sided[: RECENT_SCALE + 1].max(axis=0), score)
         evidence.score[places[live]] = score[live]
         fast = np.zeros_like(live) if two_sided else share.min(axis=0) <= -1.0
         return score, fast, self._beyond(average, threshold, live, places)
@@ -290,15 +295,17 @@ class LaggardDetector:
     def _beyond(
         self, average: FloatArray, threshold: FloatArray, live: BoolArray, places: NDArray[np.intp]
     ) -> BoolArray:
-        """Who is far slower than even the slower part of the group: by its threshold and twice; (C,)."""
+        """Whether far slower than even the slower part of the group: by the threshold and twice; (C,)."""
         slowness = self._evidence.slowness[places]
         edge = slower_part(average[:, live])
         far = ((average - edge[:, None]) >= threshold).any(axis=0)
-        beyond: BoolArray = live & far & (slowness - slower_part(slowness[None, live])[0] >= STANDS_OUT)
+        beyond: BoolArray = (
+            live & far & (slowness - slower_part(slowness[None, live])[0] >= OUTSTANDING_LOG_RATIO)
+        )
         return beyond
 
     def _ahead(self, series: "_Series", trusted: BoolArray) -> "_Ahead":
-        """How far everyone is ahead of the trusted peers."""
+        """How far each is ahead of the trusted peers."""
         latency = series.logs - leave_one_out_median(series.logs, trusted)
         loads = relative(series.loads, trusted)
         felt = row_median(latency) - self._load.explained(loads, trusted.size)
@@ -311,7 +318,7 @@ class LaggardDetector:
         spread = max(cross_spread(own[trusted]), float(self._unit_before[0]))
         least = np.maximum(own, np.minimum(felt, 0.0))
         waiting = np.maximum(felt - least - swing(series.logs + series.loads["operations"]), 0.0)
-        waiting *= min(1.0, spread / QUEUE)
+        waiting *= min(1.0, spread / WAITING_LOG_RATIO)
         # Latency may contradict that one is slow, it does not make one fast.
         believed = np.maximum(felt + cross_spread(felt[trusted]), np.minimum(least, 0.0))
         excess = np.minimum(least, believed) + waiting
@@ -321,23 +328,25 @@ class LaggardDetector:
     def _trusted_now(
         self, rough: FloatArray, spread: float, live: BoolArray, places: NDArray[np.intp]
     ) -> BoolArray:
-        """Whom to hold this window against: not known suspects, not its outliers, but always a majority."""
+        """References of this window (C,): not known suspects, not its outliers, but always a majority."""
         centre, _ = shortest_half(rough[live])
-        suspicion = np.abs(rough - centre) / (OUTLIER * spread)
-        return most_trusted(np.fmax(suspicion, self._evidence.score[places] / SUSPECT), live)
+        suspicion = np.abs(rough - centre) / (OUTLIER_SPREADS * spread)
+        return most_trusted(np.fmax(suspicion, self._evidence.score[places] / SUSPECT_SCORE), live)
 
     def _trusted(self, now: float, live: BoolArray, places: NDArray[np.intp]) -> tuple[BoolArray, int]:
-        """Who is like the majority in averages of every length (C,), and how many are alike in earnest."""
+        """Whether like the majority in averages of every length (C,); the number that are so lastingly."""
         average, length = self._evidence.average[:, places], self._evidence.lengths(places)
-        suspicion = self._evidence.score[places] / SUSPECT
+        suspicion = self._evidence.score[places] / SUSPECT_SCORE
         far = np.zeros_like(live)
         usual = standard_error(np.median(length[:, live], axis=1))
         for scale, (row, unit, before) in enumerate(zip(average, usual, self._unit_before, strict=True)):
             centre, _ = shortest_half(row[live])
             away = np.abs(row - centre)
             spread = min(cross_spread(row[live]), max(2.0 * now, float(before)) * unit)
-            suspicion = np.fmax(suspicion, away / max(OUTLIER * spread, HARMLESS / 2.0))
-            far |= (scale >= LASTING) & (away > max(OUTLIER * 2.0 * now * unit, HARMLESS))
+            suspicion = np.fmax(suspicion, away / max(OUTLIER_SPREADS * spread, HARMLESS_LOG_RATIO / 2.0))
+            far |= (scale >= NOT_PEERS_SCALE) & (
+                away > max(OUTLIER_SPREADS * 2.0 * now * unit, HARMLESS_LOG_RATIO)
+            )
         return most_trusted(suspicion, live), int((live & ~far).sum())
 
     def _noise(self, places: NDArray[np.intp], live: BoolArray) -> FloatArray:
@@ -345,8 +354,8 @@ class LaggardDetector:
         own, heard = self._evidence.noise[places], self._evidence.heard[places]
         known = live & (heard > 0)
         typical = float(np.median(own[known])) if known.any() else 0.0
-        own = np.minimum(own, NOISE_MOST * typical)
-        return (NOISE_PRIOR * typical + heard * own) / (NOISE_PRIOR + heard)
+        own = np.minimum(own, MAX_NOISE_VARIANCE_RATIO * typical)
+        return (NOISE_PRIOR_WINDOWS * typical + heard * own) / (NOISE_PRIOR_WINDOWS + heard)
 
     def _unit(  # noqa: PLR0917
         self,
@@ -363,11 +372,11 @@ class LaggardDetector:
         typical = float(np.sqrt(np.median(self._noise(places, live)[live]))) or now / 2.0
         moment, seen = evidence.moment[:, places], evidence.seen[places]
         counted = (trusted | (live & (evidence.score[places] < 1.0))) & (seen > 0)
-        unit, freedom = pooled_spread(moment, seen, SCALES, counted, typical)
+        unit, freedom = pooled_spread(moment, seen, SCALE_WINDOWS, counted, typical)
         part = min(1.0, float(np.median(weight[live])))
-        unit *= max(1.0, CALM * now * part**0.5 / unit[0])
+        unit *= max(1.0, MIN_POOLED_SPREAD_SHARE * now * part**0.5 / unit[0])
         square = (average / standard_error(length)) ** 2
-        evidence.add_squares(places, np.minimum(square, (SQUARE_CLIP * unit[:, None]) ** 2), weight)
+        evidence.add_squares(places, np.minimum(square, (MAX_SQUARE_SPREADS * unit[:, None]) ** 2), weight)
         self._unit_before = unit
         return unit, freedom
 

@@ -1,4 +1,4 @@
-"""From the operator's one knob, false alarms a week for the whole site, to a threshold in spreads."""
+"""Threshold in spreads for the operator's budget of false alarms a week over the whole site."""
 
 from functools import lru_cache
 
@@ -7,19 +7,19 @@ from scipy import stats
 from laggard_aggregator.detect.interface import FloatArray
 from laggard_aggregator.detect.settings import DetectSettings
 
-SECONDS_A_WEEK = 7 * 86400.0
-CONFIRMED = 0.9
+WEEK_SECONDS = 7 * 86400.0
+QUANTILE_SHARE = 0.9
 """Share of the normal law's quantile that one window must reach: an alarm needs several windows to agree."""
-LENGTH_POWER = 0.1
+LENGTH_EXPONENT = 0.1
 """Long averages hardly change between windows, so confirmation helps them less: their quantile grows so."""
 
 
 def chance_per_window(settings: DetectSettings, tests_at_once: int = 0) -> float:
     """The chance of a false alarm that one window of one component and metric may have.
 
-    `tests_at_once`: how many series share the budget now, 0 for what `settings` say.
+    `tests_at_once`: how many series share the budget now, 0 for the number in `settings`.
     """
-    windows = SECONDS_A_WEEK / settings.shift_seconds * max(tests_at_once or settings.tests_at_once, 1)
+    windows = WEEK_SECONDS / settings.shift_seconds * max(tests_at_once or settings.tests_at_once, 1)
     return min(settings.false_alarms_per_week / windows, 0.05)
 
 
@@ -34,11 +34,13 @@ def normal_quantile(chance: float, freedom: int) -> float:
     return float(stats.norm.isf(chance) * stats.t.isf(lax, freedom) / stats.norm.isf(lax))
 
 
-def critical(chance: float, freedom: float, length: FloatArray, confirmed: float = CONFIRMED) -> FloatArray:
+def critical(
+    chance: float, freedom: float, length: FloatArray, confirmed: float = QUANTILE_SHARE
+) -> FloatArray:
     """The threshold in spreads for averages over `length` windows; same shape as `length`.
 
     `confirmed`: the share of the quantile that one window must reach.
     """
     level = confirmed * normal_quantile(chance, max(int(freedom), 3))
-    threshold: FloatArray = level * length**LENGTH_POWER
+    threshold: FloatArray = level * length**LENGTH_EXPONENT
     return threshold

@@ -1,4 +1,4 @@
-"""What its own load explains: latency judged against what throughput, request size and read share predict."""
+"""Load model: the part of a latency that throughput, request size and read share explain."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,30 +11,30 @@ from laggard_aggregator.detect.peers import leave_one_out_median, row_median
 
 LOADS = ("operations", "throughput", "request_bytes", "read_share")
 MIN_OPERATIONS = 4.0
-"""I/Os in an interval below which their mean latency tells nothing."""
-MIN_SHARE = 0.02
+"""I/Os in an interval below which their mean latency is no measurement."""
+MIN_LOAD_SHARE = 0.02
 """Load relative to the peers' middle below which an interval counts as idle."""
-MEMORY = 96
-RIDGE = 50.0
+MEMORY_WINDOWS = 96
+RIDGE_TICKS = 50.0
 """Weight of the belief that load explains nothing, in ticks of unit variance of the (log) load."""
-CLIP = 1.5
-BUSY = float(np.log(1.3))
+MAX_LOG_DEVIATION = 1.5
+BUSY_LOG_RATIO = float(np.log(1.3))
 BUSY_SLOPE = 1.0
 """Beyond 1.3 times its peers' load, latency may grow with this power of load although no one saw it grow."""
-SATURATED = 0.97
-"""Busy share of a group's middle beyond which busy time tells no one apart."""
-LEAST_VARIED = 0.03
+SATURATED_BUSY_SHARE = 0.97
+"""Busy share of a group's middle beyond which busy time does not tell components apart."""
+MIN_SERVICE_STD = 0.03
 """Standard deviation of the log of busy time for an I/O, tick by tick, below which it is no measurement."""
-AT_ONCE = -0.25
+PARALLEL_SLOPE = -0.25
 """Slope of busy time for an I/O over I/Os under way, in logs, below which a device serves many at once."""
-DRAINED = 0.05
+DRAINED_TIME_SHARE = 0.05
 """Share of the time in which a queue that others' requests build is nearly empty."""
-MOST_UNSEEN = float(np.log(2.5))
+MAX_UNSEEN_LOG_RATIO = float(np.log(2.5))
 """Log of the most that such growth may explain: a hog's load is no excuse for any latency."""
 
 
 def usable(window: MetricWindow, columns: slice) -> BoolArray:
-    """Where an interval tells anything of latency: (C, T) over `columns`, False where nearly idle."""
+    """Intervals whose latency is a measurement: (C, T) over `columns`, False where nearly idle."""
     values = window.values[:, columns]
     with np.errstate(invalid="ignore"):
         told = np.isfinite(values) & (values > 0)
@@ -45,7 +45,7 @@ def usable(window: MetricWindow, columns: slice) -> BoolArray:
             load = window.load.get(name)
             if load is not None:
                 middle = row_median(np.where(told, load[:, columns], np.nan).T)
-                told &= ~(load[:, columns] < MIN_SHARE * middle[None, :])
+                told &= ~(load[:, columns] < MIN_LOAD_SHARE * middle[None, :])
     return told
 
 
@@ -67,7 +67,7 @@ def features(window: MetricWindow, columns: slice, told: BoolArray) -> dict[str,
 
 
 def service(window: MetricWindow, columns: slice, told: BoolArray, latency: FloatArray) -> FloatArray | None:
-    """The log of the time that each was busy for an I/O, less a constant; (C, T), NaN where it tells nothing.
+    """The log of the time that each was busy for an I/O, less a constant; (C, T), NaN where not measured.
 
     `latency` (C, T): logs of the metric. None where that is unknown: of a metric that is not the latency of
     all I/Os, without counters of busy time, in a group that is busy all the time, and of devices that are not
@@ -78,7 +78,7 @@ def service(window: MetricWindow, columns: slice, told: BoolArray, latency: Floa
         return None
     busy = np.where(told & (busy[:, columns] > 0), busy[:, columns], np.nan)
     middle = row_median(row_median(busy)[None, :])[0]
-    if not middle <= SATURATED:
+    if not middle <= SATURATED_BUSY_SHARE:
         return None
     found: FloatArray = np.log(busy) - np.log(np.where(told, operations[:, columns], np.nan))
     return found if _serves_in_turn(found, latency - found) else None
@@ -91,22 +91,24 @@ def _serves_in_turn(service: FloatArray, depth: FloatArray) -> bool:
     busy for less time an I/O the more there are: the slope of `service` over `depth` is -1 where latency is
     constant, 0 for one that serves them in turn.
     """
-    along = [np.clip(x - row_median(x)[:, None], -CLIP, CLIP) for x in (service, depth)]
+    along = [
+        np.clip(x - row_median(x)[:, None], -MAX_LOG_DEVIATION, MAX_LOG_DEVIATION) for x in (service, depth)
+    ]
     both = np.isfinite(along[0]) & np.isfinite(along[1])
     of_service, of_depth = along[0][both], along[1][both]
-    if of_service.size == 0 or np.mean(of_service**2) < LEAST_VARIED**2:
+    if of_service.size == 0 or np.mean(of_service**2) < MIN_SERVICE_STD**2:
         return False
-    return bool(of_service @ of_depth >= AT_ONCE * (of_depth @ of_depth))
+    return bool(of_service @ of_depth >= PARALLEL_SLOPE * (of_depth @ of_depth))
 
 
 def swing(depth: FloatArray) -> FloatArray:
-    """How far each one's queue falls from its middle to where it is shorter for DRAINED of the time; (C,).
+    """How far each one's queue falls from its median to its DRAINED_TIME_SHARE quantile; (C,).
 
     `depth` (C, T): log of the I/Os under way, NaN where unknown; 0 where nothing is known. A queue that
     others' requests build drains when they are served; a program that keeps it full never lets it.
     """
     ordered = np.sort(depth, axis=1)  # NaN last
-    low = (np.isfinite(depth).sum(axis=1) * DRAINED).astype(np.intp)[:, None]
+    low = (np.isfinite(depth).sum(axis=1) * DRAINED_TIME_SHARE).astype(np.intp)[:, None]
     fall = row_median(depth) - np.take_along_axis(ordered, low, 1)[:, 0]
     return np.nan_to_num(fall)
 
@@ -126,11 +128,11 @@ class LoadModel:
     def explained(self, ahead: Mapping[str, FloatArray], components: int) -> FloatArray:
         """The part of each component's log ratio that its load explains, (C,), 0 or more; 0 where unknown.
 
-        `ahead`: loads relative to the peers', by name (C, T). Never negative: who has little to do
-        has no right to be slow, but neither is its ordinary latency evidence against it.
+        `ahead`: loads relative to the peers', by name (C, T). Never negative: little load
+        explains no slowness, but neither is its ordinary latency evidence against a component.
         """
         total = np.zeros(components)
-        slopes = np.linalg.solve(self.square + RIDGE * np.eye(len(LOADS)), self.cross)
+        slopes = np.linalg.solve(self.square + RIDGE_TICKS * np.eye(len(LOADS)), self.cross)
         for name, load in ahead.items():
             more = row_median(load)
             more = np.where(np.isfinite(more), more, 0.0)
@@ -141,17 +143,19 @@ class LoadModel:
             slope = float(np.clip(slope, 0.0, 1.0))
             total += slope * more
             if name != "request_bytes":
-                total += max(BUSY_SLOPE - slope, 0.0) * np.clip(more - BUSY, 0.0, MOST_UNSEEN)
+                total += max(BUSY_SLOPE - slope, 0.0) * np.clip(
+                    more - BUSY_LOG_RATIO, 0.0, MAX_UNSEEN_LOG_RATIO
+                )
         return np.maximum(total, 0.0)
 
     def learn(self, ahead: Mapping[str, FloatArray], deviations: FloatArray, trusted: BoolArray) -> None:
         """Learns from ticks within the window: both sides relative to the component's own middle.
 
-        `deviations` (C, T): log ratios to peers. What stays the same for a component teaches nothing, so a
+        `deviations` (C, T): log ratios to peers. Constants of a component teach nothing, so a
         straggler's constant slowness never becomes a property of its load.
         """
-        self.cross *= 1.0 - 1.0 / MEMORY
-        self.square *= 1.0 - 1.0 / MEMORY
+        self.cross *= 1.0 - 1.0 / MEMORY_WINDOWS
+        self.square *= 1.0 - 1.0 / MEMORY_WINDOWS
         if not ahead or not trusted.any():
             return
         rows = np.zeros((len(LOADS), int(trusted.sum()), deviations.shape[1]))
@@ -160,8 +164,8 @@ class LoadModel:
             rows[LOADS.index(name)] = own - row_median(own)[:, None]
         latency = deviations[trusted] - row_median(deviations[trusted])[:, None]
         known = np.isfinite(latency) & np.isfinite(rows).all(axis=0)
-        x = np.clip(np.where(known, rows, 0.0), -CLIP, CLIP).reshape(len(LOADS), -1)
-        y = np.clip(np.where(known, latency, 0.0), -CLIP, CLIP).ravel()
+        x = np.clip(np.where(known, rows, 0.0), -MAX_LOG_DEVIATION, MAX_LOG_DEVIATION).reshape(len(LOADS), -1)
+        y = np.clip(np.where(known, latency, 0.0), -MAX_LOG_DEVIATION, MAX_LOG_DEVIATION).ravel()
         self.cross += x @ y
         self.square += x @ x.T
 

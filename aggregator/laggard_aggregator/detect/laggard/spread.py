@@ -5,26 +5,26 @@ import numpy as np
 from laggard_aggregator.detect.interface import BoolArray, FloatArray
 from laggard_aggregator.detect.peers import row_median, shortest_half, weighted_middle
 
-TINY = 1e-6
+MIN_SPREAD = 1e-6
 BATCHES = 4
-RATIO = 1.7
-"""Spread across healthy members over the standard error that their own course over a window tells.
+CROSS_TO_OWN_RATIO = 1.7
+"""Spread across healthy members over the standard error of their own course over a window.
 
 Members also wander from window to window and differ for good, so it is above 1: 1.6-2.1 on real drives."""
-LEAST_RATIO, MOST_RATIO = 1.2, 2.0
-PRIOR = 12.0
+MIN_CROSS_TO_OWN_RATIO, MAX_CROSS_TO_OWN_RATIO = 1.2, 2.0
+RATIO_PRIOR_VALUES = 12.0
 """Weight of that ratio, in independent values, until the group has shown its own."""
-LENGTH_PRIOR = 8.0
+LENGTH_PRIOR_VALUES = 8.0
 """Weight of the next shorter average's spread by the law of `standard_error`, in independent values."""
-MOST = 3.0
-"""A component's mean square counts up to so many times the typical: a straggler not yet known is no noise."""
+MAX_MEAN_SQUARE_RATIO = 3.0
+"""Upper limit of a component's mean square over the typical one: a straggler not yet known is no noise."""
 
 
 def standard_error(length: FloatArray) -> FloatArray:
     """The spread of a mean over `length` windows, in units of one window's: length ** -1/4.
 
     Healthy components wander: an independent window-to-window noise would give length ** -1/2, a constant
-    difference 1. The fourth root is what fault-free drives show (docs/detection.md); each group corrects it.
+    difference 1. Fault-free drives show the fourth root (docs/detection.md); each group corrects it.
     Parts of a window (`length` below 1) do hold independent noise.
     """
     root: FloatArray = np.where(length < 1.0, length**-0.5, length**-0.25)
@@ -46,7 +46,7 @@ def cross_spread(excess: FloatArray) -> float:
 
 
 def batch_variance(deviations: FloatArray, weights: FloatArray | None = None) -> FloatArray:
-    """The squared standard error of each row's middle, as its own course over time tells it; (C,).
+    """The squared standard error of each row's middle, from its own course over time; (C,).
 
     `deviations` (C, T): log ratios by tick, NaN = missing; with `weights` (C, T) it is of their
     `weighted_middle`, else of their median. By batch means (four a row), so that noise that is
@@ -75,8 +75,8 @@ def spread_now(excess: FloatArray, variance: FloatArray, members: BoolArray) -> 
     """The spread that this window alone shows: across `members` (C,), within what their course allows."""
     across, along = cross_spread(excess[members]), float(np.sqrt(typical_variance(variance[members])))
     if np.isfinite(along):
-        across = float(np.clip(across, LEAST_RATIO * along, MOST_RATIO * along))
-    return max(across, TINY)
+        across = float(np.clip(across, MIN_CROSS_TO_OWN_RATIO * along, MAX_CROSS_TO_OWN_RATIO * along))
+    return max(across, MIN_SPREAD)
 
 
 def pooled_spread(
@@ -92,14 +92,14 @@ def pooled_spread(
     weight = np.where(counted, seen, 0.0)
     total = float(weight.sum())
     if total == 0.0:
-        return np.full(scales.size, max(RATIO * typical, TINY)), PRIOR
-    most = MOST * row_median(np.where(weight > 0.0, moment, np.nan))[:, None]
+        return np.full(scales.size, max(CROSS_TO_OWN_RATIO * typical, MIN_SPREAD)), RATIO_PRIOR_VALUES
+    most = MAX_MEAN_SQUARE_RATIO * row_median(np.where(weight > 0.0, moment, np.nan))[:, None]
     square = np.minimum(moment, most) @ weight / total
     longest = float(weight.max())
     values = np.maximum(total / longest * np.sqrt(np.maximum(longest / scales, 1.0)) - 1.0, 0.0)
     pooled = np.empty(scales.size)
-    before, prior = (RATIO * typical) ** 2, PRIOR
+    before, prior = (CROSS_TO_OWN_RATIO * typical) ** 2, RATIO_PRIOR_VALUES
     for scale in range(scales.size):
         before = (prior * before + values[scale] * square[scale]) / (prior + values[scale])
-        pooled[scale], prior = before, LENGTH_PRIOR
-    return np.maximum(np.sqrt(pooled), TINY), PRIOR + float(values[0])
+        pooled[scale], prior = before, LENGTH_PRIOR_VALUES
+    return np.maximum(np.sqrt(pooled), MIN_SPREAD), RATIO_PRIOR_VALUES + float(values[0])

@@ -18,27 +18,27 @@ from scipy.spatial.distance import cdist
 from laggard_aggregator.detect.interface import MIN_PEERS, FloatArray, VectorWindow, Verdicts, not_judged
 from laggard_aggregator.detect.settings import DetectSettings
 
-LEAST_SECONDS: Mapping[str, float] = {"samples": 0.004, "count": 1.0, "time": 1.0}
+MIN_SECONDS: Mapping[str, float] = {"samples": 0.004, "count": 1.0, "time": 1.0}
 """Time from which a function counts: 100 samples of 100,000 cycles, or 1 s (HotDep, "Dimensionality")."""
 TOP_FUNCTIONS = 10
-MAX_KEPT = 65_536
+MAX_FUNCTIONS = 65_536
 """Functions that are remembered to have mattered; beyond, those that do not matter now are forgotten."""
-UNTRAINED = 3.0
+UNTRAINED_RATIO = 3.0
 """Untrained: how many times the peers' median distance is too much, and how many spreads beyond it."""
 LEVEL_WINDOWS = 32
 """Untrained: windows over which the group's usual distance is known."""
-LEAST_SHARE = 0.05
-"""Untrained: a distance below this share of what a server does is nothing."""
-IDLE = 0.25
+MIN_DISTANCE_SHARE = 0.05
+"""Untrained: distances below this share of a server's total are never anomalous."""
+IDLE_TOTAL_SHARE = 0.25
 """Untrained: a server that does less than this share of the typical one is left out."""
 _BLOCK_DISTANCES = 1 << 22
 
 
 @dataclass(frozen=True, slots=True)
 class ManhattanOptions:
-    """What training found beside the thresholds, which hold only together with it.
+    """Training's results beside the thresholds, which hold only together with them.
 
-    `functions` are looked at from the first window on, others as soon as they take `LEAST_SECONDS` in one
+    `functions` count from the first window on, others as soon as they take `MIN_SECONDS` in one
     window of one server. `spread`: by function, the unit its sums are divided by (the paper's future work;
     from `fault_free_spread`), a function that is not in it by the typical one; empty: plain sums, as in the
     paper.
@@ -51,7 +51,7 @@ class ManhattanOptions:
 class ManhattanDetector:
     """Judges the windows of one group of servers and one behaviour metric, in order of time.
 
-    Thresholds are `settings.thresholds[metric][server]`, `options` by default what stands in
+    Thresholds are `settings.thresholds[metric][server]`, `options` default to
     `settings.functions[metric]`. A server without a threshold is a peer of the others but is not judged
     itself; if no server has one, servers are compared by the shares of their functions, untrained. Raises
     ValueError on thresholds that are negative or not finite.
@@ -83,13 +83,13 @@ class ManhattanDetector:
         an untrained detector as if every server had done the same amount in all.
         """
         n = len(window.servers)
-        self._remember(functions_of(window, LEAST_SECONDS[window.metric]))
+        self._remember(functions_of(window, MIN_SECONDS[window.metric]))
         functions, live, vectors = feature_vectors(window, self._functions, self._options.spread)
         totals, thresholds = vectors.sum(axis=1), np.zeros(0)
         if self._thresholds:
             thresholds = np.array([self._thresholds.get(window.servers[s], np.nan) for s in live])
         else:
-            busy = totals > (IDLE * float(np.median(totals)) if totals.size else 0.0)
+            busy = totals > (IDLE_TOTAL_SHARE * float(np.median(totals)) if totals.size else 0.0)
             live, totals = live[busy], totals[busy]
             typical = float(np.median(totals)) if totals.size else 0.0  # more than 0, where most are idle too
             vectors = vectors[busy] * (typical / totals[:, None])
@@ -127,13 +127,15 @@ class ManhattanDetector:
         spread = 1.4826 * np.median(np.abs(others - middle[:, None]), axis=1)
         usual = float(np.median(self._levels)) if self._levels else 0.0
         self._levels.append(float(np.median(distance)))
-        level = UNTRAINED * np.maximum(middle, usual)
-        thresholds: FloatArray = np.maximum(np.maximum(level, middle + UNTRAINED * spread), LEAST_SHARE)
+        level = UNTRAINED_RATIO * np.maximum(middle, usual)
+        thresholds: FloatArray = np.maximum(
+            np.maximum(level, middle + UNTRAINED_RATIO * spread), MIN_DISTANCE_SHARE
+        )
         return thresholds
 
     def _remember(self, functions: set[str]) -> None:
         self._functions |= functions
-        if len(self._functions) > MAX_KEPT:
+        if len(self._functions) > MAX_FUNCTIONS:
             self._functions = functions | self._options.functions
 
     def _take(self, server: str, functions: tuple[str, ...], difference: FloatArray | None) -> None:
@@ -153,7 +155,7 @@ class ManhattanDetector:
         return tuple(ranked[:TOP_FUNCTIONS])
 
     def forget(self, components: Collection[str]) -> None:
-        """Frees what is known of `components`."""
+        """Frees the state of `components`."""
         for server in components:
             self._differences.pop(server, None)
             self._normal_run.pop(server, None)

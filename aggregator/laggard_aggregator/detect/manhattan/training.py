@@ -1,4 +1,4 @@
-"""What `manhattan` learns from fault-free runs: functions, their spread, and a threshold for every server.
+"""Training of `manhattan` on fault-free runs: functions, their spread, and a threshold for every server.
 
 The runs should stress the servers to their limits: that is when healthy ones differ most (HotDep, "Threshold
 selection").
@@ -11,16 +11,16 @@ import numpy as np
 
 from laggard_aggregator.detect.interface import MIN_PEERS, VectorWindow
 from laggard_aggregator.detect.manhattan.detector import (
-    LEAST_SECONDS,
+    MIN_SECONDS,
     ManhattanOptions,
     feature_vectors,
     functions_of,
     median_distances,
 )
 
-CUSHION = 2.0
-"""The paper doubles thresholds, to mask what a fault elsewhere does to a healthy server."""
-LEAST_SPREAD = 0.1
+THRESHOLD_MARGIN = 2.0
+"""The paper doubles thresholds, to mask the effect of a fault elsewhere on a healthy server."""
+MIN_SPREAD_SHARE = 0.1
 """Spreads are at least this share of the typical one, so that a function that never varied does not rule."""
 
 
@@ -32,13 +32,13 @@ class FunctionsTaken:
 
     def add(self, window: VectorWindow) -> None:
         """Takes a fault-free window in."""
-        self.functions |= functions_of(window, LEAST_SECONDS[window.metric])
+        self.functions |= functions_of(window, MIN_SECONDS[window.metric])
 
 
 class SpreadTaken:
     """By function, how far servers' sums lie from their window's median over servers (root mean square).
 
-    This is what the paper's future work divides by.
+    The paper's future work divides by it.
     """
 
     def __init__(self, functions: Collection[str]) -> None:
@@ -55,12 +55,12 @@ class SpreadTaken:
                 self._squares[name] += square
 
     def spread(self) -> dict[str, float]:
-        """The spreads, none below LEAST_SPREAD of the typical one; empty where nothing ever varied."""
+        """The spreads, none below MIN_SPREAD_SHARE of the typical one; empty where nothing ever varied."""
         spread = {name: math.sqrt(sum_ / max(self._servers, 1)) for name, sum_ in self._squares.items()}
         varied = [value for value in spread.values() if value > 0]
         if not varied:
             return {}
-        least = LEAST_SPREAD * float(np.median(varied))
+        least = MIN_SPREAD_SHARE * float(np.median(varied))
         return {name: max(value, least) for name, value in spread.items()}
 
 
@@ -84,11 +84,11 @@ class ThresholdsTaken:
 
     def thresholds(self) -> dict[str, float]:
         """The thresholds by server."""
-        return {server: CUSHION * math.ceil(distance) for server, distance in self._largest.items()}
+        return {server: THRESHOLD_MARGIN * math.ceil(distance) for server, distance in self._largest.items()}
 
 
 def fault_free_functions(windows: Iterable[VectorWindow]) -> frozenset[str]:
-    """What FunctionsTaken finds in `windows`."""
+    """The functions that FunctionsTaken finds in `windows`."""
     taken = FunctionsTaken()
     for window in windows:
         taken.add(window)
@@ -96,7 +96,7 @@ def fault_free_functions(windows: Iterable[VectorWindow]) -> frozenset[str]:
 
 
 def fault_free_spread(windows: Iterable[VectorWindow], functions: frozenset[str]) -> dict[str, float]:
-    """What SpreadTaken finds in `windows`."""
+    """The spreads that SpreadTaken finds in `windows`."""
     taken = SpreadTaken(functions)
     for window in windows:
         taken.add(window)
@@ -104,7 +104,7 @@ def fault_free_spread(windows: Iterable[VectorWindow], functions: frozenset[str]
 
 
 def fault_free_thresholds(windows: Iterable[VectorWindow], options: ManhattanOptions) -> dict[str, float]:
-    """What ThresholdsTaken finds in `windows`."""
+    """The thresholds that ThresholdsTaken finds in `windows`."""
     taken = ThresholdsTaken(options)
     for window in windows:
         taken.add(window)
