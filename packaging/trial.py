@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from tests.deploy.container import Container
-from tests.e2e.processes import until
+from tests.support.wait import wait_until
 
 PACKAGES = ("laggard-agent", "laggard-aggregator")
 NSENTER = shutil.which("nsenter") or "nsenter"
@@ -135,7 +135,7 @@ class Trial:
             "-o",
             "Dpkg::Options::=--force-confold",
         )
-        self.machine.run("env", "DEBIAN_FRONTEND=noninteractive", *apt, *names, seconds=300)
+        self.machine.run("env", "DEBIAN_FRONTEND=noninteractive", *apt, *names)
 
     def state(self, unit: str) -> dict[str, str]:
         """The unit's properties."""
@@ -201,12 +201,12 @@ class Trial:
         """Enables and starts both services."""
         say("start")
         self.machine.run("systemctl", "daemon-reload")
-        self.machine.run("systemctl", "enable", "--now", *PACKAGES, seconds=120)
+        self.machine.run("systemctl", "enable", "--now", *PACKAGES)
         for name, words in (
             ("laggard-agent", "node oss-1: all collectors work, connected to broker:1883"),
             ("laggard-aggregator", "0 alarms, 1 of 1 nodes up, connected to broker:1883"),
         ):
-            until(f"{name} to say: {words}", partial(self.says, name, words), 60)
+            wait_until(partial(self.says, name, words), f"{name} to say: {words}")
             say(f"  ok: {name} says: {words}")
         self.begin()
         self.started = time.monotonic()
@@ -237,10 +237,10 @@ class Trial:
     def see(self) -> None:
         """The alarm in Prometheus, in a mail and on the page."""
         say("see the alarm")
-        found = until("the alarm in Prometheus", self.alarms, 180)
+        found = wait_until(self.alarms, "the alarm in Prometheus")
         say(f"  {time.monotonic() - self.started:.0f} s after the replay's start (the fault began at 18 s)")
         expect(f"Prometheus: {found}", {one["component"] for one in found} == {self.faulty})
-        subjects = until("the mail", self.mails, 60)
+        subjects = wait_until(self.mails, "the mail")
         expect(f"mail: {subjects}", any(self.faulty in subject for subject in subjects))
         expect("it has a plot", any("image/png" in subject for subject in subjects))
         shown = self.page()
@@ -258,17 +258,17 @@ class Trial:
         for name in PACKAGES:
             status = self.machine.run("dpkg-query", "--show", "--showformat=${Version}", name)
             expect(f"{name} is {status}", status.endswith("-2"))
-            until(f"{name} to run", partial(self.runs, name), 60)
+            wait_until(partial(self.runs, name), f"{name} to run")
             expect(f"{name} was started anew", self.state(name)["MainPID"] != before[name])
-        until("the alarm on the page after the upgrade", lambda: self.page() == [self.faulty], 60)
-        until("a scrape after it", self.alarms, 60)
+        wait_until(lambda: self.page() == [self.faulty], "the alarm on the page after the upgrade")
+        wait_until(self.alarms, "a scrape after it")
         expect("the alarm stands, and nobody was told twice", self.mails() == mails)
 
     def purge(self, before: dict[str, str]) -> None:
         """Nothing is left behind but what the operator made by hand."""
         say("purge")
         shutil.rmtree(self.root / "etc/systemd/system/laggard-agent.service.d")
-        self.machine.run("apt-get", "purge", "--yes", *PACKAGES, seconds=120)
+        self.machine.run("apt-get", "purge", "--yes", *PACKAGES)
         after = listing(self.root)
         differences = sorted(
             f"{name}: {before.get(name, 'was not there')} -> {after.get(name, 'is gone')}"

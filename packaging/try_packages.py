@@ -25,7 +25,7 @@ from laggard_aggregator.demo.recording import Recording, read_recording  # noqa:
 from laggard_aggregator.demo.replay import Replay  # noqa: E402
 from laggard_common.clock import SystemClock  # noqa: E402
 from tests.deploy.container import booted  # noqa: E402
-from tests.e2e.processes import running  # noqa: E402
+from tests.support.processes import running  # noqa: E402
 
 MIRROR, SUITE = "http://deb.debian.org/debian", "bookworm"
 BASE_PACKAGES = "systemd,systemd-sysv,dbus,iproute2,curl,python3,zlib1g"

@@ -3,15 +3,16 @@
 import contextlib
 import os
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.e2e.processes import until
+from tests.support.processes import run, running
+from tests.support.wait import LONG_TEST_LIMIT_SECONDS, wait_until
 
 PROJECT = Path(__file__).parents[2]
 CGROUPS = Path("/sys/fs/cgroup")
@@ -54,13 +55,9 @@ class Container:
             "--",
         )
 
-    def run(self, *command: str, seconds: float = 60) -> str:
+    def run(self, *command: str) -> str:
         """What a command inside printed. Fails with what it said when it fails."""
-        done = subprocess.run(
-            [*self._enter, *command], capture_output=True, text=True, timeout=seconds, check=False
-        )
-        assert done.returncode == 0, f"{' '.join(command)}: {done.stdout}{done.stderr}"
-        return done.stdout
+        return run([*self._enter, *command], seconds=LONG_TEST_LIMIT_SECONDS).stdout
 
     def unit(self, name: str) -> dict[str, str]:
         """The properties of a unit."""
@@ -70,23 +67,21 @@ class Container:
 @contextlib.contextmanager
 def overlaid(folder: Path) -> Iterator[Path]:
     """This host's root with a layer above it that takes all changes, in memory."""
-    subprocess.run(["mount", "-t", "tmpfs", "tmpfs", str(folder)], check=True)
+    run(["mount", "-t", "tmpfs", "tmpfs", folder])
     try:
         upper, work, root = (folder / name for name in ("upper", "work", "root"))
         for made in (upper, work, root):
             made.mkdir()
         layers = f"lowerdir=/,upperdir={upper},workdir={work}"
-        mounted = subprocess.run(
-            ["mount", "-t", "overlay", "overlay", "-o", layers, str(root)], capture_output=True, check=False
-        )
+        mounted = run(["mount", "-t", "overlay", "overlay", "-o", layers, root], check=False)
         if mounted.returncode:
-            pytest.skip(f"no overlay of this host's root: {mounted.stderr.decode().strip()}")
+            pytest.skip(f"no overlay of this host's root: {mounted.stderr.strip()}")
         try:
             yield root
         finally:
-            subprocess.run(["umount", "--lazy", str(root)], check=True)
+            run(["umount", "--lazy", root])
     finally:
-        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+        run(["umount", "--lazy", folder])
 
 
 def install_programs(root: Path) -> None:
@@ -120,40 +115,22 @@ def booted(root: Path, log: Path, *binds: str) -> Iterator[Container]:
         "--system-call-filter=perf_event_open",
         *binds,
     ]
-    tried = subprocess.run(
-        [nspawn, *options, "/bin/true"],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        timeout=30,
-        check=False,
-    )
+    tried = run([nspawn, *options, "/bin/true"], check=False)
     if tried.returncode:
-        pytest.skip(f"no containers here: {tried.stderr.decode().strip().splitlines()[-1:]}")
-    with log.open("wb") as console:
-        machine = subprocess.Popen(
-            [nspawn, *options, "--boot", "systemd.unit=basic.target"],
-            stdin=subprocess.DEVNULL,
-            stdout=console,
-            stderr=console,
-        )
+        pytest.skip(f"no containers here: {tried.stderr.strip().splitlines()[-1:]}")
+    cgroups: list[Path] = []
     try:
-        yield Container(_leader(machine))
-    except BaseException:
-        print(log.read_text(errors="replace")[-4000:])
-        raise
+        with running([nspawn, *options, "--boot", "systemd.unit=basic.target"], log) as machine:
+            try:
+                yield Container(_leader(machine))
+            finally:
+                cgroups = _cgroups(machine.pid)
     finally:
-        cgroups = _cgroups(machine.pid)
-        machine.send_signal(signal.SIGTERM)
-        try:
-            machine.wait(20)
-        except subprocess.TimeoutExpired:
-            machine.kill()
-            machine.wait()
         for cgroup in cgroups:
             _remove_empty(cgroup)
 
 
-def _leader(machine: "subprocess.Popen[bytes]") -> int:
+def _leader(machine: "subprocess.Popen[Any]") -> int:
     """The process id of the systemd inside, once it has reached its target."""
 
     def up() -> int:
@@ -162,12 +139,10 @@ def _leader(machine: "subprocess.Popen[bytes]") -> int:
         if not children:
             return 0
         enter = ("nsenter", "--target", children[0], "--mount", "--pid", "--")
-        asked = subprocess.run(
-            [*enter, "systemctl", "is-active", "basic.target"], capture_output=True, timeout=20, check=False
-        )
+        asked = run([*enter, "systemctl", "is-active", "basic.target"], check=False)
         return int(children[0]) if asked.returncode == 0 else 0
 
-    return int(until("systemd to have booted", up, 60))
+    return int(wait_until(up, "systemd to have booted"))
 
 
 def _cgroups(nspawn: int) -> list[Path]:

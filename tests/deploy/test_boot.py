@@ -8,7 +8,7 @@ import pytest
 
 from tests.deploy.container import BINDS, PROJECT, Container, booted, install_programs, overlaid
 from tests.deploy.test_documents import blocks
-from tests.e2e.processes import until
+from tests.support.wait import LONG_TEST_LIMIT_SECONDS, wait_until
 
 AGGREGATOR = """\
 [mqtt]
@@ -27,7 +27,7 @@ OTHER = {"laggard-agent": "laggard-aggregator", "laggard-aggregator": "laggard-a
 pytestmark = [
     pytest.mark.e2e,
     pytest.mark.root,
-    pytest.mark.timeout(240),
+    pytest.mark.timeout(LONG_TEST_LIMIT_SECONDS),
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root to boot a container"),
     pytest.mark.skipif(
         shutil.which("systemd-nspawn") is None, reason="needs systemd-nspawn (systemd-container)"
@@ -54,7 +54,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Container]:
         (root / "etc" / "sysusers.d").mkdir(exist_ok=True)
         shutil.copy(PROJECT / "systemd" / "sysusers.d" / "laggard.conf", root / "etc" / "sysusers.d")
         with booted(root, tmp_path_factory.mktemp("console") / "console.log", *BINDS) as machine:
-            machine.run("systemctl", "start", "laggard-aggregator", "laggard-agent", seconds=90)
+            machine.run("systemctl", "start", "laggard-aggregator", "laggard-agent")
             yield machine
 
 
@@ -67,9 +67,9 @@ def test_they_work_together_and_say_so(machine: Container) -> None:
         status = machine.unit("laggard-aggregator")["StatusText"]
         return status.startswith("0 alarms, 1 of 1 nodes up, connected to ")
 
-    until("the agent's samples", connected, 60)
+    wait_until(connected, "the agent's samples")
     agent = "node oss-1: all collectors work, connected to "
-    until("the agent to say so", lambda: machine.unit("laggard-agent")["StatusText"].startswith(agent), 60)
+    wait_until(lambda: machine.unit("laggard-agent")["StatusText"].startswith(agent), "the agent to say so")
 
 
 @pytest.mark.parametrize("unit", ["laggard-agent", "laggard-aggregator"])
@@ -92,7 +92,7 @@ def test_a_collector_that_needs_more_gets_it_by_its_drop_in_alone(machine: Conta
     configure(machine, 'node = "oss-1"', 'collectors = ["diskstats", "net", "host", "fnprofile"]')
     machine.run("systemctl", "restart", "laggard-agent")
     failing = "node oss-1: fnprofile failing, "
-    until("it to fail", lambda: machine.unit("laggard-agent")["StatusText"].startswith(failing), 60)
+    wait_until(lambda: machine.unit("laggard-agent")["StatusText"].startswith(failing), "it to fail")
     machine.run("cp", f"{DROP_INS}/fnprofile.conf", f"{DROP_INS}/net-destinations.conf", INSTALLED)
     configure(
         machine,
@@ -104,12 +104,12 @@ def test_a_collector_that_needs_more_gets_it_by_its_drop_in_alone(machine: Conta
     machine.run("systemctl", "daemon-reload")
     machine.run("systemctl", "restart", "laggard-agent")
     works = "node oss-1: all collectors work, connected to "
-    until("it to work", lambda: machine.unit("laggard-agent")["StatusText"].startswith(works), 60)
+    wait_until(lambda: machine.unit("laggard-agent")["StatusText"].startswith(works), "it to work")
 
 
 def test_a_reload_takes_good_files_and_refuses_bad_ones(machine: Container) -> None:
     def says(unit: str, begin: str) -> None:
-        until(f"{unit} to say so", lambda: machine.unit(unit)["StatusText"].startswith(begin), 60)
+        wait_until(lambda: machine.unit(unit)["StatusText"].startswith(begin), f"{unit} to say so")
 
     configure(machine, "interval_seconds = 0")
     with pytest.raises(AssertionError, match=r"Job for laggard-agent\.service failed"):
@@ -135,7 +135,7 @@ def test_an_agent_that_stands_still_is_ended_with_a_traceback_and_started_again(
         now = machine.unit("laggard-agent")
         return (now["NRestarts"], now["ActiveState"]) == ("1", "active")
 
-    until("a new agent", again, 60)
+    wait_until(again, "a new agent")
     said = machine.run("journalctl", "--no-pager", "--unit", "laggard-agent")
     assert "Watchdog timeout" in said
     assert "Fatal Python error: Aborted" in said
@@ -150,9 +150,9 @@ def test_a_node_without_a_disk_spools_in_run_and_keeps_that_over_a_restart(machi
     kept = machine.run("ls", "--inode", "--directory", "/run/laggard/spool")
     machine.run("systemctl", "restart", "laggard-agent")
     assert machine.run("ls", "--inode", "--directory", "/run/laggard/spool") == kept
-    until("a spool", lambda: machine.run("ls", "/run/laggard/spool"), 30)
+    wait_until(lambda: machine.run("ls", "/run/laggard/spool"), "a spool")
     works = "node oss-1: all collectors work, connected to "
-    until("it to work", lambda: machine.unit("laggard-agent")["StatusText"].startswith(works), 60)
+    wait_until(lambda: machine.unit("laggard-agent")["StatusText"].startswith(works), "it to work")
 
 
 def test_they_end_in_order(machine: Container) -> None:
@@ -182,7 +182,7 @@ def test_the_operators_guide_works_as_it_stands(machine: Container) -> None:
     machine.run("sh", "-c", "rm -rf /var/lib/laggard/state/* /var/lib/laggard/spool/*")
     steps = "".join(blocks("guide.md"))
     assert steps.count("systemctl restart") == 3
-    said = machine.run("bash", "-euo", "pipefail", "-c", f"cd /opt/laggard/src\n{steps}", seconds=150)
+    said = machine.run("bash", "-euo", "pipefail", "-c", f"cd /opt/laggard/src\n{steps}")
     assert "storage nodes: 1 up" in said
     broker = machine.run("ss", "-Htn", "state", "established", "( dport = :8883 )")
     assert len(broker.splitlines()) == 2

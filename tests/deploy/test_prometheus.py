@@ -2,13 +2,13 @@
 
 import re
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from laggard_aggregator.export import metrics
 from tests.deploy.container import PROJECT
+from tests.support.processes import run
 
 FOLDER = PROJECT / "deploy" / "prometheus"
 RULES = (FOLDER / "laggard.rules.yml").read_text()
@@ -22,9 +22,7 @@ needs_promtool = pytest.mark.skipif(shutil.which("promtool") is None, reason="ne
 
 
 def checked(*command: str) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    return run(command).stdout
 
 
 @needs_promtool
@@ -44,12 +42,7 @@ def test_each_alert_fires_when_it_should_and_not_before() -> None:
 def test_the_rules_tests_can_fail(tmp_path: Path) -> None:
     shutil.copy(FOLDER / "laggard_lasting_test.yml", tmp_path)
     (tmp_path / "laggard.rules.yml").write_text(RULES.replace("for: 96h", "for: 94h"))
-    done = subprocess.run(
-        ["promtool", "test", "rules", str(tmp_path / "laggard_lasting_test.yml")],
-        capture_output=True,
-        timeout=60,
-        check=False,
-    )
+    done = run(["promtool", "test", "rules", tmp_path / "laggard_lasting_test.yml"], check=False)
     assert done.returncode == 1
 
 

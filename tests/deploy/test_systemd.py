@@ -2,7 +2,6 @@
 
 import re
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 from laggard_agent.settings import AgentSettings
 from laggard_aggregator.settings import ArchiveTable, StateTable
 from tests.deploy.container import PROJECT
+from tests.support.processes import run
 
 UNITS = ("laggard-agent.service", "laggard-aggregator.service")
 SYSTEMD = PROJECT / "systemd"
@@ -36,10 +36,7 @@ def installed(folder: Path, unit: str, *drop_ins: Path) -> Path:
 
 
 def analyzed(*command: str) -> str:
-    done = subprocess.run(
-        ["systemd-analyze", "--no-pager", *command], capture_output=True, text=True, timeout=60, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = run(["systemd-analyze", "--no-pager", *command])
     assert done.stderr == ""
     return done.stdout
 

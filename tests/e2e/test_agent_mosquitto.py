@@ -3,7 +3,6 @@
 import asyncio
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -18,44 +17,26 @@ from laggard_common.schema import Schema
 from laggard_common.wire import Ack, Envelope
 from tests.agent.made import disk_line, tree
 from tests.joined_batches import apart
+from tests.support.ports import free_port, is_listening
+from tests.support.processes import started
+from tests.support.wait import LIMIT_SECONDS, async_wait_until, time_limit
 
 MOSQUITTO = shutil.which("mosquitto", path="/usr/sbin:/usr/bin:/usr/local/sbin")
 
 pytestmark = [
     pytest.mark.e2e,
-    pytest.mark.timeout(90),
     pytest.mark.skipif(MOSQUITTO is None, reason="needs mosquitto"),
 ]
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 @asynccontextmanager
-async def mosquitto(folder: Path, port: int) -> AsyncIterator[subprocess.Popen[bytes]]:
+async def mosquitto(folder: Path, port: int) -> AsyncIterator[None]:
     """A broker that listens on loopback; killed at the end."""
     config = folder / "mosquitto.conf"
     config.write_text(f"listener {port} 127.0.0.1\nallow_anonymous true\n")
-    process = subprocess.Popen([str(MOSQUITTO), "-c", str(config)], stderr=subprocess.DEVNULL)
-    try:
-        async with asyncio.timeout(10):
-            while True:
-                try:
-                    _, writer = await asyncio.open_connection("127.0.0.1", port)
-                except OSError:
-                    await asyncio.sleep(0.05)
-                else:
-                    break
-        writer.close()
-        await writer.wait_closed()
-        yield process
-    finally:
-        process.kill()
-        process.wait()
+    with started([str(MOSQUITTO), "-c", config], stderr=subprocess.DEVNULL):
+        await async_wait_until(lambda: is_listening(port), "mosquitto to listen")
+        yield
 
 
 class Aggregator:
@@ -74,7 +55,7 @@ class Aggregator:
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Connects, and returns once `condition` holds after a message."""
-        async with asyncio.timeout(30), aiomqtt.Client("127.0.0.1", self.port) as client:
+        async with time_limit(), aiomqtt.Client("127.0.0.1", self.port) as client:
             await client.subscribe("laggard/1/site/#", qos=1)
             async for message in client.messages:
                 await self._take(client, message)
@@ -105,19 +86,16 @@ async def _killed_and_started_again(folder: Path) -> None:
         f'[mqtt]\nport = {port}\n[spool]\ndirectory = "{folder}/spool"\n'
     )
     command = [sys.executable, "-m", "laggard_agent.cli", "--config", str(folder / "agent.toml")]
-    agent = subprocess.Popen([*command, "--procfs", str(folder / "proc")], stderr=subprocess.PIPE, text=True)
-    try:
+    command += ["--procfs", str(folder / "proc")]
+    with started(command, stderr=subprocess.PIPE, text=True) as agent:
         async with mosquitto(folder, port):
             await aggregator.until(lambda: len(aggregator.data) >= 5)
         async with mosquitto(folder, port):
             await aggregator.until(lambda: aggregator.has_all(20))
             aggregator.states.clear()
             agent.send_signal(signal.SIGTERM)
-            _, log = agent.communicate(timeout=5)
+            _, log = agent.communicate(timeout=LIMIT_SECONDS)
             await aggregator.until(lambda: bool(aggregator.states))
-    finally:
-        agent.kill()
-        agent.wait()
     assert agent.returncode == 0
     assert aggregator.states[-1] == "stopped"
     assert {e.stream for e in aggregator.data} == {aggregator.schemas[0].stream}

@@ -19,7 +19,9 @@ from bench.brokers import program
 from bench.strangers.hostile import connected, field, flood, garbage, packet, publication
 from bench.strangers.network import BROKER, BROKER6, LIMITS, Network, Place
 from laggard_common.errors import ServiceError
-from tests.e2e.processes import running, until
+from tests.support.ports import is_listening
+from tests.support.processes import running
+from tests.support.wait import LIMIT_SECONDS, wait_until
 
 MIB = 2**20
 PORT = 1883
@@ -32,7 +34,6 @@ _missing = [name for name in ("ip", "nft", "mosquitto") if shutil.which(name, pa
 
 pytestmark = [
     pytest.mark.e2e,
-    pytest.mark.timeout(60),
     pytest.mark.skipif(os.getuid() != 0, reason="network namespaces need root"),
     pytest.mark.skipif(bool(_missing), reason=f"needs {', '.join(_missing)}"),
 ]
@@ -51,16 +52,8 @@ def network(tmp_path: Path) -> Iterator[Network]:
             pytest.skip(f"no network namespaces: {exc}")
         with made.inside("site"):
             stack.enter_context(running([program("mosquitto"), "-c", str(config)], tmp_path / "log"))
-            until("the broker", _listens, 20)
+            wait_until(lambda: is_listening(PORT), "the broker to listen")
         yield made
-
-
-def _listens() -> bool:
-    try:
-        socket.create_connection(("127.0.0.1", PORT), 1).close()
-    except OSError:
-        return False
-    return True
 
 
 def dropped(network: Network) -> dict[str, int]:
@@ -84,7 +77,7 @@ class Reader:
     def close(self) -> None:
         """Reads no more."""
         self._link.shutdown(socket.SHUT_RDWR)
-        self._thread.join(20)
+        self._thread.join(LIMIT_SECONDS)
         self._link.close()
 
     def _read(self) -> None:
@@ -119,7 +112,7 @@ def test_a_flooder_is_held_to_the_rate_and_another_gets_through(network: Network
         with link:
             flood(link, garbage(TOPIC), FLOOD_SECONDS)
             ended.set()
-            beside.join(20)
+            beside.join(LIMIT_SECONDS)
             taken = reader.taken - before
             seconds = time.monotonic() - began
     finally:
@@ -156,12 +149,12 @@ def test_the_host_itself_and_whom_the_site_names_are_not_held(network: Network) 
     free: tuple[tuple[Place, str], ...] = (("site", "127.0.0.1"), ("site", BROKER), ("strangers", BROKER))
     for place, host in free:
         with network.inside(place), connected(PORT, "evil", None, host) as link:
-            flood(link, iter(message), 20.0)
+            flood(link, iter(message), LIMIT_SECONDS)
             link.sendall(b"\xc0\x00")
             assert link.recv(2) == b"\xd0\x00"  # all before it was taken
     assert set(dropped(network).values()) == {0}
     with network.inside("nodes"), connected(PORT, "evil", None, BROKER) as link:
-        flood(link, iter(message[:50]), 20.0)
+        flood(link, iter(message[:50]), LIMIT_SECONDS)
         link.sendall(b"\xc0\x00")
         assert link.recv(2) == b"\xd0\x00"  # slower, but all of it
     assert dropped(network)["dropped_packets"] > 0
@@ -191,7 +184,7 @@ def test_when_there_are_more_addresses_than_a_set_holds_new_ones_are_let_through
             stack.enter_context(connected(PORT, "oss-1", None, BROKER))
         with network.inside("strangers"):
             for _ in range(60):
-                stack.enter_context(socket.create_connection((BROKER, PORT), 20))
+                stack.enter_context(socket.create_connection((BROKER, PORT), LIMIT_SECONDS))
         assert set(dropped(network).values()) == {0}
         with network.inside("nodes"):  # who is in the set still is limited
             for _ in range(60):

@@ -8,6 +8,7 @@ from bench.chaos import host
 from bench.chaos.faults import FAULTS
 from bench.chaos.feed import Feed
 from bench.chaos.runner import Runner
+from tests.support.wait import LONG_TEST_LIMIT_SECONDS
 
 SPEED = 20
 """The shortest interval that an agent takes, so that the alarm stands soon."""
@@ -15,7 +16,7 @@ SPEED = 20
 
 @pytest.mark.e2e
 @pytest.mark.root
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(LONG_TEST_LIMIT_SECONDS)
 @pytest.mark.skipif(host.problem() is not None, reason=f"{host.problem()}")
 def test_nothing_is_lost_whoever_is_killed(tmp_path: Path) -> None:
     """Agents and aggregator in the middle of a write, then a restart of the broker."""

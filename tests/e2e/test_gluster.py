@@ -4,13 +4,13 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.processes import until
+from tests.support.processes import run, started
+from tests.support.wait import LIMIT_SECONDS, LONG_TEST_LIMIT_SECONDS, wait_until
 
 ROOT = Path(__file__).parents[2]
 BENCH = [sys.executable, "-m", "bench.testbed.gluster"]
@@ -45,59 +45,40 @@ def groups_of(pid: int) -> list[Path]:
     return list(Path("/sys/fs/cgroup/cpu").glob(f"laggard-{pid}-*"))
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(LONG_TEST_LIMIT_SECONDS)
 def test_a_throttled_brick_is_named_and_nothing_is_left_behind(tmp_path: Path) -> None:
     results = tmp_path / "results.json"
     options = ("--run", "brick", *QUICK, "--minutes", "2", "--until-found")
-    ran = subprocess.run(
-        [*BENCH, *options, "--output", str(results), "--scratch", str(tmp_path)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=390,
-        check=False,
-    )
+    command = [*BENCH, *options, "--output", results, "--scratch", tmp_path]
+    ran = run(command, cwd=ROOT, check=False, seconds=LONG_TEST_LIMIT_SECONDS)
     if ran.returncode == 2:
         pytest.skip(ran.stderr.strip())
     assert results.exists(), ran.stderr
-    (run,) = json.loads(results.read_text())["runs"]
-    named = {alarm["component"] for alarm in run["alarms"]["right"]}
-    assert named == {run["target"]}, run
-    assert not [alarm for alarm in run["alarms"]["false"] if alarm["source"] == "gluster_brick"], run
-    figures = run["figures"]["fault"]
+    (only,) = json.loads(results.read_text())["runs"]
+    named = {alarm["component"] for alarm in only["alarms"]["right"]}
+    assert named == {only["target"]}, only
+    assert not [alarm for alarm in only["alarms"]["false"] if alarm["source"] == "gluster_brick"], only
+    figures = only["figures"]["fault"]
     assert figures["write latency"]["faulty"] > 5 * figures["write latency"]["peers_highest"]
     assert devices_on(tmp_path) == []
     assert list(tmp_path.iterdir()) == [results]
     assert "stays behind" not in ran.stderr
 
 
-@pytest.mark.timeout(240)
 def test_an_interrupt_takes_everything_down(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    with log.open("wb") as said:
-        bench = subprocess.Popen(
-            [*BENCH, "--run", "control", *QUICK, "--scratch", str(tmp_path)],
-            cwd=ROOT,
-            stdout=said,
-            stderr=said,
-            start_new_session=True,
-        )
-    try:
-        until(
-            "glusterd of every server, or the end",
-            lambda: (
-                bench.poll() is not None
-                or len([g for g in groups_of(bench.pid) if (g / "cgroup.procs").read_text()]) == 4
-            ),
-            120,
-        )
+    command = [*BENCH, "--run", "control", *QUICK, "--scratch", tmp_path]
+
+    def all_run_or_end() -> bool:
+        running = [group for group in groups_of(bench.pid) if (group / "cgroup.procs").read_text()]
+        return bench.poll() is not None or len(running) == 4
+
+    with log.open("wb") as output, started(command, cwd=ROOT, stdout=output, stderr=output) as bench:
+        wait_until(all_run_or_end, "glusterd of every server, or the end")
         if bench.poll() == 2:
             pytest.skip(log.read_text().strip())
         bench.send_signal(signal.SIGINT)
-        assert bench.wait(90) == 128 + signal.SIGINT, log.read_text()
-    finally:
-        bench.kill()
-        bench.wait()
+        assert bench.wait(LIMIT_SECONDS) == 128 + signal.SIGINT, log.read_text()
     assert devices_on(tmp_path) == []
     assert groups_of(bench.pid) == []
     assert list(tmp_path.iterdir()) == [log]

@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.processes import started
+from tests.support.wait import LONG_TEST_LIMIT_SECONDS
+
 ROOT = Path(__file__).parents[2]
 BENCH = [sys.executable, "-m", "bench.testbed.hotdep"]
 QUICK = ("--peers", "4", "--interval", "1", "--window", "5", "--shift", "2", "--untrained", "--healthy", "10")
@@ -27,21 +30,13 @@ pytestmark = [
 ]
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(LONG_TEST_LIMIT_SECONDS)
 def test_a_cpu_hog_is_named_and_nothing_is_left_behind(tmp_path: Path) -> None:
     results = tmp_path / "results.json"
     options = ("--run", "cpu", *QUICK, "--minutes", "2", "--until-found")
-    bench = subprocess.Popen(
-        [*BENCH, *options, "--output", str(results), "--scratch", str(tmp_path)],
-        cwd=ROOT,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        _, said = bench.communicate(timeout=290)
-    finally:
-        bench.kill()
+    command = [*BENCH, *options, "--output", results, "--scratch", tmp_path]
+    with started(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as bench:
+        _, said = bench.communicate(timeout=LONG_TEST_LIMIT_SECONDS)
     if bench.returncode == 2 and said.startswith("bench.testbed.hotdep: "):
         pytest.skip(said.strip())
     assert results.exists(), said

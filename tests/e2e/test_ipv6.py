@@ -1,32 +1,24 @@
 """A site that has only IPv6: the embedded broker, an agent and HTTP on ::1."""
 
-import socket
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.processes import get_json, running, until
+from tests.support.ports import free_port, has_ipv6
+from tests.support.processes import get_json, running
+from tests.support.wait import wait_until
 
 PYTHON = [sys.executable, "-P", "-m"]
 DISK = " 8 0 sda 1 0 8 1 0 0 0 0 0 1 1\n"
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(60)]
-
-
-def free_port() -> int:
-    with socket.socket(socket.AF_INET6) as probe:
-        try:
-            probe.bind(("::1", 0))
-        except OSError:
-            pytest.skip("no IPv6 loopback here")
-        return int(probe.getsockname()[1])
+pytestmark = [pytest.mark.e2e, pytest.mark.skipif(not has_ipv6(), reason="no IPv6 loopback here")]
 
 
 @pytest.mark.parametrize("host", ["::1", "::"])
 def test_samples_arrive_and_are_served_over_ipv6(tmp_path: Path, host: str) -> None:
     """`::`, every address, IPv4 too, is for HTTP alone: the embedded broker stays on loopback without TLS."""
-    mqtt, http = free_port(), free_port()
+    mqtt, http = free_port("::1"), free_port("::1")
     aggregator, agent = tmp_path / "aggregator.toml", tmp_path / "agent.toml"
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc/diskstats").write_text(DISK)
@@ -43,5 +35,5 @@ def test_samples_arrive_and_are_served_over_ipv6(tmp_path: Path, host: str) -> N
     ):
         nodes = f"http://[::1]:{http}/api/v1/nodes"
         up = {"storage": {"up": 1}}
-        until("the node's samples", lambda: (get_json(nodes) or {}).get("nodes") == up, 40)
+        wait_until(lambda: (get_json(nodes) or {}).get("nodes") == up, "the node's samples")
         assert (get_json(nodes.replace("[::1]", "127.0.0.1")) is not None) == (host == "::")

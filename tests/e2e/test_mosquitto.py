@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import subprocess
 import sys
 import urllib.parse
 from contextlib import ExitStack
@@ -15,9 +14,11 @@ from bench.beside import beside
 from deploy.grafana import generate
 from laggard_aggregator.demo.recording import read_recording
 from laggard_aggregator.demo.replay import Replay
-from laggard_aggregator.demo.site import SHIFT_SAMPLES, free_port, make_site
+from laggard_aggregator.demo.site import SHIFT_SAMPLES, make_site
 from laggard_common.clock import SystemClock
-from tests.e2e.processes import end, get_json, running, until
+from tests.support.ports import free_port
+from tests.support.processes import end, get_json, run, running
+from tests.support.wait import wait_until
 
 SYSSTAT = Path(__file__).parents[1] / "fixtures" / "demo" / "recording.sa.xz"
 RULES = Path(__file__).parents[2] / "deploy" / "prometheus" / "laggard.rules.yml"
@@ -122,20 +123,12 @@ def silent_panels(queries: Prometheus) -> list[str]:
 
 def diagnosed(*arguments: str) -> set[str]:
     """The stragglers that `laggard diagnose` names."""
-    ran = subprocess.run(
-        python("laggard_aggregator.cli.main", "diagnose", *arguments, "--format", "json"),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert ran.returncode == 0, ran.stderr
+    ran = run(python("laggard_aggregator.cli.main", "diagnose", *arguments, "--format", "json"))
     records = [json.loads(line) for line in ran.stdout.splitlines()]
     return {r["component"] for r in records if r["record"] == "component" and r["straggler"]}
 
 
 @pytest.mark.e2e
-@pytest.mark.timeout(150)
 def test_the_recorded_fault_is_seen_by_prometheus_and_in_the_archive(tmp_path: Path) -> None:
     mosquitto, prometheus = program("mosquitto", "mosquitto"), program("prometheus", "prometheus")
     recording = read_recording()
@@ -177,22 +170,22 @@ def test_the_recorded_fault_is_seen_by_prometheus_and_in_the_archive(tmp_path: P
             f"--web.listen-address={queries.url.removeprefix('http://')}",
         )
         stack.enter_context(running([prometheus, *scrape], tmp_path / "prometheus.log"))
-        until("the aggregator to be ready", lambda: get_json(f"{api}/readyz"), 30)
+        wait_until(lambda: get_json(f"{api}/readyz"), "the aggregator to be ready")
         for node in site.nodes.values():
             procfs = ("--procfs", str(site.procfs(node)))
             agent = python("laggard_agent", "--config", str(site.agent_toml(node)), *procfs)
             stack.enter_context(running(agent, site.log(node)))
-        until("Prometheus to answer", queries.ready, 30)
-        until("twelve nodes up", lambda: queries.query('laggard_nodes{role="storage",state="up"} == 12'), 30)
+        wait_until(queries.ready, "Prometheus to answer")
+        wait_until(lambda: queries.query('laggard_nodes{role="storage",state="up"} == 12'), "twelve nodes up")
         assert queries.components("laggard_alarm_active") == set()
 
         stack.enter_context(beside(replay.run))
-        until("an alarm in Prometheus", lambda: queries.query("laggard_alarm_active == 1"), 60)
+        wait_until(lambda: queries.query("laggard_alarm_active == 1"), "an alarm in Prometheus")
         assert queries.components("laggard_alarm_active == 1") == {faulty}
-        until("every panel to have data", lambda: not silent_panels(queries), 20)
+        wait_until(lambda: not silent_panels(queries), "every panel to have data")
         recorded = "laggard:alarm_severity:ratio"
-        assert until("the rule", lambda: queries.components(recorded), 10) == {faulty}
-        until("the alarm to clear", lambda: not queries.query("laggard_alarm_active == 1"), 60)
+        assert wait_until(lambda: queries.components(recorded), "the rule") == {faulty}
+        wait_until(lambda: not queries.query("laggard_alarm_active == 1"), "the alarm to clear")
         assert replay.recorded_seconds > recording.fault_end - recording.start
         assert queries.components("max_over_time(laggard_alarm_active[10m])") == {faulty}
         assert [series["value"][1] for series in queries.query("laggard_wire_errors_total")] == ["0"]

@@ -16,6 +16,7 @@ from laggard_aggregator.app import App
 from tests.aggregator.made_batches import HandClock
 from tests.aggregator.test_app import SLOW, START, client, publish_seconds, running, settings
 from tests.aggregator.test_app_state import publish_schemas
+from tests.support.wait import LIMIT_SECONDS
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, Page, Request
@@ -25,11 +26,9 @@ CHROMIUM = shutil.which("chromium") or ""
 pytestmark = [
     pytest.mark.e2e,
     pytest.mark.skipif(not CHROMIUM, reason="chromium is not installed"),
-    pytest.mark.timeout(120),
 ]
 
 ANSWER = re.compile(rf"{SLOW}/sda is (9\.\d|10)× slower than its peers since 2027-01-15 07:59 UTC")
-PATIENCE_MS = 20_000
 LEAST_CONTRAST = """
 () => {
   const channels = (colour) => colour.match(/[0-9.]+/g).map(Number);
@@ -77,7 +76,7 @@ async def aggregator(folder: Path) -> AsyncIterator[tuple[App, aiomqtt.Client, H
 async def chromium() -> "AsyncIterator[Browser]":
     alone = ["--no-sandbox"] if os.geteuid() == 0 else []
     async with playwright_api.async_playwright() as playwright:
-        playwright_api.expect.set_options(timeout=PATIENCE_MS)
+        playwright_api.expect.set_options(timeout=1000 * LIMIT_SECONDS)
         browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=alone)
         yield browser
         await browser.close()
@@ -86,7 +85,7 @@ async def chromium() -> "AsyncIterator[Browser]":
 async def watched(browser: "Browser", said: list[str], **options: Any) -> "Page":
     """A new page, all complaints of which are noted in `said`."""
     page = await browser.new_page(**options)
-    page.set_default_timeout(PATIENCE_MS)
+    page.set_default_timeout(1000 * LIMIT_SECONDS)
     page.on("console", lambda message: said.append(f"{message.type}: {message.text}"))
     page.on("pageerror", lambda error: said.append(str(error)))
 

@@ -4,7 +4,6 @@ import asyncio
 import json
 import random
 import signal
-import socket
 from collections import Counter
 from contextlib import ExitStack
 from functools import partial
@@ -18,7 +17,7 @@ from bench.beside import beside
 from laggard_aggregator.archive.reader import ArchiveReader
 from laggard_aggregator.demo.recording import read_recording
 from laggard_aggregator.demo.replay import Replay
-from laggard_aggregator.demo.site import SHIFT_SAMPLES, Site, free_port, make_site
+from laggard_aggregator.demo.site import SHIFT_SAMPLES, Site, make_site
 from laggard_aggregator.ingest.inbox import Inbox
 from laggard_aggregator.ingest.subscriber import Subscriber
 from laggard_aggregator.offline.archive_input import Replay as ArchiveReplay
@@ -26,8 +25,10 @@ from laggard_aggregator.settings import BrokerSettings
 from laggard_common.clock import SystemClock
 from laggard_common.mqtt import client_arguments
 from tests.e2e.mail_server import mail_server
-from tests.e2e.processes import end, get_json, get_text, running, until
 from tests.e2e.test_mosquitto import AGGREGATOR, MOSQUITTO, SPEED, program, python
+from tests.support.ports import free_port, is_listening
+from tests.support.processes import end, get_json, get_text, running
+from tests.support.wait import async_wait_until, time_limit, wait_until
 
 MAIL = """\
 [mail]
@@ -69,7 +70,6 @@ def says(api: str, sample: str) -> bool:
 
 
 @pytest.mark.e2e
-@pytest.mark.timeout(150)
 def test_an_aggregator_that_is_killed_goes_on_as_if_it_had_not_been(tmp_path: Path) -> None:
     mosquitto = program("mosquitto", "mosquitto")
     recording = read_recording()
@@ -89,22 +89,22 @@ def test_an_aggregator_that_is_killed_goes_on_as_if_it_had_not_been(tmp_path: Pa
             running([mosquitto, "-c", str(tmp_path / "mosquitto.conf")], tmp_path / "mosquitto.log")
         )
         first = stack.enter_context(running(command, log))
-        until("the aggregator to be ready", lambda: get_json(f"{api}/readyz"), 30)
+        wait_until(lambda: get_json(f"{api}/readyz"), "the aggregator to be ready")
         for node in site.nodes.values():
             procfs = ("--procfs", str(site.procfs(node)))
             agent = python("laggard_agent", "--config", str(site.agent_toml(node)), *procfs)
             stack.enter_context(running(agent, site.log(node)))
         stack.enter_context(beside(replay.run))
-        before = until("an alarm", lambda: straggler(api), 80)
-        until("the mail to be sent", lambda: says(api, 'laggard_mails_total{result="sent"} 1.0'), 30)
+        before = wait_until(lambda: straggler(api), "an alarm")
+        wait_until(lambda: says(api, 'laggard_mails_total{result="sent"} 1.0'), "the mail to be sent")
         first.send_signal(signal.SIGKILL)
         first.wait()
         second = stack.enter_context(running(command, log))
-        until("it to be ready again", lambda: get_json(f"{api}/readyz"), 40)
+        wait_until(lambda: get_json(f"{api}/readyz"), "it to be ready again")
         after = straggler(api)
         assert (after["name"], after["since"]) == (site.component(recording.faulty), before["since"])
         assert after["raised_at"] == before["raised_at"]
-        until("the episode to go on", lambda: straggler(api)["window_end"] > before["window_end"], 40)
+        wait_until(lambda: straggler(api)["window_end"] > before["window_end"], "the episode to go on")
         assert end(second) == 0
 
     (mail,) = mails
@@ -144,9 +144,8 @@ def test_the_broker_keeps_what_was_not_done_when_it_was_cut_off(tmp_path: Path) 
         )
         task = asyncio.create_task(subscriber.run())
         came: list[bytes] = []
-        async with asyncio.timeout(20):
-            while not subscriber.connected:
-                await asyncio.sleep(0.01)
+        async with time_limit():
+            await async_wait_until(lambda: subscriber.connected)
             async with aiomqtt.Client("127.0.0.1", port) as agent:
                 for payload in published:
                     await agent.publish(topic, payload, qos=1)
@@ -160,11 +159,6 @@ def test_the_broker_keeps_what_was_not_done_when_it_was_cut_off(tmp_path: Path) 
         return came
 
     with running([mosquitto, "-c", str(tmp_path / "mosquitto.conf")], tmp_path / "mosquitto.log"):
-        until("mosquitto to listen", lambda: listens(port), 10)
+        wait_until(lambda: is_listening(port), "mosquitto to listen")
         assert asyncio.run(life(2, [b"1", b"2", b"3", b"4"])) == [b"1", b"2", b"3", b"4"]
         assert asyncio.run(life(3, [b"5"])) == [b"3", b"4", b"5"]
-
-
-def listens(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0

@@ -2,12 +2,9 @@
 
 import asyncio
 import shutil
-import socket
 import ssl
-import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,17 +17,17 @@ import pytest
 from bench import brokers
 from bench.brokers import Authority
 from bench.strangers.hostile import connected, flood, monster, publication
-from laggard_aggregator.demo.site import free_port
 from laggard_aggregator.embedded.allowance import PACKETS_AT_ONCE, PACKETS_PER_SECOND
 from laggard_common import wire
 from laggard_common.mqtt import MqttSettings, client_arguments
-from tests.e2e.processes import end, get_json, running, until
+from tests.support.ports import free_port, is_listening
+from tests.support.processes import end, get_json, get_text, run, running
+from tests.support.wait import LIMIT_SECONDS, time_limit, wait_until
 
 PYTHON = [sys.executable, "-P", "-m"]
 
 pytestmark = [
     pytest.mark.e2e,
-    pytest.mark.timeout(120),
     pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl"),
 ]
 
@@ -57,7 +54,7 @@ class Site:
 
     def client(self, name: str, **rest: Any) -> aiomqtt.Client:
         """A client with the certificate of that name."""
-        return aiomqtt.Client(**self.arguments(name), identifier=name, timeout=5, **rest)
+        return aiomqtt.Client(**self.arguments(name), identifier=name, timeout=LIMIT_SECONDS, **rest)
 
     def mqtt_table(self, name: str) -> str:
         """The section of either daemon's configuration."""
@@ -84,7 +81,7 @@ def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         make = brokers.nats if request.param == "nats" else brokers.mosquitto
         command = make(folder, authority, "127.0.0.1", here.port)
     with running(command, folder / "broker.log"):
-        until("the broker to listen", lambda: answers(here.port), 30)
+        wait_until(lambda: is_listening(here.port), "the broker to listen")
         yield here
 
 
@@ -105,19 +102,10 @@ def program(name: str) -> str:
     return found
 
 
-def answers(port: int) -> bool:
-    """Whether somebody listens there."""
-    try:
-        socket.create_connection(("127.0.0.1", port)).close()
-    except OSError:
-        return False
-    return True
-
-
 async def refused(arguments: Any) -> bool:
     """Whether the broker does not let a client in."""
     try:
-        async with aiomqtt.Client(**arguments, timeout=5):
+        async with aiomqtt.Client(**arguments, timeout=LIMIT_SECONDS):
             return False
     except (aiomqtt.MqttError, ssl.SSLError, OSError):
         return True
@@ -161,7 +149,7 @@ def expire(site: Site, folder: Path) -> ssl.SSLContext:
 
 def openssl(*arguments: object) -> None:
     """Runs openssl."""
-    subprocess.run(["openssl", *map(str, arguments)], check=True, capture_output=True, timeout=30)
+    run(["openssl", *map(str, arguments)])
 
 
 def test_a_node_writes_its_own_topics_only(site: Site) -> None:
@@ -184,7 +172,7 @@ def test_a_node_writes_its_own_topics_only(site: Site) -> None:
             await aggregator.subscribe([(one, 1) for one in filters])
             for topic in (*others, *allowed):  # in order: what is allowed comes after what is not
                 await node.publish(topic, b"x", qos=1)
-            async with asyncio.timeout(10):
+            async with time_limit():
                 async for message in aggregator.messages:
                     seen.add(message.topic.value)
                     if seen >= set(allowed):
@@ -201,7 +189,7 @@ def test_a_node_reads_its_own_acknowledgements_only(site: Site) -> None:
             await node.subscribe([("laggard/#", 1), ("#", 1), ("laggard/1/site/ack/oss-1", 1)])
             for name in ("oss-2", "oss-1"):
                 await aggregator.publish(f"laggard/1/site/ack/{name}", b"x", qos=1)
-            async with asyncio.timeout(10):
+            async with time_limit():
                 async for message in node.messages:
                     seen.append(message.topic.value)
                     if seen[-1].endswith("oss-1"):
@@ -218,10 +206,10 @@ def test_nobody_ends_the_connection_of_another_by_its_client_id(site: Site) -> N
     async def stays() -> None:
         async with site.client("oss-1") as node:
             await node.subscribe("laggard/1/site/ack/oss-1", qos=1)
-            hijacker = aiomqtt.Client(**site.arguments("oss-2"), identifier="oss-1", timeout=5)
+            hijacker = aiomqtt.Client(**site.arguments("oss-2"), identifier="oss-1", timeout=LIMIT_SECONDS)
             async with hijacker, site.client("laggard-aggregator") as aggregator:
                 await aggregator.publish("laggard/1/site/ack/oss-1", b"x", qos=1)
-                async with asyncio.timeout(10):
+                async with time_limit():
                     async for _ in node.messages:
                         return
 
@@ -247,7 +235,7 @@ def test_the_embedded_broker_reads_a_node_that_floods_slowly_and_others_as_ever(
     context = site.arguments("oss-2")["tls_context"]
 
     async def held_back() -> None:
-        async with asyncio.timeout(60), site.client("laggard-aggregator-2") as reader:
+        async with time_limit(), site.client("laggard-aggregator-2") as reader:
             await reader.subscribe(topic)
             began = time.monotonic()
             with await asyncio.to_thread(connected, site.port, "oss-2", context) as link:
@@ -262,7 +250,7 @@ def test_the_embedded_broker_reads_a_node_that_floods_slowly_and_others_as_ever(
                     await node.publish("laggard/1/site/storage/oss-1/data/diskstats", b"x", qos=1)
                 came = 0
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(30):
+                    async with time_limit():
                         async for message in reader.messages:
                             came += message.payload == b"y"
                             if came == beyond:
@@ -290,8 +278,8 @@ def test_agent_and_aggregator_meet_over_tls(site: Site, tmp_path: Path) -> None:
         running(aggregator, tmp_path / "aggregator.log") as judge,
         running(agent, tmp_path / "agent.log") as sampler,
     ):
-        until("the aggregator to be ready", lambda: get_json(f"http://127.0.0.1:{http}/readyz"), 30)
-        until("eighty samples", lambda: samples_taken(http) >= 80, 40)
+        wait_until(lambda: get_json(f"http://127.0.0.1:{http}/readyz"), "the aggregator to be ready")
+        wait_until(lambda: samples_taken(http) >= 80, "eighty samples")
         assert end(sampler) == 0
         assert asyncio.run(last_status(site))["acknowledged_by"] == "aggregator"
         assert end(judge) == 0
@@ -299,15 +287,14 @@ def test_agent_and_aggregator_meet_over_tls(site: Site, tmp_path: Path) -> None:
 
 def samples_taken(http: int) -> float:
     """What the aggregator counts."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{http}/metrics", timeout=5) as answer:
-        lines = answer.read().decode().splitlines()
+    lines = get_text(f"http://127.0.0.1:{http}/metrics").splitlines()
     (taken,) = (line.split()[-1] for line in lines if line.startswith("laggard_samples_total"))
     return float(taken)
 
 
 async def last_status(site: Site) -> Mapping[str, Any]:
     """What the agent said last, retained by the broker; read as a second aggregator."""
-    async with site.client("laggard-aggregator-2") as reader, asyncio.timeout(10):
+    async with site.client("laggard-aggregator-2") as reader, time_limit():
         await reader.subscribe("laggard/1/site/storage/oss-1/status", qos=1)
         async for message in reader.messages:
             assert isinstance(message.payload, bytes)

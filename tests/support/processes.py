@@ -26,7 +26,8 @@ PR_SET_CHILD_SUBREAPER = 36  # prctl(2)
 
 _LEASH = str(Path(__file__).with_name("leash.py"))
 
-Command = Sequence["str | os.PathLike[str]"]
+Command = Sequence[object]
+"""Program and arguments; `str` of each is passed on."""
 
 
 @contextlib.contextmanager
@@ -35,7 +36,7 @@ def started(command: Command, **options: Any) -> "Iterator[subprocess.Popen[Any]
 
     `options`: those of `subprocess.Popen`. The child reads nothing unless `stdin` is given.
     """
-    leashed = [sys.executable, "-I", "-S", _LEASH, str(os.getpid()), *(os.fspath(part) for part in command)]
+    leashed = [sys.executable, "-I", "-S", _LEASH, str(os.getpid()), *map(str, command)]
     options.setdefault("stdin", subprocess.DEVNULL)
     process = subprocess.Popen(leashed, start_new_session=True, **options)
     try:
@@ -49,19 +50,24 @@ def started(command: Command, **options: Any) -> "Iterator[subprocess.Popen[Any]
 
 
 def run(
-    command: Command, *, check: bool = True, stdin_text: str | None = None, **options: Any
+    command: Command,
+    *,
+    check: bool = True,
+    stdin_text: str | None = None,
+    seconds: float = LIMIT_SECONDS,
+    **options: Any,
 ) -> "subprocess.CompletedProcess[str]":
     """Runs `command` to its end; what it printed is captured, unless `stdout` or `stderr` is given.
 
-    Fails when it has not ended after LIMIT_SECONDS, or with `check` when its exit code is not 0.
+    Fails when it has not ended after `seconds`, or with `check` when its exit code is not 0.
     """
     options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
     if stdin_text is not None:
         options["stdin"] = subprocess.PIPE
     with started(command, text=True, **options) as process:
-        out, err = process.communicate(stdin_text, timeout=LIMIT_SECONDS)
+        out, err = process.communicate(stdin_text, timeout=seconds)
     assert not check or process.returncode == 0, f"{command}: exit code {process.returncode}\n{out}{err}"
-    return subprocess.CompletedProcess(command, process.returncode, out, err)
+    return subprocess.CompletedProcess(list(map(str, command)), process.returncode, out, err)
 
 
 @contextlib.contextmanager
