@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from laggard_aggregator.demo.site import free_port
-from laggard_common.mqtt import MqttSettings
+from laggard_common.mqtt.settings import MqttSettings
 
 DEPLOY = Path(__file__).parents[1] / "deploy"
 AGGREGATOR, BROKER = "laggard-aggregator", "laggard-broker"

@@ -18,14 +18,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bench.machine import machine
-from laggard_agent.batch import Batch, Batcher
-from laggard_agent.collectors.base import Reading
-from laggard_agent.collectors.diskstats import FIELDS, Parsed, parse
+from laggard_agent.collectors.diskstats.collector import FIELDS, Parsed, parse
+from laggard_agent.collectors.interface import Reading
+from laggard_agent.sampling.batcher import Batch, Batcher
 from laggard_aggregator.demo.recording import Recording, read_recording
-from laggard_common import topics, wire
-from laggard_common.codec import Row
-from laggard_common.limits import STREAM_BYTES
-from laggard_common.schema import Component, Field
+from laggard_common import wire
+from laggard_common.wire import topics
+from laggard_common.wire.codec import Row
+from laggard_common.wire.limits import STREAM_BYTES
+from laggard_common.wire.schema import Component, Field
 
 SECONDS = 600
 RECORDED_SECONDS = 120

@@ -29,7 +29,7 @@ from typing import Any
 from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import SMTP, Envelope, Session
 
-from bench.beside import beside
+from bench.loop_thread import beside
 from bench.machine import machine
 from laggard_aggregator.demo.children import Children
 from laggard_aggregator.demo.recording import Recording, read_recording

@@ -20,7 +20,7 @@ from resource import RUSAGE_CHILDREN, getrusage
 from bench.machine import machine
 from laggard_agent.collectors.fnprofile.collector import Fnprofile
 from laggard_agent.settings import FnprofileSettings
-from laggard_common.codec import Row
+from laggard_common.wire.codec import Row
 
 _BURN = "while True: sum(i * i for i in range(1000))"
 _FORK = "while :; do /bin/true; done"

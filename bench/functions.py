@@ -14,13 +14,13 @@ from dataclasses import replace
 import numpy as np
 
 from bench.machine import machine
+from laggard_aggregator.alarms.judge import Engine
 from laggard_aggregator.detect.settings import OF_FUNCTIONS
-from laggard_aggregator.engine import Engine
-from laggard_aggregator.groups import ConfiguredMembership
+from laggard_aggregator.engine.pipeline import Pipeline
+from laggard_aggregator.groups.membership import ConfiguredMembership
+from laggard_aggregator.ingest.batches import TakenBatch, WindowClose
 from laggard_aggregator.ingest.counter_batch import CounterBatch
-from laggard_aggregator.ingest.taken import TakenBatch, WindowClose
-from laggard_aggregator.pipeline import Pipeline
-from laggard_common.schema import Component, Field, Schema
+from laggard_common.wire.schema import Component, Field, Schema
 
 SHAPES = ((40, 500), (288, 2000), (1024, 500))
 SECOND = 1_000_000_000

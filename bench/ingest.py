@@ -16,18 +16,18 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from bench.machine import machine
+from laggard_aggregator.alarms.judge import Engine
 from laggard_aggregator.detect.settings import DetectSettings
-from laggard_aggregator.engine import Engine
-from laggard_aggregator.groups import ConfiguredMembership
-from laggard_aggregator.ingest.entries import Entry
-from laggard_aggregator.ingest.intake import Intake
-from laggard_aggregator.ingest.ordinals import Ordinals
-from laggard_aggregator.ingest.taken import TakenBatch
-from laggard_aggregator.pipeline import Pipeline
-from laggard_aggregator.state.journal import Journal
-from laggard_common import codec, topics, wire
-from laggard_common.schema import Component, Field, Schema
-from laggard_common.wire import Envelope, Kind
+from laggard_aggregator.engine.pipeline import Pipeline
+from laggard_aggregator.groups.membership import ConfiguredMembership
+from laggard_aggregator.ingest.admission import Intake
+from laggard_aggregator.ingest.batches import TakenBatch
+from laggard_aggregator.log.entries import Entry
+from laggard_aggregator.log.journal import Journal
+from laggard_aggregator.log.sequence import Ordinals
+from laggard_common import wire
+from laggard_common.wire import Envelope, Kind, codec, topics
+from laggard_common.wire.schema import Component, Field, Schema
 
 SECOND = 1_000_000_000
 START_NS = 1_800_000_000 * SECOND

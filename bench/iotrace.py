@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from bench.machine import machine
-from laggard_agent.iotrace.fold import fold
-from laggard_agent.iotrace.text import TextParser, as_line
+from laggard_agent.tools.iotrace.fold import fold
+from laggard_agent.tools.iotrace.text import TextParser, as_line
 from laggard_common import wire
-from laggard_common.iotrace import Folded, Record
-from laggard_common.iotrace_codec import EventEncoder, batches
 from laggard_common.wire import Envelope, Kind
+from laggard_common.wire.trace_codec import EventEncoder, batches
+from laggard_common.wire.trace_records import Folded, Record
 
 SEED = 19
 BEACON = (5.4, 34.6)

@@ -19,7 +19,7 @@ from statistics import median
 from bench.machine import machine
 from laggard_agent.cli import freeze
 from laggard_agent.collectors.lustre.collector import LustreCollector
-from laggard_agent.collectors.lustre.locate import Trees
+from laggard_agent.collectors.lustre.param_paths import Trees
 
 OSTS = 100
 JOBS_AN_OST = 10

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 import msgpack
 
 from bench.machine import machine
-from laggard_agent.collectors.diskstats import FIELDS
+from laggard_agent.collectors.diskstats.collector import FIELDS
 from laggard_aggregator.ingest.decode import Decoder
-from laggard_common import codec, wire
-from laggard_common.codec import Encoder, Row
-from laggard_common.wire import Envelope, Kind
+from laggard_common import wire
+from laggard_common.wire import Envelope, Kind, codec
+from laggard_common.wire.codec import Encoder, Row
 
 DEVICES = 64
 BATCHES = (1, 5, 60)

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from laggard_common import wire
-from laggard_common.codec import Encoder
 from laggard_common.wire import Envelope, Kind
+from laggard_common.wire.codec import Encoder
 from tests import naive_wire
 
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
-from laggard_common.codec import Encoder, Row
 from laggard_common.wire import Envelope, Kind
+from laggard_common.wire.codec import Encoder, Row
 
 _SMALL = st.integers(-300, 300)
 _U64 = st.integers(0, 2**64 - 1)

@@ -2,7 +2,7 @@
 
 import sys
 
-from laggard_agent.postponed import postpone
+from laggard_agent.lazy_imports import postpone
 
 
 def main() -> int:

@@ -11,21 +11,22 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from laggard_agent import compiled, own_cost
-from laggard_agent.batch import Batch, Batcher, Dictionary, last_tick
+from laggard_agent import compiled
 from laggard_agent.collectors import make_collectors
-from laggard_agent.phase import phase_ns
-from laggard_agent.publisher import Publisher
-from laggard_agent.sampler import Sampler
+from laggard_agent.collectors.host import self_usage
+from laggard_agent.sampling.batcher import Batch, Batcher, Dictionary, last_tick
+from laggard_agent.sampling.sampler import Sampler
+from laggard_agent.sampling.splay import phase_ns
+from laggard_agent.sampling.timeline import Timeline
 from laggard_agent.settings import AgentSettings, Roots
-from laggard_agent.spool import Spool
-from laggard_agent.spool_segments import Owner, SpoolFacts
-from laggard_agent.ticks import Timeline
-from laggard_agent.worker import Worker
+from laggard_agent.spool.segments import Owner, SpoolFacts
+from laggard_agent.spool.spool import Spool
+from laggard_agent.spool.worker import Worker
+from laggard_agent.transport.publisher import Publisher
 from laggard_common.clock import Clock, SystemClock
-from laggard_common.codec import Encoder
-from laggard_common.mqtt import client_arguments
-from laggard_common.notify import Notifier
+from laggard_common.daemon.sd_notify import Notifier
+from laggard_common.mqtt.settings import client_arguments
+from laggard_common.wire.codec import Encoder
 
 _log = logging.getLogger(__name__)
 
@@ -259,8 +260,8 @@ class App:
             "missed_ticks": sum(sampler.missed_ticks for sampler in self._samplers),
             "clock_steps": max((sampler.timeline.steps for sampler in self._samplers), default=0),
             "compiled": self._library is not None,
-            "cpu_seconds": own_cost.cpu_ns() / 1e9,
-            "resident_bytes": own_cost.resident_bytes(),
+            "cpu_seconds": self_usage.cpu_ns() / 1e9,
+            "resident_bytes": self_usage.resident_bytes(),
             "acknowledged_by": "aggregator" if by_aggregator else "broker",
         }
 

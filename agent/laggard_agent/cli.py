@@ -14,16 +14,17 @@ from pathlib import Path
 from typing import TypeVar
 
 from laggard_agent.app import App
-from laggard_agent.iotrace import FORMAT_NAMES
-from laggard_agent.once import read_once
 from laggard_agent.settings import COLLECTORS, AgentSettings, Roots
-from laggard_common import __version__, allocator, logs
+from laggard_agent.tools.iotrace import FORMAT_NAMES
+from laggard_agent.tools.once import read_once
+from laggard_common import __version__
 from laggard_common.clock import SystemClock
 from laggard_common.config import load
+from laggard_common.daemon import logs, memory
+from laggard_common.daemon.sd_notify import Notifier
+from laggard_common.daemon.service import Service
 from laggard_common.errors import ConfigError, LaggardError, ServiceError
-from laggard_common.mqtt import client_arguments
-from laggard_common.notify import Notifier
-from laggard_common.service import Service
+from laggard_common.mqtt.settings import client_arguments
 
 T = TypeVar("T")
 
@@ -135,7 +136,7 @@ def _run(options: argparse.Namespace) -> int:
     if options.once:
         return _once(settings, roots)
     logs.configure(logging.DEBUG if options.verbose else logging.INFO)
-    allocator.settle(MOST_KEPT_BYTES)
+    memory.settle(MOST_KEPT_BYTES)
     _check_files(options.config, settings)
     return _serve(settings, roots, partial(_reread, options))
 
@@ -150,7 +151,7 @@ def _once(settings: AgentSettings, roots: Roots) -> int:
 
 
 def _dump(settings: AgentSettings, roots: Roots, folder: Path) -> int:
-    from laggard_agent.dump import dump  # noqa: PLC0415 - a daemon has no use for it
+    from laggard_agent.tools.support_dump import dump  # noqa: PLC0415 - a daemon has no use for it
 
     dumped = dump(settings, roots, SystemClock(), folder)
     for collector, error in dumped.failed.items():
@@ -161,7 +162,7 @@ def _dump(settings: AgentSettings, roots: Roots, folder: Path) -> int:
 
 
 def _fold(path: str, format_name: str, node: str) -> int:
-    from laggard_agent.iotrace.command import fold_file  # noqa: PLC0415 - a daemon has no use for it
+    from laggard_agent.tools.iotrace.command import fold_file  # noqa: PLC0415 - a daemon has no use for it
 
     summary = _printed(lambda: fold_file(path, format_name, node, sys.stdout))
     if summary is None:
@@ -264,7 +265,7 @@ def freeze() -> None:
 
     What a tick makes has no cycles and is freed without it, so it looks seldom.
     """
-    allocator.set_apart()
+    memory.set_apart()
     gc.set_threshold(_COLLECT_AFTER)
 
 

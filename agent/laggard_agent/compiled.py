@@ -17,8 +17,8 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from laggard_agent.collectors.captures import Capture, Captured, Captures
-from laggard_agent.ticks import TimelineState
+from laggard_agent.collectors.capture import Capture, Captured, Captures
+from laggard_agent.sampling.timeline import TimelineState
 
 _log = logging.getLogger(__name__)
 

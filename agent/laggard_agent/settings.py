@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from laggard_common.config import between, checked, distinct, each, network, one_of, regex, topic_level
-from laggard_common.limits import MAX_COMPONENTS, MAX_TICKS
-from laggard_common.mqtt import MqttSettings
-from laggard_common.topics import ROLES, is_level
+from laggard_common.mqtt.settings import MqttSettings
+from laggard_common.wire.limits import MAX_COMPONENTS, MAX_TICKS
+from laggard_common.wire.topics import ROLES, is_level
 
 COLLECTORS = (
     "diskstats",

@@ -12,40 +12,40 @@ from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any
 
-from laggard_aggregator.announcing import Announcer
-from laggard_aggregator.archive import progress
-from laggard_aggregator.archive.keep import Retention
+from laggard_aggregator.alarms.judge import Judgement
+from laggard_aggregator.archive import resume
+from laggard_aggregator.archive.retention import Retention
+from laggard_aggregator.archive.write_queue import ArchiveFeed
 from laggard_aggregator.archive.writer import ArchiveWriter
-from laggard_aggregator.archiving import ArchiveFeed
-from laggard_aggregator.closing import WindowCloser
-from laggard_aggregator.configured import membership, topology
-from laggard_aggregator.core import Core
-from laggard_aggregator.decisions import storage
-from laggard_aggregator.decisions.control import Control
-from laggard_aggregator.decisions.desk import Desk
+from laggard_aggregator.control import storage
+from laggard_aggregator.control.requests import Desk
+from laggard_aggregator.control.socket import Control
 from laggard_aggregator.embedded.broker import embedded_broker
-from laggard_aggregator.engine import Judgement
-from laggard_aggregator.export.access import guarded
-from laggard_aggregator.export.credentials import read_credentials
-from laggard_aggregator.export.http import make_app
-from laggard_aggregator.export.server import HttpServer
-from laggard_aggregator.export.settings import tls_context
-from laggard_aggregator.history import History
-from laggard_aggregator.inflow import Inflow
-from laggard_aggregator.ingest.inbox import Inbox
-from laggard_aggregator.ingest.subscriber import Subscriber
-from laggard_aggregator.live import LiveView
-from laggard_aggregator.liveness import Liveness
+from laggard_aggregator.engine.checkpoint import Head, capture, restore, rules_of
+from laggard_aggregator.engine.machine import Core
+from laggard_aggregator.engine.recovery import Keeper
+from laggard_aggregator.ingest.ingest_queue import Inbox
+from laggard_aggregator.ingest.mqtt.subscriber import Subscriber
 from laggard_aggregator.notify.dispatcher import Post
 from laggard_aggregator.notify.email.settings import access
-from laggard_aggregator.settings import AggregatorSettings, StateTable
-from laggard_aggregator.state.capture import Head, capture, restore, rules_of
-from laggard_aggregator.state.keeper import Keeper
-from laggard_aggregator.upkeep import Upkeep
+from laggard_aggregator.runtime.housekeeping import Upkeep
+from laggard_aggregator.runtime.ingest_loop import Inflow
+from laggard_aggregator.runtime.results import Announcer
+from laggard_aggregator.runtime.watchdog import Liveness
+from laggard_aggregator.runtime.window_loop import WindowCloser
+from laggard_aggregator.settings.aggregator import AggregatorSettings, StateTable
+from laggard_aggregator.settings.from_settings import membership, topology
+from laggard_aggregator.settings.http import tls_context
+from laggard_aggregator.status.live import LiveView
+from laggard_aggregator.status.window_history import History
+from laggard_aggregator.web.access import guarded
+from laggard_aggregator.web.app import make_app
+from laggard_aggregator.web.credentials import read_credentials
+from laggard_aggregator.web.server import HttpServer
 from laggard_common.clock import Clock, SystemClock
+from laggard_common.daemon.sd_notify import Notifier
 from laggard_common.errors import LaggardError
-from laggard_common.mqtt import client_arguments
-from laggard_common.notify import Notifier
+from laggard_common.mqtt.settings import client_arguments
 
 _log = logging.getLogger(__name__)
 
@@ -236,7 +236,7 @@ class App:
         assert archive is not None
         goes_on_ns, written = None, None
         if head is not None:
-            goes_on_ns, written = head.taken_ns, progress.written(archive.directory, head.run_ns)
+            goes_on_ns, written = head.taken_ns, resume.written(archive.directory, head.run_ns)
         writer = ArchiveWriter(
             archive.directory, self._settings.site, run_ns, goes_on_ns=goes_on_ns, written=written
         )

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from bench.accuracy.measured import Measured
 from bench.accuracy.simulation.functions import CALLED, SAMPLED, SAMPLES_PER_SECOND, Profiles
 from bench.accuracy.simulation.scenario import Array, BoolArray, Scenario
+from laggard_aggregator.alarms.judge import Engine, GroupWindow
 from laggard_aggregator.alarms.persistence import Persistence
 from laggard_aggregator.detect.cdf.detector import CdfDetector
 from laggard_aggregator.detect.cdf.training import largest_deviation
@@ -20,8 +21,7 @@ from laggard_aggregator.detect.manhattan.training import (
     fault_free_thresholds,
 )
 from laggard_aggregator.detect.settings import DetectSettings
-from laggard_aggregator.engine import Engine, GroupWindow
-from laggard_aggregator.topology import Topology
+from laggard_aggregator.groups.topology import Topology
 
 Thresholds = Mapping[str, Mapping[str, float]]
 

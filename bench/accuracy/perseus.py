@@ -15,16 +15,16 @@ import numpy as np
 
 from bench.accuracy.baselines import RatioDetector
 from bench.machine import machine
+from laggard_aggregator.alarms.judge import Engine, Judgement
 from laggard_aggregator.detect.cdf.training import largest_deviation
 from laggard_aggregator.detect.interface import Detector, FloatArray, MetricWindow
 from laggard_aggregator.detect.registry import make_detector
 from laggard_aggregator.detect.settings import DetectSettings
-from laggard_aggregator.engine import Engine, Judgement
+from laggard_aggregator.detect.thresholds import ByMetric
 from laggard_aggregator.offline.csv_input import CsvColumns
 from laggard_aggregator.offline.findings import Findings
-from laggard_aggregator.offline.grid import Grid, windows_in_order
 from laggard_aggregator.offline.run import read_grids
-from laggard_aggregator.thresholds import ByMetric
+from laggard_aggregator.offline.sample_grid import Grid, windows_in_order
 
 METRIC = "latency"
 SETTINGS = DetectSettings(window_samples=20, shift_samples=20)

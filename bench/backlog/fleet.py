@@ -14,17 +14,18 @@ from tempfile import TemporaryDirectory
 import aiomqtt
 
 from bench.agent_cost.cost import cpu_ns
-from bench.backlog.filled import SECOND, counters, messages
 from bench.backlog.one import KEPT
+from bench.backlog.spool_capacity import SECOND, counters, messages
 from bench.backlog.watch import Seen, verdicts
-from bench.strangers.site import SLOW, Site
-from laggard_agent.joining import ENOUGH_TICKS
-from laggard_agent.pace import Pace
-from laggard_agent.spool_segments import Stored
-from laggard_common import topics, wire
-from laggard_common.codec import Row
-from laggard_common.limits import STREAM_BYTES
-from laggard_common.schema import Schema
+from bench.hostile_clients.site import SLOW, Site
+from laggard_agent.spool.coalesce import ENOUGH_TICKS
+from laggard_agent.spool.segments import Stored
+from laggard_agent.transport.backlog_rate import Pace
+from laggard_common import wire
+from laggard_common.wire import topics
+from laggard_common.wire.codec import Row
+from laggard_common.wire.limits import STREAM_BYTES
+from laggard_common.wire.schema import Schema
 
 CONNECTIONS = 4
 MOST_SECONDS = 1800.0

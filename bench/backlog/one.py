@@ -8,9 +8,9 @@ from tempfile import TemporaryDirectory
 
 from bench.agent import FakeProc
 from bench.agent_cost.cost import cpu_ns
-from bench.backlog.filled import SECOND, Filled
+from bench.backlog.spool_capacity import SECOND, Filled
 from bench.backlog.watch import Seen, messages, verdicts
-from bench.strangers.site import SLOW, Site
+from bench.hostile_clients.site import SLOW, Site
 from laggard_agent.collectors import make_collectors
 from laggard_agent.settings import AgentSettings, Roots
 from laggard_common.clock import SystemClock

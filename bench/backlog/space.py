@@ -7,14 +7,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from bench.agent import COUNTERS
-from bench.backlog.filled import SECOND, Filled, counters
+from bench.backlog.spool_capacity import SECOND, Filled, counters
 from bench.bytes_a_day import BUSY_LUNS, LUNS, server
 from laggard_agent.collectors import make_collectors
-from laggard_agent.collectors.diskstats import FIELDS
+from laggard_agent.collectors.diskstats.collector import FIELDS
 from laggard_agent.settings import AgentSettings, Roots, SpoolSettings
 from laggard_aggregator.demo.recording import read_recording
 from laggard_common.clock import SystemClock
-from laggard_common.codec import Row
+from laggard_common.wire.codec import Row
 
 DAY_SECONDS = 86_400
 MADE_SECONDS = 300

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 
 import aiomqtt
 
-from bench.strangers.site import SLOW, Site
+from bench.hostile_clients.site import SLOW, Site
 from laggard_common import wire
 from laggard_common.errors import WireError
-from laggard_common.topics import ack_topic
 from laggard_common.wire import Kind
+from laggard_common.wire.topics import ack_topic
 
 SECOND = 10**9
 

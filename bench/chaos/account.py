@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from bench.chaos.ground_truth import Seen, StreamOf
 from bench.chaos.processes import Life
 from bench.chaos.site import Site
-from bench.chaos.witness import Seen, StreamOf
 from laggard_aggregator.archive.reader import ArchiveReader
-from laggard_aggregator.offline.archive_input import Replay
+from laggard_aggregator.offline.archive_replay import Replay
 
 _COLUMNS = ("node", "stream", "tick", "received")
 _LAST_NS = 1_000_000_000

@@ -15,9 +15,9 @@ from pathlib import Path
 from laggard_agent.app import App
 from laggard_agent.cli import MOST_KEPT_BYTES
 from laggard_agent.settings import AgentSettings, Roots
-from laggard_common import allocator, logs
 from laggard_common.clock import SystemClock
 from laggard_common.config import load
+from laggard_common.daemon import logs, memory
 
 _OFFSET = struct.Struct("<q")
 
@@ -51,5 +51,5 @@ async def _serve(config: Path, procfs: Path, clock: Path) -> None:
 
 if __name__ == "__main__":
     logs.configure(logging.INFO)
-    allocator.settle(MOST_KEPT_BYTES)
+    memory.settle(MOST_KEPT_BYTES)
     asyncio.run(_serve(*map(Path, sys.argv[1:4])))

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from bench.chaos.faults import Fault
+from bench.chaos.ground_truth import Spooled
 from bench.chaos.site import Site
-from bench.chaos.witness import Spooled
 
 WELL_SECONDS = 240.0
 _LOOK_SECONDS = 0.2

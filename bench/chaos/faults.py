@@ -12,11 +12,11 @@ from bench.brokers import AGGREGATOR, BROKER
 from bench.chaos.host import Disk
 from bench.chaos.processes import Process
 from bench.chaos.site import HOSTILE, Site
-from bench.strangers.hostile import connected, flood, garbage
-from laggard_agent.spool_segments import SUFFIX as SPOOL_SUFFIX
-from laggard_aggregator.state.journal import SUFFIX as JOURNAL_SUFFIX
-from laggard_common import segments
-from laggard_common.mqtt import client_arguments
+from bench.hostile_clients.hostile import connected, flood, garbage
+from laggard_agent.spool.segments import SUFFIX as SPOOL_SUFFIX
+from laggard_aggregator.log.journal import SUFFIX as JOURNAL_SUFFIX
+from laggard_common import segment_log
+from laggard_common.mqtt.settings import client_arguments
 
 _REFILL_SECONDS = 0.2
 _VALID_SECONDS = 8.0
@@ -211,7 +211,9 @@ def tails_torn(site: Site, rng: random.Random, _: int) -> None:
         newest = max(folder.glob(f"*{suffix}"))
         with newest.open("ab") as file:
             written = rng.randbytes(rng.randint(1, 200))
-            file.write((segments.HEADER.pack(200, rng.getrandbits(32), 2) + written)[: rng.randint(1, 209)])
+            file.write(
+                (segment_log.HEADER.pack(200, rng.getrandbits(32), 2) + written)[: rng.randint(1, 209)]
+            )
     for node in some:
         site.agents[node].start()
     site.aggregator.start()

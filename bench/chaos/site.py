@@ -16,11 +16,11 @@ from bench import brokers
 from bench.brokers import Authority
 from bench.chaos import agent
 from bench.chaos.feed import Feed, Procfs
+from bench.chaos.ground_truth import Spooled, Witness
 from bench.chaos.host import Disk, Network
 from bench.chaos.processes import Process
-from bench.chaos.witness import Spooled, Witness
 from laggard_aggregator.demo.site import BATCH_SAMPLES, CONFIRM, SHIFT_SAMPLES, WINDOW_SAMPLES, free_port
-from laggard_common.mqtt import MqttSettings, client_arguments
+from laggard_common.mqtt.settings import MqttSettings, client_arguments
 
 SITE = "chaos"
 WITNESS, HOSTILE = "witness", "evil"

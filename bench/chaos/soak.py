@@ -23,7 +23,7 @@ from bench.chaos.feed import Feed
 from bench.chaos.runner import Result, results, run_all
 from bench.chaos.site import Site
 from laggard_aggregator.demo.site import SHIFT_SAMPLES
-from laggard_aggregator.history import MAX_WINDOWS
+from laggard_aggregator.status.window_history import MAX_WINDOWS
 
 MOST_GROWTH = 0.02
 LEAST_MIB = 1.0

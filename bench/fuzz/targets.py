@@ -6,26 +6,26 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from laggard_agent.collectors import diskstats
-from laggard_agent.collectors.fnprofile import records, spaces
-from laggard_agent.collectors.fntrace import layout
+from laggard_agent.collectors.diskstats import collector
+from laggard_agent.collectors.fnprofile import address_spaces, records
+from laggard_agent.collectors.fntrace import shm_layout
 from laggard_agent.collectors.gluster import dump
-from laggard_agent.collectors.infiniband import parse_counter, parse_rate, parse_state
-from laggard_agent.collectors.lustre import brw, imports, jobstats, lctl, stats
+from laggard_agent.collectors.infiniband.collector import parse_counter, parse_rate, parse_state
+from laggard_agent.collectors.lustre import histograms, import_state, jobstats, lctl, stats
 from laggard_agent.collectors.lwfs.trace import parse_trace
 from laggard_agent.collectors.net import interfaces, softnet, tcp
-from laggard_agent.spool_recovery import recover
-from laggard_agent.unpacking import unpack
-from laggard_aggregator.ingest import packets
+from laggard_agent.spool.decode import unpack
+from laggard_agent.spool.recovery import recover
+from laggard_aggregator.ingest.admission import Intake
 from laggard_aggregator.ingest.decode import Decoder
-from laggard_aggregator.ingest.intake import Intake
-from laggard_aggregator.ingest.ordinals import Ordinals
-from laggard_aggregator.state import records as journal
-from laggard_common import codec, mqtt_packets, segments, topics, wire
+from laggard_aggregator.ingest.mqtt import packets
+from laggard_aggregator.log import journal_codec as journal
+from laggard_aggregator.log.sequence import Ordinals
+from laggard_common import mqtt_packets, segment_log, wire
 from laggard_common.errors import BrokerError, LaggardError, MqttError, StateError, WireError
-from laggard_common.iotrace_codec import EventDecoder
-from laggard_common.schema import Component, Field, Schema
-from laggard_common.wire import Envelope, Kind
+from laggard_common.wire import Envelope, Kind, codec, topics
+from laggard_common.wire.schema import Component, Field, Schema
+from laggard_common.wire.trace_codec import EventDecoder
 
 FIXTURES = Path(__file__).parents[2] / "tests" / "fixtures"
 SECOND = 10**9
@@ -100,7 +100,7 @@ def segment_files(data: bytes) -> None:
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         path = Path(folder) / "0000000001.segment"
         path.write_bytes(data)
-        for record in segments.scan(path):
+        for record in segment_log.scan(path):
             with contextlib.suppress(StateError):
                 journal.decode(record, "fuzz")
         recover(Path(folder), "n")
@@ -110,12 +110,12 @@ def journal_records(data: bytes) -> None:
     """Records whose checksum is right."""
     if data:
         with contextlib.suppress(StateError):
-            journal.decode(segments.Record(data[0], data[1:], 0, len(data)), "fuzz")
+            journal.decode(segment_log.Record(data[0], data[1:], 0, len(data)), "fuzz")
 
 
 def kernel_files(data: bytes) -> None:
     """What block devices, interfaces, TCP and RDMA ports say."""
-    diskstats.parse(data, diskstats.parse(data[: len(data) // 2], {}))
+    collector.parse(data, collector.parse(data[: len(data) // 2], {}))
     for parse in (interfaces.parse_interfaces, tcp.parse_pairs, softnet.parse_softnet):
         parse(data)
     for parse_one in (parse_counter, parse_state, parse_rate):
@@ -124,7 +124,12 @@ def kernel_files(data: bytes) -> None:
 
 def file_systems(data: bytes) -> None:
     """What Lustre, GlusterFS and LWFS say."""
-    for parse in (stats.parse_stats, brw.parse_histograms, imports.parse_import, jobstats.parse_job):
+    for parse in (
+        stats.parse_stats,
+        histograms.parse_histograms,
+        import_state.parse_import,
+        jobstats.parse_job,
+    ):
         parse(data)
     lctl.parse_dump(data)
     with contextlib.suppress(dump.NotADumpError):
@@ -136,10 +141,10 @@ def file_systems(data: bytes) -> None:
 def functions(data: bytes) -> None:
     """What perf's ring, /proc/PID/maps and tables of traced processes hold."""
     records.parse(data)
-    spaces.parse_maps(data)
+    address_spaces.parse_maps(data)
     with contextlib.suppress(LaggardError):
-        layout.parse_head(data, "fuzz")
-    layout.parse_modules(data)
+        shm_layout.parse_head(data, "fuzz")
+    shm_layout.parse_modules(data)
 
 
 def _of(*paths: str) -> tuple[bytes, ...]:
@@ -171,7 +176,7 @@ def _bodies() -> Iterator[bytes]:
 def _segment() -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "1.segment"
-        with segments.SegmentWriter(path) as writer:
+        with segment_log.SegmentWriter(path) as writer:
             for type_, body in enumerate(_bodies(), start=1):
                 writer.append(type_, body)
         return path.read_bytes()

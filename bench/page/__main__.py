@@ -22,7 +22,7 @@ from playwright.async_api import Browser
 from bench.machine import machine
 from bench.page.browser import chromium, served
 from bench.page.fleet import Fault, Fleet, Kindred
-from laggard_aggregator.web import links
+from laggard_aggregator.status import urls
 
 DISKS = 10
 GROUP = "storage/diskstats/ST4000NM0035_hdd_4TB"
@@ -119,8 +119,8 @@ async def measure(components: int, times: int, browser: Browser) -> bool:
     slow = next(iter(site.view.alarms()))
     pages = {
         "overview": "/",
-        "peer group": links.group(GROUP),
-        "component": links.component(GROUP, slow[1]),
+        "peer group": urls.group(GROUP),
+        "component": urls.component(GROUP, slow[1]),
         "nodes": "/nodes",
         "search": "/search?q=oss",
     }

@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator
 
 from playwright.async_api import Browser, async_playwright
 
-from laggard_aggregator.export.http import make_app
-from laggard_aggregator.export.server import HttpServer
-from laggard_aggregator.live import LiveView
+from laggard_aggregator.status.live import LiveView
+from laggard_aggregator.web.app import make_app
+from laggard_aggregator.web.server import HttpServer
 
 
 @contextlib.asynccontextmanager

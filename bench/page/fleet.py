@@ -12,17 +12,17 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from laggard_aggregator.core import Core
 from laggard_aggregator.detect.settings import DetectSettings
-from laggard_aggregator.groups import ConfiguredMembership, PeerGroup, Rule
-from laggard_aggregator.history import History
+from laggard_aggregator.engine.machine import Core
+from laggard_aggregator.groups.membership import ConfiguredMembership, PeerGroup, Rule
+from laggard_aggregator.groups.topology import Topology
+from laggard_aggregator.ingest.batches import TakenBatch
 from laggard_aggregator.ingest.counter_batch import CounterBatch
-from laggard_aggregator.ingest.taken import TakenBatch
-from laggard_aggregator.live import LiveView
-from laggard_aggregator.topology import Topology
-from laggard_common import topics, wire
-from laggard_common.schema import Component, Field, Schema
-from laggard_common.wire import Envelope, Kind
+from laggard_aggregator.status.live import LiveView
+from laggard_aggregator.status.window_history import History
+from laggard_common import wire
+from laggard_common.wire import Envelope, Kind, topics
+from laggard_common.wire.schema import Component, Field, Schema
 
 SECOND = 1_000_000_000
 END_NS = 1_800_000_000 * SECOND  # of the last window: 2027-01-15 08:00 UTC

@@ -20,7 +20,7 @@ from bench.pictures.page import site
 from bench.pictures.shrink import command, shrink
 from laggard_aggregator.notify.dispatcher import Post
 from laggard_aggregator.notify.email.settings import Access, MailSettings
-from laggard_aggregator.view import View
+from laggard_aggregator.status.view import View
 from laggard_common.clock import SystemClock
 
 WIDTH = 720

@@ -10,7 +10,7 @@ from typing import Literal
 from bench.page.browser import chromium, served
 from bench.page.fleet import CDF_GROUP, Fault, Fleet, Kindred
 from bench.pictures.shrink import command, shrink
-from laggard_aggregator.web import links
+from laggard_aggregator.status import urls
 
 WIDTH = 1180
 HDD = "storage/diskstats/ST4000NM0035_hdd_4TB"
@@ -46,9 +46,9 @@ def pictures() -> dict[str, tuple[str, Shade, int]]:
     return {
         "page-overview": ("/", "light", 1000),
         "page-overview-dark": ("/", "dark", 1000),
-        "page-group": (links.group(HDD), "light", 860),
-        "page-component": (links.component(HDD, slow), "light", 1180),
-        "page-component-cdf-dark": (links.component(CDF_GROUP, "raid-2/wwn-raid-2-01"), "dark", 1300),
+        "page-group": (urls.group(HDD), "light", 860),
+        "page-component": (urls.component(HDD, slow), "light", 1180),
+        "page-component-cdf-dark": (urls.component(CDF_GROUP, "raid-2/wwn-raid-2-01"), "dark", 1300),
         "page-nodes": ("/nodes", "light", 760),
     }
 

@@ -5,7 +5,7 @@ import zstandard
 from numpy.typing import NDArray
 
 from bench.scale.shapes import Shape
-from laggard_common import codec
+from laggard_common.wire import codec
 
 _RISES = {1: (1, 127), 2: (128, 4000)}
 """By how much counters rise in a tick, so that their differences take so many bytes."""

@@ -15,11 +15,11 @@ from bench.scale import packets
 from bench.scale.batches import Batches
 from bench.scale.links import Link, Links
 from bench.scale.shapes import SECOND, SITE, SOURCE, Shape
-from laggard_agent.phase import phase_ns
-from laggard_agent.publisher import STATUS_SECONDS
-from laggard_common import __version__, codec, topics, wire
+from laggard_agent.sampling.splay import phase_ns
+from laggard_agent.transport.publisher import STATUS_SECONDS
+from laggard_common import __version__, wire
 from laggard_common.errors import WireError
-from laggard_common.wire import Kind
+from laggard_common.wire import Kind, codec, topics
 
 SHARED_LINKS = 32
 SHARED_USER = "bench"

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from laggard_agent.settings import AgentSettings
-from laggard_common.schema import Component, Field, Schema
+from laggard_common.wire.schema import Component, Field, Schema
 
 SITE = "site"
 SOURCE = "diskstats"

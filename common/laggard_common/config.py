@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from laggard_common.errors import ConfigError
-from laggard_common.topics import is_level
+from laggard_common.wire.topics import is_level
 
 T = TypeVar("T")
 Check = Callable[[Any], str | None]  # what is wrong with a value of the right type, or None

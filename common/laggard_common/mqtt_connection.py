@@ -10,7 +10,7 @@ from typing import Any, Self, TypeVar
 
 from laggard_common import mqtt_packets as packets
 from laggard_common.errors import MqttError, WireError
-from laggard_common.mqtt import ClientArguments
+from laggard_common.mqtt.settings import ClientArguments
 from laggard_common.mqtt_packets import Message, PacketType, Will
 
 T = TypeVar("T")

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from laggard_common.schema import Component, Field
+from laggard_common.wire.schema import Component, Field
 
 FIELDS = (Field("a"), Field("b"))
 

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterator
 from typing import Generic, Protocol, Self, TypeVar
 
-from laggard_agent.collectors.base import Now, Reading
-from laggard_common.codec import RAW, Encoder
+from laggard_agent.collectors.interface import Now, Reading
 from laggard_common.errors import CollectError
+from laggard_common.wire.codec import RAW, Encoder
 from tests.agent.made import FakeClock
 
 

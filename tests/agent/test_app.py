@@ -18,24 +18,24 @@ from pathlib import Path
 
 import pytest
 
-from bench.backlog.filled import Filled
+from bench.backlog.spool_capacity import Filled
 from laggard_agent.app import App
-from laggard_agent.batch import Batch
-from laggard_agent.collectors.base import Reading
+from laggard_agent.collectors.interface import Reading
 from laggard_agent.compiled import LIBRARY
-from laggard_agent.phase import phase_ns
-from laggard_agent.publisher import Publisher
-from laggard_agent.ranges import Ranges
-from laggard_agent.sampler import Sampler
+from laggard_agent.sampling.batcher import Batch
+from laggard_agent.sampling.sampler import Sampler
+from laggard_agent.sampling.splay import phase_ns
 from laggard_agent.settings import AgentSettings, Roots, SpoolSettings
-from laggard_agent.spool import Spool
+from laggard_agent.spool.seq_ranges import Ranges
+from laggard_agent.spool.spool import Spool
+from laggard_agent.transport.publisher import Publisher
 from laggard_common import wire
 from laggard_common.clock import SystemClock
+from laggard_common.daemon.sd_notify import Notifier
 from laggard_common.errors import ConfigError, ServiceError
-from laggard_common.mqtt import MqttSettings
-from laggard_common.notify import Notifier
-from laggard_common.schema import Schema
+from laggard_common.mqtt.settings import MqttSettings
 from laggard_common.wire import Ack, Envelope, Kind
+from laggard_common.wire.schema import Schema
 from tests import naive_wire
 from tests.agent.broker import Broker
 from tests.agent.made import FIELDS, components, disk_line, tree
@@ -284,7 +284,7 @@ def test_no_broker_at_the_start_is_one_warning_and_no_loss(
 
 
 def test_live_data_goes_before_the_backlog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("laggard_agent.joining.ENOUGH_TICKS", 8)
+    monkeypatch.setattr("laggard_agent.spool.coalesce.ENOUGH_TICKS", 8)
 
     async def test(site: Site) -> None:
         await site.run(lambda: site.published(30))
@@ -349,7 +349,7 @@ def test_a_publish_that_is_never_acknowledged_is_made_again(tmp_path: Path) -> N
 def test_what_the_broker_lost_is_sent_again_once_the_aggregator_acknowledges(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("laggard_agent.losses._LEAST_SECONDS", 0.3)
+    monkeypatch.setattr("laggard_agent.transport.redelivery._LEAST_SECONDS", 0.3)
 
     async def test(site: Site) -> None:
         async def acknowledge_all_but_the_first() -> None:
@@ -367,12 +367,12 @@ def test_what_the_broker_lost_is_sent_again_once_the_aggregator_acknowledges(
 def test_what_is_passed_over_by_acknowledgements_is_sent_again_soon_at_any_age_of_a_connection(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("laggard_agent.losses._LEAST_SECONDS", 3600.0)
+    monkeypatch.setattr("laggard_agent.transport.redelivery._LEAST_SECONDS", 3600.0)
 
     async def test(site: Site) -> None:
         async def acknowledge_all_but_one() -> None:
             await site.published(6)  # the last of which is no backlog of the time before the connection
-            monkeypatch.setattr("laggard_agent.losses._LEAST_SECONDS", 0.1)
+            monkeypatch.setattr("laggard_agent.transport.redelivery._LEAST_SECONDS", 0.1)
             lost = site.envelopes()[-1].seq
             await site.comes_again(
                 lost, lambda: site.acknowledge(*(e for e in site.envelopes() if e.seq != lost))
@@ -386,12 +386,12 @@ def test_what_is_passed_over_by_acknowledgements_is_sent_again_soon_at_any_age_o
 def test_a_schema_that_got_lost_is_sent_again_with_its_batches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("laggard_agent.losses._LEAST_SECONDS", 3600.0)
+    monkeypatch.setattr("laggard_agent.transport.redelivery._LEAST_SECONDS", 3600.0)
 
     async def test(site: Site) -> None:
         async def acknowledge_nothing_of_a_stream() -> None:
             await site.published(2)
-            monkeypatch.setattr("laggard_agent.losses._LEAST_SECONDS", 0.1)
+            monkeypatch.setattr("laggard_agent.transport.redelivery._LEAST_SECONDS", 0.1)
             stream, seen = site.envelopes()[0].stream, len(site.schemas())
             nothing = wire.encode_ack([Ack(stream, "diskstats", ())])
             await site.comes_again(0, lambda: site.broker.publish("laggard/1/site/ack/oss-1", nothing))
@@ -413,8 +413,8 @@ def test_a_connection_that_is_lost_is_not_tried_again_at_once(
     async def test(site: Site) -> None:
         async def hang_up() -> None:
             await site.published(1)
-            monkeypatch.setattr("laggard_agent.reconnecting._LEAST_SECONDS", 3600.0)
-            monkeypatch.setattr("laggard_agent.reconnecting._MOST_SECONDS", 3600.0)
+            monkeypatch.setattr("laggard_agent.transport.backoff._LEAST_SECONDS", 3600.0)
+            monkeypatch.setattr("laggard_agent.transport.backoff._MOST_SECONDS", 3600.0)
             site.broker.hang_up()
             enough = spooled() + 1000
             while spooled() < enough:
@@ -429,7 +429,7 @@ def test_a_connection_that_is_lost_is_not_tried_again_at_once(
 def test_what_is_on_a_disk_that_comes_late_is_sent_without_a_new_connection(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("laggard_agent.spool._TRY_DISK_EVERY", 2)
+    monkeypatch.setattr("laggard_agent.spool.spool._TRY_DISK_EVERY", 2)
     spool, elsewhere = tmp_path / "spool", tmp_path / "unmounted"
 
     async def test(site: Site) -> None:
@@ -543,7 +543,7 @@ def test_user_name_and_password_reach_the_broker(tmp_path: Path) -> None:
 def test_a_password_that_is_renewed_is_used_by_the_next_connection(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("laggard_agent.reconnecting._LEAST_SECONDS", 0.05)
+    monkeypatch.setattr("laggard_agent.transport.backoff._LEAST_SECONDS", 0.05)
 
     async def test(site: Site) -> None:
         password = site.folder / "password"

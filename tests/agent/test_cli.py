@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from laggard_agent.cli import main
-from laggard_agent.collectors.diskstats import FIELDS
+from laggard_agent.collectors.diskstats.collector import FIELDS
 from laggard_agent.settings import COLLECTORS
 from tests.agent.made import disk_line, tree
 

@@ -20,13 +20,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from laggard_agent import compiled
-from laggard_agent.collectors.base import Reading
-from laggard_agent.collectors.captures import Capture, Captures
+from laggard_agent.collectors.capture import Capture, Captures
+from laggard_agent.collectors.interface import Reading
 from laggard_agent.compiled import Came, Compiled, System, Taken
-from laggard_agent.ticks import Timeline
+from laggard_agent.sampling.timeline import Timeline
 from laggard_common.clock import SystemClock
 from tests.agent.made import FIELDS, FakeClock, components, tree
-from tests.agent.test_sampler import INTERVAL_NS, Good, Sampled
+from tests.agent.sampling.test_sampler import INTERVAL_NS, Good, Sampled
 
 ROOT = Path(__file__).resolve().parents[2]
 MS = 1_000_000
@@ -339,8 +339,8 @@ WAITING = """
 import sys
 from pathlib import Path
 from laggard_agent import compiled
-from laggard_agent.collectors.captures import Captures
-from laggard_agent.ticks import Timeline
+from laggard_agent.collectors.capture import Captures
+from laggard_agent.sampling.timeline import Timeline
 from laggard_common.clock import SystemClock
 
 timeline = Timeline(SystemClock(), 10**18)

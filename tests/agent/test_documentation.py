@@ -5,13 +5,14 @@ from pathlib import Path
 import pytest
 
 from laggard_agent.cli import main
-from laggard_agent.collectors import diskstats, host
-from laggard_common.schema import Field
+from laggard_agent.collectors.diskstats import collector
+from laggard_agent.collectors.host import collector as host
+from laggard_common.wire.schema import Field
 
 DOC = (Path(__file__).resolve().parents[2] / "docs" / "agent.md").read_text()
 
 
-@pytest.mark.parametrize("fields", [diskstats.FIELDS, host.FIELDS])
+@pytest.mark.parametrize("fields", [collector.FIELDS, host.FIELDS])
 def test_every_counter_is_documented(fields: tuple[Field, ...]) -> None:
     assert [field.name for field in fields if f"`{field.name}`" not in DOC] == []
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from laggard_aggregator.ingest.batches import TakenBatch
 from laggard_aggregator.ingest.counter_batch import CounterBatch
-from laggard_aggregator.ingest.taken import TakenBatch
-from laggard_common.schema import Component, Field, Schema
+from laggard_common.wire.schema import Component, Field, Schema
 
 SECOND = 1_000_000_000
 DISKSTATS = (

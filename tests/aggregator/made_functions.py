@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from laggard_aggregator.ingest.taken import TakenBatch
-from laggard_common.schema import Component, Field, Schema
+from laggard_aggregator.ingest.batches import TakenBatch
+from laggard_common.wire.schema import Component, Field, Schema
 from tests.aggregator.made_batches import SECOND, batch_of
 
 SAMPLES_PER_SECOND = {

@@ -16,9 +16,8 @@ import pytest
 
 from laggard_aggregator.app import App
 from laggard_aggregator.archive.reader import ArchiveReader
-from laggard_aggregator.export.settings import HttpSettings
-from laggard_aggregator.offline.archive_input import Replay
-from laggard_aggregator.settings import (
+from laggard_aggregator.offline.archive_replay import Replay
+from laggard_aggregator.settings.aggregator import (
     AggregatorSettings,
     AlarmTable,
     ArchiveTable,
@@ -26,10 +25,11 @@ from laggard_aggregator.settings import (
     DetectTable,
     PeakTable,
 )
-from laggard_common import codec, topics, wire
+from laggard_aggregator.settings.http import HttpSettings
+from laggard_common import wire
 from laggard_common.errors import ArchiveError, ServiceError
-from laggard_common.schema import Component, Field, Schema
-from laggard_common.wire import Ack, Envelope, Kind
+from laggard_common.wire import Ack, Envelope, Kind, codec, topics
+from laggard_common.wire.schema import Component, Field, Schema
 from tests.aggregator.made_batches import SECOND, HandClock
 
 START = 1_800_000_000 * SECOND

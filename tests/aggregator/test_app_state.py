@@ -15,9 +15,10 @@ import pytest
 
 from laggard_aggregator.app import App
 from laggard_aggregator.archive.reader import ArchiveReader
-from laggard_aggregator.offline.archive_input import Replay
-from laggard_aggregator.settings import AggregatorSettings, StateTable
-from laggard_common import topics, wire
+from laggard_aggregator.offline.archive_replay import Replay
+from laggard_aggregator.settings.aggregator import AggregatorSettings, StateTable
+from laggard_common import wire
+from laggard_common.wire import topics
 from tests.aggregator.made_batches import SECOND, HandClock
 from tests.aggregator.test_app import (
     NODES,
@@ -189,7 +190,7 @@ def test_it_is_not_ready_before_it_is_restored(tmp_path: Path, monkeypatch: pyte
             asyncio.run_coroutine_threadsafe(may_go_on.wait(), loop).result(PATIENCE_SECONDS)
             return app._new_core(), None
 
-        monkeypatch.setattr("laggard_aggregator.state.keeper.Keeper.load", held_up)
+        monkeypatch.setattr("laggard_aggregator.engine.recovery.Keeper.load", held_up)
         made = replace(lasting(tmp_path), archive=None)
         app = App(made)
         stop = asyncio.Event()
@@ -226,7 +227,7 @@ def test_what_the_archive_has_no_room_for_is_judged_and_comes_again(
             await publish_schemas(agents)
             payload = wire.encode_envelope(envelope(NODES[0], 0))
             topic = topics.data_topic("site", "storage", NODES[0], "diskstats")
-            monkeypatch.setattr("laggard_aggregator.archiving.MAX_SAMPLES", 4)
+            monkeypatch.setattr("laggard_aggregator.archive.write_queue.MAX_SAMPLES", 4)
             for times in (1, 2):
                 await agents.publish(topic, payload, qos=1)
                 await until(lambda: app.view.counters().archive_returned == times)  # noqa: B023

@@ -13,9 +13,10 @@ import pytest
 
 from laggard_aggregator.app import App
 from laggard_aggregator.archive.reader import ArchiveReader
-from laggard_aggregator.offline.archive_input import Replay
-from laggard_aggregator.settings import AggregatorSettings, DetectTable, GroupTable, StateTable
-from laggard_common import topics, wire
+from laggard_aggregator.offline.archive_replay import Replay
+from laggard_aggregator.settings.aggregator import AggregatorSettings, DetectTable, GroupTable, StateTable
+from laggard_common import wire
+from laggard_common.wire import topics
 from tests.aggregator.made_batches import SECOND, HandClock
 from tests.aggregator.test_app import (
     NODES,

@@ -1,8 +1,8 @@
 """The account of the chaos bench: it finds what is lost and what is there twice."""
 
 from bench.chaos.account import Account, by_batch, by_clock
+from bench.chaos.ground_truth import Seen
 from bench.chaos.processes import Life
-from bench.chaos.witness import Seen
 
 KEY = ("oss-1", b"s" * 16)
 SEEN = {seq: Seen(1000 + seq, tuple(range(500 * seq, 500 * seq + 500, 100))) for seq in range(3)}

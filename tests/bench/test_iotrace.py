@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 
 from bench.iotrace import BEACON, Pattern, envelope, patterns
-from laggard_agent.iotrace.fold import fold
+from laggard_agent.tools.iotrace.fold import fold
 from laggard_common import wire
-from laggard_common.iotrace import unfold
-from laggard_common.iotrace_codec import EventDecoder, EventEncoder, batches
+from laggard_common.wire.trace_codec import EventDecoder, EventEncoder, batches
+from laggard_common.wire.trace_records import unfold
 
 PATTERNS = {pattern.name: pattern for pattern in patterns()}
 

@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 from bench.scale.batches import LOADS, Batches
 from bench.scale.fleet import Crowd
 from bench.scale.shapes import SECOND, TAIHULIGHT, Shape, taihulight
-from laggard_agent.batch import last_tick
+from laggard_agent.sampling.batcher import last_tick
 from laggard_aggregator.ingest.decode import Decoder
-from laggard_common import codec
-from laggard_common.wire import Envelope, Kind
+from laggard_common.wire import Envelope, Kind, codec
 
 SHAPES = (Shape("compute", 9, 1, 8, 10), Shape("storage", 5, 3, 17, 5))
 

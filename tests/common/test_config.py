@@ -20,7 +20,7 @@ from laggard_common.config import (
     topic_level,
 )
 from laggard_common.errors import ConfigError
-from laggard_common.mqtt import MqttSettings
+from laggard_common.mqtt.settings import MqttSettings
 
 
 @dataclass(frozen=True, slots=True)

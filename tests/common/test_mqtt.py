@@ -6,7 +6,7 @@ import pytest
 
 from laggard_common.config import parse
 from laggard_common.errors import ConfigError
-from laggard_common.mqtt import MqttSettings, client_arguments
+from laggard_common.mqtt.settings import MqttSettings, client_arguments
 
 
 def secret(path: Path, text: str, mode: int = 0o600) -> Path:

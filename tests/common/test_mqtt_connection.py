@@ -12,7 +12,7 @@ import pytest
 
 from laggard_common import mqtt_packets as packets
 from laggard_common.errors import MqttError
-from laggard_common.mqtt import MqttSettings, client_arguments
+from laggard_common.mqtt.settings import MqttSettings, client_arguments
 from laggard_common.mqtt_connection import Connection
 from laggard_common.mqtt_packets import Message, Will
 from tests.agent.broker import Broker

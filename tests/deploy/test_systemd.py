@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from laggard_agent.settings import AgentSettings
-from laggard_aggregator.settings import ArchiveTable, StateTable
+from laggard_aggregator.settings.aggregator import ArchiveTable, StateTable
 from tests.deploy.container import PROJECT
 from tests.support.processes import run
 

@@ -13,8 +13,8 @@ import aiomqtt
 import pytest
 
 from laggard_common import wire
-from laggard_common.schema import Schema
 from laggard_common.wire import Ack, Envelope
+from laggard_common.wire.schema import Schema
 from tests.agent.made import disk_line, tree
 from tests.joined_batches import apart
 from tests.support.ports import free_port, is_listening

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from bench.brokers import program
-from bench.strangers.hostile import connected, field, flood, garbage, packet, publication
-from bench.strangers.network import BROKER, BROKER6, LIMITS, Network, Place
+from bench.hostile_clients.hostile import connected, field, flood, garbage, packet, publication
+from bench.hostile_clients.network import BROKER, BROKER6, LIMITS, Network, Place
 from laggard_common.errors import ServiceError
 from tests.support.ports import is_listening
 from tests.support.processes import running

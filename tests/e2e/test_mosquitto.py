@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bench.beside import beside
+from bench.loop_thread import beside
 from deploy.grafana import generate
 from laggard_aggregator.demo.recording import read_recording
 from laggard_aggregator.demo.replay import Replay

@@ -13,17 +13,17 @@ from typing import Any
 import aiomqtt
 import pytest
 
-from bench.beside import beside
+from bench.loop_thread import beside
 from laggard_aggregator.archive.reader import ArchiveReader
 from laggard_aggregator.demo.recording import read_recording
 from laggard_aggregator.demo.replay import Replay
 from laggard_aggregator.demo.site import SHIFT_SAMPLES, Site, make_site
-from laggard_aggregator.ingest.inbox import Inbox
-from laggard_aggregator.ingest.subscriber import Subscriber
-from laggard_aggregator.offline.archive_input import Replay as ArchiveReplay
-from laggard_aggregator.settings import BrokerSettings
+from laggard_aggregator.ingest.ingest_queue import Inbox
+from laggard_aggregator.ingest.mqtt.subscriber import Subscriber
+from laggard_aggregator.offline.archive_replay import Replay as ArchiveReplay
+from laggard_aggregator.settings.aggregator import BrokerSettings
 from laggard_common.clock import SystemClock
-from laggard_common.mqtt import client_arguments
+from laggard_common.mqtt.settings import client_arguments
 from tests.e2e.mail_server import mail_server
 from tests.e2e.test_mosquitto import AGGREGATOR, MOSQUITTO, SPEED, program, python
 from tests.support.ports import free_port, is_listening

@@ -16,10 +16,10 @@ import pytest
 
 from bench import brokers
 from bench.brokers import Authority
-from bench.strangers.hostile import connected, flood, monster, publication
-from laggard_aggregator.embedded.allowance import PACKETS_AT_ONCE, PACKETS_PER_SECOND
+from bench.hostile_clients.hostile import connected, flood, monster, publication
+from laggard_aggregator.embedded.rate_limiter import PACKETS_AT_ONCE, PACKETS_PER_SECOND
 from laggard_common import wire
-from laggard_common.mqtt import MqttSettings, client_arguments
+from laggard_common.mqtt.settings import MqttSettings, client_arguments
 from tests.support.ports import free_port, is_listening
 from tests.support.processes import end, get_json, get_text, run, running
 from tests.support.wait import LIMIT_SECONDS, time_limit, wait_until

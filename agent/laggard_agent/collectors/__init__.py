@@ -1,6 +1,6 @@
 """One collector a file: each reads one source of counters of this node."""
 
-from laggard_agent.collectors.base import Collector, Now
+from laggard_agent.collectors.interface import Collector, Now
 from laggard_agent.settings import AgentSettings, Roots
 from laggard_common.clock import Clock
 
@@ -13,8 +13,8 @@ def make_collectors(settings: AgentSettings, roots: Roots, now: Now, clock: Cloc
     made: list[Collector] = []
     for name in settings.collectors:
         if name == "diskstats":
-            from laggard_agent.collectors.blockdev import BlockDevices, Choice  # noqa: PLC0415
-            from laggard_agent.collectors.diskstats import Diskstats  # noqa: PLC0415
+            from laggard_agent.collectors.diskstats.block_devices import BlockDevices, Choice  # noqa: PLC0415
+            from laggard_agent.collectors.diskstats.collector import Diskstats  # noqa: PLC0415
 
             choice = Choice(settings.diskstats.include, settings.diskstats.exclude)
             made.append(Diskstats(roots.procfs, BlockDevices(roots.sysfs, choice, clock.monotonic_ns), now))
@@ -27,13 +27,13 @@ def make_collectors(settings: AgentSettings, roots: Roots, now: Now, clock: Cloc
             own = roots.procfs == Roots().procfs
             made.append(Net(roots.procfs, net.include, net.exclude, now, destinations=found, own=own))
         elif name == "host":
-            from laggard_agent.collectors.host import Host  # noqa: PLC0415
+            from laggard_agent.collectors.host.collector import Host  # noqa: PLC0415
 
             made.append(Host(roots.procfs, now))
         elif name == "lustre":
             from laggard_agent.collectors.lustre.collector import LustreCollector  # noqa: PLC0415
             from laggard_agent.collectors.lustre.lctl import Dump  # noqa: PLC0415
-            from laggard_agent.collectors.lustre.locate import Trees  # noqa: PLC0415
+            from laggard_agent.collectors.lustre.param_paths import Trees  # noqa: PLC0415
 
             trees = Trees(roots.procfs, roots.sysfs, roots.debugfs)
             made.append(
@@ -57,7 +57,7 @@ def make_collectors(settings: AgentSettings, roots: Roots, now: Now, clock: Cloc
 
             made.append(Lwfs(settings.lwfs.log, now, clock.monotonic_ns))
         elif name == "infiniband":
-            from laggard_agent.collectors.infiniband import Infiniband  # noqa: PLC0415
+            from laggard_agent.collectors.infiniband.collector import Infiniband  # noqa: PLC0415
 
             hw_counters = settings.infiniband.hw_counters
             made.append(Infiniband(roots.sysfs, now, clock.monotonic_ns, hw_counters=hw_counters))

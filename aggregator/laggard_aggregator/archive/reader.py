@@ -12,14 +12,14 @@ import pyarrow as pa
 import pyarrow.dataset
 import pyarrow.parquet as pq
 
-from laggard_aggregator.archive import folder, layout, tables
-from laggard_aggregator.archive.rebuild import Stamped, batches
+from laggard_aggregator.archive import layout, part_reader, tables
+from laggard_aggregator.archive.decode_batches import Stamped, batches
 from laggard_aggregator.detect.settings import OF_FUNCTIONS, DetectSettings
-from laggard_aggregator.groups import ConfiguredMembership, PeerGroup, Rule
-from laggard_aggregator.ingest.taken import TakenBatch, WindowClose
-from laggard_aggregator.topology import Branch, Topology
+from laggard_aggregator.groups.membership import ConfiguredMembership, PeerGroup, Rule
+from laggard_aggregator.groups.topology import Branch, Topology
+from laggard_aggregator.ingest.batches import TakenBatch, WindowClose
 from laggard_common.errors import InputError
-from laggard_common.schema import Component, Field, FieldKind, FieldType, Schema
+from laggard_common.wire.schema import Component, Field, FieldKind, FieldType, Schema
 
 _SchemaKey = tuple[int, str, str, int]
 """Run, node, stream (hex), epoch."""
@@ -100,7 +100,7 @@ class ArchiveReader:
             files = pyarrow.dataset.dataset(paths, schema=schema, format="parquet")
             return files.to_table(columns=None if columns is None else list(columns))
         except (OSError, pa.ArrowException) as exc:
-            raise InputError(str(self.directory), f"cannot be read: {folder.one_line(exc)}") from exc
+            raise InputError(str(self.directory), f"cannot be read: {part_reader.one_line(exc)}") from exc
 
     def _sources(self) -> list[tuple[str, str]]:
         found = layout.days(self.directory, "counters")
@@ -120,12 +120,12 @@ class ArchiveReader:
             return found
 
         for day, where in layout.days(self.directory, "counters", source, site):  # noqa: B007 - find_schema's
-            for chunks in folder.files(where):
+            for chunks in part_reader.files(where):
                 yield from batches(chunks, site, find_schema)
 
     def _schemas(self, source: str, day: str, site: str) -> Iterator[tuple[_SchemaKey, Schema]]:
         where = layout.folder(self.directory, "schemas", source, day, site)
-        for table in folder.tables(where):
+        for table in part_reader.tables(where):
             for row in table.to_pylist():
                 yield (row["run"], row["node"], row["stream"], row["epoch"]), _schema(source, row)
 
@@ -136,7 +136,7 @@ class ArchiveReader:
 
     def _tables(self, kind: str) -> Iterator[pa.Table]:
         for _, where in layout.days(self.directory, kind):
-            yield from folder.tables(where)
+            yield from part_reader.tables(where)
 
 
 def _close(row: dict[str, Any]) -> WindowClose:

@@ -5,12 +5,11 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from laggard_aggregator.alarms.life import Ended
+from laggard_aggregator.alarms.alarms import Ended
+from laggard_aggregator.alarms.judge import Judgement
 from laggard_aggregator.archive import layout, tables
-from laggard_aggregator.archive.counters import Pending
-from laggard_aggregator.archive.files import write_parquet
-from laggard_aggregator.archive.keep import Retention, compact, retain
-from laggard_aggregator.archive.rows import (
+from laggard_aggregator.archive.counter_columns import Pending
+from laggard_aggregator.archive.event_rows import (
     Row,
     alarm_rows,
     close_row,
@@ -21,11 +20,12 @@ from laggard_aggregator.archive.rows import (
     verdict_table,
     window_row,
 )
-from laggard_aggregator.engine import Judgement
-from laggard_aggregator.groups import ConfiguredMembership
-from laggard_aggregator.ingest.taken import TakenBatch, WindowClose
-from laggard_aggregator.topology import Topology
-from laggard_common.schema import Schema
+from laggard_aggregator.archive.parquet_files import write_parquet
+from laggard_aggregator.archive.retention import Retention, compact, retain
+from laggard_aggregator.groups.membership import ConfiguredMembership
+from laggard_aggregator.groups.topology import Topology
+from laggard_aggregator.ingest.batches import TakenBatch, WindowClose
+from laggard_common.wire.schema import Schema
 
 FLUSH_ROWS = 262_144
 MAX_PENDING_ROWS = 8 * FLUSH_ROWS

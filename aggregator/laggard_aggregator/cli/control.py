@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from laggard_aggregator.decisions.book import checked_target
-from laggard_aggregator.decisions.control import MOST_BYTES, at
+from laggard_aggregator.alarms.overrides import checked_target
+from laggard_aggregator.control.socket import MOST_BYTES, at
 from laggard_common.errors import ConfigError, ServiceError
 
 DEFAULT_STATE = Path("/var/lib/laggard/state")

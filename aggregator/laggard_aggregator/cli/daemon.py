@@ -11,12 +11,13 @@ from pathlib import Path
 
 from laggard_aggregator.cli.credential import print_credential
 from laggard_aggregator.cli.parser import OneLineParser
-from laggard_aggregator.settings import AggregatorSettings
-from laggard_common import __version__, allocator, logs
+from laggard_aggregator.settings.aggregator import AggregatorSettings
+from laggard_common import __version__
 from laggard_common.config import load
+from laggard_common.daemon import logs, memory
+from laggard_common.daemon.sd_notify import Notifier
+from laggard_common.daemon.service import Service
 from laggard_common.errors import ConfigError, LaggardError
-from laggard_common.notify import Notifier
-from laggard_common.service import Service
 
 _EXAMPLES = """\
 examples:
@@ -93,7 +94,7 @@ def _run(options: argparse.Namespace) -> int:
 
     from laggard_aggregator.app import App  # noqa: PLC0415
 
-    allocator.set_apart()
+    memory.set_apart()
     notifier = Notifier.of_environment()
     service = Service(
         lambda: _load(options.config),
@@ -111,7 +112,7 @@ def _settle_memory() -> None:
     pyarrow's own allocator keeps pages for every thread that it saw. The environment is the one way to have
     all of it use the C library's, and whoever runs the daemon may say otherwise there.
     """
-    allocator.settle()
+    memory.settle()
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
 
 

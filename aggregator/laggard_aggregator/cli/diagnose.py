@@ -10,8 +10,6 @@ from typing import TextIO
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from laggard_aggregator import configured, thresholds
-from laggard_aggregator.atomic import written
 from laggard_aggregator.cli.options import (
     add_input_options,
     add_window_options,
@@ -20,12 +18,15 @@ from laggard_aggregator.cli.options import (
     positive,
     settings_given,
 )
-from laggard_aggregator.offline import records, table
+from laggard_aggregator.detect import thresholds
+from laggard_aggregator.files.atomic_write import written
+from laggard_aggregator.groups.topology import Topology
+from laggard_aggregator.offline import console_table, json_records
 from laggard_aggregator.offline.findings import Findings
 from laggard_aggregator.offline.run import Progress as Advance
 from laggard_aggregator.offline.run import open_run
-from laggard_aggregator.settings import TopologyFile
-from laggard_aggregator.topology import Topology
+from laggard_aggregator.settings import from_settings
+from laggard_aggregator.settings.aggregator import TopologyFile
 from laggard_common import config
 from laggard_common.errors import ConfigError, InputError
 
@@ -82,19 +83,21 @@ def _diagnose(args: argparse.Namespace, output: TextIO) -> None:
         for judged in opened.judgements:
             findings.add(judged)
             if args.windows:
-                line = records.line if args.format == "json" else table.window_line
-                output.writelines(line(record) for record in records.window_records(judged))
+                line = json_records.line if args.format == "json" else console_table.window_line
+                output.writelines(line(record) for record in json_records.window_records(judged))
     if not findings.windows:
         raise InputError(str(args.inputs[0]), "nothing to judge: no window has data")
     if args.format == "json":
-        output.writelines(records.line(records.day_record(finding)) for finding in findings.days())
+        output.writelines(json_records.line(json_records.day_record(finding)) for finding in findings.days())
         parents = opened.topology()
         found = (
-            records.component_record(finding, opened.shown, parents) for finding in findings.components()
+            json_records.component_record(finding, opened.shown, parents) for finding in findings.components()
         )
-        output.writelines(map(records.line, found))
+        output.writelines(map(json_records.line, found))
     else:
-        table.print_findings(table.console_for(output), findings, list(findings.components()), opened.shown)
+        console_table.print_findings(
+            console_table.console_for(output), findings, list(findings.components()), opened.shown
+        )
 
 
 def _check(args: argparse.Namespace) -> None:
@@ -106,7 +109,7 @@ def _check(args: argparse.Namespace) -> None:
 
 
 def _topology(path: Path | None) -> Topology | None:
-    return None if path is None else configured.topology(config.load(TopologyFile, path).topology)
+    return None if path is None else from_settings.topology(config.load(TopologyFile, path).topology)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import get_args
 
-from laggard_aggregator import thresholds
+from laggard_aggregator.alarms.judge import FunctionWindow, GroupWindow
 from laggard_aggregator.cli.options import (
     add_input_options,
     add_window_options,
@@ -17,14 +17,14 @@ from laggard_aggregator.cli.options import (
     csv_columns,
     settings_given,
 )
+from laggard_aggregator.detect import thresholds
 from laggard_aggregator.detect.cdf.detector import CdfDetector, CdfOptions
 from laggard_aggregator.detect.laggard.detector import LaggardDetector
 from laggard_aggregator.detect.manhattan.detector import ManhattanDetector
 from laggard_aggregator.detect.settings import BinLimitMode, DetectSettings
-from laggard_aggregator.engine import FunctionWindow, GroupWindow
+from laggard_aggregator.detect.thresholds import ByMetric, Thresholds
 from laggard_aggregator.offline.run import open_run, open_windows
 from laggard_aggregator.offline.training import CdfTraining, Curves, ManhattanTraining, Unfit, unfit
-from laggard_aggregator.thresholds import ByMetric, Thresholds
 from laggard_common.errors import ConfigError, InputError
 
 EXAMPLES = """\

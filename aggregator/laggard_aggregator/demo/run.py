@@ -15,9 +15,9 @@ from laggard_aggregator.demo.screen import Screen, State, told_of
 from laggard_aggregator.demo.site import DETECTORS, OWN, SHIFT_SAMPLES, make_site
 from laggard_aggregator.demo.training import train
 from laggard_aggregator.demo.watch import Expected, Watch
-from laggard_aggregator.export import api
-from laggard_aggregator.settings import AggregatorSettings
-from laggard_aggregator.view import View
+from laggard_aggregator.settings.aggregator import AggregatorSettings
+from laggard_aggregator.status.view import View
+from laggard_aggregator.web import api
 from laggard_common.clock import SystemClock
 from laggard_common.config import load
 from laggard_common.errors import ServiceError

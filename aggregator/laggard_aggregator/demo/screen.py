@@ -9,9 +9,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from laggard_aggregator.alarms.judge import Judgement
 from laggard_aggregator.demo.watch import Episode
-from laggard_aggregator.engine import Judgement
-from laggard_aggregator.view import View
+from laggard_aggregator.status.view import View
 
 LINE_EVERY_SECONDS = 60
 """Recorded seconds from one plain line to the next."""

@@ -8,11 +8,11 @@ import numpy as np
 from laggard_aggregator.demo.recording import Recording
 from laggard_aggregator.demo.site import LUNS_CDF, WINDOW_SAMPLES, Site
 from laggard_aggregator.detect.cdf.detector import CdfDetector, CdfOptions
+from laggard_aggregator.detect.thresholds import Thresholds, save
 from laggard_aggregator.metrics.block import BLOCK
 from laggard_aggregator.metrics.definition import Differences
-from laggard_aggregator.offline.grid import Grid, windows_in_order
+from laggard_aggregator.offline.sample_grid import Grid, windows_in_order
 from laggard_aggregator.offline.training import CdfTraining
-from laggard_aggregator.thresholds import Thresholds, save
 
 COUNTERS = (
     *("rd_ios", "rd_merges", "rd_sectors", "rd_ms", "wr_ios", "wr_merges", "wr_sectors", "wr_ms"),

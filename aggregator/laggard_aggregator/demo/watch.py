@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from laggard_aggregator.alarms.life import Alarm, Key
+from laggard_aggregator.alarms.alarms import Alarm, Key
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from laggard_aggregator.settings import BrokerSettings
-from laggard_aggregator.tls import serving, unusable
+from laggard_aggregator.settings.aggregator import BrokerSettings
+from laggard_aggregator.settings.tls import serving, unusable
 from laggard_common.errors import ConfigError, ServiceError
 
 _log = logging.getLogger(__name__)
@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 HANDSHAKE_SECONDS = 10.0
 _SHUTDOWN_SECONDS = 3.0
 _EVERYONE: dict[str, Any] = {"amqtt.plugins.authentication.AnonymousAuthPlugin": {"allow_anonymous": True}}
-_RULES: dict[str, Any] = {"laggard_aggregator.embedded.plugin.NodeRules": {}}
+_RULES: dict[str, Any] = {"laggard_aggregator.embedded.amqtt_plugin.NodeRules": {}}
 
 
 @asynccontextmanager
@@ -33,8 +33,8 @@ async def embedded_broker(settings: BrokerSettings, host: str) -> AsyncIterator[
     try:
         from amqtt.contexts import BrokerConfig, ListenerConfig, ListenerType  # noqa: PLC0415 - an extra
 
-        from laggard_aggregator.embedded.door import Door, Guarded, Packets  # noqa: PLC0415
-        from laggard_aggregator.embedded.retained import RetainingBroker  # noqa: PLC0415
+        from laggard_aggregator.embedded.amqtt_patch import RetainingBroker  # noqa: PLC0415
+        from laggard_aggregator.embedded.connection_guard import Door, Guarded, Packets  # noqa: PLC0415
     except ModuleNotFoundError as exc:
         raise ServiceError("mqtt.embedded needs amqtt: pip install 'laggard[broker]'") from exc
     for name in ("amqtt", "transitions"):

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-from laggard_aggregator.ingest.fleet import Role
-from laggard_aggregator.view import CollectorView, NodeState, NodeView, RoleView
-from laggard_common.topics import ROLES, is_level
+from laggard_aggregator.ingest.role_stats import Role
+from laggard_aggregator.status.view import CollectorView, NodeState, NodeView, RoleView
+from laggard_common.wire.topics import ROLES, is_level
 
 SILENT_BATCHES = 3
 """A node that should be up is silent when so many announced batch spans went by without a sample."""

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from laggard_aggregator.metrics.block import BLOCK
 from laggard_aggregator.metrics.definition import SourceMetrics
 from laggard_aggregator.metrics.gluster import GLUSTER
-from laggard_aggregator.metrics.joined import JoinedMetrics
 from laggard_aggregator.metrics.lustre import LUSTRE
 from laggard_aggregator.metrics.lwfs import LWFS
 from laggard_aggregator.metrics.server import SERVER
+from laggard_aggregator.metrics.sums import JoinedMetrics
 from laggard_aggregator.metrics.tcp import TCP, TCP_DESTINATION
 
 SOURCES: Mapping[str, SourceMetrics] = {

@@ -10,8 +10,8 @@ import numpy as np
 
 from laggard_aggregator.metrics.block import SECTOR_BYTES
 from laggard_aggregator.metrics.definition import Differences, FloatArray, Metric
-from laggard_aggregator.metrics.joined import JoinedMetrics
 from laggard_aggregator.metrics.operations import total
+from laggard_aggregator.metrics.sums import JoinedMetrics
 
 IDLE_BYTES_PER_S = 65_536.0
 """Added to what disks move, so that the chatter of an idle server is no anomaly."""

@@ -7,9 +7,9 @@ address, from the kernel's sockets (struct tcp_info). `shares` says what is comp
 import numpy as np
 
 from laggard_aggregator.metrics.definition import Differences, FloatArray, Metric
-from laggard_aggregator.metrics.joined import JoinedMetrics
 from laggard_aggregator.metrics.operations import amount
 from laggard_aggregator.metrics.shares import Share
+from laggard_aggregator.metrics.sums import JoinedMetrics
 
 HARMLESS = 0.001
 """A share of segments sent again that nobody notices. A timeout lasts 200 ms, so 1 % is slow already."""

@@ -19,7 +19,7 @@ from laggard_aggregator.notify.outbox import Ledger, Queued, SharedLedger, Told
 from laggard_aggregator.notify.report import endings, report
 from laggard_aggregator.notify.timelines import Courses
 from laggard_aggregator.notify.worker import Sender
-from laggard_aggregator.view import View
+from laggard_aggregator.status.view import View
 from laggard_common.clock import Clock
 from laggard_common.errors import StateError
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from laggard_aggregator.alarms.life import Alarm, Key
+from laggard_aggregator.alarms.alarms import Alarm, Key
 
 
 @dataclass(frozen=True, slots=True)

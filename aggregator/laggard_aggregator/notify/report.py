@@ -4,14 +4,14 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from laggard_aggregator.advice import Command, commands
-from laggard_aggregator.alarms.life import Alarm
-from laggard_aggregator.export.api import unit
+from laggard_aggregator.alarms.alarms import Alarm
 from laggard_aggregator.notify.incidents import Case, rank
 from laggard_aggregator.notify.text import claim, moment, plain
 from laggard_aggregator.notify.timelines import Course, Courses
-from laggard_aggregator.view import View
-from laggard_aggregator.web import links, words
+from laggard_aggregator.status import formatting, urls
+from laggard_aggregator.status.next_steps import Command, commands
+from laggard_aggregator.status.view import View
+from laggard_aggregator.web.api import unit
 
 MAX_EVIDENCE = 8
 MAX_CAUSES = 10
@@ -91,15 +91,15 @@ def report(case: Case, view: View, courses: Courses, page: str) -> Report:
         severity=first.severity,
         claim=claim(first.severity),
         since=moment(case.since),
-        lasted=words.lasting(first.updated_at - case.since),
+        lasted=formatting.lasting(first.updated_at - case.since),
         group=plain(first.group),
         peers=_peers(view, first),
         metric=plain(first.metric),
         unit=unit(source, first.metric),
         evidence=tuple(_evidence(alarm, sources.get(alarm.group, "")) for alarm in alarms[:MAX_EVIDENCE]),
-        causes=tuple((plain(name), words.figure(amount)) for name, amount in causes[:MAX_CAUSES]),
+        causes=tuple((plain(name), formatting.figure(amount)) for name, amount in causes[:MAX_CAUSES]),
         commands=(*commands(source, case.level, case.name), live(page)),
-        url=page + links.component(first.group, case.component, first.metric),
+        url=page + urls.component(first.group, case.component, first.metric),
         course=courses.of(first),
     )
 
@@ -127,12 +127,12 @@ def _ending(case: Case, well_at: float | None, now: float, page: str) -> Ending:
     return Ending(
         name=plain(case.name),
         claim="keeps up with its peers again" if recovered else "is no longer compared",
-        lasted=words.lasting(at - case.since),
+        lasted=formatting.lasting(at - case.since),
         since=moment(case.since),
         ended=moment(at),
-        factor=words.factor(case.severity) if case.severity else "",
+        factor=formatting.factor(case.severity) if case.severity else "",
         recovered=recovered,
-        url=page + links.component(case.group, case.component),
+        url=page + urls.component(case.group, case.component),
     )
 
 
@@ -141,10 +141,10 @@ def _evidence(alarm: Alarm, source: str) -> Evidence:
     return Evidence(
         metric=plain(alarm.metric),
         group=plain(alarm.group),
-        own=words.figure(alarm.observed, measure),
-        peers=words.figure(alarm.reference, measure),
-        factor=words.factor(alarm.severity),
-        worst=words.factor(alarm.worst_severity),
+        own=formatting.figure(alarm.observed, measure),
+        peers=formatting.figure(alarm.reference, measure),
+        factor=formatting.factor(alarm.severity),
+        worst=formatting.factor(alarm.worst_severity),
         since=moment(alarm.since),
     )
 

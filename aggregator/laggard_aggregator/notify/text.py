@@ -2,7 +2,7 @@
 
 import math
 
-from laggard_aggregator.web import words
+from laggard_aggregator.status import formatting
 
 MAX_NAME_CHARS = 160
 
@@ -15,11 +15,11 @@ def plain(text: str, most: int = MAX_NAME_CHARS) -> str:
 
 def moment(at: float) -> str:
     """A time, to the minute."""
-    return f"{words.moment(at)[:16]} UTC"
+    return f"{formatting.moment(at)[:16]} UTC"
 
 
 def claim(severity: float) -> str:
     """What is wrong with a component, as the end of a sentence that begins with it."""
     if not math.isfinite(severity):
         return "behaves unlike its peers"
-    return f"is {words.factor(severity).rstrip('×')} times slower than its peers"
+    return f"is {formatting.factor(severity).rstrip('×')} times slower than its peers"

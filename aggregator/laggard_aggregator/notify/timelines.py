@@ -13,10 +13,10 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
-from laggard_aggregator.alarms.life import Alarm
+from laggard_aggregator.alarms.alarms import Alarm
 from laggard_aggregator.detect.interface import FloatArray
-from laggard_aggregator.history import BAND, Column
-from laggard_aggregator.view import View
+from laggard_aggregator.status.view import View
+from laggard_aggregator.status.window_history import BAND, Column
 
 MAX_COURSES = 200
 MAX_POINTS = 400

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from laggard_aggregator.detect.interface import FloatArray
 from laggard_aggregator.detect.laggard.load import LOADS
-from laggard_aggregator.offline.binning import Rows
 from laggard_aggregator.offline.compressed import open_input
-from laggard_aggregator.offline.grid import NS
+from laggard_aggregator.offline.regrid import Rows
+from laggard_aggregator.offline.sample_grid import NS
 from laggard_common.errors import InputError
 
 ONE_GROUP = "all"

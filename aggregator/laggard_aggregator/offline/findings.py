@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 import numpy as np
 from numpy.typing import NDArray
 
+from laggard_aggregator.alarms.judge import Judgement
 from laggard_aggregator.detect.interface import FloatArray
-from laggard_aggregator.engine import Judgement
 
 Key = tuple[str, str, str]
 """Group, component, metric."""

@@ -5,19 +5,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from laggard_aggregator.alarms.judge import Engine, Judgement, Window
 from laggard_aggregator.archive.reader import ArchiveReader
 from laggard_aggregator.detect.registry import FUNCTION_DETECTORS, VERSIONS, judges
 from laggard_aggregator.detect.settings import DetectSettings
-from laggard_aggregator.engine import Engine, Judgement, Window
-from laggard_aggregator.offline.archive_input import Replay
-from laggard_aggregator.offline.binning import Rows, binned
+from laggard_aggregator.detect.thresholds import Thresholds
+from laggard_aggregator.groups.topology import Topology
+from laggard_aggregator.offline.archive_replay import Replay
 from laggard_aggregator.offline.csv_input import CsvColumns, read_csv
-from laggard_aggregator.offline.grid import NS, Grid, windows_in_order
-from laggard_aggregator.offline.judge import history_of, judge
-from laggard_aggregator.offline.kinds import kind_of
+from laggard_aggregator.offline.detect_format import kind_of
+from laggard_aggregator.offline.regrid import Rows, binned
+from laggard_aggregator.offline.run_engine import history_of, judge
+from laggard_aggregator.offline.sample_grid import NS, Grid, windows_in_order
 from laggard_aggregator.offline.sysstat_input import read_sysstat
-from laggard_aggregator.thresholds import Thresholds
-from laggard_aggregator.topology import Topology
 from laggard_common.errors import ConfigError
 
 Progress = Callable[[float], None]

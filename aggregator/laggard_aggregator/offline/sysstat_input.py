@@ -19,10 +19,10 @@ from typing import Any
 
 import numpy as np
 
-from laggard_aggregator.offline.binning import Rows
 from laggard_aggregator.offline.compressed import open_input
 from laggard_aggregator.offline.csv_input import ONE_GROUP
-from laggard_aggregator.offline.grid import NS
+from laggard_aggregator.offline.regrid import Rows
+from laggard_aggregator.offline.sample_grid import NS
 from laggard_common.errors import InputError
 
 MAGIC = (b"\x96\xd5", b"\xd5\x96")

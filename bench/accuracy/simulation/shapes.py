@@ -7,7 +7,7 @@ from string import ascii_lowercase
 import numpy as np
 from numpy.typing import NDArray
 
-from laggard_aggregator.topology import Branch, Topology
+from laggard_aggregator.groups.topology import Branch, Topology
 
 IntArray = NDArray[np.intp]
 

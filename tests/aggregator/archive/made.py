@@ -4,12 +4,12 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from laggard_aggregator.alarms.life import Alarm, Transition
+from laggard_aggregator.alarms.alarms import Alarm, Transition
+from laggard_aggregator.alarms.judge import Judgement
 from laggard_aggregator.detect.interface import Verdicts
-from laggard_aggregator.engine import Judgement
+from laggard_aggregator.ingest.batches import TakenBatch
 from laggard_aggregator.ingest.counter_batch import CounterBatch
-from laggard_aggregator.ingest.taken import TakenBatch
-from laggard_common.schema import Component, Field, FieldKind, FieldType, Schema
+from laggard_common.wire.schema import Component, Field, FieldKind, FieldType, Schema
 
 SECOND = 1_000_000_000
 START_NS = 1_800_000_000 * SECOND  # 2027-01-15T08:00:00Z

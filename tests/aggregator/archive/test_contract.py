@@ -9,8 +9,8 @@ import pyarrow.dataset as ds
 from laggard_aggregator.archive import layout, tables
 from laggard_aggregator.archive.reader import ArchiveReader
 from laggard_aggregator.archive.writer import ArchiveWriter
-from laggard_aggregator.ingest.taken import WindowClose
-from laggard_common.schema import Field
+from laggard_aggregator.ingest.batches import WindowClose
+from laggard_common.wire.schema import Field
 from tests.aggregator.archive.made import START_NS, judgement
 from tests.aggregator.archive.test_writer import MIDNIGHT_NS, SCHEMA, batch, schema_with
 from tests.aggregator.made_batches import SECOND

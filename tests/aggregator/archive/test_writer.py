@@ -15,9 +15,9 @@ import pytest
 from laggard_aggregator.archive import layout
 from laggard_aggregator.archive.reader import ArchiveReader
 from laggard_aggregator.archive.writer import ArchiveWriter
-from laggard_aggregator.ingest.taken import TakenBatch, WindowClose
+from laggard_aggregator.ingest.batches import TakenBatch, WindowClose
 from laggard_common.errors import ArchiveError, InputError
-from laggard_common.schema import Component, Field, FieldKind, FieldType, Schema
+from laggard_common.wire.schema import Component, Field, FieldKind, FieldType, Schema
 from tests.aggregator.archive.made import START_NS, assert_same, judgement
 from tests.aggregator.made_batches import SECOND, batch_of
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from laggard_aggregator import thresholds
 from laggard_aggregator.cli.main import main
-from laggard_aggregator.thresholds import Thresholds
+from laggard_aggregator.detect import thresholds
+from laggard_aggregator.detect.thresholds import Thresholds
 from laggard_common.errors import ConfigError
 from tests.aggregator.cli.test_diagnose import OPTIONS, diagnose, of
 from tests.aggregator.offline import made_csv

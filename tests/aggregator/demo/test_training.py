@@ -3,11 +3,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from laggard_aggregator.configured import membership
 from laggard_aggregator.demo.recording import read_recording
 from laggard_aggregator.demo.site import OWN, make_site
 from laggard_aggregator.demo.training import healthy_grid, train
-from laggard_aggregator.settings import AggregatorSettings
+from laggard_aggregator.settings.aggregator import AggregatorSettings
+from laggard_aggregator.settings.from_settings import membership
 from laggard_common.config import load
 from tests.aggregator.demo import made
 

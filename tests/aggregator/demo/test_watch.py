@@ -1,6 +1,6 @@
 from dataclasses import replace
 
-from laggard_aggregator.alarms.life import Alarm
+from laggard_aggregator.alarms.alarms import Alarm
 from laggard_aggregator.demo.watch import Episode, Expected, Watch
 
 EXPECTED = Expected("oss-08/loop27", 179.0, 479.0)

@@ -6,12 +6,12 @@ from functools import cache
 import numpy as np
 import pytest
 
-from laggard_aggregator.alarms.life import Transition
+from laggard_aggregator.alarms.alarms import Transition
+from laggard_aggregator.alarms.judge import Engine, GroupWindow
 from laggard_aggregator.demo.recording import Recording, read_recording
 from laggard_aggregator.detect.laggard.detector import NOT_PEERS, LaggardDetector
 from laggard_aggregator.detect.laggard.false_alarm_budget import chance_per_window
 from laggard_aggregator.detect.settings import DetectSettings
-from laggard_aggregator.engine import Engine, GroupWindow
 from laggard_aggregator.metrics.block import BLOCK
 from laggard_aggregator.metrics.definition import Differences
 from tests import naive

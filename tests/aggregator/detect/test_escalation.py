@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from laggard_aggregator.detect.escalation import escalate
 from laggard_aggregator.detect.interface import Verdicts
-from laggard_aggregator.topology import Branch, Topology
+from laggard_aggregator.groups.topology import Branch, Topology
 
 SERVERS = 6
 LUNS = 6

@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable
 
 from laggard_aggregator.demo.site import free_port
 from laggard_aggregator.embedded.broker import embedded_broker
-from laggard_aggregator.settings import BrokerSettings
-from laggard_common.mqtt import client_arguments
+from laggard_aggregator.settings.aggregator import BrokerSettings
+from laggard_common.mqtt.settings import client_arguments
 from laggard_common.mqtt_connection import Connection
 from laggard_common.mqtt_packets import Message
 

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from laggard_common import codec, topics, wire
-from laggard_common.schema import Component, Field, Schema
-from laggard_common.wire import Envelope, Kind
+from laggard_common import wire
+from laggard_common.wire import Envelope, Kind, codec, topics
+from laggard_common.wire.schema import Component, Field, Schema
 
 SECOND = 1_000_000_000
 NOW = 1_800_000_000 * SECOND

@@ -4,7 +4,6 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from laggard_aggregator.ingest.fleet import MOST_COLLECTORS, quantiles
 from laggard_aggregator.ingest.nodes import (
     MAX_COLLECTORS,
     MOST_UNHEARD,
@@ -12,7 +11,8 @@ from laggard_aggregator.ingest.nodes import (
     ClockOffset,
     NodeBook,
 )
-from laggard_aggregator.view import QUANTILES
+from laggard_aggregator.ingest.role_stats import MOST_COLLECTORS, quantiles
+from laggard_aggregator.status.view import QUANTILES
 from tests.aggregator.ingest.made_messages import NOW, SECOND
 
 STATUS: dict[str, Any] = {

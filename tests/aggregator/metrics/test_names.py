@@ -5,18 +5,18 @@ from pathlib import Path
 
 import pytest
 
-from laggard_agent.collectors.diskstats import FIELDS as DISK_FIELDS
+from laggard_agent.collectors.diskstats.collector import FIELDS as DISK_FIELDS
 from laggard_agent.collectors.fnprofile.functions import FIELDS as FNPROFILE_FIELDS
 from laggard_agent.collectors.fntrace.collector import FIELDS as FNTRACE_FIELDS
 from laggard_agent.collectors.net.destinations import DESTINATION_FIELDS
 from laggard_agent.collectors.net.interfaces import INTERFACE_FIELDS
 from laggard_agent.collectors.net.tcp import TCP_FIELDS
 from laggard_aggregator.metrics.functions import FUNCTIONS
-from laggard_aggregator.metrics.joined import JoinedMetrics
 from laggard_aggregator.metrics.registry import SOURCES
-from laggard_common.schema import Field
-from tests.agent.gluster.made import BRICK, CLIENT, Folder
-from tests.agent.lustre.made import FIXTURES, Watched, trees
+from laggard_aggregator.metrics.sums import JoinedMetrics
+from laggard_common.wire.schema import Field
+from tests.agent.collectors.gluster.made import BRICK, CLIENT, Folder
+from tests.agent.collectors.lustre.made import FIXTURES, Watched, trees
 
 
 def complete(source: str, fields: Collection[Field]) -> set[str]:

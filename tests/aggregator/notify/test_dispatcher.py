@@ -10,15 +10,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from laggard_aggregator.decisions.book import Decision
+from laggard_aggregator.alarms.overrides import Decision
 from laggard_aggregator.notify import dispatcher as post
 from laggard_aggregator.notify import worker as sending
 from laggard_aggregator.notify.dispatcher import Post
 from laggard_aggregator.notify.email.settings import Access
 from laggard_aggregator.notify.outbox import NAME
 from laggard_common.clock import SystemClock
-from tests.aggregator.export.made import NOW, MadeView, alarm, group, judgement
 from tests.aggregator.notify.email.server import PATIENCE_SECONDS, Box, served, settings
+from tests.aggregator.web.made_status import NOW, MadeView, alarm, group, judgement
 
 PAGE = "https://laggard.example.org"
 LOOKS = 12

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import zstandard
 
-from laggard_aggregator.offline.binning import Rows
 from laggard_aggregator.offline.csv_input import CsvColumns, read_csv, stem
-from laggard_aggregator.offline.kinds import kind_of
+from laggard_aggregator.offline.detect_format import kind_of
+from laggard_aggregator.offline.regrid import Rows
 from laggard_common.errors import InputError
 
 COLUMNS = CsvColumns(time="t", component="c", metrics=("m",))

@@ -10,24 +10,24 @@ from typing import Any
 
 import pytest
 
-from laggard_aggregator import thresholds
+from laggard_aggregator.alarms.judge import Engine, Judgement
 from laggard_aggregator.archive.reader import ArchiveReader
 from laggard_aggregator.archive.writer import ArchiveWriter
 from laggard_aggregator.cli.main import main
-from laggard_aggregator.configured import membership
+from laggard_aggregator.detect import thresholds
 from laggard_aggregator.detect.settings import DetectSettings
-from laggard_aggregator.engine import Engine, Judgement
-from laggard_aggregator.groups import ConfiguredMembership
-from laggard_aggregator.ingest.taken import TakenBatch
-from laggard_aggregator.offline.archive_input import Replay
-from laggard_aggregator.pipeline import Pipeline, closes
-from laggard_aggregator.settings import AggregatorSettings
-from laggard_aggregator.topology import Topology
+from laggard_aggregator.engine.pipeline import Pipeline, closes
+from laggard_aggregator.groups.membership import ConfiguredMembership
+from laggard_aggregator.groups.topology import Topology
+from laggard_aggregator.ingest.batches import TakenBatch
+from laggard_aggregator.offline.archive_replay import Replay
+from laggard_aggregator.settings.aggregator import AggregatorSettings
+from laggard_aggregator.settings.from_settings import membership
 from laggard_common.config import parse
+from tests.aggregator.engine.test_machine import steady
 from tests.aggregator.made_batches import SECOND, batch_of, schema_of
 from tests.aggregator.made_functions import in_order, servers
 from tests.aggregator.offline.test_replay import plain
-from tests.aggregator.test_pipeline import steady
 
 START = 1_800_000_000 * SECOND
 HOG = {"dd/dd/main": 150.0, "dd/kernel/copy_user": 100.0}

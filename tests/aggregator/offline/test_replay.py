@@ -9,18 +9,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from laggard_aggregator.archive.keep import Retention, retain
+from laggard_aggregator.alarms.judge import Engine, Judgement
 from laggard_aggregator.archive.reader import ArchiveReader
+from laggard_aggregator.archive.retention import Retention, retain
 from laggard_aggregator.archive.writer import ArchiveWriter
 from laggard_aggregator.detect.settings import DetectSettings
-from laggard_aggregator.engine import Engine, Judgement
-from laggard_aggregator.groups import ConfiguredMembership, PeerGroup, Rule
-from laggard_aggregator.ingest.taken import TakenBatch, WindowClose
-from laggard_aggregator.offline.archive_input import Replay
-from laggard_aggregator.pipeline import Pipeline, closes
-from laggard_aggregator.topology import Topology
+from laggard_aggregator.engine.pipeline import Pipeline, closes
+from laggard_aggregator.groups.membership import ConfiguredMembership, PeerGroup, Rule
+from laggard_aggregator.groups.topology import Topology
+from laggard_aggregator.ingest.batches import TakenBatch, WindowClose
+from laggard_aggregator.offline.archive_replay import Replay
 from laggard_common.errors import InputError
-from laggard_common.schema import Component, Schema
+from laggard_common.wire.schema import Component, Schema
 from tests.aggregator.made_batches import DISKSTATS, SECOND, batch_of, schema_of
 
 START_NS = 1_800_000_000 * SECOND

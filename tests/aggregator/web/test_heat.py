@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from laggard_aggregator.history import Column, History
-from laggard_aggregator.web.heat import (
+from laggard_aggregator.status.window_history import Column, History
+from laggard_aggregator.web.pages.heat import (
     GONE,
     OPEN,
     SLOW,
@@ -21,7 +21,7 @@ from laggard_aggregator.web.heat import (
     heat,
     levels_of,
 )
-from tests.aggregator.export import made
+from tests.aggregator.web import made_status
 
 NAN = float("nan")
 
@@ -30,7 +30,7 @@ def columns(*severities: dict[str, float], metric: str = "await") -> tuple[Colum
     history = History()
     for at, window in enumerate(severities):
         names, values = tuple(window), list(window.values())
-        judged = made.judgement("luns", names, [0] * len(names), values, [False] * len(names))
+        judged = made_status.judgement("luns", names, [0] * len(names), values, [False] * len(names))
         history.judged([replace(judged, metric=metric, start=60.0 * at, end=60.0 * at + 60)])
     return history.columns("luns", metric)
 
@@ -41,7 +41,7 @@ def test_a_cell_says_how_a_component_stood() -> None:
 
 
 def test_without_a_factor_the_score_tells_how_bad_it_is() -> None:
-    judged = made.judgement("luns", ("a", "b", "c"), [0] * 3, [1.0, 1.0, 1.0], [False] * 3)
+    judged = made_status.judgement("luns", ("a", "b", "c"), [0] * 3, [1.0, 1.0, 1.0], [False] * 3)
     verdicts = replace(
         judged.verdicts,
         severity=np.full(3, NAN),

@@ -14,15 +14,16 @@ import httpx
 import numpy as np
 import pytest
 
-from laggard_aggregator.decisions.book import Decision
-from laggard_aggregator.engine import GroupWindow, Judgement
-from laggard_aggregator.export.http import make_app
-from laggard_aggregator.history import Samples
-from laggard_aggregator.view import NodeView
-from laggard_aggregator.web import links, site
-from laggard_aggregator.web.now import Now, Taking
-from laggard_aggregator.web.site import CONTENT_SECURITY_POLICY, Make, Site
-from tests.aggregator.export import made
+from laggard_aggregator.alarms.judge import GroupWindow, Judgement
+from laggard_aggregator.alarms.overrides import Decision
+from laggard_aggregator.status import urls
+from laggard_aggregator.status.view import NodeView
+from laggard_aggregator.status.window_history import Samples
+from laggard_aggregator.web.app import make_app
+from laggard_aggregator.web.pages import site
+from laggard_aggregator.web.pages.page_state import Now, Taking
+from laggard_aggregator.web.pages.site import CONTENT_SECURITY_POLICY, Make, Site
+from tests.aggregator.web import made_status
 
 HOSTILE = "oss-1/<script>alert(1)</script>\"&'{{7*7}} ü"
 NAN = float("nan")
@@ -42,7 +43,7 @@ VENDOR = Path(site.__file__).parent / "static" / "vendor"
 VOID = {"meta", "link", "input", "br"}
 
 
-def ask(paths: Sequence[str], view: made.MadeView | None = None) -> list[httpx.Response]:
+def ask(paths: Sequence[str], view: made_status.MadeView | None = None) -> list[httpx.Response]:
     """The answers of one application over `view`."""
 
     async def asked() -> list[httpx.Response]:
@@ -53,16 +54,16 @@ def ask(paths: Sequence[str], view: made.MadeView | None = None) -> list[httpx.R
     return asyncio.run(asked())
 
 
-def page(path: str, view: made.MadeView | None = None) -> str:
+def page(path: str, view: made_status.MadeView | None = None) -> str:
     """The text of a page that is there."""
     (answer,) = ask([path], view)
     assert answer.status_code == 200, answer.text
     return answer.text
 
 
-def with_history(windows: int = 8) -> made.MadeView:
+def with_history(windows: int = 8) -> made_status.MadeView:
     """The made-up site after some windows."""
-    view = made.site()
+    view = made_status.site()
     for back in range(windows - 1, -1, -1):
         for judged in view.judgements_:
             view.history.judged([replace(judged, start=judged.start - 30 * back, end=judged.end - 30 * back)])
@@ -165,21 +166,21 @@ def test_the_overview_is_an_answer() -> None:
 
 
 def test_a_site_without_stragglers_says_so() -> None:
-    calm = made.judgement("luns", ("a", "b", "c", "d"), [0] * 4, [1.0] * 4, [False] * 4)
-    view = made.MadeView(groups_=(made.group("luns", 4),), judgements_=(calm,))
+    calm = made_status.judgement("luns", ("a", "b", "c", "d"), [0] * 4, [1.0] * 4, [False] * 4)
+    view = made_status.MadeView(groups_=(made_status.group("luns", 4),), judgements_=(calm,))
     assert "No stragglers: 4 components behave like their peers" in text_of(page("/", view))
-    waiting = made.MadeView(groups_=(made.group("luns", 4),))
+    waiting = made_status.MadeView(groups_=(made_status.group("luns", 4),))
     assert "Nothing was judged yet" in text_of(page("/", waiting))
-    assert "Nothing is compared yet" in text_of(page("/", made.MadeView(ready=False)))
-    assert "not connected to the broker" in text_of(page("/", made.MadeView(ready=False)))
+    assert "Nothing is compared yet" in text_of(page("/", made_status.MadeView(ready=False)))
+    assert "not connected to the broker" in text_of(page("/", made_status.MadeView(ready=False)))
 
 
-def many(count: int) -> made.MadeView:
+def many(count: int) -> made_status.MadeView:
     """A group of so many components, all of which are slow."""
     names = tuple(f"oss-{at // 10}/sd{at:05}" for at in range(count))
     severities = [2.0 + at / 1000 for at in range(count)]
-    judged = made.judgement("luns", names, [5] * count, severities, [True] * count)
-    view = made.MadeView(groups_=(made.group("luns", count),), judgements_=(judged,))
+    judged = made_status.judgement("luns", names, [5] * count, severities, [True] * count)
+    view = made_status.MadeView(groups_=(made_status.group("luns", count),), judgements_=(judged,))
     view.history.judged([judged])
     return view
 
@@ -201,19 +202,21 @@ def test_lists_are_bounded_and_paged() -> None:
     assert "10 matches" in text_of(found.text)
 
 
-def hostile() -> made.MadeView:
+def hostile() -> made_status.MadeView:
     """A site in which everything has the most unpleasant name."""
     names = (HOSTILE, "oss-1/b", "oss-1/c", "oss-1/d")
     group = f"luns/{HOSTILE}"
-    judged = made.judgement(group, names, [5, 0, 0, 0], [4.0, 1.0, 1.0, 1.0], [True, False, False, False])
+    judged = made_status.judgement(
+        group, names, [5, 0, 0, 0], [4.0, 1.0, 1.0, 1.0], [True, False, False, False]
+    )
     judged = replace(judged, verdicts=replace(judged.verdicts, causes={HOSTILE: ((HOSTILE, 2.0),)}))
-    alarm = made.alarm(group, HOSTILE)
-    view = made.MadeView(
+    alarm = made_status.alarm(group, HOSTILE)
+    view = made_status.MadeView(
         site=HOSTILE,
-        groups_=(made.group(group, 4),),
+        groups_=(made_status.group(group, 4),),
         judgements_=(judged,),
         alarms_={alarm.key: alarm},
-        decisions_=(Decision("silence", HOSTILE, HOSTILE, made.NOW, comment=HOSTILE),),
+        decisions_=(Decision("silence", HOSTILE, HOSTILE, made_status.NOW, comment=HOSTILE),),
         nodes_=(NodeView(HOSTILE, "storage", "up", False, NAN, NAN, version=HOSTILE),),
     )
     for back in range(3, -1, -1):
@@ -225,7 +228,7 @@ def test_hostile_names_stay_text_and_their_links_work() -> None:
     view, group = hostile(), f"luns/{HOSTILE}"
     paths = (
         *("/", "/groups", "/nodes", "/alarms", "/search?q=script"),
-        *(links.group(group), links.component(group, HOSTILE), links.node(HOSTILE)),
+        *(urls.group(group), urls.component(group, HOSTILE), urls.node(HOSTILE)),
     )
     for path, answer in zip(paths, ask(paths, view), strict=True):
         assert answer.status_code == 200, path
@@ -268,11 +271,11 @@ def test_a_component_is_found_by_its_name_of_the_day() -> None:
 
 def test_a_component_that_went_silent_keeps_its_page() -> None:
     view = with_history()
-    only = made.judgement("luns", ("oss-2/wwn-3",), [0], [1.0], [False])
+    only = made_status.judgement("luns", ("oss-2/wwn-3",), [0], [1.0], [False])
     view.judgements_ = (only,)
     view.alarms_ = {}
     early = replace(only, start=1.0, end=2.0)
-    short = made.MadeView(groups_=view.groups_)
+    short = made_status.MadeView(groups_=view.groups_)
     short.history.judged([early, *with_history().judgements_])
     assert "it has no data now" in text_of(page("/component/luns/oss-3/wwn-5", short))
     text = text_of(page("/component/luns/oss-3/wwn-5", view))
@@ -282,8 +285,8 @@ def test_a_component_that_went_silent_keeps_its_page() -> None:
 def test_what_operators_decided_is_shown_everywhere() -> None:
     view = with_history()
     view.decisions_ = (
-        Decision("silence", "oss-1/sdb", "kim", made.NOW - 60, made.NOW + 3600, "rebuild"),
-        Decision("drain", "oss-*", "kim", made.NOW - 30),
+        Decision("silence", "oss-1/sdb", "kim", made_status.NOW - 60, made_status.NOW + 3600, "rebuild"),
+        Decision("drain", "oss-*", "kim", made_status.NOW - 30),
     )
     for path in ("/", "/component/luns/oss-1/wwn-2"):
         assert 'title="rebuild"' in page(path, view)
@@ -302,7 +305,9 @@ def test_the_distributions_that_cdf_compared_are_drawn() -> None:
     values = chance.lognormal(0.7, 0.1, (5, 74))
     values[1] *= 4
     values[3, 30:] = np.nan
-    view.history.judged((), GroupWindow("luns", names, made.NOW - 100, made.NOW - 40, 14, {"await": values}))
+    view.history.judged(
+        (), GroupWindow("luns", names, made_status.NOW - 100, made_status.NOW - 40, 14, {"await": values})
+    )
     text = page("/component/luns/oss-1/wwn-2", view)
     assert 'aria-label="cumulative distributions of await: this component and 3 peers"' in text
     assert "distance to the group&#39;s median 30 times its threshold" in text
@@ -313,7 +318,9 @@ def test_the_distributions_that_cdf_compared_are_drawn() -> None:
 
 def test_a_node_is_told_by_the_functions_in_which_it_differs() -> None:
     nodes = ("oss-1", "oss-2", "oss-3", "oss-4")
-    judged = made.judgement("storage/fnprofile", nodes, [5, 0, 0, 0], [NAN] * 4, [True, False, False, False])
+    judged = made_status.judgement(
+        "storage/fnprofile", nodes, [5, 0, 0, 0], [NAN] * 4, [True, False, False, False]
+    )
     verdicts = replace(
         judged.verdicts,
         judged=np.ones(4, dtype=np.bool_),
@@ -323,13 +330,16 @@ def test_a_node_is_told_by_the_functions_in_which_it_differs() -> None:
     )
     judged = replace(judged, metric="samples", verdicts=verdicts, levels=("node",) * 4)
     group = replace(
-        made.group("storage/fnprofile", 4), source="fnprofile", detector="manhattan", metrics=("samples",)
+        made_status.group("storage/fnprofile", 4),
+        source="fnprofile",
+        detector="manhattan",
+        metrics=("samples",),
     )
-    view = made.MadeView(groups_=(group,), judgements_=(judged,))
+    view = made_status.MadeView(groups_=(group,), judgements_=(judged,))
     view.history.judged([judged])
     assert "oss-1 is unlike its peers" in text_of(page("/", view))
     assert "samples: most in md_raid6_compute storage/fnprofile" in text_of(page("/", view))
-    text = text_of(page(links.component("storage/fnprofile", "oss-1"), view))
+    text = text_of(page(urls.component("storage/fnprofile", "oss-1"), view))
     assert "Unlike its peers since" in text
     assert "the largest differences say what it is busy with" in text
     assert "ssh oss-1 sudo perf top" in text
@@ -356,7 +366,7 @@ def test_nodes_that_are_not_well_come_first_and_can_be_picked() -> None:
     assert "oss-1 " not in text_of(page("/nodes?state=unwell"))
 
 
-def judged_again(view: made.MadeView, severity: float) -> None:
+def judged_again(view: made_status.MadeView, severity: float) -> None:
     judged: Judgement = view.judgements_[0]
     verdicts = replace(judged.verdicts, severity=np.full(5, severity))
     view.judgements_ = (replace(judged, verdicts=verdicts), *view.judgements_[1:])
@@ -383,9 +393,9 @@ def test_a_page_is_made_once_for_a_window() -> None:
 
 def test_what_is_asked_of_all_nodes_is_asked_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
     seconds = 0.0
-    monkeypatch.setattr("laggard_aggregator.web.now.time.monotonic", lambda: seconds)
+    monkeypatch.setattr("laggard_aggregator.web.pages.page_state.time.monotonic", lambda: seconds)
 
-    class Slowly(made.MadeView):
+    class Slowly(made_status.MadeView):
         asked = 0
 
         def nodes(self) -> tuple[NodeView, ...]:

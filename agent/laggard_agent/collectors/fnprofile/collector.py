@@ -13,16 +13,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from laggard_agent.collectors.base import Now, Reading
 from laggard_agent.collectors.fnprofile import perf
+from laggard_agent.collectors.fnprofile.cpu_sampler import Sampler, Taken
 from laggard_agent.collectors.fnprofile.functions import FIELDS, Functions
 from laggard_agent.collectors.fnprofile.kernel import Kernel
-from laggard_agent.collectors.fnprofile.resolve import Resolver
-from laggard_agent.collectors.fnprofile.sampler import Sampler, Taken
+from laggard_agent.collectors.fnprofile.symbolizer import Resolver
+from laggard_agent.collectors.interface import Now, Reading
 from laggard_agent.settings import FnprofileSettings
-from laggard_common.codec import Row
 from laggard_common.errors import CollectError
-from laggard_common.schema import Component, Field, FieldKind
+from laggard_common.wire.codec import Row
+from laggard_common.wire.schema import Component, Field, FieldKind
 
 _log = logging.getLogger(__name__)
 

@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Mapping
 
 from laggard_agent.collectors.fnprofile.names import OTHERS, other_of
-from laggard_common.codec import Row
-from laggard_common.schema import Component, Field
+from laggard_common.wire.codec import Row
+from laggard_common.wire.schema import Component, Field
 
 FIELDS = (Field("samples"), Field("cpu_ns", unit="ns"))
 LEAST_CPU_NS = 4_000_000

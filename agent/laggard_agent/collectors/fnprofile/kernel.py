@@ -5,8 +5,8 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from laggard_agent import elf
 from laggard_agent.collectors.fnprofile.procfiles import beginning_of
+from laggard_agent.symbols import elf
 
 _log = logging.getLogger(__name__)
 

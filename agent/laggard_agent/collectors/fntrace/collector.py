@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from laggard_agent.collectors.base import ABSENT, Now, Reading
-from laggard_agent.collectors.fntrace.naming import Namer
 from laggard_agent.collectors.fntrace.processes import Processes
+from laggard_agent.collectors.fntrace.program_totals import Totals
+from laggard_agent.collectors.fntrace.symbolizer import Namer
 from laggard_agent.collectors.fntrace.table import MOST_HELD_BYTES, Table
-from laggard_agent.collectors.fntrace.totals import Totals
-from laggard_agent.collectors.recording import note_name, note_not_read
+from laggard_agent.collectors.interface import ABSENT, Now, Reading
+from laggard_agent.collectors.read_recorder import note_name, note_not_read
 from laggard_common.errors import CollectError
-from laggard_common.schema import Component, Field, FieldKind
+from laggard_common.wire.schema import Component, Field, FieldKind
 
 _log = logging.getLogger(__name__)
 

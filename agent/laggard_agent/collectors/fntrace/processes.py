@@ -4,7 +4,7 @@ import os
 import re
 from pathlib import Path
 
-from laggard_agent.collectors.base import ABSENT, read_file
+from laggard_agent.collectors.interface import ABSENT, read_file
 from laggard_common.errors import CollectError
 
 _START = 22 - 3  # among the fields behind the name, of which the first is field 3 (man 5 proc)

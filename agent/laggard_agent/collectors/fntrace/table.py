@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from operator import add, sub
 from pathlib import Path
 
-from laggard_agent.collectors.base import ABSENT
-from laggard_agent.collectors.fntrace import layout
-from laggard_agent.collectors.fntrace.layout import Head, Module, Slot
-from laggard_agent.collectors.recording import is_recorded, note_not_read, note_read
+from laggard_agent.collectors.fntrace import shm_layout
+from laggard_agent.collectors.fntrace.shm_layout import Head, Module, Slot
+from laggard_agent.collectors.interface import ABSENT
+from laggard_agent.collectors.read_recorder import is_recorded, note_not_read, note_read
 from laggard_common.errors import CollectError
 
 MOST_COUNT_BYTES = 8 * 1024 * 1024  # in use, of one process
@@ -68,7 +68,7 @@ class Table:
         found = os.fstat(fd)
         if not stat.S_ISREG(found.st_mode):
             raise CollectError(str(self.path), "not a regular file")
-        head = layout.parse_head(os.pread(fd, layout.HEAD_BYTES, 0), str(self.path))
+        head = shm_layout.parse_head(os.pread(fd, shm_layout.HEAD_BYTES, 0), str(self.path))
         if head is None:
             return
         if found.st_size < head.file_bytes:
@@ -93,31 +93,33 @@ class Table:
 
     def _read_names(self, fd: int, head: Head) -> None:
         known, more = len(self.modules), head.modules - len(self.modules)
-        at = layout.HEADER_BYTES + known * layout.MODULE_BYTES
-        self.modules += layout.parse_modules(os.pread(fd, more * layout.MODULE_BYTES, at)) if more else []
+        at = shm_layout.HEADER_BYTES + known * shm_layout.MODULE_BYTES
+        self.modules += (
+            shm_layout.parse_modules(os.pread(fd, more * shm_layout.MODULE_BYTES, at)) if more else []
+        )
         known, more = len(self.functions), head.functions - len(self.functions)
-        at = head.functions_at + known * layout.FUNCTION_BYTES
+        at = head.functions_at + known * shm_layout.FUNCTION_BYTES
         self.functions += (
-            layout.parse_functions(os.pread(fd, more * layout.FUNCTION_BYTES, at)) if more else []
+            shm_layout.parse_functions(os.pread(fd, more * shm_layout.FUNCTION_BYTES, at)) if more else []
         )
         self.sums += [0] * (2 * len(self.functions) - len(self.sums))
 
     def _read_counts(self, fd: int, head: Head) -> None:
-        size = layout.SLOT_HEAD_BYTES + len(self.functions) * layout.COUNTER_BYTES
+        size = shm_layout.SLOT_HEAD_BYTES + len(self.functions) * shm_layout.COUNTER_BYTES
         for i in range(head.slots):
             data = os.pread(fd, size, head.slots_at + i * head.slot_stride)
             if i == len(self._raw):
-                self._raw.append(bytes(layout.SLOT_HEAD_BYTES))
+                self._raw.append(bytes(shm_layout.SLOT_HEAD_BYTES))
                 self.slots.append(Slot(0, 0, 0, 0))
             if data == self._raw[i] or len(data) < size:
                 continue
-            self.slots[i] = layout.parse_slot(data)
+            self.slots[i] = shm_layout.parse_slot(data)
             self._add(self._raw[i].ljust(size, b"\0"), data)
             self._raw[i] = data
 
     def _add(self, before: bytes, after: bytes) -> None:
         """Adds what a slot's counters rose by."""
-        counters = slice(layout.SLOT_HEAD_BYTES, None)
+        counters = slice(shm_layout.SLOT_HEAD_BYTES, None)
         old, new = (memoryview(data)[counters].cast("Q") for data in (before, after))
         rises = list(map(sub, new, old))
         if rises and (min(rises) < 0 or max(rises) > _MOST_RISE):

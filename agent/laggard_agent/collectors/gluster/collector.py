@@ -4,17 +4,17 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from laggard_agent.collectors.base import Now, Reading
 from laggard_agent.collectors.gluster.dump import Dump, NotADumpError, parse_dump
 from laggard_agent.collectors.gluster.identity import brick_path
 from laggard_agent.collectors.gluster.process import Process
 from laggard_agent.collectors.gluster.reader import State, read_text
 from laggard_agent.collectors.gluster.table import Table
-from laggard_agent.collectors.recording import note_name, note_not_read
-from laggard_common.codec import Row
+from laggard_agent.collectors.interface import Now, Reading
+from laggard_agent.collectors.read_recorder import note_name, note_not_read
 from laggard_common.errors import CollectError
-from laggard_common.limits import MAX_NAME_CHARS
-from laggard_common.schema import Component, Field, FieldKind
+from laggard_common.wire.codec import Row
+from laggard_common.wire.limits import MAX_NAME_CHARS
+from laggard_common.wire.schema import Component, Field, FieldKind
 
 _log = logging.getLogger(__name__)
 

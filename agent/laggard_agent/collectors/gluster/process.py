@@ -2,7 +2,7 @@
 
 from laggard_agent.collectors.gluster.dump import Dump
 from laggard_agent.collectors.gluster.latency import LatencySums
-from laggard_common.schema import Field, FieldKind
+from laggard_common.wire.schema import Field, FieldKind
 
 START_TIME = Field("start_time", FieldKind.GAUGE, "s")
 INTERVAL = Field("sample_interval_ms", FieldKind.GAUGE, "ms")

@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 
-from laggard_agent.collectors.base import Reading
 from laggard_agent.collectors.gluster.process import Process, field_of
-from laggard_common.codec import Row
-from laggard_common.limits import MAX_FIELDS
-from laggard_common.schema import Component, Field, FieldKind
+from laggard_agent.collectors.interface import Reading
+from laggard_common.wire.codec import Row
+from laggard_common.wire.limits import MAX_FIELDS
+from laggard_common.wire.schema import Component, Field, FieldKind
 
 # Columns from the first sample on; any other counter becomes one when it has counted.
 ALWAYS = tuple(

@@ -4,14 +4,14 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 
-from laggard_agent.collectors.base import Now, Reading
+from laggard_agent.collectors.interface import Now, Reading
 from laggard_agent.collectors.lustre.jobtable import JobTable
-from laggard_agent.collectors.lustre.locate import Parameters
+from laggard_agent.collectors.lustre.param_paths import Parameters
 from laggard_agent.collectors.lustre.table import Outcome, Table
-from laggard_agent.collectors.lustre.tables import JOB_TABLES, TABLES
-from laggard_common.codec import Row
+from laggard_agent.collectors.lustre.table_specs import JOB_TABLES, TABLES
 from laggard_common.errors import CollectError
-from laggard_common.schema import Component, Field, FieldKind
+from laggard_common.wire.codec import Row
+from laggard_common.wire.schema import Component, Field, FieldKind
 
 _log = logging.getLogger(__name__)
 

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Sequence
 from operator import itemgetter
 
-from laggard_agent.collectors.lustre.shapes import Shape, Values
-from laggard_common.codec import Row
-from laggard_common.limits import MAX_FIELDS
-from laggard_common.schema import Field, FieldKind
+from laggard_agent.collectors.lustre.template_cache import Shape, Values
+from laggard_common.wire.codec import Row
+from laggard_common.wire.limits import MAX_FIELDS
+from laggard_common.wire.schema import Field, FieldKind
 
 Shown = tuple[Shape | None, ...]  # of one component, a place for each file of the table
 

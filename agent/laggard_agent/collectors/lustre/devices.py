@@ -8,8 +8,8 @@ another after every mount: it is left out, but kept where one file system is mou
 import re
 from collections.abc import Callable, Iterable
 
-from laggard_common.limits import MAX_NAME_CHARS
-from laggard_common.schema import Component
+from laggard_common.wire.limits import MAX_NAME_CHARS
+from laggard_common.wire.schema import Component
 
 _TARGET = re.compile(r"(?:(?P<fs>.+)-)?(?P<target>(?:OST|MDT)[0-9a-fA-F]{4})")
 _MOUNT = re.compile(r"(?P<stem>.+)-(?P<mount>[0-9a-f]{8,16})")

@@ -7,9 +7,9 @@ expire, so one may vanish and start again from zero. `hist` (2.16 and later) is 
 
 import re
 
-from laggard_agent.collectors.lustre.parsed import HEADERS, Gathering, Parsed, number, text
+from laggard_agent.collectors.lustre.parse_result import HEADERS, Gathering, Parsed, number, text
 from laggard_agent.collectors.lustre.stats import UNITS
-from laggard_common.schema import Field
+from laggard_common.wire.schema import Field
 
 _MOST_ID_BYTES = 160  # 32 characters, escaped and quoted, are 130
 _ENTRY = b"\n- job_id:"

@@ -3,16 +3,16 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from laggard_agent.collectors.base import Reading
+from laggard_agent.collectors.interface import Reading
 from laggard_agent.collectors.lustre.columns import Columns
 from laggard_agent.collectors.lustre.devices import job
 from laggard_agent.collectors.lustre.jobstats import job_id, parse_job, split_jobs
-from laggard_agent.collectors.lustre.locate import Parameters
-from laggard_agent.collectors.lustre.shapes import Shape, Shapes, Values
+from laggard_agent.collectors.lustre.param_paths import Parameters
 from laggard_agent.collectors.lustre.table import Located, Outcome
-from laggard_agent.collectors.lustre.tables import TableSpec
-from laggard_common.codec import Row
-from laggard_common.schema import Component
+from laggard_agent.collectors.lustre.table_specs import TableSpec
+from laggard_agent.collectors.lustre.template_cache import Shape, Shapes, Values
+from laggard_common.wire.codec import Row
+from laggard_common.wire.schema import Component
 
 
 class JobTable:

@@ -8,8 +8,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from laggard_agent.collectors.base import read_file
-from laggard_agent.collectors.lustre.locate import MOST_FILE_BYTES, Located
+from laggard_agent.collectors.interface import read_file
+from laggard_agent.collectors.lustre.param_paths import MOST_FILE_BYTES, Located
 
 _HEAD = re.compile(rb"^([A-Za-z0-9_][^\s=]*)=(.*)$", re.MULTILINE)
 

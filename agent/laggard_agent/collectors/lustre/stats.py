@@ -6,8 +6,8 @@ line. `min` and `max` are of all times, so no difference can be taken of them, a
 2^64 within days: none of the three is a field.
 """
 
-from laggard_agent.collectors.lustre.parsed import HEADERS, Gathering, Parsed, number, text
-from laggard_common.schema import Field
+from laggard_agent.collectors.lustre.parse_result import HEADERS, Gathering, Parsed, number, text
+from laggard_common.wire.schema import Field
 
 # What Lustre prints in brackets -> the unit of the sum. `regs` is how llite spelt `reqs` up to 2.12.
 UNITS = {

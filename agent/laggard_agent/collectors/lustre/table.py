@@ -4,14 +4,14 @@ import errno
 import re
 from collections.abc import Iterable, Sequence
 
-from laggard_agent.collectors.base import Reading
+from laggard_agent.collectors.interface import Reading
 from laggard_agent.collectors.lustre.columns import Columns, Shown
-from laggard_agent.collectors.lustre.locate import Parameters
-from laggard_agent.collectors.lustre.shapes import Shape, Values
-from laggard_agent.collectors.lustre.tables import Read, TableSpec, reader_of
-from laggard_common.codec import Row
+from laggard_agent.collectors.lustre.param_paths import Parameters
+from laggard_agent.collectors.lustre.table_specs import Read, TableSpec, reader_of
+from laggard_agent.collectors.lustre.template_cache import Shape, Values
 from laggard_common.errors import CollectError
-from laggard_common.schema import Component
+from laggard_common.wire.codec import Row
+from laggard_common.wire.schema import Component
 
 _HEADER = re.compile(rb"(?:(?:snapshot_time|elapsed_time|(start_time[^\n]*))[^\n]*\n)*")
 _GONE = (errno.ENOENT, errno.ENODEV, errno.ESTALE, errno.ESHUTDOWN)

@@ -4,13 +4,13 @@ import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from laggard_agent.collectors.base import Now, Reading
-from laggard_agent.collectors.lwfs.follow import Follower
-from laggard_agent.collectors.lwfs.servers import FIELDS, Servers
+from laggard_agent.collectors.interface import Now, Reading
+from laggard_agent.collectors.lwfs.log_tailer import Follower
+from laggard_agent.collectors.lwfs.server_counters import FIELDS, Servers
 from laggard_agent.collectors.lwfs.trace import is_trace, parse_trace
-from laggard_common.codec import Row
 from laggard_common.errors import CollectError
-from laggard_common.schema import Component, Field, FieldKind
+from laggard_common.wire.codec import Row
+from laggard_common.wire.schema import Component, Field, FieldKind
 
 _log = logging.getLogger(__name__)
 

@@ -4,18 +4,18 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
-from laggard_agent.collectors.base import Now, Reading
-from laggard_agent.collectors.captures import Capture, Captured, Captures
-from laggard_agent.collectors.names import any_of
+from laggard_agent.collectors.capture import Capture, Captured, Captures
+from laggard_agent.collectors.interface import Now, Reading
+from laggard_agent.collectors.name_filter import any_of
 from laggard_agent.collectors.net.destinations import DESTINATION_FIELDS, MOST_SOCKETS, Destinations
 from laggard_agent.collectors.net.inet_diag import Answer, NoSuchDiagnosisError, ask
 from laggard_agent.collectors.net.interfaces import INTERFACE_FIELDS, parse_interfaces
 from laggard_agent.collectors.net.softnet import SOFTNET_COMPONENTS, SOFTNET_FIELDS, Softnet, parse_softnet
 from laggard_agent.collectors.net.tcp import TCP_COMPONENTS, TCP_FIELDS, parse_pairs, tcp_row
-from laggard_common.codec import Row
 from laggard_common.errors import CollectError
-from laggard_common.limits import MAX_NAME_CHARS
-from laggard_common.schema import Component, Field, FieldKind
+from laggard_common.wire.codec import Row
+from laggard_common.wire.limits import MAX_NAME_CHARS
+from laggard_common.wire.schema import Component, Field, FieldKind
 
 _log = logging.getLogger(__name__)
 

@@ -10,10 +10,10 @@ import socket
 from collections.abc import Sequence
 
 from laggard_agent.collectors.net.inet_diag import Answer, Values
-from laggard_agent.collectors.net.rises import rise
-from laggard_common.codec import Row
-from laggard_common.limits import MAX_COMPONENTS
-from laggard_common.schema import Component, Field, FieldKind
+from laggard_agent.collectors.net.wrap32 import rise
+from laggard_common.wire.codec import Row
+from laggard_common.wire.limits import MAX_COMPONENTS
+from laggard_common.wire.schema import Component, Field, FieldKind
 
 MOST_SOCKETS = 16_384
 _MOST_NAMES = 4 * MOST_SOCKETS

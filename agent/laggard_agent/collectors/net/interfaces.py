@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from laggard_common.codec import Row
-from laggard_common.schema import Field
+from laggard_common.wire.codec import Row
+from laggard_common.wire.schema import Field
 
 _RECEIVE = ("bytes", "packets", "errs", "drop", "fifo", "frame", "compressed", "multicast")
 _TRANSMIT = ("bytes", "packets", "errs", "drop", "fifo", "colls", "carrier", "compressed")

@@ -6,9 +6,9 @@ A line a CPU, of hexadecimal numbers of 32 bits, without names; from Linux 5.10 
 import re
 from collections.abc import Mapping
 
-from laggard_agent.collectors.net.rises import rise
-from laggard_common.codec import Row
-from laggard_common.schema import Component, Field
+from laggard_agent.collectors.net.wrap32 import rise
+from laggard_common.wire.codec import Row
+from laggard_common.wire.schema import Component, Field
 
 _COLUMNS = {"processed": 0, "dropped": 1, "time_squeeze": 2, "received_rps": 9, "flow_limit_count": 10}
 _CPU_COLUMN = 12

@@ -5,8 +5,8 @@ Packet loss shows in TCP's retransmits long before it shows anywhere in the file
 
 from collections.abc import Mapping
 
-from laggard_common.codec import Row
-from laggard_common.schema import Component, Field, FieldKind, FieldType
+from laggard_common.wire.codec import Row
+from laggard_common.wire.schema import Component, Field, FieldKind, FieldType
 
 _SNMP = ("ActiveOpens", "PassiveOpens", "AttemptFails", "EstabResets", "CurrEstab", "InSegs", "OutSegs")
 _SNMP_ERRORS = ("RetransSegs", "InErrs", "OutRsts")

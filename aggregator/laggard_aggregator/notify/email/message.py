@@ -16,7 +16,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 from laggard_aggregator.notify.email.settings import MailSettings, spec
 from laggard_aggregator.notify.report import Ending, Report
 from laggard_aggregator.notify.text import plain
-from laggard_aggregator.web import words
+from laggard_aggregator.status import formatting
 
 MAX_SUBJECT_CHARS = 180
 MAX_LISTED = 50
@@ -49,7 +49,7 @@ class Writer:
         first = reports[0]
         subject = f"{count} components are slower than their peers, {first.name} the most"
         if math.isfinite(first.severity):
-            subject += f" ({words.factor(first.severity)})"
+            subject += f" ({formatting.factor(first.severity)})"
         listed = reports[:MAX_LISTED]
         return self._mail(id_, "digest", subject, plot, reports=listed, count=count, url=self.page + "/")
 

@@ -20,7 +20,7 @@ from laggard_common.config import (
     tcp_port,
 )
 from laggard_common.errors import ConfigError
-from laggard_common.private_files import unfit
+from laggard_common.secret_files import unfit
 
 NO_TLS, STARTTLS, IMPLICIT_TLS = "none", "starttls", "implicit"
 _PORTS = {NO_TLS: 25, STARTTLS: 587, IMPLICIT_TLS: 465}

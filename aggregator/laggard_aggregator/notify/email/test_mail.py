@@ -4,7 +4,6 @@ import secrets
 
 import numpy as np
 
-from laggard_aggregator.advice import commands
 from laggard_aggregator.detect.interface import FloatArray
 from laggard_aggregator.notify.email.message import Writer
 from laggard_aggregator.notify.email.plot import drawn
@@ -14,7 +13,8 @@ from laggard_aggregator.notify.incidents import Case
 from laggard_aggregator.notify.report import Evidence, Report, live
 from laggard_aggregator.notify.text import claim, moment
 from laggard_aggregator.notify.timelines import Course
-from laggard_aggregator.web import words
+from laggard_aggregator.status import formatting
+from laggard_aggregator.status.next_steps import commands
 from laggard_common.errors import ServiceError
 
 _WINDOWS, _LEFT_AT, _WINDOW_SECONDS = 120, 72, 450.0
@@ -49,8 +49,11 @@ def sample(now: float, page: str) -> Report:
     since = float(end[_LEFT_AT] - _WINDOW_SECONDS)
     group, name = "storage/diskstats/made-up", "oss-made-up/sdx"
     case = Case(name, name, group, "component", "await", _FACTOR, since)
-    seen = {"own": words.figure(float(own[-1]), "ms"), "peers": words.figure(float(middle[-1]), "ms")}
-    factor = words.factor(_FACTOR)
+    seen = {
+        "own": formatting.figure(float(own[-1]), "ms"),
+        "peers": formatting.figure(float(middle[-1]), "ms"),
+    }
+    factor = formatting.factor(_FACTOR)
     return Report(
         case=case,
         name=name,
@@ -58,7 +61,7 @@ def sample(now: float, page: str) -> Report:
         severity=_FACTOR,
         claim=claim(_FACTOR),
         since=moment(since),
-        lasted=words.lasting(now - since),
+        lasted=formatting.lasting(now - since),
         group=group,
         peers=63,
         metric="await",

@@ -5,7 +5,7 @@ import pytest
 
 from laggard_aggregator.cli.daemon import main
 from laggard_aggregator.notify.email.settings import MailSettings, access, spec
-from laggard_aggregator.settings import AggregatorSettings
+from laggard_aggregator.settings.aggregator import AggregatorSettings
 from laggard_common.config import parse
 from laggard_common.errors import ConfigError
 

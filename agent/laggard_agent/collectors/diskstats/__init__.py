@@ -1,0 +1,1 @@
+"""Block-layer counters of /proc/diskstats."""

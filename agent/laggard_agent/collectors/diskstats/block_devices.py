@@ -1,0 +1,184 @@
+"""Which block devices are peers, and their identity over reboots, from /sys/block and not from their names.
+
+Not peers: partitions (they are not in /sys/block), members of md, LVM, dm-crypt or multipath (they have
+holders; the device above stands for them), NVMe path devices (hidden), partitions of dm devices. loop, ram,
+zram, sr and fd are opt-in. What the operator includes by name is taken whatever it is.
+"""
+
+import os
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from laggard_agent.collectors.interface import read_file
+from laggard_agent.collectors.name_filter import any_of
+from laggard_agent.collectors.read_recorder import note_name
+from laggard_common.errors import CollectError
+from laggard_common.wire.limits import MAX_NAME_CHARS
+from laggard_common.wire.schema import Component
+
+_OPT_IN = re.compile(r"(?:loop|ram|zram|sr|fd)\d+")
+_NVME_PATH = re.compile(r"nvme\d+c\d+n\d+")
+_RESCAN_NS = 60 * 1_000_000_000
+_SECTOR_BYTES = 512
+_IDENTITIES = ("wwid", "device/wwid", "dm/uuid", "md/uuid", "serial", "device/serial")
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """`[diskstats]` include and exclude: whole names must match; `include` empty means every real disk."""
+
+    include: Sequence[str] = ()
+    exclude: Sequence[str] = ()
+
+
+class BlockDevices:
+    """The components among kernel names. `sysfs` None: nothing is filtered by /sys/block, names are identity.
+
+    /sys/block is looked at when a name comes or goes, and once a minute (members and identities change late).
+    Names may have been read a batch ago: one that has left /sys/block since is what it was.
+    """
+
+    def __init__(self, sysfs: Path | None, choice: Choice, monotonic_ns: Callable[[], int]) -> None:
+        self._block = None if sysfs is None else sysfs / "block"
+        self._include = any_of(choice.include)
+        self._exclude = any_of(choice.exclude)
+        self._monotonic_ns = monotonic_ns
+        self._names: tuple[bytes, ...] | None = None
+        self._rescan_at_ns = 0
+        self._components: dict[bytes, Component] = {}
+
+    def components(self, names: tuple[bytes, ...]) -> dict[bytes, Component]:
+        """The component of each of `names` that is one, in order; the same object while nothing changes."""
+        now = self._monotonic_ns()
+        if names != self._names or (self._block is not None and now >= self._rescan_at_ns):
+            self._names = names
+            self._rescan_at_ns = now + _RESCAN_NS
+            components = self._scan(names)
+            if list(components.items()) != list(self._components.items()):
+                self._components = components
+        return self._components
+
+    def _scan(self, names: Iterable[bytes]) -> dict[bytes, Component]:
+        found = {}
+        taken: set[str] = set()
+        there = frozenset() if self._block is None else frozenset(_names_in(str(self._block)))
+        for raw in names:
+            name = raw.decode("ascii", "replace")
+            folder = _sysfs_name(name)
+            device = _Device(f"{self._block}/{folder}", folder) if folder in there else None
+            component = self._components.get(raw) if device is None else None
+            if component is None and self._is_peer(name, device):
+                component = _component(name, device, taken)
+            if component is not None:
+                taken.add(component.id)
+                found[raw] = component
+        return found
+
+    def _is_peer(self, name: str, device: "_Device | None") -> bool:
+        if self._exclude is not None and self._exclude(name):
+            return False
+        if self._include is not None:
+            return self._include(name)
+        if _OPT_IN.fullmatch(name) or _NVME_PATH.fullmatch(name):
+            return False
+        if self._block is None:
+            return True
+        return device is not None and device.is_peer()
+
+
+class _Device:
+    """What sysfs says of one device. Absent attributes are seen in one listing, not by trying to open each:
+    a hundred disks are looked at once a minute.
+    """
+
+    def __init__(self, path: str, folder: str) -> None:
+        self._path = path
+        self._folder = folder
+        self._entries = frozenset(_names_in(path))
+
+    def is_peer(self) -> bool:
+        """False for what is hidden, part of something, or below something."""
+        note_name(self._path, is_folder=True)
+        return not (
+            self.text("hidden") == "1" or self.text("dm/uuid").startswith("part") or self._is_member()
+        )
+
+    def identity(self) -> str:
+        """The most lasting name that the device has, empty when it has none."""
+        return next(filter(None, map(self.text, _IDENTITIES)), "")
+
+    def labels(self) -> Iterable[tuple[str, str]]:
+        """What tells the class of a disk: model (for multipath of the first path), rotational, bytes."""
+        model = self.text("device/model") or next(filter(None, self._models_below()), "")
+        if model:
+            yield "model", model
+        rotational = self.text("queue/rotational")
+        if rotational:
+            yield "rotational", rotational
+        sectors = self.text("size")
+        if sectors.isdecimal():
+            yield "size", str(int(sectors) * _SECTOR_BYTES)
+
+    def text(self, attribute: str) -> str:
+        """An attribute with its blanks run together, empty when there is none."""
+        if attribute.partition("/")[0] not in self._entries:
+            return ""
+        return _text(f"{self._path}/{attribute}")
+
+    def _models_below(self) -> Iterable[str]:
+        if "slaves" in self._entries:
+            for slave in sorted(_names_in(f"{self._path}/slaves")):
+                yield _text(f"{self._path}/slaves/{slave}/device/model")
+
+    def _is_member(self) -> bool:
+        """True when md, LVM, dm-crypt or multipath stands above the disk or above one of its partitions."""
+        if "holders" in self._entries and _has_entries(f"{self._path}/holders"):
+            return True
+        for entry in self._entries:
+            partition = f"{self._path}/{entry}"
+            if entry.startswith(self._folder) and os.path.exists(f"{partition}/partition"):  # noqa: PTH110
+                note_name(f"{partition}/partition")
+                if _has_entries(f"{partition}/holders"):
+                    return True
+        return False
+
+
+def _component(name: str, device: _Device | None, taken: set[str]) -> Component:
+    """The device by its most lasting name; two paths to one LUN without multipath stay two components."""
+    shown = name[:MAX_NAME_CHARS]
+    if device is None:
+        return Component(shown, shown)
+    identity = device.identity() or shown
+    if identity in taken:
+        identity = f"{identity}@{shown}"
+    return Component(identity[:MAX_NAME_CHARS], shown, tuple(device.labels()))
+
+
+def _sysfs_name(name: str) -> str:
+    """Kernel names with a slash, as in `cciss/c0d0`, have an exclamation mark in sysfs."""
+    return name.replace("/", "!")
+
+
+def _names_in(folder: str) -> Sequence[str]:
+    try:
+        return os.listdir(folder)  # noqa: PTH208 - strings are wanted
+    except OSError:
+        return ()
+
+
+def _has_entries(folder: str) -> bool:
+    names = _names_in(folder)
+    if names:
+        note_name(f"{folder}/{names[0]}", is_folder=True)
+    return bool(names)
+
+
+def _text(path: str) -> str:
+    try:
+        words = read_file(path).decode("ascii", "replace").split()
+    except CollectError:
+        return ""
+    text = " ".join(words)
+    return text[:MAX_NAME_CHARS] if text.isprintable() else ""

@@ -1,0 +1,204 @@
+"""Samples all CPUs: keeps an event open on each that is online, and empties their ring buffers.
+
+On a thread of its own, that sleeps until a ring buffer is half full, a second is over or someone asks.
+"""
+
+import errno
+import logging
+import os
+import select
+import threading
+import time
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from queue import Empty, SimpleQueue
+
+from laggard_agent.collectors.fnprofile.address_spaces import Spaces
+from laggard_agent.collectors.fnprofile.perf import Event, Open, refusal, ring_bytes
+from laggard_agent.collectors.fnprofile.perf_ring import Ring
+from laggard_agent.collectors.fnprofile.procfiles import beginning_of
+from laggard_agent.collectors.fnprofile.records import parse
+from laggard_agent.collectors.fnprofile.sample_counts import Tally
+from laggard_agent.collectors.fnprofile.symbolizer import Resolver
+from laggard_common.errors import CollectError
+
+_log = logging.getLogger(__name__)
+
+_DRAIN_EVERY_MS = 1000
+_REST = 4  # times as long as emptying them took, ring buffers are left alone: at most a fifth of a CPU
+_ANSWER_WITHIN_SECONDS = 30.0  # on a machine with very much else to do
+_MOST_CPUS = 1 << 13
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """`counts`: samples by function since someone asked last. The other counters are in all so far."""
+
+    counts: Counter[str]
+    samples: int
+    lost: int
+    throttled: int
+    garbled: int
+    cpus: int
+    processes: int
+
+
+def online_cpus(sysfs: Path) -> list[int]:
+    """The CPUs in the text of /sys/devices/system/cpu/online (`0-3,8`); CPU 0 where there is none."""
+    text = beginning_of(sysfs / "devices/system/cpu/online", 1 << 16).decode("ascii", "replace")
+    cpus: list[int] = []
+    for part in text.strip().split(","):
+        first, _, last = part.partition("-")
+        if first.isdecimal() and (last or first).isdecimal():
+            cpus += range(int(first), min(int(last or first), _MOST_CPUS) + 1)
+    return cpus[:_MOST_CPUS] or [0]
+
+
+class Sampler:
+    """Samples from `start` until `stop`. Raises CollectError when the kernel does not let us."""
+
+    def __init__(self, event: Event, opened: Open, procfs: Path, sysfs: Path, resolver: Resolver) -> None:
+        self.event = event
+        self._open = opened
+        self._procfs = procfs
+        self._sysfs = sysfs
+        self._resolver = resolver
+        self._spaces = Spaces(procfs)
+        self._tally = Tally(self._spaces, resolver)
+        self._rings: dict[int, Ring] = {}
+        self._poll = select.poll()
+        self._asked = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._closing = threading.Lock()
+        self._answers: SimpleQueue[Taken | None] = SimpleQueue()
+        self._wanted = False
+        self._stopped = False
+        self._failure = ""
+        self._poll.register(self._asked, select.POLLIN)
+        self._question = select.poll()
+        self._question.register(self._asked, select.POLLIN)
+        self._thread = threading.Thread(target=self._run, name="fnprofile", daemon=True)
+
+    def start(self) -> None:
+        """Opens the events and begins. Raises CollectError; then nothing stays open."""
+        try:
+            self._follow_cpus(first=True)
+        except OSError as exc:
+            self._failure = "sampling never began"
+            self._close()
+            raise refusal(exc, self._procfs) from exc
+        self._resolver.look()
+        self._thread.start()
+
+    def stop(self, wait_seconds: float = 0.0) -> None:
+        """Lets the thread end and close everything; waits for it at most so long."""
+        self._stopped = True
+        self._wake()
+        if wait_seconds and self._thread.is_alive():
+            self._thread.join(wait_seconds)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether there will be no more samples."""
+        return bool(self._failure)
+
+    def take(self) -> Taken:
+        """What was sampled up to now. Raises CollectError when the thread does not answer or has ended."""
+        if not self._wanted:  # else the answer to the question before is still to come
+            self._wanted = True
+            self._wake()
+        try:
+            taken = self._answers.get(timeout=_ANSWER_WITHIN_SECONDS)
+        except Empty:
+            raise CollectError("perf events", "the samples were not read in time") from None
+        if taken is None:
+            raise CollectError("perf events", self._failure)
+        return taken
+
+    def _run(self) -> None:
+        failure = "sampling was stopped"
+        try:
+            while not self._stopped:
+                self._drop_dead(self._poll.poll(_DRAIN_EVERY_MS))
+                started = time.thread_time_ns()
+                self._drain()
+                self._follow_cpus()
+                # Who maps files without end fills them faster than they can be read: then records are lost.
+                self._question.poll((time.thread_time_ns() - started) * _REST // 1_000_000)
+        except Exception as exc:  # whatever it is, who asks must learn of it
+            _log.exception("collector fnprofile: sampling ended")
+            failure = f"sampling ended: {type(exc).__name__}: {exc}"
+        finally:
+            self._failure = failure
+            self._close()
+            self._answers.put(None)
+
+    def _drain(self) -> None:
+        """Counts what is in the ring buffers, and answers if someone asked before."""
+        with suppress(BlockingIOError):
+            os.eventfd_read(self._asked)  # before the question, or what is left of it would wake us for ever
+        wanted = self._wanted
+        if wanted:
+            self._resolver.look()
+            self._tally.look()
+        self._resolver.earn()
+        self._tally.take([parse(ring.take()) for ring in self._rings.values()])
+        if wanted:
+            self._give()
+
+    def _give(self) -> None:
+        tally = self._tally
+        counts, tally.counts = tally.counts, Counter()
+        self._wanted = False
+        self._answers.put(
+            Taken(
+                counts,
+                tally.samples,
+                tally.lost,
+                tally.throttled,
+                tally.garbled,
+                len(self._rings),
+                len(self._spaces),
+            )
+        )
+
+    def _drop_dead(self, ready: Sequence[tuple[int, int]]) -> None:
+        """Closes the events of CPUs that have gone."""
+        dead = {fd for fd, what in ready if what & (select.POLLHUP | select.POLLERR | select.POLLNVAL)}
+        for cpu in [cpu for cpu, ring in self._rings.items() if ring.fd in dead]:
+            self._end(cpu)
+
+    def _follow_cpus(self, *, first: bool = False) -> None:
+        """Opens events on CPUs that came, closes those of CPUs that went. Raises OSError when `first`."""
+        online = online_cpus(self._sysfs)
+        for cpu in self._rings.keys() - set(online):
+            self._end(cpu)
+        for cpu in online:
+            if cpu not in self._rings:
+                try:
+                    ring = Ring(self._open(self.event, cpu), ring_bytes(self.event))
+                except OSError as exc:
+                    if first and exc.errno != errno.ENODEV:  # that CPU has gone meanwhile
+                        raise
+                    continue
+                self._rings[cpu] = ring
+                self._poll.register(ring.fd, select.POLLIN)
+
+    def _end(self, cpu: int) -> None:
+        ring = self._rings.pop(cpu)
+        self._poll.unregister(ring.fd)
+        ring.close()
+
+    def _wake(self) -> None:
+        with self._closing:
+            if self._asked >= 0:
+                os.eventfd_write(self._asked, 1)
+
+    def _close(self) -> None:
+        for cpu in list(self._rings):
+            self._end(cpu)
+        with self._closing:
+            os.close(self._asked)
+            self._asked = -1

@@ -1,0 +1,144 @@
+"""The names of functions in a process's images: `program/image/function`."""
+
+import os
+import stat
+import struct
+import time
+from collections.abc import Callable
+
+from laggard_agent.collectors.fnprofile.names import function_id, other_of
+from laggard_agent.collectors.fntrace.shm_layout import Module
+from laggard_agent.collectors.fntrace.table import Table
+from laggard_agent.symbols.elf import Symbols, symbols_of
+from laggard_common.errors import CollectError
+
+IMAGES_A_SAMPLE = 4
+CPU_NS_A_SAMPLE = 50_000_000
+_MOST_CPU_NS = 10 * CPU_NS_A_SAMPLE  # saved up by samples that needed none
+_MOST_REMEMBERED = 256
+_GONE = " (deleted)"
+
+_HEAD = struct.Struct("=16s16xQ14xHH")
+_SEGMENT = struct.Struct("=IIQQQQQQ")
+_NOTE = struct.Struct("=III")
+_PT_NOTE, _BUILD_ID = 4, 3
+_MOST_NOTES = 65536
+
+
+class Namer:
+    """Looks functions up in the images' own symbols, so many images a sample at most.
+
+    None while those before took more than CPU_NS_A_SAMPLE a sample: an image may have very many symbols.
+    `cpu_ns`: the CPU time of this thread.
+
+    An image is read when anyone may, or when it belongs to the owner of the table that names it: an agent
+    that may read more than the owner of a table must not tell what is in there.
+    """
+
+    def __init__(self, cpu_ns: Callable[[], int] = time.thread_time_ns) -> None:
+        self._cpu_ns = cpu_ns
+        self._left_ns = _MOST_CPU_NS
+        self._left = 0
+        self._lately: set[tuple[Module, int]] = set()
+
+    def begin(self) -> None:
+        """A new sample."""
+        self._left = IMAGES_A_SAMPLE
+        self._left_ns = min(self._left_ns + CPU_NS_A_SAMPLE, _MOST_CPU_NS)
+
+    def name(self, table: Table) -> None:
+        """Fills in `table.names`, where None remains: in a later sample.
+
+        A function that no symbol names is its offset in the file, `0x1a2b`; one that is in no image belongs
+        to the others of its program.
+        """
+        names = table.names
+        names += [None] * (len(table.functions) - len(names))
+        if table.head is None or None not in names:
+            return
+        program = table.head.program
+        by_module: dict[int, list[int]] = {}
+        for i, (_, module) in enumerate(table.functions):
+            if names[i] is None:
+                by_module.setdefault(module, []).append(i)
+        for number, places in by_module.items():
+            if number >= len(table.modules):
+                for i in places:
+                    names[i] = other_of(function_id(program, "", ""))
+                continue
+            image = table.modules[number]
+            if not self._may_read(image, table.owner):
+                continue
+            started = self._cpu_ns()
+            symbols = _symbols(image, table.owner)
+            self._left_ns -= self._cpu_ns() - started
+            for i in places:
+                offset = table.functions[i][0]
+                name = symbols.lookup(offset) if symbols is not None else None
+                names[i] = function_id(program, _name_of(image), name or f"0x{offset:x}")
+
+    def _may_read(self, image: Module, owner: int) -> bool:
+        """Whether it was read lately, and so costs next to nothing, or there is time for one more."""
+        if self._left_ns <= 0:
+            return False
+        if (image, owner) not in self._lately:
+            if not self._left:
+                return False
+            self._left -= 1
+            if len(self._lately) >= _MOST_REMEMBERED:
+                self._lately.clear()
+            self._lately.add((image, owner))
+        return True
+
+
+def _name_of(image: Module) -> str:
+    return image.path.removesuffix(_GONE).rpartition("/")[2]
+
+
+def _symbols(module: Module, owner: int) -> Symbols | None:
+    """The symbols of the very file that was mapped; None where it is not there or not to be read."""
+    path = module.path.removesuffix(_GONE)
+    if not path.startswith("/") or "\0" in path:
+        return None
+    try:
+        found = os.stat(path)  # noqa: PTH116 - a path as the process saw it
+        if not stat.S_ISREG(found.st_mode) or not (found.st_mode & stat.S_IROTH or found.st_uid == owner):
+            return None
+        if found.st_ino != module.inode and not (module.build_id and build_id(path) == module.build_id):
+            return None
+        return symbols_of(path, found.st_ino)
+    except (OSError, CollectError):
+        return None
+
+
+def build_id(path: str) -> bytes:
+    """The build id of an ELF file, of 64 bits and this machine's byte order, or nothing. Raises OSError."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        data = os.pread(fd, 64, 0)
+        if len(data) < 64 or data[:5] != b"\x7fELF\x02":
+            return b""
+        _, segments_at, size, count = _HEAD.unpack_from(data)
+        if size != _SEGMENT.size or segments_at > 2**40:
+            return b""
+        table = os.pread(fd, size * count, segments_at)
+        for kind, _, at, _, _, length, _, _ in _SEGMENT.iter_unpack(table[: len(table) // size * size]):
+            if kind == _PT_NOTE and at < 2**40:
+                found = _build_id_in(os.pread(fd, min(length, _MOST_NOTES), at))
+                if found:
+                    return found
+    finally:
+        os.close(fd)
+    return b""
+
+
+def _build_id_in(notes: bytes) -> bytes:
+    at = 0
+    while at + _NOTE.size <= len(notes):
+        name_bytes, size, kind = _NOTE.unpack_from(notes, at)
+        at += _NOTE.size
+        begins = at + (name_bytes + 3) // 4 * 4
+        if kind == _BUILD_ID and notes[at : at + name_bytes] == b"GNU\0":
+            return notes[begins : begins + size]
+        at = begins + (size + 3) // 4 * 4
+    return b""

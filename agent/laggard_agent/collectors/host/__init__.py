@@ -1,0 +1,1 @@
+"""CPU, memory and load of the node, and the agent's own use."""

@@ -1,0 +1,1 @@
+"""Port counters of RDMA devices."""

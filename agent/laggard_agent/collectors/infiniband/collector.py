@@ -1,0 +1,258 @@
+"""/sys/class/infiniband: what the ports of RDMA devices count, by the names of the kernel's ABI documents.
+
+Ports of InfiniBand, Omni-Path and RoCE alike. Counters of 32 bits and less do not wrap: they stand at their
+highest value until someone resets them. Such a value says nothing and is left out, and `counters_saturated`
+says that it was.
+"""
+
+import logging
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from errno import EINVAL, ENODATA, ENODEV, EOPNOTSUPP
+from pathlib import Path
+
+from laggard_agent.collectors.interface import ABSENT, Now, Reading, read_file
+from laggard_common.errors import CollectError
+from laggard_common.wire.codec import Row
+from laggard_common.wire.limits import MAX_FIELDS, MAX_NAME_CHARS
+from laggard_common.wire.schema import Component, Field, FieldKind
+
+_log = logging.getLogger(__name__)
+
+PORT_FIELDS = (
+    Field("state", FieldKind.GAUGE),
+    Field("phys_state", FieldKind.GAUGE),
+    Field("rate", FieldKind.GAUGE, "bit/s"),
+    Field("counters_saturated", FieldKind.GAUGE),
+)
+NODE_FIELDS = tuple(
+    Field(name, FieldKind.GAUGE)
+    for name in ("ports", "files_failed", "values_not_understood", "counters_left_out")
+)
+_NODE = (Component("infiniband", "infiniband"),)
+
+_WORDS = ("port_xmit_data", "port_rcv_data")  # of four bytes
+_GAUGES = ("hw_active_", "hw_watermark_")
+_NO_COUNTERS = ("lifespan",)  # a setting
+_BITS = {
+    "symbol_error": 16,
+    "link_error_recovery": 8,
+    "link_downed": 8,
+    "port_rcv_errors": 16,
+    "port_rcv_remote_physical_errors": 16,
+    "port_rcv_switch_relay_errors": 16,
+    "port_xmit_discards": 16,
+    "port_xmit_constraint_errors": 8,
+    "port_rcv_constraint_errors": 8,
+    "local_link_integrity_errors": 4,
+    "excessive_buffer_overrun_errors": 4,
+    "VL15_dropped": 16,
+    "port_xmit_wait": 32,
+    # 64 bits where the device has extended counters; this very value is then as good as impossible
+    "port_xmit_data": 32,
+    "port_rcv_data": 32,
+    "port_xmit_packets": 32,
+    "port_rcv_packets": 32,
+}
+_HIGHEST = {name: 2**bits - 1 for name, bits in _BITS.items()}
+_MOST = 2**64
+_MOST_FILE_BYTES = 4096  # a page, as sysfs has it
+_RATE = re.compile(rb"(\d{1,6})(?:\.(\d))? Gb/sec\b")
+_NAME = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
+_NO_PMA = b"N/A (no PMA)"
+_GONE = (*ABSENT, ENODEV)
+_NOT_COUNTED = (*_GONE, EINVAL, EOPNOTSUPP, ENODATA)
+_LOOK_EVERY_NS = 10 * 1_000_000_000
+
+
+def parse_counter(data: bytes) -> int | None:
+    """The value of a counter's file; None for anything but a number of 64 bits."""
+    text = data.strip()
+    if not text.isdigit() or len(text) > len(str(_MOST)):
+        return None
+    value = int(text)
+    return value if value < _MOST else None
+
+
+def parse_state(data: bytes) -> int | None:
+    """The number of `4: ACTIVE` or `5: LinkUp`; None for a text without one."""
+    return parse_counter(data.partition(b":")[0]) if b":" in data else None
+
+
+def parse_rate(data: bytes) -> int | None:
+    """Bits a second of `56 Gb/sec (4X FDR)` or `2.5 Gb/sec (1X SDR)`; None for another text."""
+    found = _RATE.match(data)
+    return None if found is None else int(found[1]) * 10**9 + int(found[2] or 0) * 10**8
+
+
+_PARSERS: Mapping[str, Callable[[bytes], int | None]] = {
+    "state": parse_state,
+    "phys_state": parse_state,
+    "rate": parse_rate,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Port:
+    component: Component
+    files: Mapping[str, str]  # by the name of the field
+
+
+class Infiniband:
+    """Reads `<sysfs>/class/infiniband/*/ports/*`; ports are looked for every 10 s, and when one has gone.
+
+    A node without any port is a state of its own: `ports` is 0 in the node's row, and the log says so once.
+    `leftovers`: what was not understood in the latest sample, by file.
+    """
+
+    name = "infiniband"
+
+    def __init__(
+        self, sysfs: Path | None, now: Now, monotonic_ns: Callable[[], int], *, hw_counters: bool = True
+    ) -> None:
+        self._folder = None if sysfs is None else sysfs / "class/infiniband"
+        self._groups = (("counters", ""), ("hw_counters", "hw_")) if hw_counters else (("counters", ""),)
+        self._now = now
+        self._monotonic_ns = monotonic_ns
+        self._look_at_ns: int | None = None
+        self._ports: dict[str, _Port] = {}
+        self._components: tuple[Component, ...] = ()
+        self._fields: tuple[Field, ...] = PORT_FIELDS
+        self._left_out = 0
+        self._rows: dict[str, Row] = {}
+        self._node_row: Row = ()
+        self._nothing_said = False
+        self.leftovers: dict[str, bytes] = {}
+
+    def read(self) -> Iterator[Reading]:
+        """The ports, then the node's own row.
+
+        Raises CollectError at the end for the first file or folder that could not be read.
+        """
+        failures = self._look()
+        at = self._now()
+        self.leftovers = {}
+        rows = {}
+        for name, port in self._ports.items():
+            row = self._row(port, failures)
+            if row is None:
+                self._look_at_ns = None
+                continue
+            rows[name] = self._rows[name] if row == self._rows.get(name) else row
+        self._rows = rows
+        components = tuple(self._ports[name].component for name in rows)
+        if components != self._components:
+            self._components = components
+        if rows:
+            yield Reading("infiniband_port", self._fields, at, self._components, list(rows.values()))
+        node_row = (len(rows), len(failures), len(self.leftovers), self._left_out)
+        if node_row != self._node_row:
+            self._node_row = node_row
+        yield Reading("infiniband", NODE_FIELDS, at, _NODE, [self._node_row])
+        self._say_nothing(not rows and not failures)
+        if failures:
+            more = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
+            raise CollectError(failures[0].path, failures[0].reason + more) from failures[0]
+
+    def _row(self, port: _Port, failures: list[CollectError]) -> Row | None:
+        """What a port counts; None when it has gone. What could not be read is added to `failures`."""
+        values: dict[str, int | None] = {}
+        saturated = 0
+        for field, path in port.files.items():
+            try:
+                data = read_file(path, _MOST_FILE_BYTES)
+            except CollectError as exc:
+                number = exc.__cause__.errno if isinstance(exc.__cause__, OSError) else None
+                if number not in _NOT_COUNTED:
+                    failures.append(exc)
+                elif field == "state" and number in _GONE:
+                    return None
+                continue
+            value = _PARSERS.get(field, parse_counter)(data)
+            if value is None and data.strip() != _NO_PMA:
+                self.leftovers[path] = data[:200]
+            elif value is not None and value == _HIGHEST.get(field):
+                saturated += 1
+            else:
+                values[field] = value
+        values["counters_saturated"] = saturated
+        return tuple(values.get(field.name) for field in self._fields)
+
+    def _look(self) -> list[CollectError]:
+        """Finds the ports and their files anew when it is time; which folders could not be listed."""
+        now = self._monotonic_ns()
+        if self._folder is None or (self._look_at_ns is not None and now < self._look_at_ns):
+            return []
+        self._look_at_ns = now + _LOOK_EVERY_NS
+        failures: list[CollectError] = []
+        ports: dict[str, _Port] = {}
+        taken: set[str] = set()
+        for device in _listed(self._folder, failures):
+            guid = _text(self._folder / device / "node_guid").replace(":", "")
+            for number in _listed(self._folder / device / "ports", failures):
+                name = f"{device}/{number}"
+                folder = self._folder / device / "ports" / number
+                files = {field.name: f"{folder}/{field.name}" for field in PORT_FIELDS[:3]}
+                for group, prefix in self._groups:
+                    for file in _listed(folder / group, failures):
+                        if file not in _NO_COUNTERS:
+                            files.setdefault(prefix + file.partition(",")[0], f"{folder}/{group}/{file}")
+                component = _component(device, number, guid, _text(folder / "link_layer"))
+                if component.id in taken:
+                    component = Component(f"{component.id}@{device}", name, component.labels)
+                taken.add(component.id)
+                ports[name] = _Port(component, files)
+        self._learn(ports)
+        if failures:
+            self._look_at_ns = None  # what could not be listed is a failure in every sample
+        return failures
+
+    def _learn(self, ports: dict[str, _Port]) -> None:
+        self._ports = ports
+        known = {field.name for field in self._fields}
+        names = {name for port in ports.values() for name in port.files} - known
+        new = sorted(names, key=lambda name: (name.startswith("hw_"), name))
+        room = MAX_FIELDS - len(known)
+        self._left_out = len(new[room:])
+        if new[:room]:
+            self._fields = (*self._fields, *map(_field, new[:room]))
+
+    def _say_nothing(self, nothing: bool) -> None:
+        if nothing and not self._nothing_said:
+            _log.warning(
+                "collector infiniband: nothing found under %s", self._folder or "sysfs: it is not read"
+            )
+        self._nothing_said = nothing
+
+
+def _field(name: str) -> Field:
+    kind = FieldKind.GAUGE if name.startswith(_GAUGES) else FieldKind.COUNTER
+    return Field(name, kind, "words" if name in _WORDS else "1")
+
+
+def _component(device: str, number: str, guid: str, link_layer: str) -> Component:
+    """A port by its device's GUID, which a reboot or another driver does not change; without one, by name."""
+    known = guid if guid.strip("0") else device
+    labels = (("device", device), ("port", number), *([("link_layer", link_layer)] if link_layer else []))
+    return Component(f"{known}/{number}"[:MAX_NAME_CHARS], f"{device}/{number}"[:MAX_NAME_CHARS], labels)
+
+
+def _listed(folder: Path, failures: list[CollectError]) -> list[str]:
+    """Names in a folder that the kernel could have made, `2` before `10`; none where it is absent."""
+    try:
+        names = [name for name in os.listdir(folder) if _NAME.fullmatch(name.partition(",")[0])]  # noqa: PTH208
+    except OSError as exc:
+        if exc.errno not in ABSENT:
+            failures.append(CollectError(str(folder), exc.strerror or str(exc)))
+        return []
+    return sorted(names, key=lambda name: (len(name), name))
+
+
+def _text(path: Path) -> str:
+    try:
+        text = read_file(path, _MOST_FILE_BYTES).decode("ascii", "replace").strip()
+    except CollectError:
+        return ""
+    return text[:MAX_NAME_CHARS] if text.isprintable() else ""

@@ -1,0 +1,106 @@
+"""The tables that the collector fills: a source each, with the devices and files that it is made of.
+
+docs/collectors/lustre.md lists them for operators; a test holds the two together.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from laggard_agent.collectors.lustre.devices import Mounts, each, service, target
+from laggard_agent.collectors.lustre.histograms import parse_histograms
+from laggard_agent.collectors.lustre.import_state import parse_import
+from laggard_agent.collectors.lustre.parse_result import Parsed, number
+from laggard_agent.collectors.lustre.stats import parse_stats
+from laggard_agent.collectors.lustre.template_cache import Found, Plain, Shapes
+from laggard_common.wire.schema import Component, Field, FieldKind
+
+SLOW = 5
+"""The turns of histograms."""
+SLOWER = 10
+"""The turns of jobs: theirs are the longest files by far, and who loads a target shows over minutes."""
+
+Identify = Callable[[Iterable[str]], dict[str, Component]]
+Read = Callable[[bytes], Found]
+
+
+@dataclass(frozen=True, slots=True)
+class TableSpec:
+    """A source. `kinds`: folders of its devices, the first that has a file counts; `files`: of each device.
+
+    The first file is what the table is about: devices of which none has it are an error, where it is
+    `essential`. `every`: a device is read in one of so many samples, each device in its turn, because its
+    files are long for what a second adds to them.
+    """
+
+    source: str
+    kinds: tuple[str, ...]
+    files: tuple[str, ...]
+    identify: Callable[[], Identify]
+    devices: re.Pattern[str] = re.compile(r".*")
+    essential: bool = True
+    every: int = 1
+
+
+def parse_scalar(field: Field, data: bytes) -> Parsed:
+    """A file that holds one number."""
+    value = number(data.strip())
+    if value is None:
+        return Parsed((), (), (data.strip()[:200] or b"(empty)",), complete=False)
+    return Parsed((field,), (value,), (), complete=True)
+
+
+_TARGETS = re.compile(r"(?:.*-)?(?:OST|MDT)[0-9a-fA-F]{4}")
+_CLIENTS = re.compile(r".+-(?:OST|MDT)[0-9a-fA-F]{4}-(?:osc|mdc)-[0-9a-f]{8,16}")  # not those of an MDS
+
+
+def _targets() -> Identify:
+    return each(target)
+
+
+def _services() -> Identify:
+    return each(service)
+
+
+def _mounts() -> Identify:
+    return Mounts().components
+
+
+TABLES = (
+    TableSpec("lustre_ost", ("obdfilter",), ("stats",), _targets),
+    TableSpec(
+        "lustre_brw", ("osd-ldiskfs", "osd-zfs", "obdfilter"), ("brw_stats",), _targets, _TARGETS, every=SLOW
+    ),
+    TableSpec("lustre_oss_service", ("ost/OSS",), ("stats", "threads_started"), _services),
+    TableSpec("lustre_mdt", ("mdt",), ("md_stats",), _targets),
+    TableSpec("lustre_mds_service", ("mds/MDS",), ("stats", "threads_started"), _services),
+    TableSpec("lustre_llite", ("llite",), ("stats",), _mounts),
+    TableSpec(
+        "lustre_osc", ("osc",), ("stats", "import", "cur_dirty_bytes", "cur_grant_bytes"), _mounts, _CLIENTS
+    ),
+    TableSpec("lustre_osc_rpc", ("osc",), ("rpc_stats",), _mounts, _CLIENTS, every=SLOW),
+    TableSpec("lustre_mdc", ("mdc",), ("stats", "import"), _mounts, _CLIENTS),
+    TableSpec("lustre_mdc_rpc", ("mdc",), ("rpc_stats",), _mounts, _CLIENTS, essential=False, every=SLOW),
+)
+JOB_TABLES = (
+    TableSpec("lustre_job_ost", ("obdfilter",), ("job_stats",), _targets, essential=False, every=SLOWER),
+    TableSpec("lustre_job_mdt", ("mdt",), ("job_stats",), _targets, essential=False, every=SLOWER),
+)
+
+_SCALARS: Mapping[str, Field] = {
+    "threads_started": Field("threads_started", FieldKind.GAUGE),
+    "cur_dirty_bytes": Field("cur_dirty_bytes", FieldKind.GAUGE, "bytes"),
+    "cur_grant_bytes": Field("cur_grant_bytes", FieldKind.GAUGE, "bytes"),
+}
+
+
+def reader_of(file: str) -> Read:
+    """A reader for the files of that name, which remembers what it has seen of them."""
+    if file in ("brw_stats", "rpc_stats"):
+        return Shapes(parse_histograms).read
+    if file == "import":
+        return Plain(parse_import).read
+    if file in _SCALARS:
+        return Shapes(partial(parse_scalar, _SCALARS[file])).read
+    return Shapes(parse_stats).read

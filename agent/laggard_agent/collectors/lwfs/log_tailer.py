@@ -1,0 +1,145 @@
+"""Following a log that is rotated, in bounded steps, so that every line is given out once.
+
+- Renamed, and a new one made: the old file is read to its end and on for a while, for whoever still writes.
+- Copied and truncated, or truncated alone: seen by its length, or by the bytes before the place that was
+  reached, which are others then. What was written between the last step and the truncation is taken from the
+  copy, if one lies beside the log that has those bytes.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from laggard_agent.collectors.lwfs.log_file import OpenLog
+from laggard_agent.collectors.read_recorder import is_recorded, note_not_read, note_read
+from laggard_common.errors import CollectError
+
+MOST_STEP_BYTES = 4 * 1024 * 1024
+FIRST_BYTES = 1024 * 1024
+_DRAIN_NS = 10 * 1_000_000_000
+_MOST_COPIES = 16
+
+
+@dataclass(slots=True)
+class Counts:
+    """Since the beginning. `torn_lines` never got their end; `long_lines` are those past 64 KiB."""
+
+    rotations: int = 0
+    truncations: int = 0
+    torn_lines: int = 0
+    long_lines: int = 0
+
+
+class Follower:
+    """The lines of the log at `path`. `found`: whether it was there at the latest step.
+
+    A log that is there when the agent begins is read from at most 1 MiB before its end on, and `are_old` is
+    true for the lines of that step; later logs are read from their beginning.
+    """
+
+    def __init__(self, path: Path, monotonic_ns: Callable[[], int]) -> None:
+        self._path = path
+        self._monotonic_ns = monotonic_ns
+        self._current: OpenLog | None = None
+        self._leaving: list[tuple[OpenLog, int]] = []  # older ones, and until when they are read
+        self._began = False
+        self.counts = Counts()
+        self.found = False
+        self.are_old = False
+
+    def lines(self) -> list[bytes]:
+        """Whole lines since the step before; at most 4 MiB a step, what is left comes with the next.
+
+        Raises CollectError when the log cannot be read; no line is lost by that.
+        """
+        self.are_old = False
+        try:
+            self._look()
+            if self._current is not None and self._current.was_truncated():
+                self._restart(self._current)
+            return self._read()
+        except OSError as exc:
+            reason = exc.strerror or str(exc)
+            note_not_read(self._path, reason)
+            raise CollectError(str(self._path), reason) from exc
+
+    def behind_bytes(self) -> int:
+        """What was written and not read yet, of all open files."""
+        logs = [log for log, _ in self._leaving] + ([self._current] if self._current else [])
+        return sum(log.behind_bytes() for log in logs)
+
+    def _look(self) -> None:
+        """Finds out whether another file stands at the path."""
+        try:
+            found = self._path.stat()
+        except FileNotFoundError:
+            self.found = False
+            self._began = True
+            return
+        if self._current is None or self._current.identity() != (found.st_dev, found.st_ino):
+            fresh = OpenLog.open(self._path)
+            if self._current is not None:
+                self.counts.rotations += 1
+                self._leaving.append((self._current, self._monotonic_ns() + _DRAIN_NS))
+            elif not self._began:
+                fresh.skip_to_last(FIRST_BYTES)
+                self.are_old = True
+            self._current = fresh
+        self.found = self._began = True
+
+    def _restart(self, log: OpenLog) -> None:
+        self.counts.truncations += 1
+        copy = self._copy_of(log)
+        if copy is not None:
+            self._leaving.append((copy, 0))
+        self.counts.torn_lines += log.restart()
+
+    def _copy_of(self, log: OpenLog) -> OpenLog | None:
+        """The newest file beside the log that begins with what was read of the log."""
+        beside = (
+            p for p in self._path.parent.glob("*") if p.name.startswith(self._path.name) and p != self._path
+        )
+        newest = sorted(((_written_ns(p), p) for p in beside if p.is_file()), reverse=True)
+        for _, path in newest[:_MOST_COPIES]:
+            try:
+                copy = OpenLog.open(path)
+            except (OSError, CollectError):
+                continue
+            if log.goes_on_in(copy):
+                return copy
+            copy.close()
+        return None
+
+    def _read(self) -> list[bytes]:
+        lines: list[bytes] = []
+        budget = MOST_STEP_BYTES
+        now_ns = self._monotonic_ns()
+        staying = []
+        for log, until_ns in self._leaving:
+            budget -= self._of(log, budget, lines)
+            if budget > 0 and now_ns >= until_ns:
+                self.counts.torn_lines += log.close()
+            else:
+                staying.append((log, until_ns))
+        self._leaving = staying
+        if self._current is not None:
+            leaving = len(lines)
+            self._of(self._current, budget, lines)
+            if is_recorded():
+                note_read(self._path, b"".join(line + b"\n" for line in lines[leaving:]))
+        return lines
+
+    def _of(self, log: OpenLog, budget: int, lines: list[bytes]) -> int:
+        before = log.long_lines
+        some, read = log.lines(budget)
+        lines += some
+        self.counts.long_lines += log.long_lines - before
+        return read
+
+
+def _written_ns(path: Path) -> int:
+    """When a file was written; 0 for one that went since it was listed."""
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0

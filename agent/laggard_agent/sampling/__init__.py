@@ -1,0 +1,1 @@
+"""The timeline of ticks, the samplers, and batches made of their samples."""

@@ -1,0 +1,1 @@
+"""The bounded disk spool: batches wait in it until the aggregator acknowledges them."""

@@ -1,0 +1,128 @@
+"""Counters out of their bytes again, as rows and without numpy: what `laggard_common.wire.codec` made of them."""
+
+import struct
+from dataclasses import dataclass
+from itertools import compress
+
+import zstandard
+
+from laggard_common.errors import WireError
+from laggard_common.wire import Envelope, codec, limits
+from laggard_common.wire.codec import Row
+
+_SIGN = 1 << 63
+_LANE = 1 << 64
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """A batch as `codec.Encoder.encode` takes it. Values are the 64-bit lanes as signed numbers.
+
+    `absent`: for each component the fields that it lacks, None where it has all.
+    """
+
+    indexes: list[int]
+    ticks: list[list[Row]]
+    offsets_us: list[int]
+    absent: list[tuple[bool, ...] | None]
+    fields: int
+
+
+def unpack(envelope: Envelope) -> Rows:
+    """The rows in a batch of this agent. Raises WireError on bytes that are no such batch."""
+    try:
+        return _unpack(_raw(envelope), envelope.n, packed=envelope.codec != codec.RAW)
+    except (struct.error, zstandard.ZstdError, IndexError) as exc:
+        raise WireError("payload", str(exc)[:200]) from exc
+
+
+def _raw(envelope: Envelope) -> bytes:
+    if envelope.codec == codec.RAW:
+        return envelope.payload
+    if not 0 <= zstandard.frame_content_size(envelope.payload) <= limits.MAX_PAYLOAD_BYTES:
+        raise WireError("payload", "too long")
+    raw: bytes = zstandard.ZstdDecompressor().decompress(envelope.payload)
+    return raw
+
+
+def _unpack(data: bytes, n: int, *, packed: bool) -> Rows:
+    flags, fields, changing, idle = codec.HEADER.unpack_from(data)
+    count = changing + idle
+    take = _Reader(data, codec.HEADER.size)
+    order = take.some("I", count)
+    bits = -(-count * fields // 8) if flags & codec.FLAG_PRESENCE else 0
+    present = int.from_bytes(take.some("B", bits), "little") if bits else -1
+    offsets = take.some("i", n)
+    first = take.some("q", count * fields)
+    moving = changing * fields
+    body = _summed(first[:moving], take, n) if packed else [first[:moving], *take.rows("q", moving, n - 1)]
+    take.end()
+    still: list[Row] = _split(first[moving:], fields)
+    ticks: list[list[Row]] = [_split(lanes, fields) + still for lanes in body]
+    absent = [_absent(present >> at * fields, fields) for at in range(count)]
+    places = sorted(range(count), key=order.__getitem__)
+    if any(absent):
+        ticks = [[_without(row, lacks) for row, lacks in zip(rows, absent, strict=True)] for rows in ticks]
+    return Rows(
+        indexes=[order[at] for at in places],
+        ticks=[[rows[at] for at in places] for rows in ticks],
+        offsets_us=list(offsets),
+        absent=[absent[at] for at in places],
+        fields=fields,
+    )
+
+
+class _Reader:
+    """Takes numbers from the front of `data`."""
+
+    def __init__(self, data: bytes, offset: int) -> None:
+        self._data = data
+        self._offset = offset
+
+    def some(self, form: str, count: int) -> tuple[int, ...]:
+        """The next `count` numbers. Raises struct.error when there are fewer."""
+        numbers = struct.unpack_from(f"<{count}{form}", self._data, self._offset)
+        self._offset += struct.calcsize(f"<{count}{form}")
+        return numbers
+
+    def rows(self, form: str, count: int, rows: int) -> list[tuple[int, ...]]:
+        """The next `rows` times `count` numbers."""
+        return [self.some(form, count) for _ in range(rows)]
+
+    def end(self) -> None:
+        """Raises WireError unless everything was taken."""
+        if self._offset != len(self._data):
+            raise WireError("payload", "trailing bytes")
+
+
+def _summed(first: tuple[int, ...], take: _Reader, n: int) -> list[tuple[int, ...]]:
+    """The lanes of the changing series at each tick, of which the deltas come next."""
+    codes = bytes(take.some("B", len(first)))
+    deltas = []
+    for width, form in codec.WIDTHS:
+        places = list(compress(range(len(codes)), (code == width for code in codes)))
+        if places:
+            deltas.append((places, take.rows(form, len(places), n - 1)))
+    lanes = list(first)
+    body = [first]
+    for tick in range(n - 1):
+        for places, rows in deltas:
+            for place, delta in zip(places, rows[tick], strict=True):
+                lanes[place] += delta
+        if lanes and not -_SIGN <= min(lanes) <= max(lanes) < _SIGN:
+            lanes = [(lane + _SIGN) % _LANE - _SIGN for lane in lanes]
+        body.append(tuple(lanes))
+    return body
+
+
+def _split(lanes: tuple[int, ...], fields: int) -> list[Row]:
+    return [lanes[at : at + fields] for at in range(0, len(lanes), fields)]
+
+
+def _absent(present: int, fields: int) -> tuple[bool, ...] | None:
+    lacks = tuple(not present >> field & 1 for field in range(fields))
+    return lacks if any(lacks) else None
+
+
+def _without(row: Row, lacks: tuple[bool, ...] | None) -> Row:
+    return row if lacks is None else tuple(None if lack else v for lack, v in zip(lacks, row, strict=True))

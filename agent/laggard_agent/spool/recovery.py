@@ -1,0 +1,106 @@
+"""What an earlier agent left in the spool: batches that still wait, and where its streams stand."""
+
+import logging
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from laggard_agent.spool.segments import SUFFIX, DiskSegment, Header, Key, RecordType, Stream, decode_header
+from laggard_common import segment_log as segments
+from laggard_common import wire
+from laggard_common.errors import WireError
+from laggard_common.wire import Ack
+from laggard_common.wire.schema import Schema
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Recovered:
+    """`header`: as of the end of the newest segment, None in a new spool. `whole`: nothing was cut off or
+    unreadable. `closed`: the agent before ended in order. `segments`: those with batches, oldest first.
+    `spent`: the others, to be deleted once a newer segment holds the header.
+    """
+
+    header: Header | None = None
+    whole: bool = True
+    closed: bool = False
+    next_file: int = 0
+    segments: list[DiskSegment] = field(default_factory=list)
+    spent: list[DiskSegment] = field(default_factory=list)
+    schemas: dict[Key, Schema] = field(default_factory=dict)
+    acks: tuple[Ack, ...] = ()
+
+    def streams_that_go_on(self, boot_id: str) -> tuple[Stream, ...]:
+        """The earlier agent's streams; none when something of them can have been lost, as is told then.
+
+        It cannot after an orderly end, nor of a whole file in the same boot of the kernel. After a power loss
+        records that were published may be missing.
+        """
+        if self.header is None or not self.header.streams:
+            return ()
+        if self.whole and (self.closed or self.header.boot_id == boot_id != ""):
+            return self.header.streams
+        _log.info("spool: its end may be lost, so streams begin anew")
+        return ()
+
+
+def recover(directory: Path, node: str) -> Recovered:
+    """Reads every segment in `directory` and cuts off torn tails.
+
+    The spool of another node (an image that was cloned, a host that was renamed) is spent, with a WARNING:
+    its streams are the other node's. Raises SpoolError when a file can neither be read nor cut.
+    """
+    found = Recovered()
+    foreign = ""
+    for path in sorted(p for p in directory.glob(f"*{SUFFIX}") if p.stem.isdecimal()):
+        found.next_file = int(path.stem) + 1
+        torn = segments.recover(path)
+        if torn:
+            _log.warning("spool: cut %d damaged bytes off %s", torn, path)
+        segment = DiskSegment(path, None)
+        found.closed = False
+        found.whole &= not torn
+        header = _read(segment, found)
+        if header is not None and header.node != node:
+            foreign = header.node
+        elif header is not None:
+            found.header = header
+            if segment.spans.of:
+                found.segments.append(segment)
+                continue
+        found.spent.append(segment)
+    if foreign:
+        _log.warning("spool: %s was the spool of node %s: its batches are discarded", directory, foreign)
+    return found
+
+
+def _read(segment: DiskSegment, found: Recovered) -> Header | None:
+    """Notes the batches of `segment`; returns the header as of its end."""
+    header: Header | None = None
+    streams: dict[str, Stream] = {}
+    for record in segment.records():
+        found.closed = record.type == RecordType.CLOSED
+        try:
+            if record.type == RecordType.HEADER:
+                header = decode_header(record.payload)
+                streams = {stream.schema.source: stream for stream in header.streams}
+            elif record.type == RecordType.SCHEMA:
+                schema = wire.decode_schema(record.payload)
+                streams[schema.source] = _with_schema(streams.get(schema.source), schema)
+            elif record.type == RecordType.BATCH:
+                envelope = wire.decode_envelope(record.payload)
+                streams[envelope.source] = replace(streams[envelope.source], next_seq=envelope.seq + 1)
+                segment.spans.note((envelope.stream, envelope.source), envelope.seq)
+            elif record.type == RecordType.ACKED:
+                found.acks = wire.decode_ack(record.payload)
+        except (WireError, KeyError) as exc:
+            _log.warning("spool: %s: a record cannot be used: %s", segment.path, exc)
+            found.whole = False
+        for stream in streams.values():
+            found.schemas[stream.stream, stream.schema.source] = stream.schema
+    return None if header is None else replace(header, streams=tuple(streams.values()))
+
+
+def _with_schema(before: Stream | None, schema: Schema) -> Stream:
+    goes_on = before is not None and before.stream == schema.stream
+    return Stream(schema.stream, before.next_seq if before and goes_on else 0, schema)

@@ -1,0 +1,158 @@
+"""The spool's segments, oldest first: batches join the newest, and whole segments leave.
+
+A segment leaves when all of it is acknowledged, or, the oldest first, when there is no room for it. What the
+broker had taken (PUBACK) is then counted as unconfirmed, all else as dropped. The newest always stays.
+"""
+
+import contextlib
+import logging
+from collections import deque
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from laggard_agent.spool.delivery_state import Progress
+from laggard_agent.spool.segments import (
+    SUFFIX,
+    DiskSegment,
+    Header,
+    MemorySegment,
+    RecordType,
+    Segment,
+    batches,
+    begin_ns,
+    encode_header,
+)
+from laggard_common.errors import SpoolError
+
+_log = logging.getLogger(__name__)
+
+_LEAST_SEGMENT_BYTES = 64 * 1024
+_MOST_SEGMENT_BYTES = 4 * 1024 * 1024
+_MOST_MEMORY_BYTES = 8 * 1024 * 1024
+
+
+class SegmentQueue:
+    """Segments in `directory` and in memory, with at most `max_bytes` on disk.
+
+    `progress` says what is acknowledged; `batch_ticks` is what a batch counts that cannot be read any more.
+    """
+
+    def __init__(self, directory: Path, progress: Progress, max_bytes: int, batch_ticks: int) -> None:
+        self._directory = directory
+        self._progress = progress
+        self._max_bytes = max_bytes
+        self._batch_ticks = batch_ticks
+        self._segments: deque[Segment] = deque()
+        self._header_bytes = 0  # of the newest segment
+        self._next_file = 0
+        self._full = False
+        self.segment_bytes = max(_LEAST_SEGMENT_BYTES, min(_MOST_SEGMENT_BYTES, max_bytes // 16))
+        self.dropped_samples = 0
+        self.unconfirmed_samples = 0
+
+    def __iter__(self) -> Iterator[Segment]:
+        return iter(self._segments)
+
+    @property
+    def newest(self) -> Segment:
+        """The segment that batches join."""
+        return self._segments[-1]
+
+    def pending_bytes(self) -> int:
+        """Roughly, what no acknowledgement covers."""
+        return sum(round(s.size_bytes * self._progress.unacked_share(s)) for s in self._segments)
+
+    def put_before(self, segments: Sequence[DiskSegment], next_file: int) -> None:
+        """What an earlier agent left, before all others; new files are numbered from `next_file` on."""
+        self._next_file = next_file
+        self._segments.extendleft(reversed(segments))
+
+    def begin(self, header: Header, *, in_memory: bool) -> None:
+        """A new newest segment. Raises SpoolError; nothing has changed then."""
+        segment: Segment
+        if in_memory:
+            segment = MemorySegment()
+        else:
+            segment = DiskSegment.begin(self._directory / f"{self._next_file:010d}{SUFFIX}")
+        try:
+            segment.append(RecordType.HEADER, encode_header(header))
+        except SpoolError:
+            with contextlib.suppress(SpoolError):
+                segment.delete()
+            raise
+        if isinstance(segment, DiskSegment):
+            self._next_file += 1
+        if self._segments:
+            self._segments[-1].close()
+        self._segments.append(segment)
+        self._header_bytes = segment.size_bytes
+
+    def is_newest_full(self) -> bool:
+        """Whether it is time for a new one."""
+        return self._segments[-1].size_bytes - self._header_bytes >= self.segment_bytes
+
+    def is_newest_done(self) -> bool:
+        """Whether the newest is acknowledged, too, and large enough for a new one to be worth while."""
+        newest = self._segments[-1]
+        worth_while = max(_LEAST_SEGMENT_BYTES, self._header_bytes)
+        return newest.size_bytes - self._header_bytes >= worth_while and self._progress.is_done(newest)
+
+    def drop_acknowledged(self) -> bool:
+        """Deletes what is acknowledged; whether there was any."""
+        kept = deque(s for s in self._segments if s is self._segments[-1] or not self._progress.is_done(s))
+        gone = [segment for segment in self._segments if segment not in kept]
+        self._segments = kept
+        self._full &= len(kept) > 1
+        for segment in gone:
+            discard(segment)
+        return bool(gone)
+
+    def make_room(self, newest_ns: int) -> bool:
+        """Deletes what there is no room for; whether there was any. `newest_ns`: of the newest batch."""
+        held = len(self._segments)
+        self._drop_oldest_beyond(self._max_bytes, newest_ns, on_disk=True)
+        self._drop_oldest_beyond(min(self._max_bytes, _MOST_MEMORY_BYTES), newest_ns, on_disk=False)
+        return len(self._segments) < held
+
+    def close(self) -> None:
+        """Nothing is appended any more."""
+        for segment in self._segments:
+            segment.close()
+
+    def _drop_oldest_beyond(self, most_bytes: int, newest_ns: int, *, on_disk: bool) -> None:
+        """Keeps what is on disk, or in memory, within bounds, apart from the newest segment."""
+        held = deque(s for s in self._segments if s.on_disk == on_disk)
+        size_bytes = sum(s.size_bytes for s in held)
+        while size_bytes > most_bytes and held and held[0] is not self._segments[-1]:
+            oldest = held.popleft()
+            size_bytes -= oldest.size_bytes
+            if on_disk and not self._full:  # said once, until everything was acknowledged
+                self._full = True
+                hours = (newest_ns - begin_ns(oldest, newest_ns)) / 3600e9
+                _log.warning("spool: full: %d bytes hold %.1f hours, what is older goes", most_bytes, hours)
+            self._drop(oldest)
+
+    def _drop(self, segment: Segment) -> None:
+        self._segments.remove(segment)
+        try:
+            held = list(batches(segment))
+        except SpoolError as exc:
+            _log.warning("spool: %s; what it held is lost", exc)
+            self.dropped_samples += self._progress.unacked(segment) * self._batch_ticks
+            held = []
+        for stored in held:
+            if self._progress.is_acked(stored.key, stored.seq, stored.seq):
+                continue
+            if self._progress.is_sent(stored.key, stored.seq, stored.seq):
+                self.unconfirmed_samples += stored.n
+            else:
+                self.dropped_samples += stored.n
+        discard(segment)
+
+
+def discard(segment: Segment) -> None:
+    """Gives up a segment; a file that cannot be removed is found again at the next start."""
+    try:
+        segment.delete()
+    except SpoolError as exc:
+        _log.debug("spool: %s", exc)

@@ -1,0 +1,255 @@
+"""The spool's pieces: segments on disk, and segments in memory for when the disk cannot be used.
+
+Both hold the same records. A segment begins with a HEADER, which alone is enough to go on from: the streams,
+their next seqs and their schemas. So the newest segment always stays, and all others may be deleted.
+"""
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import IntEnum
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgpack
+
+from laggard_common import segment_log, wire
+from laggard_common.errors import SpoolError, WireError
+from laggard_common.wire.schema import Schema
+
+Key = tuple[bytes, str]  # stream, source
+
+SUFFIX = ".segment"
+_HEADER_VERSION = 1
+
+
+class RecordType(IntEnum):
+    """What a record of the spool is."""
+
+    HEADER = 1
+    BATCH = 2  # an envelope
+    SCHEMA = 3
+    ACKED = 4  # an acknowledgement of everything that was acknowledged, now and then and before CLOSED
+    CLOSED = 5  # the agent ended in order; nothing follows
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Whose spool it is: goes into every message and schema."""
+
+    node: str
+    interval_ns: int
+    batch_ticks: int
+
+
+@dataclass(frozen=True, slots=True)
+class SpoolFacts:
+    """What the status says of the spool. `pending_bytes`: roughly, what no acknowledgement covers."""
+
+    pending_bytes: int
+    in_memory: bool
+    dropped_samples: int
+    unconfirmed_samples: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """Where one source stands: its stream, the seq of its next batch, its newest schema."""
+
+    stream: bytes
+    next_seq: int
+    schema: Schema
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """All that a restarted agent must know. `boot_id`: of the kernel that ran when the segment was begun."""
+
+    node: str
+    boot_id: str
+    streams: tuple[Stream, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A batch as it is published: the bytes of its envelope, and what names it.
+
+    `count` batches that were joined have the seqs from `seq` on.
+    """
+
+    stream: bytes
+    source: str
+    seq: int
+    epoch: int
+    n: int
+    data: bytes
+    count: int = 1
+
+    @property
+    def seqs(self) -> tuple[int, int]:
+        """The first seq and the last."""
+        return self.seq, self.seq + self.count - 1
+
+    @property
+    def key(self) -> Key:
+        """Stream and source."""
+        return self.stream, self.source
+
+
+def encode_header(header: Header) -> bytes:
+    """The payload of a HEADER record."""
+    streams = [(s.next_seq, wire.encode_schema(s.schema)) for s in header.streams]
+    packed: bytes = msgpack.packb((_HEADER_VERSION, header.node, header.boot_id, streams))
+    return packed
+
+
+def decode_header(payload: bytes) -> Header:
+    """The header in a HEADER record. Raises WireError."""
+    try:
+        version, node, boot_id, streams = msgpack.unpackb(payload, use_list=False)
+        if version != _HEADER_VERSION:
+            raise WireError("spool", f"header version {version!r}")
+        found = tuple(_stream(next_seq, schema) for next_seq, schema in streams)
+    except (ValueError, TypeError) as exc:
+        raise WireError("spool", f"header: {exc}"[:200]) from exc
+    return Header(str(node), str(boot_id), found)
+
+
+def _stream(next_seq: Any, schema: Any) -> Stream:
+    decoded = wire.decode_schema(schema)
+    return Stream(decoded.stream, int(next_seq), decoded)
+
+
+@dataclass(slots=True)
+class Spans:
+    """The seqs that a segment holds, by stream and source; they are consecutive."""
+
+    of: dict[Key, tuple[int, int]] = field(default_factory=dict)
+
+    def note(self, key: Key, seq: int) -> None:
+        """One more batch in the segment."""
+        low, _ = self.of.get(key, (seq, seq))
+        self.of[key] = (low, seq)
+
+
+class Segment(Protocol):
+    """A piece of the spool. `size_bytes` counts everything, `spans` what is in it."""
+
+    spans: Spans
+    size_bytes: int
+    on_disk: bool
+
+    def append(self, type_: RecordType, payload: bytes) -> None:
+        """Adds a record whole, or raises SpoolError and is as before."""
+        ...
+
+    def records(self, offset: int = 0) -> Iterator[segment_log.Record]:
+        """The records from `offset` on (0: the first). Raises SpoolError."""
+        ...
+
+    def close(self) -> None:
+        """Nothing is appended any more."""
+        ...
+
+    def delete(self) -> None:
+        """Gives up the records and their space."""
+        ...
+
+
+class DiskSegment:
+    """A segment file of `laggard_common.segment_log`. Made by `begin`; one that was found has no writer."""
+
+    on_disk = True
+
+    def __init__(self, path: Path, writer: segment_log.SegmentWriter | None) -> None:
+        self.path = path
+        self.spans = Spans()
+        self._writer = writer
+        self.size_bytes = path.stat().st_size
+
+    @classmethod
+    def begin(cls, path: Path) -> "DiskSegment":
+        """A new segment at `path`, open for appending. Raises SpoolError."""
+        return cls(path, segment_log.SegmentWriter(path))
+
+    def append(self, type_: RecordType, payload: bytes) -> None:
+        """Adds a record whole, or raises SpoolError and is as before."""
+        if self._writer is None:
+            raise SpoolError(str(self.path), "is closed")
+        if len(payload) > segment_log.MAX_RECORD_BYTES:
+            raise SpoolError(str(self.path), f"does not take a record of {len(payload)} bytes")
+        self._writer.append(type_, payload)
+        self.size_bytes = self._writer.size_bytes
+
+    def records(self, offset: int = 0) -> Iterator[segment_log.Record]:
+        """The records from `offset` on (0: the first). Raises SpoolError."""
+        return segment_log.scan(self.path, offset)
+
+    def sync(self) -> None:
+        """Waits until the records are on the disk itself. Raises SpoolError."""
+        if self._writer is not None:
+            self._writer.sync()
+
+    def close(self) -> None:
+        """Nothing is appended any more."""
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+    def delete(self) -> None:
+        """Removes the file; one that cannot be removed is left, and found again at the next start."""
+        self.close()
+        try:
+            self.path.unlink(missing_ok=True)
+        except OSError as exc:
+            raise SpoolError(str(self.path), exc.strerror or str(exc)) from exc
+
+
+class MemorySegment:
+    """The same in memory; gone with the process."""
+
+    on_disk = False
+
+    def __init__(self) -> None:
+        self.spans = Spans()
+        self.size_bytes = 0
+        self._records: list[segment_log.Record] = []
+
+    def append(self, type_: RecordType, payload: bytes) -> None:
+        """Adds a record."""
+        offset = len(self._records)
+        self._records.append(segment_log.Record(type_, payload, offset, offset + 1))
+        self.size_bytes += len(payload) + segment_log.HEADER.size
+
+    def records(self, offset: int = 0) -> Iterator[segment_log.Record]:
+        """The records from `offset` on, as they are now."""
+        return iter(self._records[offset:])
+
+    def close(self) -> None:
+        """Nothing to do."""
+
+    def delete(self) -> None:
+        """Gives up the records."""
+        self._records = []
+
+
+def batches(segment: Segment) -> Iterator[Stored]:
+    """The batches in a segment, in order, without those of a format that we do not know.
+
+    Raises SpoolError when it cannot be read.
+    """
+    for record in segment.records():
+        if record.type == RecordType.BATCH:
+            try:
+                e = wire.decode_envelope(record.payload)
+            except WireError:  # `recover` has said so
+                continue
+            yield Stored(e.stream, e.source, e.seq, e.schema_epoch, e.n, record.payload)
+
+
+def begin_ns(segment: Segment, otherwise: int) -> int:
+    """The nominal time that the first batch in a segment begins at; `otherwise` where none can be read."""
+    with contextlib.suppress(SpoolError):
+        for stored in batches(segment):
+            return wire.decode_envelope(stored.data).t0_ns
+    return otherwise

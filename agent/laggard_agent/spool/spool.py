@@ -1,0 +1,337 @@
+"""Where batches wait until the aggregator has them: bounded, on disk, with streams and seqs kept in it.
+
+Rules
+- A batch gets its stream and seq here, and is on disk before anyone publishes it.
+- It leaves when an acknowledgement covers it, or, oldest first, when `max_bytes` is reached.
+- A stream goes on over restarts when nothing can have been lost. Else its seqs might be given again to other
+  data, which the aggregator would take for duplicates: every source then begins a new stream.
+- A disk that cannot be written means memory, bounded, with new streams for the same reason, until it can.
+  What the disk holds stays there.
+
+Everything here blocks and belongs to one thread.
+"""
+
+import logging
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import IO
+
+from laggard_agent.sampling.batcher import Batch, Dictionary
+from laggard_agent.spool.backlog import Backlog
+from laggard_agent.spool.delivery_state import Progress
+from laggard_agent.spool.directory import free_bytes, take_lock
+from laggard_agent.spool.recovery import Recovered, recover
+from laggard_agent.spool.segment_queue import SegmentQueue, discard
+from laggard_agent.spool.segments import (
+    DiskSegment,
+    Header,
+    Key,
+    Owner,
+    RecordType,
+    SpoolFacts,
+    Stored,
+    Stream,
+)
+from laggard_agent.spool.streams import Streams
+from laggard_common import wire
+from laggard_common.errors import ServiceError, SpoolError
+from laggard_common.wire.limits import MAX_ACK_BYTES, MAX_MESSAGE_BYTES
+from laggard_common.wire.schema import Schema
+
+_log = logging.getLogger(__name__)
+
+_TRY_DISK_EVERY = 50  # batches kept in memory
+_NOTE_ACKED_EVERY = 60  # batches kept on disk: after a crash not much more comes again
+
+
+class Spool:
+    """The spool of one agent. Made by `open`; `random_bytes` makes streams."""
+
+    def __init__(
+        self,
+        directory: Path,
+        owner: Owner,
+        max_bytes: int,
+        boot_id: str,
+        random_bytes: Callable[[int], bytes],
+    ) -> None:
+        self._directory = directory
+        self._owner = owner
+        self._boot_id = boot_id
+        self._streams = Streams(owner, random_bytes)
+        self._lock: IO[bytes] | None = None
+        self._taken_over = False
+        self._progress = Progress()
+        self._queue = SegmentQueue(directory, self._progress, max_bytes, owner.batch_ticks)
+        self._backlog: Backlog | None = None
+        self._memory_appends = 0
+        self._disk_appends = 0
+        self._too_large_samples = 0
+        self.in_memory = False
+        self.found_late = False
+        """Whether an earlier agent's batches came to light meanwhile; for who publishes to set back."""
+
+    @classmethod
+    def open(
+        cls,
+        directory: Path,
+        owner: Owner,
+        max_bytes: int,
+        boot_id: str,
+        random_bytes: Callable[[int], bytes] = os.urandom,
+    ) -> "Spool":
+        """The spool in `directory`, recovered. Raises ServiceError when another agent uses it.
+
+        A directory that cannot be used is one WARNING, and the spool is in memory.
+        """
+        spool = cls(directory, owner, max_bytes, boot_id, random_bytes)
+        try:
+            spool._lock = take_lock(directory)
+            recovered = spool._take_over()
+            spool._streams.go_on(recovered.streams_that_go_on(boot_id))
+            spool._begin_segment()
+            for segment in recovered.spent:
+                discard(segment)
+            if recovered.spent:
+                spool._forget()
+            spool._drop_acknowledged()
+        except SpoolError as exc:
+            spool._fall_back(exc)
+        return spool
+
+    def dictionaries(self) -> dict[str, Dictionary]:
+        """What each source's batches are written with, to go on from after a restart."""
+        return self._streams.dictionaries()
+
+    def current_schemas(self) -> list[Schema]:
+        """The newest schema of every source's present stream."""
+        return [stream.schema for stream in self._streams.now()]
+
+    def schema(self, key: Key) -> Schema | None:
+        """The newest schema of a stream that has batches here."""
+        return self._streams.schema(key)
+
+    def facts(self) -> SpoolFacts:
+        """How the spool stands now."""
+        queue = self._queue
+        dropped = queue.dropped_samples + self._too_large_samples
+        return SpoolFacts(queue.pending_bytes(), self.in_memory, dropped, queue.unconfirmed_samples)
+
+    def append(self, batch: Batch) -> Stored | None:
+        """Keeps a batch and gives it its seq; None when it or its schema is too large to travel (dropped)."""
+        try:
+            if self.in_memory:
+                self._try_disk_again()
+            stored = self._append(batch)
+        except SpoolError as exc:
+            self._fall_back(exc)
+            stored = self._append(batch)
+        if stored is None:
+            self._too_large_samples += batch.n
+            return None
+        self._make_room(batch.t0_ns)
+        return stored
+
+    def mark_sent(self, stored: Stored) -> None:
+        """The broker has taken a batch."""
+        self._progress.mark_sent(stored.key, *stored.seqs)
+
+    def acknowledge(self, key: Key, ranges: tuple[tuple[int, int], ...]) -> bool:
+        """The aggregator has these seqs safe. True when the stream is one of ours."""
+        if self._streams.schema(key) is None:
+            return False
+        given = self.given(key)
+        for low, high in ranges:
+            if low < given:
+                self._progress.acknowledge(key, low, min(high, given - 1))
+        self._drop_acknowledged()
+        return True
+
+    def is_passed_over(self, key: Key) -> bool:
+        """Whether the broker took what is not acknowledged though something later of the stream is."""
+        return self._progress.is_passed_over(key)
+
+    def oldest_unacknowledged(self) -> dict[Key, int]:
+        """The lowest seq that no acknowledgement covers, of each stream where the broker took that one."""
+        oldest: dict[Key, int] = {}
+        for segment in self._queue:
+            for key, (low, high) in segment.spans.of.items():
+                missing = self._progress.first_unacked(key, low)
+                if key not in oldest and missing <= high:
+                    oldest[key] = missing
+        return {key: seq for key, seq in oldest.items() if self._progress.is_sent(key, seq, seq)}
+
+    def resend(self, keys: Iterable[Key]) -> None:
+        """Puts what the broker had taken of these streams back into the backlog."""
+        for key in keys:
+            self._progress.send_again(key)
+        self.rewind()
+
+    def rewind(self) -> None:
+        """Starts the backlog from the oldest batch again."""
+        self._backlog = Backlog(self._queue, self._progress)
+
+    def oldest_unsent_ns(self) -> int | None:
+        """The nominal time of the oldest batch that was not sent yet; None when there is none."""
+        return Backlog(self._queue, self._progress).oldest_ns()
+
+    def next_backlog(self, is_live: Callable[[Stored], bool] = lambda _: False) -> Stored | None:
+        """The next message of what was not sent yet, oldest first; None when there is none left.
+
+        Without the batches that `is_live` will be published anyway.
+        """
+        if self._backlog is None:
+            return None
+        found = self._backlog.next(is_live)
+        if found is None:
+            self._backlog = None
+        return found
+
+    def close(self) -> None:
+        """Ends in order, so that the streams go on at the next start."""
+        if not self.in_memory:
+            newest = self._queue.newest
+            try:
+                self._note_acknowledged()
+                newest.append(RecordType.CLOSED, b"")
+                if isinstance(newest, DiskSegment):
+                    newest.sync()
+            except SpoolError as exc:
+                _log.warning("spool: %s", exc)
+        self._queue.close()
+        if self._lock is not None:
+            self._lock.close()
+
+    # -- appending
+
+    def _append(self, batch: Batch) -> Stored | None:
+        stream = self._stream_for(batch)
+        if stream is None:
+            return None
+        envelope = wire.Envelope(
+            kind=wire.Kind.COUNTERS,
+            node=self._owner.node,
+            source=batch.source,
+            stream=stream.stream,
+            seq=stream.next_seq,
+            schema_epoch=batch.dictionary.epoch,
+            t0_ns=batch.t0_ns,
+            dt_ns=batch.dt_ns,
+            n=batch.n,
+            codec=batch.codec,
+            payload=batch.payload,
+        )
+        data = wire.encode_envelope(envelope)
+        if len(data) > MAX_MESSAGE_BYTES:
+            return None
+        newest = self._queue.newest
+        newest.append(RecordType.BATCH, data)
+        newest.spans.note((stream.stream, batch.source), stream.next_seq)
+        self._streams.advance(batch.source)
+        return Stored(stream.stream, batch.source, stream.next_seq, batch.dictionary.epoch, batch.n, data)
+
+    def _stream_for(self, batch: Batch) -> Stream | None:
+        """The source's stream with a schema that reads `batch`; both are on record when this returns.
+
+        None when the schema is too large to travel.
+        """
+        stream, is_new = self._streams.that_reads(batch)
+        if is_new:
+            encoded = wire.encode_schema(stream.schema)
+            if len(encoded) > MAX_MESSAGE_BYTES:
+                return None
+            self._queue.newest.append(RecordType.SCHEMA, encoded)
+            self._streams.remember(stream, batch.dictionary.generation)
+        return stream
+
+    def _begin_segment(self) -> None:
+        """A new newest segment. Raises SpoolError; nothing has changed then."""
+        header = Header(self._owner.node, self._boot_id, self._streams.now())
+        self._queue.begin(header, in_memory=self.in_memory)
+
+    def _make_room(self, newest_ns: int) -> None:
+        try:
+            if self._queue.is_newest_full():
+                self._begin_segment()
+            self._disk_appends += not self.in_memory
+            if self._disk_appends >= _NOTE_ACKED_EVERY:
+                self._note_acknowledged()
+        except SpoolError as exc:
+            self._fall_back(exc)
+        if self._queue.make_room(newest_ns):
+            self._forget()
+
+    def _note_acknowledged(self) -> None:
+        """Keeps what was acknowledged for the agent that comes next, which would send it again."""
+        self._disk_appends = 0
+        acked = self._progress.encode_acked()
+        if len(acked) <= MAX_ACK_BYTES:
+            self._queue.newest.append(RecordType.ACKED, acked)
+
+    # -- acknowledged batches leave
+
+    def _drop_acknowledged(self) -> None:
+        if self._queue.is_newest_done():
+            try:
+                self._begin_segment()
+            except SpoolError as exc:
+                self._fall_back(exc)
+        if self._queue.drop_acknowledged():
+            self._forget()
+
+    def given(self, key: Key) -> int:
+        """How many seqs of a stream have been given: an acknowledgement beyond them is not believed."""
+        given = self._streams.given(key)
+        if given is not None:
+            return given
+        return max((s.spans.of[key][1] + 1 for s in self._queue if key in s.spans.of), default=0)
+
+    def _forget(self) -> None:
+        """Keeps nothing in mind of streams of which nothing is left."""
+        alive = {key for kept in self._queue for key in kept.spans.of}
+        alive |= self._streams.keys()
+        self._streams.forget_all_but(alive)
+        self._progress.forget(alive, self._queue)
+
+    # -- starting
+
+    def _take_over(self) -> Recovered:
+        """Puts the batches that an earlier agent left before all others. Raises SpoolError."""
+        recovered = recover(self._directory, self._owner.node)
+        self._taken_over = True
+        self._queue.put_before(recovered.segments, recovered.next_file)
+        self._streams.add_schemas(recovered.schemas)
+        for ack in recovered.acks:
+            for low, high in ack.ranges:
+                self._progress.acknowledge((ack.stream, ack.source), low, high)
+        return recovered
+
+    # -- without a disk
+
+    def _fall_back(self, exc: SpoolError) -> None:
+        """From now on in memory, with new streams: what the disk knows of the old ones may be behind."""
+        _log.warning("spool: %s; batches are kept in memory only", exc)
+        self.in_memory = True
+        self._memory_appends = 0
+        self._streams.renew()
+        self._begin_segment()
+
+    def _try_disk_again(self) -> None:
+        self._memory_appends += 1
+        if self._memory_appends % _TRY_DISK_EVERY:
+            return
+        self.in_memory = False
+        try:
+            if self._lock is None:
+                self._lock = take_lock(self._directory)
+            if not self._taken_over:  # it was not there at the start, as when it is mounted late
+                self.found_late = bool(self._take_over().segments)
+            if free_bytes(self._directory) < self._queue.segment_bytes:
+                raise SpoolError(str(self._directory), "is nearly full")
+            self._begin_segment()
+        except (SpoolError, ServiceError) as exc:
+            self.in_memory = True
+            _log.debug("spool: still in memory: %s", exc)
+            return
+        _log.info("spool: %s can be used again", self._directory)

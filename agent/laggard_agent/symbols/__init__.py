@@ -1,0 +1,1 @@
+"""Function names out of ELF images, for `fnprofile` and `fntrace`."""

@@ -1,0 +1,1 @@
+"""One-shot commands of `laggard-agent`: `--once`, `--dump`, `--fold`."""

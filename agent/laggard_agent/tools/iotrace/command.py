@@ -1,0 +1,101 @@
+"""`laggard-agent --fold FILE`: a trace log folded, one JSON object a line."""
+
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from io import BufferedReader
+from pathlib import Path
+from typing import TextIO
+
+from laggard_agent.tools.iotrace.dxt import DxtParser
+from laggard_agent.tools.iotrace.fold import fold
+from laggard_agent.tools.iotrace.reader import LineParser, TraceReader
+from laggard_agent.tools.iotrace.strace import StraceParser
+from laggard_agent.tools.iotrace.text import TextParser
+from laggard_common.errors import InputError
+from laggard_common.wire.trace_records import Folded, Record
+
+FORMATS: dict[str, Callable[[str], LineParser]] = {
+    "laggard": lambda _node: TextParser(),
+    "strace": StraceParser,
+    "dxt": lambda _node: DxtParser(),
+}
+
+_DXT = re.compile(rb"# (?:darshan log version|DXT,|\*{3})| *X_(?:POSIX|MPIIO) ")
+_STRACE = re.compile(
+    rb"strace: |Process |(?:\[pid +[0-9]+\] +|[0-9]+ +)?[0-9]+\.[0-9]+ +"
+    rb"(?:[a-z_][a-z0-9_]*\(|<\.\.\. |---|\+\+\+)"
+)
+
+
+def fold_file(path: str, format_name: str, node: str, out: TextIO) -> str:
+    """Prints a line for each folded record of the file (`-`: standard input); returns the sum of it in words.
+
+    `format_name`: one of `FORMATS`, or `auto`. `node`: the name of records whose format names no node. Raises
+    InputError when the file cannot be read, or when none of its lines is of the format.
+    """
+    with _opened(path) as stream:
+        if format_name == "auto":
+            format_name = detect(stream)
+        reader = TraceReader(FORMATS[format_name](node))
+        folded = 0
+        for record in fold(_records(reader, stream, path)):
+            out.write(_line(record))
+            folded += 1
+    if reader.not_understood and not reader.records:
+        raise InputError(
+            path, f"{reader.not_understood} lines, none of them a record in format {format_name}"
+        )
+    return _summary(reader, folded, format_name)
+
+
+def _opened(path: str) -> AbstractContextManager[BufferedReader]:
+    if path == "-":
+        return nullcontext(open(sys.stdin.fileno(), "rb", closefd=False))
+    try:
+        return Path(path).open("rb")
+    except OSError as exc:
+        raise InputError(path, exc.strerror or str(exc)) from exc
+
+
+def _records(reader: TraceReader, stream: BufferedReader, path: str) -> Iterator[Record]:
+    """The records of the file. Raises InputError when it cannot be read any further."""
+    try:
+        yield from reader.read(stream)
+    except OSError as exc:
+        raise InputError(path, exc.strerror or str(exc)) from exc
+
+
+def detect(stream: BufferedReader) -> str:
+    """The format that the first line looks like; `laggard` when it looks like none of the others."""
+    first = stream.peek(4096).lstrip()[:4096]
+    if _DXT.match(first):
+        return "dxt"
+    return "strace" if _STRACE.match(first) else "laggard"
+
+
+def _line(record: Folded) -> str:
+    r = record
+    head = {"node": r.node, "operation": r.operation, "descriptor": r.descriptor, "path": r.path}
+    rest = {"offset": r.offset, "size": r.size, "count": r.count}
+    # Times are written by hand: a float would lose the last digits of the nanoseconds.
+    times = f'"first": {_seconds(r.first_ns)}, "last": {_seconds(r.last_ns)}'
+    return f"{json.dumps(head | rest)[:-1]}, {times}}}\n"
+
+
+def _seconds(ns: int) -> str:
+    seconds, rest_ns = divmod(ns, 10**9)
+    return f"{seconds}.{rest_ns:09d}"
+
+
+def _summary(reader: TraceReader, folded: int, format_name: str) -> str:
+    text = f"format {format_name}: {reader.lines} lines, {reader.records} records"
+    if folded:
+        text += f", folded into {folded} ({reader.records / folded:.1f} to 1)"
+    if reader.not_understood:
+        text += f"; {reader.not_understood} lines not understood"
+    if reader.torn:
+        text += "; the last line has no end and was left out"
+    return text

@@ -1,0 +1,98 @@
+"""Folds adjacent records of one operation, descriptor and size over contiguous bytes into one (Beacon, 3.2).
+
+Beacon compares each record with the one before it in the log. Processes of a node write their records among
+each other's, so here the record before is the one before *of the same descriptor*: each descriptor has at
+most one open run. A run ends when its descriptor does anything else, or when the table of open runs is full
+and it is the one that grew longest ago. A record costs one look-up, so the fold is linear in time; it holds
+at most `max_open_runs` runs, so it is constant in memory. With `max_open_runs=1` it is Beacon's own.
+
+Nothing is lost but the times between a run's first and last record, and, with more than one open run, the
+order of records of *different* descriptors beyond what those times say.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+
+from laggard_common.wire.trace_records import Folded, Record
+
+MAX_OPEN_RUNS = 1024
+
+
+class Folder:
+    """Folds records as they come. What `add` returns and `flush` yields, unfolded, are the records."""
+
+    def __init__(self, max_open_runs: int = MAX_OPEN_RUNS) -> None:
+        self._max_open_runs = max_open_runs
+        self._runs: OrderedDict[tuple[str, str], _Run] = OrderedDict()  # the one that grew longest ago first
+
+    def add(self, record: Record) -> Folded | None:
+        """The run that this record ended, if it ended one."""
+        key = (record.node, record.descriptor)
+        run = self._runs.get(key)
+        if run is None:
+            ended = self._runs.popitem(last=False)[1] if len(self._runs) >= self._max_open_runs else None
+            self._runs[key] = _Run(record)
+        elif run.grow(record):
+            ended = None
+            self._runs.move_to_end(key)
+        else:
+            ended = run
+            self._runs[key] = _Run(record)
+            self._runs.move_to_end(key)
+        return None if ended is None else ended.folded()
+
+    def flush(self) -> Iterator[Folded]:
+        """Ends all open runs, in the order in which they grew last."""
+        while self._runs:
+            yield self._runs.popitem(last=False)[1].folded()
+
+
+def fold(records: Iterable[Record], max_open_runs: int = MAX_OPEN_RUNS) -> Iterator[Folded]:
+    """All runs of `records`, in the order in which they ended."""
+    folder = Folder(max_open_runs)
+    for record in records:
+        if (ended := folder.add(record)) is not None:
+            yield ended
+    yield from folder.flush()
+
+
+class _Run:
+    """An open run. `_next`: where a record must begin to be one more; None: without an offset."""
+
+    __slots__ = ("_count", "_first", "_last_ns", "_next")
+
+    def __init__(self, record: Record) -> None:
+        self._first = record
+        self._next = None if record.offset is None else record.offset + record.size
+        self._count = 1
+        self._last_ns = record.time_ns
+
+    def grow(self, record: Record) -> bool:
+        """Takes the record in if it continues this run."""
+        first = self._first
+        if (
+            record.offset != self._next
+            or record.size != first.size
+            or record.operation != first.operation
+            or record.path != first.path
+        ):
+            return False
+        if self._next is not None:
+            self._next += record.size
+        self._count += 1
+        self._last_ns = record.time_ns
+        return True
+
+    def folded(self) -> Folded:
+        r = self._first
+        return Folded(
+            node=r.node,
+            operation=r.operation,
+            descriptor=r.descriptor,
+            offset=r.offset,
+            size=r.size,
+            count=self._count,
+            first_ns=r.time_ns,
+            last_ns=self._last_ns,
+            path=r.path,
+        )

@@ -1,0 +1,50 @@
+"""Laggard's own trace format: one record a line, blanks between its parts; docs/collectors/iotrace.md.
+
+1763650000.123456789 cn-17 write 4121:17 1048576 65536 /scratch/out.dat
+"""
+
+import re
+from collections.abc import Sequence
+
+from laggard_agent.tools.iotrace.reader import is_possible, time_ns
+from laggard_common.wire.trace_records import Record
+
+_LINE = re.compile(
+    r"(?P<time>[0-9.]{1,21})[ \t]+(?P<node>\S{1,256})[ \t]+(?P<operation>[a-z][a-z0-9_]{0,31})[ \t]+"
+    r"(?P<descriptor>\S{1,256})[ \t]+(?P<offset>-|[0-9]{1,19})[ \t]+(?P<size>[0-9]{1,19})"
+    r"(?:[ \t]+(?P<path>\S.*))?"
+)
+
+
+class TextParser:
+    """Parses lines of `time node operation descriptor offset size [path]`; `#` begins a comment line."""
+
+    def parse(self, line: str) -> Sequence[Record] | None:
+        """The record of this line; none for a comment or an empty line; None: it is something else."""
+        if not line.strip() or line.startswith("#"):
+            return ()
+        found = _LINE.fullmatch(line)
+        if found is None:
+            return None
+        at_ns = time_ns(found["time"])
+        if at_ns is None:
+            return None
+        record = Record(
+            node=found["node"],
+            operation=found["operation"],
+            descriptor=found["descriptor"],
+            offset=None if found["offset"] == "-" else int(found["offset"]),
+            size=int(found["size"]),
+            time_ns=at_ns,
+            path=found["path"] or "",
+        )
+        return (record,) if is_possible(record) else None
+
+
+def as_line(record: Record) -> str:
+    """The line that `TextParser` reads as `record`, without its end."""
+    r = record
+    seconds, rest_ns = divmod(r.time_ns, 10**9)
+    offset = "-" if r.offset is None else r.offset
+    line = f"{seconds}.{rest_ns:09d} {r.node} {r.operation} {r.descriptor} {offset} {r.size}"
+    return f"{line} {r.path}" if r.path else line

@@ -1,0 +1,33 @@
+"""`laggard-agent --once`: every enabled collector read once, one JSON object a line."""
+
+import json
+from typing import TextIO
+
+from laggard_agent.collectors import make_collectors
+from laggard_agent.collectors.interface import Reading
+from laggard_agent.sampling.collect_once import collect
+from laggard_agent.settings import AgentSettings, Roots
+from laggard_common.clock import Clock
+
+
+def read_once(settings: AgentSettings, roots: Roots, clock: Clock, out: TextIO) -> dict[str, str]:
+    """Prints a line for each component of each reading; returns the errors of the collectors that failed."""
+    failed = {}
+    for collector in make_collectors(settings, roots, clock.wall_ns, clock):
+        collected = collect(collector.read, clock)
+        for reading in collected.readings:
+            _print(settings.node, reading, out)
+        if not collected.health.success:
+            failed[collector.name] = collected.health.error
+    return failed
+
+
+def _print(node: str, reading: Reading, out: TextIO) -> None:
+    seconds, rest_ns = divmod(reading.read_at_ns, 10**9)
+    for component, row in zip(reading.components, reading.rows, strict=True):
+        values = {f.name: v for f, v in zip(reading.fields, row, strict=True) if v is not None}
+        head = json.dumps({"collector": reading.source, "node": node})[:-1]
+        rest = {"component": component.name, "id": component.id, "labels": dict(component.labels)}
+        tail = json.dumps({**rest, "counters": values})[1:]
+        # The time is written by hand: a float would lose the last digits of the nanoseconds.
+        out.write(f'{head}, "time": {seconds}.{rest_ns:09d}, {tail}\n')

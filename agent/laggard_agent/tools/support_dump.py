@@ -1,0 +1,173 @@
+"""`laggard-agent --dump DIR`: the raw files that the enabled collectors read, copied as they are read.
+
+`DIR/proc`, `DIR/sys` and `DIR/debugfs` are roots for `--procfs`, `--sysfs` and `--debugfs`; what lies outside
+the roots (the files of gluster and lwfs) is in `DIR/files` under its whole path. `DIR/MANIFEST` says what was
+copied, and what was not and why. Of the configuration nothing is copied.
+"""
+
+import os
+import platform
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from laggard_agent.collectors import make_collectors
+from laggard_agent.collectors.read_recorder import recorded_by
+from laggard_agent.sampling.collect_once import collect
+from laggard_agent.settings import AgentSettings, Roots
+from laggard_common import __version__
+from laggard_common.clock import Clock
+from laggard_common.errors import InputError, ServiceError
+
+MOST_BYTES = 1024 * 1024 * 1024
+_MANIFEST = "MANIFEST"
+
+
+@dataclass(frozen=True, slots=True)
+class Dumped:
+    """What a dump came to. `failed`: the error of each collector that failed."""
+
+    files: int
+    size_bytes: int
+    not_read: int
+    failed: dict[str, str]
+
+
+def dump(settings: AgentSettings, roots: Roots, clock: Clock, folder: Path) -> Dumped:
+    """Reads every enabled collector once into `folder`, which must not exist or be empty.
+
+    Raises InputError for a folder that cannot be used, ServiceError when a file cannot be written.
+    """
+    _prepare(folder)
+    trees = {"proc": roots.procfs, "sys": roots.sysfs, "debugfs": roots.debugfs}
+    copier = Copier(folder, {name: root for name, root in trees.items() if root is not None})
+    failed = {}
+    with recorded_by(copier):
+        for collector in make_collectors(settings, roots, clock.wall_ns, clock):
+            health = collect(collector.read, clock).health
+            if not health.success:
+                failed[collector.name] = health.error
+    copier.finish(_head(settings, copier.trees, clock), failed)
+    return Dumped(len(copier.copied), sum(copier.copied.values()), len(copier.not_copied), failed)
+
+
+def _prepare(folder: Path) -> None:
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        if any(folder.iterdir()):
+            raise InputError(str(folder), "is not empty")
+    except OSError as exc:
+        reason = "is not a directory" if isinstance(exc, FileExistsError) else exc.strerror or str(exc)
+        raise InputError(str(folder), reason) from exc
+
+
+def _head(settings: AgentSettings, trees: dict[str, str], clock: Clock) -> list[str]:
+    at = datetime.fromtimestamp(clock.wall_ns() // 10**9, UTC)
+    options = "".join(f" --{name}{'' if name == 'debugfs' else 'fs'} {name}" for name in trees)
+    return [
+        f"# laggard-agent {__version__}, node {settings.node}, {platform.system()} {platform.release()}",
+        f"# {at:%Y-%m-%dT%H:%M:%SZ}",
+        f"# laggard-agent --once --collectors {','.join(settings.collectors)}{options}",
+        *(f"# {name} was {_shown(root)}" for name, root in trees.items()),
+    ]
+
+
+class Copier:
+    """Writes into `folder` what it is told was read, at once, and remembers the first error of writing.
+
+    `trees`: each folder below `folder` and the root that it stands for. Of roots within each other the
+    innermost counts. `copied`: bytes of each file; `not_copied`: why not.
+    """
+
+    def __init__(self, folder: Path, trees: dict[str, Path]) -> None:
+        self._folder = folder
+        self.trees = {name: os.path.abspath(root) for name, root in trees.items()}  # noqa: PTH100 - links stay
+        self._innermost = sorted(self.trees.items(), key=lambda tree: -len(tree[1]))
+        self.copied: dict[str, int] = {}
+        self.not_copied: dict[str, str] = {}
+        self._named: dict[str, None] = {}
+        self._total_bytes = 0
+        self._error: OSError | None = None
+
+    def read(self, path: str, data: bytes) -> None:
+        """As `Recorder`. A file that was read twice is as it was read last."""
+        name = self._name(path)
+        total = self._total_bytes - self.copied.get(name, 0) + len(data)
+        if total > MOST_BYTES:
+            self.not_copied.setdefault(name, f"{len(data)} bytes more than the {MOST_BYTES} of a dump")
+        elif self._write(name, data, path):
+            self._total_bytes = total
+            self.copied[name] = len(data)
+            self._named.pop(name, None)
+
+    def not_read(self, path: str, reason: str) -> None:
+        """As `Recorder`."""
+        self.not_copied.setdefault(self._name(path), reason)
+
+    def named(self, path: str, *, is_folder: bool) -> None:
+        """As `Recorder`."""
+        name = self._name(path)
+        if is_folder:
+            self._make_folder(name)
+        elif name not in self.copied and self._write(name, b"", None):
+            self._named[name] = None
+
+    def finish(self, head: list[str], failed: dict[str, str]) -> None:
+        """Makes the roots, and the MANIFEST under `head`. Raises ServiceError for what was not written."""
+        for name in self.trees:
+            self._make_folder(name)
+        lines = [
+            *head,
+            *(f"copied\t{_shown(name)}\t{size}" for name, size in sorted(self.copied.items())),
+            *(f"name only\t{_shown(name)}" for name in sorted(self._named)),
+            *(f"not read\t{_shown(name)}\t{reason}" for name, reason in sorted(self.not_copied.items())),
+            *(f"failed\t{collector}\t{_shown(error)}" for collector, error in failed.items()),
+        ]
+        self._write(_MANIFEST, "".join(f"{line}\n" for line in lines).encode(), None)
+        if self._error is not None:
+            reason = self._error.strerror or str(self._error)
+            raise ServiceError(f"--dump: {self._folder}: {reason}; the dump is not whole") from self._error
+
+    def _name(self, path: str) -> str:
+        """Where in the dump a path belongs; `..` never leads out of it."""
+        whole = os.path.abspath(path)  # noqa: PTH100 - links stay
+        for name, root in self._innermost:
+            if whole.startswith(root.rstrip("/") + "/"):
+                return f"{name}/{whole[len(root.rstrip('/')) + 1 :]}"
+            if whole == root:
+                return name
+        return f"files{whole}"
+
+    def _write(self, name: str, data: bytes, source: str | None) -> bool:
+        """Whether it was written. With the times of `source`: gluster's mean something."""
+        if self._error is not None:
+            return False
+        path = self._folder / name
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+        except OSError as exc:
+            self._error = exc
+            return False
+        if source is not None:
+            self._keep_time(path, source)
+        return True
+
+    def _keep_time(self, path: Path, source: str) -> None:
+        try:
+            found = os.stat(source)  # noqa: PTH116 - strings are what there is
+            os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
+        except OSError:
+            return  # gone since it was read
+
+    def _make_folder(self, name: str) -> None:
+        if self._error is None:
+            try:
+                (self._folder / name).mkdir(parents=True, exist_ok=True)
+            except OSError as exc:
+                self._error = exc
+
+
+def _shown(text: str) -> str:
+    """On one line, whatever bytes a name has."""
+    return text if text.isprintable() else ascii(text)

@@ -1,0 +1,1 @@
+"""Publishing over MQTT: live batches first, the backlog behind them."""

@@ -1,0 +1,326 @@
+"""Window in, verdicts and alarms out: one code for the daemon and for `laggard diagnose`. No clock, no I/O.
+
+One engine holds the state of every group: its detectors (one a metric), persistence and alarms. Windows of a
+group come in order of time; everything else about order is the caller's.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from laggard_aggregator.alarms.alarms import Alarm, AlarmBook, Transition
+from laggard_aggregator.alarms.persistence import Persistence
+from laggard_aggregator.detect.escalation import MIN_CHILDREN, Level, escalate
+from laggard_aggregator.detect.interface import (
+    BoolArray,
+    Detector,
+    FloatArray,
+    MetricWindow,
+    VectorDetector,
+    VectorWindow,
+    Verdicts,
+)
+from laggard_aggregator.detect.manhattan.detector import TOP_FUNCTIONS
+from laggard_aggregator.detect.registry import FUNCTION_DETECTORS, make_detector, make_vector_detector
+from laggard_aggregator.detect.settings import DetectSettings
+from laggard_aggregator.groups.topology import Topology
+
+
+@dataclass(frozen=True, slots=True)
+class GroupWindow:
+    """All metrics of one peer group over one window; arrays (C, H + W) as in MetricWindow.
+
+    `worse`: the side that is worse, by metric; +1 where it is not named. `tests_at_once`: component-metric
+    series of the whole site, 0 for what the settings say.
+    """
+
+    group: str
+    components: tuple[str, ...]
+    start: float
+    end: float
+    history: int
+    metrics: Mapping[str, FloatArray]
+    load: Mapping[str, FloatArray] = field(default_factory=dict)
+    worse: Mapping[str, int] = field(default_factory=dict)
+    tests_at_once: int = 0
+
+    def without(self, components: Collection[str]) -> "GroupWindow | None":
+        """The window as if `components` were not there; None when nobody is left."""
+        keep = _kept(self.components, components)
+        if not keep:
+            return None
+        return replace(
+            self,
+            components=tuple(self.components[row] for row in keep),
+            metrics={name: values[keep] for name, values in self.metrics.items()},
+            load={name: values[keep] for name, values in self.load.items()},
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionWindow:
+    """All metrics of one group of nodes over one window, by function; arrays (C, F) as in VectorWindow.
+
+    `components`: the nodes. `left_out`: functions for which there was no room.
+    """
+
+    group: str
+    components: tuple[str, ...]
+    functions: tuple[str, ...]
+    start: float
+    end: float
+    metrics: Mapping[str, FloatArray]
+    seconds: FloatArray
+    left_out: int = 0
+
+    def of(self, metric: str) -> VectorWindow:
+        """One of its metrics, as detectors see it."""
+        return VectorWindow(
+            metric=metric,
+            servers=self.components,
+            functions=self.functions,
+            values=self.metrics[metric],
+            seconds=self.seconds,
+            start=self.start,
+            end=self.end,
+        )
+
+    def without(self, components: Collection[str]) -> "FunctionWindow | None":
+        """As GroupWindow's."""
+        keep = _kept(self.components, components)
+        if not keep:
+            return None
+        return replace(
+            self,
+            components=tuple(self.components[row] for row in keep),
+            metrics={name: values[keep] for name, values in self.metrics.items()},
+            seconds=self.seconds[keep],
+        )
+
+
+Window = GroupWindow | FunctionWindow
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What was found of one group and metric in one window; arrays have one entry a component.
+
+    Behind the group's components stand the parents (servers, controllers, couplets) that were ever indicted
+    in their place; `levels` tells which is which. `persistence`: accumulators; `straggler`: k of 2k - 1
+    confirmed; `since`: start of the episode.
+    """
+
+    group: str
+    metric: str
+    components: tuple[str, ...]
+    start: float
+    end: float
+    verdicts: Verdicts
+    persistence: NDArray[np.int64]
+    straggler: BoolArray
+    since: NDArray[np.float64]
+    levels: tuple[str, ...]
+    transitions: tuple[Transition, ...]
+
+
+@dataclass(slots=True)
+class _Series:
+    """What is kept of one group and metric. `suspects`: parents ever indicted, and their levels."""
+
+    detector: Detector | VectorDetector
+    persistence: Persistence
+    suspects: dict[str, str] = field(default_factory=dict)
+
+
+class Engine:
+    """Judges the windows of all groups. `groups`: settings by group name; groups may be added later.
+
+    `topology` tells which components share a parent. `make` turns settings and a metric's name into a
+    detector, but for groups that are compared by functions.
+    """
+
+    def __init__(
+        self,
+        groups: Mapping[str, DetectSettings],
+        after_seconds: float = 0.0,
+        topology: Topology | None = None,
+        make: Callable[[DetectSettings, str], Detector] = make_detector,
+    ) -> None:
+        self._settings = dict(groups)
+        self._make = make
+        self._series: dict[tuple[str, str], _Series] = {}
+        self._topology = topology or Topology()
+        self._levels: dict[str, tuple[tuple[str, ...], tuple[Level, ...]]] = {}
+        self.alarms = AlarmBook(after_seconds)
+
+    def add_group(self, name: str, settings: DetectSettings) -> None:
+        """Makes a group known; a group that is known already keeps its settings and state."""
+        self._settings.setdefault(name, settings)
+
+    def history_samples(self, group: str, metric: str) -> int:
+        """How many samples before a window the group's detector wants to see."""
+        return self._of(group, metric).detector.history_samples
+
+    def judge(self, window: Window) -> tuple[Judgement, ...]:
+        """The judgement of each metric of `window`, in the order of `window.metrics`."""
+        return tuple(self._judge(window, metric) for metric in window.metrics)
+
+    def forget(
+        self, group: str, components: Collection[str], left: Sequence[str], at: float
+    ) -> list[Transition]:
+        """Frees all that is known of `components`, which are gone; alarms of theirs end at `at`.
+
+        `left`: the group's other components. A parent goes when too few children are left to indict it.
+        """
+        nodes = self._settings[group].detector in FUNCTION_DETECTORS
+        parents: set[str] = set()
+        for level in self._look_up(left, nodes=nodes):
+            children = np.bincount(level.of[level.of >= 0], minlength=len(level.parents))
+            parents.update(level.parents[at] for at in np.flatnonzero(children >= MIN_CHILDREN))
+        ended: list[Transition | None] = []
+        for (name, metric), series in self._series.items():
+            if name == group:
+                gone = {*components, *(suspect for suspect in series.suspects if suspect not in parents)}
+                series.detector.forget(gone)
+                series.persistence.forget(gone)
+                series.suspects = {k: v for k, v in series.suspects.items() if k not in gone}
+                ended += [self.alarms.recovered((group, one, metric), at) for one in sorted(gone)]
+        return [transition for transition in ended if transition is not None]
+
+    def state(self, group: str) -> list[dict[str, Any]]:
+        """What is known of a group by metric, as plain data; alarms have a state of their own."""
+        return [
+            {
+                "metric": metric,
+                "detector": series.detector.state(),
+                "persistence": series.persistence.state(),
+                "suspects": dict(series.suspects),
+            }
+            for (name, metric), series in self._series.items()
+            if name == group
+        ]
+
+    def restore(self, group: str, state: Sequence[Mapping[str, Any]]) -> None:
+        """Goes on from `state(group)`. Raises ValueError on that of another detector."""
+        for kept in state:
+            series = self._of(group, kept["metric"])
+            series.detector.restore(kept["detector"])
+            series.persistence.restore(kept["persistence"])
+            series.suspects = dict(kept["suspects"])
+
+    def _judge(self, window: Window, metric: str) -> Judgement:
+        series = self._of(window.group, metric)
+        verdicts: Verdicts = series.detector.observe(self._seen(window, metric))
+        nodes = isinstance(window, FunctionWindow)
+        levels = self._levels_of(window.group, window.components, nodes=nodes)
+        verdicts, parents = escalate(verdicts, levels, series.suspects)
+        verdicts = _with_causes(verdicts, window.components, levels, parents)
+        components = (*window.components, *parents)
+        rows = series.persistence.update(components, window.start, verdicts)
+        judged = Judgement(
+            group=window.group,
+            metric=metric,
+            components=components,
+            start=window.start,
+            end=window.end,
+            verdicts=verdicts,
+            persistence=series.persistence.accumulator(rows),
+            straggler=series.persistence.faulty(rows),
+            since=series.persistence.since(rows),
+            levels=("node" if nodes else "component",) * len(window.components) + tuple(parents.values()),
+            transitions=(),
+        )
+        return replace(judged, transitions=self._transitions(judged))
+
+    def _seen(self, window: Window, metric: str) -> Any:
+        """What the detector of this kind of window is shown: a MetricWindow or a VectorWindow."""
+        if isinstance(window, FunctionWindow):
+            return window.of(metric)
+        return MetricWindow(
+            metric=metric,
+            components=window.components,
+            values=window.metrics[metric],
+            history=window.history,
+            start=window.start,
+            end=window.end,
+            interval_seconds=self._settings[window.group].interval_seconds,
+            load=window.load,
+            worse=window.worse.get(metric, 1),
+            tests_at_once=window.tests_at_once,
+        )
+
+    def _transitions(self, judged: Judgement) -> tuple[Transition, ...]:
+        """Raises and clears alarms; only components that straggle, or whose alarm stands, are looked at."""
+        found = [self.alarms.straggling(_alarm(judged, c)) for c in np.flatnonzero(judged.straggler)]
+        stragglers = set(np.asarray(judged.components, dtype=object)[judged.straggler])
+        present = set(judged.components)
+        for key in list(self.alarms.standing):
+            group, component, metric = key
+            if (group, metric) == (judged.group, judged.metric) and component in present - stragglers:
+                found.append(self.alarms.recovered(key, judged.end))
+        return tuple(transition for transition in found if transition is not None)
+
+    def _levels_of(self, group: str, components: tuple[str, ...], *, nodes: bool) -> tuple[Level, ...]:
+        """The parents of a group's components, looked up again only when the components changed."""
+        known = self._levels.get(group)
+        if known is None or known[0] != components:
+            known = self._levels[group] = (components, self._look_up(components, nodes=nodes))
+        return known[1]
+
+    def _look_up(self, components: Sequence[str], *, nodes: bool) -> tuple[Level, ...]:
+        return self._topology.levels_of_nodes(components) if nodes else self._topology.levels(components)
+
+    def _of(self, group: str, metric: str) -> _Series:
+        series = self._series.get((group, metric))
+        if series is None:
+            settings = self._settings[group]
+            make = make_vector_detector if settings.detector in FUNCTION_DETECTORS else self._make
+            series = _Series(make(settings, metric), Persistence(settings.confirm))
+            self._series[group, metric] = series
+        return series
+
+
+def _kept(names: Sequence[str], without: Collection[str]) -> list[int]:
+    """The places of `names` that are not among `without`."""
+    gone = set(without)
+    return [at for at, name in enumerate(names) if name not in gone]
+
+
+def _with_causes(
+    verdicts: Verdicts, components: Sequence[str], levels: Sequence[Level], parents: Mapping[str, str]
+) -> Verdicts:
+    """`verdicts` with what the children of each indicted parent differ in, added up, as its own causes."""
+    if not verdicts.causes:
+        return verdicts
+    causes, by_name = dict(verdicts.causes), {level.name: level for level in levels}
+    for row, (parent, name) in enumerate(parents.items(), len(components)):
+        if not verdicts.anomalous[row]:
+            continue
+        level, sums = by_name[name], dict[str, float]()
+        for child in np.flatnonzero(level.of == level.parents.index(parent)).tolist():
+            for cause, amount in verdicts.causes.get(components[child], ()):
+                sums[cause] = sums.get(cause, 0.0) + amount
+        causes[parent] = tuple(sorted(sums.items(), key=lambda cause: (-cause[1], cause[0]))[:TOP_FUNCTIONS])
+    return replace(verdicts, causes=causes)
+
+
+def _alarm(judged: Judgement, c: np.intp) -> Alarm:
+    v = judged.verdicts
+    return Alarm(
+        group=judged.group,
+        component=judged.components[c],
+        metric=judged.metric,
+        level=judged.levels[c],
+        since=float(judged.since[c]),
+        raised_at=judged.end,
+        updated_at=judged.end,
+        score=float(v.score[c]),
+        severity=float(v.severity[c]),
+        worst_severity=float(v.severity[c]),
+        observed=float(v.observed[c]),
+        reference=float(v.reference[c]),
+        causes=v.causes.get(judged.components[c], ()),
+    )

@@ -1,0 +1,143 @@
+"""Batches again out of counter columns: what `counters.Pending` did, backwards."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from laggard_aggregator.archive.tables import column_of
+from laggard_aggregator.ingest.batches import TakenBatch
+from laggard_aggregator.ingest.counter_batch import CounterBatch
+from laggard_common.wire.schema import Schema
+
+_U64 = 2**64 - 1
+
+FindSchema = Callable[[int, str, str, int], Schema]
+"""The schema of a run, node, stream (hex) and epoch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stamped:
+    """A batch with the run that its ordinal counts in."""
+
+    run_ns: int
+    taken: TakenBatch
+
+
+def batches(chunks: Iterable[pa.Table], site: str, find_schema: FindSchema) -> Iterator[Stamped]:
+    """The batches in the consecutive `chunks` of one file; a batch may go over several chunks."""
+    rest: pa.Table | None = None
+    for chunk in chunks:
+        table = chunk if rest is None else pa.concat_tables([rest, chunk])
+        bounds = _bounds(table)
+        rest = table.slice(bounds[-1])
+        yield from _rebuilt(table.slice(0, bounds[-1]), bounds, site, find_schema)
+    if rest is not None and rest.num_rows:
+        yield from _rebuilt(rest, [0, rest.num_rows], site, find_schema)
+
+
+def _bounds(table: pa.Table) -> list[int]:
+    """Where batches begin; the last of them may go on in the next chunk."""
+    run, ordinal = _integers(table, "run"), _integers(table, "ordinal")
+    changes = np.flatnonzero((ordinal[1:] != ordinal[:-1]) | (run[1:] != run[:-1])) + 1
+    return [0, *changes.tolist()]
+
+
+def _rebuilt(table: pa.Table, bounds: list[int], site: str, find_schema: FindSchema) -> Iterator[Stamped]:
+    if not table.num_rows:
+        return
+    table = table.unify_dictionaries().combine_chunks()
+    lanes = _Lanes(table)
+    run, ordinal, seq = (_integers(table, name) for name in ("run", "ordinal", "seq"))
+    epoch, width, received = (_integers(table, name) for name in ("epoch", "width", "received"))
+    place, tick, offset = (_integers(table, name) for name in ("place", "tick", "read_offset_ns"))
+    late, idle = (_column(table, name).to_numpy(zero_copy_only=False) for name in ("late", "idle"))
+    node, role, stream = (_Texts(table, name) for name in ("node", "role", "stream"))
+    for first, last in pairwise(bounds):
+        schema = find_schema(int(run[first]), node[first], stream[first], int(epoch[first]))
+        other = np.flatnonzero(place[first:last] != place[first])
+        n = int(other[0]) if other.size else last - first
+        ticks = slice(first, first + n)
+        values, present = lanes.batch(schema, int(width[first]), first, last, n)
+        yield Stamped(
+            int(run[first]),
+            TakenBatch(
+                ordinal=int(ordinal[first]),
+                site=site,
+                role=role[first],
+                stream=bytes.fromhex(stream[first]),
+                seq=int(seq[first]) & _U64,
+                received_ns=int(received[first]),
+                schema=schema,
+                batch=CounterBatch(
+                    indexes=place[first:last:n].astype(np.uint32),
+                    values=values,
+                    present=present,
+                    tick_ns=tick[ticks],
+                    read_ns=tick[ticks] + offset[ticks],
+                    idle=int(idle[first:last:n].sum()),
+                ),
+                late=late[ticks],
+            ),
+        )
+
+
+class _Lanes:
+    """All field columns of a table as int64 lanes, and where they are null."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self._table = table
+        self._rows: dict[str, tuple[NDArray[np.int64], NDArray[np.bool_] | None]] = {}
+
+    def batch(
+        self, schema: Schema, width: int, first: int, last: int, n: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.bool_] | None]:
+        """`values` (n, c, f) and `present` (c, f) of the rows `first` to `last`."""
+        c = (last - first) // n
+        columns = [self._column(column_of(each.name)) for each in schema.fields[:width]]
+        values = np.empty((n, c, len(columns)), dtype=np.int64)
+        missing = np.zeros((c, len(columns)), dtype=np.bool_)
+        for at, (lane, null) in enumerate(columns):
+            values[:, :, at] = lane[first:last].reshape(c, n).T
+            if null is not None:
+                missing[:, at] = null[first:last:n]
+        return values, ~missing if missing.any() else None
+
+    def _column(self, name: str) -> tuple[NDArray[np.int64], NDArray[np.bool_] | None]:
+        known = self._rows.get(name)
+        if known is None:
+            column = _column(self._table, name)
+            null = column.is_null().to_numpy(zero_copy_only=False) if column.null_count else None
+            filled = column if null is None else column.fill_null(0)
+            known = self._rows[name] = (filled.to_numpy().view(np.int64), null)
+        return known
+
+
+class _Texts:
+    """A dictionary column by row."""
+
+    def __init__(self, table: pa.Table, name: str) -> None:
+        column = _column(table, name)
+        self._places = column.indices.to_numpy()
+        self._texts = column.dictionary.to_pylist()
+
+    def __getitem__(self, row: int) -> str:
+        text: str = self._texts[self._places[row]]
+        return text
+
+
+def _column(table: pa.Table, name: str) -> pa.Array:
+    """One column as one array."""
+    chunks = table[name].chunks
+    return chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks)
+
+
+def _integers(table: pa.Table, name: str) -> NDArray[np.int64]:
+    """A column of integers or times as int64; uint64 wraps around."""
+    column = _column(table, name)
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.int64())
+    return np.asarray(column.to_numpy()).astype(np.int64)

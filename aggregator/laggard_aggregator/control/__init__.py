@@ -1,0 +1,1 @@
+"""Operators' requests: the control socket, checks, storage and audit log."""

@@ -1,0 +1,180 @@
+"""Where operators' requests are checked, carried out, kept and noted. On the event loop; no sockets."""
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any, cast
+
+from laggard_aggregator.alarms.alarms import Transition
+from laggard_aggregator.alarms.overrides import (
+    MOST_COMMENT_CHARS,
+    Decision,
+    Kind,
+    checked_target,
+    covering,
+    covers,
+)
+from laggard_aggregator.control import storage
+from laggard_aggregator.engine.machine import Core
+from laggard_common.clock import Clock
+from laggard_common.errors import StateError
+
+_log = logging.getLogger(__name__)
+
+MOST_SECONDS = 10 * 366 * 86400.0
+MOST_NAMED = 100
+"""So many of the components that a request concerns are named in the answer."""
+FORGET_SILENT_SECONDS = 60.0
+"""Only what was silent for so long can be forgotten: anything else would be back with its next sample."""
+
+
+class Desk:
+    """Answers requests about the components of `core`, and keeps decisions in `directory`.
+
+    While all of `locked` are held nobody else changes the core. `ended` is told of alarms that end with a
+    request.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        core: Core,
+        clock: Clock,
+        locked: Sequence[asyncio.Lock],
+        ended: Callable[[list[Transition]], None],
+    ) -> None:
+        self._directory = directory
+        self._core = core
+        self._clock = clock
+        self._locked = locked
+        self._writing = asyncio.Lock()  # held while decisions or the audit log are written
+        self._ended = ended
+
+    async def answer(self, request: Mapping[str, Any], by: str) -> dict[str, Any]:
+        """Does what `request` asks on behalf of `by`; what came of it.
+
+        Raises ValueError in one line when it cannot be done, StateError when it could not be kept.
+        """
+        do, target = request.get("do"), checked_target(request.get("target"))
+        comment = request.get("comment", "")
+        if (
+            not isinstance(comment, str)
+            or len(comment) > MOST_COMMENT_CHARS
+            or not (comment + "x").isprintable()
+        ):
+            raise ValueError(f"comment: expected at most {MOST_COMMENT_CHARS} printable characters")
+        async with AsyncExitStack() as alone:
+            for lock in self._locked:
+                await alone.enter_async_context(lock)
+            if do in ("silence", "drain"):
+                said = self._decide(cast(Kind, do), target, by, comment, _seconds(request.get("seconds")))
+            elif do == "end":
+                said = self._end(request.get("kind"), target)
+            elif do == "replaced":
+                said = self._replaced(target)
+            elif do == "forget":
+                said = self._forget(target)
+            else:
+                raise ValueError(f"expected silence, drain, end, replaced or forget, got {str(do)[:40]!r}")
+        await self.keep()
+        await self._note(do, request, target, by, comment)
+        return said
+
+    async def lapse(self) -> None:
+        """Ends the decisions whose time is over; to be called before windows are closed."""
+        lapsed = self._core.decisions.lapse(self._clock.wall_ns() / 1e9)
+        for over in lapsed:
+            _log.info("%s of %s is over", over.kind, over.target)
+        if lapsed:
+            await self.changed()
+
+    async def changed(self) -> None:
+        """Takes in that a decision lapsed or took effect; a disk that is full is said, no more."""
+        try:
+            await self.keep()
+        except StateError as exc:
+            _log.warning("decisions: %s", exc)
+
+    async def keep(self) -> None:
+        """Puts the decisions on the disk. Raises StateError."""
+        async with self._writing:
+            await asyncio.to_thread(storage.save, self._directory, self._core.decisions.state())
+
+    def _decide(self, kind: Kind, target: str, by: str, comment: str, seconds: float) -> dict[str, Any]:
+        named = self._named(target)
+        if not any(named.values()) and not self._known_node(target):
+            raise ValueError(f"{target}: no node or component is called so")
+        now = self._clock.wall_ns() / 1e9
+        self._core.decisions.decide(Decision(kind, target, by, now, now + seconds, comment))
+        if kind == "drain":
+            self._core.decisions.afresh(target, [group for group, names in named.items() if names])
+        return _said(named)
+
+    def _end(self, kind: Any, target: str) -> dict[str, Any]:
+        if self._core.decisions.end(str(kind), target) is None:
+            raise ValueError(f"{target}: there is no {str(kind)[:40]} of exactly this")
+        return _said(self._named(target))
+
+    def _replaced(self, target: str) -> dict[str, Any]:
+        named = self._named(target)
+        if not any(named.values()):
+            raise ValueError(f"{target}: no component is called so")
+        self._core.decisions.afresh(target, [group for group, names in named.items() if names])
+        return _said(named)
+
+    def _forget(self, target: str) -> dict[str, Any]:
+        named = self._named(target)
+        if not any(named.values()) and not self._known_node(target):
+            raise ValueError(f"{target}: no node or component is called so")
+        now_ns = self._clock.wall_ns()
+        nodes, ended = self._core.forget(target, now_ns, now_ns - round(FORGET_SILENT_SECONDS * 1e9))
+        self._ended(ended)
+        left = {group: set(names) for group, names in self._named(target).items()}
+        gone = {group: [n for n in names if n not in left[group]] for group, names in named.items()}
+        if not nodes and not any(gone.values()):
+            raise ValueError(
+                f"{target}: still sends samples; silence of {FORGET_SILENT_SECONDS:.0f} s is needed"
+            )
+        return {**_said(gone), "nodes": nodes[:MOST_NAMED]}
+
+    def _named(self, target: str) -> dict[str, list[str]]:
+        """The components by their names of the day that `target` names, by group."""
+        pipeline, covered = self._core.pipeline, covering((target,))
+        found: dict[str, list[str]] = {}
+        for group, store in pipeline.stores.items():
+            names = [(key, pipeline.shown.get(key, key)) for key in store.compared]
+            found[group] = [name for key, name in names if covered((key, name))]
+        return found
+
+    def _known_node(self, target: str) -> bool:
+        return any(
+            covers(target, (node.node,)) for node in self._core.intake.nodes.views(self._clock.wall_ns())
+        )
+
+    async def _note(self, do: Any, request: Mapping[str, Any], target: str, by: str, comment: str) -> None:
+        at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._clock.wall_ns() / 1e9))
+        what = {"at": at, "by": by, "do": str(do), "target": target}
+        optional = {"kind": request.get("kind"), "seconds": request.get("seconds"), "comment": comment}
+        what |= {name: value for name, value in optional.items() if value}
+        async with self._writing:
+            await asyncio.to_thread(storage.note, self._directory, what)
+        _log.info("%s: %s %s%s", by, do, target, f" ({comment})" if comment else "")
+
+
+def _seconds(value: Any) -> float:
+    """How long a decision stands; None for until it is ended. Raises ValueError."""
+    if value is None:
+        return math.inf
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= MOST_SECONDS:
+        raise ValueError("seconds: expected a number above 0 and of at most ten years")
+    return float(value)
+
+
+def _said(named: Mapping[str, list[str]]) -> dict[str, Any]:
+    """How many components a request is about, and the first of them."""
+    names = sorted({name for group in named.values() for name in group})
+    return {"count": len(names), "components": names[:MOST_NAMED]}

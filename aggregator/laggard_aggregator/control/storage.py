@@ -1,0 +1,58 @@
+"""Decisions on disk, whole or not there, and the log of who decided what. Nothing here is asynchronous."""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from laggard_aggregator.alarms.overrides import Book
+from laggard_aggregator.files.atomic_write import written
+from laggard_common.errors import InputError, StateError
+
+FILE = "decisions.json"
+AUDIT_FILE = "audit.jsonl"
+MOST_BYTES = 16 * 1024 * 1024
+
+
+def load(directory: Path) -> Book:
+    """The decisions that `save` left in `directory`. Raises StateError when its file cannot be used.
+
+    To go on without them would page people for what they know, and compare what is being repaired.
+    """
+    book, path = Book(), directory / FILE
+    try:
+        with path.open("rb") as file:
+            data = file.read(MOST_BYTES + 1)
+        if len(data) > MOST_BYTES:
+            raise ValueError(f"longer than {MOST_BYTES} bytes")
+        book.restore(json.loads(data))
+    except FileNotFoundError:
+        return book
+    except OSError as exc:
+        raise StateError(str(path), exc.strerror or str(exc)) from exc
+    except ValueError as exc:
+        raise StateError(str(path), f"holds no decisions: {exc}; repair or delete it") from exc
+    return book
+
+
+def save(directory: Path, state: Mapping[str, Any]) -> None:
+    """Puts a book's `state()` on the disk. Raises StateError."""
+    try:
+        with written(directory / FILE) as file:
+            json.dump(state, file, indent=1)
+            file.write("\n")
+    except InputError as exc:
+        raise StateError(exc.path, exc.reason) from exc
+
+
+def note(directory: Path, entry: dict[str, Any]) -> None:
+    """Adds a line to the audit log, and waits until it is on the disk. Raises StateError."""
+    path = directory / AUDIT_FILE
+    try:
+        with path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(entry) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as exc:
+        raise StateError(str(path), exc.strerror or str(exc)) from exc

@@ -1,1 +1,0 @@
-"""What operators decide about components: silence, drain, replaced, forget."""

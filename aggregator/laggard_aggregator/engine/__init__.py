@@ -1,0 +1,1 @@
+"""The deterministic machine: log entries in, judgements out; its checkpoint and recovery."""

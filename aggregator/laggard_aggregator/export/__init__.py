@@ -1,1 +1,0 @@
-"""What the outside sees of the aggregator: Prometheus metrics, the JSON API."""

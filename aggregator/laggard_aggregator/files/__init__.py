@@ -1,0 +1,1 @@
+"""Output files that are replaced atomically."""

@@ -1,0 +1,1 @@
+"""Peer groups: membership, topology, name patterns."""

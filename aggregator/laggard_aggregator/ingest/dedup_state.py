@@ -1,0 +1,100 @@
+"""What is remembered of the streams of one node and source."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from laggard_aggregator.ingest.seq_ranges import Ranges
+from laggard_common import wire
+from laggard_common.errors import WireError
+from laggard_common.wire.limits import STREAM_BYTES
+from laggard_common.wire.schema import Schema
+
+MAX_STREAMS = 4
+"""An agent makes a new stream when its spool is new; beyond so many the one used longest ago is forgotten."""
+
+ALTERNATING_NS = 600 * 1_000_000_000
+
+
+@dataclass(slots=True)
+class Stream:
+    """`received` says what came, `safe` what may be acknowledged. `schema_message`: the schema as it came."""
+
+    schema: Schema | None = None
+    schema_message: bytes = b""
+    received: Ranges = field(default_factory=Ranges)
+    safe: Ranges = field(default_factory=Ranges)
+
+
+@dataclass(slots=True)
+class Source:
+    """The streams of one node and source, the one used last at the end."""
+
+    streams: dict[bytes, Stream] = field(default_factory=dict)
+    _current: bytes = b""
+    _left: dict[bytes, int] = field(default_factory=dict)
+
+    @property
+    def components(self) -> int:
+        """How many components are remembered, over all streams."""
+        return sum(len(stream.schema.components) for stream in self.streams.values() if stream.schema)
+
+    def stream(self, stream_id: bytes) -> Stream:
+        """The stream of that id, made if need be."""
+        stream = self.streams.get(stream_id)
+        if stream is None:
+            stream = self.streams[stream_id] = Stream()
+            while len(self.streams) > MAX_STREAMS:
+                forgotten = next(iter(self.streams))
+                del self.streams[forgotten]
+                self._left.pop(forgotten, None)
+        return stream
+
+    def alternates(self, stream_id: bytes, now_ns: int) -> bool:
+        """Whether a stream goes on though another had followed it: two agents, or one spool twice."""
+        if stream_id == self._current:
+            return False
+        back = now_ns - self._left.pop(stream_id, -ALTERNATING_NS) < ALTERNATING_NS
+        if self._current in self.streams:
+            self._left[self._current] = now_ns
+        self._current = stream_id
+        self.streams[stream_id] = self.streams.pop(stream_id)
+        return back
+
+    def state(self) -> list[Any]:
+        """Everything that lasts as plain data."""
+        streams = [(key, s.schema_message, s.received.state()) for key, s in self.streams.items()]
+        return [self._current, dict(self._left), streams]
+
+    @classmethod
+    def restore(cls, state: Sequence[Any]) -> "Source":
+        """What `state()` was taken of, all that was received being safe. Raises ValueError."""
+        current, left, streams = state
+        source = cls()
+        source._current = current
+        source._left = {_stream_id(key): int(ns) for key, ns in left.items()}
+        if len(streams) > MAX_STREAMS:
+            raise ValueError("too many streams")
+        for key, message, ranges in streams:
+            try:
+                schema = wire.decode_schema(message) if message else None
+            except WireError as exc:
+                raise ValueError(str(exc)) from exc
+            received = Ranges.restore(ranges)
+            source.streams[_stream_id(key)] = Stream(schema, message, received, received.copy())
+        return source
+
+
+def _stream_id(value: Any) -> bytes:
+    if not isinstance(value, bytes) or len(value) != STREAM_BYTES:
+        raise ValueError("not the id of a stream")
+    return value
+
+
+def extends(schema: Schema, earlier: Schema) -> bool:
+    """Whether `schema` only adds to `earlier`: the same fields and component ids in the same places."""
+    ids = [component.id for component in earlier.components]
+    return (
+        schema.fields[: len(earlier.fields)] == earlier.fields
+        and [component.id for component in schema.components[: len(ids)]] == ids
+    )

@@ -1,0 +1,232 @@
+"""One MQTT 3.1.1 connection that subscribes: messages in by the hundred, acknowledgements in one write.
+
+A client library costs some 50 us a message in calls, copies and objects, and answers before our code has
+seen the message; this one hands on what one read of the socket brought, and answers when it is told to.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+from laggard_aggregator.ingest.mqtt import packets
+from laggard_common.errors import BrokerError
+from laggard_common.mqtt.settings import ClientArguments
+
+KEEPALIVE_SECONDS = 30
+PUBLISHES_AT_ONCE = 256
+_READ_SECONDS = 0.01
+"""How long what comes waits to be read together: a wakeup for each message costs more than the message."""
+_REFUSED = {
+    1: "it does not speak MQTT 3.1.1",
+    2: "the client id is refused",
+    3: "it is not available",
+    4: "bad user name or password",
+    5: "not authorized",
+}
+
+_BUFFER_BYTES = 256 * 1024
+"""So much is read at a time, at most; it bounds, with _READ_SECONDS, what comes in a second."""
+PIECE_BYTES = 16 * 1024
+"""So much of it becomes messages before the next is looked at: of the shortest ones some thousand objects."""
+
+Take = Callable[[list[packets.Message]], None]
+
+
+class Connection(asyncio.BufferedProtocol):
+    """A connection to the broker; `take` is told of messages as they come, at QoS 1 to be `acknowledge`d.
+
+    What comes is read into one buffer and taken in pieces: a flood takes little more memory than a trickle.
+
+    Everything that waits raises BrokerError when the connection is lost, or when the broker says nothing.
+    """
+
+    def __init__(self, take: Take) -> None:
+        self._take = take
+        self._loop = asyncio.get_running_loop()
+        self._incoming = packets.Incoming()
+        self._buffer = memoryview(bytearray(_BUFFER_BYTES))
+        self._transport: asyncio.Transport | None = None
+        self._answer: asyncio.Future[Any] | None = None  # kind and body of the packet that was asked for
+        self._lost: asyncio.Future[str] = self._loop.create_future()  # why
+        self._number = 0
+        self._unpublished: set[int] = set()
+        self._all_published = asyncio.Event()
+        self._heard = self._said = self._loop.time()
+        self._watching: asyncio.TimerHandle | None = None
+        self._pausing: asyncio.TimerHandle | None = None
+
+    async def open(self, arguments: ClientArguments, identifier: str, *, clean: bool, seconds: float) -> None:
+        """Connects, and waits until the broker lets us in. Raises BrokerError, and OSError."""
+        context = arguments["tls_context"]
+        try:
+            async with asyncio.timeout(seconds):
+                await self._loop.create_connection(
+                    lambda: self,
+                    arguments["hostname"],
+                    arguments["port"],
+                    ssl=context,
+                    server_hostname=arguments["hostname"] if context is not None else None,
+                )
+                hello = packets.connect(
+                    identifier,
+                    clean=clean,
+                    keepalive=KEEPALIVE_SECONDS,
+                    username=arguments["username"],
+                    password=arguments["password"],
+                )
+                body = await self._ask(hello, packets.CONNACK)
+        except TimeoutError as exc:
+            raise BrokerError(f"no answer within {seconds:g} s") from exc
+        code = body[1] if len(body) == 2 else -1
+        if code:
+            raise BrokerError(_REFUSED.get(code, f"refused with code {code}"))
+        self._watch()
+
+    async def subscribe(self, filters: Sequence[str], seconds: float) -> list[str]:
+        """Subscribes at QoS 1; the filters that the broker refuses."""
+        try:
+            async with asyncio.timeout(seconds):
+                body = await self._ask(packets.subscribe(1, filters), packets.SUBACK)
+        except TimeoutError as exc:
+            raise BrokerError(f"no answer to the subscription within {seconds:g} s") from exc
+        return [each for each, code in zip(filters, body[2:], strict=False) if code >= 0x80]
+
+    async def publish(self, messages: Sequence[tuple[str, bytes]], seconds: float) -> None:
+        """Publishes at QoS 1, some at a time, and waits until the broker has them."""
+        for first in range(0, len(messages), PUBLISHES_AT_ONCE):
+            self._all_published.clear()
+            out = []
+            for topic, payload in messages[first : first + PUBLISHES_AT_ONCE]:
+                self._number = self._number % 65_535 + 1
+                self._unpublished.add(self._number)
+                out.append(packets.publish(topic, payload, self._number))
+            self._write(b"".join(out))
+            try:
+                async with asyncio.timeout(seconds):
+                    await self._all_published.wait()
+            except TimeoutError as exc:
+                self._unpublished.clear()
+                raise BrokerError(f"no answer to a message within {seconds:g} s") from exc
+            if self._lost.done():
+                await self.lost()
+
+    def acknowledge(self, numbers: Sequence[int]) -> None:
+        """The broker need not keep these messages; nothing happens when the connection is gone."""
+        if numbers and not self._lost.done():
+            self._write(packets.acknowledge(numbers))
+
+    async def lost(self) -> None:
+        """Waits until the connection is lost, and raises BrokerError that says why.
+
+        Each time another one: an error that is kept here would keep, with its traceback, who keeps this.
+        """
+        raise BrokerError(await asyncio.shield(self._lost))
+
+    def close(self) -> None:
+        """Ends the connection in order, if it is not lost."""
+        self._end(None)
+
+    # -- what the event loop tells
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """As asyncio calls it."""
+        self._transport = cast(asyncio.Transport, transport)
+
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - as asyncio calls it
+        """As asyncio calls it; `sizehint` is no more than a hint."""
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """As asyncio calls it."""
+        self._heard = self._loop.time()
+        some = False
+        try:
+            for first in range(0, nbytes, PIECE_BYTES):
+                some |= self._came(bytes(self._buffer[first : min(first + PIECE_BYTES, nbytes)]))
+        except BrokerError as exc:
+            self._end(exc)
+            return
+        if some and self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
+            self._pausing = self._loop.call_later(_READ_SECONDS, self._read_on)
+
+    def eof_received(self) -> None:
+        """As asyncio calls it; the connection is closed then."""
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """As asyncio calls it."""
+        self._end(
+            BrokerError(str(exc) if exc is not None and str(exc) else "the broker ended the connection")
+        )
+        self._transport = None  # of TLS it has 256 KiB: not to wait for the garbage collector with this
+
+    # -- inside
+
+    async def _ask(self, packet: bytes, kind: int) -> bytes:
+        """The body of the answer, which is to be of that kind."""
+        answer = self._answer = self._loop.create_future()
+        self._write(packet)
+        await asyncio.wait((answer, self._lost), return_when=asyncio.FIRST_COMPLETED)
+        if not answer.done():
+            await self.lost()
+        came: int
+        body: bytes
+        came, body = answer.result()
+        if came != kind:
+            raise BrokerError(f"a packet of kind {came} instead of {kind}")
+        return body
+
+    def _came(self, data: bytes) -> bool:
+        """Takes in what was read; whether there were messages in it. Raises BrokerError."""
+        messages = self._incoming.feed(data)
+        if messages:
+            self._take(messages)
+        if self._incoming.published:
+            self._unpublished.difference_update(self._incoming.published)
+            self._incoming.published.clear()
+            if not self._unpublished:
+                self._all_published.set()
+        for kind, body in self._incoming.control:
+            self._control(kind, body)
+        self._incoming.control.clear()
+        return bool(messages)
+
+    def _control(self, kind: int, body: bytes) -> None:
+        if kind == packets.PINGRESP:
+            return
+        if self._answer is None or self._answer.done():
+            raise BrokerError(f"a packet of kind {kind} that nobody asked for")
+        self._answer.set_result((kind, body))
+
+    def _write(self, data: bytes) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._said = self._loop.time()
+            self._transport.write(data)
+
+    def _read_on(self) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def _watch(self) -> None:
+        """Says that we are there when there is nothing else to say, and notices when the broker is not."""
+        now = self._loop.time()
+        if now - self._heard > 1.5 * KEEPALIVE_SECONDS:
+            self._end(BrokerError("the broker says nothing any more"))
+            return
+        if now - min(self._said, self._heard) > KEEPALIVE_SECONDS / 2:
+            self._write(packets.PINGREQ)
+        self._watching = self._loop.call_later(KEEPALIVE_SECONDS / 4, self._watch)
+
+    def _end(self, why: BrokerError | None) -> None:
+        for timer in (self._watching, self._pausing):
+            if timer is not None:
+                timer.cancel()
+        if self._transport is not None and not self._transport.is_closing():
+            if why is None:
+                self._transport.write(packets.DISCONNECT)
+                self._transport.close()
+            else:
+                self._transport.abort()
+        if not self._lost.done():
+            self._lost.set_result("closed" if why is None else str(why))
+        self._all_published.set()

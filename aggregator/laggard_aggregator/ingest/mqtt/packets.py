@@ -1,0 +1,163 @@
+"""MQTT 3.1.1 packets of a client that subscribes at QoS 1: bytes to messages, and the few packets it sends.
+
+What the broker hands on comes from strangers, so sizes are bounded: a message that is too long is passed over
+as it comes and handed on empty, as its broker would send it again for ever if it were not acknowledged.
+(OASIS, MQTT Version 3.1.1, sections 2 and 3.)
+"""
+
+from collections.abc import Sequence
+
+from laggard_common.errors import BrokerError
+from laggard_common.wire.limits import MAX_MESSAGE_BYTES
+
+CONNACK, SUBACK, PINGRESP = 2, 9, 13
+PINGREQ = b"\xc0\x00"
+DISCONNECT = b"\xe0\x00"
+
+MAX_CONTROL_BYTES = 65_536  # of any packet that is not a message
+_PUBLISH, _PUBACK = 3, 4
+_MOST_TOPIC_BYTES = 2 + 65_535 + 2  # with its length, and the message's number
+_MAX_PUBLISH_BYTES = MAX_MESSAGE_BYTES + _MOST_TOPIC_BYTES
+
+Message = tuple[str, bytes, int]
+"""Topic, payload, and MQTT's number for it, 0 at QoS 0."""
+
+
+class Incoming:
+    """Takes the broker's bytes in any pieces; at most one packet is kept for its end to come.
+
+    After `feed`, `published` has the numbers of our own messages that the broker has, and `control` the kind
+    and body of other packets; whoever reads them empties them.
+    """
+
+    def __init__(self) -> None:
+        self.published: list[int] = []
+        self.control: list[tuple[int, bytes]] = []
+        self._pieces: list[bytes] = []
+        self._size = 0
+        self._needed = 2
+        self._skip = 0
+
+    def feed(self, data: bytes) -> list[Message]:
+        """The messages that are complete now. Raises BrokerError for bytes that are not MQTT."""
+        if self._skip:
+            passed = min(self._skip, len(data))
+            self._skip -= passed
+            data = data[passed:]
+        if self._pieces:
+            self._pieces.append(data)
+            self._size += len(data)
+            if self._size < self._needed:
+                return []
+            data = b"".join(self._pieces)
+            self._pieces, self._size = [], 0
+        messages: list[Message] = []
+        end = self._packets(data, messages)
+        if end < len(data):
+            self._pieces, self._size = [data[end:]], len(data) - end
+        return messages
+
+    def _packets(self, data: bytes, messages: list[Message]) -> int:
+        """Where the first packet begins that is not complete; leaves in `_needed` how long it has to be."""
+        at, size = 0, len(data)
+        while size - at >= 2:
+            first, length, start = data[at], data[at + 1], at + 2
+            if length & 0x80:
+                length, start = _long_length(data, at + 1)
+                if not start:
+                    self._needed = size - at + 1
+                    return at
+            end = start + length
+            if first & 0xF0 == 0x30:
+                if length > _MAX_PUBLISH_BYTES:
+                    if size - start < _MOST_TOPIC_BYTES:
+                        self._needed = start - at + _MOST_TOPIC_BYTES
+                        return at
+                    topic, _, number = _message(data, first, start, end)
+                    messages.append((topic, b"", number))
+                    self._skip = max(end - size, 0)
+                    at = min(end, size)
+                    continue
+                if end > size:
+                    self._needed = end - at
+                    return at
+                messages.append(_message(data, first, start, end))
+            elif length > MAX_CONTROL_BYTES:
+                raise BrokerError(f"a packet of kind {first >> 4} with {length} bytes")
+            elif end > size:
+                self._needed = end - at
+                return at
+            elif first == _PUBACK << 4 and length == 2:
+                self.published.append(data[start] << 8 | data[start + 1])
+            else:
+                self.control.append((first >> 4, data[start:end]))
+            at = end
+        self._needed = 2
+        return at
+
+
+def connect(
+    identifier: str, *, clean: bool, keepalive: int, username: str | None, password: str | None
+) -> bytes:
+    """The first packet of a connection."""
+    flags, fields = 0x02 if clean else 0, [identifier.encode()]
+    if username is not None:
+        flags |= 0x80
+        fields.append(username.encode())
+        if password is not None:
+            flags |= 0x40
+            fields.append(password.encode())
+    body = b"\x00\x04MQTT\x04" + bytes((flags,)) + keepalive.to_bytes(2) + b"".join(map(_sized, fields))
+    return _packet(0x10, body)
+
+
+def subscribe(number: int, filters: Sequence[str]) -> bytes:
+    """Asks for topics at QoS 1."""
+    return _packet(0x82, number.to_bytes(2) + b"".join(_sized(each.encode()) + b"\x01" for each in filters))
+
+
+def publish(topic: str, payload: bytes, number: int) -> bytes:
+    """A message of ours at QoS 1."""
+    return _packet(0x32, _sized(topic.encode()) + number.to_bytes(2) + payload)
+
+
+def acknowledge(numbers: Sequence[int]) -> bytes:
+    """PUBACK for each of the broker's messages, in the order of their coming (MQTT-4.6.0-2)."""
+    return b"".join([b"\x40\x02" + number.to_bytes(2) for number in numbers])
+
+
+def _message(data: bytes, first: int, start: int, end: int) -> Message:
+    """The message whose packet's body lies there; one without a topic that can be read gets none."""
+    body = start + 2 + (data[start] << 8 | data[start + 1]) if end - start >= 2 else end + 1
+    qos = first & 6  # shifted by one: 2 is QoS 1, and as long as its number
+    if body + qos > end or qos > 2:
+        raise BrokerError(f"a message of {end - start} bytes with the flags {first & 15}")
+    topic = data[start + 2 : body].decode(errors="replace")
+    if not qos:
+        return topic, data[body:end], 0
+    return topic, data[body + 2 : end], data[body] << 8 | data[body + 1]
+
+
+def _long_length(data: bytes, at: int) -> tuple[int, int]:
+    """A length of more than one byte and where it ends, which is 0 while it is not complete."""
+    length = 0
+    for place, byte in enumerate(data[at : at + 4]):
+        length |= (byte & 127) << 7 * place
+        if byte < 128:
+            return length, at + place + 1
+    if len(data) - at >= 4:
+        raise BrokerError("a length of more than four bytes")
+    return 0, 0
+
+
+def _packet(first: int, body: bytes) -> bytes:
+    length, head = len(body), bytearray((first,))
+    while length > 127:
+        head.append(length & 127 | 128)
+        length >>= 7
+    head.append(length)
+    return bytes(head) + body
+
+
+def _sized(data: bytes) -> bytes:
+    return len(data).to_bytes(2) + data

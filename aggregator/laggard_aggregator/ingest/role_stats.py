@@ -1,0 +1,59 @@
+"""What the agents of each role say of themselves, over all of them: sums and quantiles."""
+
+import heapq
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from laggard_aggregator.status.view import QUANTILES, CollectorsView, CollectorView, RoleView
+
+MOST_COLLECTORS = 64
+"""So many collectors are told of a role, those of the most nodes: what one node invents does not add up."""
+
+
+@dataclass(slots=True)
+class Role:
+    """Takes in one agent after the other. None and NaN: it does not say, and does not count."""
+
+    spool_bytes: list[int] = field(default_factory=list)
+    dropped_samples: int = 0
+    missed_ticks: int = 0
+    cpu_seconds: float = 0.0
+    resident_bytes: list[int] = field(default_factory=list)
+    offsets: list[float] = field(default_factory=list)
+    nodes: Counter[str] = field(default_factory=Counter)
+    failing: Counter[str] = field(default_factory=Counter)
+    seconds: dict[str, list[float]] = field(default_factory=dict)
+
+    def add_collectors(self, collectors: Mapping[str, CollectorView]) -> None:
+        """An agent's collectors."""
+        for name, collector in collectors.items():
+            self.nodes[name] += 1
+            self.failing[name] += not collector.success
+            if not math.isnan(collector.seconds):
+                self.seconds.setdefault(name, []).append(collector.seconds)
+
+    def view(self, role: str) -> RoleView:
+        """What there is to tell of `role`."""
+        told = heapq.nlargest(MOST_COLLECTORS, self.nodes, key=self.nodes.__getitem__)
+        return RoleView(
+            role=role,
+            spool_bytes=sum(self.spool_bytes),
+            dropped_samples=self.dropped_samples,
+            missed_ticks=self.missed_ticks,
+            cpu_seconds=self.cpu_seconds,
+            spool=quantiles(self.spool_bytes),
+            resident_bytes=quantiles(self.resident_bytes),
+            clock_offset_seconds=quantiles(self.offsets),
+            collectors={
+                name: CollectorsView(self.failing[name], quantiles(self.seconds.get(name, ())))
+                for name in sorted(told)
+            },
+        )
+
+
+def quantiles(values: Iterable[float]) -> dict[float, float]:
+    """QUANTILES of `values` by nearest rank; empty without values."""
+    ordered = sorted(values)
+    return {q: float(ordered[math.ceil(q * len(ordered)) - 1]) for q in QUANTILES if ordered}

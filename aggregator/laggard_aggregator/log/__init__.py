@@ -1,0 +1,1 @@
+"""The ingest journal and the snapshots: log entries, codecs, group commit."""

@@ -1,0 +1,131 @@
+"""Snapshots on disk: whole or not there, checked, the newest two kept. Nothing here is asynchronous.
+
+A snapshot is a segment file. Its sections (`packing`) are cut into pieces that fit a record; the last record
+says how many sections there are, so that a file without it is none.
+"""
+
+import logging
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgpack
+
+from laggard_aggregator.log import snapshot_codec
+from laggard_aggregator.log.journal import sync_folder
+from laggard_common import segment_log
+from laggard_common.errors import SpoolError, StateError
+
+_log = logging.getLogger(__name__)
+
+SUFFIX = ".snapshot"
+KEPT = 2
+_PIECE_BYTES = 4 * 1024 * 1024
+_PIECE, _LAST_PIECE, _END = 1, 2, 3
+
+
+def write(directory: Path, number: int, sections: Iterator[Any]) -> int:
+    """Writes the snapshot that journal segment `number` follows; its size in bytes.
+
+    It is complete and on the disk itself then, and none before `publish`. Raises StateError.
+    """
+    temporary = _temporary(directory, number)
+    try:
+        temporary.unlink(missing_ok=True)
+        with segment_log.SegmentWriter(temporary) as writer:
+            count = 0
+            for section in sections:
+                _write(writer, snapshot_codec.pack(section))
+                count += 1
+            writer.append(_END, msgpack.packb(count))
+            writer.sync()
+            return writer.size_bytes
+    except (SpoolError, OSError) as exc:
+        discard(directory, number)
+        if isinstance(exc, SpoolError):
+            raise StateError(exc.path, exc.reason) from exc
+        raise StateError(str(temporary), exc.strerror or str(exc)) from exc
+
+
+def publish(directory: Path, number: int) -> None:
+    """Gives a snapshot that is written its name. Raises StateError."""
+    path = _path(directory, number)
+    try:
+        _temporary(directory, number).replace(path)
+        sync_folder(directory)
+    except OSError as exc:
+        raise StateError(str(path), exc.strerror or str(exc)) from exc
+
+
+def discard(directory: Path, number: int) -> None:
+    """Gives up a snapshot that is written, or half written, and has no name."""
+    with suppress(OSError):
+        _temporary(directory, number).unlink(missing_ok=True)
+
+
+def numbers(directory: Path) -> list[int]:
+    """The snapshots there are, the newest first. Raises StateError."""
+    try:
+        found = [path.stem for path in directory.glob(f"*{SUFFIX}")]
+    except OSError as exc:
+        raise StateError(str(directory), exc.strerror or str(exc)) from exc
+    return sorted((int(stem) for stem in found if stem.isdecimal()), reverse=True)
+
+
+def read(directory: Path, number: int) -> Iterator[Any]:
+    """The sections of a snapshot, one at a time. Raises StateError, maybe only after some of them."""
+    path = _path(directory, number)
+    pieces: list[bytes] = []
+    found, ended = 0, False
+    try:
+        for record in segment_log.scan(path):
+            if ended:
+                raise ValueError("something follows its end")
+            if record.type == _END:
+                ended = msgpack.unpackb(record.payload) == found
+                if not ended or pieces:
+                    raise ValueError("a section is missing")
+                continue
+            pieces.append(record.payload)
+            if record.type == _LAST_PIECE:
+                yield snapshot_codec.unpack(b"".join(pieces))
+                found, pieces = found + 1, []
+            elif record.type != _PIECE:
+                raise ValueError(f"a record of type {record.type}")
+    except SpoolError as exc:
+        raise StateError(exc.path, exc.reason) from exc
+    except (ValueError, msgpack.UnpackException) as exc:
+        raise StateError(str(path), f"is not a snapshot: {exc}") from exc
+    if not ended:
+        raise StateError(str(path), "is not a snapshot: it is cut short, or damaged")
+
+
+def prune(directory: Path) -> int:
+    """Deletes all but the newest KEPT, and what a crash left; the number of the oldest that stays.
+
+    Nothing is being written meanwhile. Raises StateError.
+    """
+    found = numbers(directory)
+    try:
+        for left_over in directory.glob(f".*{SUFFIX}.tmp"):
+            left_over.unlink(missing_ok=True)
+        for number in found[KEPT:]:
+            _path(directory, number).unlink(missing_ok=True)
+    except OSError as exc:
+        raise StateError(str(directory), exc.strerror or str(exc)) from exc
+    return found[:KEPT][-1] if found else 0
+
+
+def _path(directory: Path, number: int) -> Path:
+    return directory / f"{number:012d}{SUFFIX}"
+
+
+def _temporary(directory: Path, number: int) -> Path:
+    return directory / f".{number:012d}{SUFFIX}.tmp"
+
+
+def _write(writer: segment_log.SegmentWriter, data: bytes) -> None:
+    for at in range(0, len(data), _PIECE_BYTES):
+        last = at + _PIECE_BYTES >= len(data)
+        writer.append(_LAST_PIECE if last else _PIECE, data[at : at + _PIECE_BYTES])

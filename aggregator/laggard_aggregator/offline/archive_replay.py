@@ -1,0 +1,98 @@
+"""An archive through the pipeline that wrote it: the same batches and closes in the same order."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from laggard_aggregator.alarms.judge import Engine, Judgement, Window
+from laggard_aggregator.archive.reader import ArchiveReader, RunStart
+from laggard_aggregator.detect.settings import DetectSettings
+from laggard_aggregator.engine.pipeline import Pipeline
+from laggard_aggregator.groups.membership import ConfiguredMembership, Rule
+from laggard_aggregator.groups.topology import Topology
+from laggard_aggregator.ingest.batches import TakenBatch
+from laggard_common.errors import InputError
+
+Adjust = Callable[[str, DetectSettings], DetectSettings]
+"""From a group's name and its recorded settings to those of the replay."""
+Judged = Callable[[DetectSettings], bool]
+"""Whether groups with these recorded settings are judged at all."""
+
+
+class Replay:
+    """Gives the judgements of the running aggregator again, to the bit unless `adjust` changes settings.
+
+    Every run of the daemon starts afresh, as the daemon did. `topology` replaces the recorded one; afterwards
+    it is the one in use. Groups that are not `judged` are as recorded, and left out of what comes back.
+    """
+
+    def __init__(
+        self,
+        reader: ArchiveReader,
+        adjust: Adjust | None = None,
+        topology: Topology | None = None,
+        judged: Judged = lambda _: True,
+    ) -> None:
+        self._reader = reader
+        self._adjust = adjust
+        self._judged = judged
+        self._topology = topology
+        self.topology = topology or Topology()
+        self._starts = {start.run_ns: start for start in reader.runs()}
+        self._confirm: dict[str, int] = {}
+        self.shown: dict[str, str] = {}
+
+    def judgements(self, progress: Callable[[float], None] | None = None) -> Iterator[Judgement]:
+        """The judgements of all runs in order; as `windows` for the rest."""
+        for window, pipeline in self.windows(progress):
+            yield from pipeline.judge(window)
+
+    def windows(self, progress: Callable[[float], None] | None = None) -> Iterator[tuple[Window, Pipeline]]:
+        """The windows of all runs in order, each with the pipeline that sealed it.
+
+        `progress` is told the share of window closes that is done. Raises InputError when the archive cannot
+        be read or does not say how a run grouped its components.
+        """
+        closes = sum(1 for _ in self._reader.closes()) if progress else 0
+        running, pipeline, closed = -1, None, 0
+        for run_ns, event in self._reader.events():
+            if pipeline is None or run_ns != running:
+                running, pipeline = run_ns, self._pipeline(run_ns)
+            if isinstance(event, TakenBatch):
+                pipeline.take(event)
+                continue
+            window = pipeline.seal(event)
+            if window is not None and self._judged(pipeline.groups[event.group].detect):
+                self._confirm[event.group] = pipeline.groups[event.group].detect.confirm
+                self.shown.update(pipeline.shown)
+                yield window, pipeline
+            closed += 1
+            if progress is not None:
+                progress(closed / closes)
+
+    def confirm(self, group: str) -> int:
+        """The k of 2k - 1 of a group that was judged."""
+        return self._confirm[group]
+
+    def _pipeline(self, run_ns: int) -> Pipeline:
+        start = self._starts.get(run_ns)
+        if start is None:
+            raise InputError(
+                str(self._reader.directory), f"no groups are recorded for the run of {run_ns} ns"
+            )
+        self.topology = self._topology or start.topology
+        engine = Engine({}, start.after_seconds, self.topology)
+        return Pipeline(self._membership(start), engine, start.lateness_seconds)
+
+    def _membership(self, start: RunStart) -> ConfiguredMembership:
+        recorded, adjust = start.membership, self._adjust
+        if adjust is None:
+            return recorded
+
+        def adjusted(name: str, settings: DetectSettings) -> DetectSettings:
+            return adjust(name, settings) if self._judged(settings) else settings
+
+        rules = [
+            Rule(replace(rule.group, detect=adjusted(rule.group.name, rule.group.detect)), rule.components)
+            for rule in recorded.rules
+        ]
+        return ConfiguredMembership(rules, adjusted("", recorded.default), adjusted("", recorded.functions))

@@ -1,0 +1,1 @@
+"""The daemon's loops: ingest, windows, housekeeping, results, watchdog."""

@@ -1,0 +1,1 @@
+"""aggregator.toml as frozen dataclasses."""

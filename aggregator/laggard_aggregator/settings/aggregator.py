@@ -1,0 +1,304 @@
+"""aggregator.toml as one frozen object."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, ClassVar
+
+from laggard_aggregator.detect.registry import judges
+from laggard_aggregator.detect.settings import DETECTORS, OF_FUNCTIONS, DetectSettings
+from laggard_aggregator.ingest.ingest_queue import MOST_BYTES
+from laggard_aggregator.metrics.functions import FUNCTIONS
+from laggard_aggregator.metrics.registry import SOURCES
+from laggard_aggregator.notify.email.settings import MailSettings
+from laggard_aggregator.settings.http import HttpSettings
+from laggard_common.config import (
+    Check,
+    above,
+    between,
+    checked,
+    distinct,
+    each,
+    is_loopback,
+    non_empty,
+    one_of,
+    regex,
+    topic_level,
+)
+from laggard_common.mqtt.settings import MqttSettings
+from laggard_common.wire.limits import MAX_MESSAGE_BYTES
+from laggard_common.wire.topics import PREFIX, ROLES
+
+_DETECT = DetectSettings()
+_NEEDS_THRESHOLDS = ("cdf",)
+_OF_METRICS = tuple(name for name in DETECTORS if judges(name, functions=False))
+
+
+def _topic_filter() -> Check:
+    """Accepts filters of Laggard's own topics."""
+
+    def check(value: str) -> str | None:
+        levels = value.split("/")
+        wild = all(level in ("+", "#") or not set(level) & set("+#\0") for level in levels)
+        if not value.startswith(PREFIX + "/") or not wild or "#" in levels[:-1]:
+            return f"expected an MQTT topic filter below {PREFIX}/, got {value!r}"
+        return None
+
+    return check
+
+
+def _name() -> Check:
+    def check(value: str) -> str | None:
+        good = value.isprintable() and 0 < len(value) <= 128
+        return None if good else f"expected 1-128 printable characters, got {value!r}"
+
+    return check
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSettings(MqttSettings):
+    """`[mqtt]`. `embedded`: start the built-in broker on `host` and `port`, for demos and small sites.
+
+    It lets everyone in, on loopback only; with `ca_file` and `cert_file`, which is then both its certificate
+    and ours, only those with a certificate that `ca_file` signed and `crl_file` does not list as revoked.
+
+    `topics`: what to subscribe to; empty for all of this site. With `clean_session` the broker keeps nothing
+    for us while we are away, and agents send again what was not acknowledged. `client_id` is empty for
+    `laggard-aggregator-<site>`. `queue_messages`: how many may wait to be taken in, live ones
+    and those behind them each; `queue_max_bytes`: what all of them may take of memory.
+    """
+
+    topics: tuple[str, ...] = field(default=(), metadata=checked(distinct(), each(_topic_filter())))
+    embedded: bool = False
+    crl_file: Path | None = None
+    client_id: str = ""
+    clean_session: bool = False
+    queue_messages: int = field(default=50_000, metadata=checked(between(100, 10_000_000)))
+    queue_max_bytes: int = field(default=MOST_BYTES, metadata=checked(between(4 * MAX_MESSAGE_BYTES)))
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Settings that do not go together."""
+        yield from MqttSettings.problems(self)
+        with_tls = self.ca_file is not None and self.cert_file is not None
+        if self.embedded and not with_tls and (self.ca_file or self.cert_file):
+            yield "embedded", "the embedded broker needs ca_file and cert_file, or neither"
+        elif self.embedded and not with_tls and not is_loopback(self.host):
+            yield (
+                "host",
+                f"the embedded broker lets everyone in without TLS: expected loopback, got {self.host}",
+            )
+        if self.embedded and self.username:
+            yield "username", "the embedded broker has no users but certificates"
+        if self.crl_file and not (self.embedded and with_tls):
+            yield "crl_file", "is for the embedded broker with TLS"
+
+
+@dataclass(frozen=True, slots=True)
+class DetectTable:
+    """`[detect]`. `lateness_seconds` None: the detection interval, at least 1 s and at most 5 s.
+
+    `function_thresholds` takes the place of `thresholds` for sources whose components are functions, which
+    have a detector, an interval and windows of their own (`OF_FUNCTIONS`).
+    """
+
+    detector: str = field(default=_DETECT.detector, metadata=checked(one_of(_OF_METRICS)))
+    interval_seconds: float = field(default=_DETECT.interval_seconds, metadata=checked(between(0.05, 3600)))
+    window_samples: int = field(default=_DETECT.window_samples, metadata=checked(between(2, 10_000)))
+    shift_samples: int = field(default=_DETECT.shift_samples, metadata=checked(between(1, 10_000)))
+    confirm: int = field(default=_DETECT.confirm, metadata=checked(between(1, 100)))
+    false_alarms_per_week: float = field(
+        default=_DETECT.false_alarms_per_week, metadata=checked(above(0), between(0, 1e6))
+    )
+    thresholds: str = ""
+    function_thresholds: str = ""
+    lateness_seconds: float | None = field(default=None, metadata=checked(between(0, 3600)))
+
+    @property
+    def lateness(self) -> float:
+        """How long after the last announced batch data may still come, seconds."""
+        if self.lateness_seconds is not None:
+            return self.lateness_seconds
+        return min(max(self.interval_seconds, 1.0), 5.0)
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Settings that do not go together."""
+        if self.shift_samples > self.window_samples:
+            yield "shift_samples", _gaps(self.shift_samples, self.window_samples)
+        if self.detector in _NEEDS_THRESHOLDS and not self.thresholds:
+            yield "thresholds", f"{self.detector} needs a file from laggard train"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupTable:
+    """A `[[group]]`: who is compared, by which metrics, and what of `[detect]` is different for it."""
+
+    name: str = field(metadata=checked(_name()))
+    source: str = field(default="diskstats", metadata=checked(one_of((*SOURCES, *FUNCTIONS))))
+    role: str = field(default="", metadata=checked(one_of(("", *ROLES))))
+    components: str = field(default=".*", metadata=checked(regex()))
+    metrics: tuple[str, ...] = field(default=("await",), metadata=checked(non_empty(), distinct()))
+    detector: str | None = field(default=None, metadata=checked(one_of(DETECTORS)))
+    interval_seconds: float | None = field(default=None, metadata=checked(between(0.05, 3600)))
+    window_samples: int | None = field(default=None, metadata=checked(between(2, 10_000)))
+    shift_samples: int | None = field(default=None, metadata=checked(between(1, 10_000)))
+    confirm: int | None = field(default=None, metadata=checked(between(1, 100)))
+    false_alarms_per_week: float | None = field(default=None, metadata=checked(above(0), between(0, 1e6)))
+    thresholds: str | None = None
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Metrics that the source does not have, and a detector that is not for it."""
+        functions = self.source in FUNCTIONS
+        known = FUNCTIONS[self.source].metrics if functions else SOURCES[self.source].metrics
+        if self.detector is not None and not judges(self.detector, functions=functions):
+            fit = ", ".join(name for name in DETECTORS if judges(name, functions=functions))
+            yield "detector", f"expected one of {fit} for {self.source}, got {self.detector!r}"
+        for metric in self.metrics:
+            if metric not in known:
+                yield "metrics", f"expected some of {', '.join(known)}, got {metric!r}"
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyTable:
+    r"""A `[[topology]]`: what is above the components that either `node` or `components` matches in full.
+
+    `node` is matched with a node's name, `components` with `node/device`. The names of `controller` and
+    `couplet` may hold groups of the expression (`\1`, `\g<name>`).
+    """
+
+    node: str = field(default="", metadata=checked(regex()))
+    components: str = field(default="", metadata=checked(regex()))
+    controller: str = ""
+    couplet: str = ""
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Settings that do not go together, and names that refer to groups which are not there."""
+        if bool(self.node) == bool(self.components):
+            yield "node", "expected either node or components"
+            return
+        for level, template in self.parents.items():
+            try:
+                re.sub(f"{self.expression}|.*", template, "", count=1)
+            except (re.error, IndexError) as exc:
+                yield level, f"{exc}: {template!r}"
+
+    @property
+    def expression(self) -> str:
+        """The expression for `node/device`."""
+        return self.components or f"(?:{self.node})/.*"
+
+    @property
+    def parents(self) -> Mapping[str, str]:
+        """The names by level."""
+        return {"controller": self.controller, "couplet": self.couplet}
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyFile:
+    """A file of `[[topology]]` tables alone, as `laggard diagnose --topology` takes it."""
+
+    topology: tuple[TopologyTable, ...] = field(metadata=checked(non_empty()))
+
+
+@dataclass(frozen=True, slots=True)
+class PeakTable:
+    """A `[[peak]]`: an alarm under `below` times the known peak for so many minutes."""
+
+    component: str = field(metadata=checked(regex()))
+    metric: str = field(metadata=checked(non_empty()))
+    peak: float = field(metadata=checked(above(0)))
+    below: float = field(default=0.3, metadata=checked(between(0, 1)))
+    minutes: float = field(default=60.0, metadata=checked(above(0)))
+
+
+@dataclass(frozen=True, slots=True)
+class AlarmTable:
+    """`[alarm]`."""
+
+    after_seconds: float = field(default=0.0, metadata=checked(between(0)))
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveTable:
+    """`[archive]`; without it nothing is kept."""
+
+    directory: Path = Path("/var/lib/laggard/archive")
+    raw_days: int = field(default=30, metadata=checked(between(1)))
+    rollup_days: int = field(default=365, metadata=checked(between(1)))
+    max_bytes: int = field(default=100 * 10**9, metadata=checked(between(10**6)))
+
+
+@dataclass(frozen=True, slots=True)
+class StateTable:
+    """`[state]`: the ingest journal and snapshots; without it a restart begins from nothing.
+
+    `catch_up_seconds`: how long windows wait after a restart for what the broker kept. `forget_days`: after
+    so long in silence nodes and components are forgotten, and their alarms end.
+    """
+
+    directory: Path = Path("/var/lib/laggard/state")
+    snapshot_seconds: float = field(default=60.0, metadata=checked(between(1, 86_400)))
+    journal_max_bytes: int = field(default=2 * 1024**3, metadata=checked(between(10**6)))
+    catch_up_seconds: float = field(default=5.0, metadata=checked(between(0, 600)))
+    forget_days: float = field(default=30.0, metadata=checked(between(0.01, 3650)))
+
+
+@dataclass(frozen=True, slots=True)
+class AggregatorSettings:
+    """All of aggregator.toml."""
+
+    REMOVED: ClassVar[Mapping[str, str]] = {
+        "standby": "removed; for fail-over see docs/reliability.md, section Fail-over to another machine"
+    }
+
+    site: str = field(default="site", metadata=checked(topic_level()))
+    mqtt: BrokerSettings = field(default_factory=BrokerSettings)
+    http: HttpSettings = field(default_factory=HttpSettings)
+    detect: DetectTable = field(default_factory=DetectTable)
+    group: tuple[GroupTable, ...] = ()
+    topology: tuple[TopologyTable, ...] = ()
+    peak: tuple[PeakTable, ...] = ()
+    alarm: AlarmTable = field(default_factory=AlarmTable)
+    mail: MailSettings | None = None
+    archive: ArchiveTable | None = None
+    state: StateTable | None = None
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Groups that repeat a name, or do not go together with what they take over from `[detect]`."""
+        names: set[str] = set()
+        for at, group in enumerate(self.group):
+            if group.name in names:
+                yield f"group[{at}].name", f"must not repeat, got {group.name!r}"
+            names.add(group.name)
+            merged = self.detect_of(group)
+            if merged.shift_samples > merged.window_samples:
+                yield f"group[{at}].shift_samples", _gaps(merged.shift_samples, merged.window_samples)
+            if merged.detector in _NEEDS_THRESHOLDS and not merged.thresholds:
+                yield f"group[{at}].thresholds", f"{merged.detector} needs a file from laggard train"
+
+    def detect_of(self, group: GroupTable) -> DetectTable:
+        """`[detect]` with what `group` says differently."""
+        own = {each.name: getattr(group, each.name, None) for each in fields(DetectTable)}
+        kept = {each.name: getattr(self.detect, each.name) for each in fields(DetectTable)}
+        if group.source in FUNCTIONS:
+            kept |= self.of_functions
+        return DetectTable(**kept | {name: value for name, value in own.items() if value is not None})
+
+    @property
+    def of_functions(self) -> dict[str, Any]:
+        """What of `[detect]` is different for sources whose components are functions."""
+        own = ("detector", "interval_seconds", "window_samples", "shift_samples")
+        return {name: getattr(OF_FUNCTIONS, name) for name in own} | {
+            "thresholds": self.detect.function_thresholds
+        }
+
+    @property
+    def unused(self) -> Mapping[str, bool]:
+        """Sections that are understood and checked, and of which this version makes no use."""
+        return {
+            "[[peak]]": bool(self.peak),
+        }
+
+
+def _gaps(shift: int, window: int) -> str:
+    return f"expected at most window_samples ({window}), got {shift}"

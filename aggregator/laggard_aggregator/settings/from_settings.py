@@ -1,0 +1,56 @@
+"""From settings to what the pipeline needs: peer groups, each with its detector and thresholds."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from laggard_aggregator.detect import thresholds
+from laggard_aggregator.detect.laggard.detector import LaggardDetector
+from laggard_aggregator.detect.registry import VERSIONS
+from laggard_aggregator.detect.settings import DetectSettings
+from laggard_aggregator.detect.thresholds import Thresholds
+from laggard_aggregator.groups.membership import ConfiguredMembership, PeerGroup, Rule
+from laggard_aggregator.groups.topology import Branch, Topology
+from laggard_aggregator.settings.aggregator import AggregatorSettings, DetectTable, TopologyTable
+from laggard_common.errors import ConfigError
+
+
+def membership(settings: AggregatorSettings) -> ConfiguredMembership:
+    """The peer groups of `settings`. Raises ConfigError for thresholds that are missing or do not fit."""
+    files: dict[str, Thresholds] = {}
+    rules = []
+    for table in settings.group:
+        detect = _detect(settings.detect_of(table), table.name, files)
+        group = PeerGroup(table.name, table.source, table.role, table.metrics, detect)
+        rules.append(Rule(group, re.compile(table.components)))
+    functions = replace(settings.detect, **settings.of_functions)
+    return ConfiguredMembership(
+        tuple(rules), _detect(settings.detect, "", files), _detect(functions, "", files)
+    )
+
+
+def topology(tables: Sequence[TopologyTable]) -> Topology:
+    """Who shares a parent, by `[[topology]]`."""
+    return Topology([Branch(table.expression, table.parents) for table in tables])
+
+
+def _detect(table: DetectTable, group: str, files: dict[str, Thresholds]) -> DetectSettings:
+    """The group's settings, with its thresholds where its detector has some. `files` were read already."""
+    settings = DetectSettings(
+        detector=table.detector,
+        interval_seconds=table.interval_seconds,
+        window_samples=table.window_samples,
+        shift_samples=table.shift_samples,
+        confirm=table.confirm,
+        false_alarms_per_week=table.false_alarms_per_week,
+    )
+    if table.detector == LaggardDetector.name or not table.thresholds:
+        return settings
+    if table.thresholds not in files:
+        files[table.thresholds] = thresholds.load(Path(table.thresholds))
+    trained = files[table.thresholds]
+    mismatches = trained.mismatches(settings, VERSIONS[table.detector])
+    if mismatches:
+        raise ConfigError(table.thresholds, mismatches)
+    return trained.applied(settings, group)

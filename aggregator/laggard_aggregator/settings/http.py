@@ -1,0 +1,79 @@
+"""`[http]`: where the HTTP interface listens, and for whom."""
+
+import re
+import socket
+import ssl
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from laggard_aggregator.settings.tls import serving, unusable
+from laggard_aggregator.web.server import parse_listen
+from laggard_common.config import Check, checked, distinct, each, topic_level
+from laggard_common.errors import ConfigError
+
+_URL = re.compile(r"https?://[A-Za-z0-9.\-\[\]:]+(?:/[A-Za-z0-9._~/-]*)?", re.ASCII)
+
+
+def _listen() -> Check:
+    def check(value: object) -> str | None:
+        try:
+            parse_listen(str(value))
+        except ValueError as exc:
+            return str(exc)
+        return None
+
+    return check
+
+
+def _url() -> Check:
+    def check(value: str) -> str | None:
+        right = not value or _URL.fullmatch(value)
+        return None if right else f"expected http://HOST[:PORT] or https://..., got {value[:100]!r}"
+
+    return check
+
+
+@dataclass(frozen=True, slots=True)
+class HttpSettings:
+    """`[http]`. With `cert_file` it is HTTPS; with `credentials_file` only who is named there is let in.
+
+    `nodes`: of which `/metrics` tells though they are well.
+    `external_url`: where others reach it, for links in mails; empty for the address that it listens on.
+    """
+
+    listen: str = field(default="127.0.0.1:9464", metadata=checked(_listen()))
+    cert_file: Path | None = None
+    key_file: Path | None = None
+    credentials_file: Path | None = None
+    nodes: tuple[str, ...] = field(default=(), metadata=checked(distinct(), each(topic_level())))
+    external_url: str = field(default="", metadata=checked(_url()))
+
+    @property
+    def page(self) -> str:
+        """Where others reach it, without a slash at the end."""
+        if self.external_url:
+            return self.external_url.rstrip("/")
+        host, port = parse_listen(self.listen)
+        if host in ("0.0.0.0", "::"):  # noqa: S104 - that is every address of this host
+            host = socket.gethostname()
+        scheme = "http" if self.cert_file is None else "https"
+        return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Settings that do not go together."""
+        if self.key_file and not self.cert_file:
+            yield "key_file", "needs a cert_file"
+
+
+def tls_context(settings: HttpSettings) -> ssl.SSLContext | None:
+    """TLS 1.2 or newer with the certificate of `settings`; None where there is none.
+
+    Raises ConfigError for files that cannot be used.
+    """
+    if settings.cert_file is None:
+        return None
+    try:
+        return serving(settings.cert_file, settings.key_file)
+    except OSError as exc:
+        raise ConfigError("", [f"http.cert_file: {settings.cert_file}: {unusable(exc)}"]) from exc

@@ -1,0 +1,247 @@
+"""What the last windows said, kept in memory for those who look at it: pages, and plots in mails.
+
+Of every group and metric a column a window, until all of them together hold more than `max_cells`; then the
+largest course loses its oldest window, so that small groups keep theirs. Columns never change, so that a
+thread may read what was asked for on the loop. It is lost with the process; the archive keeps the same for
+longer.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from laggard_aggregator.alarms.alarms import Transition
+from laggard_aggregator.alarms.judge import GroupWindow, Judgement, Window
+from laggard_aggregator.detect.interface import FloatArray
+
+MAX_WINDOWS = 192
+"""A day, at 7.5 minutes from one window to the next."""
+MAX_CELLS = 8_000_000
+"""Components times windows of all courses: 13 bytes each."""
+MAX_SAMPLES = 4_000_000
+"""Values of the latest window that are kept of one group, and four times as many of all: 4 bytes each."""
+MAX_TRANSITIONS = 10_000
+BAND = (0.05, 0.25, 0.5, 0.75, 0.95)
+"""Which quantiles of a group's values make the band that a component is held against.
+
+Of few values each is one of them, the next one towards the median: a single straggler does not widen it.
+"""
+
+ABSENT, UNJUDGED, NORMAL, ANOMALOUS = range(4)
+"""What a window said of a component."""
+
+
+class Members:
+    """Components in the order of a column's arrays.
+
+    Places are kept of the latest members of a course only: they take four times what a column does.
+    """
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self.names = names
+        self._latest = True
+        self._places: Mapping[str, int] | None = None
+
+    def place(self, name: str) -> int:
+        """The place of a component, -1 where it is not there."""
+        if self._latest:
+            places = self._places
+            if places is None:
+                places = self._places = {name: at for at, name in enumerate(self.names)}
+            return places.get(name, -1)
+        try:
+            return self.names.index(name)
+        except ValueError:
+            return -1
+
+    def superseded(self) -> None:
+        """There are others now."""
+        self._latest, self._places = False, None
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One window of a group and metric; arrays (C,) as in Verdicts, `state` one of ABSENT to ANOMALOUS.
+
+    `band`: the quantiles BAND of what was observed of all components of the group, NaN where nobody was;
+    parents, which stand behind them, are in none.
+    """
+
+    start: float
+    end: float
+    members: Members
+    state: NDArray[np.uint8]
+    observed: NDArray[np.float32]
+    severity: NDArray[np.float32]
+    score: NDArray[np.float32]
+    band: tuple[float, ...]
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """One component over the windows that are kept, oldest first; arrays (N,), NaN where it was absent.
+
+    `band` (N, len(BAND)).
+    """
+
+    start: FloatArray
+    end: FloatArray
+    state: NDArray[np.uint8]
+    observed: FloatArray
+    severity: FloatArray
+    score: FloatArray
+    band: FloatArray
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """The values that a group's latest window was judged by: (C, H + W) as in GroupWindow, by metric."""
+
+    components: tuple[str, ...]
+    start: float
+    end: float
+    history: int
+    metrics: Mapping[str, NDArray[np.float32]]
+    worse: Mapping[str, int]
+
+    @property
+    def size(self) -> int:
+        """How many values there are."""
+        return sum(values.size for values in self.metrics.values())
+
+
+@dataclass
+class History:
+    """The courses of all groups and metrics, the samples of latest windows, and what alarms did."""
+
+    max_cells: int = MAX_CELLS
+    max_samples: int = MAX_SAMPLES
+    transitions: deque[Transition] = field(default_factory=lambda: deque(maxlen=MAX_TRANSITIONS))
+    _columns: dict[tuple[str, str], deque[Column]] = field(default_factory=dict)
+    _cells: int = 0
+    _samples: dict[str, Samples] = field(default_factory=dict)
+
+    def judged(self, judgements: Iterable[Judgement], window: Window | None = None) -> None:
+        """Takes in what was found of a window, and the window itself where it is known."""
+        for judgement in judgements:
+            self.transitions.extend(judgement.transitions)
+            kept = self._columns.setdefault((judgement.group, judgement.metric), deque())
+            while kept and kept[-1].end >= judgement.end:  # judged again, as after a reload
+                self._cells -= len(kept.pop().members.names)
+            self._cells += len(judgement.components)
+            kept.append(_column(judgement, kept[-1].members if kept else None))
+            if len(kept) > MAX_WINDOWS:
+                self._drop_oldest(kept)
+        while self._cells > self.max_cells:
+            self._drop_oldest(max(self._columns.values(), key=_size))
+        if isinstance(window, GroupWindow):
+            self._keep(window)
+
+    def frozen(self) -> "History":
+        """The same as it is now, for a thread: what comes later does not show in it."""
+        return History(
+            transitions=self.transitions.copy(),
+            _columns={key: kept.copy() for key, kept in self._columns.items()},
+            _samples=dict(self._samples),
+        )
+
+    def columns(self, group: str, metric: str) -> tuple[Column, ...]:
+        """The windows that are kept of a group and metric, oldest first."""
+        return tuple(self._columns.get((group, metric), ()))
+
+    def course(self, group: str, metric: str, component: str) -> Course:
+        """One component's way through the windows that are kept of its group."""
+        columns = self.columns(group, metric)
+        known = {members: members.place(component) for members in {column.members for column in columns}}
+        both = [(column, known[column.members]) for column in columns]
+
+        def of(name: str) -> FloatArray:
+            return np.array([getattr(c, name)[at] if at >= 0 else np.nan for c, at in both], dtype=np.float64)
+
+        return Course(
+            start=np.array([column.start for column in columns], dtype=np.float64),
+            end=np.array([column.end for column in columns], dtype=np.float64),
+            state=np.array([c.state[at] if at >= 0 else ABSENT for c, at in both], dtype=np.uint8),
+            observed=of("observed"),
+            severity=of("severity"),
+            score=of("score"),
+            band=np.array([column.band for column in columns], dtype=np.float64).reshape(-1, len(BAND)),
+        )
+
+    def samples(self, group: str) -> Samples | None:
+        """The values of the group's latest window; None where they are too many, or of functions."""
+        return self._samples.get(group)
+
+    def _keep(self, window: GroupWindow) -> None:
+        self._samples.pop(window.group, None)
+        if sum(values.size for values in window.metrics.values()) > self.max_samples:
+            return
+        self._samples[window.group] = Samples(
+            components=window.components,
+            start=window.start,
+            end=window.end,
+            history=window.history,
+            metrics={name: values.astype(np.float32) for name, values in window.metrics.items()},
+            worse=dict(window.worse),
+        )
+        while sum(kept.size for kept in self._samples.values()) > 4 * self.max_samples:
+            del self._samples[next(iter(self._samples))]
+
+    def _drop_oldest(self, columns: deque[Column]) -> None:
+        self._cells -= len(columns.popleft().members.names)
+
+
+def _size(columns: deque[Column]) -> int:
+    """About how many cells a course has, 0 only where it has no window."""
+    return len(columns) * max(len(columns[0].members.names), 1) if columns else 0
+
+
+def _column(judgement: Judgement, before: Members | None) -> Column:
+    """The column of a judgement; it shares its members with the one before where they are the same."""
+    verdicts = judgement.verdicts
+    names = judgement.components
+    judged, anomalous = verdicts.judged, verdicts.judged & verdicts.anomalous
+    if before is not None and before.names != names:
+        before.superseded()
+        before = None
+    peers = judgement.levels.count(judgement.levels[0]) if names else 0  # parents stand behind them
+    observed = verdicts.observed[:peers][np.isfinite(verdicts.observed[:peers])]
+    return Column(
+        start=judgement.start,
+        end=judgement.end,
+        members=before or Members(names),
+        state=np.where(anomalous, ANOMALOUS, np.where(judged, NORMAL, UNJUDGED)).astype(np.uint8),
+        observed=_single(verdicts.observed),
+        severity=_single(np.where(judged, verdicts.severity, np.nan)),
+        score=_single(np.where(judged, verdicts.score, np.nan)),
+        band=tuple(bands(observed[:, None])[0].tolist()),
+        note=verdicts.note,
+    )
+
+
+def bands(values: FloatArray) -> FloatArray:
+    """The quantiles BAND of each column of `values` (C, N): (N, len(BAND)), NaN of a column without any."""
+    ordered = np.sort(np.where(np.isfinite(values), values, np.nan), axis=0).T  # NaN last
+    known = np.isfinite(ordered).sum(axis=1)
+    found = np.full((len(ordered), len(BAND)), np.nan)
+    some = known > 0
+    for at, share in enumerate(BAND):
+        place = share * (known[some] - 1)
+        low, high = np.floor(place).astype(np.int64), np.ceil(place).astype(np.int64)
+        if share < 0.5:
+            low = high
+        elif share > 0.5:
+            high = low
+        rows = ordered[some]
+        pair = np.take_along_axis(rows, np.stack([low, high], axis=1), axis=1)
+        found[some, at] = pair.mean(axis=1)
+    return found
+
+
+def _single(values: FloatArray) -> NDArray[np.float32]:
+    limit = float(np.finfo(np.float32).max)
+    return np.clip(values, -limit, limit).astype(np.float32)

@@ -1,0 +1,178 @@
+"""The answers of `/api/v1` as plain data; docs/api.md describes them. NaN becomes null."""
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+from urllib.parse import unquote_to_bytes
+
+from laggard_aggregator.alarms.judge import Judgement
+from laggard_aggregator.alarms.overrides import Decision
+from laggard_aggregator.metrics.functions import FUNCTIONS
+from laggard_aggregator.metrics.registry import SOURCES
+from laggard_aggregator.status.straggler_list import Standing, component_standings, standings
+from laggard_aggregator.status.view import GroupView, View
+
+
+class NotKnownError(LookupError):
+    """There is no such group or component; the text says which."""
+
+
+def stragglers(view: View) -> dict[str, Any]:
+    """The stragglers and standing alarms, most persistent first (Intrepid 4.3), then by severity."""
+    rows = standings(view.judgements(), view.alarms(), view.shown, view.silenced)
+    chosen = [row for row in rows if row.straggler or row.alarm is not None]
+    chosen.sort(key=lambda row: (-(row.persistence or 0), -_or_zero(row.severity), row.key))
+    sources = {group.name: group.source for group in view.groups()}
+    return {"time": view.now, "stragglers": [_standing(row, sources.get(row.group, "")) for row in chosen]}
+
+
+def groups(view: View) -> dict[str, Any]:
+    """All peer groups, by name, and why a group got no verdict."""
+    latest: dict[str, list[Judgement]] = {}
+    for judged in view.judgements():
+        latest.setdefault(judged.group, []).append(judged)
+    described = [_group(group, latest.get(group.name, [])) for group in view.groups()]
+    return {"time": view.now, "groups": described}
+
+
+def decisions(view: View) -> dict[str, Any]:
+    """What operators decided, oldest first; `until` is null for until it is ended."""
+    return {"time": view.now, "decisions": [_decision(each) for each in view.decisions()]}
+
+
+def nodes(view: View) -> dict[str, Any]:
+    """How many nodes there are by role and state, and those that are not well."""
+    counts: dict[str, dict[str, int]] = {}
+    for (role, state), count in sorted(view.node_counts().items()):
+        counts.setdefault(role, {})[state] = count
+    return {
+        "time": view.now,
+        "ready": view.ready,
+        "nodes": counts,
+        "unwell": [
+            {
+                "node": node.node,
+                "role": node.role,
+                "state": node.state,
+                "last_sample": _or_null(node.last_sample),
+                "clock_offset_seconds": _or_null(node.clock_offset_seconds),
+                "failing": [
+                    name for name, collector in sorted(node.collectors.items()) if not collector.success
+                ],
+            }
+            for node in view.unwell_nodes()
+        ],
+    }
+
+
+def component(view: View, group: str, name: str) -> dict[str, Any]:
+    """One component by its lasting name or its name of the day. Raises NotKnownError."""
+    found = next((g for g in view.groups() if g.name == group), None)
+    if found is None:
+        raise NotKnownError(f"no group {group!r}")
+    judgements = [judged for judged in view.judgements() if judged.group == group]
+    alarms = view.alarms()
+    for candidate in (name, *_called(view, judgements, name)):
+        rows = component_standings(
+            judgements, alarms, view.shown, view.silenced, group=group, component=candidate
+        )
+        if rows:
+            return {
+                "time": view.now,
+                "group": _group(found, judgements),
+                "component": candidate,
+                "name": rows[0].name,
+                "metrics": [_standing(row, found.source) for row in rows],
+            }
+    raise NotKnownError(f"no component {name!r} in a closed window of group {group!r}")
+
+
+def unit(source: str, metric: str) -> str:
+    """The unit of a source's metric, empty when the metric is not known here."""
+    known = FUNCTIONS.get(source) or SOURCES.get(source)
+    return known.metrics[metric].unit if known is not None and metric in known.metrics else ""
+
+
+def component_path(raw: bytes) -> tuple[str, str]:
+    """Group and component of `<group>/<component>`, still percent-encoded; raises ValueError.
+
+    A slash within the group must be encoded as %2F; within the component it may be.
+    """
+    group, slash, name = raw.partition(b"/")
+    if not (group and slash and name):
+        raise ValueError("expected <group>/<component>")
+    try:
+        return unquote_to_bytes(group).decode(), unquote_to_bytes(name).decode()
+    except UnicodeDecodeError as exc:
+        raise ValueError("not UTF-8 after percent-decoding") from exc
+
+
+def _called(view: View, judgements: Iterable[Judgement], name: str) -> Iterable[str]:
+    """The components whose name of the day is `name`."""
+    known = {component: None for judged in judgements for component in judged.components}
+    return (component for component in known if view.shown(component) == name)
+
+
+def _group(group: GroupView, latest: Sequence[Judgement]) -> dict[str, Any]:
+    """A group and its latest judgements, one a metric."""
+    notes = {judged.verdicts.note: None for judged in latest if judged.verdicts.note}
+    return {
+        "group": group.name,
+        "source": group.source,
+        "role": group.role,
+        "detector": group.detector,
+        "metrics": list(group.metrics),
+        "live": group.live,
+        "silent": group.silent,
+        "interval_seconds": group.interval_seconds,
+        "window_seconds": group.window_seconds,
+        "automatic": group.automatic,
+        "window_end": max((judged.end for judged in latest), default=None),
+        "note": "; ".join(notes) if latest else "no window has closed yet",
+    }
+
+
+def _standing(row: Standing, source: str) -> dict[str, Any]:
+    alarm = row.alarm
+    return {
+        "group": row.group,
+        "component": row.component,
+        "name": row.name,
+        "level": row.level,
+        "metric": row.metric,
+        "straggler": row.straggler,
+        "anomalous": row.anomalous,
+        "judged": row.judged,
+        "persistence": row.persistence,
+        "score": _or_null(row.score),
+        "severity": _or_null(row.severity),
+        "worst_severity": None if alarm is None else _or_null(alarm.worst_severity),
+        "observed": _or_null(row.observed),
+        "reference": _or_null(row.reference),
+        "unit": unit(source, row.metric),
+        "since": _or_null(row.since),
+        "window_end": row.window_end,
+        "alarm": alarm is not None,
+        "raised_at": None if alarm is None else alarm.raised_at,
+        "silenced": None if row.silenced is None else _decision(row.silenced),
+        "causes": [{"name": name, "amount": amount} for name, amount in row.causes],
+    }
+
+
+def _decision(decision: Decision) -> dict[str, Any]:
+    return {
+        "kind": decision.kind,
+        "target": decision.target,
+        "by": decision.by,
+        "at": decision.at,
+        "until": _or_null(decision.until),
+        "comment": decision.comment,
+    }
+
+
+def _or_null(figure: float) -> float | None:
+    return figure if math.isfinite(figure) else None
+
+
+def _or_zero(figure: float) -> float:
+    return figure if math.isfinite(figure) else 0.0

@@ -1,0 +1,1 @@
+"""The page for people: slow components, their evidence and the next steps."""

@@ -1,0 +1,147 @@
+"""Who is slow: one entry a component, whatever number of groups and metrics say so."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from laggard_aggregator.alarms.overrides import Decision
+from laggard_aggregator.status import formatting, urls
+from laggard_aggregator.status.straggler_list import Standing
+from laggard_aggregator.status.window_history import ABSENT, Course
+from laggard_aggregator.web.api import unit
+from laggard_aggregator.web.pages.page_state import Now
+
+_SLOWER_FROM = 1.05
+_MUCH = 0.1
+"""A factor that changed by less than a tenth is steady."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What one group and metric say of a component."""
+
+    standing: Standing
+    unit: str
+    course: Course
+
+    @property
+    def value(self) -> str:
+        """Its own value and its peers' in words."""
+        row = self.standing
+        if math.isfinite(row.observed) and math.isfinite(row.reference):
+            own, peers = (formatting.figure(value, self.unit) for value in (row.observed, row.reference))
+            return f"{own}, peers {peers}".replace(f" {self.unit}", f"\N{NO-BREAK SPACE}{self.unit}")
+        if row.causes:
+            return f"most in {row.causes[0][0]}"
+        return f"score {formatting.figure(row.score)}" if math.isfinite(row.score) else "no data now"
+
+
+@dataclass(frozen=True, slots=True)
+class Slow:
+    """A component that is a straggler or has a standing alarm; `evidence` with the strongest first."""
+
+    component: str
+    name: str
+    level: str
+    evidence: tuple[Evidence, ...]
+    decisions: tuple[Decision, ...]
+
+    @property
+    def first(self) -> Evidence:
+        """What speaks most against it."""
+        return self.evidence[0]
+
+    @property
+    def severity(self) -> float:
+        """How many times slower it is than its peers."""
+        return self.first.standing.severity
+
+    @property
+    def since(self) -> float:
+        """The start of its episode: of the earliest, where several metrics tell of it."""
+        known = [e.standing.since for e in self.evidence if math.isfinite(e.standing.since)]
+        return min(known, default=math.nan)
+
+    @property
+    def alarm(self) -> bool:
+        """Whether an alarm stands on it."""
+        return any(evidence.standing.alarm is not None for evidence in self.evidence)
+
+    @property
+    def trend(self) -> str:
+        """How it goes on: a word."""
+        return trend(self.first)
+
+    @property
+    def url(self) -> str:
+        """Its page."""
+        standing = self.first.standing
+        return urls.component(standing.group, self.component, standing.metric)
+
+    @property
+    def is_slower(self) -> bool:
+        """Whether it is slower than its peers: some detectors find who differs in any way."""
+        return self.severity >= _SLOWER_FROM
+
+    @property
+    def claim(self) -> str:
+        """What is wrong with it, in a few words."""
+        if self.is_slower:
+            return f"{formatting.factor(self.severity)} slower than its peers"
+        return "unlike its peers"
+
+
+def slow(now: Now) -> tuple[Slow, ...]:
+    """All that are slow, most persistent first (Intrepid 4.3), then by factor."""
+    by_component: dict[str, list[Standing]] = {}
+    for row in now.standings():
+        if row.straggler or row.alarm is not None:
+            by_component.setdefault(row.component, []).append(row)
+    order = sorted(by_component.items(), key=lambda item: min(map(_rank, item[1])))
+    return tuple(_slow(now, component, rows) for component, rows in order)
+
+
+def watched(now: Now) -> tuple[Standing, ...]:
+    """What was anomalous in the latest window and is not confirmed: the worst first."""
+    stand = {row.component for row in now.standings() if row.straggler or row.alarm is not None}
+    rows = [row for row in now.standings() if row.anomalous and row.component not in stand]
+    return tuple(sorted(rows, key=_rank))
+
+
+def evidence_of(now: Now, rows: Iterable[Standing]) -> tuple[Evidence, ...]:
+    """What each row says, with its course; the strongest first."""
+    found = []
+    for row in sorted(rows, key=_rank):
+        group = now.groups.get(row.group)
+        course = now.history.course(row.group, row.metric, row.component)
+        found.append(Evidence(row, unit(group.source, row.metric) if group else "", course))
+    return tuple(found)
+
+
+def trend(evidence: Evidence) -> str:
+    """`getting slower`, `steady`, `getting better`, `recovering` or nothing that could be said."""
+    row, course = evidence.standing, evidence.course
+    if not row.judged:
+        return "no data now"
+    if not row.anomalous:
+        return "recovering"
+    told = course.severity[(course.state != ABSENT) & np.isfinite(course.severity)]
+    if told.size < 4:
+        return "new"
+    recent, before = float(np.median(told[-2:])), float(np.median(told[-6:-2]))
+    if recent > before * (1 + _MUCH):
+        return "getting slower"
+    return "getting better" if recent < before * (1 - _MUCH) else "steady"
+
+
+def _slow(now: Now, component: str, rows: list[Standing]) -> Slow:
+    evidence = evidence_of(now, rows)
+    first = evidence[0].standing
+    return Slow(component, first.name, first.level, evidence, now.decided(component, first.name))
+
+
+def _rank(row: Standing) -> tuple[float, ...]:
+    severity = row.severity if math.isfinite(row.severity) else 0.0
+    return (row.alarm is None, -(row.persistence or 0), -severity)

@@ -1,0 +1,1 @@
+"""Counter rings, derived interval metrics and the window schedule."""

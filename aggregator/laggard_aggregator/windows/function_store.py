@@ -1,0 +1,259 @@
+"""What is known of one peer group of nodes that are compared by what their functions did.
+
+The counterpart of `store.GroupStore`: here the component is the node, and its value in a window is a vector
+over functions, joined by name over the group's nodes. A node keeps its own functions; only those that did
+something in a window become columns of it. A message and a node's share of a close cost a handful of numpy
+calls, however many functions there are.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from laggard_aggregator.alarms.judge import FunctionWindow
+from laggard_aggregator.groups.membership import PeerGroup
+from laggard_aggregator.metrics.definition import FloatArray, IntArray
+from laggard_aggregator.metrics.functions import FunctionMetrics
+from laggard_aggregator.windows.counter_block import Reading, StoreCounts
+from laggard_aggregator.windows.function_counters import NodeFunctions
+from laggard_aggregator.windows.interval_metrics import BRIDGE
+from laggard_aggregator.windows.store import FUTURE_NS
+from laggard_common import wire
+from laggard_common.wire.schema import Schema
+
+MAX_SERVERS = 1024
+"""Nodes of a group: every pair of them is compared."""
+MAX_NODE_FUNCTIONS = 8192
+"""Functions of one node, in the order in which it announced them."""
+MAX_NAMES = 65_536
+"""Different names that a group's nodes may have announced, all together."""
+MAX_FUNCTIONS = 8192
+"""Functions in a window; of more, those that took the most time on any node."""
+MAX_OPEN = 64
+"""Intervals after the watermark for which data is kept."""
+ENOUGH = 0.75
+"""Share of a window that must be known of a node: 45 of 60 samples, as for `cdf`."""
+
+
+class FunctionStore:
+    """The functions of one group's nodes. `watermark_ns`: end of the last closed window."""
+
+    series = 0
+    """`manhattan` has thresholds, and no share of the site's budget of false alarms."""
+
+    def __init__(self, group: PeerGroup, source: FunctionMetrics, watermark_ns: int) -> None:
+        self.group = group
+        self.counts = StoreCounts()
+        self.counters = source.counters(group.metrics)
+        self.interval_ns = round(group.detect.interval_seconds * 1e9)
+        self._metrics = {name: source.metrics[name] for name in group.metrics}
+        self._seconds = source.seconds
+        self._watermark = watermark_ns // self.interval_ns
+        self._nodes: dict[str, NodeFunctions] = {}
+        self._ids: dict[str, int] = {}
+        self._names = np.zeros(0, dtype=object)
+        self._rank = np.zeros(0, dtype=np.int64)
+        self._is_numbered = True  # _names and _rank are those of _ids
+
+    @property
+    def components(self) -> list[str]:
+        """The nodes, in the order in which they came."""
+        return list(self._nodes)
+
+    @property
+    def compared(self) -> list[str]:
+        """The names of what is compared: the nodes."""
+        return self.components
+
+    @property
+    def watermark_ns(self) -> int:
+        """End of the last closed window: readings at or before it are late."""
+        return self._watermark * self.interval_ns
+
+    @property
+    def live(self) -> int:
+        """Nodes that had data in the last `shift` intervals of the window closed last."""
+        shift = self.group.detect.shift_samples
+        return sum(node.covered(shift) > 0 for node in self._nodes.values())
+
+    def state(self) -> dict[str, Any]:
+        """Everything as plain data and copied arrays, from which `restore` goes on exactly."""
+        return {
+            "counters": list(self.counters),
+            "watermark": self._watermark,
+            "names": list(self._ids),
+            "nodes": [(name, node.state()) for name, node in self._nodes.items()],
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Goes on from `state()`. Raises ValueError when it is of other counters, or out of bounds."""
+        if state["counters"] != list(self.counters):
+            raise ValueError("the group is compared by something else now")
+        if len(state["nodes"]) > MAX_SERVERS or len(state["names"]) > MAX_NAMES:
+            raise ValueError("a group of nodes out of bounds")
+        self._watermark = int(state["watermark"])
+        self._ids = {str(name): at for at, name in enumerate(state["names"])}
+        self._is_numbered = False
+        for name, kept in state["nodes"]:
+            node = self._node(wire.decode_schema(kept["schema"]))
+            node.restore(kept)
+            if node.ids.size and not 0 <= node.ids.min() <= node.ids.max() < len(self._ids):
+                raise ValueError("numbers of functions out of bounds")
+            self._nodes[str(name)] = node
+
+    def names_of(self, key: str) -> tuple[str, ...]:
+        """As GroupStore's."""
+        return (key,)
+
+    def silent_since(self, before_ns: int) -> IntArray:
+        """The places among `components` of nodes whose newest reading is from before `before_ns`."""
+        return np.flatnonzero([node.latest_tick_ns < before_ns for node in self._nodes.values()])
+
+    def forget(self, rows: IntArray) -> list[str]:
+        """Frees the nodes at the places `rows`, and says which they are. Whoever remembers one asks again."""
+        names = self.components
+        gone = [names[row] for row in rows]
+        for name in gone:
+            del self._nodes[name]
+        return gone
+
+    def join(self, schema: Schema, places: Sequence[int]) -> tuple[NodeFunctions | None, int]:
+        """The node that `schema` is of, with its functions at `places`, and how many found no room.
+
+        None when the group has no room for the node. A node whose schema is not the one before continued
+        starts over.
+        """
+        node = self._nodes.get(schema.node)
+        if node is None and len(self._nodes) >= MAX_SERVERS:
+            return None, len(places)
+        if node is None or not node.goes_on(schema):
+            node = self._nodes[schema.node] = self._node(schema)
+        known = node.rows.size
+        if known >= len(schema.components):
+            return node, 0
+        fresh = [place for place in places if place >= known][: MAX_NODE_FUNCTIONS - node.ids.size]
+        ids = self._ids_of([schema.components[place].id for place in fresh])
+        found = [(place, at) for place, at in zip(fresh, ids, strict=True) if at >= 0]
+        rows = np.full(len(schema.components), -1, dtype=np.int64)
+        rows[:known] = node.rows
+        rows[[place for place, _ in found]] = node.ids.size + np.arange(len(found))
+        node.grow(schema, rows, np.concatenate([node.ids, [at for _, at in found]]).astype(np.int64))
+        return node, sum(place >= known for place in places) - len(found)
+
+    def take(self, node: NodeFunctions, reading: Reading) -> None:
+        """Stores a message's counters; late and future ticks are counted and skipped."""
+        ticks, functions = reading.tick_ns, reading.rows.size
+        latest_ns = min(
+            reading.received_ns + FUTURE_NS + BRIDGE * self.interval_ns,
+            self.watermark_ns + MAX_OPEN * self.interval_ns,
+        )
+        first = int(np.searchsorted(ticks, self.watermark_ns, side="right"))
+        last = int(np.searchsorted(ticks, latest_ns, side="right"))
+        self.counts.late += first * functions
+        self.counts.future += max(ticks.size - last, 0) * functions
+        if first < last:
+            usable = slice(first, last)
+            values, reads = reading.values[usable], reading.read_ns[usable]
+            fell = node.take(replace(reading, values=values, tick_ns=ticks[usable], read_ns=reads))
+            self.counts.resets += fell
+
+    def close(self, end_ns: int) -> FunctionWindow | None:
+        """The window that ends at `end_ns`, a multiple of the interval after the watermark; None when empty.
+
+        Everything up to `end_ns` is final from here on. A node of which less than ENOUGH of the window is
+        known is absent; one of which a little is missing counts as if the rest had been like it.
+        """
+        end = end_ns // self.interval_ns
+        for node in self._nodes.values():
+            node.close(self._watermark, end)
+        self._watermark = end
+        seconds = self.group.detect.window_seconds
+        whole = self.group.detect.window_samples
+        covered = {name: node.covered(whole) for name, node in self._nodes.items()}
+        some = tuple(name for name, known in covered.items() if known > 0)
+        if not some:
+            return None
+        there = [at for at, name in enumerate(some) if covered[name] >= ENOUGH * seconds]
+        names, sums, left_out = self._joined([some[at] for at in there], seconds)
+
+        def spread(counter: str, scale: float) -> FloatArray:
+            values = np.full((len(some), len(names)), np.nan)
+            values[there] = sums[:, :, self.counters.index(counter)] * scale
+            return values
+
+        return FunctionWindow(
+            group=self.group.name,
+            components=some,
+            functions=names,
+            start=end_ns / 1e9 - seconds,
+            end=end_ns / 1e9,
+            metrics={name: spread(metric.counter, metric.scale) for name, metric in self._metrics.items()},
+            seconds=spread(self._seconds.counter, self._seconds.scale),
+            left_out=left_out,
+        )
+
+    def _joined(self, nodes: Sequence[str], seconds: float) -> tuple[tuple[str, ...], FloatArray, int]:
+        """Names (F,) of what rose anywhere, by name, sums (nodes, F, counters), and how many are left out."""
+        self._number()
+        deciding = self.counters.index(self._seconds.counter)
+        peak = np.zeros(self._names.size)
+        active = np.zeros(self._names.size, dtype=np.bool_)
+        found = []
+        for name in nodes:
+            node = self._nodes[name]
+            sums = node.sums(seconds)
+            rose = np.flatnonzero(sums.any(axis=1))
+            ids, sums = node.ids[rose], sums[rose]
+            active[ids] = True
+            peak[ids] = np.maximum(peak[ids], sums[:, deciding])
+            found.append((ids, sums))
+        chosen = np.flatnonzero(active)
+        chosen = chosen[np.argsort(self._rank[chosen])]
+        left_out = max(chosen.size - MAX_FUNCTIONS, 0)
+        if left_out:
+            most = np.argsort(-peak[chosen], kind="stable")[:MAX_FUNCTIONS]
+            chosen = chosen[np.sort(most)]
+        column: IntArray = np.full(self._names.size, -1, dtype=np.int64)
+        column[chosen] = np.arange(chosen.size)
+        joined = np.zeros((len(nodes), chosen.size, len(self.counters)))
+        for at, (ids, sums) in enumerate(found):
+            kept = column[ids] >= 0
+            joined[at, column[ids[kept]]] = sums[kept]
+        return tuple(self._names[chosen].tolist()), joined, left_out
+
+    def _ids_of(self, names: Sequence[str]) -> list[int]:
+        """The group's number of each function, -1 where there is no room even without what nobody has now."""
+        new = sum(name not in self._ids for name in names)
+        if len(self._ids) + new > MAX_NAMES:
+            self._forget()
+        for name in names:
+            if len(self._ids) < MAX_NAMES:
+                self._ids.setdefault(name, len(self._ids))
+        if new:
+            self._is_numbered = False
+        return [self._ids.get(name, -1) for name in names]
+
+    def _node(self, schema: Schema) -> NodeFunctions:
+        samples = self.group.detect.window_samples
+        return NodeFunctions(schema, len(self.counters), samples, self.interval_ns)
+
+    def _number(self) -> None:
+        """Puts the names in order, once for all that came since: with each message it would take too long."""
+        if not self._is_numbered:
+            self._names = np.array(list(self._ids), dtype=object)
+            self._rank = np.argsort(np.argsort(self._names))
+            self._is_numbered = True
+
+    def _forget(self) -> None:
+        """Frees the numbers of functions that belong to no node any more, as it started over."""
+        self._number()
+        none = np.zeros(0, dtype=np.int64)
+        kept = np.unique(np.concatenate([none, *(node.ids for node in self._nodes.values())]))
+        renumbered = np.zeros(self._names.size, dtype=np.int64)
+        renumbered[kept] = np.arange(kept.size)
+        self._ids = {name: at for at, name in enumerate(self._names[kept].tolist())}
+        self._is_numbered = False
+        for node in self._nodes.values():
+            node.ids = renumbered[node.ids]

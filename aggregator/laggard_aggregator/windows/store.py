@@ -1,0 +1,353 @@
+"""What is known of one peer group: counters at interval boundaries, and the metrics made of them.
+
+A message costs a handful of numpy calls whatever it holds: its counters go to the boundaries' ring, with the
+intervals marked in which one was reset. The metrics are made when a window closes.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from laggard_aggregator.alarms.judge import GroupWindow
+from laggard_aggregator.groups.membership import PeerGroup
+from laggard_aggregator.metrics.definition import IntArray, SourceMetrics
+from laggard_aggregator.windows.counter_block import Reading, StoreCounts
+from laggard_aggregator.windows.counter_ring import BoundaryRing
+from laggard_aggregator.windows.interval_metrics import BRIDGE, IntervalMetrics, put_rows
+
+MAX_COMPONENTS = 65_536
+FUTURE_NS = 5 * 1_000_000_000
+"""A nominal time so far, and BRIDGE intervals, past its reception is of a wrong clock, and not stored."""
+
+Table = NDArray[np.float32] | NDArray[np.float64]
+
+_ABOVE_ALL = np.iinfo(np.int64).max  # whatever a counter says next, it fell
+_PER_ROW = ("_latest_tick", "_latest", "_started", "_origin")
+
+
+class GroupStore:
+    """The rings of one group. `watermark_ns`: end of the last closed window, a multiple of the interval."""
+
+    def __init__(self, group: PeerGroup, source: SourceMetrics, history: int, watermark_ns: int) -> None:
+        """`history`: samples before a window that the detectors want to see."""
+        detect = group.detect
+        self.group = group
+        self.counts = StoreCounts()
+        self.components: list[str] = []
+        self.interval_ns = round(detect.interval_seconds * 1e9)
+        self.required, self.optional = source.counters(group.metrics)
+        self.counters = (*self.required, *self.optional)
+        at = {name: place for place, name in enumerate(self.counters)}
+        self._enough = [[at[name] for name in names] for names in source.told_by(group.metrics)]
+        self._metrics = {name: source.metrics[name] for name in group.metrics}
+        self._history = history
+        self._shift = detect.shift_samples
+        self._future_ns = FUTURE_NS + BRIDGE * self.interval_ns
+        self._rows: dict[str, int] = {}
+        watermark = watermark_ns // self.interval_ns
+        width = len(self.counters)
+        self._ring = BoundaryRing(width, watermark, slots=detect.shift_samples + 16)
+        self._intervals = IntervalMetrics(
+            self.counters, *source.kept(group.metrics), columns=history + detect.window_samples
+        )
+        self._live = np.zeros(0, dtype=np.bool_)
+        # The newest reading of each component that was stored, to see resets between messages.
+        self._latest_tick = np.zeros(0, dtype=np.int64)
+        self._started = np.zeros(0, dtype=np.int64)
+        self._latest = np.zeros((0, width), dtype=np.int64)
+        self._origin = np.zeros(0, dtype=np.int64)
+
+    @property
+    def watermark_ns(self) -> int:
+        """End of the last closed window: readings at or before it are late."""
+        return self._ring.watermark * self.interval_ns
+
+    @property
+    def series(self) -> int:
+        """How many series share the site's budget of false alarms."""
+        return len(self.compared) * len(self._metrics)
+
+    @property
+    def compared(self) -> list[str]:
+        """The names of what is compared."""
+        return self.components
+
+    def key(self, source: str, component: str) -> str:  # noqa: ARG002 - there is one
+        """The key under which a component of a source that agents send has its row."""
+        return component
+
+    def names_of(self, key: str) -> tuple[str, ...]:
+        """The lasting names by which somebody may mean one of `components`."""
+        return (key,)
+
+    @property
+    def live(self) -> int:
+        """Components that had data in the last `shift` intervals of the window closed last."""
+        return int(np.count_nonzero(self._live))
+
+    def rows_of(self, keys: Iterable[str], most_new: int = MAX_COMPONENTS) -> IntArray:
+        """The row of each component, new ones added; -1 where the group is full, or after `most_new`."""
+        most = min(len(self._rows) + most_new, MAX_COMPONENTS)
+        rows = np.fromiter((self._row(key, most) for key in keys), dtype=np.int64)
+        if len(self._rows) > self._latest_tick.size:
+            self._grow(min(max(64, 1 << (len(self._rows) - 1).bit_length()), MAX_COMPONENTS))
+        return rows
+
+    def tells(self, there: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Whether the counters that are `there` (c, counters), in this store's order, make a metric: (c,)."""
+        told = np.zeros(there.shape[0], dtype=np.bool_)
+        for needs in self._enough:
+            told |= there[:, needs].all(axis=1)
+        return told
+
+    def begin(self, rows: IntArray, origin: int | IntArray) -> None:
+        """Takes in that the counters of `rows` come from `origin` from now on, another node or another set.
+
+        They do not go on from what another origin said last. One origin for all, or one for each row.
+        """
+        other = rows[(self._origin[rows] != origin) & (self._origin[rows] != 0)]
+        self._latest[other] = _ABOVE_ALL
+        self._origin[rows] = origin
+
+    def take(self, reading: Reading) -> None:
+        """Stores a message's counters; late and future ticks are counted and skipped."""
+        ticks = reading.tick_ns
+        if (
+            int(ticks[0]) <= self.watermark_ns
+            or int(ticks[-1]) > reading.received_ns + self._future_ns
+            or not self._ring.reaches(-(-int(ticks[-1]) // self.interval_ns))
+        ):
+            first, last = self._usable(reading)
+            if first >= last:
+                return
+            reading = replace(
+                reading,
+                values=reading.values[first:last],
+                tick_ns=ticks[first:last],
+                read_ns=reading.read_ns[first:last],
+                started=None if reading.started is None else reading.started[first:last],
+            )
+        in_order = self._see_resets(reading)
+        for end in self._interval_ends(reading.tick_ns):
+            tick = int(reading.tick_ns[end])
+            self._ring.write(
+                -(-tick // self.interval_ns),
+                reading.rows,
+                reading.values[end],
+                tick,
+                int(reading.read_ns[end]),
+                in_order=in_order,
+            )
+
+    def take_together(self, readings: Sequence[Reading], origins: IntArray) -> NDArray[np.bool_]:
+        """Stores readings of one shape, no two of one component, as `take` would; which it did (m,).
+
+        It leaves those that are not plain: with late or future ticks, out of order, with a reset, or from
+        another of the `origins` (m,) than before, 0 for any.
+        """
+        m = len(readings)
+        rows = np.concatenate([reading.rows for reading in readings]).reshape(m, -1)
+        ticks = np.concatenate([reading.tick_ns for reading in readings]).reshape(m, -1)
+        reads = np.concatenate([reading.read_ns for reading in readings]).reshape(m, -1)
+        values = np.concatenate([reading.values for reading in readings])
+        values = values.reshape(m, ticks.shape[1], rows.shape[1], -1)
+        received = np.array([reading.received_ns for reading in readings])
+        intervals = -(-ticks // self.interval_ns)
+        plain = (ticks[:, 0] > self.watermark_ns) & (ticks[:, -1] <= received + self._future_ns)
+        plain &= intervals[:, -1] <= self._ring.watermark + self._ring.slots
+        plain &= (self._latest_tick[rows] < ticks[:, :1]).all(axis=1)
+        plain &= (origins == 0) | (self._origin[rows] == origins[:, None]).all(axis=1)
+        plain &= (values[:, 0] >= self._latest[rows]).all(axis=(1, 2))
+        plain &= (values[:, 1:] >= values[:, :-1]).all(axis=(1, 2, 3))
+        if not plain.all():
+            rows, ticks, reads, values, intervals = (
+                each[plain] for each in (rows, ticks, reads, values, intervals)
+            )
+        self._latest_tick[rows] = ticks[:, -1:]
+        self._latest[rows] = values[:, -1]
+        ends = np.ones(ticks.shape, dtype=np.bool_)
+        ends[:, :-1] = intervals[:, 1:] != intervals[:, :-1]
+        at, tick = np.nonzero(ends)
+        self._ring.write_together(
+            intervals[at, tick], rows[at], values[at, tick], ticks[at, tick], reads[at, tick]
+        )
+        return plain
+
+    def close(self, end_ns: int) -> GroupWindow | None:
+        """The window that ends at `end_ns`, a multiple of the interval after the watermark; None when empty.
+
+        Everything up to `end_ns` is final from here on.
+        """
+        end = end_ns // self.interval_ns
+        self._intervals.close(self._ring, end, len(self._rows))
+        self._ring.advance(end)
+        return self._window(end_ns)
+
+    def state(self) -> dict[str, Any]:
+        """Everything as plain data and copied arrays, from which `restore` goes on exactly."""
+        count = len(self._rows)
+        return {
+            "components": list(self.components),
+            "counters": list(self.counters),
+            "history": self._history,
+            "ring": self._ring.state(count),
+            **self._intervals.state(count),
+            "live": self._live,
+            **{name: getattr(self, name)[:count].copy() for name in _PER_ROW},
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Goes on from `state()`. Raises ValueError when it is of other counters, metrics or detectors."""
+        keys = state["components"]
+        same = (list(self.counters), self._history, set(self._intervals.metrics), set(self._intervals.load))
+        if same != (state["counters"], state["history"], set(state["metrics"]), set(state["load"])):
+            raise ValueError("the group is compared by something else now")
+        if not all(isinstance(key, str) for key in keys) or len(set(keys)) != len(keys) <= MAX_COMPONENTS:
+            raise ValueError("components that repeat")
+        self.rows_of(keys)
+        count = len(keys)
+        for name in _PER_ROW:
+            put_rows(getattr(self, name), state[name], count)
+        self._intervals.restore(state, count)
+        live = state["live"]
+        if live.dtype != np.bool_ or live.ndim != 1 or live.size > count:
+            raise ValueError("who was live is not told")
+        self._live = live
+        self._ring.restore(state["ring"], count)
+
+    def silent_since(self, before_ns: int) -> IntArray:
+        """The rows of components whose newest reading is from before `before_ns`."""
+        return np.flatnonzero(self._latest_tick[: len(self._rows)] < before_ns)
+
+    def forget(self, rows: IntArray) -> list[str]:
+        """Frees the `rows`, whose components it returns; the other rows move together.
+
+        Whoever remembers rows has to ask again.
+        """
+        keep = np.setdiff1d(np.arange(len(self._rows)), rows)
+        gone = [self.components[row] for row in rows]
+        self.components = [self.components[row] for row in keep]
+        self._rows = {key: row for row, key in enumerate(self.components)}
+        self._live = self._live[keep[keep < self._live.size]]
+        self._ring.keep_rows(keep)
+        for name in _PER_ROW:
+            setattr(self, name, getattr(self, name)[keep])
+        self._intervals.keep_rows(keep)
+        return gone
+
+    def origins(self) -> IntArray:
+        """Where the counters of each component came from last, as `begin` was told; one entry a row."""
+        return self._origin[: len(self._rows)]
+
+    def _usable(self, reading: Reading) -> tuple[int, int]:
+        """The range of ticks that are neither late nor of the future; counts the others."""
+        ticks, components = reading.tick_ns, reading.rows.size
+        first = int(np.searchsorted(ticks, self.watermark_ns, side="right"))
+        last = int(np.searchsorted(ticks, reading.received_ns + self._future_ns, side="right"))
+        while last > first and not self._ring.reaches(-(-int(ticks[last - 1]) // self.interval_ns)):
+            last -= 1
+        self.counts.late += first * components
+        self.counts.future += max(ticks.size - last, 0) * components
+        return first, last
+
+    def _interval_ends(self, ticks: IntArray) -> list[int]:
+        """The place of the last tick of each interval."""
+        last = ticks.size - 1
+        if int(ticks[0]) > (-(-int(ticks[-1]) // self.interval_ns) - 1) * self.interval_ns:
+            return [last]
+        intervals = -(-ticks // self.interval_ns)
+        return [*np.flatnonzero(intervals[1:] != intervals[:-1]).tolist(), last]
+
+    def _see_resets(self, reading: Reading) -> bool:
+        """Marks the intervals in which a counter fell, inside the message or since the newest before it.
+
+        So it does where counters say that they began anew: they may have grown past what they were. Says
+        whether every component's reading is newer than all before it.
+        """
+        rows, values, ticks = reading.rows, reading.values, reading.tick_ns
+        if reading.started is not None:
+            self._see_starts(reading, reading.started)
+        if ticks.size > 1:
+            inside = values[:, : reading.changing]
+            fell = inside[1:] < inside[:-1]
+            if fell.any():
+                tick, component = np.nonzero(fell.any(axis=2))
+                self._mark(ticks[tick + 1], rows[component])
+        before = self._latest_tick[rows]
+        later = before < ticks[0]
+        in_order = bool(later.all())
+        jumped = values[0] < self._latest[rows]
+        if jumped.any():
+            self._mark(ticks[:1], rows[jumped.any(axis=1) & later & (before > 0)])
+        last = values[-1]
+        if not in_order:
+            newest = before < ticks[-1]
+            rows, last = rows[newest], last[newest]
+        self._latest_tick[rows] = ticks[-1]
+        self._latest[rows] = last
+        return in_order
+
+    def _see_starts(self, reading: Reading, started: IntArray) -> None:
+        """Marks the intervals in which counters began anew and none of them fell, which is seen besides."""
+        rows, values = reading.rows, reading.values
+        later = self._latest_tick[rows] < reading.tick_ns[0]
+        whole = np.vstack([np.where(later, self._started[rows], started[0]), started])
+        tick, component = np.nonzero((whole[1:] != whole[:-1]) & (whole[1:] != 0) & (whole[:-1] != 0))
+        if tick.size:
+            before = np.where((tick > 0)[:, None], values[tick - 1, component], self._latest[rows[component]])
+            grew = (values[tick, component] >= before).all(axis=1)
+            self._mark(reading.tick_ns[tick[grew]], rows[component[grew]])
+        told = later & (started[-1] != 0)
+        self._started[rows[told]] = started[-1, told]
+
+    def _mark(self, ticks: IntArray, rows: IntArray) -> None:
+        """Marks a reset of each of `rows` at the tick beside it, or at the only one."""
+        self._ring.mark_reset(-(-ticks // self.interval_ns), rows)
+        self.counts.resets += rows.size
+
+    def _window(self, end_ns: int) -> GroupWindow | None:
+        """The components that have data in the window, and only those."""
+        names, columns, load = self._tables()
+        some = np.logical_or.reduce([~np.isnan(column[:, self._history :]) for column in columns.values()])
+        self._live = some[:, -self._shift :].any(axis=1)
+        rows = np.flatnonzero(some.any(axis=1))
+        if not rows.size:
+            return None
+        detect = self.group.detect
+        kept = {name: column[rows].astype(np.float64) for name, column in columns.items()}
+        return GroupWindow(
+            group=self.group.name,
+            components=tuple(names[row] for row in rows),
+            start=end_ns / 1e9 - detect.window_seconds,
+            end=end_ns / 1e9,
+            history=self._history,
+            metrics={name: metric.values(name, kept, self._shift) for name, metric in self._metrics.items()},
+            load={name: column[rows].astype(np.float64) for name, column in load.items()},
+            worse={name: metric.worse for name, metric in self._metrics.items()},
+        )
+
+    def _tables(self) -> tuple[list[str], Mapping[str, Table], Mapping[str, Table]]:
+        """Names (C,) of what is compared, what is kept of every interval for the metrics, and the load."""
+        count = len(self._rows)
+        metrics = {name: ring[:count] for name, ring in self._intervals.metrics.items()}
+        return self.components, metrics, {name: ring[:count] for name, ring in self._intervals.load.items()}
+
+    def _row(self, key: str, most: int) -> int:
+        row = self._rows.get(key)
+        if row is None:
+            if len(self._rows) >= most:
+                return -1
+            row = self._rows[key] = len(self._rows)
+            self.components.append(key)
+        return row
+
+    def _grow(self, rows: int) -> None:
+        more = rows - self._latest_tick.size
+        self._ring.grow_rows(rows)
+        self._intervals.grow_rows(rows)
+        for name in ("_latest_tick", "_started", "_origin"):
+            setattr(self, name, np.pad(getattr(self, name), (0, more)))
+        self._latest = np.pad(self._latest, ((0, more), (0, 0)))

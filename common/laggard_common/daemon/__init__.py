@@ -1,0 +1,1 @@
+"""Parts of a long-running process: signals, service manager, logging, memory, locks."""

@@ -1,0 +1,104 @@
+"""Under signals: SIGTERM and SIGINT end it, SIGHUP has it go on with what its files say now."""
+
+import asyncio
+import contextlib
+import logging
+import signal
+from collections.abc import Callable
+from typing import Generic, Protocol, TypeVar
+
+from laggard_common.daemon.sd_notify import Notifier
+from laggard_common.errors import LaggardError
+
+_log = logging.getLogger(__name__)
+
+S = TypeVar("S")
+
+
+class Runnable(Protocol):
+    """What a daemon runs."""
+
+    async def run(self, stop: asyncio.Event, started: asyncio.Event | None = None) -> None:
+        """Runs until `stop` is set; sets `started` when it does its work."""
+
+
+R = TypeVar("R", bound=Runnable)
+
+
+class Service(Generic[S, R]):
+    """Runs what `make` makes of settings, and another in its place on SIGHUP.
+
+    `load`: the settings as the files say now; raises LaggardError. `make(settings, before)`: `before` is what
+    ran up to then and has ended in order, None at first; it raises nothing that `load` does not raise. New
+    settings that cannot be loaded are refused, and what runs is not touched. With those that turn out to be
+    of no use only when they are tried, as a port may be taken, the service goes back to the ones before.
+    """
+
+    def __init__(self, load: Callable[[], S], make: Callable[[S, R | None], R], notifier: Notifier) -> None:
+        self._load = load
+        self._make = make
+        self._notifier = notifier
+        self._end = asyncio.Event()
+        self._reload = asyncio.Event()
+
+    async def run(self, settings: S) -> None:
+        """Runs with `settings` first, until a signal ends it. Raises what the first start raises."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._end.set)
+        loop.add_signal_handler(signal.SIGHUP, self._reload.set)
+        running, known_good = self._make(settings, None), settings
+        while True:
+            started = asyncio.Event()
+            try:
+                wanted = await self._while_wanted(running, started)
+            except LaggardError as exc:
+                if started.is_set() or settings is known_good:
+                    raise
+                _log.error("the new configuration is of no use, going on with the one before: %s", exc)
+                settings = known_good
+            else:
+                if wanted is None:
+                    return
+                if started.is_set():
+                    known_good = settings
+                settings = wanted
+            running = self._make(settings, running)
+
+    async def _while_wanted(self, running: R, started: asyncio.Event) -> S | None:
+        """Runs it until the end, None, or until there are new settings, which are returned."""
+        stop = asyncio.Event()
+        task = asyncio.create_task(running.run(stop, started))
+        wanted: S | None = None
+        try:
+            while wanted is None and await self._told(task):
+                wanted = self._new_settings()
+            if not task.done() and wanted is None:
+                self._notifier.stopping()
+        finally:
+            stop.set()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+        return wanted
+
+    async def _told(self, task: "asyncio.Task[None]") -> bool:
+        """Waits for a signal or the end of `task`; whether it was one to reload."""
+        signals = [asyncio.create_task(event.wait()) for event in (self._end, self._reload)]
+        await asyncio.wait({task, *signals}, return_when=asyncio.FIRST_COMPLETED)
+        for waiting in signals:
+            waiting.cancel()
+        reload = self._reload.is_set() and not self._end.is_set() and not task.done()
+        self._reload.clear()
+        return reload
+
+    def _new_settings(self) -> S | None:
+        self._notifier.reloading()
+        try:
+            settings = self._load()
+        except LaggardError as exc:
+            for line in str(exc).splitlines():
+                _log.error("the new configuration is refused: %s", line)
+            self._notifier.ready("the new configuration is refused, see the log; running with the one before")
+            return None
+        _log.info("going on with the new configuration")
+        return settings

@@ -1,0 +1,212 @@
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from laggard_agent.collectors.diskstats.block_devices import BlockDevices, Choice
+from laggard_agent.collectors.diskstats.collector import FIELDS, Diskstats, _parse_line, parse
+from laggard_agent.collectors.interface import Reading
+from laggard_common.errors import CollectError
+from laggard_common.wire.schema import Component
+from tests.agent.made import disk_line, tree
+from tests.shared_data import shared
+
+NAMES = [field.name for field in FIELDS]
+OLD = tuple(range(1, 12))
+DISCARDS = tuple(range(1, 16))
+FLUSHES = tuple(range(1, 18))
+
+
+def named(data: str) -> dict[str, tuple[int | float | None, ...]]:
+    return {name.decode(): tuple(row) for name, row in parse(data.encode(), {}).values() if name}
+
+
+def collector(procfs: Path, include: tuple[str, ...] = ()) -> Diskstats:
+    return Diskstats(procfs, BlockDevices(None, Choice(include), lambda: 0), lambda: 123)
+
+
+def read(disks: Diskstats) -> Reading:
+    (reading,) = disks.read()
+    return reading
+
+
+def test_the_three_kernels_columns() -> None:
+    rows = named(disk_line("sda", *OLD) + disk_line("sdb", *DISCARDS) + disk_line("sdc", *FLUSHES))
+    assert rows["sda"] == (*OLD, *[None] * 6)
+    assert rows["sdb"] == (*DISCARDS, None, None)
+    assert rows["sdc"] == FLUSHES
+    assert dict(zip(NAMES, rows["sdc"], strict=True)) == {
+        "rd_ios": 1, "rd_merges": 2, "rd_sectors": 3, "rd_ms": 4,
+        "wr_ios": 5, "wr_merges": 6, "wr_sectors": 7, "wr_ms": 8,
+        "in_flight": 9, "io_ms": 10, "weighted_ms": 11,
+        "dc_ios": 12, "dc_merges": 13, "dc_sectors": 14, "dc_ms": 15,
+        "fl_ios": 16, "fl_ms": 17,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("count", "known"), [(10, 0), (11, 11), (12, 11), (14, 11), (15, 15), (16, 15), (17, 17), (25, 17)]
+)
+def test_other_numbers_of_columns_keep_the_whole_groups(count: int, known: int) -> None:
+    rows = named(disk_line("sda", *range(1, count + 1)))
+    assert [sum(value is not None for value in row) for row in rows.values()] == ([known] if known else [])
+
+
+def test_hostile_lines_are_left_out() -> None:
+    good = disk_line("sda", *FLUSHES)
+    bad = [
+        disk_line("sdb", *FLUSHES).replace(" 5 ", " x "),
+        disk_line("sdc", *FLUSHES).replace(" 5 ", " -5 "),
+        disk_line("sdd", *FLUSHES).replace(" 5 ", f" {2**64} "),
+        "\n",
+        "   8       0 sde\n",
+        "\x00\xff" * 20 + "\n",
+        "9" * 100_000 + "\n",
+    ]
+    assert list(named(good + "".join(bad))) == ["sda"]
+
+
+@given(st.binary(max_size=400))
+def test_arbitrary_bytes_give_rows_or_nothing(data: bytes) -> None:
+    for name, row in parse(data, {}).values():
+        assert not name or len(row) == len(FIELDS)
+
+
+WORDS = st.sampled_from([b"0", b"7", b"18446744073709551615", b"18446744073709551616", b"-1", b"x", b"1_0"])
+LINES = st.builds(
+    lambda name, words: b"   8       0 " + name + b" " + b" ".join(words),
+    st.sampled_from([b"sda", b"sdb", b"dm-0", b"8"]),
+    st.lists(WORDS, min_size=9, max_size=20) | st.lists(st.just(b"5"), min_size=17, max_size=17),
+)
+
+
+@given(st.lists(LINES | st.just(b""), max_size=6), st.sets(st.sampled_from([b"sda", b"dm-0"])))
+def test_lines_together_say_what_each_says_alone(lines: list[bytes], unwanted: set[bytes]) -> None:
+    alone = {line: _parse_line(line, unwanted) for line in lines}
+    assert parse(b"\n".join([*lines, b""]), {}, unwanted) == alone
+
+
+def test_every_truncation_gives_whole_rows() -> None:
+    whole = disk_line("sda", *FLUSHES) + disk_line("sdb", *FLUSHES)
+    for end in range(len(whole)):
+        for row in named(whole[:end]).values():
+            assert len(row) == len(FIELDS)
+
+
+def test_an_unchanged_line_is_the_same_object_and_a_changed_one_is_new(tmp_path: Path) -> None:
+    tree(tmp_path, {"diskstats": disk_line("sda", *FLUSHES) + disk_line("sdb", *FLUSHES)})
+    disks = collector(tmp_path)
+    first = read(disks)
+    tree(tmp_path, {"diskstats": disk_line("sda", *FLUSHES) + disk_line("sdb", 99, *FLUSHES[1:])})
+    second = read(disks)
+    assert second.rows[0] is first.rows[0]
+    assert second.rows[1] == (99, *FLUSHES[1:])
+    assert second.components is first.components
+    assert second.read_at_ns == 123
+
+
+def test_devices_come_and_go(tmp_path: Path) -> None:
+    disks = collector(tmp_path)
+    seen = []
+    for names in (["sda"], ["sda", "sdb"], ["sdb"], []):
+        tree(tmp_path, {"diskstats": "".join(disk_line(name, *FLUSHES) for name in names)})
+        reading = read(disks)
+        seen.append([component.name for component in reading.components])
+        assert len(reading.rows) == len(reading.components)
+    assert seen == [["sda"], ["sda", "sdb"], ["sdb"], []]
+
+
+class Changing:
+    """Takes what `wanted` says for components."""
+
+    def __init__(self) -> None:
+        self.wanted: tuple[bytes, ...] = ()
+        self._given: dict[bytes, Component] = {}
+
+    def components(self, names: tuple[bytes, ...]) -> dict[bytes, Component]:
+        given = {name: Component(name.decode(), name.decode()) for name in names if name in self.wanted}
+        if given != self._given:
+            self._given = given
+        return self._given
+
+
+def test_a_device_that_is_wanted_late_has_its_row_at_once(tmp_path: Path) -> None:
+    lines = disk_line("sda", *FLUSHES) + disk_line("sda1", *OLD) + disk_line("sdb", *DISCARDS)
+    devices = Changing()
+    disks = Diskstats(tree(tmp_path, {"diskstats": lines}), devices, lambda: 0)
+    for wanted in ([], [b"sda"], [b"sda", b"sdb"], [b"sdb"]):
+        devices.wanted = tuple(wanted)
+        for _ in range(2):
+            rows = dict(zip(devices.wanted, read(disks).rows, strict=True))
+            assert rows == {name: named(lines)[name.decode()] for name in wanted}
+
+
+def test_an_unwanted_line_that_cannot_be_read_when_it_is_wanted_is_left_out(tmp_path: Path) -> None:
+    devices = Changing()
+    devices.wanted = (b"sda",)
+    good = disk_line("sda", *FLUSHES)
+    disks = Diskstats(tree(tmp_path, {"diskstats": good + disk_line("sdb", *FLUSHES)}), devices, lambda: 0)
+    assert len(read(disks).rows) == 1
+    tree(tmp_path, {"diskstats": good + disk_line("sdb", *FLUSHES).replace(" 5 ", " x ")})
+    devices.wanted = (b"sda", b"sdb")
+    assert read(disks).rows == [FLUSHES]
+
+
+def test_captures_are_told_in_their_order_with_their_times(tmp_path: Path) -> None:
+    times = iter(range(100, 200))
+    disks = Diskstats(tmp_path, BlockDevices(None, Choice(), lambda: 0), times.__next__)
+    captures = []
+    for names in (["sda", "sdb"], ["sda"], ["sda", "sdb"]):
+        tree(tmp_path, {"diskstats": "".join(disk_line(name, *FLUSHES) for name in names)})
+        captures.append(disks.captures.take())
+    readings = [reading for capture in captures for reading in disks.interpret(capture)]
+    assert [reading.read_at_ns for reading in readings] == [100, 101, 102]
+    assert [len(reading.components) for reading in readings] == [2, 1, 2]
+    assert not any(capture.can_wait for capture in captures)
+
+
+def test_an_empty_file_is_no_failure(tmp_path: Path) -> None:
+    assert read(collector(tree(tmp_path, {"diskstats": ""}))).rows == []
+
+
+@pytest.mark.parametrize(
+    ("files", "reason"),
+    [
+        ({}, "No such file or directory"),
+        ({"diskstats/x": ""}, "Is a directory"),
+        ({"diskstats": "something else\n"}, "no line has the 14, 18 or 20 columns of diskstats"),
+    ],
+)
+def test_what_cannot_be_read(tmp_path: Path, files: dict[str, str], reason: str) -> None:
+    with pytest.raises(CollectError) as caught:
+        read(collector(tree(tmp_path, files)))
+    assert str(caught.value) == f"{tmp_path}/diskstats: {reason}"
+
+
+@pytest.mark.shared_data
+def test_a_mixture_of_kernels(tmp_path: Path) -> None:
+    """node_exporter's capture: 14, 18 and 20 columns, partitions, ram, loop, dm, nvme, mmc, sr."""
+    rows = named(shared("diskstats/node_exporter/diskstats").read_text())
+    assert rows["sda"][:4] == (25354637, 34367663, 1003346126, 18492372)
+    assert rows["sda"][11:] == (None,) * 6
+    assert rows["sdb"][11:] == (68851, 0, 1925173784, 11130, None, None)
+    assert rows["sdc"][15:] == (1555, 1944)
+    reading = read(collector(shared("diskstats/node_exporter")))
+    shown = {component.name for component in reading.components}
+    assert {"sda", "sda1", "dm-0", "mmcblk0p2", "nvme0n1"} <= shown
+    assert not any(name.startswith(("ram", "loop", "sr", "fd")) for name in shown)
+
+
+@pytest.mark.shared_data
+@pytest.mark.parametrize("snapshot", ["1", "2", "3", "4", "5", "6", "6b", "7"])
+def test_sysstats_snapshots(snapshot: str) -> None:
+    text = shared(f"diskstats/sysstat/diskstats.root{snapshot}").read_text()
+    rows = named(text)
+    lines = [line.split() for line in text.splitlines()]
+    assert list(rows) == [line[2] for line in lines if len(line) >= 14]
+    for line in lines:
+        if len(line) >= 14:
+            whole = max(known for known in (14, 18, 20) if known <= len(line))
+            known = [int(column) for column in line[3:whole]]
+            assert [value for value in rows[line[2]] if value is not None] == known

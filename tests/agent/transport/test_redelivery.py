@@ -1,0 +1,160 @@
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from laggard_agent.sampling.batcher import Batch, Dictionary
+from laggard_agent.spool.segments import Key, Owner
+from laggard_agent.spool.spool import Spool
+from laggard_agent.spool.worker import Worker
+from laggard_agent.transport.redelivery import Losses
+from laggard_common.wire import Ack
+from tests.agent.made import FIELDS, components
+
+Ranges = tuple[tuple[int, int], ...]
+
+
+class Taken:
+    """A spool with batches that the broker took, all of them, and what finds out which it lost."""
+
+    def __init__(self, folder: Path, batches: int) -> None:
+        self.spool = Spool.open(folder, Owner("oss-1", 10**9, 5), 2**24, "boot", random.Random(1).randbytes)
+        self.worker = Worker("spool", lambda exc: pytest.fail(repr(exc)))
+        self.losses = Losses(self.spool, self.worker, random.Random(1))
+        self.key: Key = (b"", "")
+        for _ in range(batches):
+            self.take()
+
+    def take(self) -> None:
+        batch = Batch("net", Dictionary(0, 1, FIELDS, components("a")), 10**18, 10**9, 5, 1, b"x")
+        stored = self.spool.append(batch)
+        assert stored is not None
+        self.spool.mark_sent(stored)
+        self.key = stored.key
+
+    def acknowledge(self, *ranges: tuple[int, int]) -> None:
+        self.losses.acknowledged(Ack(*self.key, ranges))
+
+    def backlog(self) -> list[int]:
+        seqs = []
+        while (stored := self.spool.next_backlog()) is not None:
+            seqs.append(stored.seq)
+        return seqs
+
+
+def taken_test(folder: Path, test: Callable[[Taken], Awaitable[None]], batches: int = 4) -> None:
+    async def run() -> None:
+        taken = Taken(folder, batches)
+        try:
+            await test(taken)
+        finally:
+            await taken.worker.call(taken.spool.close)
+            taken.worker.end()
+
+    asyncio.run(run())
+
+
+def test_what_stays_unacknowledged_from_one_look_to_the_next_is_sent_again(tmp_path: Path) -> None:
+    async def test(taken: Taken) -> None:
+        taken.acknowledge((0, 1))
+        assert await taken.losses.look(5.0) == []  # it may just be on its way
+        taken.acknowledge((0, 1))
+        assert await taken.losses.look(15.0) == [taken.key]
+        assert taken.backlog() == [2, 3]
+
+    taken_test(tmp_path, test)
+
+
+def test_what_is_acknowledged_between_two_looks_was_not_lost(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+
+    async def test(taken: Taken) -> None:
+        taken.acknowledge((0, 1))
+        assert await taken.losses.look(5.0) == []
+        taken.acknowledge((0, 2))  # the oldest is another one now
+        assert await taken.losses.look(15.0) == []
+        assert taken.backlog() == []
+        assert not caplog.records
+
+    taken_test(tmp_path, test)
+
+
+def test_nothing_is_sent_again_while_nobody_acknowledges(tmp_path: Path) -> None:
+    async def test(taken: Taken) -> None:
+        for at in range(5):
+            assert await taken.losses.look(10.0 * at) == []
+        taken.losses.acknowledged(Ack(bytes(16), "net", ((0, 9),)))  # of somebody else's
+        assert await taken.losses.look(60.0) == []
+        assert not taken.losses.acks_seen
+
+    taken_test(tmp_path, test)
+
+
+def test_it_is_looked_for_ever_less_often_and_once_a_minute_at_least(tmp_path: Path) -> None:
+    async def test(taken: Taken) -> None:
+        await taken.losses.connected(100.0)
+        assert taken.losses.due == 105.0
+        for least in (10, 20, 40, 60, 60):
+            now = taken.losses.due
+            await taken.losses.look(now)
+            assert now + least <= taken.losses.due <= now + 1.5 * least
+        await taken.losses.connected(1000.0)
+        assert taken.losses.due == 1005.0
+
+    taken_test(tmp_path, test)
+
+
+@pytest.mark.parametrize(
+    ("ranges", "idle", "soon"),
+    [
+        (((0, 0), (2, 3)), True, True),  # passed over, and nothing older is on its way
+        (((0, 0), (2, 3)), False, False),
+        ((), False, True),  # it is there, and cannot be read
+        (((0, 2),), True, None),
+    ],
+)
+def test_a_suspicion_brings_the_next_look_forward(
+    tmp_path: Path, ranges: Ranges, idle: bool, soon: bool | None
+) -> None:
+    async def test(taken: Taken) -> None:
+        await taken.losses.connected(0.0)
+        for _ in range(3):
+            await taken.losses.look(0.0)
+        before = taken.losses.due
+        taken.acknowledge(*ranges)
+        assert taken.losses.suspected is (soon is not None)
+        if soon is not None:
+            taken.losses.look_soon(0.0, idle=idle)
+            assert not taken.losses.suspected
+        assert (5.0 <= taken.losses.due <= 7.5) if soon else taken.losses.due == before
+
+    taken_test(tmp_path, test)
+
+
+def test_a_suspicion_never_puts_the_next_look_off(tmp_path: Path) -> None:
+    async def test(taken: Taken) -> None:
+        await taken.losses.connected(0.0)
+        taken.acknowledge()
+        taken.losses.look_soon(3.0, idle=False)
+        assert taken.losses.due == 5.0
+
+    taken_test(tmp_path, test)
+
+
+def test_after_a_connection_with_acknowledgements_what_they_left_out_is_sent_at_once(tmp_path: Path) -> None:
+    async def test(taken: Taken) -> None:
+        await taken.losses.connected(0.0)
+        assert taken.backlog() == []
+        taken.acknowledge((0, 1))
+        heard = taken.losses.acks_in_connection
+        await taken.losses.connected(10.0)
+        assert taken.backlog() == [2, 3]
+        assert (heard, taken.losses.acks_in_connection) == (True, False)
+        assert taken.losses.acks_seen
+
+    taken_test(tmp_path, test)

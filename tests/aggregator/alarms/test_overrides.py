@@ -1,0 +1,130 @@
+import json
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from laggard_aggregator.alarms.overrides import MOST_DECISIONS, Book, Decision, covering, covers
+
+SHOWN = {"oss-1/wwn-1": "oss-1/sda", "oss-1/wwn-2": "oss-1/sdb", "oss-10/wwn-3": "oss-10/sda"}
+
+
+def decision(kind: str = "silence", target: str = "oss-1", until: float = math.inf) -> Decision:
+    return Decision(kind, target, "root", 100.0, until)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("target", "named"),
+    [
+        ("oss-1", {"oss-1/wwn-1", "oss-1/wwn-2"}),
+        ("oss-1/sda", {"oss-1/wwn-1"}),
+        ("oss-1/wwn-2", {"oss-1/wwn-2"}),
+        ("oss-1*", set(SHOWN)),
+        ("oss-?/sd[ab]", {"oss-1/wwn-1", "oss-1/wwn-2"}),
+        ("*/sda", {"oss-1/wwn-1", "oss-10/wwn-3"}),
+        ("sda", set()),
+        ("OSS-1", set()),
+    ],
+)
+def test_a_target_names_nodes_components_and_patterns_of_them(target: str, named: set[str]) -> None:
+    assert {key for key, name in SHOWN.items() if covers(target, (key, name))} == named
+
+
+@given(
+    st.lists(st.text("ab*?[]!-/", min_size=1, max_size=5), max_size=4),
+    st.text("ab/[", min_size=1, max_size=5),
+)
+def test_many_targets_cover_what_any_of_them_covers(targets: list[str], name: str) -> None:
+    assert covering(targets)((name,)) == any(covers(target, (name,)) for target in targets)
+
+
+def test_a_drain_is_in_every_close_until_it_is_ended() -> None:
+    book = Book()
+    book.decide(decision("drain", "oss-1/sda"))
+    for _ in range(2):
+        assert book.concern("luns")
+        assert book.at_close("luns", list(SHOWN), SHOWN) == (("oss-1/wwn-1",), ())
+    assert book.end("drain", "oss-1") is None
+    assert book.end("drain", "oss-1/sda") is not None
+    assert not book.concern("luns")
+    assert book.at_close("luns", list(SHOWN), SHOWN) == ((), ())
+
+
+def test_afresh_is_in_the_next_close_of_each_group_and_no_other() -> None:
+    book = Book()
+    book.afresh("oss-10", ["luns", "bricks"])
+    assert not book.concern("others")
+    assert book.at_close("luns", list(SHOWN), SHOWN) == ((), ("oss-10/wwn-3",))
+    assert book.at_close("luns", list(SHOWN), SHOWN) == ((), ())
+    assert book.concern("bricks")
+
+
+def test_silence_and_drain_both_keep_others_from_being_told() -> None:
+    book = Book()
+    assert book.silenced("oss-1/wwn-1", "oss-1/sda") is None
+    book.decide(decision("drain", "oss-1"))
+    found = book.silenced("oss-1/wwn-1", "oss-1/sda")
+    assert found is not None
+    assert found.kind == "drain"
+    assert not book.concern("luns") or book.at_close("luns", list(SHOWN), SHOWN)[0]
+
+
+def test_a_silence_changes_no_window() -> None:
+    book = Book()
+    book.decide(decision("silence", "*"))
+    assert not book.concern("luns")
+
+
+def test_decisions_lapse_when_their_time_is_over() -> None:
+    book = Book()
+    book.decide(decision(until=200.0))
+    book.decide(decision("drain", until=300.0))
+    assert book.lapse(199.9) == []
+    assert [each.kind for each in book.lapse(200.0)] == ["silence"]
+    assert [each.kind for each in book.standing] == ["drain"]
+
+
+def test_the_same_target_again_takes_the_place_of_the_first() -> None:
+    book = Book()
+    book.decide(decision(until=200.0))
+    book.decide(decision(until=900.0))
+    assert [each.until for each in book.standing] == [900.0]
+
+
+def test_there_is_a_bound() -> None:
+    book = Book()
+    for n in range(MOST_DECISIONS):
+        book.decide(decision(target=f"node-{n}"))
+    with pytest.raises(ValueError, match="1000 decisions"):
+        book.decide(decision(target="one-more"))
+    book.decide(decision(target="node-7", until=9.0))
+
+
+def test_it_goes_on_from_its_state() -> None:
+    book = Book()
+    book.decide(Decision("silence", "oss-1", "root", 1.5, 99.0, "ordered"))
+    book.decide(Decision("drain", "oss-2/sd*", "1007", 2.5))
+    book.afresh("oss-3", ["luns"])
+    again = Book()
+    again.restore(json.loads(json.dumps(book.state())))
+    assert again.standing == book.standing
+    assert again.state() == book.state()
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+ENTRY = st.fixed_dictionaries(
+    {name: JSON for name in ("kind", "target", "by", "at", "until", "comment")}  # noqa: C420
+)
+
+
+@given(JSON | st.fixed_dictionaries({"decisions": JSON | st.lists(ENTRY), "afresh": JSON}))
+def test_what_is_no_state_raises_value_errors(state: object) -> None:
+    try:
+        Book().restore(state)  # type: ignore[arg-type]
+    except ValueError:
+        return

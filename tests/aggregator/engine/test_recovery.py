@@ -1,0 +1,481 @@
+"""Crash and restart over real files: what was safe is there again, and nothing else was acknowledged."""
+
+import asyncio
+import logging
+import resource
+import shutil
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from laggard_aggregator.alarms.judge import Judgement
+from laggard_aggregator.engine import recovery as keeper_module
+from laggard_aggregator.engine.recovery import Keeper
+from laggard_aggregator.ingest.batches import TakenBatch
+from laggard_aggregator.log import snapshots
+from laggard_aggregator.settings.aggregator import StateTable
+from laggard_common import wire
+from laggard_common.errors import ServiceError, StateError
+from tests.aggregator.engine.made_site import (
+    NODES,
+    START,
+    Message,
+    close,
+    data_message,
+    new_core,
+    other_settings,
+    receive,
+    schema,
+    schema_message,
+    steps,
+    told,
+)
+from tests.aggregator.made_batches import HandClock
+
+BATCHES = 36
+
+
+class Process:
+    """An aggregator without broker, loop and archive: its core and its state."""
+
+    def __init__(self, directory: Path, **changes: float) -> None:
+        self.clock = HandClock(START)
+        self.keeper = Keeper(StateTable(directory, **changes), self.clock)  # type: ignore[arg-type]
+        self.core, self.head = self.keeper.load(new_core)
+        records = list(self.keeper.replay(self.core))
+        self.replayed = [record for record in records if isinstance(record, Judgement)]
+        self.retaken = [record.seq for record in records if isinstance(record, TakenBatch)]
+        self.core.begin_counting()
+        self.safe: list[int] = []
+
+    async def begin(self) -> "Process":
+        def safe(ordinal: int) -> None:
+            self.safe.append(ordinal)
+            self.core.intake.acks.safe(ordinal)
+
+        await self.keeper.begin(self.core, 1, safe)
+        return self
+
+    async def commit(self) -> None:
+        await self.keeper.commits.commit()
+
+    async def snapshot(self) -> bool:
+        return await self.keeper.snapshot((), None)
+
+    def acknowledged(self) -> dict[str, tuple[tuple[int, int], ...]]:
+        acks = {topic: wire.decode_ack(payload) for topic, payload in self.core.intake.acks.messages()}
+        return {topic.rpartition("/")[2]: ack[0].ranges for topic, ack in acks.items()}
+
+    def durable(self) -> bool:
+        return self.keeper.durability.whole
+
+    def kill(self) -> None:
+        """What waits in memory is gone."""
+        self.keeper.close()
+
+
+def uninterrupted() -> list[tuple[object, ...]]:
+    core = new_core()
+    found = []
+    for messages, now_ns in steps(BATCHES):
+        receive(core, messages)
+        found += close(core, now_ns)
+    return list(map(told, found))
+
+
+@pytest.mark.parametrize("crashes", [(3, 11, 12, 20, 29), (17,), (1, 35)])
+def test_verdicts_after_crashes_are_those_of_an_uninterrupted_run(
+    tmp_path: Path, crashes: tuple[int, ...]
+) -> None:
+    """Crashes come after a group commit; in between are snapshots, and all messages come once more."""
+
+    async def story() -> None:
+        found: list[Judgement] = []
+        published = 0
+        process = await Process(tmp_path).begin()
+        before: list[Message] = []
+        for at, (messages, now_ns) in enumerate(steps(BATCHES)):
+            receive(process.core, messages)
+            found += close(process.core, now_ns)
+            await process.commit()
+            if at % 5 == 4:
+                assert await process.snapshot()
+            if at in crashes:
+                process.kill()
+                process = await Process(tmp_path).begin()
+                assert (
+                    list(map(told, process.replayed))
+                    == list(map(told, found))[len(found) - len(process.replayed) :]
+                )
+                receive(process.core, before + messages)  # whoever heard no acknowledgement sends again
+                assert process.core.pipeline.samples == 0
+            before = messages
+            published += len(messages)
+        process.kill()
+        assert list(map(told, found)) == uninterrupted()
+        assert [t.kind for judged in found for t in judged.transitions] == ["raised"]
+
+    asyncio.run(story())
+
+
+def test_what_was_not_committed_comes_again_and_the_verdicts_are_the_same(tmp_path: Path) -> None:
+    async def story() -> None:
+        found: list[Judgement] = []
+        process = await Process(tmp_path).begin()
+        for at, (messages, now_ns) in enumerate(steps(BATCHES)):
+            if at in {9, 22}:
+                lost = messages[: len(messages) // 2]
+                receive(process.core, lost)
+                for node, ranges in process.acknowledged().items():
+                    assert (at - 1) not in range(ranges[-1][0], ranges[-1][1] + 1), node
+                process.kill()
+                process = await Process(tmp_path).begin()
+            receive(process.core, messages)
+            found += close(process.core, now_ns)
+            await process.commit()
+        process.kill()
+        assert list(map(told, found)) == uninterrupted()
+
+    asyncio.run(story())
+
+
+def test_acknowledged_is_what_was_committed(tmp_path: Path) -> None:
+    async def story() -> None:
+        process = await Process(tmp_path).begin()
+        of = schema(NODES[0])
+        receive(process.core, [schema_message(of), data_message(of, 0), data_message(of, 1)])
+        assert process.acknowledged() == {}
+        await process.commit()
+        assert process.acknowledged() == {NODES[0]: ((0, 1),)}
+        receive(process.core, [data_message(of, 2)])
+        process.kill()
+        process = await Process(tmp_path).begin()
+        assert process.acknowledged() == {NODES[0]: ((0, 1),)}
+        receive(process.core, [data_message(of, 1)])
+        assert process.core.intake.counts.duplicates == 1
+        process.kill()
+
+    asyncio.run(story())
+
+
+def test_a_batch_that_was_given_back_is_not_acknowledged_and_comes_again(tmp_path: Path) -> None:
+    async def story() -> None:
+        process = await Process(tmp_path).begin()
+        of = schema(NODES[0])
+        receive(process.core, [schema_message(of), data_message(of, 0)])
+        (taken,) = receive(process.core, [data_message(of, 1)])
+        process.core.give_back(taken)
+        await process.commit()
+        assert process.acknowledged() == {NODES[0]: ((0, 0),)}
+        process.kill()
+        process = await Process(tmp_path).begin()
+        assert process.acknowledged() == {NODES[0]: ((0, 0),)}
+        assert process.retaken == [0]  # the archive, too, has it when it comes again, and not before
+        assert len(receive(process.core, [data_message(of, 1)])) == 1
+        process.kill()
+
+    asyncio.run(story())
+
+
+@contextmanager
+def full_disk(free_bytes: int) -> Iterator[None]:
+    """No file may grow beyond so many bytes."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (free_bytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
+
+
+def test_a_full_disk_withholds_acknowledgements_and_nothing_else(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "laggard_aggregator.state")
+
+    async def story() -> None:
+        process = await Process(tmp_path).begin()
+        of = schema(NODES[0])
+        receive(process.core, [schema_message(of), data_message(of, 0)])
+        await process.commit()
+        assert process.acknowledged() == {NODES[0]: ((0, 0),)}
+        with full_disk(100):
+            for seq in (1, 2):
+                assert len(receive(process.core, [data_message(of, seq)])) == 1
+                await process.commit()
+                assert not await process.snapshot()
+            assert process.acknowledged() == {}
+            assert not process.durable()
+        receive(process.core, [data_message(of, 3)])
+        await process.commit()
+        assert process.acknowledged() == {}  # what came before is only in memory
+        assert await process.snapshot()
+        assert process.acknowledged() == {NODES[0]: ((0, 3),)}
+        assert process.durable()
+        receive(process.core, [data_message(of, 4)])
+        await process.commit()
+        process.kill()
+        process = await Process(tmp_path).begin()
+        assert process.acknowledged() == {NODES[0]: ((0, 4),)}
+        process.kill()
+
+    asyncio.run(story())
+    said = [record.getMessage() for record in caplog.records if "acknowledged" in record.getMessage()]
+    assert len(said) == 2
+    assert "File too large: batches are not acknowledged until" in said[0]
+    assert said[1] == "the state is written again: batches are acknowledged"
+
+
+def test_what_no_journal_has_is_archived_before_it_is_acknowledged(tmp_path: Path) -> None:
+    async def story() -> None:
+        process = await Process(tmp_path).begin()
+        of = schema(NODES[0])
+        receive(process.core, [schema_message(of), data_message(of, 0)])
+        await process.commit()
+        with full_disk(100):
+            receive(process.core, [data_message(of, 1)])
+            await process.commit()
+        assert not process.durable()
+        asked = []
+
+        async def archived(ordinal: int) -> bool:
+            asked.append((ordinal, process.safe[-1], len(snapshots.numbers(tmp_path))))
+            return len(asked) > 1
+
+        assert not await process.keeper.snapshot((), archived)
+        assert list(tmp_path.glob(".*.tmp")) == []
+        assert process.acknowledged() == {NODES[0]: ((0, 0),)}
+        assert await process.keeper.snapshot((), archived)
+        assert asked == [(2, 1, 1)] * 2
+        assert process.acknowledged() == {NODES[0]: ((0, 1),)}
+        process.kill()
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("ever_free", [True, False])
+def test_a_snapshot_waits_for_a_moment_between_windows_but_not_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ever_free: bool
+) -> None:
+    monkeypatch.setattr(keeper_module, "LOOK_SECONDS", 0.01)
+
+    async def story() -> list[tuple[float, int]]:
+        process = await Process(tmp_path, snapshot_seconds=60.0).begin()
+        clock, stop = process.clock, asyncio.Event()
+        asked: list[tuple[float, int]] = []  # seconds past the due moment, snapshots on the disk
+
+        def free_seconds() -> float:
+            asked.append(((clock.ns - due_ns) / 1e9, len(snapshots.numbers(tmp_path))))
+            clock.ns += 4_000_000_000
+            return 1.0 if ever_free and len(asked) == 2 else -1.0
+
+        due_ns = clock.ns + 60_000_000_000
+        running = asyncio.create_task(process.keeper.run(stop, (), None, free_seconds))
+        await asyncio.sleep(0)
+        clock.ns = due_ns
+        while len(snapshots.numbers(tmp_path)) < 2:
+            await asyncio.sleep(0.01)
+        stop.set()
+        await running
+        process.kill()
+        return asked
+
+    asked = asyncio.run(asyncio.wait_for(story(), 30))
+    assert asked == [(4.0 * looked, 1) for looked in range(2 if ever_free else 3)]
+
+
+def test_a_journal_that_is_full_waits_for_a_snapshot(tmp_path: Path) -> None:
+    async def story() -> None:
+        process = await Process(tmp_path, journal_max_bytes=2000).begin()
+        of = schema(NODES[0])
+        receive(process.core, [schema_message(of)])
+        seq = 0
+        while process.durable():
+            receive(process.core, [data_message(of, seq)])
+            await process.commit()
+            seq += 1
+            assert seq < 20
+        ((_, last),) = process.acknowledged()[NODES[0]]
+        assert last == seq - 2
+        assert process.keeper.durability.journal_bytes < 3000
+        assert await process.snapshot()
+        assert process.acknowledged() == {NODES[0]: ((0, seq - 1),)}
+        assert await process.snapshot()  # the journal before the older of two snapshots is gone now
+        assert process.keeper.durability.journal_bytes < 100
+        process.kill()
+
+    asyncio.run(story())
+
+
+def test_a_disk_that_is_too_slow_withholds_acknowledgements(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("laggard_aggregator.log.group_commit.MAX_WAITING_BYTES", 2500)
+
+    async def story() -> None:
+        process = await Process(tmp_path).begin()
+        of = schema(NODES[0])
+        receive(process.core, [schema_message(of), *(data_message(of, seq) for seq in range(20))])
+        assert not process.durable()
+        await process.commit()
+        assert process.acknowledged() == {}
+        assert await process.snapshot()
+        assert process.acknowledged() == {NODES[0]: ((0, 19),)}
+        process.kill()
+
+    asyncio.run(story())
+
+
+async def filled(directory: Path, snapshots_taken: int = 2) -> Process:
+    """A directory with so many snapshots more than the first, and a journal behind the last."""
+    process = await Process(directory).begin()
+    of = schema(NODES[0])
+    receive(process.core, [schema_message(of)])
+    for seq in range(snapshots_taken + 1):
+        if seq:
+            assert await process.snapshot()
+        receive(process.core, [data_message(of, seq)])
+    await process.commit()
+    return process
+
+
+def test_two_snapshots_are_kept_and_the_journal_behind_them(tmp_path: Path) -> None:
+    async def story() -> None:
+        process = await filled(tmp_path, 4)
+        process.kill()
+
+    asyncio.run(story())
+    found = sorted(path.name for path in tmp_path.iterdir())
+    assert found == [
+        *("000000000004.journal", "000000000004.snapshot", "000000000005.journal", "000000000005.snapshot"),
+        "lock",
+    ]
+
+
+@pytest.mark.parametrize("harm", ["cut", "mutated", "newer", "empty"])
+def test_a_snapshot_that_cannot_be_used_is_told_and_the_one_before_is(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, harm: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story() -> None:
+        if harm == "newer":
+            process = await filled(tmp_path, 1)
+            monkeypatch.setattr("laggard_aggregator.engine.checkpoint.VERSION", 2)
+            assert await process.snapshot()
+            monkeypatch.undo()
+        else:
+            process = await filled(tmp_path)
+        process.kill()
+        newest = tmp_path / f"{snapshots.numbers(tmp_path)[0]:012d}.snapshot"
+        data = bytearray(newest.read_bytes())
+        if harm == "mutated":
+            data[len(data) // 2] ^= 1
+        newest.write_bytes(data[: {"cut": len(data) - 3, "empty": 0}.get(harm, len(data))])
+        process = Process(tmp_path)
+        await process.begin()
+        assert process.acknowledged() == {NODES[0]: ((0, 1 if harm == "newer" else 2),)}
+        process.kill()
+
+    asyncio.run(story())
+    (warning,) = (record for record in caplog.records if record.levelname == "WARNING")
+    assert ".snapshot: is not a snapshot: " in warning.getMessage()
+
+
+def test_a_torn_journal_is_read_as_far_as_it_goes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def story() -> None:
+        process = await filled(tmp_path, 0)
+        process.kill()
+        journal = max(tmp_path.glob("*.journal"))
+        journal.write_bytes(journal.read_bytes()[:-1])
+        process = await Process(tmp_path).begin()
+        assert process.acknowledged() == {}
+        receive(process.core, [data_message(schema(NODES[0]), 0)])
+        await process.commit()
+        assert process.acknowledged() == {NODES[0]: ((0, 0),)}
+        process.kill()
+
+    asyncio.run(story())
+    (warning,) = (record for record in caplog.records if record.levelname == "WARNING")
+    assert "bytes at the end are torn or damaged" in warning.getMessage()
+
+
+def test_groups_that_are_judged_otherwise_now_start_afresh(tmp_path: Path) -> None:
+    async def story() -> None:
+        process = await Process(tmp_path).begin()
+        for messages, now_ns in steps(BATCHES):
+            receive(process.core, messages)
+            close(process.core, now_ns)
+        await process.commit()
+        assert await process.snapshot()
+        assert len(process.core.pipeline.engine.alarms.standing) == 1
+        process.kill()
+
+    asyncio.run(story())
+    keeper = Keeper(StateTable(tmp_path), HandClock(START))
+    core, head = keeper.load(lambda: new_core(detect=other_settings()))
+    assert head is not None
+    assert core.pipeline.engine.alarms.standing == {}
+    assert core.pipeline.groups == {}
+    assert len(core.intake.nodes) == len(NODES)
+    keeper.close()
+
+
+def test_the_state_of_another_site_or_process_is_refused(tmp_path: Path) -> None:
+    async def story() -> None:
+        process = await filled(tmp_path)
+        with pytest.raises(ServiceError, match="in use by another aggregator"):
+            Process(tmp_path)
+        process.kill()
+
+    asyncio.run(story())
+    keeper = Keeper(StateTable(tmp_path), HandClock(START))
+    with pytest.raises(ServiceError, match="is the state of site 'site', not of 'elsewhere'"):
+        keeper.load(lambda: new_core("elsewhere"))
+    keeper.close()
+
+
+def test_a_directory_that_is_none_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StateError, match="is not a directory"):
+        Keeper(StateTable(tmp_path / "file"), HandClock(START))
+
+
+def test_a_directory_that_goes_away_is_survived(tmp_path: Path) -> None:
+    async def story() -> None:
+        process = await filled(tmp_path / "state")
+        process.acknowledged()
+        shutil.rmtree(tmp_path / "state")
+        assert not await process.snapshot()
+        receive(process.core, [data_message(schema(NODES[0]), 3)])
+        await process.commit()
+        assert process.acknowledged() == {}
+        (tmp_path / "state").mkdir()
+        assert await process.snapshot()
+        assert process.acknowledged() == {NODES[0]: ((0, 3),)}
+        process.kill()
+
+    asyncio.run(story())
+
+
+def test_a_snapshot_waits_for_the_archive_while_the_journal_has_room(tmp_path: Path) -> None:
+    async def story() -> None:
+        process = await filled(tmp_path)
+        asked: list[int] = []
+
+        async def archived(ordinal: int) -> bool:
+            asked.append(ordinal)
+            return len(asked) > 1
+
+        before = snapshots.numbers(tmp_path)
+        assert not await process.keeper.snapshot((), archived)
+        assert snapshots.numbers(tmp_path) == before
+        assert await process.keeper.snapshot((), archived)
+        assert snapshots.numbers(tmp_path)[0] > before[0]
+        assert asked == [process.core.ordinals.last] * 2
+        process.kill()
+
+    asyncio.run(story())

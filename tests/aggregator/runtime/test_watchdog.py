@@ -1,0 +1,45 @@
+import asyncio
+from pathlib import Path
+
+from laggard_aggregator.app import App
+from laggard_aggregator.runtime.watchdog import Liveness
+from laggard_common.daemon.sd_notify import Notifier
+from tests.aggregator.test_app import running, settings
+from tests.service_manager import manager, told
+
+
+def test_a_sign_of_life_needs_every_loop_to_have_moved_or_to_be_idle(tmp_path: Path) -> None:
+    idle: set[str] = set()
+    with manager(address := str(tmp_path / "notify")) as listening:
+        liveness = Liveness(
+            Notifier(address, 60.0), ("intake", "windows"), idle=idle.__contains__, status=lambda: ""
+        )
+        assert not liveness.look()
+        liveness.moved("windows")
+        assert not liveness.look()
+        liveness.moved("intake")
+        assert told(listening) == []
+        assert liveness.look()
+        assert told(listening) == [["WATCHDOG=1"]]
+        assert not liveness.look()
+        idle.add("intake")
+        assert not liveness.look()
+        liveness.moved("windows")
+        assert liveness.look()
+
+
+def test_an_aggregator_tells_that_it_serves_and_that_it_lives(tmp_path: Path) -> None:
+    async def story() -> list[list[str]]:
+        heard: list[list[str]] = []
+        async with running(App(settings(), notifier=Notifier(address, watchdog_seconds=2.0))):
+            async with asyncio.timeout(10):
+                while sum(lines == ["WATCHDOG=1"] for lines in heard) < 2:
+                    heard += told(listening)
+                    await asyncio.sleep(0.01)
+        return heard + told(listening)
+
+    with manager(address := str(tmp_path / "notify")) as listening:
+        heard = asyncio.run(story())
+    assert heard[0][0] == "READY=1"
+    assert heard[0][1].startswith("STATUS=0 alarms, 0 of 0 nodes up, ")
+    assert any(lines[0].startswith("STATUS=") and " connected to " in lines[0] for lines in heard[1:])

@@ -1,0 +1,83 @@
+"""Figures as an operator reads them."""
+
+import pytest
+
+from laggard_aggregator.status import formatting, urls
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    ("severity", "said"),
+    [
+        (1.0, "1.0×"),
+        (3.96, "4.0×"),
+        (9.96, "10×"),
+        (12.34, "12×"),
+        (99.6, "100×"),
+        (1234.0, "1,234×"),
+        (NAN, "–"),
+    ],
+)
+def test_a_factor(severity: float, said: str) -> None:
+    assert formatting.factor(severity) == said
+
+
+@pytest.mark.parametrize(
+    ("value", "said"), [(8.0, "8 ms"), (24.52, "24.5 ms"), (123456.7, "123,457 ms"), (0.00012, "0.00012 ms")]
+)
+def test_a_figure(value: float, said: str) -> None:
+    assert formatting.figure(value, "ms") == said
+    assert formatting.figure(NAN, "ms") == "–"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        (-3, "0 s"),
+        (0, "0 s"),
+        (119, "119 s"),
+        (120, "2 min"),
+        (3600, "1 h"),
+        (3725, "1 h 2 min"),
+        (90_000, "1 d 1 h"),
+    ],
+)
+def test_how_long(seconds: float, said: str) -> None:
+    assert formatting.lasting(seconds) == said
+
+
+@pytest.mark.parametrize("at", [NAN, float("inf"), -1.0, 0.0, 1e18])
+def test_what_is_no_time(at: float) -> None:
+    assert (
+        formatting.moment(at)
+        == formatting.day_and_clock(at)
+        == formatting.clock(at)
+        == formatting.ago(at, 1e9)
+        == "–"
+    )
+    assert formatting.iso(at) == ""
+
+
+def test_a_size_and_a_count() -> None:
+    assert [formatting.size(n) for n in (None, 0, 999, 1000, 2.5e13)] == [
+        "–",
+        "0 B",
+        "999 B",
+        "1 kB",
+        "25 TB",
+    ]
+    assert [formatting.counted(n, "node") for n in (0, 1, 1200)] == ["0 nodes", "1 node", "1,200 nodes"]
+
+
+def test_a_sentence_keeps_its_capitals() -> None:
+    assert (
+        formatting.sentence("collector net: No such file: /proc/A") == "Collector net: No such file: /proc/A"
+    )
+    assert formatting.sentence("") == ""
+
+
+def test_a_link_holds_any_name() -> None:
+    assert urls.component("a/b", "oss-1/s d?#", "await") == "/component/a%2Fb/oss-1/s%20d%3F%23?metric=await"
+    assert urls.group("a/b", metric="", page=2) == "/group/a%2Fb?page=2"
+    assert urls.node("ü") == "/node/%C3%BC"

@@ -1,0 +1,43 @@
+"""What others see of the running aggregator."""
+
+from laggard_aggregator.engine.machine import Core
+from laggard_aggregator.status.live import LiveView
+from laggard_aggregator.status.straggler_list import standings
+from laggard_aggregator.status.window_history import History
+from laggard_common.clock import SystemClock
+from tests.aggregator.engine.made_site import SECOND, SLOW, START, close, new_core, receive, steps
+
+BATCHES = 40
+
+
+def view_of(core: Core) -> LiveView:
+    return LiveView(
+        core,
+        SystemClock(),
+        ready=lambda: True,
+        queue_dropped=lambda: 0,
+        archive_dropped=lambda: 0,
+        archive_returned=lambda: 0,
+        durability=lambda: None,
+        history=History(),
+        mails=dict,
+        mails_waiting=lambda: 0,
+    )
+
+
+def stragglers(view: LiveView) -> set[str]:
+    rows = standings(view.judgements(), view.alarms(), view.shown, view.silenced)
+    return {row.component for row in rows if row.straggler}
+
+
+def test_nothing_is_said_of_a_group_that_was_forgotten() -> None:
+    core = new_core()
+    view = view_of(core)
+    for messages, now_ns in steps(BATCHES):
+        receive(core, messages)
+        view.judged(close(core, now_ns))
+    assert any(name.startswith(SLOW) for name in stragglers(view))
+    later_ns = START + (5 * BATCHES + 600) * SECOND
+    core.forget("*", later_ns, later_ns - 60 * SECOND)
+    view.judged(())
+    assert (stragglers(view), view.judgements()) == (set(), ())

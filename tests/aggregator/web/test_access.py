@@ -1,0 +1,233 @@
+"""Who may ask the HTTP interface: real requests, with httpx and over real TLS."""
+
+import asyncio
+import base64
+import ssl
+import subprocess
+from pathlib import Path
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from laggard_aggregator.cli.client import Client
+from laggard_aggregator.cli.daemon import main
+from laggard_aggregator.settings.http import HttpSettings, tls_context
+from laggard_aggregator.status.urls import ENDPOINTS
+from laggard_aggregator.web.access import OPEN_PATHS, guarded
+from laggard_aggregator.web.app import make_app
+from laggard_aggregator.web.credentials import Credentials, new_token, password_line, read_credentials
+from laggard_aggregator.web.server import HttpServer
+from laggard_common.errors import ConfigError, ServiceError
+from tests.aggregator.web import made_status
+
+PASSWORD = "correct horse: battery"
+
+
+@pytest.fixture(scope="module")
+def line() -> str:
+    """What the file says of `prometheus`."""
+    return password_line("prometheus", PASSWORD)
+
+
+def file_of(folder: Path, *lines: str, mode: int = 0o600) -> Path:
+    path = folder / "credentials"
+    path.write_text("\n".join(lines) + "\n")
+    path.chmod(mode)
+    return path
+
+
+def read(path: Path) -> Credentials:
+    found = read_credentials(path)
+    assert found is not None
+    return found
+
+
+def basic(name: str, password: str) -> str:
+    return "Basic " + base64.b64encode(f"{name}:{password}".encode()).decode()
+
+
+def status(credentials: Credentials | None, path: str, *authorization: str) -> int:
+    async def ask() -> int:
+        transport = httpx.ASGITransport(guarded(make_app(made_status.site()), credentials))
+        async with httpx.AsyncClient(transport=transport, base_url="http://x") as client:
+            answer = await client.get(path, headers=[("Authorization", one) for one in authorization])
+            if answer.status_code == 401:
+                assert answer.headers["www-authenticate"].startswith("Basic ")
+                assert "luns" not in answer.text
+            return answer.status_code
+
+    return asyncio.run(ask())
+
+
+def test_who_is_let_in(tmp_path: Path, line: str) -> None:
+    token, token_line = new_token("grafana")
+    known = read(file_of(tmp_path, "# who may ask", "", line, token_line))
+    assert status(None, "/metrics") == 200
+    assert status(known, "/metrics", basic("prometheus", PASSWORD)) == 200
+    assert status(known, "/metrics", f"Bearer {token}") == 200
+    for wrong in (
+        basic("prometheus", PASSWORD + "x"),
+        basic("prometheus", ""),
+        basic("", PASSWORD),
+        basic("grafana", token),
+        basic("nobody", PASSWORD),
+        f"Bearer {token[:-1]}",
+        "Bearer",
+        "Basic",
+        "Basic !!!!",
+        "Basic " + base64.b64encode(b"prometheus").decode(),
+        f"Digest {token}",
+        token,
+        "Basic " + "A" * 5000,
+    ):
+        assert status(known, "/metrics", wrong) == 401, wrong
+    assert status(known, "/metrics") == 401
+    assert status(known, "/metrics", f"Bearer {token}", f"Bearer {token}") == 401
+
+
+def test_only_health_is_open(tmp_path: Path, line: str) -> None:
+    known = read(file_of(tmp_path, line))
+    for path, _ in ENDPOINTS:
+        assert (status(known, path) == 401) == (path not in OPEN_PATHS), path
+    for path in ("/", "/nodes", "/static/style.css", "/events", "/healthz/../metrics", "/nothing"):
+        assert status(known, path) == 401, path
+
+
+def test_a_right_password_is_remembered_and_a_wrong_one_is_not(tmp_path: Path, line: str) -> None:
+    known = read(file_of(tmp_path, line))
+    right, wrong = basic("prometheus", PASSWORD).encode(), basic("prometheus", "other one").encode()
+    assert known.knows(right) is None
+    assert known.proves(right)
+    assert known.knows(right) is True
+    assert not known.proves(wrong)
+    assert known.knows(wrong) is None
+
+
+@given(st.binary(max_size=200))
+def test_any_header_is_answered(header: bytes) -> None:
+    known = Credentials({}, {"a": bytes(32)})
+    assert known.knows(header) in (False, None)
+
+
+@pytest.mark.parametrize(
+    ("lines", "what"),
+    [
+        ([], "names nobody"),
+        (["prometheus:secret"], "line 1: expected a line of laggard-aggregator --credential NAME"),
+        (["a b:sha256:" + "0" * 64], "line 1: expected"),
+        (["a:sha256:" + "0" * 63], "line 1: expected"),
+        (["a:sha256:" + "0" * 64, "a:sha256:" + "1" * 64], "line 2: a stands there twice"),
+        (["a:scrypt:16:8:1:" + "0" * 32 + ":" + "0" * 64], "too weak or too costly"),
+        (["a:scrypt:1048576:8:1:" + "0" * 32 + ":" + "0" * 64], "too weak or too costly"),
+        (["\xff\xfe"], "line 1: expected"),
+    ],
+)
+def test_files_that_are_none(tmp_path: Path, lines: list[str], what: str) -> None:
+    with pytest.raises(ConfigError, match=what) as caught:
+        read_credentials(file_of(tmp_path, *lines))
+    assert "secret" not in str(caught.value)
+
+
+def test_a_file_that_everyone_may_read_is_refused(tmp_path: Path, line: str) -> None:
+    with pytest.raises(ConfigError, match="may be read or written by everyone"):
+        read_credentials(file_of(tmp_path, line, mode=0o644))
+    with pytest.raises(ConfigError, match="No such file"):
+        read_credentials(tmp_path / "none")
+
+
+def test_the_command_makes_lines_that_let_in(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "typed").write_text(PASSWORD + "\n")
+    with (tmp_path / "typed").open() as typed:
+        monkeypatch.setattr("sys.stdin", typed)
+        assert main(["--credential", "prometheus"]) == 0
+    assert main(["--credential", "grafana", "--token"]) == 0
+    said = capsys.readouterr()
+    known = read(file_of(tmp_path, said.out))
+    assert PASSWORD not in said.out + said.err
+    assert known.proves(basic("prometheus", PASSWORD).encode())
+    assert known.knows(b"Bearer " + said.err.split()[-1].encode())
+    assert main(["--credential", "a/b", "--token"]) == 2
+    assert main(["--config", "x", "--token"]) == 2
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> HttpSettings:
+    """A certificate for localhost that nobody signed."""
+    folder = tmp_path_factory.mktemp("https")
+    key, cert = folder / "key.pem", folder / "cert.pem"
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
+    command += ["-keyout", str(key), "-out", str(cert), "-days", "1", "-subj", "/CN=localhost"]
+    command += ["-addext", "subjectAltName=DNS:localhost"]
+    try:
+        subprocess.run(command, check=True, capture_output=True, timeout=30)
+    except FileNotFoundError:
+        pytest.skip("needs openssl to make a certificate")
+    return HttpSettings(cert_file=cert, key_file=key)
+
+
+def test_https_with_a_token(tmp_path: Path, certificate: HttpSettings) -> None:
+    token, line = new_token("operator")
+    app = guarded(make_app(made_status.site()), read(file_of(tmp_path, line)))
+
+    async def ask() -> None:
+        stop, server = asyncio.Event(), HttpServer(app, "127.0.0.1:0", tls_context(certificate))
+        server.bind()
+        running = asyncio.create_task(server.run(stop))
+        url = server.url.replace("127.0.0.1", "localhost")
+        try:
+            trusting = Client(url, token, certificate.cert_file)
+            answer = await asyncio.to_thread(trusting.get, "/api/v1/stragglers")
+            assert len(answer["stragglers"]) == 3
+            with pytest.raises(ServiceError, match="answered 401"):
+                await asyncio.to_thread(Client(url, "", certificate.cert_file).get, "/api/v1/stragglers")
+            with pytest.raises(ServiceError, match="no answer"):
+                await asyncio.to_thread(Client(url, token).get, "/api/v1/stragglers")
+            with pytest.raises(ServiceError):
+                await asyncio.to_thread(Client(url.replace("https", "http"), token).get, "/healthz")
+        finally:
+            stop.set()
+            await running
+
+    asyncio.run(ask())
+
+
+@pytest.mark.parametrize("begin", [b"", b"\x16\x03\x01\x02\x00"])
+def test_a_handshake_that_never_ends_is_ended(
+    begin: bytes, certificate: HttpSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("laggard_aggregator.web.server.HANDSHAKE_SECONDS", 0.05)
+
+    async def dawdle() -> bytes:
+        stop, server = (
+            asyncio.Event(),
+            HttpServer(make_app(made_status.site()), "127.0.0.1:0", tls_context(certificate)),
+        )
+        server.bind()
+        running = asyncio.create_task(server.run(stop))
+        try:
+            reader, writer = await asyncio.open_connection("127.0.0.1", int(server.url.rpartition(":")[2]))
+            writer.write(begin)
+            async with asyncio.timeout(10):
+                said = await reader.read()
+            writer.close()
+            return said
+        finally:
+            stop.set()
+            await running
+
+    assert asyncio.run(dawdle()) == b""
+
+
+def test_certificates_that_cannot_be_used(tmp_path: Path, certificate: HttpSettings) -> None:
+    assert tls_context(HttpSettings()) is None
+    context = tls_context(certificate)
+    assert context is not None
+    assert context.minimum_version == ssl.TLSVersion.TLSv1_2
+    for path in (tmp_path / "none", file_of(tmp_path, "nothing")):
+        with pytest.raises(ConfigError, match=r"http\.cert_file: .*: not usable: "):
+            tls_context(HttpSettings(cert_file=path))
+    assert list(HttpSettings(key_file=tmp_path).problems()) == [("key_file", "needs a cert_file")]

@@ -1,0 +1,177 @@
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from prometheus_client.exposition import generate_latest
+from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+from prometheus_client.parser import text_string_to_metric_families as parse
+
+from laggard_aggregator.ingest.nodes import NodeBook
+from laggard_aggregator.web import metric_names
+from laggard_aggregator.web.exposition import Exposition, NodeExposition, take
+from tests.aggregator.web import made_status
+
+GOLDEN = Path(__file__).parents[2] / "fixtures" / "exposition" / "metrics.txt"
+DOCUMENT = Path(__file__).parents[3] / "docs" / "metrics.md"
+
+
+def exposed(view: made_status.MadeView) -> str:
+    return generate_latest(Exposition(take(view))).decode()
+
+
+def samples(text: str, name: str) -> dict[tuple[tuple[str, str], ...], float]:
+    return {
+        tuple(sorted(sample.labels.items())): sample.value
+        for family in parse(text)
+        for sample in family.samples
+        if sample.name == name
+    }
+
+
+def test_the_golden_exposition() -> None:
+    assert exposed(made_status.site()) == GOLDEN.read_text()
+
+
+def test_an_empty_site_has_every_help_and_no_component() -> None:
+    text = exposed(made_status.MadeView())
+    for metric in metric_names.ALL:
+        assert f"# TYPE {metric.name} {metric.type}\n" in text
+    assert "component=" not in text
+    assert "node=" not in text
+
+
+def test_an_alarm_is_one_while_it_stands_and_gone_when_it_cleared() -> None:
+    view = made_status.site()
+    labels = (("component", "oss-1/wwn-2"), ("group", "luns"), ("level", "component"), ("metric", "await"))
+    assert samples(exposed(view), "laggard_alarm_active")[labels] == 1
+    view.alarms_.clear()
+    text = exposed(view)
+    assert samples(text, "laggard_alarm_active") == {}
+    assert samples(text, "laggard_component_persistence")[labels] == 6
+
+
+def test_what_differs_is_told_while_the_alarm_stands() -> None:
+    view = made_status.site()
+    key = ("luns", "oss-1/wwn-2", "await")
+    view.alarms_[key] = replace(view.alarms_[key], causes=(("dd/dd/main", 12.5), ("dd/libc/read", 3.0)))
+    labels = (("component", "oss-1/wwn-2"), ("group", "luns"), ("metric", "await"))
+    found = samples(exposed(view), "laggard_alarm_cause")
+    assert found == {(("cause", name), *labels): n for name, n in view.alarms_[key].causes}
+    view.alarms_.clear()
+    assert samples(exposed(view), "laggard_alarm_cause") == {}
+
+
+def test_a_healthy_component_has_no_series() -> None:
+    assert "wwn-1" not in exposed(made_status.site())
+    assert "wwn-4" not in exposed(made_status.site())
+
+
+def test_label_values_survive_what_the_format_would_end_them_with() -> None:
+    view = made_status.site()
+    hostile = 'a"} 1\nevil{x="\\'
+    view.alarms_ = {key: value for value in (made_status.alarm("g", hostile),) for key in (value.key,)}
+    text = exposed(view)
+    assert [dict(labels)["component"] for labels in samples(text, "laggard_alarm_active")] == [hostile]
+    assert "\nevil" not in text
+
+
+def test_no_series_is_there_twice() -> None:
+    lines = [line.rpartition(" ")[0] for line in exposed(made_status.site()).splitlines() if line[0] != "#"]
+    assert len(lines) == len(set(lines))
+
+
+def test_every_node_is_in_the_exposition_of_nodes_alone() -> None:
+    view = made_status.site()
+    text = generate_latest(NodeExposition(view.nodes())).decode()
+    assert {dict(labels)["node"] for labels in samples(text, "laggard_node_up")} == {
+        "oss-1",
+        "oss-2",
+        "oss-9",
+        "mds-1",
+    }
+    assert 'laggard_node_up{node="oss-1"' not in exposed(view)
+    assert {family.name for family in parse(text)} == {
+        metric.name.removesuffix("_total") for metric in metric_names.PER_NODE
+    }
+
+
+def test_a_component_that_came_back_from_silence_has_one_series() -> None:
+    """Its alarm and its row in the window are one standing."""
+    view = made_status.site()
+    view.judgements_ = (replace(view.judgements_[0], persistence=view.judgements_[0].persistence * 0),)
+    found = samples(exposed(view), "laggard_component_persistence")
+    assert {dict(labels)["component"]: value for labels, value in found.items()} == {"oss-1/wwn-2": 0}
+
+
+def test_openmetrics_is_well_formed() -> None:
+    text = generate_openmetrics(Exposition(take(made_status.site()))).decode()  # type: ignore[no-untyped-call]
+    families = {family.name: family for family in parse_openmetrics(text)}  # type: ignore[no-untyped-call]
+    assert families["laggard_messages"].samples[0].value == 1000
+    assert len(families) == len(metric_names.ALL)
+
+
+def test_promtool_finds_nothing_wrong() -> None:
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("promtool (package prometheus) is not installed")
+    checked = subprocess.run(
+        [promtool, "check", "metrics"],
+        input=exposed(made_status.site()),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (checked.returncode, checked.stdout, checked.stderr) == (0, "", "")
+
+
+def test_the_documentation_names_exactly_these_metrics() -> None:
+    documented = {}
+    for line in DOCUMENT.read_text().splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if line.startswith("| `laggard_") and len(cells) == 4:
+            labels = tuple(label.strip("` ") for label in cells[2].split(",") if label.strip("` "))
+            documented[cells[0].strip("`")] = (cells[1], labels, cells[3])
+    assert documented == {
+        metric.name: (metric.type, metric.labels, metric.help) for metric in metric_names.ALL
+    }
+
+
+def test_nodes_that_are_listed_are_told_of_though_they_are_well() -> None:
+    snapshot = take(made_status.site(), ["oss-1", "oss-2", "nobody"])
+    assert sorted(node.node for node in snapshot.nodes) == ["mds-1", "oss-1", "oss-2", "oss-9"]
+
+
+TAIHULIGHT = {"compute": 40_960, "forwarding": 288, "storage": 288, "metadata": 2}
+"""Nodes by role (Beacon paper, section 2)."""
+
+
+def test_the_largest_healthy_site_is_told_of_in_less_than_a_megabyte() -> None:
+    book, status = (
+        NodeBook(),
+        {"state": "up", "spool_bytes": 0, "cpu_seconds": 9.5, "resident_bytes": 26_000_000},
+    )
+    sources = ("diskstats", "net", "host", "lustre", "fnprofile")
+    status["collectors"] = {name: {"success": True, "seconds": 0.001} for name in sources}
+    for role, count in TAIHULIGHT.items():
+        for at in range(count):
+            name = f"{role}-{at:05d}"
+            book.add(name, role, 10**18)
+            book.status(name, status, 10**18, 10**18)
+    assert len(book) == 41_538
+    luns = [f"storage-{node:05d}/wwn-{lun:02d}" for node in range(288) for lun in range(64)]
+    quiet = made_status.judgement("luns", luns, [0] * len(luns), [1.0] * len(luns), [False] * len(luns))
+    groups = tuple(made_status.group(f"compute/lustre/{at}", 16) for at in range(1024))
+    view = made_status.MadeView(
+        judgements_=(quiet,),
+        groups_=(made_status.group("luns", len(luns)), *groups),
+        nodes_=book.views(10**18),
+        roles_=book.roles(),
+    )
+    text = exposed(view)
+    assert len(text) < 1_000_000
+    assert 'laggard_nodes{role="compute",state="up"} 40960.0' in text
+    assert "laggard_component_score{" not in text
+    assert "node=" not in text

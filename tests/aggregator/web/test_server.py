@@ -1,0 +1,181 @@
+import asyncio
+import contextlib
+import http.client
+import signal
+import socket
+from collections.abc import Awaitable, Callable
+from urllib.parse import urlsplit
+
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
+
+from laggard_aggregator.web.server import HttpServer, parse_listen
+from laggard_common.errors import ServiceError
+
+
+async def hello(request: Request) -> PlainTextResponse:
+    return PlainTextResponse(f"hello {request.url.path}")
+
+
+APP = Starlette(routes=[Route("/{path:path}", hello)])
+
+
+def get(url: str, path: str = "/x", headers: dict[str, str] | None = None) -> tuple[int, str]:
+    parts = urlsplit(url)
+    assert parts.hostname is not None
+    connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=5)
+    try:
+        connection.request("GET", path, headers=headers or {})
+        response = connection.getresponse()
+        return response.status, response.read().decode()
+    finally:
+        connection.close()
+
+
+async def served(listen: str, use: Callable[[HttpServer], Awaitable[None]]) -> None:
+    """Runs `use` while a server listens, and ends the server."""
+    stop = asyncio.Event()
+    server = HttpServer(APP, listen)
+    server.bind()
+    running = asyncio.create_task(server.run(stop))
+    try:
+        await use(server)
+    finally:
+        stop.set()
+        await running
+
+
+@pytest.mark.parametrize(
+    ("listen", "expected"),
+    [
+        ("127.0.0.1:9464", ("127.0.0.1", 9464)),
+        ("[::1]:0", ("::1", 0)),
+        ("[::]:9464", ("::", 9464)),
+        ("localhost:80", ("localhost", 80)),
+    ],
+)
+def test_listen_addresses(listen: str, expected: tuple[str, int]) -> None:
+    assert parse_listen(listen) == expected
+
+
+@pytest.mark.parametrize(
+    "listen", ["", "9464", ":9464", "::1:9464", "host:70000", "host:port", "[::1]", "a:1:2"]
+)
+def test_what_is_no_listen_address(listen: str) -> None:
+    with pytest.raises(ValueError, match="expected HOST:PORT"):
+        parse_listen(listen)
+    with pytest.raises(ServiceError, match=r"http\.listen: expected HOST:PORT"):
+        HttpServer(APP, listen).bind()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "[::1]"])
+def test_it_serves_and_gives_the_port_back(host: str) -> None:
+    urls = []
+
+    async def use(server: HttpServer) -> None:
+        urls.append(server.url)
+        assert server.url.startswith(f"http://{host}:")
+        assert await asyncio.to_thread(get, server.url) == (200, "hello /x")
+
+    if host == "[::1]" and not has_ipv6():
+        pytest.skip("no IPv6 loopback here")
+    asyncio.run(served(f"{host}:0", use))
+    with pytest.raises(ConnectionRefusedError):
+        get(urls[0])
+
+
+def has_ipv6() -> bool:
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("::1", 0))
+    except OSError:
+        return False
+    return True
+
+
+def test_a_taken_port_is_one_clear_line() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(ServiceError, match=rf"^cannot listen on 127\.0\.0\.1:{port}: the port is taken$"):
+            HttpServer(APP, f"127.0.0.1:{port}").bind()
+
+
+def test_an_address_of_another_host_is_one_clear_line() -> None:
+    with pytest.raises(
+        ServiceError, match=r"^cannot listen on 192\.0\.2\.1:0: Cannot assign requested address$"
+    ):
+        HttpServer(APP, "192.0.2.1:0").bind()
+
+
+def test_signals_stay_with_the_daemon() -> None:
+    async def handlers() -> list[object]:
+        seen: list[object] = [signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)]
+
+        async def use(server: HttpServer) -> None:
+            await asyncio.to_thread(get, server.url)
+            seen.extend([signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)])
+
+        await served("127.0.0.1:0", use)
+        return seen
+
+    before_term, before_int, term, int_ = asyncio.run(handlers())
+    assert (term, int_) == (before_term, before_int)
+
+
+def test_it_ends_though_a_client_keeps_its_connection() -> None:
+    kept: list[http.client.HTTPConnection] = []
+
+    async def use(server: HttpServer) -> None:
+        parts = urlsplit(server.url)
+        assert parts.hostname is not None
+        connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=5)
+        kept.append(connection)
+        await asyncio.to_thread(connection.request, "GET", "/keep")
+        response = await asyncio.to_thread(connection.getresponse)
+        assert response.read() == b"hello /keep"
+
+    asyncio.run(served("127.0.0.1:0", use))
+    kept[0].close()
+
+
+def test_a_request_with_endless_headers_is_refused() -> None:
+    async def use(server: HttpServer) -> None:
+        # The answer is 400 and a closed connection; a client that is still sending may only see the latter.
+        with contextlib.suppress(ConnectionError):
+            status, _ = await asyncio.to_thread(get, server.url, "/x", {"X-Long": "x" * 300_000})
+            assert status == 400
+        assert await asyncio.to_thread(get, server.url) == (200, "hello /x")
+
+    asyncio.run(served("127.0.0.1:0", use))
+
+
+@pytest.mark.parametrize(
+    ("begin", "rest"),
+    [(b"", b""), (b"GET /x HTTP/1.1\r\nHost: x\r\n\r\n", b"GET /y HTTP/1.1\r\nHo"), (b"", b"GET /y")],
+)
+def test_a_connection_without_a_whole_request_is_ended(
+    begin: bytes, rest: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or 128 of them, which cost nothing, would keep everybody out."""
+    monkeypatch.setattr("laggard_aggregator.web.server.REQUEST_SECONDS", 0.05)
+
+    def dawdle(url: str) -> bytes:
+        parts = urlsplit(url)
+        with socket.create_connection((parts.hostname, parts.port), timeout=10) as connection:
+            said = b""
+            connection.sendall(begin)
+            while begin and not said.endswith(b"hello /x"):
+                said += connection.recv(4096)
+            connection.sendall(rest)
+            return connection.recv(4096)
+
+    async def use(server: HttpServer) -> None:
+        assert await asyncio.to_thread(dawdle, server.url) == b""
+        assert await asyncio.to_thread(get, server.url) == (200, "hello /x")
+
+    asyncio.run(served("127.0.0.1:0", use))

@@ -1,0 +1,84 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from laggard_aggregator.windows.schedule import MAX_SPAN_NS, STAGGER_NS, WindowSchedule
+
+SECOND = 1_000_000_000
+START = 1_800_000_000 * SECOND
+SHIFT = 450 * SECOND
+WINDOW = 900 * SECOND
+
+
+def schedule() -> WindowSchedule:
+    made = WindowSchedule(5 * SECOND)
+    made.add("g", SHIFT, WINDOW, START + 100 * SECOND)
+    return made
+
+
+def wait_ns(made: WindowSchedule) -> int:
+    """How long after its end the next window is due."""
+    due_ns = made.next_due_ns()
+    assert due_ns is not None
+    (window,) = made.due(due_ns)
+    return window.due_ns - window.end_ns
+
+
+def test_ends_are_multiples_of_the_shift_and_come_after_span_and_lateness() -> None:
+    made = schedule()
+    made.announce("g", "oss-1", 5 * SECOND)
+    made.announce("g", "oss-2", 10 * SECOND)
+    due_ns = made.next_due_ns()
+    assert due_ns is not None
+    assert made.due(due_ns - 1) == []
+    (window,) = made.due(due_ns)
+    assert window.end_ns % SHIFT == 0
+    assert window.due_ns == due_ns
+    assert 0 <= due_ns - window.end_ns - 15 * SECOND < STAGGER_NS
+    assert made.due(due_ns) == []
+
+
+def test_a_new_group_takes_data_from_the_end_that_would_just_have_been_due() -> None:
+    made = WindowSchedule(5 * SECOND)
+    begun = made.add("g", SHIFT, WINDOW, START + 100 * SECOND)
+    assert begun % SHIFT == 0
+    assert START + 100 * SECOND - SHIFT - 7 * SECOND < begun <= START + 100 * SECOND
+    assert made.add("g", SHIFT, WINDOW, START + 10**6 * SECOND) == begun
+    assert [window.end_ns for window in made.due(START + SHIFT + 7 * SECOND)] == [begun + SHIFT]
+
+
+def test_a_member_with_an_absurd_span_does_not_hold_up_its_group_for_ever() -> None:
+    made = schedule()
+    made.announce("g", "oss-1", 10**6 * SECOND)
+    assert MAX_SPAN_NS < wait_ns(made) <= MAX_SPAN_NS + 5 * SECOND + STAGGER_NS
+
+
+def test_a_clock_set_back_closes_nothing_twice_and_one_set_forward_skips_what_is_empty() -> None:
+    made = schedule()
+    (first,) = made.due(START + SHIFT + 60 * SECOND)
+    assert made.due(START - 10**6 * SECOND) == []
+    assert made.due(START + SHIFT + 60 * SECOND) == []
+    later = made.due(START + 1000 * SHIFT + 60 * SECOND)
+    assert [window.end_ns for window in later] == [START + n * SHIFT for n in (998, 999, 1000)]
+    assert later[0].end_ns > first.end_ns
+
+
+@given(st.lists(st.integers(1, 400), min_size=1, max_size=40))
+def test_however_often_it_is_asked_every_window_comes_once_and_in_order(steps: list[int]) -> None:
+    made = schedule()
+    now = START
+    ends = []
+    for step in steps:
+        now += step * SECOND
+        ends += [window.end_ns for window in made.due(now)]
+    assert ends == list(range(ends[0], ends[0] + len(ends) * SHIFT, SHIFT)) if ends else True
+    assert all(end + 5 * SECOND <= now for end in ends)
+
+
+def test_groups_are_staggered_and_due_in_order_of_their_deadlines() -> None:
+    made = WindowSchedule(0)
+    for n in range(50):
+        made.add(f"g{n}", SHIFT, WINDOW, START + 100 * SECOND)
+    due = made.due(START + SHIFT + STAGGER_NS)
+    assert len(due) == 50
+    assert [w.due_ns for w in due] == sorted(w.due_ns for w in due)
+    assert len({w.due_ns for w in due}) > 25
