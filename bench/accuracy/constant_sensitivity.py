@@ -1,4 +1,4 @@
-"""How wide the plateau of each constant of `laggard` is: `python -m bench.accuracy.constant_sensitivity [DIR]`.
+"""Sensitivity of accuracy to each constant: `python -m bench.accuracy.constant_sensitivity [DIR]`.
 
 A table in Markdown. Every constant is moved by itself, the others at their defaults, over the drives of
 bench.accuracy.perseus; window F1 by cluster, as no constant may hang on one of them.

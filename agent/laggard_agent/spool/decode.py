@@ -1,4 +1,4 @@
-"""Counters out of their bytes again, as rows and without numpy: what `laggard_common.wire.codec` made of them."""
+"""Decodes counter payloads of `laggard_common.wire.codec` into rows, without numpy."""
 
 import struct
 from dataclasses import dataclass

@@ -19,6 +19,7 @@ from laggard_aggregator.archive.retention import Retention
 from laggard_aggregator.archive.writer import ArchiveWriter
 from laggard_aggregator.ingest.batches import TakenBatch, WindowClose
 from laggard_common.clock import Clock
+from laggard_common.daemon.service import is_set_within
 from laggard_common.errors import ArchiveError
 
 _log = logging.getLogger(__name__)
@@ -185,15 +186,6 @@ class ArchiveFeed:
 
     def _now(self) -> float:
         return self._clock.monotonic_ns() / 1e9
-
-
-async def is_set_within(event: asyncio.Event, seconds: float) -> bool:
-    """Whether `event` is set, after waiting for that for at most so long."""
-    try:
-        await asyncio.wait_for(event.wait(), seconds)
-    except TimeoutError:
-        return False
-    return True
 
 
 def _size(record: Record) -> tuple[int, int]:

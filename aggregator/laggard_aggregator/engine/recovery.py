@@ -17,7 +17,6 @@ from typing import IO
 
 from laggard_aggregator.alarms.alarms import Ended
 from laggard_aggregator.alarms.judge import Judgement
-from laggard_aggregator.archive.write_queue import is_set_within
 from laggard_aggregator.engine.checkpoint import Head, capture, restore
 from laggard_aggregator.engine.machine import Core
 from laggard_aggregator.ingest.batches import TakenBatch, WindowClose
@@ -30,6 +29,7 @@ from laggard_aggregator.settings.aggregator import StateTable
 from laggard_aggregator.status.view import Durability
 from laggard_common.clock import Clock
 from laggard_common.daemon import file_lock
+from laggard_common.daemon.service import is_set_within
 from laggard_common.errors import StateError
 
 _log = logging.getLogger(__name__)

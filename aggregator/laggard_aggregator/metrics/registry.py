@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from laggard_aggregator.metrics.block import BLOCK
 from laggard_aggregator.metrics.definition import SourceMetrics
+from laggard_aggregator.metrics.functions import FUNCTIONS
 from laggard_aggregator.metrics.gluster import GLUSTER
 from laggard_aggregator.metrics.lustre import LUSTRE
 from laggard_aggregator.metrics.lwfs import LWFS
@@ -25,3 +26,9 @@ COMPARED_AS: Mapping[str, tuple[SourceMetrics, ...]] = {
     for sent in _SENT
 }
 """By source that agents send: what its components are compared as, by themselves and as parts of sums."""
+
+
+def unit(source: str, metric: str) -> str:
+    """The unit of a source's metric, empty when the metric is not known here."""
+    known = FUNCTIONS.get(source) or SOURCES.get(source)
+    return known.metrics[metric].unit if known is not None and metric in known.metrics else ""

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from laggard_aggregator.alarms.alarms import Alarm
+from laggard_aggregator.metrics.registry import unit
 from laggard_aggregator.notify.incidents import Case, rank
 from laggard_aggregator.notify.text import claim, moment, plain
 from laggard_aggregator.notify.timelines import Course, Courses
 from laggard_aggregator.status import formatting, urls
 from laggard_aggregator.status.next_steps import Command, commands
 from laggard_aggregator.status.view import View
-from laggard_aggregator.web.api import unit
 
 MAX_EVIDENCE = 8
 MAX_CAUSES = 10

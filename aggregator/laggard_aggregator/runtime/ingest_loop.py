@@ -3,12 +3,13 @@
 import asyncio
 from collections.abc import Callable
 
-from laggard_aggregator.archive.write_queue import ArchiveFeed, is_set_within
+from laggard_aggregator.archive.write_queue import ArchiveFeed
 from laggard_aggregator.engine.machine import Core
 from laggard_aggregator.engine.recovery import Keeper
 from laggard_aggregator.ingest.ingest_queue import Inbox
 from laggard_aggregator.ingest.mqtt.subscriber import Subscriber
 from laggard_aggregator.ingest.offheap_queue import Received
+from laggard_common.daemon.service import is_set_within
 
 RELEASE_SECONDS = 0.2
 """How long the broker keeps a message for us at most: it has a limited number of them under way."""

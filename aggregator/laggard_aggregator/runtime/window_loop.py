@@ -4,12 +4,12 @@ import asyncio
 import math
 from collections.abc import Callable
 
-from laggard_aggregator.archive.write_queue import is_set_within
 from laggard_aggregator.control.requests import Desk
 from laggard_aggregator.engine.machine import Core
 from laggard_aggregator.engine.recovery import Keeper
 from laggard_aggregator.runtime.results import Announcer
 from laggard_common.clock import Clock
+from laggard_common.daemon.service import is_set_within
 
 SETTLE_SECONDS = 5.0
 """How long a judgement waits at most for its close to be journaled, so that it is not found twice."""

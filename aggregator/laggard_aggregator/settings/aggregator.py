@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 
 from laggard_aggregator.detect.registry import judges
 from laggard_aggregator.detect.settings import DETECTORS, OF_FUNCTIONS, DetectSettings
-from laggard_aggregator.ingest.ingest_queue import MOST_BYTES
 from laggard_aggregator.metrics.functions import FUNCTIONS
 from laggard_aggregator.metrics.registry import SOURCES
 from laggard_aggregator.notify.email.settings import MailSettings
@@ -75,7 +74,7 @@ class BrokerSettings(MqttSettings):
     client_id: str = ""
     clean_session: bool = False
     queue_messages: int = field(default=50_000, metadata=checked(between(100, 10_000_000)))
-    queue_max_bytes: int = field(default=MOST_BYTES, metadata=checked(between(4 * MAX_MESSAGE_BYTES)))
+    queue_max_bytes: int = field(default=256 * 1024**2, metadata=checked(between(4 * MAX_MESSAGE_BYTES)))
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Settings that do not go together."""

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from laggard_aggregator.settings.tls import serving, unusable
-from laggard_aggregator.web.server import parse_listen
 from laggard_common.config import Check, checked, distinct, each, topic_level
 from laggard_common.errors import ConfigError
 
@@ -77,3 +76,14 @@ def tls_context(settings: HttpSettings) -> ssl.SSLContext | None:
         return serving(settings.cert_file, settings.key_file)
     except OSError as exc:
         raise ConfigError("", [f"http.cert_file: {settings.cert_file}: {unusable(exc)}"]) from exc
+
+
+_LISTEN = re.compile(r"(?:\[(?P<v6>[^\[\]]+)\]|(?P<host>[^\[\]:]+)):(?P<port>[0-9]{1,5})", re.ASCII)
+
+
+def parse_listen(listen: str) -> tuple[str, int]:
+    """Host and port of `host:port` or `[IPv6]:port`; port 0 lets the system choose. Raises ValueError."""
+    match = _LISTEN.fullmatch(listen)
+    if match is None or int(match["port"]) > 65535:
+        raise ValueError(f"expected HOST:PORT or [IPv6]:PORT, got {listen}")
+    return match["v6"] or match["host"], int(match["port"])

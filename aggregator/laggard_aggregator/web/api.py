@@ -7,8 +7,7 @@ from urllib.parse import unquote_to_bytes
 
 from laggard_aggregator.alarms.judge import Judgement
 from laggard_aggregator.alarms.overrides import Decision
-from laggard_aggregator.metrics.functions import FUNCTIONS
-from laggard_aggregator.metrics.registry import SOURCES
+from laggard_aggregator.metrics.registry import unit
 from laggard_aggregator.status.straggler_list import Standing, component_standings, standings
 from laggard_aggregator.status.view import GroupView, View
 
@@ -85,12 +84,6 @@ def component(view: View, group: str, name: str) -> dict[str, Any]:
                 "metrics": [_standing(row, found.source) for row in rows],
             }
     raise NotKnownError(f"no component {name!r} in a closed window of group {group!r}")
-
-
-def unit(source: str, metric: str) -> str:
-    """The unit of a source's metric, empty when the metric is not known here."""
-    known = FUNCTIONS.get(source) or SOURCES.get(source)
-    return known.metrics[metric].unit if known is not None and metric in known.metrics else ""
 
 
 def component_path(raw: bytes) -> tuple[str, str]:

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import errno
-import re
 import socket
 import ssl
 from collections.abc import Generator
@@ -12,6 +11,7 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from laggard_aggregator.settings.http import parse_listen
 from laggard_common.errors import ServiceError
 
 MAX_HEADER_BYTES = 16 * 1024  # request line and headers; a longer request is answered with 400
@@ -20,16 +20,6 @@ KEEP_ALIVE_SECONDS = 75  # longer than Prometheus' usual scrape interval of 15 t
 HANDSHAKE_SECONDS = 5.0  # how long TLS may take to begin; asyncio alone would wait for a minute
 REQUEST_SECONDS = 15.0  # how long a connection may take to bring a whole request
 SHUTDOWN_SECONDS = 2  # how long answers under way may take at the end
-
-_LISTEN = re.compile(r"(?:\[(?P<v6>[^\[\]]+)\]|(?P<host>[^\[\]:]+)):(?P<port>[0-9]{1,5})", re.ASCII)
-
-
-def parse_listen(listen: str) -> tuple[str, int]:
-    """Host and port of `host:port` or `[IPv6]:port`; port 0 lets the system choose. Raises ValueError."""
-    match = _LISTEN.fullmatch(listen)
-    if match is None or int(match["port"]) > 65535:
-        raise ValueError(f"expected HOST:PORT or [IPv6]:PORT, got {listen}")
-    return match["v6"] or match["host"], int(match["port"])
 
 
 class HttpServer:

@@ -102,3 +102,12 @@ class Service(Generic[S, R]):
             return None
         _log.info("going on with the new configuration")
         return settings
+
+
+async def is_set_within(event: asyncio.Event, seconds: float) -> bool:
+    """Whether `event` is set, after waiting for that for at most so long."""
+    try:
+        await asyncio.wait_for(event.wait(), seconds)
+    except TimeoutError:
+        return False
+    return True

@@ -12,7 +12,8 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from laggard_aggregator.web.server import HttpServer, parse_listen
+from laggard_aggregator.settings.http import parse_listen
+from laggard_aggregator.web.server import HttpServer
 from laggard_common.errors import ServiceError
 
 

@@ -29,7 +29,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One operation on one descriptor. `offset` and `size` as in `laggard_common.wire.trace_records.Record`."""
+    """One operation on one descriptor. `offset` and `size` as in `wire.trace_records.Record`."""
 
     operation: str
     fd: int

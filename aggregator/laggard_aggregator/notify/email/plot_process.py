@@ -1,7 +1,7 @@
 """Draws the plot of a mail; the program of a child process.
 
-`python -m laggard_aggregator.notify.email.plot_process` reads a JSON object from standard input and writes a PNG
-to standard output. In a process of its own it neither holds up the aggregator nor leaves its 60 MB there.
+`python -m laggard_aggregator.notify.email.plot_process` reads a JSON object from standard input and writes
+a PNG to standard output. A process of its own keeps the aggregator responsive and its memory free.
 """
 
 import io

@@ -10,11 +10,12 @@ from markupsafe import Markup
 from laggard_aggregator.detect.cdf.detector import MIN_PRESENT_SHARE, CdfOptions
 from laggard_aggregator.detect.cdf.moving_average import smooth
 from laggard_aggregator.detect.interface import FloatArray
+from laggard_aggregator.metrics.registry import unit
 from laggard_aggregator.status import formatting
 from laggard_aggregator.status.straggler_list import Standing, component_standings
 from laggard_aggregator.status.view import GroupView
 from laggard_aggregator.status.window_history import ABSENT, ANOMALOUS, BAND, NORMAL, Course, Samples, bands
-from laggard_aggregator.web.api import NotKnownError, unit
+from laggard_aggregator.web.api import NotKnownError
 from laggard_aggregator.web.pages.alarm_log import Event
 from laggard_aggregator.web.pages.chart import band_chart, cdf_chart, samples_chart
 from laggard_aggregator.web.pages.next_steps_view import Advice, NextSteps
@@ -134,7 +135,8 @@ def _part(
     course = now.history.course(group.name, metric, name)
     known = unit(group.source, metric)
     title = (
-        f"{metric} of {now.shown(name)} in {formatting.counted(int((course.state != ABSENT).sum()), 'window')} "
+        f"{metric} of {now.shown(name)} in "
+        f"{formatting.counted(int((course.state != ABSENT).sum()), 'window')} "
         "against the band of its peers; the table of windows has the same in figures"
     )
     samples = now.history.samples(group.name)

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from laggard_aggregator.alarms.overrides import Decision
+from laggard_aggregator.metrics.registry import unit
 from laggard_aggregator.status import formatting, urls
 from laggard_aggregator.status.straggler_list import Standing
 from laggard_aggregator.status.window_history import ABSENT, Course
-from laggard_aggregator.web.api import unit
 from laggard_aggregator.web.pages.page_state import Now
 
 _SLOWER_FROM = 1.05
