@@ -8,7 +8,6 @@ import os
 import random
 import shutil
 import ssl
-import subprocess
 import threading
 from asyncio.sslproto import SSLProtocol
 from collections.abc import Awaitable, Callable
@@ -41,6 +40,7 @@ from tests.agent.broker import Broker
 from tests.agent.made import FIELDS, components, disk_line, tree
 from tests.joined_batches import apart
 from tests.service_manager import manager, told
+from tests.support.processes import run_command
 
 BASE = "laggard/1/site/storage/oss-1"
 
@@ -720,7 +720,7 @@ def test_a_tls_handshake_that_fails_leaves_nothing_in_memory(
         "1",
     ]
     command += ["-keyout", str(key), "-out", str(certificate)]
-    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    run_command(command)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(certificate, key)
 

@@ -14,6 +14,7 @@ from laggard_agent.cli import main
 from laggard_agent.collectors.diskstats.collector import FIELDS
 from laggard_agent.settings import COLLECTORS
 from tests.agent.made import disk_line, tree
+from tests.support.processes import run_command
 
 
 def config(folder: Path, text: str = "") -> str:
@@ -80,7 +81,7 @@ def test_once_into_what_takes_no_more(tmp_path: Path, out: str, said: str) -> No
     else:
         reader, to = os.pipe()
         os.close(reader)
-    done = subprocess.run(command, stdout=to, stderr=subprocess.PIPE, text=True, check=False)
+    done = run_command(command, stdout=to, check=False)
     os.close(to)
     assert (done.returncode, done.stderr) == (1, f"laggard-agent{said}" if said else "")
 
@@ -194,7 +195,7 @@ def test_a_spool_in_use_is_one_line(tmp_path: Path) -> None:
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environ) as first:
         assert first.stderr is not None
         assert first.stderr.readline().startswith("<6>laggard_agent.app: node oss-1")
-        second = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
+        second = run_command(command, check=False)
         first.terminate()
     assert second.returncode == 1
     assert second.stderr == f"laggard-agent: {tmp_path}/spool: the spool is in use by another agent\n"

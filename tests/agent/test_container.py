@@ -3,12 +3,13 @@
 import json
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.support.processes import run_command
 
 COLLECTORS = "diskstats,net,host"
 # As a container engine does it: namespaces and a /proc of its own, the host's trees bound elsewhere.
@@ -31,7 +32,7 @@ pytestmark = [
 
 def once(*command: str) -> dict[str, dict[str, Any]]:
     """What `laggard-agent --once` said: for each collector its records by component."""
-    done = subprocess.run(command, capture_output=True, text=True, timeout=15, check=False)
+    done = run_command(command, check=False)
     if done.returncode and "Operation not permitted" in done.stderr:
         pytest.skip(f"no namespaces here: {done.stderr.strip()}")
     assert done.returncode == 0, done.stderr

@@ -2,10 +2,11 @@
 
 import importlib.util
 import os
-import subprocess
 import sys
 
 import pytest
+
+from tests.support.processes import run_command
 
 EXTRAS = ("numpy", "scipy", "pyarrow", "uvloop", "prometheus_client", "rich", "starlette", "uvicorn", "amqtt")
 
@@ -20,5 +21,5 @@ def test_the_agents_environment_lacks_the_extras(name: str) -> None:
 
 def test_the_agent_imports_nothing_of_the_extras() -> None:
     code = "import sys, laggard_agent.cli; print(*sorted({m.partition('.')[0] for m in sys.modules}))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = run_command([sys.executable, "-c", code])
     assert not set(EXTRAS) & set(done.stdout.split())

@@ -1,13 +1,13 @@
 """What a daemon without TLS does not load, and that it can."""
 
-import subprocess
 import sys
 
 from laggard_agent.lazy_imports import UNTIL_NEEDED
+from tests.support.processes import run_command
 
 
 def _python(code: str) -> list[str]:
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = run_command([sys.executable, "-c", code])
     return done.stdout.split()
 
 

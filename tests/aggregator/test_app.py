@@ -31,6 +31,7 @@ from laggard_common.errors import ArchiveError, ServiceError
 from laggard_common.wire import Ack, Envelope, Kind, codec, topics
 from laggard_common.wire.schema import Component, Field, Schema
 from tests.aggregator.made_batches import SECOND, HandClock
+from tests.support.wait import LIMIT_SECONDS, async_wait_until, time_limit
 
 START = 1_800_000_000 * SECOND
 COUNTERS = ("rd_ios", "rd_sectors", "rd_ms", "wr_ios", "wr_sectors", "wr_ms", "io_ms", "weighted_ms")
@@ -79,15 +80,12 @@ def envelope(node: str, seq: int) -> Envelope:
     )
 
 
-PATIENCE_SECONDS = 40.0
 """For what waits for the disk: an archive's first flush is some forty fsyncs, each slow on a busy disk."""
 
 
 async def until(condition: Callable[[], bool]) -> None:
     """Polls; the deadline fails the test."""
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while not condition():
-            await asyncio.sleep(0.01)
+    await async_wait_until(condition)
 
 
 @asynccontextmanager
@@ -104,7 +102,7 @@ async def running(app: App) -> AsyncIterator[None]:
         yield
     finally:
         stop.set()
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with time_limit():
             await task
 
 
@@ -129,7 +127,7 @@ async def publish_seconds(to: aiomqtt.Client, app: App, clock: HandClock, batche
 
 async def get(url: str) -> str:
     def fetch() -> str:
-        with urllib.request.urlopen(url, timeout=PATIENCE_SECONDS) as answer:
+        with urllib.request.urlopen(url, timeout=LIMIT_SECONDS) as answer:
             return str(answer.read().decode())
 
     return await asyncio.to_thread(fetch)
@@ -139,7 +137,6 @@ def run(test: Coroutine[Any, Any, None]) -> None:
     asyncio.run(test)
 
 
-@pytest.mark.timeout(120)
 def test_from_messages_to_alarm_metrics_acknowledgement_and_archive(tmp_path: Path) -> None:
     async def story() -> None:
         clock = HandClock(START)
@@ -167,7 +164,7 @@ def test_from_messages_to_alarm_metrics_acknowledgement_and_archive(tmp_path: Pa
             stragglers = json.loads(await get(app.url + "/api/v1/stragglers"))
             assert [one["name"] for one in stragglers["stragglers"]] == [f"{SLOW}/sda"]
             assert json.loads(await get(app.url + "/readyz")) == {"ready": True}
-            async with asyncio.timeout(PATIENCE_SECONDS):
+            async with time_limit():
                 async for message in agents.messages:
                     assert isinstance(message.payload, bytes)
                     acks[message.topic.value] = wire.decode_ack(message.payload)
@@ -195,7 +192,7 @@ def test_without_an_archive_batches_are_acknowledged_when_taken() -> None:
             await agent.publish(topic, wire.encode_schema(schema("oss-1")), qos=1)
             payload = wire.encode_envelope(replace(envelope("oss-1", 0), t0_ns=_now_ns()))
             await agent.publish(topics.data_topic("site", "storage", "oss-1", "diskstats"), payload, qos=1)
-            async with asyncio.timeout(PATIENCE_SECONDS):
+            async with time_limit():
                 message = await anext(aiter(agent.messages))
             assert isinstance(message.payload, bytes)
             assert wire.decode_ack(message.payload) == (Ack(b"s" * 16, "diskstats", ((0, 0),)),)

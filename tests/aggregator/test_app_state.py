@@ -22,7 +22,6 @@ from laggard_common.wire import topics
 from tests.aggregator.made_batches import SECOND, HandClock
 from tests.aggregator.test_app import (
     NODES,
-    PATIENCE_SECONDS,
     SLOW,
     START,
     client,
@@ -33,6 +32,7 @@ from tests.aggregator.test_app import (
     settings,
     until,
 )
+from tests.support.wait import LIMIT_SECONDS, time_limit
 
 KEY = ("storage/diskstats", f"{SLOW}/wwn", "await")
 
@@ -52,7 +52,7 @@ async def cut_off(app: App) -> AsyncIterator[None]:
     loop, threads = asyncio.get_running_loop(), ThreadPoolExecutor()
     loop.set_default_executor(threads)
     task = asyncio.create_task(app.run(stop, started))
-    async with asyncio.timeout(PATIENCE_SECONDS):
+    async with time_limit():
         await started.wait()
     await until(lambda: app.view.ready)
     yield
@@ -72,7 +72,7 @@ async def publish_schemas(to: aiomqtt.Client) -> None:
 async def acknowledged(agents: aiomqtt.Client, seq: int) -> None:
     """Waits until every node's batches up to `seq` are acknowledged, and so in the journal."""
     waiting = set(NODES)
-    async with asyncio.timeout(PATIENCE_SECONDS):
+    async with time_limit():
         async for message in agents.messages:
             assert isinstance(message.payload, bytes)
             (ack,) = wire.decode_ack(message.payload)
@@ -83,7 +83,6 @@ async def acknowledged(agents: aiomqtt.Client, seq: int) -> None:
                 return
 
 
-@pytest.mark.timeout(180)
 def test_a_restart_forgets_nothing_and_repeats_nothing(tmp_path: Path) -> None:
     async def story() -> None:
         clock = HandClock(START)
@@ -134,7 +133,6 @@ def test_a_restart_forgets_nothing_and_repeats_nothing(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
-@pytest.mark.timeout(180)
 def test_two_crashes_in_a_row_take_nothing_out_of_the_archive(tmp_path: Path) -> None:
     async def story() -> None:
         clock = HandClock(START)
@@ -155,7 +153,6 @@ def test_two_crashes_in_a_row_take_nothing_out_of_the_archive(tmp_path: Path) ->
     asyncio.run(story())
 
 
-@pytest.mark.timeout(180)
 def test_an_archive_that_is_ahead_of_a_damaged_state_takes_what_comes(tmp_path: Path) -> None:
     async def story() -> None:
         clock = HandClock(START)
@@ -187,7 +184,7 @@ def test_it_is_not_ready_before_it_is_restored(tmp_path: Path, monkeypatch: pyte
         loop = asyncio.get_running_loop()
 
         def held_up(*_: object) -> tuple[object, None]:
-            asyncio.run_coroutine_threadsafe(may_go_on.wait(), loop).result(PATIENCE_SECONDS)
+            asyncio.run_coroutine_threadsafe(may_go_on.wait(), loop).result(LIMIT_SECONDS)
             return app._new_core(), None
 
         monkeypatch.setattr("laggard_aggregator.engine.recovery.Keeper.load", held_up)
@@ -198,7 +195,7 @@ def test_it_is_not_ready_before_it_is_restored(tmp_path: Path, monkeypatch: pyte
 
         def answer(path: str) -> tuple[int, object]:
             try:
-                with urllib.request.urlopen(app.url + path, timeout=PATIENCE_SECONDS) as said:
+                with urllib.request.urlopen(app.url + path, timeout=LIMIT_SECONDS) as said:
                     return said.status, json.load(said)
             except urllib.error.HTTPError as exc:
                 with exc:

@@ -45,7 +45,6 @@ async def go_on(app: App, clock: HandClock, port: int, batches: range) -> None:
         await until(lambda: app.view.counters().windows >= 2)
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("lasting", [True, False], ids=["with state", "without"])
 def test_another_in_its_place_knows_what_it_knew(tmp_path: Path, lasting: bool) -> None:
     async def story() -> None:
@@ -77,7 +76,6 @@ def test_another_in_its_place_knows_what_it_knew(tmp_path: Path, lasting: bool) 
     asyncio.run(story())
 
 
-@pytest.mark.timeout(120)
 def test_a_group_that_is_judged_otherwise_starts_afresh(tmp_path: Path) -> None:
     async def story() -> None:
         clock = HandClock(START)
@@ -108,7 +106,6 @@ def written(path: Path, made: AggregatorSettings, http: int, *more: str) -> None
     path.write_text("\n".join(lines))
 
 
-@pytest.mark.timeout(120)
 def test_a_daemon_takes_good_files_and_refuses_bad_ones(tmp_path: Path) -> None:
     made, path, (first, second) = settings(), tmp_path / "aggregator.toml", (free_port(), free_port())
     taken = made.mqtt.port

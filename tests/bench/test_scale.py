@@ -16,6 +16,7 @@ from bench.scale.shapes import SECOND, TAIHULIGHT, Shape, taihulight
 from laggard_agent.sampling.batcher import last_tick
 from laggard_aggregator.ingest.decode import Decoder
 from laggard_common.wire import Envelope, Kind, codec
+from tests.support.processes import run_command
 
 SHAPES = (Shape("compute", 9, 1, 8, 10), Shape("storage", 5, 3, 17, 5))
 
@@ -92,7 +93,7 @@ def test_every_node_has_one_moment_a_batch_where_its_batch_ends(shape: Shape) ->
 
 def run(*options: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "bench.scale", *options]
-    return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    return run_command(command, check=False)
 
 
 @pytest.mark.parametrize(
@@ -105,7 +106,6 @@ def test_what_makes_no_sense_is_said_in_a_line(options: list[str]) -> None:
 
 
 @pytest.mark.e2e
-@pytest.mark.timeout(110)
 def test_a_small_site_is_carried_and_nothing_of_it_is_lost() -> None:
     if shutil.which("mosquitto", path="/usr/sbin:/usr/bin:/usr/local/sbin") is None:
         pytest.skip("needs mosquitto")
@@ -118,7 +118,6 @@ def test_a_small_site_is_carried_and_nothing_of_it_is_lost() -> None:
 
 
 @pytest.mark.e2e
-@pytest.mark.timeout(110)
 def test_a_few_agents_publish_in_one_instant_through_the_shipped_broker() -> None:
     programs = ("mosquitto", "openssl")
     if not all(shutil.which(each, path="/usr/sbin:/usr/bin:/usr/local/sbin") for each in programs):
@@ -129,7 +128,6 @@ def test_a_few_agents_publish_in_one_instant_through_the_shipped_broker() -> Non
 
 
 @pytest.mark.e2e
-@pytest.mark.timeout(60)
 def test_ended_from_outside_it_leaves_nothing_behind(tmp_path: Path) -> None:
     if shutil.which("mosquitto", path="/usr/sbin:/usr/bin:/usr/local/sbin") is None:
         pytest.skip("needs mosquitto")

@@ -1,5 +1,4 @@
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -7,6 +6,7 @@ import pytest
 from laggard_common.config import parse
 from laggard_common.errors import ConfigError
 from laggard_common.mqtt.settings import MqttSettings, client_arguments
+from tests.support.processes import run_command
 
 
 def secret(path: Path, text: str, mode: int = 0o600) -> Path:
@@ -70,11 +70,9 @@ def test_a_password_that_is_not_text(tmp_path: Path) -> None:
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl to make a certificate")
 def test_tls_with_a_client_certificate(tmp_path: Path) -> None:
     key, cert = tmp_path / "key.pem", tmp_path / "cert.pem"
-    subprocess.run(
+    run_command(
         ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]  # noqa: RUF005
-        + ["-keyout", str(key), "-out", str(cert), "-days", "1", "-subj", "/CN=oss-1"],
-        check=True,
-        capture_output=True,
+        + ["-keyout", str(key), "-out", str(cert), "-days", "1", "-subj", "/CN=oss-1"]
     )
     key.chmod(0o600)
     context = client_arguments(MqttSettings(ca_file=cert, cert_file=cert, key_file=key))["tls_context"]

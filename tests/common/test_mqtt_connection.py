@@ -16,6 +16,7 @@ from laggard_common.mqtt.settings import MqttSettings, client_arguments
 from laggard_common.mqtt_connection import Connection
 from laggard_common.mqtt_packets import Message, Will
 from tests.agent.broker import Broker
+from tests.support.wait import time_limit
 
 MOSQUITTO = shutil.which("mosquitto", path="/usr/sbin:/usr/bin:/usr/local/sbin")
 CONNACK = b"\x20\x02\0\0"
@@ -29,7 +30,7 @@ async def connect(port: int, heard: list[Message] | None = None, **changes: Any)
 
 
 async def answers(count: int, heard: list[Message]) -> None:
-    async with asyncio.timeout(5):
+    async with time_limit():
         while len(heard) < count:
             await asyncio.sleep(0)
 
@@ -273,14 +274,14 @@ async def _beside_another_client(folder: Path) -> None:
     broker = await asyncio.create_subprocess_exec(MOSQUITTO, "-c", str(folder / "m.conf"), stderr=-3)
     try:
         heard: list[Message] = []
-        async with asyncio.timeout(10):
+        async with time_limit():
             while True:
                 try:
                     connection = await connect(port, heard, most_bytes=1 << 20, hold_back=True)
                     break
                 except ConnectionRefusedError:
                     await asyncio.sleep(0.02)
-        async with aiomqtt.Client("127.0.0.1", port) as other, asyncio.timeout(10):
+        async with aiomqtt.Client("127.0.0.1", port) as other, time_limit():
             await other.subscribe("to/other", qos=1)
             assert await connection.subscribe(["to/me"]) == []
             for size in (0, 1, 127, 128, 70_000):

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.processes import run, running
+from tests.support.processes import run_command, running
 from tests.support.wait import LONG_TEST_LIMIT_SECONDS, wait_until
 
 PROJECT = Path(__file__).parents[2]
@@ -57,7 +57,7 @@ class Container:
 
     def run(self, *command: str) -> str:
         """What a command inside printed. Fails with what it said when it fails."""
-        return run([*self._enter, *command], seconds=LONG_TEST_LIMIT_SECONDS).stdout
+        return run_command([*self._enter, *command], seconds=LONG_TEST_LIMIT_SECONDS).stdout
 
     def unit(self, name: str) -> dict[str, str]:
         """The properties of a unit."""
@@ -67,21 +67,21 @@ class Container:
 @contextlib.contextmanager
 def overlaid(folder: Path) -> Iterator[Path]:
     """This host's root with a layer above it that takes all changes, in memory."""
-    run(["mount", "-t", "tmpfs", "tmpfs", folder])
+    run_command(["mount", "-t", "tmpfs", "tmpfs", folder])
     try:
         upper, work, root = (folder / name for name in ("upper", "work", "root"))
         for made in (upper, work, root):
             made.mkdir()
         layers = f"lowerdir=/,upperdir={upper},workdir={work}"
-        mounted = run(["mount", "-t", "overlay", "overlay", "-o", layers, root], check=False)
+        mounted = run_command(["mount", "-t", "overlay", "overlay", "-o", layers, root], check=False)
         if mounted.returncode:
             pytest.skip(f"no overlay of this host's root: {mounted.stderr.strip()}")
         try:
             yield root
         finally:
-            run(["umount", "--lazy", root])
+            run_command(["umount", "--lazy", root])
     finally:
-        run(["umount", "--lazy", folder])
+        run_command(["umount", "--lazy", folder])
 
 
 def install_programs(root: Path) -> None:
@@ -115,7 +115,7 @@ def booted(root: Path, log: Path, *binds: str) -> Iterator[Container]:
         "--system-call-filter=perf_event_open",
         *binds,
     ]
-    tried = run([nspawn, *options, "/bin/true"], check=False)
+    tried = run_command([nspawn, *options, "/bin/true"], check=False)
     if tried.returncode:
         pytest.skip(f"no containers here: {tried.stderr.strip().splitlines()[-1:]}")
     cgroups: list[Path] = []
@@ -139,7 +139,7 @@ def _leader(machine: "subprocess.Popen[Any]") -> int:
         if not children:
             return 0
         enter = ("nsenter", "--target", children[0], "--mount", "--pid", "--")
-        asked = run([*enter, "systemctl", "is-active", "basic.target"], check=False)
+        asked = run_command([*enter, "systemctl", "is-active", "basic.target"], check=False)
         return int(children[0]) if asked.returncode == 0 else 0
 
     return int(wait_until(up, "systemd to have booted"))

@@ -10,7 +10,7 @@ import pytest
 
 from tests.deploy.container import PROJECT
 from tests.support.ports import free_port
-from tests.support.processes import run
+from tests.support.processes import run_command
 
 DOCS = PROJECT / "docs"
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
@@ -36,7 +36,7 @@ def test_the_first_ten_minutes(tmp_path: Path) -> None:
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "URL": f"http://127.0.0.1:{port}",
     }
-    done = run(["bash", "-meuo", "pipefail", "-c", script], cwd=tmp_path, env=environment)
+    done = run_command(["bash", "-meuo", "pipefail", "-c", script], cwd=tmp_path, env=environment)
     assert "stragglers among" in done.stdout
     assert 'laggard_nodes{role="storage",state="up"} 1.0' in done.stdout
     for log in ("agent.log", "aggregator.log"):

@@ -18,7 +18,7 @@ from laggard_aggregator.cli.main import COMMANDS
 from laggard_aggregator.settings.aggregator import AggregatorSettings, ArchiveTable, StateTable
 from laggard_common.config import load
 from tests.deploy.container import PROJECT
-from tests.support.processes import run
+from tests.support.processes import run_command
 
 PACKAGING = PROJECT / "packaging"
 NFT = shutil.which("nft", path="/usr/sbin:/usr/bin:/sbin")
@@ -53,7 +53,7 @@ def test_diskless_nodes_spool_where_their_drop_in_lets_them() -> None:
 def test_the_limits_for_the_broker_s_host_are_what_nft_takes() -> None:
     rules = PROJECT / "deploy/nftables/laggard-broker.nft"
     command = [str(NFT), "-c", "-f", str(rules)]
-    said = run(command, check=False)
+    said = run_command(command, check=False)
     assert (said.returncode, said.stderr) == (0, "")
     ports = re.findall(r"^listener (\d+)$", (PROJECT / "deploy/mosquitto/mosquitto.conf").read_text(), re.M)
     assert set(ports) <= set(
@@ -83,7 +83,7 @@ def test_a_purge_removes_the_folders_that_the_unit_makes(name: str) -> None:
 def test_scripts_are_sound(script: Path) -> None:
     if shutil.which("shellcheck") is None:
         pytest.skip("needs shellcheck")
-    done = run(["shellcheck", script], check=False)
+    done = run_command(["shellcheck", script], check=False)
     assert done.returncode == 0, done.stdout
 
 
@@ -97,7 +97,7 @@ def test_scripts_are_sound(script: Path) -> None:
 )
 def test_the_installer_without_a_network_says_what_is_wrong(options: list[str], message: str) -> None:
     installer = PACKAGING / "tarball/install.sh"
-    done = run(["sh", installer, *options], check=False)
+    done = run_command(["sh", installer, *options], check=False)
     assert (done.returncode, done.stderr) == (2, f"install.sh: {message}\n")
 
 
@@ -116,10 +116,10 @@ def test_every_option_and_subcommand_has_its_place_in_the_manual_pages() -> None
 
 @pytest.mark.skipif(shutil.which("groff") is None, reason="needs groff")
 def test_manual_pages_are_good_troff_and_say_what_was_said(tmp_path: Path) -> None:
-    run([sys.executable, "-P", PACKAGING / "manual_pages.py", tmp_path])
+    run_command([sys.executable, "-P", PACKAGING / "manual_pages.py", tmp_path])
     for path in sorted(tmp_path.iterdir()):
         command = ["groff", "-ww", "-K", "utf8", "-T", "utf8", "-man", "-P-cbou", str(path)]
-        shown = run(command, check=False)
+        shown = run_command(command, check=False)
         assert (shown.returncode, shown.stderr) == (0, "")
     sample = (PROJECT / "deploy/agent.toml").read_text().splitlines()
     command = [
@@ -133,7 +133,7 @@ def test_manual_pages_are_good_troff_and_say_what_was_said(tmp_path: Path) -> No
         "-rLL=200n",
         str(tmp_path / "laggard-agent.toml.5"),
     ]
-    shown = run(command)
+    shown = run_command(command)
     for line in filter(None, sample):
         assert line in shown.stdout
 
@@ -157,7 +157,7 @@ function=$(complete -p {program} | sed 's/.*-F \\([^ ]*\\).*/\\1/')
 "$function" {program} {typed[-1]} {before}
 printf '%s\\n' "${{COMPREPLY[@]}}"
 """
-    done = run(["bash", "-c", script + asked], check=False)
+    done = run_command(["bash", "-c", script + asked], check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert set(done.stdout.split()) == offered
     assert len(made) == 6

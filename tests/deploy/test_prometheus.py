@@ -8,7 +8,7 @@ import pytest
 
 from laggard_aggregator.web import metric_names
 from tests.deploy.container import PROJECT
-from tests.support.processes import run
+from tests.support.processes import run_command
 
 FOLDER = PROJECT / "deploy" / "prometheus"
 RULES = (FOLDER / "laggard.rules.yml").read_text()
@@ -22,7 +22,7 @@ needs_promtool = pytest.mark.skipif(shutil.which("promtool") is None, reason="ne
 
 
 def checked(*command: str) -> str:
-    return run(command).stdout
+    return run_command(command).stdout
 
 
 @needs_promtool
@@ -42,7 +42,7 @@ def test_each_alert_fires_when_it_should_and_not_before() -> None:
 def test_the_rules_tests_can_fail(tmp_path: Path) -> None:
     shutil.copy(FOLDER / "laggard_lasting_test.yml", tmp_path)
     (tmp_path / "laggard.rules.yml").write_text(RULES.replace("for: 96h", "for: 94h"))
-    done = run(["promtool", "test", "rules", tmp_path / "laggard_lasting_test.yml"], check=False)
+    done = run_command(["promtool", "test", "rules", tmp_path / "laggard_lasting_test.yml"], check=False)
     assert done.returncode == 1
 
 

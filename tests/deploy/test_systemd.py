@@ -9,7 +9,7 @@ import pytest
 from laggard_agent.settings import AgentSettings
 from laggard_aggregator.settings.aggregator import ArchiveTable, StateTable
 from tests.deploy.container import PROJECT
-from tests.support.processes import run
+from tests.support.processes import run_command
 
 UNITS = ("laggard-agent.service", "laggard-aggregator.service")
 SYSTEMD = PROJECT / "systemd"
@@ -36,7 +36,7 @@ def installed(folder: Path, unit: str, *drop_ins: Path) -> Path:
 
 
 def analyzed(*command: str) -> str:
-    done = run(["systemd-analyze", "--no-pager", *command])
+    done = run_command(["systemd-analyze", "--no-pager", *command])
     assert done.stderr == ""
     return done.stdout
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.support.processes import get_json, is_running, run, started
+from tests.support.processes import get_json, is_running, run_command, started
 from tests.support.wait import LIMIT_SECONDS, wait_until
 
 DEMO = [sys.executable, "-P", "-m", "laggard_aggregator.cli.main", "demo"]
@@ -27,7 +27,7 @@ def gone(pids: list[int]) -> bool:
 
 
 def test_once_finds_the_right_lun_and_no_other(tmp_path: Path) -> None:
-    ran = run([*DEMO, "--once"], env={**os.environ, "TMPDIR": str(tmp_path)})
+    ran = run_command([*DEMO, "--once"], env={**os.environ, "TMPDIR": str(tmp_path)})
     lines = ran.stdout.splitlines()
     assert "laggard indicted oss-08/loop27: right" in lines
     raised = [line for line in lines if line.startswith("laggard: alarm on ") and line.endswith("stands")]
@@ -97,7 +97,7 @@ def test_bad_options_are_one_line_and_exit_code_2(tmp_path: Path) -> None:
         (["--recording", str(tmp_path / "none.xz")], "No such file"),
         (["--recording", str(tmp_path)], "Is a directory"),
     ):
-        ran = run([*DEMO, "--once", *options], check=False)
+        ran = run_command([*DEMO, "--once", *options], check=False)
         assert ran.returncode == 2
         assert says in ran.stderr
         assert ran.stderr.count("\n") == 1

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.processes import run, started
+from tests.support.processes import run_command, started
 from tests.support.wait import LIMIT_SECONDS, LONG_TEST_LIMIT_SECONDS, wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -50,7 +50,7 @@ def test_a_throttled_brick_is_named_and_nothing_is_left_behind(tmp_path: Path) -
     results = tmp_path / "results.json"
     options = ("--run", "brick", *QUICK, "--minutes", "2", "--until-found")
     command = [*BENCH, *options, "--output", results, "--scratch", tmp_path]
-    ran = run(command, cwd=ROOT, check=False, seconds=LONG_TEST_LIMIT_SECONDS)
+    ran = run_command(command, cwd=ROOT, check=False, seconds=LONG_TEST_LIMIT_SECONDS)
     if ran.returncode == 2:
         pytest.skip(ran.stderr.strip())
     assert results.exists(), ran.stderr

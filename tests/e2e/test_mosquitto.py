@@ -17,7 +17,7 @@ from laggard_aggregator.demo.replay import Replay
 from laggard_aggregator.demo.site import SHIFT_SAMPLES, make_site
 from laggard_common.clock import SystemClock
 from tests.support.ports import free_port
-from tests.support.processes import end, get_json, run, running
+from tests.support.processes import end, get_json, run_command, running
 from tests.support.wait import wait_until
 
 SYSSTAT = Path(__file__).parents[1] / "fixtures" / "demo" / "recording.sa.xz"
@@ -123,7 +123,7 @@ def silent_panels(queries: Prometheus) -> list[str]:
 
 def diagnosed(*arguments: str) -> set[str]:
     """The stragglers that `laggard diagnose` names."""
-    ran = run(python("laggard_aggregator.cli.main", "diagnose", *arguments, "--format", "json"))
+    ran = run_command(python("laggard_aggregator.cli.main", "diagnose", *arguments, "--format", "json"))
     records = [json.loads(line) for line in ran.stdout.splitlines()]
     return {r["component"] for r in records if r["record"] == "component" and r["straggler"]}
 

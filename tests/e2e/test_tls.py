@@ -21,7 +21,7 @@ from laggard_aggregator.embedded.rate_limiter import PACKETS_AT_ONCE, PACKETS_PE
 from laggard_common import wire
 from laggard_common.mqtt.settings import MqttSettings, client_arguments
 from tests.support.ports import free_port, is_listening
-from tests.support.processes import end, get_json, get_text, run, running
+from tests.support.processes import end, get_json, get_text, run_command, running
 from tests.support.wait import LIMIT_SECONDS, time_limit, wait_until
 
 PYTHON = [sys.executable, "-P", "-m"]
@@ -149,7 +149,7 @@ def expire(site: Site, folder: Path) -> ssl.SSLContext:
 
 def openssl(*arguments: object) -> None:
     """Runs openssl."""
-    run(["openssl", *map(str, arguments)])
+    run_command(["openssl", *map(str, arguments)])
 
 
 def test_a_node_writes_its_own_topics_only(site: Site) -> None:

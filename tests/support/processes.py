@@ -1,6 +1,6 @@
 """Child processes of the tests: each in a session of its own, killed with it, none outlives its test.
 
-`started` and `run` start every child. The kernel kills a child when the thread that started it ends
+`started` and `run_command` start every child. The kernel kills a child when the thread that started it ends
 (PR_SET_PDEATHSIG), so that none survives a test run that is killed. pytest is the subreaper of all its
 descendants (`adopt_orphans`): `left` finds those, too, whose parent has ended.
 """
@@ -49,7 +49,7 @@ def started(command: Command, **options: Any) -> "Iterator[subprocess.Popen[Any]
                     pipe.close()
 
 
-def run(
+def run_command(
     command: Command,
     *,
     check: bool = True,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.processes import is_running, run
+from tests.support.processes import is_running, run_command
 from tests.support.wait import wait_until
 
 PROJECT = Path(__file__).parents[2]
@@ -57,7 +57,7 @@ def outcome(folder: Path, text: str) -> tuple[int, str, int]:
     (folder / "test_it.py").write_text(text.format(pid=str(pid)))
     options = ("-p", "tests.support.no_process_left", "-p", "no:cacheprovider", "-c", os.devnull)
     environment = {**os.environ, "PYTHONPATH": str(PROJECT), "LAGGARD_TEST_PATIENCE": "0.05"}
-    done = run(
+    done = run_command(
         [sys.executable, "-m", "pytest", *options, "test_it.py"], cwd=folder, env=environment, check=False
     )
     return done.returncode, done.stdout, int(pid.read_text())

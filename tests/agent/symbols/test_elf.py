@@ -4,7 +4,6 @@ import os
 import random
 import shutil
 import struct
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from hypothesis import strategies as st
 from laggard_agent.symbols import elf
 from laggard_common.errors import CollectError
 from tests.agent.elf_image import BASE, TEXT_AT, TEXT_BYTES, Sym, elf_image
+from tests.support.processes import run_command
 
 AT = BASE + TEXT_AT
 SYMBOLS = (
@@ -74,8 +74,8 @@ def test_against_nm(tmp_path: Path) -> None:
         pytest.skip("needs gcc, nm and strip")
     source, program = tmp_path / "p.c", tmp_path / "p"
     source.write_text(PROGRAM)
-    subprocess.run(["gcc", "-O0", "-o", str(program), str(source)], check=True)
-    lines = subprocess.run(["nm", str(program)], check=True, capture_output=True, text=True).stdout
+    run_command(["gcc", "-O0", "-o", str(program), str(source)])
+    lines = run_command(["nm", str(program)]).stdout
     listed = {
         words[2]: int(words[0], 16)
         for words in map(str.split, lines.splitlines())
@@ -84,7 +84,7 @@ def test_against_nm(tmp_path: Path) -> None:
     assert len(listed) == 3
     symbols = elf.symbols_of(str(program))
     assert {symbols.lookup_address(address + 1) for address in listed.values()} == set(listed)
-    subprocess.run(["strip", str(program)], check=True)
+    run_command(["strip", str(program)])
     assert elf.symbols_of(str(program)).lookup_address(listed["quiet"]) is None
 
 

@@ -19,6 +19,7 @@ from tests.agent.collectors.lustre.made import FIXTURES, copied
 from tests.agent.collectors.lwfs.made import FIXTURES as LWFS
 from tests.agent.collectors.net.made import FILES
 from tests.agent.made import disk_line, tree
+from tests.support.processes import run_command
 
 CPU = "cpu  86040 120 31000 990000 400 0 77 3 0 0\n"
 STAT = f"{CPU}{CPU.replace('cpu ', 'cpu0')}intr 900 1 2\nctxt 5000\nsoftirq 70 1\n"
@@ -252,7 +253,7 @@ def test_a_full_disk_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[s
     small = tmp_path / "small"
     small.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", "size=16k", "none", str(small)]
-    if subprocess.run(command, stderr=subprocess.DEVNULL, check=False).returncode:
+    if run_command(command, stderr=subprocess.DEVNULL, check=False).returncode:
         pytest.skip("this user may not mount a small disk")
     try:
         assert main(["--dump", str(small), "--collectors", BASE, *host(tmp_path)]) == 1
@@ -260,7 +261,7 @@ def test_a_full_disk_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[s
             f"laggard-agent: --dump: {small}: No space left on device; the dump is not whole\n"
         )
     finally:
-        subprocess.run(["umount", str(small)], check=True)
+        run_command(["umount", str(small)])
 
 
 @pytest.mark.parametrize(

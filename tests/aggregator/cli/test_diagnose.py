@@ -4,7 +4,6 @@ import io
 import json
 import lzma
 import shutil
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from laggard_aggregator.cli.main import main
 from tests.aggregator.offline import made_csv
 from tests.aggregator.offline.test_replay import run_online
 from tests.shared_data import shared
+from tests.support.processes import run_command
 
 OPTIONS = (
     "--load",
@@ -287,18 +287,13 @@ def test_bad_input_is_one_line_and_exit_code_2(
 
 def test_the_same_of_the_installed_command(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "laggard_aggregator.cli.main", "diagnose", *truncated(tmp_path)]
-    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    run = run_command(command, check=False)
     assert (run.returncode, run.stdout) == (2, "")
     assert run.stderr == f"laggard diagnose: {tmp_path}/cut.csv.xz: compressed data is cut short\n"
 
 
 def test_a_reader_that_has_enough_is_no_error(cluster: list[Path]) -> None:
-    run = subprocess.run(
-        f"{sys.executable} -m laggard_aggregator.cli.main diagnose {cluster[0]} --windows | head -1",
-        shell=True,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = f"{sys.executable} -m laggard_aggregator.cli.main diagnose {cluster[0]} --windows | head -1"
+    run = run_command(["sh", "-c", command], check=False)
     assert run.stderr == ""
     assert len(run.stdout.splitlines()) == 1

@@ -1,6 +1,5 @@
 """`laggard` itself: help, version, and what is not there."""
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -8,6 +7,7 @@ import pytest
 
 from laggard_aggregator.cli.main import COMMANDS, main
 from laggard_common import __version__
+from tests.support.processes import run_command
 
 
 def test_help_names_every_command_without_loading_it(tmp_path: Path) -> None:
@@ -16,7 +16,7 @@ def test_help_names_every_command_without_loading_it(tmp_path: Path) -> None:
         "try: main(['--help'])\n"
         "finally: assert not {'numpy', 'pyarrow', 'rich', 'amqtt'} & set(sys.modules)\n"
     )
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    run = run_command([sys.executable, "-c", code], check=False)
     assert (run.returncode, run.stderr) == (0, "")
     for command in COMMANDS:
         assert f"    {command.name}" in run.stdout

@@ -7,6 +7,8 @@ import time
 from pathlib import Path
 
 from laggard_aggregator.demo.children import LEASH, Children
+from tests.support.processes import run_command
+from tests.support.wait import async_wait_until
 
 SLEEPER = (sys.executable, "-c", "import time; print('up', flush=True); time.sleep(60)")
 DEAF = (
@@ -68,9 +70,7 @@ def test_one_that_ends_by_itself_is_told(tmp_path: Path) -> None:
     async def started() -> dict[int, int]:
         async with Children() as children:
             await children.start((sys.executable, "-c", "raise SystemExit(3)"), tmp_path / "log")
-            async with asyncio.timeout(10):
-                while not children.ended():
-                    await asyncio.sleep(0.02)
+            await async_wait_until(children.ended)
             return children.ended()
 
     assert list(asyncio.run(started()).values()) == [3]
@@ -106,7 +106,5 @@ def test_none_outlives_a_parent_that_was_killed(tmp_path: Path) -> None:
 
 def test_a_parent_that_is_gone_before_the_start(tmp_path: Path) -> None:
     not_our_parent = str(os.getpid() + 1)
-    ran = subprocess.run(
-        [sys.executable, str(LEASH), not_our_parent, *SLEEPER], capture_output=True, check=False
-    )
-    assert (ran.returncode, ran.stdout) == (1, b"")
+    ran = run_command([sys.executable, str(LEASH), not_our_parent, *SLEEPER], check=False)
+    assert (ran.returncode, ran.stdout) == (1, "")

@@ -387,7 +387,6 @@ def test_overlapping_windows_count_each_sample_once() -> None:
 
 
 @pytest.mark.shared_data
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize(
     "host", ["cluster_A__host_22", "cluster_C__host_24", "cluster_J__host_20", "cluster_J__host_1"]
 )

@@ -9,6 +9,7 @@ from laggard_aggregator.settings.aggregator import BrokerSettings
 from laggard_common.mqtt.settings import client_arguments
 from laggard_common.mqtt_connection import Connection
 from laggard_common.mqtt_packets import Message
+from tests.support.wait import time_limit
 
 HOST = "laggard-aggregator-site"
 SCHEMA = "laggard/1/site/storage/oss-1/schema/diskstats"
@@ -34,7 +35,7 @@ def site_test(test: Callable[[Connect], Awaitable[None]]) -> None:
         )
 
     async def run() -> None:
-        async with embedded_broker(settings, HOST), asyncio.timeout(15):
+        async with embedded_broker(settings, HOST), time_limit():
             await test(connect)
 
     asyncio.run(run())

@@ -22,6 +22,7 @@ from laggard_aggregator.embedded.connection_guard import (
     as_named,
     common_name,
 )
+from tests.support.wait import time_limit
 
 HOST = "laggard-aggregator-site"
 SUBSCRIBE, SUBACK = b"\x82\x06\x00\x01\x00\x01#\x01", b"\x90\x03\x00\x01\x01"
@@ -125,7 +126,7 @@ def test_a_client_that_says_nothing_is_not_waited_for(monkeypatch: pytest.Monkey
             raise AssertionError
 
         server = await asyncio.start_server(Door(never, HOST, named=True).enter, "127.0.0.1", 0)
-        async with server, asyncio.timeout(10):
+        async with server, time_limit():
             reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
             try:
                 return await reader.read()
@@ -151,7 +152,7 @@ def test_nodes_wait_until_the_aggregator_listens() -> None:
 
     async def run() -> None:
         server = await asyncio.start_server(Door(serve, HOST, named=False).enter, "127.0.0.1", 0)
-        async with server, asyncio.timeout(10):
+        async with server, time_limit():
             ends = []
             for client in ("oss-1", "oss-2", HOST):
                 reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())

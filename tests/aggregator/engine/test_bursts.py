@@ -3,7 +3,6 @@
 import random
 from collections.abc import Sequence
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -134,13 +133,11 @@ def compared(bursts: Sequence[tuple[list[Message], int]]) -> Core:
 
 @given(st.integers(0, 2**32))
 @settings(max_examples=15, deadline=None)
-@pytest.mark.timeout(60)
 def test_whatever_comes(seed: int) -> None:
     site = Site(seed)
     compared([(site.burst(now), START + now * SECOND) for now in range(1, 60, 5)])
 
 
-@pytest.mark.timeout(60)
 def test_a_whole_day_in_short() -> None:
     core = compared(list(steps(25)))
     assert core.pipeline.stores["storage/diskstats"].counts.resets

@@ -35,7 +35,6 @@ def try_to_decode(decoder: Decoder, envelope: Envelope) -> bool:
     return True
 
 
-@pytest.mark.timeout(120)
 def test_random_and_mutated_payloads() -> None:
     chance = random.Random(2)
     decoder = Decoder()

@@ -6,6 +6,7 @@ from laggard_aggregator.runtime.watchdog import Liveness
 from laggard_common.daemon.sd_notify import Notifier
 from tests.aggregator.test_app import running, settings
 from tests.service_manager import manager, told
+from tests.support.wait import time_limit
 
 
 def test_a_sign_of_life_needs_every_loop_to_have_moved_or_to_be_idle(tmp_path: Path) -> None:
@@ -31,11 +32,10 @@ def test_a_sign_of_life_needs_every_loop_to_have_moved_or_to_be_idle(tmp_path: P
 def test_an_aggregator_tells_that_it_serves_and_that_it_lives(tmp_path: Path) -> None:
     async def story() -> list[list[str]]:
         heard: list[list[str]] = []
-        async with running(App(settings(), notifier=Notifier(address, watchdog_seconds=2.0))):
-            async with asyncio.timeout(10):
-                while sum(lines == ["WATCHDOG=1"] for lines in heard) < 2:
-                    heard += told(listening)
-                    await asyncio.sleep(0.01)
+        async with running(App(settings(), notifier=Notifier(address, watchdog_seconds=2.0))), time_limit():
+            while sum(lines == ["WATCHDOG=1"] for lines in heard) < 2:
+                heard += told(listening)
+                await asyncio.sleep(0.01)
         return heard + told(listening)
 
     with manager(address := str(tmp_path / "notify")) as listening:

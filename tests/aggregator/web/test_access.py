@@ -3,7 +3,6 @@
 import asyncio
 import base64
 import ssl
-import subprocess
 from pathlib import Path
 
 import httpx
@@ -21,6 +20,8 @@ from laggard_aggregator.web.credentials import Credentials, new_token, password_
 from laggard_aggregator.web.server import HttpServer
 from laggard_common.errors import ConfigError, ServiceError
 from tests.aggregator.web import made_status
+from tests.support.processes import run_command
+from tests.support.wait import time_limit
 
 PASSWORD = "correct horse: battery"
 
@@ -163,7 +164,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> HttpSettings:
     command += ["-keyout", str(key), "-out", str(cert), "-days", "1", "-subj", "/CN=localhost"]
     command += ["-addext", "subjectAltName=DNS:localhost"]
     try:
-        subprocess.run(command, check=True, capture_output=True, timeout=30)
+        run_command(command)
     except FileNotFoundError:
         pytest.skip("needs openssl to make a certificate")
     return HttpSettings(cert_file=cert, key_file=key)
@@ -211,7 +212,7 @@ def test_a_handshake_that_never_ends_is_ended(
         try:
             reader, writer = await asyncio.open_connection("127.0.0.1", int(server.url.rpartition(":")[2]))
             writer.write(begin)
-            async with asyncio.timeout(10):
+            async with time_limit():
                 said = await reader.read()
             writer.close()
             return said

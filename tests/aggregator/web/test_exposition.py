@@ -1,5 +1,4 @@
 import shutil
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from laggard_aggregator.ingest.nodes import NodeBook
 from laggard_aggregator.web import metric_names
 from laggard_aggregator.web.exposition import Exposition, NodeExposition, take
 from tests.aggregator.web import made_status
+from tests.support.processes import run_command
 
 GOLDEN = Path(__file__).parents[2] / "fixtures" / "exposition" / "metrics.txt"
 DOCUMENT = Path(__file__).parents[3] / "docs" / "metrics.md"
@@ -117,13 +117,7 @@ def test_promtool_finds_nothing_wrong() -> None:
     promtool = shutil.which("promtool")
     if promtool is None:
         pytest.skip("promtool (package prometheus) is not installed")
-    checked = subprocess.run(
-        [promtool, "check", "metrics"],
-        input=exposed(made_status.site()),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    checked = run_command([promtool, "check", "metrics"], stdin_text=exposed(made_status.site()), check=False)
     assert (checked.returncode, checked.stdout, checked.stderr) == (0, "", "")
 
 

@@ -11,7 +11,6 @@ from tests.aggregator.made_batches import HandClock
 from tests.aggregator.test_app import START, running, settings
 
 
-@pytest.mark.timeout(60)
 def test_open_pages_hold_up_no_end(caplog: pytest.LogCaptureFixture) -> None:
     async def story() -> None:
         app, told = App(settings(), HandClock(START)), asyncio.Event()

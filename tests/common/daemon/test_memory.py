@@ -1,10 +1,11 @@
 """What a process of its own says of its heap."""
 
 import platform
-import subprocess
 import sys
 
 import pytest
+
+from tests.support.processes import run_command
 
 pytestmark = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library than glibc")
 
@@ -44,7 +45,7 @@ print(mapped())
 
 def said(program: str, settle: str) -> str:
     command = [sys.executable, "-c", program.format(settle=settle)]
-    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
+    return run_command(command).stdout
 
 
 def test_all_threads_share_one_arena() -> None:

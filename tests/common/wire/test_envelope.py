@@ -192,7 +192,6 @@ DECODERS = {
 }
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize("what", DECODERS)
 def test_random_and_mutated_bytes_are_refused_or_decode(what: str) -> None:
     """100,000 of each over the four kinds of message; nothing but WireError comes out."""

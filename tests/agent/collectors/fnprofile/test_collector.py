@@ -25,6 +25,7 @@ from laggard_agent.settings import FnprofileSettings
 from laggard_common.errors import CollectError
 from tests.agent.collectors.fnprofile.made import process, resolver
 from tests.agent.made import FakeClock
+from tests.support.processes import run_command
 
 PROGRAM = """
 #include <stdlib.h>
@@ -118,7 +119,7 @@ def busy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
         pytest.skip("needs gcc")
     folder = tmp_path_factory.mktemp("busy")
     (folder / "burner.c").write_text(PROGRAM)
-    subprocess.run(["gcc", "-O1", "-o", folder / "burner", folder / "burner.c"], check=True)
+    run_command(["gcc", "-O1", "-o", folder / "burner", folder / "burner.c"])
     with subprocess.Popen([folder / "burner"]) as running:
         yield running.pid
         running.kill()
@@ -178,11 +179,11 @@ def test_a_program_that_ends_before_anyone_looks(tmp_path: Path) -> None:
     if shutil.which("gcc") is None:
         pytest.skip("needs gcc")
     (tmp_path / "p.c").write_text(PROGRAM.replace("for (;;)", "for (int i = 0; i < 100; i++)"))
-    subprocess.run(["gcc", "-O1", "-o", tmp_path / "shortlived", tmp_path / "p.c"], check=True)
+    run_command(["gcc", "-O1", "-o", tmp_path / "shortlived", tmp_path / "p.c"])
     clock = FakeClock()
 
     def run(_: float) -> None:
-        subprocess.run([tmp_path / "shortlived"], check=True)
+        run_command([tmp_path / "shortlived"])
 
     with collector(clock, pause=run) as made:
         functions, _ = made.read()

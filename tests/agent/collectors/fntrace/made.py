@@ -3,7 +3,6 @@
 import os
 import shutil
 import struct
-import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 
 from laggard_agent.collectors.fntrace.collector import Fntrace
 from tests.agent.sampled import Sampled
+from tests.support.processes import run_command
 
 ROOT = Path(__file__).resolve().parents[4]
 SOURCES = ROOT / "tests" / "fixtures" / "fntrace"
@@ -31,9 +31,7 @@ def sampled(directory: Path, procfs: Path = Path("/proc"), max_functions: int = 
 def run(command: Sequence[str | Path], **settings: str) -> str:
     """Runs a command that must succeed; returns what it printed."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("LAGGARD_")} | settings
-    done = subprocess.run(
-        [*map(str, command)], capture_output=True, text=True, check=False, env=environment, timeout=15
-    )
+    done = run_command([*map(str, command)], check=False, env=environment)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     return done.stdout

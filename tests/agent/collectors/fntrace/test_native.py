@@ -12,6 +12,7 @@ import pytest
 
 from laggard_agent.collectors.fntrace.table import Table
 from tests.agent.collectors.fntrace.made import ROOT, SOURCES, Compiler, Traced, needs_gcc, run, sampled
+from tests.support.processes import run_command
 
 pytestmark = needs_gcc
 
@@ -191,9 +192,7 @@ def test_a_child_of_vfork_makes_no_table_of_its_parents_memory(traced: Traced) -
 
 def test_a_child_that_can_have_no_table_counts_nowhere(traced: Traced) -> None:
     environment = {**os.environ, "LAGGARD_TRACE_DIR": str(traced.directory)}
-    done = subprocess.run(
-        [traced.program, "fork-limited"], env=environment, capture_output=True, text=True, check=True
-    )
+    done = run_command([traced.program, "fork-limited"], env=environment)
     assert "limited file size" in done.stderr
     assert traced.calls() == {"leaf": 50, "leaves": 2}
 
@@ -274,9 +273,7 @@ def test_allow_list(traced: Traced, tmp_path: Path) -> None:
 
 def test_an_allow_list_that_cannot_be_read_traces_nothing_and_says_so(traced: Traced, tmp_path: Path) -> None:
     environment = {"LAGGARD_TRACE_DIR": str(traced.directory), "LAGGARD_TRACE_ALLOW": str(tmp_path / "none")}
-    done = subprocess.run(
-        [traced.program, "leaves", "5"], env=environment, capture_output=True, text=True, check=True
-    )
+    done = run_command([traced.program, "leaves", "5"], env=environment)
     assert done.stderr == f"liblaggardtrace: {tmp_path}/none: cannot be read, or has no names; not traced\n"
     assert list(traced.directory.iterdir()) == []
 
@@ -298,22 +295,14 @@ def test_a_directory_that_cannot_be_used(
     directory = tmp_path / "tables"
     directory.mkdir()
     prepare(directory)
-    done = subprocess.run(
-        [traced.program, "together", "5"],
-        env={"LAGGARD_TRACE_DIR": str(directory)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = run_command([traced.program, "together", "5"], env={"LAGGARD_TRACE_DIR": str(directory)})
     assert done.stderr == f"liblaggardtrace: {directory}: {why}; not traced\n"
 
 
 @pytest.mark.parametrize("value", ["0", "1025", "many", "-1", ""])
 def test_a_number_that_is_out_of_range_is_said(traced: Traced, value: str) -> None:
     environment = {"LAGGARD_TRACE_DIR": str(traced.directory), "LAGGARD_TRACE_THREADS": value}
-    done = subprocess.run(
-        [traced.program, "leaves", "5"], env=environment, capture_output=True, text=True, check=True
-    )
+    done = run_command([traced.program, "leaves", "5"], env=environment)
     assert done.stderr == "liblaggardtrace: LAGGARD_TRACE_THREADS: expected 1-1024, took 128\n"
     assert traced.calls() == {"leaf": 5, "leaves": 1}
 
@@ -321,7 +310,7 @@ def test_a_number_that_is_out_of_range_is_said(traced: Traced, value: str) -> No
 def test_a_limit_on_file_sizes_is_kept_to(traced: Traced) -> None:
     command = ["sh", "-c", f"ulimit -f 100; exec {traced.program} leaves 5"]
     environment = {**os.environ, "LAGGARD_TRACE_DIR": str(traced.directory)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    done = run_command(command, env=environment)
     assert "limited file size" in done.stderr
     assert list(traced.directory.iterdir()) == []
 
@@ -332,7 +321,7 @@ def test_a_full_file_system_stops_no_program(traced: Traced) -> None:
     mount = f"mount -t tmpfs -o size=1m,mode=1777 none {traced.directory}"
     command = ["unshare", "-m", "sh", "-c", f"{mount} && {traced.program} fib 5 && ls {traced.directory}"]
     environment = {**os.environ, "LAGGARD_TRACE_DIR": str(traced.directory)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    done = run_command(command, env=environment)
     assert done.stderr == f"liblaggardtrace: {traced.directory}: no space left; not traced\n"
     assert done.stdout == ""
 
@@ -399,7 +388,7 @@ def test_make_says_in_one_line_that_there_is_no_compiler(tmp_path: Path) -> None
     make = shutil.which("make")
     assert make is not None
     command = [make, "-s", "-C", "native", f"BUILD={tmp_path}", "CC=no-such-compiler"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[4])
+    done = run_command(command, check=False, cwd=Path(__file__).parents[4])
     assert done.returncode != 0
     assert done.stderr.splitlines()[0] == (
         "make native: no-such-compiler not found; install it (Debian: apt-get install gcc libc6-dev)"

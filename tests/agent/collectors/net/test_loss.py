@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.processes import run_command
+
 pytestmark = pytest.mark.root
 
 CLIENT, SERVERS = "10.77.0.1", ("10.77.0.2", "10.77.0.3")
@@ -65,7 +67,7 @@ print(json.dumps(samples))
 
 
 def run(*command: str) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+    done = run_command(command, check=False)
     if done.returncode:
         pytest.skip(f"{' '.join(command)}: {done.stderr.strip()}")
 
@@ -109,11 +111,8 @@ def test_retransmits_are_counted_towards_the_server_that_loses(namespaces: tuple
     try:
         assert sink.stdout is not None
         assert sink.stdout.readline() == "ready\n"
-        source = subprocess.run(
+        source = run_command(
             [*inside, near, sys.executable, "-c", SOURCE, str(SENT_BYTES), *SERVERS],
-            capture_output=True,
-            text=True,
-            timeout=15,
             check=False,
             cwd=Path(__file__).parents[4],
         )

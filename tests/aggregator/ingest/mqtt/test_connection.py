@@ -13,6 +13,7 @@ from laggard_aggregator.ingest.mqtt.connection import Connection
 from laggard_aggregator.ingest.mqtt.packets import Message, publish
 from laggard_common.errors import BrokerError
 from laggard_common.mqtt.settings import MqttSettings, client_arguments
+from tests.support.wait import time_limit
 
 WELCOME = b"\x20\x02\x00\x00"
 Answer = Callable[[bytes], bytes]
@@ -37,7 +38,7 @@ class Scripted:
 
     async def until_said(self, piece: bytes) -> None:
         """Waits until the client has sent this."""
-        async with asyncio.timeout(10):
+        async with time_limit():
             while piece not in self.said:
                 self.heard.clear()
                 await self.heard.wait()
@@ -111,7 +112,7 @@ def test_one_that_falls_silent_later_is_noticed(monkeypatch: pytest.MonkeyPatch)
         async with broker(welcoming) as (scripted, port):
             made = await opened(port)
             with pytest.raises(BrokerError, match="says nothing any more"):
-                async with asyncio.timeout(10):
+                async with time_limit():
                     await made.lost()
             assert b"\xc0\x00" in scripted.said  # it was asked
             assert not made._lost.cancelled()
@@ -126,13 +127,13 @@ def test_messages_are_acknowledged_when_they_are_said_to_be() -> None:
             made = await opened(port, came.extend)
             assert scripted.writer is not None
             scripted.writer.write(publish("a/b", b"one", 7) + publish("a/b", b"two", 8)[:-1])
-            async with asyncio.timeout(10):
+            async with time_limit():
                 while len(came) < 1:
                     await asyncio.sleep(0)
             assert came == [("a/b", b"one", 7)]
             assert b"\x40" not in scripted.said[20:]
             scripted.writer.write(b"o")
-            async with asyncio.timeout(10):
+            async with time_limit():
                 while len(came) < 2:
                     await asyncio.sleep(0.001)
             made.acknowledge([7, 8])
@@ -185,7 +186,7 @@ def test_what_nobody_asked_for_ends_the_connection() -> None:
             assert scripted.writer is not None
             scripted.writer.write(b"\x20\x02\x00\x00")
             with pytest.raises(BrokerError, match="that nobody asked for"):
-                async with asyncio.timeout(10):
+                async with time_limit():
                     await made.lost()
 
     asyncio.run(story())
@@ -229,7 +230,7 @@ def test_a_burst_is_taken_a_piece_at_a_time() -> None:
             made = await opened(port, take)
             assert scripted.writer is not None
             scripted.writer.write(publish("a/b", b"some text", 7) * 10_000)
-            async with asyncio.timeout(10):
+            async with time_limit():
                 await every.wait()
             made.close()
         assert max(came) <= under_test.PIECE_BYTES // len(publish("a/b", b"some text", 7)) + 1
@@ -250,7 +251,7 @@ def test_a_lost_connection_goes_without_the_garbage_collector() -> None:
     async def story() -> None:
         async with broker(welcoming) as (scripted, port):
             gone = await lose(port, scripted)
-            async with asyncio.timeout(10):
+            async with time_limit():
                 while gone() is not None:
                     await asyncio.sleep(0.001)
 
