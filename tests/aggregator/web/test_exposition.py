@@ -14,7 +14,7 @@ from laggard_aggregator.web.exposition import Exposition, NodeExposition, take
 from tests.aggregator.web import made_status
 from tests.support.processes import run_command
 
-GOLDEN = Path(__file__).parents[2] / "fixtures" / "exposition" / "metrics.txt"
+GOLDEN = Path(__file__).parents[2] / "golden" / "exposition" / "metrics.txt"
 DOCUMENT = Path(__file__).parents[3] / "docs" / "metrics.md"
 
 
