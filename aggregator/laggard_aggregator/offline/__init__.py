@@ -1,1 +1,1 @@
-"""What the user has at hand, read into peer groups: CSV, sysstat activity files, Laggard's own archive."""
+"""Offline analysis: CSV, sysstat activity files and archives as peer groups, judged by the same machine."""

@@ -1,4 +1,4 @@
-"""An archive through the pipeline that wrote it: the same batches and closes in the same order."""
+"""Replays an archive: the recorded batches and window closes in the recorded order."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -13,16 +13,16 @@ from laggard_aggregator.ingest.batches import TakenBatch
 from laggard_common.errors import InputError
 
 Adjust = Callable[[str, DetectSettings], DetectSettings]
-"""From a group's name and its recorded settings to those of the replay."""
+"""Maps a group's name and recorded settings to the settings of the replay."""
 Judged = Callable[[DetectSettings], bool]
-"""Whether groups with these recorded settings are judged at all."""
+"""True when groups with these recorded settings are judged."""
 
 
 class Replay:
-    """Gives the judgements of the running aggregator again, to the bit unless `adjust` changes settings.
+    """Yields the judgements of the running aggregator, identical to the bit unless `adjust` changes settings.
 
-    Every run of the daemon starts afresh, as the daemon did. `topology` replaces the recorded one; afterwards
-    it is the one in use. Groups that are not `judged` are as recorded, and left out of what comes back.
+    Each recorded run starts from an empty state, as the daemon did. `topology` replaces the recorded one and
+    is the one in use afterwards. Groups that are not `judged` keep their recorded settings and yield nothing.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Replay:
     def windows(self, progress: Callable[[float], None] | None = None) -> Iterator[tuple[Window, Pipeline]]:
         """The windows of all runs in order, each with the pipeline that sealed it.
 
-        `progress` is told the share of window closes that is done. Raises InputError when the archive cannot
+        `progress` is called with the share of window closes that is done. Raises InputError when the archive cannot
         be read or does not say how a run grouped its components.
         """
         closes = sum(1 for _ in self._reader.closes()) if progress else 0

@@ -1,4 +1,4 @@
-"""Files that may be compressed, told by their first bytes and not by their names."""
+"""Opens files that may be compressed; the first bytes decide, not the name."""
 
 import gzip
 import io
@@ -20,10 +20,10 @@ _ZSTD = b"\x28\xb5\x2f\xfd"
 
 @contextmanager
 def open_input(path: Path) -> Iterator[BinaryIO]:
-    """The bytes of `path`, decompressed when it is gzip, xz or zstd.
+    """Opens `path` for reading, decompressed when it is gzip, xz or zstd.
 
-    Raises InputError, here and for whatever goes wrong while the body reads: a missing or unreadable file, a
-    directory, compressed data that is cut short or damaged.
+    Raises InputError on opening and on every later read error: a missing or unreadable file, a directory,
+    compressed data that is truncated or damaged.
     """
     try:
         with path.open("rb") as file:
@@ -53,7 +53,7 @@ def _decompressed(file: BinaryIO, magic: bytes) -> BinaryIO:
 
 
 class _WholeZstd(io.RawIOBase):
-    """A zstd file read to its very end; zstandard's own reader takes a cut file for a short one."""
+    """Zstd reader that detects truncation; zstandard's own reader returns a truncated file as a short one."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file

@@ -1,4 +1,4 @@
-"""Findings as a table for people."""
+"""Prints findings as a table."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -12,18 +12,18 @@ from rich.text import Text
 from laggard_aggregator.offline.findings import Finding, Findings
 
 WIDTH = 110
-"""Columns of a table that goes into a file or a pipe."""
+"""Columns of a table written to a file or a pipe."""
 
 
 def console_for(output: TextIO) -> Console:
-    """A console on `output`: as wide as the terminal, or WIDTH and without colours where there is none."""
+    """Console on `output`: as wide as the terminal; without a terminal WIDTH columns and no colours."""
     return Console(file=output) if output.isatty() else Console(file=output, width=WIDTH, color_system=None)
 
 
 def print_findings(
     console: Console, findings: Findings, found: Sequence[Finding], names: Mapping[str, str]
 ) -> None:
-    """The components that had an alarm, worst first, and what was looked at; `names`: those of the day."""
+    """Prints the components with an alarm, worst first, and a summary of the input; `names`: current names."""
     ranked = sorted(
         (f for f in found if f.anomalous_windows),
         key=lambda f: (not f.straggler, -f.persistence, -f.anomalous_windows, f.group, f.component),

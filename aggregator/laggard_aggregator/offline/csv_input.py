@@ -1,4 +1,4 @@
-"""CSV files as peer groups: one row a sample, in any order, columns by name."""
+"""Reads CSV files as peer groups: one row per sample, in any order, columns by name."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -36,7 +36,7 @@ class CsvColumns:
 
     @property
     def load_name(self) -> str | None:
-        """What the load is to the detectors: throughput, unless its column is named as another load."""
+        """Name of the load for the detectors: throughput, unless its column is named as another load."""
         return self.load if self.load is None or self.load in LOADS else "throughput"
 
     @property
@@ -48,11 +48,11 @@ class CsvColumns:
 
 
 def read_csv(paths: Sequence[Path], columns: CsvColumns) -> Iterator[Rows]:
-    """The samples of each group over all `paths`, ordered by group.
+    """Yields the samples of each group over all `paths`, ordered by group.
 
     With `group_by="file"` (files of the same stem are one group) only one group's rows are in memory at a
-    time, else all rows are: about 16 bytes a row and 8 more for each metric and load. Raises InputError on a
-    file that is not CSV, lacks a column, or has something else than numbers and times where they belong.
+    time, otherwise all rows are: 16 bytes per row and 8 more per metric and load. Raises InputError on a file
+    that is not CSV, lacks a column, or has malformed numbers or times.
     """
     if columns.group_by == "file":
         by_stem = defaultdict(list)
@@ -65,7 +65,7 @@ def read_csv(paths: Sequence[Path], columns: CsvColumns) -> Iterator[Rows]:
 
 
 def stem(path: Path) -> str:
-    """The file's name without `.csv` and without what compressed it."""
+    """The file's name without `.csv` and without the suffix of its compression."""
     name = path.name
     for suffix in _SUFFIXES:
         name = name.removesuffix(suffix)

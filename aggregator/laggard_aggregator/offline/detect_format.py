@@ -1,4 +1,4 @@
-"""Which kind of input the user named, told by what is in it."""
+"""Detects the format of the input from its content."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +13,7 @@ Kind = Literal["archive", "sysstat", "csv"]
 
 
 def kind_of(paths: Sequence[Path]) -> Kind:
-    """The one kind of all `paths`. Raises InputError when they cannot be read or are of several kinds."""
+    """The common format of all `paths`. Raises InputError when they cannot be read or their formats differ."""
     first = _kind(paths[0])
     for path in paths[1:]:
         kind = _kind(path)

@@ -1,4 +1,4 @@
-"""What a whole run found: judgements added up by component, and by component and day (UTC)."""
+"""Aggregates the judgements of a run by component, and by component and day (UTC)."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,12 +14,12 @@ Key = tuple[str, str, str]
 """Group, component, metric."""
 
 Causes = tuple[tuple[str, float], ...]
-"""What a component differs in, the largest first, with its amounts."""
+"""Functions or metrics in which a component differs, largest first, with their amounts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One component over a day or over the whole run, its metrics taken together.
+    """One component over a day or a whole run, all metrics together.
 
     `score`: the highest of any window. `severity`: times slower than its peers, the geometric mean over its
     anomalous windows, or over all where none was; the worst of its metrics; NaN without a ratio.
@@ -43,10 +43,10 @@ class Finding:
 
 
 def straggler(tally: "Tally") -> NDArray[np.bool_]:
-    """Whether each component was a straggler in the time that `tally` covers: a day, or the whole run.
+    """True for each component that was a straggler in the period of `tally`: a day or the whole run.
 
-    It was when its alarm stood at any time and its verdicts persisted: the accumulator reached 2k - 1, one
-    full span of confirmation, where k of its windows are enough to raise the alarm.
+    Its alarm stood at any time, and its verdicts persisted: the accumulator reached 2k - 1, one full span of
+    confirmation, while k windows of it are enough to raise the alarm.
     """
     return (tally.standing[: tally.size] > 0) & (tally.peak[: tally.size] >= 2 * tally.confirm - 1)
 
@@ -69,11 +69,11 @@ class Tally:
 
     @property
     def size(self) -> int:
-        """How many components were seen."""
+        """Number of components seen."""
         return len(self.rows)
 
     def add(self, judged: Judgement, standing: NDArray[np.bool_]) -> None:
-        """Takes one window in. `standing` (C,): whose alarm stands after it."""
+        """Adds one window. `standing` (C,): True where the alarm stands after it."""
         if judged.components != self.components:
             self._make_room(judged.components)
         verdicts, at = judged.verdicts, self.places
@@ -113,9 +113,9 @@ class Tally:
 
 
 class Findings:
-    """Adds up the judgements of one run. `confirm`: the k of 2k - 1 of a group by its name.
+    """Aggregates the judgements of one run. `confirm`: the k of 2k - 1 by group name.
 
-    `windows` counts judgements, `notes` those in which no one was judged, by the reason.
+    `windows` counts judgements; `notes` counts, by reason, those in which no component was judged.
     """
 
     def __init__(self, confirm: Callable[[str], int]) -> None:
@@ -130,7 +130,7 @@ class Findings:
         self._causes: dict[tuple[str, str], dict[str, Causes]] = {}
 
     def add(self, judged: Judgement) -> None:
-        """Takes one judgement in; those of a group and metric come in order of time."""
+        """Adds one judgement; judgements of a group and metric arrive in order of time."""
         key = (judged.group, judged.metric)
         self.windows += 1
         if judged.verdicts.note:

@@ -1,4 +1,4 @@
-"""Findings as JSON records, one object a line; their keys are a promise (docs/diagnose.md)."""
+"""Findings as JSON records, one object per line; docs/diagnose.md documents the keys."""
 
 import json
 import math
@@ -13,7 +13,7 @@ from laggard_aggregator.offline.findings import Finding
 
 
 def window_records(judged: Judgement) -> Iterator[dict[str, Any]]:
-    """One record for each component that was judged in this window."""
+    """Yields one record for each component judged in this window."""
     verdicts = judged.verdicts
     for c in np.flatnonzero(verdicts.judged):
         yield {
@@ -47,7 +47,7 @@ def day_record(finding: Finding) -> dict[str, Any]:
 def component_record(finding: Finding, shown: Mapping[str, str], topology: Topology) -> dict[str, Any]:
     """The record of one component over the whole run.
 
-    `shown`: names of the day, where they differ. `topology` tells the narrowest parent.
+    `shown`: current names, where they differ. `topology` gives the narrowest parent.
     """
     of = topology.parents_of_node if finding.level == "node" else topology.parents_of
     parents = of(finding.component)
@@ -71,7 +71,7 @@ def component_record(finding: Finding, shown: Mapping[str, str], topology: Topol
 
 
 def causes_json(causes: Sequence[tuple[str, float]]) -> list[dict[str, Any]]:
-    """What a component differs in, such as functions, the largest first."""
+    """Functions or metrics in which a component differs, largest first."""
     return [{"name": name, "amount": _number(amount)} for name, amount in causes]
 
 
@@ -85,5 +85,5 @@ def line(record: dict[str, Any]) -> str:
 
 
 def _number(value: float) -> float | None:
-    """Six significant digits; None for what JSON cannot say."""
+    """Rounds to six significant digits; None for values that JSON lacks (NaN, infinity)."""
     return float(f"{value:.6g}") if math.isfinite(value) else None

@@ -1,4 +1,4 @@
-"""The paper's picture of training data: all components of a group on top of each other."""
+"""Plots training data as Intrepid does: all components of a group in one panel."""
 
 from collections.abc import Collection
 from pathlib import Path
@@ -10,13 +10,13 @@ from laggard_aggregator.offline.training import Curves, Unfit
 from laggard_common.errors import InputError
 
 MAX_PANELS = 24
-"""Groups and metrics shown; those in which someone stands out come first."""
+"""Panels shown; those with an outlier come first."""
 
 
 def save_plot(path: Path, curves: Curves, standing_out: Collection[Unfit]) -> None:
     """Writes a picture file, its format by the name's ending. Raises InputError when it cannot.
 
-    A panel a group and metric: means over windows against time, grey, and in colour who stands out.
+    One panel per group and metric: means over windows against time in grey, outliers in colour.
     """
     marked = {(each.group, each.metric, each.component) for each in standing_out}
     series = sorted(curves.points, key=lambda key: (not any(m[:2] == key for m in marked), key))[:MAX_PANELS]

@@ -1,4 +1,4 @@
-"""Rows in any order, at any times, into a grid: one value per component and interval."""
+"""Puts rows of any order and time on a regular grid: one value per component and interval."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from laggard_aggregator.detect.interface import FloatArray
 from laggard_aggregator.offline.sample_grid import Grid
 
 ONE_A_SAMPLE = 0.7
-"""Concentration of the times' phases from which samples are taken to come once an interval, give or take."""
+"""Concentration of the times' phases above which samples count as one per interval, with jitter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,7 @@ class Rows:
     """N samples of one group, in any order.
 
     `component` (N,) int32: positions in `components`. `time_ns` (N,) int64. `metrics` and `load` (N,) float64
-    by name; what is not finite is missing. `weight`: name of the load that metrics are averaged by, or None.
+    by name; non-finite values are missing. `weight`: load by which metrics are averaged, or None.
     """
 
     group: str
@@ -33,11 +33,11 @@ class Rows:
 def binned(rows: Rows, interval_ns: int, block_samples: int) -> Grid:
     """The grid of `rows`.
 
-    Of rows with the same component and time the last one counts. Rows that share an interval are averaged:
-    metrics by `weight` (evenly where all weights are 0 or missing), loads evenly. A sample belongs to the
-    interval ((k - 1) D, k D] that its time lies in or ends, as in the aggregator; where samples come once an
-    interval at a steady phase, intervals are moved so that the phase is in their middle, and jitter does not
-    put two samples in one and none in the next.
+    Of rows with the same component and time the last one counts. Rows of one interval are averaged: metrics
+    by `weight` (evenly where all weights are 0 or missing), loads evenly. A sample belongs to the interval
+    ((k - 1) D, k D] that contains its time, as in the aggregator. Where samples arrive once per interval at a
+    steady phase, intervals are shifted to centre that phase, so that jitter does not put two samples in one
+    interval and none in the next.
     """
     keep = _without_repeats(rows.component, rows.time_ns)
     component, times = rows.component[keep], rows.time_ns[keep]
@@ -69,14 +69,14 @@ def binned(rows: Rows, interval_ns: int, block_samples: int) -> Grid:
 
 
 def _without_repeats(component: NDArray[np.int32], times: NDArray[np.int64]) -> NDArray[np.intp]:
-    """Positions ordered by component and time, the last one of each."""
+    """Positions ordered by component and time, the last of each pair."""
     order = np.lexsort((times, component))
     again = (np.diff(component[order]) == 0) & (np.diff(times[order]) == 0)
     return order[~np.append(again, False)] if order.size else order
 
 
 def _shift(times: NDArray[np.int64], interval_ns: int) -> int:
-    """What to add to times so that their common phase, if they have one, is in the middle of an interval."""
+    """Offset that centres the times' common phase, if they have one, in an interval."""
     phases = np.exp(2j * np.pi * (times % interval_ns) / interval_ns)
     mean = phases.mean() if times.size else 0.0
     if abs(mean) < ONE_A_SAMPLE:
