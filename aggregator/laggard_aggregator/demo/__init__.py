@@ -1,1 +1,1 @@
-"""The demonstration: a recorded run replayed into real agents, a real broker and a real aggregator."""
+"""The demo: a recorded run replayed through real agents, a real broker and a real aggregator."""

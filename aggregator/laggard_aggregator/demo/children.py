@@ -1,4 +1,4 @@
-"""The demo's agents as processes of their own, none of which outlives the demo."""
+"""Agent processes of the demo; none outlives it."""
 
 import asyncio
 import os
@@ -14,10 +14,10 @@ TERM_SECONDS = 6.0  # an agent ends within 5 s of SIGTERM
 
 
 class Children:
-    """Processes that end with the `async with` block: SIGTERM to each, SIGKILL to one that does not listen.
+    """Processes that end with the `async with` block: SIGTERM first, SIGKILL for one that does not end.
 
-    Should this process be killed, the kernel ends them. They are out of the terminal's reach (a session of
-    their own), so that Ctrl-C ends them in order, not all at once.
+    If this process is killed, the kernel kills them. They have a session of their own, so Ctrl-C in the
+    terminal does not reach them directly.
     """
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class Children:
         await self.end()
 
     async def start(self, command: Sequence[str], log: Path) -> int:
-        """Starts `command` (absolute program path, arguments), all it says going to `log`; its pid."""
+        """Starts `command` (absolute program path, arguments) with its output in `log`; returns its pid."""
         with log.open("ab") as said:
             child = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-I", "-S", str(LEASH), str(os.getpid()), *command),
@@ -43,11 +43,11 @@ class Children:
         return child.pid
 
     def ended(self) -> dict[int, int]:
-        """Exit status by pid of those that ended by themselves."""
+        """Exit status by pid of processes that ended by themselves."""
         return {child.pid: child.returncode for child in self._running if child.returncode is not None}
 
     async def end(self) -> None:
-        """Ends all of them, and waits until they are gone."""
+        """Ends all processes and waits for them."""
         for child in self._running:
             if child.returncode is None:
                 child.send_signal(signal.SIGTERM)

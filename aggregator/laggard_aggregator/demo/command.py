@@ -1,6 +1,6 @@
-"""`laggard demo`: a recorded run of twelve LUNs through real agents, broker and aggregator, on this machine.
+"""`laggard demo`: replays a recorded run of twelve LUNs through real agents, broker and aggregator.
 
-Agents are processes of their own, started with `--config` as on a site; broker and aggregator run in this.
+Each agent is a process started with `--config`, as on a site; broker and aggregator run in this process.
 """
 
 import argparse
@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs the demo; 1 with `--once` when what was found is wrong. Raises LaggardError."""
+    """Runs the demo. With `--once` returns 1 when the findings are wrong. Raises LaggardError."""
     recording = read_recording(args.recording)
     with tempfile.TemporaryDirectory(prefix="laggard-demo-") as folder:
         logging.basicConfig(

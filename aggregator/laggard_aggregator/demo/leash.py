@@ -1,6 +1,6 @@
-"""Runs a command that ends when its parent does, however that may be: `python leash.py PARENT COMMAND...`.
+"""Runs a command that the kernel ends together with its parent: `python leash.py PARENT COMMAND...`.
 
-A file of its own that needs nothing but the standard library: it becomes the command, by exec.
+Uses the standard library only and replaces itself with the command by exec.
 """
 
 import ctypes
@@ -12,7 +12,7 @@ PR_SET_PDEATHSIG = 1  # linux/prctl.h; kept over exec, see prctl(2)
 
 
 def main() -> None:
-    """Becomes the command, or ends with 1 when the parent (a process id) is gone already."""
+    """Replaces this process with the command; returns 1 when the parent process has already ended."""
     parent, command = int(sys.argv[1]), sys.argv[2:]
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
     if os.getppid() != parent:  # it died before the call above

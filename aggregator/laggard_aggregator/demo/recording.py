@@ -1,7 +1,7 @@
-"""The recorded run that the demo replays: real rows of /proc/diskstats, one LUN being slow for a while.
+"""The demo's recording: real rows of /proc/diskstats with one LUN slow for five minutes.
 
 The file is xz-compressed text: `# key: value` lines, then for every second a line `@ <epoch seconds>` and
-the rows of the LUNs as the kernel printed them. `bench/testbed/` makes it and says how.
+the rows of the LUNs as the kernel printed them. `bench/testbed/` records it.
 """
 
 import lzma
@@ -14,7 +14,7 @@ from pathlib import Path
 from laggard_common.errors import InputError
 
 PACKAGED = Path(__file__).with_name("recording.diskstats.xz")
-"""The recording that comes with Laggard."""
+"""The recording shipped with Laggard."""
 
 MAX_TEXT_BYTES = 256 * 1024 * 1024
 MAX_LUNS = 64
@@ -58,7 +58,7 @@ class Recording:
         return self.samples[-1].time - self.start
 
     def recovered(self) -> tuple[Sample, ...]:
-        """The samples after the fault, less the time in which the LUN works off what waited."""
+        """The samples after the fault, without the time in which the LUN drains its queue."""
         return tuple(sample for sample in self.samples if sample.time > self.fault_end + SETTLE_SECONDS)
 
     def healthy(self) -> tuple[Sample, ...]:
@@ -67,7 +67,7 @@ class Recording:
 
 
 def read_recording(path: Path = PACKAGED) -> Recording:
-    """The recording at `path`. Raises InputError with one line on anything that is not one."""
+    """Reads the recording at `path`. Raises InputError with a one-line reason."""
     header: dict[str, str] = {}
     samples: list[Sample] = []
     try:
@@ -95,7 +95,7 @@ def _text(path: Path) -> bytes:
 
 
 def _take(line: bytes, header: dict[str, str], samples: list[Sample], where: str) -> None:
-    """Takes in one line of the text."""
+    """Parses one line of the text."""
     if line.startswith(b"# ") and not samples:
         key, _, value = line[2:].decode(errors="replace").partition(": ")
         header[key] = value
@@ -110,7 +110,7 @@ def _take(line: bytes, header: dict[str, str], samples: list[Sample], where: str
 
 
 def _checked(path: Path, header: Mapping[str, str], samples: list[Sample]) -> Recording:
-    """The recording, when its parts fit each other."""
+    """The recording, after checking that its parts are consistent."""
     luns = tuple(header.get("luns", "").split())
     made = Recording(
         luns=luns,

@@ -1,4 +1,4 @@
-"""What follows a recording: its recovered part again and again, with counters that rise on."""
+"""Continues a recording: repeats its recovered part with ever-rising counters."""
 
 from collections.abc import Iterator, Mapping
 from itertools import count
@@ -7,13 +7,13 @@ from laggard_aggregator.demo.recording import Sample
 
 _LEADING = 3  # major, minor, name
 _IN_FLIGHT = 8
-"""The one column after the name that is no counter (Documentation/admin-guide/iostats.rst)."""
+"""The only column after the name that is not a counter (Documentation/admin-guide/iostats.rst)."""
 
 _Counters = Mapping[str, tuple[int, ...]]
 
 
 def repeated(samples: tuple[Sample, ...]) -> Iterator[Sample]:
-    """Samples without end that go on from the last of `samples`, two or more, as those did from the first."""
+    """Yields endless samples that continue from the last of `samples` (two or more) at the same rates."""
     first, *others = [_counters(sample) for sample in samples]
     names = {lun: row.split()[:_LEADING] for lun, row in samples[0].rows.items()}
     span = samples[-1].time - samples[0].time
@@ -33,7 +33,7 @@ def _counters(sample: Sample) -> _Counters:
 def _later(
     now: tuple[int, ...], first: tuple[int, ...], last: tuple[int, ...], turns: int
 ) -> tuple[int, ...]:
-    """`now` after `turns` more times the rise from `first` to `last`."""
+    """`now` plus `turns` times the rise from `first` to `last`."""
     raised = [n + turns * (b - a) for n, a, b in zip(now, first, last, strict=True)]
     raised[_IN_FLIGHT] = now[_IN_FLIGHT]
     return tuple(raised)

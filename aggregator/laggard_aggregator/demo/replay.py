@@ -1,8 +1,7 @@
-"""Replaying a recording at speed: each LUN's rows become the /proc/diskstats of an agent of its own.
+"""Replays a recording at a higher speed: each LUN's rows become the /proc/diskstats of one agent.
 
 One recorded second is one tick of the replay and one sampling interval of the agents. At ten times the speed
-a rate (I/Os a second) therefore reads ten times what was recorded; a ratio of two counters, such as await, is
-what it was.
+rates (I/Os per second) are ten times the recorded ones; ratios of counters, such as await, are unchanged.
 """
 
 import asyncio
@@ -15,16 +14,16 @@ from laggard_aggregator.demo.repeat import repeated
 from laggard_common.clock import Clock
 
 SPEEDS = (1, 2, 5, 10, 20)
-"""Recorded seconds a second; each makes a tick a whole number of milliseconds, 50 ms or more."""
+"""Allowed speeds; each makes a tick a whole number of milliseconds, 50 ms or more."""
 
 
 class Replay:
     """Writes a recording into procfs roots. `roots`: the folder that is the /proc of each LUN's agent; LUNs
     may share one.
 
-    It begins at a multiple of `align_ticks` ticks of the wall clock, so that windows aligned to the same
-    multiples hold the same recorded seconds in every run. After the recording's end its recovered part is
-    repeated, so that the LUNs stay at work.
+    The replay starts at a multiple of `align_ticks` ticks of the wall clock: windows aligned to the same
+    multiples hold the same recorded seconds in every run. After the end of the recording its recovered part
+    repeats, so that the LUNs stay busy.
     """
 
     def __init__(
@@ -39,11 +38,11 @@ class Replay:
         self.tick_ns = 1_000_000_000 // speed
         self.begun_ns: int | None = None
         self.recorded_seconds = 0.0
-        """How far the roots are, in recorded seconds."""
+        """Position of the roots, in recorded seconds."""
 
     @property
     def over(self) -> bool:
-        """Whether the recording has been replayed to its end."""
+        """True when the recording has been replayed to its end."""
         return self.recorded_seconds >= self._recording.seconds
 
     def recorded_at(self, time: float) -> float:
@@ -53,13 +52,13 @@ class Replay:
         return (time * 1e9 - self.begun_ns) / self.tick_ns
 
     def prepare(self) -> None:
-        """Makes the roots, and puts the first sample there for the agents to find."""
+        """Creates the roots with the first sample in them."""
         for root in self._luns:
             root.mkdir(parents=True, exist_ok=True)
         self.place(self._next)
 
     def place(self, sample: Sample) -> None:
-        """Puts `sample` into the roots; a reader sees a whole row, the old one or the new one."""
+        """Writes `sample` into the roots; a reader sees a complete row, old or new."""
         for root, luns in self._luns.items():
             partial = root / ".diskstats"
             partial.write_bytes(b"".join(sample.rows[lun] for lun in luns))
@@ -69,8 +68,8 @@ class Replay:
     async def run(self, stop: asyncio.Event) -> None:
         """Replays until `stop`.
 
-        Rows change half a tick after the agents' reading times, whole ticks of the wall clock. A tick
-        that was missed is skipped, as counters lose nothing by it.
+        Rows change half a tick after the agents' reading times, which are whole ticks of the wall clock.
+        Missed ticks are skipped; cumulative counters lose nothing.
         """
         align_ns = self._align_ticks * self.tick_ns
         now_ns = self._clock.wall_ns()

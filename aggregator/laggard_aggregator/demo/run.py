@@ -23,16 +23,16 @@ from laggard_common.config import load
 from laggard_common.errors import ServiceError
 
 START_SECONDS = 30.0
-"""How long broker, aggregator and agents may take to come up."""
+"""Limit for the start of broker, aggregator and agents."""
 CLEAR_RECORDED_SECONDS = 240.0
-"""How long after the recording's end an alarm may take to clear, while the recovered part is repeated."""
+"""Limit for the alarm to clear after the recording's end, in recorded seconds."""
 LOOK_SECONDS = 0.2
 APART_SECONDS = 0.2
-"""From one agent's start to the next: of clients that connect at once, amqtt leaves one or two for 10 s."""
+"""Delay between agents' starts: when clients connect at once, amqtt delays one or two of them for 10 s."""
 
 
 class Demo:
-    """A site in `folder` on which `recording` is replayed; `group` is the one whose verdicts decide."""
+    """A site in `folder` on which `recording` is replayed; the verdicts of `group` decide."""
 
     def __init__(self, recording: Recording, folder: Path, speed: int, group: str, console: Console) -> None:
         self._recording = recording
@@ -46,9 +46,9 @@ class Demo:
         self._aggregator: asyncio.Task[None]
 
     async def run(self, stop: asyncio.Event, once: bool) -> int:
-        """Runs until `stop`, or with `once` to the recording's end; then 1 when what was found is wrong.
+        """Runs until `stop`, or with `once` to the recording's end; returns 1 when the findings are wrong.
 
-        Raises ServiceError when something does not come up.
+        Raises ServiceError when a part does not start.
         """
         self._introduce()
         self._site.write()
@@ -78,7 +78,7 @@ class Demo:
         self._say(self._where())
 
     async def _start(self, view: View, stop: asyncio.Event) -> None:
-        """Brings up an agent a LUN and one for this machine, once the aggregator is ready for them."""
+        """Starts one agent per LUN and one for this machine, once the aggregator is ready."""
         site = self._site
         await self._until("the aggregator's subscription", lambda: view.ready, stop)
         for node in site.nodes.values():
@@ -93,7 +93,7 @@ class Demo:
         await self._agents.start(command, self._site.log(node))
 
     async def _watch(self, view: View, stop: asyncio.Event, once: bool) -> None:
-        """Replays, and shows what the aggregator makes of it; with `once` until that is known."""
+        """Replays and shows the aggregator's view; with `once` until the verdict is known."""
         over = asyncio.Event()
         replaying = asyncio.create_task(self._replay.run(over), name="replay")
         try:
@@ -111,13 +111,13 @@ class Demo:
         self._say(self._this_machine(view))
 
     def _done(self, view: View) -> bool:
-        """Whether the recording is over and no alarm stands, or has stood for too long."""
+        """True when the recording is over and no alarm stands, or one has stood for too long."""
         alarms = any(alarm.group == self._group for alarm in view.alarms().values())
         patience_ends = self._recording.seconds + CLEAR_RECORDED_SECONDS
         return self._replay.over and (not alarms or self._replay.recorded_seconds > patience_ends)
 
     def _look(self, view: View, screen: Screen) -> None:
-        """Takes in the alarms that came and went, and shows how things are."""
+        """Follows raised and cleared alarms and refreshes the screen."""
         if self._replay.begun_ns is None:
             return
         for group, watch in self._watches.items():
@@ -143,7 +143,7 @@ class Demo:
         return f"page: {url}/   metrics: {url}/metrics   or: laggard top --url {url}"
 
     def _this_machine(self, view: View) -> str:
-        """What the agent on this machine's own /proc brought."""
+        """Summary of the agent on this machine's own /proc."""
         own = next((group for group in api.groups(view)["groups"] if group["group"] == OWN), None)
         if own is None:
             return "this machine itself: no disk of its own to be seen in /proc/diskstats"
@@ -151,7 +151,7 @@ class Demo:
         return f"this machine itself: {disks} disks in a group of their own, {own['note'] or 'judged'}"
 
     def _verdict(self) -> int:
-        """0 when the right LUN and no other was indicted; says what was found, by both detectors."""
+        """Prints the findings of both detectors; returns 0 when the right LUN and no other was blamed."""
         r, wrong = self._recording, {}
         if not self._replay.over:
             self._say(f"ended at second {self._replay.recorded_seconds:.0f}, before the recording was over")
@@ -167,7 +167,7 @@ class Demo:
         self._console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     def _check(self) -> None:
-        """Raises what ended the aggregator, or ServiceError when an agent has ended."""
+        """Raises the aggregator's error, or ServiceError when an agent has ended."""
         if self._aggregator.done():
             self._aggregator.result()
             raise ServiceError("the aggregator has ended")
@@ -175,7 +175,7 @@ class Demo:
             raise ServiceError(f"an agent has ended: {self._last_words()}")
 
     def _last_words(self) -> str:
-        """The last line that an agent left without being at INFO."""
+        """Last log line of an agent above INFO."""
         for node in (*self._site.nodes.values(), OWN):
             lines = self._site.log(node).read_text(errors="replace").splitlines()
             if lines and " INFO " not in lines[-1]:
@@ -183,7 +183,7 @@ class Demo:
         return "it left no word"
 
     async def _until(self, what: str, condition: Callable[[], bool], stop: asyncio.Event) -> None:
-        """Waits until `condition` holds. Raises ServiceError when that takes too long."""
+        """Waits until `condition` holds. Raises ServiceError at the time limit."""
         deadline = asyncio.get_running_loop().time() + START_SECONDS
         while not condition() and not stop.is_set():
             self._check()
@@ -197,7 +197,7 @@ def _nodes_up(view: View) -> int:
 
 
 async def _pause(stop: asyncio.Event, seconds: float) -> None:
-    """Until `stop`, at most so long."""
+    """Waits for `stop`, at most `seconds`."""
     try:
         await asyncio.wait_for(stop.wait(), seconds)
     except TimeoutError:

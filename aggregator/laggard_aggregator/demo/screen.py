@@ -1,4 +1,4 @@
-"""The demo as it is seen: a live table on a terminal, plain lines everywhere else."""
+"""The demo's output: a live table on a terminal, plain lines elsewhere."""
 
 import math
 from collections.abc import Iterable
@@ -14,12 +14,12 @@ from laggard_aggregator.demo.watch import Episode
 from laggard_aggregator.status.view import View
 
 LINE_EVERY_SECONDS = 60
-"""Recorded seconds from one plain line to the next."""
+"""Recorded seconds between plain lines."""
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What is to be seen now. `second` of `seconds`: how far the replay is, in recorded seconds.
+    """The state to show. `second` of `seconds`: position of the replay, in recorded seconds.
 
     `components`: the LUNs in order. `group`, `detector`: whose verdicts are shown. `episodes`: by detector.
     `remarks`: lines under the table.
@@ -36,7 +36,7 @@ class State:
 
 
 class Screen:
-    """Shows states on `console`. Use as a context manager: a live table lasts as long as that."""
+    """Shows states on `console`; a context manager that keeps the live table."""
 
     def __init__(self, console: Console, view: View) -> None:
         self._console = console
@@ -54,11 +54,11 @@ class Screen:
             self._live.stop()
 
     def say(self, line: str) -> None:
-        """A line that stays."""
+        """Prints a permanent line."""
         self._console.print(Text(line), soft_wrap=True)
 
     def show(self, state: State) -> None:
-        """The table, or now and then a line."""
+        """Refreshes the table, or prints a line at intervals."""
         judged = latest(self._view.judgements(), state.group)
         if self._live is not None:
             self._live.update(picture(state, judged, self._alarmed(state.group)), refresh=True)
@@ -71,19 +71,19 @@ class Screen:
 
 
 def latest(judgements: Iterable[Judgement], group: str) -> Judgement | None:
-    """The group's latest judgement by await, None before its first window."""
+    """The group's latest judgement of await, None before its first window."""
     return next((j for j in judgements if j.group == group and j.metric == "await"), None)
 
 
 def where(state: State) -> str:
-    """How far the replay is."""
+    """Position of the replay as text."""
     if state.second <= state.seconds:
         return f"second {state.second:.0f} of {state.seconds:.0f}"
     return f"the recording is over, its recovered part goes on: second {state.second:.0f}"
 
 
 def summary(judged: Judgement | None) -> str:
-    """A judgement in a few words."""
+    """One-line summary of a judgement."""
     if judged is None:
         return "no window has closed yet"
     verdicts = judged.verdicts
@@ -127,7 +127,7 @@ def picture(state: State, judged: Judgement | None, alarmed: set[str]) -> Render
 
 
 def _told(state: State, detector: str, episodes: list[Episode]) -> list[str]:
-    """The episodes of the detector whose verdicts are shown, a line each; those of another in one."""
+    """Episodes as lines: one each for the shown detector, one in all for another."""
     if detector == state.detector:
         return [told_of(detector, episode) for episode in episodes]
     names = ", ".join(dict.fromkeys(episode.component for episode in episodes))

@@ -1,4 +1,4 @@
-"""The demo's site on disk: a procfs root and an agent.toml a LUN, and one aggregator.toml."""
+"""The demo's site on disk: a procfs root and agent.toml per LUN, and one aggregator.toml."""
 
 import json
 import socket
@@ -30,7 +30,7 @@ class Ports:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A folder with everything in it. `nodes`: the node of each LUN; its agent sees only that LUN."""
+    """The site's folder. `nodes`: the node of each LUN; its agent sees only that LUN."""
 
     folder: Path
     nodes: Mapping[str, str]
@@ -44,7 +44,7 @@ class Site:
 
     @property
     def thresholds_toml(self) -> Path:
-        """What `cdf` was trained to."""
+        """The trained thresholds of `cdf`."""
         return self.folder / "thresholds.toml"
 
     def agent_toml(self, node: str) -> Path:
@@ -52,15 +52,15 @@ class Site:
         return self.folder / node / "agent.toml"
 
     def log(self, node: str) -> Path:
-        """What a node's agent says."""
+        """The log of a node's agent."""
         return self.folder / node / "agent.log"
 
     def procfs(self, node: str) -> Path:
-        """What is /proc to a node's agent."""
+        """The procfs root of a node's agent."""
         return self.folder / node / "proc"
 
     def component(self, lun: str) -> str:
-        """What the aggregator calls a LUN."""
+        """The component name of a LUN."""
         return f"{self.nodes[lun]}/{lun}"
 
     def roots(self) -> dict[str, Path]:
@@ -83,13 +83,13 @@ class Site:
 
 
 def make_site(folder: Path, luns: tuple[str, ...], tick_seconds: float) -> Site:
-    """A site with a node a LUN: `oss-01`, `oss-02` and so on."""
+    """Creates a site with one node per LUN: `oss-01`, `oss-02` and so on."""
     nodes = {lun: f"oss-{number:02d}" for number, lun in enumerate(luns, 1)}
     return Site(folder, nodes, Ports(free_port(), free_port(HTTP_PORT)), tick_seconds)
 
 
 def free_port(wanted: int = 0) -> int:
-    """A TCP port of 127.0.0.1 that nobody listens on: `wanted` if that is one."""
+    """A free TCP port of 127.0.0.1: `wanted` if it is free."""
     for port in (wanted, 0):
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -1,4 +1,4 @@
-"""The recording's healthy minutes as a grid, for the training that `cdf` needs before it can judge."""
+"""Trains `cdf` on the recording's healthy minutes."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -27,7 +27,7 @@ def healthy_grid(
 ) -> Grid:
     """Await of every LUN before the fault, a recorded second an interval of `interval_ns`.
 
-    `components`: what the aggregator calls each LUN. Awaits are (LUNs, whole shifts), NaN from the fault on.
+    `components`: component name of each LUN. Awaits are (LUNs, whole shifts), NaN from the fault on.
     """
     healthy = recording.healthy()
     rows = [[sample.rows[lun].split()[3:] for sample in healthy] for lun in recording.luns]
@@ -54,9 +54,9 @@ def healthy_grid(
 
 
 def train(recording: Recording, site: Site) -> None:
-    """Writes `cdf`'s thresholds, from the code of `laggard train` over the healthy minutes (Intrepid 4.2.1).
+    """Writes thresholds for `cdf`, trained as `laggard train` does (Intrepid 4.2.1).
 
-    Windows move by one sample here, to make the most of three minutes where the paper has a day.
+    Windows shift by one sample, as only three minutes are available where the paper has a day.
     """
     components = {lun: site.component(lun) for lun in recording.luns}
     grid = healthy_grid(recording, components, LUNS_CDF, round(site.tick_seconds * 1e9), 1)

@@ -1,4 +1,4 @@
-"""What the demo saw: every alarm of one group, and whether it was the right one and no other."""
+"""Follows the alarms of one group and checks them against the truth."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -27,7 +27,7 @@ class Expected:
 
 
 class Watch:
-    """Follows the alarms of one group. `recorded_at` turns epoch seconds into recorded seconds."""
+    """Alarms of one group over time. `recorded_at` converts epoch seconds into recorded seconds."""
 
     def __init__(self, group: str, recorded_at: Callable[[float], float]) -> None:
         self.group = group
@@ -36,7 +36,7 @@ class Watch:
         self._standing: dict[Key, int] = {}
 
     def look(self, alarms: Mapping[Key, Alarm], now: float) -> list[Episode]:
-        """The episodes that began or ended since the last look, which was not long ago."""
+        """The episodes that began or ended since the previous call."""
         changed = []
         for key, alarm in alarms.items():
             if alarm.group != self.group:
@@ -65,7 +65,7 @@ class Watch:
         return tuple(dict.fromkeys(episode.component for episode in self.episodes))
 
     def shortcomings(self, expected: Expected) -> list[str]:
-        """What was wrong, a line each; empty when the right one and no other was indicted, and cleared."""
+        """Errors as lines; empty when the faulty component and no other was blamed, and its alarm cleared."""
         found = []
         if expected.component not in self.indicted:
             found.append(f"{expected.component} was slow and not found")

@@ -49,7 +49,7 @@ class Replay:
     def windows(self, progress: Callable[[float], None] | None = None) -> Iterator[tuple[Window, Pipeline]]:
         """The windows of all runs in order, each with the pipeline that sealed it.
 
-        `progress` is called with the share of window closes that is done. Raises InputError when the archive cannot
+        `progress` gets the share of window closes done so far. Raises InputError when the archive cannot
         be read or does not say how a run grouped its components.
         """
         closes = sum(1 for _ in self._reader.closes()) if progress else 0

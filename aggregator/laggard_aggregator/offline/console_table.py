@@ -23,7 +23,7 @@ def console_for(output: TextIO) -> Console:
 def print_findings(
     console: Console, findings: Findings, found: Sequence[Finding], names: Mapping[str, str]
 ) -> None:
-    """Prints the components with an alarm, worst first, and a summary of the input; `names`: current names."""
+    """Prints the components with an alarm, worst first, and a summary; `names`: current names."""
     ranked = sorted(
         (f for f in found if f.anomalous_windows),
         key=lambda f: (not f.straggler, -f.persistence, -f.anomalous_windows, f.group, f.component),

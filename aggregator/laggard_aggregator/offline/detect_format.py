@@ -13,7 +13,7 @@ Kind = Literal["archive", "sysstat", "csv"]
 
 
 def kind_of(paths: Sequence[Path]) -> Kind:
-    """The common format of all `paths`. Raises InputError when they cannot be read or their formats differ."""
+    """The common format of all `paths`. Raises InputError if they are unreadable or their formats differ."""
     first = _kind(paths[0])
     for path in paths[1:]:
         kind = _kind(path)

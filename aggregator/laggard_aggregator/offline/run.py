@@ -1,4 +1,4 @@
-"""One offline run: whatever the user named, as a stream of judgements."""
+"""One offline run: the user's inputs as a stream of judgements."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -29,8 +29,8 @@ WINDOWS = {"interval_seconds": "--interval", "window_samples": "--window", "shif
 class Run:
     """Judgements in order of time, and the k of 2k - 1 of each group that was judged.
 
-    `shown`: the names of the day, by component, where they differ; complete when the judgements are through,
-    as is `topology`.
+    `shown`: current names by component, where they differ. It and `topology` are complete after the last
+    judgement.
     """
 
     judgements: Iterator[Judgement]
@@ -95,7 +95,7 @@ def read_grids(paths: Sequence[Path], columns: CsvColumns, settings: DetectSetti
 def _adjustment(
     given: Mapping[str, Any], trained: Thresholds | None
 ) -> Callable[[str, DetectSettings], DetectSettings] | None:
-    """What options change in an archive's recorded settings; None where they change nothing."""
+    """Changes that options make to an archive's recorded settings; None without a change."""
     fixed = [option for name, option in WINDOWS.items() if name in given]
     if fixed:
         raise ConfigError(
@@ -113,7 +113,7 @@ def _adjustment(
 
 
 def _judged_by(given: Mapping[str, Any]) -> Callable[[DetectSettings], bool]:
-    """Which of an archive's groups the detector in `given` can judge; without one each has its own."""
+    """Selects the archive's groups that the detector in `given` can judge; without one each keeps its own."""
     if "detector" not in given:
         return lambda _: True
     functions = given["detector"] in FUNCTION_DETECTORS

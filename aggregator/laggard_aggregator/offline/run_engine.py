@@ -1,4 +1,4 @@
-"""Grids through the engine: the verdicts that the running aggregator would have given."""
+"""Judges grids with the engine of the running aggregator."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -11,7 +11,7 @@ from laggard_aggregator.offline.sample_grid import Grid, windows_in_order
 
 
 def tests_at_once(grids: Sequence[Grid]) -> int:
-    """How many component-metric series share the operator's budget of false alarms."""
+    """Number of component-metric series that share the operator's false-alarm budget."""
     return sum(len(grid.components) * len(grid.metrics) for grid in grids)
 
 
@@ -22,10 +22,10 @@ def judge(
     topology: Topology | None,
     progress: Callable[[float], None] | None,
 ) -> Iterator[Judgement]:
-    """The judgements of all windows of `grids`, all groups by the same settings, in order of windows' ends.
+    """Yields the judgements of all windows of `grids`, all groups by the same settings, by window end.
 
-    Settings' `tests_at_once` is replaced by the number of series in `grids`, `trained` adds
-    each group's thresholds. `progress` is told the share of the windows that is done.
+    The number of series in `grids` replaces the settings' `tests_at_once`; `trained` adds each group's
+    thresholds. `progress` gets the share of the windows done so far.
     """
     settings = replace(settings, tests_at_once=max(tests_at_once(grids), 1))
     engine = Engine({}, topology=topology)
@@ -40,7 +40,7 @@ def judge(
 
 
 def history_of(engine: Engine, grids: Sequence[Grid]) -> dict[str, int]:
-    """How many samples before a window the detectors of each grid's group want to see."""
+    """Number of samples before a window that the detectors of each grid's group need."""
     return {
         grid.group: max(engine.history_samples(grid.group, metric) for metric in grid.metrics)
         for grid in grids

@@ -1,7 +1,7 @@
 """A peer group's samples on a regular grid of intervals, and the windows over it.
 
-Only stretches of time that hold data are kept, in blocks of one shift each, so that memory goes with the
-samples and not with the calendar. Everything is counted in whole intervals since the epoch.
+Only periods with data are kept, in blocks of one shift each: memory is proportional to the samples, not to
+the time covered. Times are whole intervals since the epoch.
 """
 
 from collections.abc import Iterator, Mapping
@@ -76,7 +76,7 @@ class Grid:
 def windows_in_order(
     grids: list[Grid], window_samples: int, history: Mapping[str, int]
 ) -> Iterator[GroupWindow]:
-    """The windows of all `grids`, those that end first first, as a running aggregator would close them.
+    """Yields the windows of all `grids` by window end, as a running aggregator closes them.
 
     `history`: samples before a window, by group.
     """

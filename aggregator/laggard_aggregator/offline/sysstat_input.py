@@ -1,7 +1,7 @@
 """sysstat activity files (`saDD`) as peer groups, through sysstat's own `sadf`.
 
-Only the combined await is kept there: no r_await, w_await or svctm. Numbers are averages over the file's own
-interval, with two decimals.
+These files hold only the combined await: no r_await, w_await or svctm. Values are averages over the file's
+own interval, with two decimals.
 """
 
 import json
@@ -34,7 +34,7 @@ _TIMEOUT_SECONDS = 600
 def read_sysstat(paths: Sequence[Path], interval_seconds: float, by_file: bool = False) -> Iterator[Rows]:
     """Await and load of every disk in `paths`: one group, or one for each file's stem with `by_file`.
 
-    `interval_seconds`: what operations are counted over, as detectors expect them per detection interval.
+    `interval_seconds`: detection interval to which operation counts are scaled.
     Components are `node/device`; partitions are left out. A sample belongs to the interval that it ends.
     Raises InputError when sadf is not there, does not know the file, or finds no disks in it.
     """
@@ -55,7 +55,7 @@ def read_sysstat(paths: Sequence[Path], interval_seconds: float, by_file: bool =
 
 @dataclass(slots=True)
 class _Samples:
-    """Columns that grow: one entry a disk and sample."""
+    """Growing columns: one entry per disk and sample."""
 
     interval_seconds: float
     names: dict[str, int] = field(default_factory=dict)
@@ -64,7 +64,7 @@ class _Samples:
     values: list[tuple[float, ...]] = field(default_factory=list)
 
     def add(self, hosts: Iterable[Mapping[str, Any]]) -> int:
-        """Takes in what sadf printed, and says how many values that were."""
+        """Adds the output of sadf; returns the number of values."""
         before = len(self.values)
         for host in hosts:
             for statistic in host.get("statistics", ()):
@@ -81,7 +81,7 @@ class _Samples:
         return len(self.values) - before
 
     def rows(self, group: str) -> Rows:
-        """All of it as one group, its components in order of their names."""
+        """All samples as one group, components sorted by name."""
         order = sorted(self.names)
         place = np.empty(len(order), dtype=np.int32)
         place[[self.names[name] for name in order]] = np.arange(len(order))
@@ -114,14 +114,14 @@ def _values(disk: Mapping[str, float], seconds: float) -> tuple[float, ...]:
 
 
 def _is_partition(device: str, devices: set[str]) -> bool:
-    """Whether `device` is named as a partition of another of `devices`, as the kernel names them."""
+    """True when the kernel's naming makes `device` a partition of another of `devices`."""
     letters = re.fullmatch(r"(.*[^0-9])[0-9]+", device)
     digits = re.fullmatch(r"(.*[0-9])p[0-9]+", device)
     return bool((letters and letters[1] in devices) or (digits and digits[1] in devices))
 
 
 def _hosts(path: Path, sadf: str) -> list[dict[str, Any]]:
-    """What `sadf -j` says of the disks in a file, which is converted first where sadf asks for that."""
+    """Parsed `sadf -j` output of a file's disks; the file is converted first where sadf requires it."""
     with _plain(path) as plain:
         run = _run([sadf, "-j", str(plain), "--", "-d"], path)
         if run.returncode and b"sadf -c" in run.stderr + run.stdout:

@@ -21,18 +21,18 @@ Series = tuple[str, str]
 
 @dataclass(slots=True)
 class CdfTraining:
-    """For each component the largest deviation from its peers in any window, by group and metric."""
+    """Learns the largest deviation of each component from its peers, by group and metric."""
 
     options: CdfOptions
     thresholds: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
 
     @property
     def series(self) -> int:
-        """How many thresholds there are."""
+        """Number of thresholds."""
         return sum(len(known) for metrics in self.thresholds.values() for known in metrics.values())
 
     def add(self, window: GroupWindow, interval_seconds: float) -> None:
-        """Takes a fault-free window in."""
+        """Adds a fault-free window."""
         for metric, values in window.metrics.items():
             deviation = largest_deviation(
                 MetricWindow(
@@ -62,13 +62,13 @@ Learner = TypeVar("Learner", bound=_Learner)
 class ManhattanTraining:
     """Thresholds of `manhattan` by group and metric (HotDep, "Threshold selection").
 
-    What it learns stands on what it learned before, so it asks for the windows two or three times.
+    Each pass builds on the previous one, so the windows are read two or three times.
     """
 
     def __init__(
         self, windows: Callable[[], Iterable[tuple[FunctionWindow, DetectSettings]]], *, divided: bool
     ) -> None:
-        """`windows` gives the fault-free windows anew. `divided`: by each function's fault-free spread."""
+        """`windows` iterates the fault-free windows. `divided`: divide by functions' spread."""
         self._windows = windows
         self.settings: list[DetectSettings] = []
         taken = self._learn(lambda _: FunctionsTaken())
@@ -105,12 +105,12 @@ def _nested(by_series: Mapping[Series, dict[str, float]]) -> dict[str, dict[str,
 
 @dataclass(slots=True)
 class Curves:
-    """Each component's mean over each window: what the paper plots on top of each other to see a fault."""
+    """Mean of each component over each window, for the paper's overlay plot."""
 
     points: dict[Series, dict[str, list[tuple[float, float]]]] = field(default_factory=dict)
 
     def add(self, window: GroupWindow) -> None:
-        """Takes a window in."""
+        """Adds a window."""
         for metric, values in window.metrics.items():
             inside = values[:, window.history :]
             known = np.isfinite(inside)
@@ -127,7 +127,7 @@ class Curves:
 
 
 def _with_gaps(points: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The points with a NaN mean wherever the next window is much later than usual."""
+    """The points, with a NaN mean inserted wherever the next window is much later than usual."""
     steps = np.diff(points[:, 0])
     gaps = np.flatnonzero(steps > 3 * np.median(steps)) + 1 if steps.size else np.zeros(0, dtype=np.intp)
     return np.insert(points, gaps, np.stack([points[gaps, 0], np.full(gaps.size, np.nan)], axis=1), axis=0)
@@ -135,7 +135,7 @@ def _with_gaps(points: NDArray[np.float64]) -> NDArray[np.float64]:
 
 @dataclass(frozen=True, slots=True)
 class Unfit:
-    """A component that stands out from its peers in data that should be fault-free."""
+    """An outlier among its peers in data that should be fault-free."""
 
     group: str
     component: str
@@ -144,10 +144,10 @@ class Unfit:
 
 
 def unfit(judgements: Iterator[Judgement]) -> list[Unfit]:
-    """Who raised an alarm of the default detector in the training data, the slowest first.
+    """Components with an alarm of the default detector in the training data, slowest first.
 
     Training with a fault in it dampens the threshold of that component alone, so the others remain usable.
-    A severity of 0 means that the detector does not tell any.
+    Severity 0: the detector gives none.
     """
     found: dict[tuple[str, str, str], float] = {}
     for judged in judgements:
