@@ -19,7 +19,7 @@ from laggard_agent.sampling.sampler import Sampler
 from laggard_agent.sampling.splay import phase_ns
 from laggard_agent.sampling.timeline import Timeline
 from laggard_agent.settings import AgentSettings, Roots
-from laggard_agent.spool.segments import Owner, SpoolFacts
+from laggard_agent.spool.segments import SpoolFacts, SpoolIdentity
 from laggard_agent.spool.spool import Spool
 from laggard_agent.spool.worker import Worker
 from laggard_agent.transport.publisher import Publisher
@@ -33,7 +33,6 @@ _log = logging.getLogger(__name__)
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _QUEUED_BATCHES = 1000
 _WATCH_SECONDS = 10.0
-_WATCH_LATE_SECONDS = 2.0  # waits so much longer for the event loop to be awake anyway
 _WATCHES_A_WATCHDOG = 3
 # An orderly end takes at most the sum of these, spooling counted twice (batches, then closing).
 _READING_ENDS_SECONDS = 0.5
@@ -74,8 +73,6 @@ class App:
         self._overflow_samples = 0
         self._samplers: list[Sampler] = []
         self._failure: asyncio.Future[None]
-        self._awake: asyncio.Future[None]
-        self._watch_ns = 0
         self._worker: Worker
         self._spool: Spool
         self._publisher: Publisher
@@ -96,9 +93,8 @@ class App:
     async def _startup(self) -> None:
         s = self._settings
         self._failure = asyncio.get_running_loop().create_future()
-        self._awake = asyncio.get_running_loop().create_future()
         self._worker = Worker("spool", self._fail)
-        owner = Owner(s.node, s.interval_ns, s.batch_samples)
+        owner = SpoolIdentity(s.node, s.interval_ns, s.batch_samples)
         self._spool = await self._worker.call(
             partial(Spool.open, s.spool.directory, owner, s.spool.max_bytes, boot_id(), self._rng.randbytes)
         )
@@ -109,7 +105,6 @@ class App:
             spool=self._spool,
             worker=self._worker,
             status=self._status,
-            awake=self._is_awake,
             clock=self._clock,
             rng=self._rng,
         )
@@ -130,7 +125,7 @@ class App:
                 batcher=self._batcher,
                 last_tick=self._last_tick,
                 deliver=self._deliver,
-                changed=lambda: self._worker.tell(self._health_changed),
+                changed=lambda: self._worker.run_on_loop(self._health_changed),
                 failed=self._fail,
                 library=self._library,
             )
@@ -150,18 +145,14 @@ class App:
             await _bounded(publishing, _PUBLISHING_ENDS_SECONDS)
 
     async def _watch(self) -> None:
-        """Looks after the threads. Raises what one of them failed with.
+        """Watches the threads and raises the exception of one that failed.
 
-        The service manager hears that the agent is alive from here, as long as every sampler takes its ticks.
-        It happens when a batch goes out, as the event loop is awake then, and to wake it costs most.
+        The service manager's watchdog is fed from here while every sampler takes its ticks.
         """
         watchdog_seconds = self._notifier.watchdog_seconds or math.inf
-        seconds = min(_WATCH_SECONDS + _WATCH_LATE_SECONDS, watchdog_seconds / _WATCHES_A_WATCHDOG)
+        seconds = min(_WATCH_SECONDS, watchdog_seconds / _WATCHES_A_WATCHDOG)
         while True:
-            self._watch_ns = self._clock.monotonic_ns() + round((seconds - _WATCH_LATE_SECONDS) * 1e9)
-            self._awake = asyncio.get_running_loop().create_future()
-            either = (self._failure, self._awake)
-            await asyncio.wait(either, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((self._failure,), timeout=seconds)
             if self._failure.done():
                 self._failure.result()
             for sampler in self._samplers:
@@ -169,11 +160,6 @@ class App:
             if all(sampler.works() for sampler in self._samplers):
                 self._tell_manager()
                 self._notifier.alive()
-
-    def _is_awake(self) -> None:
-        """The event loop is awake: a good moment to look after the threads, if it is time for that soon."""
-        if self._clock.monotonic_ns() >= self._watch_ns and not self._awake.done():
-            self._awake.set_result(None)
 
     def _health_changed(self) -> None:
         """A collector was read for the first time, or works or fails where it did not."""
@@ -207,7 +193,7 @@ class App:
 
     def _fail(self, exc: BaseException) -> None:
         """Ends the agent with an error that a thread met with."""
-        self._worker.tell(lambda: None if self._failure.done() else self._failure.set_exception(exc))
+        self._worker.run_on_loop(lambda: None if self._failure.done() else self._failure.set_exception(exc))
 
     def _batcher(self, source: str) -> Batcher:
         s = self._settings
@@ -228,14 +214,14 @@ class App:
         """Brings batches into the spool, and from there to the publisher; called on the samplers' threads."""
         for batch in batches:
             if self._worker.waiting < _QUEUED_BATCHES:
-                self._worker.post(partial(self._store, batch))
+                self._worker.submit(partial(self._store, batch))
             else:  # the spool's disk hangs
                 self._overflow_samples += batch.n
 
     def _store(self, batch: Batch) -> None:
         stored = self._spool.append(batch)
         if stored is not None:
-            self._publisher.offer(stored, self._publish_delay_seconds, self._spool.facts())
+            self._publisher.offer(stored, self._publish_delay_seconds)
 
     def _status(self, spool: SpoolFacts) -> dict[str, Any]:
         s = self._settings

@@ -245,6 +245,11 @@ def _serve(settings: AgentSettings, roots: Roots, reread: Callable[[], AgentSett
     try:
         loop.run_until_complete(_until_signalled(settings, roots, reread))
     finally:
+        left = asyncio.all_tasks(loop)  # aiomqtt's, when the broker did not answer
+        for task in left:
+            task.cancel()
+        if left:
+            loop.run_until_complete(asyncio.wait(left))
         loop.close()
     if any(thread is not threading.main_thread() and not thread.daemon for thread in threading.enumerate()):
         logging.shutdown()

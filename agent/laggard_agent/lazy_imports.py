@@ -1,7 +1,7 @@
-"""Modules that libraries import and the agent may never need, loaded only when they are.
+"""Lazy imports of modules that libraries import and the agent seldom needs.
 
-asyncio imports OpenSSL, several MiB, for what the agent does with TLS alone. A stand-in takes the module's
-place until the first of its names is asked for.
+asyncio and paho import OpenSSL, and paho an HTTP client for proxies: 9 MiB together. A stand-in takes the
+place of such a module until one of its names is used.
 """
 
 import importlib
@@ -12,31 +12,37 @@ from types import ModuleType
 UNTIL_NEEDED = (
     "ssl",
     "asyncio.sslproto",
+    "hashlib",
+    "urllib.request",
 )
 
-# asyncio asks of every socket whether it is one of these. Nothing can be before the module is loaded.
-_NOT_YET = {"ssl": ("SSLSocket",)}
+# asyncio asks whether a socket is an instance of these classes. None is before the module is loaded.
+_EMPTY_CLASSES = {"ssl": ("SSLSocket",)}
 
 
-class _Nothing:
-    """What no object is an instance of."""
+class _NoInstances:
+    """A class without instances."""
 
 
 class _StandIn(ModuleType):
     def __getattr__(self, name: str) -> object:
         if name.startswith("__"):  # the import system's questions
             raise AttributeError(name)
-        if name in _NOT_YET.get(self.__name__, ()):
-            return _Nothing
+        if name in _EMPTY_CLASSES.get(self.__name__, ()):
+            return _NoInstances
         if sys.modules.get(self.__name__) is self:
             del sys.modules[self.__name__]
         module = importlib.import_module(self.__name__)
-        self.__dict__.update(module.__dict__)  # who holds the stand-in finds everything here from now on
+        self.__dict__.update(module.__dict__)  # modules that hold the stand-in find every name here
         return getattr(module, name)
 
 
 def postpone(names: Iterable[str] = UNTIL_NEEDED) -> None:
-    """Puts stand-ins in the place of these modules, unless they are loaded; for a process of our own."""
+    """Puts stand-ins in the place of these modules, unless they are loaded."""
     for name in names:
-        if name not in sys.modules:
-            sys.modules[name] = _StandIn(name)
+        if name in sys.modules:
+            continue
+        sys.modules[name] = stand_in = _StandIn(name)
+        package, _, module = name.rpartition(".")
+        if package == "urllib":  # `import urllib.request` of a module that is there binds no name
+            setattr(importlib.import_module(package), module, stand_in)

@@ -19,8 +19,8 @@ from bench.backlog.spool_capacity import SECOND, counters, messages
 from bench.backlog.watch import Seen, verdicts
 from bench.hostile_clients.site import SLOW, Site
 from laggard_agent.spool.coalesce import ENOUGH_TICKS
-from laggard_agent.spool.segments import Stored
-from laggard_agent.transport.backlog_rate import Pace
+from laggard_agent.spool.segments import SpooledBatch
+from laggard_agent.transport.backlog_rate import BacklogRate
 from laggard_common import wire
 from laggard_common.wire import topics
 from laggard_common.wire.codec import Row
@@ -43,8 +43,8 @@ class Node:
     name: str
     role: str
     schema: Schema
-    waiting: list[Stored]
-    pace: Pace
+    waiting: list[SpooledBatch]
+    pace: BacklogRate
     acknowledged: int = 0
     sent: int = 0
 
@@ -125,7 +125,7 @@ def _nodes(role: str, count: int, shape: tuple[int, int], batch: int, seconds: i
                 role,
                 replace(schema, node=name, stream=stream),
                 own,
-                Pace(1 / batch, ENOUGH_TICKS, random.Random(number)),
+                BacklogRate(1 / batch, ENOUGH_TICKS, random.Random(number)),
             )
         )
     return made

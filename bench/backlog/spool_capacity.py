@@ -7,7 +7,7 @@ from pathlib import Path
 from laggard_agent.app import boot_id
 from laggard_agent.collectors.interface import Reading
 from laggard_agent.sampling.batcher import Batcher
-from laggard_agent.spool.segments import Key, Owner, Stored
+from laggard_agent.spool.segments import Key, SpooledBatch, SpoolIdentity
 from laggard_agent.spool.spool import Spool
 from laggard_common.wire.codec import Row
 from laggard_common.wire.schema import Component, Field, Schema
@@ -24,7 +24,7 @@ class Filled:
         self._interval_ns = interval_ns
         self._batch_ticks = batch_ticks
         self._batchers: dict[str, Batcher] = {}
-        owner = Owner(node, interval_ns, batch_ticks)
+        owner = SpoolIdentity(node, interval_ns, batch_ticks)
         self.spool = Spool.open(folder, owner, ROOM, boot_id(), os.urandom)
 
     def take(self, tick_ns: int, reading: Reading) -> None:
@@ -66,13 +66,13 @@ def counters(
 
 def messages(
     folder: Path, readings: Iterable[tuple[int, Reading]], batch_ticks: int
-) -> tuple[Schema, list[Stored]]:
+) -> tuple[Schema, list[SpooledBatch]]:
     """The schema and the backlog of a spool of one source, as its agent would publish it."""
     filled = Filled(folder, "template", batch_ticks)
     for tick_ns, reading in readings:
         filled.take(tick_ns, reading)
     filled.close()
-    spool = Spool.open(folder, Owner("template", SECOND, batch_ticks), ROOM, boot_id(), os.urandom)
+    spool = Spool.open(folder, SpoolIdentity("template", SECOND, batch_ticks), ROOM, boot_id(), os.urandom)
     spool.rewind()
     found = []
     while stored := spool.next_backlog():

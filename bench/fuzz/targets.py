@@ -21,8 +21,8 @@ from laggard_aggregator.ingest.decode import Decoder
 from laggard_aggregator.ingest.mqtt import packets
 from laggard_aggregator.log import journal_codec as journal
 from laggard_aggregator.log.sequence import Ordinals
-from laggard_common import mqtt_packets, segment_log, wire
-from laggard_common.errors import BrokerError, LaggardError, MqttError, StateError, WireError
+from laggard_common import segment_log, wire
+from laggard_common.errors import LaggardError, MqttError, StateError, WireError
 from laggard_common.wire import Envelope, Kind, codec, topics
 from laggard_common.wire.schema import Component, Field, Schema
 from laggard_common.wire.trace_codec import EventDecoder
@@ -71,26 +71,10 @@ def payloads(data: bytes) -> None:
             decode(whole)
 
 
-def agents_packets(data: bytes) -> None:
-    """What a broker sends to an agent, in pieces."""
-    reader = mqtt_packets.PacketReader(1 << 16)
-    with contextlib.suppress(MqttError, WireError):
-        for packet in [*reader.feed(data[:7]), *reader.feed(data[7:])]:
-            for decode in (
-                mqtt_packets.decode_connack,
-                mqtt_packets.decode_puback,
-                mqtt_packets.decode_suback,
-            ):
-                with contextlib.suppress(MqttError, WireError):
-                    decode(packet.body)
-            with contextlib.suppress(MqttError, WireError):
-                mqtt_packets.decode_publish(packet.flags, packet.body)
-
-
 def aggregators_packets(data: bytes) -> None:
     """What a broker sends to the aggregator, in pieces."""
     incoming = packets.Incoming()
-    with contextlib.suppress(BrokerError):
+    with contextlib.suppress(MqttError):
         incoming.feed(data[:7])
         incoming.feed(data[7:])
 
@@ -190,15 +174,14 @@ SCHEMA_TOPIC = topics.schema_topic("site", "storage", "n", "diskstats")
 STATUS_TOPIC = topics.status_topic("site", "storage", "n")
 _PACKETS = (
     b"\x20\x02\x00\x00\x90\x03\x00\x01\x01\x40\x02\x00\x01\xd0\x00",
-    mqtt_packets.encode_publish(DATA_TOPIC, b"x", 1),
-    mqtt_packets.encode_puback(3),
+    packets.publish(DATA_TOPIC, b"x", 1),
+    b"\x40\x02\x00\x03",
 )
 
 TARGETS = {
     "messages": Target(messages, tuple(_bodies())),
     "intake": Target(intake, tuple(_bodies())),
     "payloads": Target(payloads, (b"\x02" + _batch(codec.RAW).payload,)),
-    "agent's MQTT": Target(agents_packets, _PACKETS),
     "aggregator's MQTT": Target(aggregators_packets, _PACKETS),
     "segments": Target(segment_files, (_segment(),)),
     "journal": Target(journal_records, ()),

@@ -9,7 +9,6 @@ LaggardError
 ├── SpoolError         the spool's directory or a segment cannot be used
 ├── ArchiveError       the archive cannot be written: disk full, not permitted
 ├── StateError         the aggregator's state cannot be written, or what is there is not a state
-├── BrokerError        the connection to the broker cannot be made, or is lost
 ├── CollectError       a collector could not read its source
 └── ServiceError       something outside does not let us run: port taken, broker refused us
 ```
@@ -86,10 +85,6 @@ class StateError(LaggardError):
         self.path = path
         self.reason = reason
         super().__init__(f"{path}: {reason}")
-
-
-class BrokerError(LaggardError):
-    """The connection to the broker cannot be made, or is lost."""
 
 
 class CollectError(LaggardError):

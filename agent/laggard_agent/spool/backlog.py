@@ -4,9 +4,9 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 
-from laggard_agent.spool.coalesce import Joiner
+from laggard_agent.spool.coalesce import Coalescer
 from laggard_agent.spool.delivery_state import Progress
-from laggard_agent.spool.segments import Segment, Stored, batches
+from laggard_agent.spool.segments import Segment, SpooledBatch, batches
 from laggard_common import wire
 from laggard_common.errors import SpoolError
 
@@ -19,10 +19,10 @@ class Backlog:
     def __init__(self, segments: Iterable[Segment], progress: Progress) -> None:
         self._progress = progress
         self._unsent = self._stored(list(segments))
-        self._joiner = Joiner()
-        self._ready: deque[Stored] = deque()
+        self._joiner = Coalescer()
+        self._ready: deque[SpooledBatch] = deque()
 
-    def next(self, is_live: Callable[[Stored], bool]) -> Stored | None:
+    def next(self, is_live: Callable[[SpooledBatch], bool]) -> SpooledBatch | None:
         """The next message, None at the end. Batches that `is_live` are left out."""
         while not self._ready:
             stored = next(self._unsent, None)
@@ -38,7 +38,7 @@ class Backlog:
         stored = next(self._unsent, None)
         return None if stored is None else wire.decode_envelope(stored.data).t0_ns
 
-    def _stored(self, segments: list[Segment]) -> Iterator[Stored]:
+    def _stored(self, segments: list[Segment]) -> Iterator[SpooledBatch]:
         for segment in segments:
             if self._progress.is_all_sent(segment) or self._progress.is_done(segment):
                 continue

@@ -8,8 +8,8 @@ another and which have the same components, fields and absent values.
 from dataclasses import dataclass, field
 
 from laggard_agent.sampling.batcher import MOST_VALUES
-from laggard_agent.spool.decode import Rows, unpack
-from laggard_agent.spool.segments import Key, Stored
+from laggard_agent.spool.decode import DecodedRows, unpack
+from laggard_agent.spool.segments import Key, SpooledBatch
 from laggard_common import wire
 from laggard_common.errors import WireError
 from laggard_common.wire import Envelope, Kind
@@ -23,15 +23,15 @@ ENOUGH_TICKS = 60
 class _Open:
     """Batches of one stream that are one message so far, as they are, and as rows."""
 
-    parts: list[Stored] = field(default_factory=list)
+    parts: list[SpooledBatch] = field(default_factory=list)
     envelopes: list[Envelope] = field(default_factory=list)
-    rows: list[Rows] = field(default_factory=list)
+    rows: list[DecodedRows] = field(default_factory=list)
 
     @property
     def ticks(self) -> int:
         return sum(envelope.n for envelope in self.envelopes)
 
-    def takes(self, envelope: Envelope, rows: Rows) -> bool:
+    def takes(self, envelope: Envelope, rows: DecodedRows) -> bool:
         """Whether this batch goes on where the last one ended."""
         last, like = self.envelopes[-1], self.rows[-1]
         values = (self.ticks + envelope.n) * len(rows.indexes) * rows.fields
@@ -45,7 +45,7 @@ class _Open:
         )
 
 
-class Joiner:
+class Coalescer:
     """Takes batches of several streams, each stream's in order, and gives messages back.
 
     A message that cannot become longer, and one of ENOUGH_TICKS, is given back at once.
@@ -55,7 +55,7 @@ class Joiner:
         self._encoder = Encoder()
         self._open: dict[Key, _Open] = {}
 
-    def add(self, stored: Stored) -> list[Stored]:
+    def add(self, stored: SpooledBatch) -> list[SpooledBatch]:
         """The messages that are complete with this batch, oldest first."""
         try:
             envelope = wire.decode_envelope(stored.data)
@@ -64,7 +64,7 @@ class Joiner:
             rows = None
         if rows is None:
             return [*self._close(stored.key), stored]
-        closed: list[Stored] = []
+        closed: list[SpooledBatch] = []
         if stored.key in self._open and not self._open[stored.key].takes(envelope, rows):
             closed = self._close(stored.key)
         one = self._open.setdefault(stored.key, _Open())
@@ -73,18 +73,18 @@ class Joiner:
         one.rows.append(rows)
         return closed + (self._close(stored.key) if one.ticks >= ENOUGH_TICKS else [])
 
-    def flush(self) -> list[Stored]:
+    def flush(self) -> list[SpooledBatch]:
         """The messages that are not complete."""
         return [message for key in list(self._open) for message in self._close(key)]
 
-    def _close(self, key: Key) -> list[Stored]:
+    def _close(self, key: Key) -> list[SpooledBatch]:
         one = self._open.pop(key, None)
         if one is None:
             return []
         joined = self._joined(one) if len(one.parts) > 1 else None
         return one.parts if joined is None else [joined]
 
-    def _joined(self, one: _Open) -> Stored | None:
+    def _joined(self, one: _Open) -> SpooledBatch | None:
         """All of it as one message; None when that would be too large to travel."""
         first, last = one.envelopes[0], one.envelopes[-1]
         payload = self._encoder.encode(
@@ -108,6 +108,6 @@ class Joiner:
         data = wire.encode_envelope(envelope)
         if len(data) > MAX_MESSAGE_BYTES:
             return None
-        return Stored(
+        return SpooledBatch(
             first.stream, first.source, first.seq, last.schema_epoch, one.ticks, data, len(one.parts)
         )

@@ -15,7 +15,7 @@ _LANE = 1 << 64
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class DecodedRows:
     """A batch as `codec.Encoder.encode` takes it. Values are the 64-bit lanes as signed numbers.
 
     `absent`: for each component the fields that it lacks, None where it has all.
@@ -28,7 +28,7 @@ class Rows:
     fields: int
 
 
-def unpack(envelope: Envelope) -> Rows:
+def unpack(envelope: Envelope) -> DecodedRows:
     """The rows in a batch of this agent. Raises WireError on bytes that are no such batch."""
     try:
         return _unpack(_raw(envelope), envelope.n, packed=envelope.codec != codec.RAW)
@@ -45,7 +45,7 @@ def _raw(envelope: Envelope) -> bytes:
     return raw
 
 
-def _unpack(data: bytes, n: int, *, packed: bool) -> Rows:
+def _unpack(data: bytes, n: int, *, packed: bool) -> DecodedRows:
     flags, fields, changing, idle = codec.HEADER.unpack_from(data)
     count = changing + idle
     take = _Reader(data, codec.HEADER.size)
@@ -63,7 +63,7 @@ def _unpack(data: bytes, n: int, *, packed: bool) -> Rows:
     places = sorted(range(count), key=order.__getitem__)
     if any(absent):
         ticks = [[_without(row, lacks) for row, lacks in zip(rows, absent, strict=True)] for rows in ticks]
-    return Rows(
+    return DecodedRows(
         indexes=[order[at] for at in places],
         ticks=[[rows[at] for at in places] for rows in ticks],
         offsets_us=list(offsets),

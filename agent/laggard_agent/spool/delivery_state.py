@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from itertools import pairwise
 
 from laggard_agent.spool.segments import Key, Segment
-from laggard_agent.spool.seq_ranges import Ranges
+from laggard_agent.spool.seq_ranges import SeqRanges
 from laggard_common import wire
 from laggard_common.wire import Ack
 
@@ -13,16 +13,16 @@ class Progress:
     """Sent (PUBACK) and acknowledged seqs by stream and source."""
 
     def __init__(self) -> None:
-        self._acked: dict[Key, Ranges] = {}
-        self._sent: dict[Key, Ranges] = {}
+        self._acked: dict[Key, SeqRanges] = {}
+        self._sent: dict[Key, SeqRanges] = {}
 
     def acknowledge(self, key: Key, low: int, high: int) -> None:
         """The aggregator has these."""
-        self._acked.setdefault(key, Ranges()).add(low, high)
+        self._acked.setdefault(key, SeqRanges()).add(low, high)
 
     def mark_sent(self, key: Key, low: int, high: int) -> None:
         """The broker has these."""
-        self._sent.setdefault(key, Ranges()).add(low, high)
+        self._sent.setdefault(key, SeqRanges()).add(low, high)
 
     def send_again(self, key: Key) -> None:
         """What the broker took of the stream counts as not sent."""

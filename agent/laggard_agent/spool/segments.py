@@ -34,7 +34,7 @@ class RecordType(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
+class SpoolIdentity:
     """Whose spool it is: goes into every message and schema."""
 
     node: str
@@ -71,10 +71,11 @@ class Header:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
-    """A batch as it is published: the bytes of its envelope, and what names it.
+class SpooledBatch:
+    """A batch as it is published: the bytes of its envelope, its key and seqs, and a schema that reads it.
 
-    `count` batches that were joined have the seqs from `seq` on.
+    `count` coalesced batches have the seqs from `seq` on. `schema` is the newest of the stream; `batches`
+    leaves it out.
     """
 
     stream: bytes
@@ -84,6 +85,7 @@ class Stored:
     n: int
     data: bytes
     count: int = 1
+    schema: Schema | None = None
 
     @property
     def seqs(self) -> tuple[int, int]:
@@ -233,7 +235,7 @@ class MemorySegment:
         self._records = []
 
 
-def batches(segment: Segment) -> Iterator[Stored]:
+def batches(segment: Segment) -> Iterator[SpooledBatch]:
     """The batches in a segment, in order, without those of a format that we do not know.
 
     Raises SpoolError when it cannot be read.
@@ -244,7 +246,7 @@ def batches(segment: Segment) -> Iterator[Stored]:
                 e = wire.decode_envelope(record.payload)
             except WireError:  # `recover` has said so
                 continue
-            yield Stored(e.stream, e.source, e.seq, e.schema_epoch, e.n, record.payload)
+            yield SpooledBatch(e.stream, e.source, e.seq, e.schema_epoch, e.n, record.payload)
 
 
 def begin_ns(segment: Segment, otherwise: int) -> int:

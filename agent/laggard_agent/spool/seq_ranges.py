@@ -3,7 +3,7 @@
 from bisect import bisect_left, bisect_right
 
 
-class Ranges:
+class SeqRanges:
     """A set of integers as ascending inclusive ranges that neither touch nor overlap."""
 
     __slots__ = ("_highs", "_lows")

@@ -14,6 +14,7 @@ Everything here blocks and belongs to one thread.
 import logging
 import os
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
@@ -27,10 +28,10 @@ from laggard_agent.spool.segments import (
     DiskSegment,
     Header,
     Key,
-    Owner,
     RecordType,
+    SpooledBatch,
     SpoolFacts,
-    Stored,
+    SpoolIdentity,
     Stream,
 )
 from laggard_agent.spool.streams import Streams
@@ -51,7 +52,7 @@ class Spool:
     def __init__(
         self,
         directory: Path,
-        owner: Owner,
+        owner: SpoolIdentity,
         max_bytes: int,
         boot_id: str,
         random_bytes: Callable[[int], bytes],
@@ -76,7 +77,7 @@ class Spool:
     def open(
         cls,
         directory: Path,
-        owner: Owner,
+        owner: SpoolIdentity,
         max_bytes: int,
         boot_id: str,
         random_bytes: Callable[[int], bytes] = os.urandom,
@@ -108,17 +109,13 @@ class Spool:
         """The newest schema of every source's present stream."""
         return [stream.schema for stream in self._streams.now()]
 
-    def schema(self, key: Key) -> Schema | None:
-        """The newest schema of a stream that has batches here."""
-        return self._streams.schema(key)
-
     def facts(self) -> SpoolFacts:
         """How the spool stands now."""
         queue = self._queue
         dropped = queue.dropped_samples + self._too_large_samples
         return SpoolFacts(queue.pending_bytes(), self.in_memory, dropped, queue.unconfirmed_samples)
 
-    def append(self, batch: Batch) -> Stored | None:
+    def append(self, batch: Batch) -> SpooledBatch | None:
         """Keeps a batch and gives it its seq; None when it or its schema is too large to travel (dropped)."""
         try:
             if self.in_memory:
@@ -133,7 +130,7 @@ class Spool:
         self._make_room(batch.t0_ns)
         return stored
 
-    def mark_sent(self, stored: Stored) -> None:
+    def mark_sent(self, stored: SpooledBatch) -> None:
         """The broker has taken a batch."""
         self._progress.mark_sent(stored.key, *stored.seqs)
 
@@ -176,7 +173,7 @@ class Spool:
         """The nominal time of the oldest batch that was not sent yet; None when there is none."""
         return Backlog(self._queue, self._progress).oldest_ns()
 
-    def next_backlog(self, is_live: Callable[[Stored], bool] = lambda _: False) -> Stored | None:
+    def next_backlog(self, is_live: Callable[[SpooledBatch], bool] = lambda _: False) -> SpooledBatch | None:
         """The next message of what was not sent yet, oldest first; None when there is none left.
 
         Without the batches that `is_live` will be published anyway.
@@ -186,7 +183,8 @@ class Spool:
         found = self._backlog.next(is_live)
         if found is None:
             self._backlog = None
-        return found
+            return None
+        return replace(found, schema=self._streams.schema(found.key))
 
     def close(self) -> None:
         """Ends in order, so that the streams go on at the next start."""
@@ -205,7 +203,7 @@ class Spool:
 
     # -- appending
 
-    def _append(self, batch: Batch) -> Stored | None:
+    def _append(self, batch: Batch) -> SpooledBatch | None:
         stream = self._stream_for(batch)
         if stream is None:
             return None
@@ -229,7 +227,15 @@ class Spool:
         newest.append(RecordType.BATCH, data)
         newest.spans.note((stream.stream, batch.source), stream.next_seq)
         self._streams.advance(batch.source)
-        return Stored(stream.stream, batch.source, stream.next_seq, batch.dictionary.epoch, batch.n, data)
+        return SpooledBatch(
+            stream.stream,
+            batch.source,
+            stream.next_seq,
+            batch.dictionary.epoch,
+            batch.n,
+            data,
+            schema=stream.schema,
+        )
 
     def _stream_for(self, batch: Batch) -> Stream | None:
         """The source's stream with a schema that reads `batch`; both are on record when this returns.

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from laggard_agent.sampling.batcher import Batch, Dictionary
-from laggard_agent.spool.segments import Key, Owner, Stream
+from laggard_agent.spool.segments import Key, SpoolIdentity, Stream
 from laggard_common.wire.limits import STREAM_BYTES
 from laggard_common.wire.schema import Schema
 
@@ -12,7 +12,7 @@ from laggard_common.wire.schema import Schema
 class Streams:
     """Which stream each source writes to, with which seq and schema. `random_bytes` makes streams."""
 
-    def __init__(self, owner: Owner, random_bytes: Callable[[int], bytes]) -> None:
+    def __init__(self, owner: SpoolIdentity, random_bytes: Callable[[int], bytes]) -> None:
         self._owner = owner
         self._random_bytes = random_bytes
         self._now: dict[str, Stream] = {}

@@ -1,1 +1,1 @@
-"""Publishing over MQTT: live batches first, the backlog behind them."""
+"""Publishing to the broker: session, publisher, redelivery, backlog rate, back-off, heartbeat."""

@@ -1,4 +1,4 @@
-"""What an agent says of itself, as messages: one run's statuses, counted, and the will it leaves."""
+"""Status messages of one agent run, with sequence numbers, and the last will."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,8 +9,8 @@ from laggard_common.clock import Clock
 from laggard_common.wire import topics
 
 
-class StatusMessages:
-    """The statuses of one run of the agent, which `run_id` names as `stream` names a source's batches."""
+class Heartbeat:
+    """Encodes the status messages of the run `run_id`, the stream of these messages."""
 
     def __init__(self, settings: AgentSettings, clock: Clock, run_id: bytes) -> None:
         self._settings = settings
@@ -20,19 +20,19 @@ class StatusMessages:
 
     @property
     def topic(self) -> str:
-        """Where they are published."""
+        """Topic of the status messages."""
         return topics.status_topic(self._settings.site, self._settings.role, self._settings.node)
 
     def will(self) -> bytes:
-        """What the broker says when the agent is lost."""
-        return self._message("down", {}, seq=0)
+        """Last will: the broker publishes it when the connection ends without DISCONNECT."""
+        return self._encode("down", {}, seq=0)
 
     def next(self, state: str, facts: Mapping[str, Any]) -> bytes:
-        """The run's next status. `facts`: all but state, role and version."""
+        """Next status message. `facts`: every field but state, role and version."""
         self._seq += 1
-        return self._message(state, facts, self._seq)
+        return self._encode(state, facts, self._seq)
 
-    def _message(self, state: str, facts: Mapping[str, Any], seq: int) -> bytes:
+    def _encode(self, state: str, facts: Mapping[str, Any], seq: int) -> bytes:
         always = {"state": state, "role": self._settings.role, "version": __version__}
         envelope = wire.Envelope(
             kind=wire.Kind.STATE,

@@ -1,11 +1,7 @@
-"""What is published when: live batches first, the backlog behind them, and what was lost once more.
+"""Publishing loop: live batches first, then the backlog, then redelivery of batches that the broker lost.
 
-Every connection begins with the status and all schemas. Losing the broker is one WARNING, finding it one
-INFO.
-
-To wake up costs more than to publish. So while nothing is due the connection is not even read: what the
-broker answers, what is acknowledged, and that the broker is gone, is learnt when there is something to say
-again.
+A session begins with the status and all current schemas. A lost broker is logged as one WARNING, a found one
+as one INFO.
 """
 
 import asyncio
@@ -19,34 +15,32 @@ from typing import Any
 
 from laggard_agent.settings import AgentSettings
 from laggard_agent.spool.coalesce import ENOUGH_TICKS
-from laggard_agent.spool.segments import SpoolFacts, Stored
+from laggard_agent.spool.segments import SpooledBatch, SpoolFacts
 from laggard_agent.spool.spool import Spool
 from laggard_agent.spool.worker import Worker
-from laggard_agent.transport.backlog_rate import Pace
-from laggard_agent.transport.backoff import Reconnecting
-from laggard_agent.transport.heartbeat import StatusMessages
-from laggard_agent.transport.redelivery import Losses
+from laggard_agent.transport.backlog_rate import BacklogRate
+from laggard_agent.transport.backoff import Backoff
+from laggard_agent.transport.heartbeat import Heartbeat
+from laggard_agent.transport.redelivery import Redelivery
 from laggard_agent.transport.session import Session
 from laggard_common import wire
 from laggard_common.clock import Clock
 from laggard_common.errors import ConfigError, MqttError, WireError
 from laggard_common.mqtt.settings import ClientArguments
-from laggard_common.mqtt_packets import Message
 from laggard_common.wire.limits import STREAM_BYTES
 
 _log = logging.getLogger(__name__)
 
 STATUS_SECONDS = 30.0
-_EARLY_SECONDS = 0.05  # that a batch may be published before its moment, or looked for after it
 _LIVE_BATCHES = 64
+_FINISH_SECONDS = 1.0
 
 
 class Publisher:
-    """Publishes what is in the spool. `status` says what the status message shall say, without `state`.
-    `awake` is called when a new batch went out.
+    """Publishes the batches of `spool`, whose jobs run on `worker`.
 
-    All that happens to `spool` happens on `worker`. `arguments` makes address, credentials and TLS for each
-    connection, so that files which were renewed are used without a restart.
+    `arguments` reads the TLS and password files, and is called for each connection, so renewed files need no
+    restart. `status` returns the status fields other than `state`.
     """
 
     def __init__(
@@ -57,7 +51,6 @@ class Publisher:
         spool: Spool,
         worker: Worker,
         status: Callable[[SpoolFacts], Mapping[str, Any]],
-        awake: Callable[[], None],
         clock: Clock,
         rng: random.Random,
     ) -> None:
@@ -66,47 +59,38 @@ class Publisher:
         self._spool = spool
         self._worker = worker
         self._status = status
-        self._awake = awake
         self._clock = clock
         self._session: Session
         self._loop = asyncio.get_running_loop()
-        self._facts: SpoolFacts | None = None
-        self._statuses = StatusMessages(settings, clock, rng.randbytes(STREAM_BYTES))
-        self._losses = Losses(spool, worker, rng)
-        self._reconnecting = Reconnecting(rng)
-        self._live: deque[tuple[float, Stored]] = deque()
+        self._heartbeat = Heartbeat(settings, clock, rng.randbytes(STREAM_BYTES))
+        self._redelivery = Redelivery(spool, worker, rng)
+        self._backoff = Backoff(rng)
+        batches_per_second = len(settings.collectors) / (settings.batch_samples * settings.interval_seconds)
+        self._rate = BacklogRate(batches_per_second, ENOUGH_TICKS * settings.interval_seconds, rng)
+        self._live: deque[tuple[float, SpooledBatch]] = deque()
         self._wake = asyncio.Event()
-        self._sleeps_until = 0.0
-        self._next_live = 0.0
         self._finishing = False
         self._connected = False
         self._warned = False
         self._status_due = 0.0
         self._backlog = False
         self._overflowed = False
-        self._batch_seconds = settings.batch_samples * settings.interval_seconds
-        self._status_early_seconds = min(self._batch_seconds, STATUS_SECONDS / 2)
-        self._pace = Pace(
-            len(settings.collectors) / self._batch_seconds, ENOUGH_TICKS * settings.interval_seconds, rng
-        )
 
     @property
     def connected(self) -> bool:
-        """Whether the broker has this agent."""
+        """Whether a session is open."""
         return self._connected
 
     @property
     def acks_seen(self) -> bool:
-        """Whether an aggregator ever acknowledged something."""
-        return self._losses.acks_seen
+        """Whether an aggregator ever acknowledged a batch."""
+        return self._redelivery.acks_seen
 
-    def offer(self, stored: Stored, delay_seconds: float, facts: SpoolFacts) -> None:
-        """A new batch, to be published in so many seconds if there is a connection; else it is backlog.
+    def offer(self, batch: SpooledBatch, delay_seconds: float) -> None:
+        """Queues a new batch, due in `delay_seconds`. Without a session it stays backlog.
 
-        `facts`: how the spool stands, for the status that goes out with the batch. Called on the spool's
-        thread. The event loop is only woken when it would sleep for too long.
+        Called on the spool's thread.
         """
-        self._facts = facts
         if not self._connected:
             return
         if len(self._live) >= _LIVE_BATCHES:
@@ -115,195 +99,171 @@ class Publisher:
         if self._spool.found_late:
             self._spool.found_late = False
             self._overflowed = True
-        due = self._now() + delay_seconds
-        self._live.append((due, stored))
-        if self._sleeps_until > due + 2 * _EARLY_SECONDS:
-            self._worker.tell(self._wake.set)
+        self._live.append((self._now() + delay_seconds, batch))
+        self._worker.run_on_loop(self._wake.set)
 
     def status_soon(self) -> None:
-        """Something in the status changed that should be known now."""
+        """Publishes the status at once."""
         self._status_due = 0.0
-        if self._connected:
-            self._wake.set()
+        self._wake.set()
 
     def finish(self) -> None:
-        """Lets `run` publish what is live, say `stopped`, and return."""
+        """Lets `run` publish the live batches and the status `stopped`, and return."""
         self._finishing = True
         self._wake.set()
 
     async def run(self) -> None:
-        """Keeps a connection until `finish`; returns then."""
+        """Keeps a session open until `finish`."""
         while not self._finishing:
-            began = self._now()
+            start = self._now()
             try:
-                self._session = await self._connect()
-                try:
-                    await self._keep()
-                finally:
-                    await self._session.close()
-            except (MqttError, ConfigError, OSError) as exc:
+                await self._run_session()
+            except (MqttError, ConfigError) as exc:
                 self._warn_once(exc)
-            finally:
-                was_connected, self._connected = self._connected, False
-                self._live.clear()
-                if self._settings.mqtt.tls:
-                    gc.collect()  # asyncio leaves cycles with 256 KiB each where it was not agreed upon
+            was_connected, self._connected = self._connected, False
+            self._live.clear()
+            gc.collect()  # clients and TLS contexts are cycles
             if not self._finishing:
                 if was_connected:
-                    self._reconnecting.ended(self._now() - began, good=self._losses.acks_in_connection)
-                await self._pause(self._reconnecting.pause_seconds())
-
-    async def _connect(self) -> Session:
-        session = await Session.open(
-            self._arguments(),
-            self._settings,
-            self._statuses,
-            hear=self._hear,
-            spool=self._spool,
-            worker=self._worker,
-            finishing=lambda: self._finishing,
-        )
-        session.connection.lost.add_done_callback(lambda _: self._wake.set())
-        return session
+                    self._backoff.ended(self._now() - start, good=self._redelivery.acks_in_connection)
+                await self._pause(self._backoff.pause_seconds())
 
     def _warn_once(self, exc: Exception) -> None:
-        if not self._warned and not self._finishing:
-            self._warned = True
-            _log.warning(
-                "no connection to the broker at %s: %s; batches wait in the spool",
-                self._settings.mqtt.address,
-                exc,
-            )
-        else:
+        if self._warned or self._finishing:
             _log.debug("no connection to the broker: %s", exc)
+            return
+        self._warned = True
+        address = self._settings.mqtt.address
+        _log.warning("no connection to the broker at %s: %s; batches wait in the spool", address, exc)
 
-    # -- one connection
+    # -- one session
 
-    async def _keep(self) -> None:
-        """Publishes over the session that there is now, until `finish`."""
-        if not await self._session.subscribe():
-            _log.warning("the broker does not let us subscribe to our acknowledgements")
-        await self._publish_status()
-        for schema in await self._worker.call(self._spool.current_schemas):
-            await self._session.publish_schema(schema)
-        _log.info("connected to the broker at %s", self._settings.mqtt.address)
-        self._connected = True
-        self._warned = False
-        await self._begin_connection()
-        while not (self._finishing and not self._live):
-            await self._step()
-        await self._publish_status("stopped")
-        await self._session.settle()
+    async def _run_session(self) -> None:
+        """Publishes over one session until `finish`. Raises MqttError, and ConfigError for a file."""
+        self._session = Session(
+            self._arguments(),
+            self._settings,
+            self._heartbeat,
+            on_message=self._on_ack,
+            on_lost=self._wake.set,
+            spool=self._spool,
+            worker=self._worker,
+        )
+        try:
+            if not await self._session.open():
+                _log.warning("the broker denies the subscription to acknowledgements")
+            await self._publish_status()
+            for schema in await self._worker.call(self._spool.current_schemas):
+                await self._session.publish_schema(schema)
+            _log.info("connected to the broker at %s", self._settings.mqtt.address)
+            self._connected = True
+            self._warned = False
+            await self._start_backlog()
+            while not self._finishing:
+                await self._step()
+            async with asyncio.timeout(_FINISH_SECONDS):
+                while self._live:
+                    await self._publish_live()
+                await self._publish_status("stopped")
+        except TimeoutError as exc:
+            raise MqttError("the broker does not answer") from exc
+        finally:
+            await self._session.close()
 
-    async def _begin_connection(self) -> None:
-        """Begins the backlog, after what an aggregator lacks of what the last connection's broker took."""
-        await self._losses.connected(self._now())
+    async def _start_backlog(self) -> None:
+        """Rewinds the backlog, after the batches that the last session's broker may have lost."""
+        await self._redelivery.connected(self._now())
         oldest_ns = await self._worker.call(self._spool.oldest_unsent_ns)
         waiting_ns = 0 if oldest_ns is None else self._clock.wall_ns() - oldest_ns
-        self._pace.connected(self._now(), waiting_ns / 1e9)
-        await self._begin_backlog()
+        self._rate.connected(self._now(), waiting_ns / 1e9)
+        await self._rewind()
 
-    async def _begin_backlog(self) -> None:
+    async def _rewind(self) -> None:
         await self._worker.call(self._spool.rewind)
         self._backlog = True
 
     async def _step(self) -> None:
-        """Publishes what is most due, or waits until something is."""
-        self._session.connection.check()
+        """Publishes the most urgent message, or sleeps until one is due."""
+        self._session.check()
         now = self._now()
-        if self._losses.suspected:
-            self._losses.look_soon(now, idle=self._pace.is_idle(now))
-        if self._live and (self._live[0][0] <= now + _EARLY_SECONDS or self._finishing):
-            due, batch = self._live[0]
-            self._next_live = due + self._batch_seconds + _EARLY_SECONDS
-            await self._session.publish(batch)
-            self._live.popleft()
-            self._awake()
-            if self._status_due <= now + self._status_early_seconds:  # it costs less while we are awake
-                self._status_due = 0.0
+        if self._redelivery.suspected:
+            self._redelivery.check_soon(now, idle=self._rate.is_idle(now))
+        if self._live and self._live[0][0] <= now:
+            await self._publish_live()
         elif self._status_due <= now:
             await self._publish_status()
         elif self._overflowed and not self._backlog:
             self._overflowed = False
-            await self._begin_backlog()
-        elif self._losses.due <= now:
-            await self._look_for_losses(now)
-        elif self._backlog and self._pace.due <= now:
+            await self._rewind()
+        elif self._redelivery.due <= now:
+            await self._redeliver(now)
+        elif self._backlog and self._rate.due <= now:
             await self._publish_backlog(now)
         else:
-            until = [self._status_due, self._losses.due]
-            until += [self._next_live] if self._next_live > now else []
-            until += [self._pace.due] if self._backlog else []
-            self._sleeps_until = min(until)  # before looking at what is live, or both threads may wait
-            if self._live:
-                self._sleeps_until = min(self._sleeps_until, self._live[0][0])
-            if not self._backlog:  # whose pace the acknowledgements set
-                self._session.connection.pause_reading()
-            await self._sleep(max(0.0, self._sleeps_until - now))
-            self._session.connection.resume_reading()
-            self._sleeps_until = 0.0
+            due = [self._status_due, self._redelivery.due]
+            due += [self._live[0][0]] if self._live else []
+            due += [self._rate.due] if self._backlog else []
+            await self._sleep(min(due) - now)
+
+    async def _publish_live(self) -> None:
+        await self._session.publish(self._live[0][1])
+        self._live.popleft()
 
     async def _publish_backlog(self, now: float) -> None:
-        """Publishes the next message of the backlog if there is one and it may go."""
-        if not self._pace.may_send(now):
+        """Publishes the next backlog message if there is one and the rate allows it."""
+        if not self._rate.may_send(now):
             return
-        await self._session.settle()  # or what is in flight would count as backlog
-        stored = await self._worker.call(partial(self._spool.next_backlog, self._is_live))
-        if stored is None:
+        batch = await self._worker.call(partial(self._spool.next_backlog, self._is_live))
+        if batch is None:
             self._backlog = False
             return
-        await self._session.publish(stored)
-        self._pace.sent(stored, now)
+        await self._session.publish(batch)
+        self._rate.sent(batch, now)
 
-    def _is_live(self, stored: Stored) -> bool:
-        """True for a batch that waits for its moment; the backlog has caught up with it.
-
-        Called on the spool's thread.
-        """
-        name = stored.key, stored.seq
+    def _is_live(self, batch: SpooledBatch) -> bool:
+        """Whether the live queue holds the batch. Called on the spool's thread."""
+        name = batch.key, batch.seq
         return any((other.key, other.seq) == name for _, other in list(self._live))
 
     async def _publish_status(self, state: str = "up") -> None:
         self._status_due = self._now() + STATUS_SECONDS
-        known, self._facts = self._facts, None
-        if known is None or state != "up":  # no batch since the last status
-            known = await self._worker.call(self._spool.facts)
-        await self._session.publish_status(state, self._status(known))
+        facts = await self._worker.call(self._spool.facts)
+        await self._session.publish_status(state, self._status(facts))
 
-    async def _look_for_losses(self, now: float) -> None:
-        """Has what the broker lost go out with the backlog, and its schemas before it."""
-        lost = await self._losses.look(now)
+    async def _redeliver(self, now: float) -> None:
+        """Returns lost batches to the backlog, and their schemas, which may not be retained, before them."""
+        lost = await self._redelivery.find(now)
         if lost:
-            self._session.publish_schemas_again(lost)  # not retained where the stream is an older one
-            self._pace.lost(lost)
+            self._session.forget_schemas(lost)
+            self._rate.lost(lost)
             self._backlog = True
 
-    def _hear(self, message: Message) -> None:
+    def _on_ack(self, payload: bytes) -> None:
         try:
-            acks = wire.decode_ack(message.payload)
+            acks = wire.decode_ack(payload)
         except WireError as exc:
-            _log.debug("not an acknowledgement: %s", exc)
+            _log.debug("malformed acknowledgement: %s", exc)
             return
         for ack in acks:
-            self._worker.defer(partial(self._losses.acknowledged, ack))
-            self._pace.acknowledged(ack, self._now())
+            self._worker.piggyback(partial(self._redelivery.acknowledged, ack))
+            self._rate.acknowledged(ack, self._now())
         if self._backlog:
             self._wake.set()
 
-    # -- small things
+    # -- time
 
     def _now(self) -> float:
         return self._clock.monotonic_ns() / 1e9
 
     async def _pause(self, seconds: float) -> None:
-        """So long, unless we are to finish; whatever else wakes us, as that the connection is lost."""
+        """Sleeps `seconds`, less when `finish` is called."""
         until = self._loop.time() + seconds
         while not self._finishing and (left := until - self._loop.time()) > 0:
             await self._sleep(left)
 
     async def _sleep(self, seconds: float) -> None:
-        """Until something wakes us, at most so long."""
-        timer = self._loop.call_later(seconds, self._wake.set)  # neither task nor exception
+        """Sleeps at most `seconds`, until the wake event is set."""
+        timer = self._loop.call_later(seconds, self._wake.set)  # cheaper than a task with a time-out
         try:
             await self._wake.wait()
         finally:

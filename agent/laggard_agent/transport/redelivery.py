@@ -1,8 +1,8 @@
-"""What the broker took and lost: noticed by what is acknowledged, and put back into the backlog.
+"""Redelivery of batches that the broker took and lost.
 
-A broker that died may have lost what it took. As long as nobody acknowledges, that cannot be told from an
-aggregator that is down. Where acknowledgements come but leave something out, it is looked for after a while,
-ever less often while the connection lasts, and soon when they pass something over.
+A broker that crashed may have lost messages that it acknowledged. Without acknowledgements from an
+aggregator such a loss looks like an aggregator that is down, so nothing is redelivered. With them,
+unacknowledged batches are redelivered at growing intervals, and soon when an acknowledgement skips a batch.
 """
 
 import logging
@@ -16,81 +16,82 @@ from laggard_common.wire import Ack
 
 _log = logging.getLogger(__name__)
 
-_LEAST_SECONDS = 5.0  # after a connection began, as that is when a broker may have lost something
+_LEAST_SECONDS = 5.0  # after the start of a session, when a loss is most likely
 _MOST_SECONDS = 60.0
 
 
-class Losses:
-    """When to look for losses, and what they are. Times are of one monotonic clock, seconds.
+class Redelivery:
+    """Finds the streams with lost batches. Times are seconds of one monotonic clock.
 
-    All but `acknowledged` is called on the event loop; what it does to `spool` happens on `worker`.
+    Methods run on the event loop, except `acknowledged`. Jobs on `spool` run on `worker`.
     """
 
     def __init__(self, spool: Spool, worker: Worker, rng: random.Random) -> None:
         self._spool = spool
         self._worker = worker
         self._rng = rng
-        self._pause = _LEAST_SECONDS
-        self._acks_since_look = False
-        self._passed_over = False
-        self._unread = False  # what the aggregator has, for want of its schema
+        self._interval = _LEAST_SECONDS
+        self._acks_since_find = False
+        self._skipped = False
+        self._schema_missing = False
         self._oldest: dict[Key, int] = {}
         self.due = 0.0
-        """When to look for them."""
+        """Time of the next `find`."""
         self.acks_seen = False
-        """Whether an aggregator ever acknowledged something of ours."""
+        """Whether an aggregator ever acknowledged a batch of this node."""
         self.acks_in_connection = False
-        """Whether one did over the present connection, or the last."""
+        """Whether it did so over the current connection, or the last one."""
 
     @property
     def suspected(self) -> bool:
-        """Whether there is a reason to `look_soon`."""
-        return self._passed_over or self._unread
+        """Whether to call `check_soon`."""
+        return self._skipped or self._schema_missing
 
     def acknowledged(self, ack: Ack) -> None:
-        """An acknowledgement came. Called on the spool's thread."""
+        """Applies an acknowledgement to the spool, on the spool's thread.
+
+        Empty ranges report that the aggregator lacks the schema.
+        """
         if self._spool.acknowledge((ack.stream, ack.source), ack.ranges):
             self.acks_seen = True
-            self._acks_since_look = True
+            self._acks_since_find = True
             self.acks_in_connection = True
-            self._unread |= not ack.ranges
-            self._passed_over |= self._spool.is_passed_over((ack.stream, ack.source))
+            self._schema_missing |= not ack.ranges
+            self._skipped |= self._spool.is_passed_over((ack.stream, ack.source))
 
     async def connected(self, now: float) -> None:
-        """A connection begins. A broker that died may have lost what it took: if acknowledgements came over
-        the connection before, what they did not cover is sent again now, and not only after a while.
+        """Starts a session. Redelivers at once if the last session carried acknowledgements: its broker may
+        have crashed.
         """
-        self._pause = _LEAST_SECONDS
-        self.due = now + self._pause
-        oldest = await self._worker.call(self._spool.oldest_unacknowledged)
+        self._interval = _LEAST_SECONDS
+        self.due = now + self._interval
+        oldest = await self._worker.call(self._spool.oldest_unacknowledged)  # and acknowledgements before it
         if self.acks_in_connection:
             await self._worker.call(partial(self._spool.resend, list(oldest)))
         self.acks_in_connection = False
 
-    def look_soon(self, now: float, *, idle: bool) -> None:
-        """Something later than what the broker took was acknowledged, and not that: it may be lost. Or it is
-        there, and the schema that reads it is lost.
+    def check_soon(self, now: float, *, idle: bool) -> None:
+        """Moves `find` forward: an acknowledgement skipped a batch, or the aggregator lacks a schema.
 
-        What is behind live data may just be on its way, and is looked for as ever unless that is `idle`.
+        A skipped batch may still be on its way as backlog, so it counts only when the backlog is `idle`.
         """
-        sure, self._unread, self._passed_over = self._unread, False, False
-        if sure or idle:
-            soon = now + _LEAST_SECONDS * self._rng.uniform(1.0, 1.5)
-            self.due = min(self.due, soon)
+        certain, self._schema_missing, self._skipped = self._schema_missing, False, False
+        if certain or idle:
+            self.due = min(self.due, now + _LEAST_SECONDS * self._rng.uniform(1.0, 1.5))
 
-    async def look(self, now: float) -> list[Key]:
-        """Puts back what the broker took a while ago, when an aggregator acknowledges but not that.
+    async def find(self, now: float) -> list[Key]:
+        """Returns lost batches to the backlog: unacknowledged at two calls with acknowledgements between.
 
-        The streams of which something is sent again; their schemas have to be, too.
+        The result is the list of their streams, whose schemas must be published again, too.
         """
-        self._pause = min(2 * self._pause, _MOST_SECONDS)
-        self.due = now + self._pause * self._rng.uniform(1.0, 1.5)
+        self._interval = min(2 * self._interval, _MOST_SECONDS)
+        self.due = now + self._interval * self._rng.uniform(1.0, 1.5)
         oldest = await self._worker.call(self._spool.oldest_unacknowledged)
-        stuck = [key for key, seq in oldest.items() if self._oldest.get(key) == seq]
-        heard, self._acks_since_look = self._acks_since_look, False
+        lost = [key for key, seq in oldest.items() if self._oldest.get(key) == seq]
+        acked, self._acks_since_find = self._acks_since_find, False
         self._oldest = oldest
-        if not stuck or not heard:
+        if not lost or not acked:
             return []
-        _log.info("sending again what was not acknowledged")
-        await self._worker.call(partial(self._spool.resend, stuck))
-        return stuck
+        _log.info("redelivering unacknowledged batches")
+        await self._worker.call(partial(self._spool.resend, lost))
+        return lost

@@ -1,1 +1,1 @@
-"""MQTT settings shared by both daemons, and the agent's thin client over aiomqtt."""
+"""MQTT settings of both daemons, and the agent's client."""

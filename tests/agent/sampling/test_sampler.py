@@ -354,10 +354,10 @@ def test_an_error_of_our_own_is_handed_on() -> None:
 
 async def _workers_failing() -> None:
     failed = asyncio.Event()
-    worker = Worker("w", lambda exc: worker.tell(failed.set))
+    worker = Worker("w", lambda exc: worker.run_on_loop(failed.set))
     with pytest.raises(ZeroDivisionError):
         await worker.call(lambda: 1 // 0)
-    worker.post(lambda: 1 // 0)
+    worker.submit(lambda: 1 // 0)
     await failed.wait()
 
 
@@ -369,13 +369,13 @@ async def _deferring() -> None:
     done: list[str] = []
     worker = Worker("w", lambda exc: None)
     for i in range(3):
-        worker.defer(lambda i=i: done.append(f"deferred {i}"))  # type: ignore[misc]
+        worker.piggyback(lambda i=i: done.append(f"deferred {i}"))  # type: ignore[misc]
     await worker.call(lambda: done.append("called"))
     assert done == ["deferred 0", "deferred 1", "deferred 2", "called"]
     many = threading.Event()
     for _ in range(100):
-        worker.defer(lambda: None)
-    worker.defer(many.set)
+        worker.piggyback(lambda: None)
+    worker.piggyback(many.set)
     assert await asyncio.to_thread(many.wait, 10)
     worker.end()
 

@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from laggard_agent.spool import coalesce
-from laggard_agent.spool.coalesce import ENOUGH_TICKS, Joiner
+from laggard_agent.spool.coalesce import ENOUGH_TICKS, Coalescer
 from laggard_agent.spool.decode import unpack
-from laggard_agent.spool.segments import Stored
+from laggard_agent.spool.segments import SpooledBatch
 from laggard_common import wire
 from laggard_common.errors import WireError
 from laggard_common.wire import Envelope, Kind, codec
@@ -21,9 +21,9 @@ SECOND = 10**9
 T0 = 1_700_000_000 * SECOND
 
 
-def stored(envelope: Envelope) -> Stored:
+def stored(envelope: Envelope) -> SpooledBatch:
     e = envelope
-    return Stored(e.stream, e.source, e.seq, e.schema_epoch, e.n, wire.encode_envelope(e))
+    return SpooledBatch(e.stream, e.source, e.seq, e.schema_epoch, e.n, wire.encode_envelope(e))
 
 
 def steady(seq: int, ticks: int = 5, t0_ns: int | None = None, source: str = "diskstats") -> Envelope:
@@ -34,7 +34,7 @@ def steady(seq: int, ticks: int = 5, t0_ns: int | None = None, source: str = "di
 
 
 def through(envelopes: Sequence[Envelope]) -> list[Envelope]:
-    joiner = Joiner()
+    joiner = Coalescer()
     found = [message for envelope in envelopes for message in joiner.add(stored(envelope))]
     return [wire.decode_envelope(message.data) for message in found + joiner.flush()]
 
@@ -70,7 +70,7 @@ def by_component(batch: naive_wire.NaiveBatch) -> dict[int, list[list[int | None
 
 
 def test_a_message_is_full_at_sixty_ticks_and_says_what_is_in_it() -> None:
-    joiner = Joiner()
+    joiner = Coalescer()
     found = [message for seq in range(12) for message in joiner.add(stored(steady(seq)))]
     assert [(m.seq, m.count, m.seqs, m.n) for m in found] == [(0, 12, (0, 11), ENOUGH_TICKS)]
     assert joiner.flush() == []

@@ -1,15 +1,15 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from laggard_agent.spool.seq_ranges import Ranges
+from laggard_agent.spool.seq_ranges import SeqRanges
 
 pairs = st.lists(
     st.tuples(st.integers(0, 40), st.integers(0, 10)).map(lambda p: (p[0], p[0] + p[1])), max_size=12
 )
 
 
-def made(ranges: list[tuple[int, int]]) -> tuple[Ranges, set[int]]:
-    fast, slow = Ranges(), set()
+def made(ranges: list[tuple[int, int]]) -> tuple[SeqRanges, set[int]]:
+    fast, slow = SeqRanges(), set()
     for low, high in ranges:
         fast.add(low, high)
         slow |= set(range(low, high + 1))

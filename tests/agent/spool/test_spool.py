@@ -12,20 +12,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from laggard_agent.sampling.batcher import Batch, Dictionary
-from laggard_agent.spool.segments import Owner, RecordType, Stored
+from laggard_agent.spool.segments import RecordType, SpooledBatch, SpoolIdentity
 from laggard_agent.spool.spool import Spool
 from laggard_common import wire
 from laggard_common.errors import ServiceError
 from laggard_common.segment_log import scan
 from tests.agent.made import FIELDS, components
 
-OWNER = Owner("oss-1", 10**9, 5)
+OWNER = SpoolIdentity("oss-1", 10**9, 5)
 MIB = 1024 * 1024
 BOOT = "boot-1"
 
 
 def opened(
-    directory: Path, max_bytes: int = 16 * MIB, boot: str = BOOT, owner: Owner = OWNER, seed: int = 1
+    directory: Path, max_bytes: int = 16 * MIB, boot: str = BOOT, owner: SpoolIdentity = OWNER, seed: int = 1
 ) -> Spool:
     return Spool.open(directory, owner, max_bytes, boot, random.Random(seed).randbytes)
 
@@ -36,7 +36,7 @@ def batch(
     return Batch(source, Dictionary(generation, epoch, FIELDS, components("a")), 10**18, 10**9, n, 1, payload)
 
 
-def added(spool: Spool, what: Batch | None = None) -> Stored:
+def added(spool: Spool, what: Batch | None = None) -> SpooledBatch:
     stored = spool.append(what or batch())
     assert stored is not None
     return stored
@@ -74,7 +74,7 @@ def test_what_is_stored_is_the_message(tmp_path: Path) -> None:
     assert (envelope.node, envelope.source, envelope.seq) == ("oss-1", "tcp", 0)
     assert (envelope.schema_epoch, envelope.n, envelope.codec, envelope.payload) == (1, 3, 1, b"yz")
     assert first.stream == second.stream != other.stream
-    schema = spool.schema(other.key)
+    schema = other.schema
     assert schema is not None
     assert (schema.node, schema.epoch, schema.interval_ns, schema.batch_ticks) == ("oss-1", 1, 10**9, 5)
     assert {s.source for s in spool.current_schemas()} == {"net", "tcp"}
@@ -127,7 +127,11 @@ def test_a_machine_that_went_down_begins_new_streams(tmp_path: Path, boot: str) 
     after = added(spool)
     assert after.stream != before.stream
     assert after.seq == 0
-    assert spool.schema(before.key) is not None
+    spool.rewind()
+    first = spool.next_backlog()
+    assert first is not None
+    assert (first.stream, first.seq) == (before.stream, before.seq)
+    assert first.schema == before.schema
     assert backlog(spool) == [0, 0]
     spool.close()
 
@@ -166,7 +170,7 @@ def test_another_interval_is_another_epoch_of_the_same_stream(tmp_path: Path) ->
     spool = opened(tmp_path)
     before = added(spool)
     spool.close()
-    spool = opened(tmp_path, owner=Owner("oss-1", 2 * 10**9, 5))
+    spool = opened(tmp_path, owner=SpoolIdentity("oss-1", 2 * 10**9, 5))
     (schema,) = spool.current_schemas()
     assert (schema.stream, schema.epoch, schema.interval_ns) == (before.stream, 2, 2 * 10**9)
     spool.close()
@@ -324,7 +328,7 @@ def test_the_spool_of_another_node_is_discarded(tmp_path: Path, caplog: pytest.L
     spool = opened(tmp_path)
     before = added(spool)
     spool.close()
-    spool = opened(tmp_path, owner=Owner("oss-2", 10**9, 5), seed=2)
+    spool = opened(tmp_path, owner=SpoolIdentity("oss-2", 10**9, 5), seed=2)
     assert f"{tmp_path} was the spool of node oss-1" in caplog.text
     assert backlog(spool) == []
     assert added(spool).stream != before.stream

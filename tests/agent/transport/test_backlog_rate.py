@@ -2,28 +2,30 @@ import random
 from collections import deque
 from itertools import pairwise
 
-from laggard_agent.spool.segments import Stored
-from laggard_agent.transport.backlog_rate import SOON_SECONDS, UNACKNOWLEDGED, Pace
+from laggard_agent.spool.segments import SpooledBatch
+from laggard_agent.transport.backlog_rate import LATE_SECONDS, MAX_IN_FLIGHT, BacklogRate
 from laggard_common.wire import Ack
 
 STREAM = bytes(16)
 
 
-def message(seq: int, stream: bytes = STREAM, count: int = 1) -> Stored:
-    return Stored(stream, "net", seq, 0, 60, b"", count)
+def message(seq: int, stream: bytes = STREAM, count: int = 1) -> SpooledBatch:
+    return SpooledBatch(stream, "net", seq, 0, 60, b"", count)
 
 
 def ack(low: int, high: int, stream: bytes = STREAM) -> Ack:
     return Ack(stream, "net", ((low, high),))
 
 
-def begun(waiting_seconds: float = 3600.0, *, per_second: float = 0.6, span_seconds: float = 60.0) -> Pace:
-    pace = Pace(per_second, span_seconds, random.Random(1))
+def begun(
+    waiting_seconds: float = 3600.0, *, per_second: float = 0.6, span_seconds: float = 60.0
+) -> BacklogRate:
+    pace = BacklogRate(per_second, span_seconds, random.Random(1))
     pace.connected(0.0, waiting_seconds)
     return pace
 
 
-def went(pace: Pace, until: float, answer_seconds: float | None) -> list[float]:
+def went(pace: BacklogRate, until: float, answer_seconds: float | None) -> list[float]:
     """When messages went until then, each acknowledged after so long."""
     now, under_way = 0.0, deque[tuple[int, float]]()
     times: list[float] = []
@@ -49,16 +51,16 @@ def test_after_a_short_outage_nobody_waits() -> None:
 
 
 def test_an_aggregator_that_is_slow_is_asked_ever_less() -> None:
-    times = went(begun(), 2000.0, answer_seconds=SOON_SECONDS + 1)
+    times = went(begun(), 2000.0, answer_seconds=LATE_SECONDS + 1)
     pauses = [b - a for a, b in pairwise(times)]
     assert len(times) < 40
-    assert all(pause > SOON_SECONDS for pause in pauses)
+    assert all(pause > LATE_SECONDS for pause in pauses)
     assert pauses[-1] > 45
 
 
 def test_an_agent_that_samples_often_does_not_wait_for_longer_than_a_message_is_about() -> None:
     """Ten samples a second: a message of sixty is 6 s of the outage."""
-    slow = went(begun(per_second=2.0, span_seconds=6.0), 600.0, answer_seconds=SOON_SECONDS + 1)
+    slow = went(begun(per_second=2.0, span_seconds=6.0), 600.0, answer_seconds=LATE_SECONDS + 1)
     assert 6 * len(slow) > 600 / 2
     quick = went(begun(per_second=2.0, span_seconds=6.0), 30.0, answer_seconds=1.2)
     assert 6 * len(quick) > 10 * 30
@@ -66,21 +68,21 @@ def test_an_agent_that_samples_often_does_not_wait_for_longer_than_a_message_is_
 
 def test_so_many_may_be_under_way_and_a_late_one_stops_all() -> None:
     pace = begun(waiting_seconds=0.0)
-    for seq in range(UNACKNOWLEDGED):
+    for seq in range(MAX_IN_FLIGHT):
         assert pace.may_send(1.0)
         pace.sent(message(seq), 1.0)
     assert not pace.may_send(1.5)
     pace.acknowledged(ack(1, 1), 2.0)
     pace.acknowledged(ack(0, 3, stream=b"another stream.."), 2.0)
     assert pace.may_send(2.1)
-    assert not pace.may_send(1.0 + SOON_SECONDS + 0.1)
+    assert not pace.may_send(1.0 + LATE_SECONDS + 0.1)
     pace.acknowledged(ack(0, 3), 4.0)
     assert pace.may_send(4.0)
 
 
 def test_of_joined_batches_all_have_to_be_acknowledged() -> None:
     pace = begun(waiting_seconds=0.0)
-    for seq in range(0, 12 * UNACKNOWLEDGED, 12):
+    for seq in range(0, 12 * MAX_IN_FLIGHT, 12):
         assert pace.may_send(1.0)
         pace.sent(message(seq, count=12), 1.0)
     pace.acknowledged(Ack(STREAM, "net", ((0, 10), (12, 22), (36, 40))), 1.1)
@@ -91,7 +93,7 @@ def test_of_joined_batches_all_have_to_be_acknowledged() -> None:
 
 def test_where_nobody_acknowledges_the_pause_is_the_only_bound() -> None:
     times = went(begun(), 120.0, answer_seconds=None)
-    assert len([t for t in times if t < 30]) <= UNACKNOWLEDGED
+    assert len([t for t in times if t < 30]) <= MAX_IN_FLIGHT
     assert len([t for t in times if t > 60]) > 100
 
 
@@ -107,10 +109,10 @@ def test_hundreds_of_nodes_do_not_outrun_an_aggregator_that_takes_little() -> No
     """The queue before it stays at a few seconds' work in the mean, and it is never idle for long."""
     nodes, capacity, messages = 500, 22, 40
     chance = random.Random(2)
-    paces = [Pace(0.1, 60.0, chance) for _ in range(nodes)]
+    paces = [BacklogRate(0.1, 60.0, chance) for _ in range(nodes)]
     for pace in paces:
         pace.connected(0.0, 3600.0)
-    left, queue, depths = [messages] * nodes, deque[tuple[int, Stored]](), []
+    left, queue, depths = [messages] * nodes, deque[tuple[int, SpooledBatch]](), []
     now = 0.0
     while (any(left) or queue) and now < 2000:
         now += 1.0
@@ -125,7 +127,7 @@ def test_hundreds_of_nodes_do_not_outrun_an_aggregator_that_takes_little() -> No
             paces[number].acknowledged(ack(taken.seq, taken.seq, taken.stream), now)
         depths.append(len(queue) / capacity)
     assert not any(left)
-    assert sum(depths) / len(depths) < SOON_SECONDS
+    assert sum(depths) / len(depths) < LATE_SECONDS
     assert now < 1.5 * nodes * messages / capacity
 
 
@@ -133,19 +135,19 @@ def test_what_is_lost_and_sent_again_is_not_waited_for() -> None:
     pace = begun(waiting_seconds=0.0)
     pace.sent(message(0), 1.0)
     pace.sent(message(0, b"o" * 16), 1.0)
-    assert not pace.may_send(1.0 + 2 * SOON_SECONDS)
+    assert not pace.may_send(1.0 + 2 * LATE_SECONDS)
     pace.lost([(STREAM, "net")])
-    assert not pace.may_send(1.0 + 2 * SOON_SECONDS)
+    assert not pace.may_send(1.0 + 2 * LATE_SECONDS)
     pace.lost([(b"o" * 16, "net")])
-    assert pace.may_send(1.0 + 2 * SOON_SECONDS)
+    assert pace.may_send(1.0 + 2 * LATE_SECONDS)
 
 
 def test_one_late_answer_halves_the_speed_once_however_many_messages_it_covers() -> None:
     pauses = []
-    for messages in (1, UNACKNOWLEDGED):
+    for messages in (1, MAX_IN_FLIGHT):
         pace = begun(waiting_seconds=0.0)
         for seq in range(messages):
             pace.sent(message(seq), 1.0)
-        pace.acknowledged(ack(0, messages - 1), 2.0 + 2 * SOON_SECONDS)
+        pace.acknowledged(ack(0, messages - 1), 2.0 + 2 * LATE_SECONDS)
         pauses.append(pace.due)
     assert pauses[0] == pauses[1]

@@ -2,12 +2,12 @@ import random
 
 import pytest
 
-from laggard_agent.transport.backoff import Reconnecting
+from laggard_agent.transport.backoff import Backoff
 
 
-def failed(times: int) -> tuple[Reconnecting, list[float]]:
+def failed(times: int) -> tuple[Backoff, list[float]]:
     """After so many failures in a row, and how long the pauses after each were."""
-    reconnecting = Reconnecting(random.Random(1))
+    reconnecting = Backoff(random.Random(1))
     return reconnecting, [reconnecting.pause_seconds() for _ in range(times)]
 
 

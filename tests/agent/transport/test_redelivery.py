@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from laggard_agent.sampling.batcher import Batch, Dictionary
-from laggard_agent.spool.segments import Key, Owner
+from laggard_agent.spool.segments import Key, SpoolIdentity
 from laggard_agent.spool.spool import Spool
 from laggard_agent.spool.worker import Worker
-from laggard_agent.transport.redelivery import Losses
+from laggard_agent.transport.redelivery import Redelivery
 from laggard_common.wire import Ack
 from tests.agent.made import FIELDS, components
 
@@ -21,9 +21,11 @@ class Taken:
     """A spool with batches that the broker took, all of them, and what finds out which it lost."""
 
     def __init__(self, folder: Path, batches: int) -> None:
-        self.spool = Spool.open(folder, Owner("oss-1", 10**9, 5), 2**24, "boot", random.Random(1).randbytes)
+        self.spool = Spool.open(
+            folder, SpoolIdentity("oss-1", 10**9, 5), 2**24, "boot", random.Random(1).randbytes
+        )
         self.worker = Worker("spool", lambda exc: pytest.fail(repr(exc)))
-        self.losses = Losses(self.spool, self.worker, random.Random(1))
+        self.redelivery = Redelivery(self.spool, self.worker, random.Random(1))
         self.key: Key = (b"", "")
         for _ in range(batches):
             self.take()
@@ -36,7 +38,7 @@ class Taken:
         self.key = stored.key
 
     def acknowledge(self, *ranges: tuple[int, int]) -> None:
-        self.losses.acknowledged(Ack(*self.key, ranges))
+        self.redelivery.acknowledged(Ack(*self.key, ranges))
 
     def backlog(self) -> list[int]:
         seqs = []
@@ -60,9 +62,9 @@ def taken_test(folder: Path, test: Callable[[Taken], Awaitable[None]], batches: 
 def test_what_stays_unacknowledged_from_one_look_to_the_next_is_sent_again(tmp_path: Path) -> None:
     async def test(taken: Taken) -> None:
         taken.acknowledge((0, 1))
-        assert await taken.losses.look(5.0) == []  # it may just be on its way
+        assert await taken.redelivery.find(5.0) == []  # it may just be on its way
         taken.acknowledge((0, 1))
-        assert await taken.losses.look(15.0) == [taken.key]
+        assert await taken.redelivery.find(15.0) == [taken.key]
         assert taken.backlog() == [2, 3]
 
     taken_test(tmp_path, test)
@@ -75,9 +77,9 @@ def test_what_is_acknowledged_between_two_looks_was_not_lost(
 
     async def test(taken: Taken) -> None:
         taken.acknowledge((0, 1))
-        assert await taken.losses.look(5.0) == []
+        assert await taken.redelivery.find(5.0) == []
         taken.acknowledge((0, 2))  # the oldest is another one now
-        assert await taken.losses.look(15.0) == []
+        assert await taken.redelivery.find(15.0) == []
         assert taken.backlog() == []
         assert not caplog.records
 
@@ -87,24 +89,24 @@ def test_what_is_acknowledged_between_two_looks_was_not_lost(
 def test_nothing_is_sent_again_while_nobody_acknowledges(tmp_path: Path) -> None:
     async def test(taken: Taken) -> None:
         for at in range(5):
-            assert await taken.losses.look(10.0 * at) == []
-        taken.losses.acknowledged(Ack(bytes(16), "net", ((0, 9),)))  # of somebody else's
-        assert await taken.losses.look(60.0) == []
-        assert not taken.losses.acks_seen
+            assert await taken.redelivery.find(10.0 * at) == []
+        taken.redelivery.acknowledged(Ack(bytes(16), "net", ((0, 9),)))  # of somebody else's
+        assert await taken.redelivery.find(60.0) == []
+        assert not taken.redelivery.acks_seen
 
     taken_test(tmp_path, test)
 
 
 def test_it_is_looked_for_ever_less_often_and_once_a_minute_at_least(tmp_path: Path) -> None:
     async def test(taken: Taken) -> None:
-        await taken.losses.connected(100.0)
-        assert taken.losses.due == 105.0
+        await taken.redelivery.connected(100.0)
+        assert taken.redelivery.due == 105.0
         for least in (10, 20, 40, 60, 60):
-            now = taken.losses.due
-            await taken.losses.look(now)
-            assert now + least <= taken.losses.due <= now + 1.5 * least
-        await taken.losses.connected(1000.0)
-        assert taken.losses.due == 1005.0
+            now = taken.redelivery.due
+            await taken.redelivery.find(now)
+            assert now + least <= taken.redelivery.due <= now + 1.5 * least
+        await taken.redelivery.connected(1000.0)
+        assert taken.redelivery.due == 1005.0
 
     taken_test(tmp_path, test)
 
@@ -122,39 +124,39 @@ def test_a_suspicion_brings_the_next_look_forward(
     tmp_path: Path, ranges: Ranges, idle: bool, soon: bool | None
 ) -> None:
     async def test(taken: Taken) -> None:
-        await taken.losses.connected(0.0)
+        await taken.redelivery.connected(0.0)
         for _ in range(3):
-            await taken.losses.look(0.0)
-        before = taken.losses.due
+            await taken.redelivery.find(0.0)
+        before = taken.redelivery.due
         taken.acknowledge(*ranges)
-        assert taken.losses.suspected is (soon is not None)
+        assert taken.redelivery.suspected is (soon is not None)
         if soon is not None:
-            taken.losses.look_soon(0.0, idle=idle)
-            assert not taken.losses.suspected
-        assert (5.0 <= taken.losses.due <= 7.5) if soon else taken.losses.due == before
+            taken.redelivery.check_soon(0.0, idle=idle)
+            assert not taken.redelivery.suspected
+        assert (5.0 <= taken.redelivery.due <= 7.5) if soon else taken.redelivery.due == before
 
     taken_test(tmp_path, test)
 
 
 def test_a_suspicion_never_puts_the_next_look_off(tmp_path: Path) -> None:
     async def test(taken: Taken) -> None:
-        await taken.losses.connected(0.0)
+        await taken.redelivery.connected(0.0)
         taken.acknowledge()
-        taken.losses.look_soon(3.0, idle=False)
-        assert taken.losses.due == 5.0
+        taken.redelivery.check_soon(3.0, idle=False)
+        assert taken.redelivery.due == 5.0
 
     taken_test(tmp_path, test)
 
 
 def test_after_a_connection_with_acknowledgements_what_they_left_out_is_sent_at_once(tmp_path: Path) -> None:
     async def test(taken: Taken) -> None:
-        await taken.losses.connected(0.0)
+        await taken.redelivery.connected(0.0)
         assert taken.backlog() == []
         taken.acknowledge((0, 1))
-        heard = taken.losses.acks_in_connection
-        await taken.losses.connected(10.0)
+        heard = taken.redelivery.acks_in_connection
+        await taken.redelivery.connected(10.0)
         assert taken.backlog() == [2, 3]
-        assert (heard, taken.losses.acks_in_connection) == (True, False)
-        assert taken.losses.acks_seen
+        assert (heard, taken.redelivery.acks_in_connection) == (True, False)
+        assert taken.redelivery.acks_seen
 
     taken_test(tmp_path, test)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from laggard_aggregator.ingest.mqtt import packets
-from laggard_common.errors import BrokerError
+from laggard_common.errors import MqttError
 from laggard_common.mqtt.settings import ClientArguments
 
 KEEPALIVE_SECONDS = 30
@@ -37,7 +37,7 @@ class Connection(asyncio.BufferedProtocol):
 
     What comes is read into one buffer and taken in pieces: a flood takes little more memory than a trickle.
 
-    Everything that waits raises BrokerError when the connection is lost, or when the broker says nothing.
+    Everything that waits raises MqttError when the connection is lost, or when the broker says nothing.
     """
 
     def __init__(self, take: Take) -> None:
@@ -56,7 +56,7 @@ class Connection(asyncio.BufferedProtocol):
         self._pausing: asyncio.TimerHandle | None = None
 
     async def open(self, arguments: ClientArguments, identifier: str, *, clean: bool, seconds: float) -> None:
-        """Connects, and waits until the broker lets us in. Raises BrokerError, and OSError."""
+        """Connects, and waits until the broker lets us in. Raises MqttError, and OSError."""
         context = arguments["tls_context"]
         try:
             async with asyncio.timeout(seconds):
@@ -76,10 +76,10 @@ class Connection(asyncio.BufferedProtocol):
                 )
                 body = await self._ask(hello, packets.CONNACK)
         except TimeoutError as exc:
-            raise BrokerError(f"no answer within {seconds:g} s") from exc
+            raise MqttError(f"no answer within {seconds:g} s") from exc
         code = body[1] if len(body) == 2 else -1
         if code:
-            raise BrokerError(_REFUSED.get(code, f"refused with code {code}"))
+            raise MqttError(_REFUSED.get(code, f"refused with code {code}"))
         self._watch()
 
     async def subscribe(self, filters: Sequence[str], seconds: float) -> list[str]:
@@ -88,7 +88,7 @@ class Connection(asyncio.BufferedProtocol):
             async with asyncio.timeout(seconds):
                 body = await self._ask(packets.subscribe(1, filters), packets.SUBACK)
         except TimeoutError as exc:
-            raise BrokerError(f"no answer to the subscription within {seconds:g} s") from exc
+            raise MqttError(f"no answer to the subscription within {seconds:g} s") from exc
         return [each for each, code in zip(filters, body[2:], strict=False) if code >= 0x80]
 
     async def publish(self, messages: Sequence[tuple[str, bytes]], seconds: float) -> None:
@@ -106,7 +106,7 @@ class Connection(asyncio.BufferedProtocol):
                     await self._all_published.wait()
             except TimeoutError as exc:
                 self._unpublished.clear()
-                raise BrokerError(f"no answer to a message within {seconds:g} s") from exc
+                raise MqttError(f"no answer to a message within {seconds:g} s") from exc
             if self._lost.done():
                 await self.lost()
 
@@ -116,11 +116,11 @@ class Connection(asyncio.BufferedProtocol):
             self._write(packets.acknowledge(numbers))
 
     async def lost(self) -> None:
-        """Waits until the connection is lost, and raises BrokerError that says why.
+        """Waits until the connection is lost, and raises MqttError that says why.
 
         Each time another one: an error that is kept here would keep, with its traceback, who keeps this.
         """
-        raise BrokerError(await asyncio.shield(self._lost))
+        raise MqttError(await asyncio.shield(self._lost))
 
     def close(self) -> None:
         """Ends the connection in order, if it is not lost."""
@@ -143,7 +143,7 @@ class Connection(asyncio.BufferedProtocol):
         try:
             for first in range(0, nbytes, PIECE_BYTES):
                 some |= self._came(bytes(self._buffer[first : min(first + PIECE_BYTES, nbytes)]))
-        except BrokerError as exc:
+        except MqttError as exc:
             self._end(exc)
             return
         if some and self._transport is not None and not self._transport.is_closing():
@@ -155,9 +155,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """As asyncio calls it."""
-        self._end(
-            BrokerError(str(exc) if exc is not None and str(exc) else "the broker ended the connection")
-        )
+        self._end(MqttError(str(exc) if exc is not None and str(exc) else "the broker ended the connection"))
         self._transport = None  # of TLS it has 256 KiB: not to wait for the garbage collector with this
 
     # -- inside
@@ -173,11 +171,11 @@ class Connection(asyncio.BufferedProtocol):
         body: bytes
         came, body = answer.result()
         if came != kind:
-            raise BrokerError(f"a packet of kind {came} instead of {kind}")
+            raise MqttError(f"a packet of kind {came} instead of {kind}")
         return body
 
     def _came(self, data: bytes) -> bool:
-        """Takes in what was read; whether there were messages in it. Raises BrokerError."""
+        """Takes in what was read; whether there were messages in it. Raises MqttError."""
         messages = self._incoming.feed(data)
         if messages:
             self._take(messages)
@@ -195,7 +193,7 @@ class Connection(asyncio.BufferedProtocol):
         if kind == packets.PINGRESP:
             return
         if self._answer is None or self._answer.done():
-            raise BrokerError(f"a packet of kind {kind} that nobody asked for")
+            raise MqttError(f"a packet of kind {kind} that nobody asked for")
         self._answer.set_result((kind, body))
 
     def _write(self, data: bytes) -> None:
@@ -211,13 +209,13 @@ class Connection(asyncio.BufferedProtocol):
         """Says that we are there when there is nothing else to say, and notices when the broker is not."""
         now = self._loop.time()
         if now - self._heard > 1.5 * KEEPALIVE_SECONDS:
-            self._end(BrokerError("the broker says nothing any more"))
+            self._end(MqttError("the broker says nothing any more"))
             return
         if now - min(self._said, self._heard) > KEEPALIVE_SECONDS / 2:
             self._write(packets.PINGREQ)
         self._watching = self._loop.call_later(KEEPALIVE_SECONDS / 4, self._watch)
 
-    def _end(self, why: BrokerError | None) -> None:
+    def _end(self, why: MqttError | None) -> None:
         for timer in (self._watching, self._pausing):
             if timer is not None:
                 timer.cancel()

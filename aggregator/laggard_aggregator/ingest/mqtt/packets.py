@@ -7,7 +7,7 @@ as it comes and handed on empty, as its broker would send it again for ever if i
 
 from collections.abc import Sequence
 
-from laggard_common.errors import BrokerError
+from laggard_common.errors import MqttError
 from laggard_common.wire.limits import MAX_MESSAGE_BYTES
 
 CONNACK, SUBACK, PINGRESP = 2, 9, 13
@@ -39,7 +39,7 @@ class Incoming:
         self._skip = 0
 
     def feed(self, data: bytes) -> list[Message]:
-        """The messages that are complete now. Raises BrokerError for bytes that are not MQTT."""
+        """The messages that are complete now. Raises MqttError for bytes that are not MQTT."""
         if self._skip:
             passed = min(self._skip, len(data))
             self._skip -= passed
@@ -83,7 +83,7 @@ class Incoming:
                     return at
                 messages.append(_message(data, first, start, end))
             elif length > MAX_CONTROL_BYTES:
-                raise BrokerError(f"a packet of kind {first >> 4} with {length} bytes")
+                raise MqttError(f"a packet of kind {first >> 4} with {length} bytes")
             elif end > size:
                 self._needed = end - at
                 return at
@@ -131,7 +131,7 @@ def _message(data: bytes, first: int, start: int, end: int) -> Message:
     body = start + 2 + (data[start] << 8 | data[start + 1]) if end - start >= 2 else end + 1
     qos = first & 6  # shifted by one: 2 is QoS 1, and as long as its number
     if body + qos > end or qos > 2:
-        raise BrokerError(f"a message of {end - start} bytes with the flags {first & 15}")
+        raise MqttError(f"a message of {end - start} bytes with the flags {first & 15}")
     topic = data[start + 2 : body].decode(errors="replace")
     if not qos:
         return topic, data[body:end], 0
@@ -146,7 +146,7 @@ def _long_length(data: bytes, at: int) -> tuple[int, int]:
         if byte < 128:
             return length, at + place + 1
     if len(data) - at >= 4:
-        raise BrokerError("a length of more than four bytes")
+        raise MqttError("a length of more than four bytes")
     return 0, 0
 
 

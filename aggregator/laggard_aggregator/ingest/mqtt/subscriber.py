@@ -16,7 +16,7 @@ from laggard_aggregator.ingest.mqtt.connection import Connection
 from laggard_aggregator.ingest.mqtt.packets import Message
 from laggard_aggregator.settings.aggregator import BrokerSettings
 from laggard_common.clock import Clock
-from laggard_common.errors import BrokerError, ConfigError
+from laggard_common.errors import ConfigError, MqttError
 from laggard_common.mqtt.settings import ClientArguments
 from laggard_common.wire.topics import PREFIX
 
@@ -78,7 +78,7 @@ class Subscriber:
             connection = self._connection = Connection(self._take)
             try:
                 await self._listen(connection)
-            except (BrokerError, ConfigError, OSError) as exc:
+            except (MqttError, ConfigError, OSError) as exc:
                 self._warn_once(exc)
             finally:
                 lasted = self._listening and self._clock.monotonic_ns() - begun_ns > _LASTING_NS
@@ -94,7 +94,7 @@ class Subscriber:
             return
         try:
             await self._connection.publish(messages, _TIMEOUT_SECONDS)
-        except BrokerError as exc:
+        except MqttError as exc:
             _log.debug("acknowledgements could not be published: %s", exc)
 
     def done(self, messages: int) -> None:
@@ -119,13 +119,13 @@ class Subscriber:
             connection.acknowledge([number for _, _, number in messages if number])
 
     async def _listen(self, connection: Connection) -> None:
-        """Until the connection is lost, which raises BrokerError."""
+        """Until the connection is lost, which raises MqttError."""
         await connection.open(
             self._arguments(), self.identifier, clean=self._clean_session, seconds=_TIMEOUT_SECONDS
         )
         refused = await connection.subscribe(self._topics, _TIMEOUT_SECONDS)
         if refused:
-            raise BrokerError(f"the broker refuses the subscription to {', '.join(refused)}")
+            raise MqttError(f"the broker refuses the subscription to {', '.join(refused)}")
         self._listening = True
         self._warned = False
         _log.info("connected to the broker at %s", self._settings.address)

@@ -11,7 +11,7 @@ import pytest
 from laggard_aggregator.ingest.mqtt import connection as under_test
 from laggard_aggregator.ingest.mqtt.connection import Connection
 from laggard_aggregator.ingest.mqtt.packets import Message, publish
-from laggard_common.errors import BrokerError
+from laggard_common.errors import MqttError
 from laggard_common.mqtt.settings import MqttSettings, client_arguments
 from tests.support.wait import time_limit
 
@@ -86,7 +86,7 @@ def test_who_is_not_let_in_is_told_why(answer: bytes, why: str | None) -> None:
             if why is None:
                 (await opened(port)).close()
                 return
-            with pytest.raises(BrokerError) as failed:
+            with pytest.raises(MqttError) as failed:
                 await opened(port)
             assert str(failed.value) == why
 
@@ -97,7 +97,7 @@ def test_a_broker_that_says_nothing_is_not_waited_for() -> None:
     async def story() -> None:
         async with broker(lambda _: b"") as (_, port):
             made = Connection(lambda _: None)
-            with pytest.raises(BrokerError, match=r"no answer within 0.1 s"):
+            with pytest.raises(MqttError, match=r"no answer within 0.1 s"):
                 await made.open(client_arguments(MqttSettings(port=port)), "me", clean=True, seconds=0.1)
             made.close()
 
@@ -111,7 +111,7 @@ def test_one_that_falls_silent_later_is_noticed(monkeypatch: pytest.MonkeyPatch)
     async def story() -> None:
         async with broker(welcoming) as (scripted, port):
             made = await opened(port)
-            with pytest.raises(BrokerError, match="says nothing any more"):
+            with pytest.raises(MqttError, match="says nothing any more"):
                 async with time_limit():
                     await made.lost()
             assert b"\xc0\x00" in scripted.said  # it was asked
@@ -159,9 +159,9 @@ def test_our_own_messages_wait_for_the_broker_and_end_with_the_connection() -> N
             assert not waiting.done()
             assert scripted.writer is not None
             scripted.writer.transport.abort()
-            with pytest.raises(BrokerError):
+            with pytest.raises(MqttError):
                 await waiting
-            with pytest.raises(BrokerError):
+            with pytest.raises(MqttError):
                 await made.lost()
             made.acknowledge([1])  # nobody to tell
 
@@ -172,7 +172,7 @@ def test_a_message_that_is_not_confirmed_in_time_is_an_error() -> None:
     async def story() -> None:
         async with broker(welcoming) as (_, port):
             made = await opened(port)
-            with pytest.raises(BrokerError, match="no answer to a message"):
+            with pytest.raises(MqttError, match="no answer to a message"):
                 await made.publish([("t", b"one")], 0.05)
             made.close()
 
@@ -185,7 +185,7 @@ def test_what_nobody_asked_for_ends_the_connection() -> None:
             made = await opened(port)
             assert scripted.writer is not None
             scripted.writer.write(b"\x20\x02\x00\x00")
-            with pytest.raises(BrokerError, match="that nobody asked for"):
+            with pytest.raises(MqttError, match="that nobody asked for"):
                 async with time_limit():
                     await made.lost()
 
@@ -206,7 +206,7 @@ def test_a_lost_connection_has_no_buffers_any_more() -> None:
             assert transports(port) == 1
             assert scripted.writer is not None
             scripted.writer.transport.abort()
-            with pytest.raises(BrokerError):
+            with pytest.raises(MqttError):
                 await made.lost()
             await asyncio.sleep(0)
             assert transports(port) == 0
@@ -243,7 +243,7 @@ def test_a_lost_connection_goes_without_the_garbage_collector() -> None:
         made = await opened(port)
         assert scripted.writer is not None
         scripted.writer.transport.abort()
-        with pytest.raises(BrokerError):
+        with pytest.raises(MqttError):
             await made.lost()
         made.close()
         return weakref.ref(made)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from laggard_aggregator.ingest.mqtt import packets
 from laggard_aggregator.ingest.mqtt.packets import MAX_CONTROL_BYTES, Incoming, Message
-from laggard_common.errors import BrokerError
+from laggard_common.errors import MqttError
 from laggard_common.wire.limits import MAX_MESSAGE_BYTES
 
 TOPIC = "laggard/1/site/storage/oss-1/data/diskstats"
@@ -56,7 +56,7 @@ def test_messages_come_whole_in_whatever_pieces(sent: list[Message], cuts: list[
 def test_any_bytes_are_messages_or_an_error(data: bytes, cuts: list[int]) -> None:
     try:
         came, _ = fed(data, cuts)
-    except BrokerError:
+    except MqttError:
         return
     assert sum(len(payload) for _, payload, _ in came) <= len(data)
 
@@ -66,7 +66,7 @@ def test_pieces_make_no_difference_to_what_is_wrong(data: bytes, cut: int) -> No
     def outcome(cuts: Sequence[int]) -> object:
         try:
             came, incoming = fed(data, cuts)
-        except BrokerError:
+        except MqttError:
             return "error"
         return came, incoming.control, incoming.published
 
@@ -117,7 +117,7 @@ def test_the_longest_message_that_counts_is_taken() -> None:
     ],
 )
 def test_what_is_not_mqtt_is_an_error(data: bytes) -> None:
-    with pytest.raises(BrokerError):
+    with pytest.raises(MqttError):
         Incoming().feed(data)
 
 
