@@ -129,12 +129,13 @@ class Publisher:
                 await self._pause(self._backoff.pause_seconds())
 
     def _warn_once(self, exc: Exception) -> None:
+        reason = str(exc)  # the exception itself keeps the socket of a failed TLS handshake
         if self._warned or self._finishing:
-            _log.debug("no connection to the broker: %s", exc)
+            _log.debug("no connection to the broker: %s", reason)
             return
         self._warned = True
         address = self._settings.mqtt.address
-        _log.warning("no connection to the broker at %s: %s; batches wait in the spool", address, exc)
+        _log.warning("no connection to the broker at %s: %s; batches wait in the spool", address, reason)
 
     # -- one session
 
