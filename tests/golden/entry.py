@@ -10,8 +10,8 @@ from unittest import mock
 from laggard_agent.app import App as AgentApp
 from laggard_agent.cli import main as agent_main
 from laggard_agent.settings import AgentSettings, Roots
-from laggard_agent.spool.coalesce import Joiner
-from laggard_agent.spool.segments import Stored
+from laggard_agent.spool.coalesce import Coalescer
+from laggard_agent.spool.segments import SpooledBatch
 from laggard_aggregator.app import App as AggregatorApp
 from laggard_aggregator.cli.daemon import main as aggregator_main
 from laggard_aggregator.cli.main import main as laggard_main
@@ -90,11 +90,11 @@ def aggregator(config: Path, clock: Clock) -> AggregatorApp:
 
 def coalesced(envelopes: Sequence[wire.Envelope]) -> list[bytes]:
     """The messages in which an agent sends batches that waited in its spool."""
-    joiner = Joiner()
+    joiner = Coalescer()
     messages = []
     for e in envelopes:
         data = wire.encode_envelope(e)
-        messages += joiner.add(Stored(e.stream, e.source, e.seq, e.schema_epoch, e.n, data))
+        messages += joiner.add(SpooledBatch(e.stream, e.source, e.seq, e.schema_epoch, e.n, data))
     return [message.data for message in messages + joiner.flush()]
 
 
