@@ -1,7 +1,7 @@
-"""From raw flags of windows to stragglers: k of the last 2k - 1, and accumulators (Intrepid 4.2, 4.3).
+"""Confirms stragglers: k of the last 2k - 1 windows, and accumulators (Intrepid 4.2, 4.3).
 
 State is kept by component name in growing arrays, so a component may be absent from any window; a window in
-which it was not judged changes nothing for it.
+which it was not judged does not change its state.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -14,17 +14,17 @@ from laggard_aggregator.detect.interface import BoolArray, Verdicts
 
 _KEPT = ("accumulator", "recent", "normal_run", "faulty", "since", "well", "relapses")
 RELAPSE = 16
-"""A component that is faulty again within so many times k judged windows has relapsed."""
+"""A component that is faulty again within this multiple of k judged windows has relapsed."""
 MOST_RELAPSES = 2
-"""Each relapse doubles the normal windows in a row that are recovery, so many times."""
+"""Limit of relapses that count; each doubles the run of normal windows needed for recovery."""
 
 
 class Persistence:
     """Accumulators and recent flags of one group and metric, for a growing set of components.
 
     `confirm` is the paper's k: a component is faulty when at least k of its last 2k - 1 judged windows were
-    anomalous, and healthy again after k judged windows in a row that were not. One that comes and goes would
-    be raised and cleared time and again: after a relapse it takes 2k, after another 4k.
+    anomalous, and healthy again after k judged windows in a row that were not. An intermittent fault would be
+    raised and cleared repeatedly: after a relapse recovery takes 2k windows, after another 4k.
     """
 
     def __init__(self, confirm: int) -> None:
@@ -39,7 +39,7 @@ class Persistence:
         self._relapses = np.zeros(0, dtype=np.int64)
 
     def update(self, components: Sequence[str], start: float, verdicts: Verdicts) -> NDArray[np.intp]:
-        """The rows of `components` in this object's arrays, with a window that began at `start` taken in."""
+        """Adds a window that began at `start`; returns the rows of `components` in this object's arrays."""
         rows = self._rows_of(components)
         judged = rows[verdicts.judged]
         flags = verdicts.anomalous[verdicts.judged]
@@ -64,7 +64,7 @@ class Persistence:
         return self._accumulator[rows]
 
     def faulty(self, rows: NDArray[np.intp]) -> BoolArray:
-        """Whether each component is a straggler now."""
+        """True for each component that is a straggler now."""
         return self._faulty[rows]
 
     def since(self, rows: NDArray[np.intp]) -> NDArray[np.float64]:
@@ -72,7 +72,7 @@ class Persistence:
         return self._since[rows]
 
     def forget(self, components: Collection[str]) -> None:
-        """Frees what is known of `components`, as after their replacement."""
+        """Frees the state of `components`, as after their replacement."""
         kept = [(name, row) for name, row in self._rows.items() if name not in components]
         rows = np.array([row for _, row in kept], dtype=np.intp)
         self._rows = {name: at for at, (name, _) in enumerate(kept)}
@@ -85,7 +85,7 @@ class Persistence:
         return {name: dict(zip(_KEPT, of, strict=True)) for name, of in zip(self._rows, kept, strict=True)}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Goes on from `state()` of an object with the same `confirm`."""
+        """Restores `state()` of an object with the same `confirm`."""
         rows = self._rows_of(list(state))
         for row, kept in zip(rows, state.values(), strict=True):
             for name, value in kept.items():

@@ -1,1 +1,1 @@
-"""The archive: Parquet that the aggregator writes and any tool may read. docs/archive.md is the contract."""
+"""The archive: Parquet files for any tool; docs/archive.md is the contract."""

@@ -1,6 +1,6 @@
-"""Batches of one source as columns: a row a node, component and tick. No object is made for a row.
+"""Converts batches of one source to columns, one row per node, component and tick, without an object per row.
 
-Within a batch a component's ticks lie together, so that a counter's column is a run of slowly rising numbers.
+Within a batch a component's ticks are adjacent, so a counter's column is a run of slowly rising numbers.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,12 +17,12 @@ from laggard_common.wire.schema import Field, FieldType, Schema
 
 @dataclass(slots=True)
 class Pool:
-    """Distinct strings in the order of their coming, for a dictionary column."""
+    """Distinct strings in order of first use, for a dictionary column."""
 
     places: dict[str, int] = field(default_factory=dict)
 
     def place(self, text: str) -> int:
-        """The string's place in the dictionary."""
+        """Index of the string in the dictionary."""
         return self.places.setdefault(text, len(self.places))
 
     def column(self, places: NDArray[np.int32]) -> pa.DictionaryArray:
@@ -32,7 +32,7 @@ class Pool:
 
 @dataclass(slots=True)
 class Pending:
-    """Batches of one source that wait to be written; all agree on every field's type."""
+    """Unwritten batches of one source; all agree on every field's type."""
 
     batches: list[TakenBatch] = field(default_factory=list)
     rows: int = 0
@@ -40,7 +40,7 @@ class Pending:
     _schemas: dict[int, Schema] = field(default_factory=dict)
 
     def takes(self, schema: Schema) -> bool:
-        """Whether the types of `schema` go with those of the batches here."""
+        """True when the types of `schema` match those of the batches here."""
         if id(schema) in self._schemas:
             return True
         known = self.fields
@@ -52,14 +52,14 @@ class Pending:
         return self.rows * len(self.fields)
 
     def cells_with(self, taken: TakenBatch) -> int:
-        """What `cells` will be when `taken` is added."""
+        """Value of `cells` after `taken` is added."""
         fields = len(self.fields)
         if id(taken.schema) not in self._schemas:
             fields += sum(each.name not in self.fields for each in taken.schema.fields)
         return fields * (self.rows + taken.batch.tick_ns.size * taken.batch.indexes.size)
 
     def add(self, taken: TakenBatch) -> None:
-        """Takes in a batch whose schema it `takes`."""
+        """Adds a batch whose schema fits."""
         if id(taken.schema) not in self._schemas:
             self._schemas[id(taken.schema)] = taken.schema
             for each in taken.schema.fields:
@@ -68,7 +68,7 @@ class Pending:
         self.rows += taken.batch.tick_ns.size * taken.batch.indexes.size
 
     def table(self, run_ns: int) -> pa.Table:
-        """All batches as one table: the columns of COUNTERS, then one a field."""
+        """All batches as one table: the columns of COUNTERS, then one per field."""
         n = np.array([taken.batch.tick_ns.size for taken in self.batches])
         c = np.array([taken.batch.indexes.size for taken in self.batches])
         counts = n * c
@@ -91,7 +91,7 @@ class Pending:
         return pa.table(columns, schema=pa.schema([*COUNTERS, *map(arrow_field, self.fields.values())]))
 
     def _components(self, repeats: NDArray[np.int64]) -> tuple[pa.Array, pa.Array, pa.Array]:
-        """Place in the schema, id and name of each row's component."""
+        """Schema index, id and name of each row's component."""
         ids, names = Pool(), Pool()
         known: dict[int, tuple[NDArray[np.int32], NDArray[np.int32]]] = {}
         id_places, name_places = [], []
@@ -119,7 +119,7 @@ class Pending:
         return self._tiled([batch.tick_ns for batch in batches], TIME), self._tiled(offsets, pa.int64())
 
     def _tiled(self, by_tick: Sequence[NDArray[np.generic]], kind: pa.DataType) -> pa.Array:
-        """What belongs to the ticks of each batch, once for each of its components."""
+        """Repeats the per-tick values of each batch for each of its components."""
         tiled = [
             np.broadcast_to(values, (taken.batch.indexes.size, values.size)).ravel()
             for values, taken in zip(by_tick, self.batches, strict=True)
@@ -135,7 +135,7 @@ class Pending:
         return np.concatenate(idle)
 
     def _values(self) -> list[pa.Array]:
-        """One column a field; null where a batch, or a component in it, lacks the field."""
+        """One column per field; null where a batch, or a component in it, lacks the field."""
         place = {name: at for at, name in enumerate(self.fields)}
         lanes = np.zeros((len(place), self.rows), dtype=np.int64)
         missing = np.zeros((len(place), self.rows), dtype=np.bool_)

@@ -1,4 +1,4 @@
-"""Batches again out of counter columns: what `counters.Pending` did, backwards."""
+"""Decodes counter columns into batches; the inverse of `counter_columns.Pending`."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -21,14 +21,14 @@ FindSchema = Callable[[int, str, str, int], Schema]
 
 @dataclass(frozen=True, slots=True)
 class Stamped:
-    """A batch with the run that its ordinal counts in."""
+    """A batch with the run to which its sequence number belongs."""
 
     run_ns: int
     taken: TakenBatch
 
 
 def batches(chunks: Iterable[pa.Table], site: str, find_schema: FindSchema) -> Iterator[Stamped]:
-    """The batches in the consecutive `chunks` of one file; a batch may go over several chunks."""
+    """Yields the batches in the consecutive `chunks` of one file; a batch may span several chunks."""
     rest: pa.Table | None = None
     for chunk in chunks:
         table = chunk if rest is None else pa.concat_tables([rest, chunk])
@@ -40,7 +40,7 @@ def batches(chunks: Iterable[pa.Table], site: str, find_schema: FindSchema) -> I
 
 
 def _bounds(table: pa.Table) -> list[int]:
-    """Where batches begin; the last of them may go on in the next chunk."""
+    """Start rows of batches; the last one may continue in the next chunk."""
     run, ordinal = _integers(table, "run"), _integers(table, "ordinal")
     changes = np.flatnonzero((ordinal[1:] != ordinal[:-1]) | (run[1:] != run[:-1])) + 1
     return [0, *changes.tolist()]
@@ -86,7 +86,7 @@ def _rebuilt(table: pa.Table, bounds: list[int], site: str, find_schema: FindSch
 
 
 class _Lanes:
-    """All field columns of a table as int64 lanes, and where they are null."""
+    """All field columns of a table as int64 lanes with their null masks."""
 
     def __init__(self, table: pa.Table) -> None:
         self._table = table

@@ -1,4 +1,4 @@
-"""What the aggregator itself has to tell, as tables: schemas, groups, closes, verdicts, windows, alarms."""
+"""Tables of the aggregator's own records: schemas, groups, window closes, verdicts, windows, alarms."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ Row = Mapping[str, Any]
 
 
 def schema_row(taken: TakenBatch) -> Row:
-    """The dictionary that reads a batch's counters."""
+    """Row of a schema, which names a batch's counters."""
     schema = taken.schema
     return {
         "ordinal": taken.ordinal,
@@ -38,7 +38,7 @@ def schema_row(taken: TakenBatch) -> Row:
 
 
 def close_row(close: WindowClose) -> Row:
-    """The moment a window was closed."""
+    """Row of a window close."""
     return asdict(close)
 
 
@@ -73,7 +73,7 @@ def group_rows(
 
 
 def window_row(ordinal: int, judged: Judgement) -> Row:
-    """One group and metric in one window, added up."""
+    """Summary row of one group and metric in one window."""
     verdicts = judged.verdicts
     return {
         **_judged(ordinal, judged),
@@ -87,12 +87,12 @@ def window_row(ordinal: int, judged: Judgement) -> Row:
 
 
 def alarm_rows(ordinal: int, judged: Judgement) -> list[Row]:
-    """The alarms that this window raised and cleared."""
+    """Rows of the alarms that this window raised and cleared."""
     return [_alarm(_judged(ordinal, judged), transition) for transition in judged.transitions]
 
 
 def ended_rows(ended: Ended) -> list[Row]:
-    """The alarms that ended otherwise: of no window, so that start and end are when they did."""
+    """Rows of alarms cleared without a window; start and end are the time of clearing."""
     return [
         _alarm(
             {
@@ -109,7 +109,7 @@ def ended_rows(ended: Ended) -> list[Row]:
 
 
 def verdict_table(run_ns: int, ordinal: int, judged: Judgement) -> pa.Table | None:
-    """The components that are anomalous or have a persistence above 0; None when there are none."""
+    """Table of the components that are anomalous or have a persistence above 0; None without any."""
     verdicts = judged.verdicts
     at = np.flatnonzero((verdicts.judged & verdicts.anomalous) | (judged.persistence > 0))
     if not at.size:

@@ -1,6 +1,6 @@
-"""Where the archive keeps what: `kind=K/source=S/date=D/site=T/*.parquet` below its folder.
+"""Paths of the archive: `kind=K/source=S/date=D/site=T/*.parquet` below its folder.
 
-A file is named by the time of its first row (UTC) and the range of parts that it holds:
+A file is named by the time of its first row (UTC) and its range of parts:
 `20260131T000005Z-000001-000001.parquet`. Compaction merges parts into one file of their whole range; a file
 whose range lies within another's of the same folder is superseded by it and does not count.
 """
@@ -14,10 +14,10 @@ from pathlib import Path
 
 KINDS = ("counters", "schemas", "groups", "closes", "verdicts", "windows", "alarms")
 OWN = "laggard"
-"""The `source` of what the aggregator itself has to tell."""
+"""The `source` of the aggregator's own records."""
 
 FORMAT = "1"
-"""Raised when a reader of the format before would go wrong; new columns and kinds do not raise it."""
+"""Incremented when a reader of the previous format would fail; new columns and kinds do not count."""
 
 DAY_OPENS_NS = 5 * 1_000_000_000
 """A day's files open at 00:00:05: a small backward step of the clock opens none twice (Intrepid 4.1.1)."""
@@ -27,9 +27,9 @@ _NAME = re.compile(r"\d{8}T\d{6}Z-(\d{6,})-(\d{6,})\.parquet", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A file of the archive: `first` to `last` are the parts it holds.
+    """A file of the archive that holds the parts `first` to `last`.
 
-    A folder may have thousands, so little is kept of each.
+    Small, as a folder may have thousands.
     """
 
     folder: Path
@@ -39,22 +39,22 @@ class Part:
 
     @property
     def path(self) -> Path:
-        """Where it is."""
+        """Its path."""
         return self.folder / self.name
 
     @property
     def opened(self) -> str:
-        """Its first row's time, such as `20260131T000005Z`."""
+        """Time of its first row, such as `20260131T000005Z`."""
         return self.name.partition("-")[0]
 
     @property
     def hour(self) -> str:
-        """The hour that it was opened in, such as `20260131T00`."""
+        """Hour in which it was opened, such as `20260131T00`."""
         return self.name[:11]
 
 
 def is_archive(directory: Path) -> bool:
-    """Whether this folder holds an archive."""
+    """True when this folder holds an archive."""
     return any((directory / f"kind={kind}").is_dir() for kind in KINDS)
 
 
@@ -75,7 +75,7 @@ def day_of(time_ns: int) -> str:
 
 
 def parts(where: Path) -> list[Part]:
-    """The files of a folder that count, in order; none of a folder that is not there."""
+    """The current files of a folder in order; none when the folder is missing."""
     found = sorted(_all_parts(where), key=lambda part: (part.first, -part.last))
     kept: list[Part] = []
     for part in found:
@@ -85,14 +85,14 @@ def parts(where: Path) -> list[Part]:
 
 
 def superseded(where: Path) -> list[Path]:
-    """The files of a folder that a merged one has taken the place of, and leftovers of writing."""
+    """Files of a folder that a merged file replaced, and temporary files left by a crash."""
     kept = {part.name for part in parts(where)}
     merged = [part.path for part in _all_parts(where) if part.name not in kept]
     return [*merged, *where.glob(".*.tmp")]
 
 
 def days(directory: Path, kind: str, source: str = "*", site: str = "*") -> list[tuple[str, Path]]:
-    """Day and folder of everything of a kind that is kept, oldest first."""
+    """Day and folder of all data of a kind, oldest first."""
     found = directory.glob(f"kind={kind}/source={source}/date=*/site={site}")
     dated = [(path.parent.name.removeprefix("date="), path) for path in found]
     return sorted((day, path) for day, path in dated if _is_date(day))

@@ -1,4 +1,4 @@
-"""Files that are whole or not there, and what they are written with."""
+"""Writes Parquet files atomically, with the archive's encodings."""
 
 import os
 from collections.abc import Iterable, Mapping
@@ -17,10 +17,10 @@ _INTEGERS = (pa.int64(), pa.uint64(), pa.uint32(), pa.timestamp("ns", tz="UTC"))
 
 
 def write_parquet(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch | pa.Table]) -> int:
-    """Writes `batches` to `path`, and says how many bytes that took.
+    """Writes `batches` to `path`; returns the size in bytes.
 
-    The file appears under its name only when it is complete and on the disk. Raises ArchiveError, and leaves
-    nothing behind, when it cannot be written.
+    The file gets its name only when it is complete and on disk. Raises ArchiveError and leaves nothing behind
+    when it cannot be written.
     """
     temporary = path.with_name(f".{path.name}.tmp")
     schema = schema.with_metadata({**(schema.metadata or {}), b"laggard.format": FORMAT.encode()})
@@ -43,7 +43,7 @@ def write_parquet(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatc
 
 
 def _options(schema: pa.Schema) -> Mapping[str, object]:
-    """Dictionaries for strings, packed deltas for integers: what counters that rise slowly want."""
+    """Dictionaries for strings and packed deltas for integers, which suit slowly rising counters."""
     texts = [each.name for each in schema if pa.types.is_dictionary(each.type)]
     deltas = {each.name: "DELTA_BINARY_PACKED" for each in schema if each.type in _INTEGERS}
     return {
@@ -56,7 +56,7 @@ def _options(schema: pa.Schema) -> Mapping[str, object]:
 
 
 def _make(folder: Path) -> None:
-    """Makes a folder so that a crash of the host does not take it away again."""
+    """Creates a folder durably (fsync of its parent)."""
     if not folder.is_dir():
         _make(folder.parent)
         folder.mkdir(exist_ok=True)

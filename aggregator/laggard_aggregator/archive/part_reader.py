@@ -1,4 +1,4 @@
-"""The rows of one folder of the archive in order, also while parts of it are being merged."""
+"""Reads the rows of one folder in order, also while its parts are being merged."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,11 +13,10 @@ CHUNK_ROWS = 65_536
 
 
 def files(where: Path) -> Iterator[Iterator[pa.Table]]:
-    """For each file of a folder its rows, some at a time; each is to be read up before the next is asked for.
+    """Yields, for each file of a folder, an iterator of tables; exhaust each before the next.
 
-    The folder is looked at again after every file. A file that went is looked for in what it was merged into,
-    and of a merged file only those rows are given that were not given before. Raises InputError for a file
-    that cannot be read.
+    The folder is listed again after every file. A file that has been merged meanwhile is read from the merged
+    file, without the rows already yielded. Raises InputError for a file that cannot be read.
     """
     given: list[tuple[int, int]] = []  # first part, and rows
     last = 0
@@ -37,7 +36,7 @@ def files(where: Path) -> Iterator[Iterator[pa.Table]]:
 
 
 def tables(where: Path) -> Iterator[pa.Table]:
-    """Each file of a folder as one table, the run as an integer: Python's own times have no nanoseconds."""
+    """Yields each file of a folder as one table, the run as an integer: Python's times lack nanoseconds."""
     for chunks in files(where):
         table = pa.concat_tables(chunks)
         at = table.schema.get_field_index("run")
@@ -45,7 +44,7 @@ def tables(where: Path) -> Iterator[pa.Table]:
 
 
 def one_line(exc: Exception) -> str:
-    """What an exception says, in one line that is not too long."""
+    """Message of an exception as one bounded line."""
     return " ".join(str(exc).split())[:200]
 
 

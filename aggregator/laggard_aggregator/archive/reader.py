@@ -1,4 +1,4 @@
-"""Reads the archive, for replay in the order of taking and for any other tool by columns. Needs no daemon."""
+"""Reads the archive: in journal order for replay, by columns for other tools. Needs no daemon."""
 
 import heapq
 import json
@@ -29,7 +29,7 @@ _Event = tuple[int, int, TakenBatch | WindowClose]
 
 @dataclass(frozen=True, slots=True)
 class RunStart:
-    """What a run of the daemon began with."""
+    """Settings with which a run of the daemon started."""
 
     run_ns: int
     membership: ConfiguredMembership
@@ -39,7 +39,7 @@ class RunStart:
 
 
 class ArchiveReader:
-    """The archive in `directory`. Raises InputError where there is none, or a file of it cannot be read."""
+    """The archive in `directory`. Raises InputError when it is missing or a file cannot be read."""
 
     def __init__(self, directory: Path) -> None:
         if not layout.is_archive(directory):
@@ -47,18 +47,18 @@ class ArchiveReader:
         self.directory = directory
 
     def runs(self) -> list[RunStart]:
-        """The runs that wrote here, oldest first."""
+        """The runs in this archive, oldest first."""
         rows: dict[int, dict[int, dict[str, Any]]] = {}
         for table in self._tables("groups"):
             for row in table.to_pylist():
-                rows.setdefault(row["run"], {})[row["place"]] = row  # every day says the same
+                rows.setdefault(row["run"], {})[row["place"]] = row  # the same rows every day
         return [
             _run_start(run_ns, [by[place] for place in sorted(by)]) for run_ns, by in sorted(rows.items())
         ]
 
     def events(self) -> Iterator[tuple[int, TakenBatch | WindowClose]]:
-        """All batches and closes with their run, in the order in which they were taken."""
-        # Closes are listed first: a writer writes them last, so none is read without what came before it.
+        """Yields all batches and window closes with their run, in journal order."""
+        # Window closes are listed first: they are written last, so all earlier batches are there.
         closes: list[_Event] = list(self._closes())
         streams = [self._batches(source, site) for source, site in self._sources()]
         merged = heapq.merge(*streams, key=lambda stamped: (stamped.run_ns, stamped.taken.ordinal))
@@ -68,11 +68,11 @@ class ArchiveReader:
             yield run_ns, event
 
     def batches(self) -> Iterator[tuple[int, TakenBatch]]:
-        """All batches with their run, in the order in which they were taken."""
+        """Yields all batches with their run, in journal order."""
         return ((run_ns, event) for run_ns, event in self.events() if isinstance(event, TakenBatch))
 
     def closes(self) -> Iterator[tuple[int, WindowClose]]:
-        """All window closes with their run, in order."""
+        """Yields all window closes with their run, in order."""
         return ((run_ns, close) for run_ns, _, close in self._closes())
 
     def table(
@@ -83,9 +83,9 @@ class ArchiveReader:
         first_day: str = "",
         last_day: str = "9999-12-31",
     ) -> pa.Table:
-        """The rows of a kind and source over some days (ISO 8601, inclusive), all sites one after the other.
+        """The rows of a kind and source over some days (ISO 8601, inclusive), site after site.
 
-        The columns are the union of what the files have, null where one lacks a column; `columns` picks some.
+        The columns are the union over the files, null where a file lacks one; `columns` selects some.
         """
         paths = [
             part.path
@@ -112,7 +112,7 @@ class ArchiveReader:
         def find_schema(run_ns: int, node: str, stream: str, epoch: int) -> Schema:
             key = (run_ns, node, stream, epoch)
             found = schemas.get(key)
-            if found is None:  # of this day, or new since: the writer is still at it
+            if found is None:  # of this day, or new: the writer is still appending
                 schemas.update(self._schemas(source, day, site))
                 found = schemas.get(key)
             if found is None:
@@ -140,7 +140,7 @@ class ArchiveReader:
 
 
 def _close(row: dict[str, Any]) -> WindowClose:
-    """A close; those of older archives say nothing of decisions."""
+    """A window close; older archives have no columns for decisions."""
     drained, afresh = (tuple(row.pop(name, None) or ()) for name in ("drained", "afresh"))
     return WindowClose(**row, drained=drained, afresh=afresh)
 
@@ -166,7 +166,7 @@ def _schema(source: str, row: dict[str, Any]) -> Schema:
 
 
 def _run_start(run_ns: int, rows: list[dict[str, Any]]) -> RunStart:
-    """The start that `rows`, in the order of the configuration, describe."""
+    """The RunStart described by `rows`, which are in the order of the configuration."""
     rules, default, functions = [], DetectSettings(), OF_FUNCTIONS
     for row in rows:
         settings = DetectSettings(**json.loads(row["detect"]))

@@ -1,4 +1,4 @@
-"""How far a run is in the archive already, so that a restart that goes on with it writes nothing twice."""
+"""Finds how far a run is archived, so that a restart writes nothing twice."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,10 +13,10 @@ _OWN_ORDER = ("closes", "windows", "alarms", "verdicts", "counters")
 
 
 def written(directory: Path, run_ns: int) -> Mapping[tuple[str, str], int]:
-    """The highest ordinal of the run `run_ns` in each table, by kind and source.
+    """The highest sequence number of the run `run_ns` in each table, by kind and source.
 
-    Rows are appended to each table in the order of ordinals, so that everything up to it is there. Reads the
-    files' statistics, and columns only of files in which runs meet. Raises ArchiveError.
+    Rows are appended to each table in that order, so everything up to it is there. Reads the files'
+    statistics, and columns only where a file holds several runs. Raises ArchiveError.
     """
     found: dict[tuple[str, str], int] = {}
     for kind in _OWN_ORDER:
@@ -33,7 +33,7 @@ def written(directory: Path, run_ns: int) -> Mapping[tuple[str, str], int]:
 
 
 def _highest(path: Path, run_ns: int) -> int:
-    """The highest ordinal of the run in a file, -1 when it has none."""
+    """The highest sequence number of the run in a file, -1 without one."""
     with pq.ParquetFile(path) as file:
         names = file.schema_arrow.names
         run, ordinal = names.index("run"), names.index("ordinal")

@@ -1,7 +1,7 @@
-"""Keeps the archive small: parts become hourly and daily files, old days go.
+"""Compaction (parts become hourly and daily files) and retention (old days are deleted).
 
-Both are safe against a crash at any point. A merged file is complete before what it replaces goes, and takes
-its place by its name alone (`layout.parts`); what a crash leaves behind is cleared by the next compaction.
+Both survive a crash at any point. A merged file is complete before the files it replaces are deleted, and
+replaces them by its name alone (`layout.parts`); the next compaction removes leftovers of a crash.
 """
 
 import os
@@ -20,21 +20,21 @@ from laggard_aggregator.archive.parquet_files import ROW_GROUP_ROWS, write_parqu
 from laggard_common.errors import ArchiveError
 
 RESULTS = ("verdicts", "windows", "alarms")
-"""What is kept for `rollup_days`; everything else is raw."""
+"""Kinds kept for `rollup_days`; all others are raw data."""
 
 MERGED_BYTES = 2 * 1024 * 1024
-"""Row groups of so much are in memory at a time, and become one: some 10,000 rows of counters."""
+"""Size of the row groups merged in memory at a time: some 10,000 rows of counters."""
 MOST_ROW_GROUPS = 256
-"""Of more rows they become larger, up to ROW_GROUP_ROWS: each takes 20 KiB of memory until its file is whole,
-and 3 KiB of the file, which whoever opens it reads first."""
+"""With more of them they grow, up to ROW_GROUP_ROWS: each costs 20 KiB of memory until its file is complete
+and 3 KiB of the file's footer."""
 _TABLES_APART = 16
-"""So many small tables lie beside each other before they are made one: each is dozens of small blocks."""
+"""Small tables gathered before they are combined: each is dozens of small memory blocks."""
 
 
 def compact(directory: Path, now_ns: int) -> int:
-    """Merges the parts of hours that are over, and all of days that are over; returns how many files went.
+    """Merges the parts of past hours and past days; returns the number of files removed.
 
-    Raises ArchiveError when something cannot be read or written; nothing is lost then.
+    Raises ArchiveError on a read or write error; nothing is lost then.
     """
     today = layout.day_of(now_ns)
     hour = datetime.fromtimestamp((now_ns - layout.DAY_OPENS_NS) // 10**9, UTC).strftime("%Y%m%dT%H")
@@ -50,7 +50,7 @@ def compact(directory: Path, now_ns: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """How much is kept: raw data for `raw_days`, results for `rollup_days`, at most `max_bytes` of all."""
+    """Retention: raw data for `raw_days`, results for `rollup_days`, at most `max_bytes` in all."""
 
     raw_days: int = 30
     rollup_days: int = 365
@@ -58,10 +58,10 @@ class Retention:
 
 
 def retain(directory: Path, now_ns: int, retention: Retention) -> list[Path]:
-    """Deletes days that are too old, then the oldest days until the rest takes at most `max_bytes`.
+    """Deletes expired days, then the oldest days until the rest takes at most `max_bytes`.
 
-    To save space raw data goes before results. The day that is open is never deleted. Returns the folders
-    that went. Raises ArchiveError.
+    For space, raw data is deleted before results. The current day is never deleted. Returns the deleted
+    folders. Raises ArchiveError.
     """
     today = layout.day_of(now_ns)
     raw, results = retention.raw_days, retention.rollup_days
@@ -93,7 +93,7 @@ def retain(directory: Path, now_ns: int, retention: Retention) -> list[Path]:
 
 
 def _consecutive(parts: list[layout.Part], before_hour: str | None) -> Iterator[list[layout.Part]]:
-    """Runs of parts to be merged: numbered without a gap and, unless the day is over, of one hour that is."""
+    """Runs of parts to merge: numbered without a gap and, unless the day is past, of one past hour."""
     run: list[layout.Part] = []
     for part in parts:
         if run:
@@ -108,7 +108,7 @@ def _consecutive(parts: list[layout.Part], before_hour: str | None) -> Iterator[
 
 
 def _clear(where: Path) -> int:
-    """Removes what a merged file has superseded, and what a crash left."""
+    """Removes superseded files and leftovers of a crash."""
     leftovers = layout.superseded(where)
     for path in leftovers:
         path.unlink(missing_ok=True)
@@ -120,29 +120,31 @@ class _DamagedError(Exception):
 
 
 def _merge(where: Path, parts: list[layout.Part]) -> int:
-    """Makes one file of consecutive parts, and removes them; leaves them apart when that cannot be done."""
+    """Merges consecutive parts into one file and removes them; leaves them if they cannot be merged."""
     try:
         schema, rows = _unified(parts)
     except pa.ArrowException:
-        return 0  # a field changed its type in between: these stay apart
+        return 0  # a field changed its type in between: keep them separate
     except OSError as exc:
         raise ArchiveError(str(where), exc.strerror or str(exc)) from exc
     path = where / f"{parts[0].opened}-{parts[0].first:06d}-{parts[-1].last:06d}.parquet"
     try:
         write_parquet(path, schema, _row_groups(parts, schema, rows))
     except _DamagedError:
-        return 0  # nothing of it gets better by being tried again, and the others are to be kept
+        return 0  # a retry would not help, and the other parts remain usable
     for part in parts:
         part.path.unlink(missing_ok=True)
     return len(parts)
 
 
 def _unified(parts: list[layout.Part]) -> tuple[pa.Schema, int]:
-    """A schema for all parts, and how many rows they have. Raises ArrowException without one, OSError."""
+    """A schema for all parts and their number of rows. Raises ArrowException without one, OSError."""
     unified: pa.Schema | None = None
     rows = 0
     for part in parts:
-        with pq.ParquetFile(part.path) as file:  # what read_metadata gives waits for the garbage collector
+        with pq.ParquetFile(
+            part.path
+        ) as file:  # the object of read_metadata is freed by the garbage collector only
             schema = file.schema_arrow
             rows += file.metadata.num_rows
         if unified is None:
@@ -153,9 +155,9 @@ def _unified(parts: list[layout.Part]) -> tuple[pa.Schema, int]:
 
 
 def _row_groups(parts: list[layout.Part], schema: pa.Schema, rows: int) -> Iterator[pa.Table]:
-    """The `rows` of all parts with the columns of `schema`, in tables for a row group each.
+    """Yields the `rows` of all parts with the columns of `schema`, one table per row group.
 
-    A row group of a part stays whole: each has the texts of its own rows, and would leave all to both halves.
+    Row groups of a part are not split: both halves would carry the dictionary of the whole.
     """
     least_rows = min(rows // MOST_ROW_GROUPS, ROW_GROUP_ROWS)
     waiting: list[pa.Table] = []
@@ -182,9 +184,7 @@ def _one(tables: list[pa.Table]) -> pa.Table:
 
 
 def _tables(path: Path) -> Iterator[pa.Table]:
-    """The row groups of a file. `iter_batches` would have many in memory at a time: as many as it takes to
-    have the rows that it is asked for.
-    """
+    """Yields the row groups of a file. `iter_batches` would hold many in memory at a time."""
     try:
         with pq.ParquetFile(path) as file:
             for at in range(file.num_row_groups):
@@ -202,7 +202,7 @@ def _widened(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def _size(where: Path) -> int:
-    """Bytes of all its files. `Path.rglob` would keep the path of each until the last one."""
+    """Size of all files in bytes. `Path.rglob` would keep every path until the end."""
     return sum(
         Path(folder, name).stat().st_size
         for folder, _, names in os.walk(where)
@@ -212,7 +212,7 @@ def _size(where: Path) -> int:
 
 
 def _drop_empty(directory: Path) -> None:
-    """Removes date and source folders that have nothing in them any more."""
+    """Removes empty date and source folders."""
     for pattern in ("kind=*/source=*/date=*", "kind=*/source=*"):
         for where in directory.glob(pattern):
             if not any(where.iterdir()):

@@ -30,7 +30,7 @@ COUNTERS: Final = pa.schema(
         pa.field("idle", pa.bool_(), nullable=False),
     ]
 )
-"""What every counter table has before its fields."""
+"""Leading columns of every counter table."""
 
 _FIELD = pa.struct(
     [("name", pa.string()), ("kind", pa.string()), ("unit", pa.string()), ("type", pa.string())]
@@ -125,7 +125,7 @@ ALARMS: Final = pa.schema(
 )
 
 OF_FUNCTIONS: Final = "functions"
-"""The `source` of the row that tells how automatic groups are judged that are compared by functions."""
+"""The `source` of the row with the settings of automatic groups compared by functions."""
 
 GROUPS: Final = pa.schema(
     [
@@ -149,10 +149,10 @@ _RESERVED = frozenset(name.casefold() for name in (*COUNTERS.names, "kind", "sou
 
 
 def column_of(field: str) -> str:
-    """The column of a counter's field: its own name, unless that is taken or looks like one that is."""
+    """Column name of a counter's field: its own name, unless that is reserved or looks reserved."""
     return f"field.{field}" if field.casefold() in _RESERVED or field.startswith("field.") else field
 
 
 def field_of(column: str) -> str:
-    """The field that a column holds; the inverse of `column_of`."""
+    """Field name of a column; the inverse of `column_of`."""
     return column.removeprefix("field.")

@@ -1,6 +1,6 @@
-"""Which components share a parent: the node that they are attached to, a controller, a couplet.
+"""Parents shared by components: their node, a controller, a couplet.
 
-A component is called `node/device`, so its node needs no configuration; `[[topology]]` tells the rest.
+A component is named `node/device`, so its node needs no configuration; `[[topology]]` gives the rest.
 """
 
 import re
@@ -17,7 +17,7 @@ LEVELS = ("node", "controller", "couplet")
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    r"""What the components `node/device` that the expression `components` matches in full have above them.
+    r"""Parents of the components `node/device` that the expression `components` matches in full.
 
     `parents`: names by level; they may hold groups of the expression (`\1`, `\g<name>`), and an empty one
     means none.
@@ -35,7 +35,7 @@ class Topology:
         self._compiled = [(re.compile(branch.components), branch.parents) for branch in branches]
 
     def parents_of(self, component: str) -> dict[str, str]:
-        """The parents of `component` by level; the first branch that names a level decides it."""
+        """Parents of `component` by level; the first branch that names a level decides it."""
         node, slash, _ = component.partition("/")
         found = {"node": node} if slash else {}
         for expression, parents in self._compiled:
@@ -51,7 +51,7 @@ class Topology:
         return _levels([self.parents_of(component) for component in components])
 
     def parents_of_node(self, node: str) -> dict[str, str]:
-        """The parents of a node itself, by level: what anything on it has above it, but for the node."""
+        """Parents of a node by level; its components share them."""
         return {level: name for level, name in self.parents_of(f"{node}/").items() if level != "node"}
 
     def levels_of_nodes(self, nodes: Sequence[str]) -> tuple[Level, ...]:

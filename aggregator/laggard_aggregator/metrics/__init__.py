@@ -1,1 +1,1 @@
-"""From differences of counters to the metrics that peers are compared by. A file a source."""
+"""Metrics derived from counter differences, by which peers are compared; one module per source."""

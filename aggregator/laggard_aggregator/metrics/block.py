@@ -1,8 +1,8 @@
-"""The block layer's metrics exactly as sysstat defines them (iostat -x, sar -d), from /proc/diskstats.
+"""Block-layer metrics as sysstat defines them (iostat -x, sar -d), from /proc/diskstats.
 
 The counters are those of the kernel's Documentation/admin-guide/iostats.rst. Discards count as I/O where the
-kernel counts them (4.18 and later), as they do in sysstat; flushes do not, as they do not there. An interval
-without I/O has an await of 0. `svctm` is here because the Intrepid paper uses it; sysstat has dropped it.
+kernel counts them (4.18 and later) and flushes do not, both as in sysstat. An interval without I/O has an
+await of 0. `svctm` is included because the Intrepid paper uses it; sysstat has dropped it.
 """
 
 from laggard_aggregator.metrics.definition import Differences, FloatArray, Metric, SourceMetrics, ratio

@@ -1,4 +1,4 @@
-"""What a source's metrics are made of."""
+"""Building blocks of a source's metrics."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,9 +12,9 @@ IntArray = NDArray[np.int64]
 
 
 class Differences:
-    """How much each counter rose between two readings, by name: `d["rd_ios"]` is (M,) float64, never NaN.
+    """Increase of each counter between two readings, by name: `d["rd_ios"]` is (M,) float64, never NaN.
 
-    `seconds` (M,) lies between the two readings, always more than 0. M readings of any components.
+    `seconds` (M,) between the two readings, always above 0. M readings of any components.
     """
 
     def __init__(self, counters: Sequence[str], rises: IntArray | FloatArray, seconds: FloatArray) -> None:
@@ -28,12 +28,12 @@ class Differences:
 
 
 def ratio(above: FloatArray, below: FloatArray) -> FloatArray:
-    """`above / below`, 0 where `below` is 0: as sysstat shows a disk that did nothing."""
+    """`above / below`, 0 where `below` is 0, as sysstat shows an idle disk."""
     return np.divide(above, below, out=np.zeros_like(above), where=below > 0)
 
 
 class Compared(Protocol):
-    """What peers can be compared by: a Metric, or a `shares.Share`. Names, units and sides as in Metric."""
+    """A comparable quantity: a Metric or a `shares.Share`. Names, units and sides as in Metric."""
 
     @property
     def unit(self) -> str: ...  # noqa: D102
@@ -43,15 +43,15 @@ class Compared(Protocol):
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """The counters that it is made of."""
+        """The counters it is derived from."""
         ...
 
     def columns(self, name: str) -> "Mapping[str, Metric]":
-        """What is to be kept of every interval, for a metric called `name`."""
+        """Values to store per interval for a metric called `name`."""
         ...
 
     def values(self, name: str, columns: Mapping[str, FloatArray], intervals: int) -> FloatArray:
-        """What is compared (C, T), from what was kept (C, T); `intervals`: from one window to the next."""
+        """Compared values (C, T) from stored values (C, T); `intervals`: from one window to the next."""
         ...
 
 
@@ -60,8 +60,8 @@ class Metric:
     """One metric. `worse`: +1 where larger is worse, -1 where smaller is, 0 for behaviour without a side.
 
     `derive` makes (M,) values, finite, from (M,) differences; it reads no counter that is not in `needs`
-    or in the source's optional ones. `amount`: what was done in the whole time and not a rate, so that it is
-    shared out when one difference spans several intervals.
+    or in the source's optional ones. `amount`: an amount over the whole time, not a rate, so that it is divided
+    when one difference spans several intervals.
     """
 
     unit: str
@@ -71,7 +71,7 @@ class Metric:
     amount: bool = False
 
     def columns(self, name: str) -> "Mapping[str, Metric]":
-        """Itself: an interval says all."""
+        """The metric itself: one interval suffices."""
         return {name: self}
 
     def values(
@@ -80,17 +80,17 @@ class Metric:
         columns: Mapping[str, FloatArray],
         intervals: int,  # noqa: ARG002 - each stands for itself
     ) -> FloatArray:
-        """What was kept."""
+        """The stored values."""
         return columns[name]
 
 
 @dataclass(frozen=True, slots=True)
 class SourceMetrics:
-    """All metrics of one source, and the load that its components were under (see `detect.interface`).
+    """All metrics of one source, and the load of its components (see `detect.interface`).
 
-    `optional` counters read as 0 where a kernel does not have them, or has them from their first use on.
-    `defaults`: what the automatic groups compare, empty where there are none. `peers`: labels that components
-    of one automatic group have in common; `one_node`: they are also of one node. `roles`: those that have an
+    `optional` counters read as 0 where a kernel lacks them or shows them only after their first use.
+    `defaults`: metrics that automatic groups compare, empty without such groups. `peers`: labels that the
+    components of one automatic group share; `one_node`: they also share the node. `roles`: roles with an
     automatic group; empty for all.
     """
 
@@ -104,22 +104,22 @@ class SourceMetrics:
     roles: tuple[str, ...] = ()
 
     def counters(self, metrics: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The counters that `metrics` and the load need, and those of them that may be missing."""
+        """The counters that `metrics` and the load need, and the optional ones among them."""
         asked = [*(self.metrics[name] for name in metrics), *self.load.values()]
         needed = dict.fromkeys(name for metric in asked for name in metric.needs)
         optional = tuple(name for name in self.optional if name in needed)
         return tuple(name for name in needed if name not in optional), optional
 
     def told_by(self, metrics: Sequence[str]) -> Sequence[tuple[str, ...]]:
-        """Sets of counters of which one must be complete for a component to tell anything.
+        """Sets of counters, one of which must be complete for a component to be usable.
 
-        Where all are optional, those of one metric: the others have not counted yet.
+        Where all counters are optional, the counters of one metric: the others have not counted yet.
         """
         required, _ = self.counters(metrics)
         return [required] if required else [self.metrics[name].needs for name in metrics]
 
     def kept(self, metrics: Sequence[str]) -> tuple[dict[str, Metric], Mapping[str, Metric]]:
-        """What is kept of each component and interval: for `metrics`, and of its load."""
+        """Values stored per component and interval, for `metrics` and the load."""
         columns: dict[str, Metric] = {}
         for name in metrics:
             columns.update(self.metrics[name].columns(name))

@@ -1,4 +1,4 @@
-"""Sources whose components are functions: their counters on one node together are what is compared.
+"""Sources whose components are functions: a node is compared by the vector of its functions' counters.
 
 The HotDep paper's three metrics: `samples` (a profiler's, of everything that runs), `count` and `time` (a
 tracer's, of an instrumented program). A component is called `program/image/function`.
@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 RATE_HZ = 997.0
-"""Samples a second of CPU time that `samples` are given at, whatever rate a node is sampled at."""
+"""Sampling rate to which `samples` are scaled, in Hz of CPU time."""
 
 
 @dataclass(frozen=True, slots=True)
 class FunctionMetric:
-    """One metric: `scale` times the rise of `counter`, in `unit`."""
+    """One metric: `scale` times the increase of `counter`, in `unit`."""
 
     unit: str
     counter: str
@@ -22,9 +22,9 @@ class FunctionMetric:
 
 @dataclass(frozen=True, slots=True)
 class FunctionMetrics:
-    """All metrics of one source. `seconds` is what decides which functions are looked at.
+    """All metrics of one source. `seconds` selects the functions to consider.
 
-    `defaults`: what the automatic groups compare; there is one for each of `roles`.
+    `defaults`: metrics that the automatic groups compare; each of `roles` has one.
     """
 
     source: str
@@ -42,7 +42,7 @@ class FunctionMetrics:
 _SERVERS = ("forwarding", "storage", "metadata")
 """Compute nodes run different jobs, and so different functions: they are peers only in a `[[group]]`."""
 
-# The profiler tells the CPU time that its samples stand for: nodes may be sampled at different rates.
+# Samples are weighted by their CPU time, as nodes may be sampled at different rates.
 FNPROFILE = FunctionMetrics(
     source="fnprofile",
     defaults=("samples",),

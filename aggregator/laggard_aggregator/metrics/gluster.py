@@ -11,7 +11,7 @@ OTHER_FOPS = (
     *("lookup", "stat", "fstat", "open", "create", "flush", "fsync", "truncate", "ftruncate", "unlink"),
     *("mkdir", "rmdir", "rename", "opendir", "readdir", "readdirp", "getxattr", "setxattr", "setattr"),
 )
-"""What `fop_latency` has besides reads and writes. Not the locks: what they wait for is another client."""
+"""FOPs of `fop_latency` besides reads and writes. Locks are excluded: they wait for other clients."""
 
 _NS_IN_US = 1e-3
 

@@ -1,4 +1,4 @@
-"""What LWFS forwarding servers tell: shares of slow requests, and the queue that requests met (Beacon 3.2).
+"""LWFS forwarding servers: shares of slow requests and queue length at arrival (Beacon 3.2).
 
 Counters are those of docs/collectors/lwfs.md. The bounds of the eight latency buckets are not published, so
 no latency can be made of them; but servers of one release have the same, and a slow one has more of its
@@ -12,7 +12,7 @@ from laggard_aggregator.metrics.shares import Share
 
 KINDS = tuple(f"{kind}_{phase}" for kind in ("meta", "read", "write") for phase in ("exe", "wait"))
 HARMLESS = 0.01
-"""A share of slow requests that is nothing to speak of."""
+"""Harmless share of slow requests."""
 
 _BUCKETS = 8
 

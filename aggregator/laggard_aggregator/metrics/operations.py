@@ -1,15 +1,15 @@
-"""Metrics of operations that are counted in two numbers: how often, and the sum of their times or sizes."""
+"""Metrics of operations that have two counters: the number, and the sum of times or sizes."""
 
 from collections.abc import Callable, Mapping, Sequence
 
 from laggard_aggregator.metrics.definition import Differences, FloatArray, Metric, ratio
 
 Pairs = Sequence[tuple[str, str]]
-"""Names of counters: how often, and the sum."""
+"""Counter names: number and sum."""
 
 
 def total(d: Differences, counters: Sequence[str]) -> FloatArray:
-    """The rises of all `counters` together."""
+    """The summed increases of all `counters`."""
     first, *others = counters
     rise = d[first]
     for name in others:
@@ -28,7 +28,7 @@ def mean(unit: str, pairs: Pairs, scale: float = 1.0) -> Metric:
 
 
 def amount(unit: str, counters: Sequence[str]) -> Metric:
-    """How many there were in all."""
+    """Number of operations in all."""
     return Metric(unit, 0, tuple(counters), lambda d: total(d, counters), amount=True)
 
 

@@ -1,9 +1,9 @@
-"""The network of a storage server, held against what its own disks moved; source `server`.
+"""Network traffic of a storage server relative to the traffic of its own disks; source `server`.
 
-A server that has more to do than its peers moves more over the network and over its disks alike. Traffic that
-its disks do not explain is foreign: another program's stream, or data that is sent again and again. Counters
-are those of /proc/net/dev and /proc/diskstats, summed over the node's interfaces and disks. What counts twice
-(a bond and its members, a disk and the md above it) does so on all peers.
+A busier server moves more over network and disks alike. Traffic beyond its disks' is foreign: another
+program's stream, or retransmitted data. Counters are those of /proc/net/dev and /proc/diskstats, summed over
+the node's interfaces and disks. Double counting (a bond and its members, a disk and the md above it) is the
+same on all peers.
 """
 
 import numpy as np
@@ -14,21 +14,21 @@ from laggard_aggregator.metrics.operations import total
 from laggard_aggregator.metrics.sums import JoinedMetrics
 
 IDLE_BYTES_PER_S = 65_536.0
-"""Added to what disks move, so that the chatter of an idle server is no anomaly."""
+"""Added to the disks' traffic, so that the background traffic of an idle server is not anomalous."""
 OVERHEAD = 0.03
-"""Requests and acknowledgements: bytes that go against the data, for each byte of it."""
+"""Requests and acknowledgements: bytes against the direction of the data, per byte of data."""
 USUAL = 1.0
-"""Added to the bytes sent or received for each byte moved: only a stream of about a third of a server's own
-work, or more, is worth a word. The page cache alone makes healthy servers differ by some of that."""
+"""Added to the bytes sent or received per byte moved: only a stream of about a third of a server's own work
+or more counts. The page cache alone makes healthy servers differ by part of that."""
 SEGMENT_BYTES = 1448.0
 
 _SECTORS = ("rd_sectors", "wr_sectors", "dc_sectors")
 
 
 def _per_moved(unit: str, counter: str, *, reads: float, writes: float, usual: float) -> Metric:
-    """`usual` and the rise of `counter` for each byte that the disks moved.
+    """`usual` plus the increase of `counter` per byte that the disks moved.
 
-    `reads` and `writes` weigh what was read, which goes out, and what was written, which comes in.
+    `reads` and `writes` weight bytes read (sent to clients) and bytes written (received from them).
     """
 
     def derive(d: Differences) -> FloatArray:

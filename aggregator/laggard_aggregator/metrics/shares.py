@@ -1,15 +1,15 @@
-"""Shares of what is counted one by one, such as segments sent again: comparable although events are rare.
+"""Shares of rare events, such as retransmitted segments, made comparable.
 
-In a single interval such a share is nothing but chance: mostly 0, now and then large. So what is compared at
-an interval is the share over the whole of the latest intervals, drawn towards the group's own middle as if
-STRENGTH of what would be harmless had been seen with that share, plus the harmless share itself:
+In a single interval such a share is mostly 0 and sometimes large by chance. The compared value is therefore
+the share over the latest intervals, shrunk towards the group's median as if STRENGTH harmless events had been
+seen with that share, plus the harmless share itself:
 
     (events + m * middle) / (trials + m) + harmless,  m = STRENGTH / harmless
 
-Two members' log ratio is then large only for an excess that matters (of the order of `harmless`) and that is
-more than a few events. Its spread by chance alone is at most 1 / (4 sqrt(STRENGTH)), 8 %, whatever the usual
-share and however much or little is counted: the Poisson deviation sqrt(middle * trials) is largest beside the
-rest where trials = m and middle = harmless. (The posterior mean of a Poisson rate under a gamma prior.)
+The log ratio of two members is then large only for an excess that matters (of the order of `harmless`) and
+that is more than a few events. Its spread by chance is at most 1 / (4 sqrt(STRENGTH)), 8 %, for any usual
+share and any number of trials: the Poisson deviation sqrt(middle * trials) is relatively largest where
+trials = m and middle = harmless. (The posterior mean of a Poisson rate under a gamma prior.)
 """
 
 from collections.abc import Mapping
@@ -20,12 +20,12 @@ import numpy as np
 from laggard_aggregator.metrics.definition import FloatArray, Metric
 
 STRENGTH = 10.0
-"""Harmless events that the prior is worth: fewer than some of these are no evidence."""
+"""Weight of the prior in harmless events: a few events are no evidence."""
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A metric that is a share: of `trials`, `events` happened; both are amounts. More is worse."""
+    """A metric that is a share: `events` per `trials`, both amounts; larger is worse."""
 
     events: Metric
     trials: Metric
@@ -43,15 +43,15 @@ class Share:
         return {f"{name}:events": self.events, f"{name}:trials": self.trials}
 
     def values(self, name: str, columns: Mapping[str, FloatArray], intervals: int) -> FloatArray:
-        """The steadied share over the latest `intervals`."""
+        """The smoothed share over the latest `intervals`."""
         return steadied_share(columns[f"{name}:events"], columns[f"{name}:trials"], self.harmless, intervals)
 
 
 def steadied_share(events: FloatArray, trials: FloatArray, harmless: float, intervals: int) -> FloatArray:
-    """The share by component and interval, as above, over the latest `intervals`; (C, T) as its arguments.
+    """Smoothed share (C, T) by component and interval over the latest `intervals`, as defined above.
 
-    `events`, `trials`: counted in each interval, NaN where unknown; there the share is NaN, too. The middle
-    is the median over the components that had trials. Without any trial a component is as the middle.
+    `events`, `trials`: amounts per interval (C, T), NaN where unknown; the share is NaN there. The middle is
+    the median over the components that had trials; a component without trials gets the middle.
     """
     known = np.isfinite(events) & np.isfinite(trials)
     happened, tried = (_latest(np.where(known, x, 0.0), intervals) for x in (events, trials))

@@ -1,8 +1,7 @@
-"""Metrics of sums over components, of one source or of several: of a node, or of a path to a server.
+"""Metrics of sums over components of one or several sources: of a node, or of a path to a server.
 
-A node's network counters and what its disks moved are two sources; only together do they tell foreign traffic
-from work. What clients send again towards one server is one number for each of them; only their sum is large
-enough to tell anything.
+A node's network counters and its disks' traffic are two sources; only together do they separate foreign
+traffic from work. Each client's retransmits towards one server are few; their sum is large enough to compare.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,15 +18,15 @@ class JoinedMetrics(SourceMetrics):
     """Metrics of sums. `parts`: by source, the counters that are summed over its components; no two sources
     have a counter of the same name. Without the first part there is no group.
 
-    `by_node`: what is compared are nodes, called `node/source`, each the sum of its own components; else what
-    has one id on all nodes, called `*/id`, the sum over them.
+    `by_node`: nodes are compared, named `node/source`, each the sum of its components; otherwise components
+    with one id on all nodes, named `*/id`, the sum over the nodes.
     """
 
     parts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     by_node: bool = True
 
     def counters(self, metrics: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """As of any source; none is required, as a component has those of its own part alone."""
+        """As for any source; none is required, as a component has only the counters of its own part."""
         required, optional = SourceMetrics.counters(self, metrics)
         return (), (*required, *optional)
 
@@ -38,17 +37,17 @@ class JoinedMetrics(SourceMetrics):
         return [part for part in parts if part]
 
     def kept(self, metrics: Sequence[str]) -> tuple[dict[str, Metric], Mapping[str, Metric]]:
-        """By how much each counter rose: the rest comes of the sums."""
+        """The increase of each counter; metrics are derived from the sums."""
         _, counters = self.counters(metrics)
         return {name: amount("1", [name]) for name in counters}, {}
 
     @property
     def leading(self) -> str:
-        """The source of the first part, without which there is nothing to compare."""
+        """Source of the first part, without which nothing is compared."""
         return next(iter(self.parts))
 
     def name_of(self, key: str) -> str:
-        """What a component with the key `node/id` is a part of."""
+        """Name of the sum to which the component `node/id` belongs."""
         node, _, component = key.partition("/")
         return f"{node}/{self.source}" if self.by_node else f"*/{component}"
 
@@ -56,7 +55,7 @@ class JoinedMetrics(SourceMetrics):
 def summed(rises: FloatArray, sums: IntArray, count: int) -> FloatArray:
     """The sums (count, T) of the rows of `rises` (R, T), `sums` (R,) telling which each belongs to.
 
-    What is NaN is left out; NaN where there is nothing else.
+    NaN values are ignored; NaN where all are NaN.
     """
     known = np.isfinite(rises)
     total = np.zeros((count, rises.shape[1]))
@@ -69,7 +68,7 @@ def summed(rises: FloatArray, sums: IntArray, count: int) -> FloatArray:
 def joined(
     source: JoinedMetrics, metrics: Sequence[str], amounts: Mapping[str, FloatArray], seconds: float
 ) -> tuple[dict[str, FloatArray], dict[str, FloatArray]]:
-    """What is kept of every interval for `metrics`, and the load, from the sums of the counters' rises.
+    """Values stored per interval for `metrics` and the load, from the sums of the counters' increases.
 
     All arrays (N, T), N names; `amounts` NaN where a part is unknown, and so is what needs it. `seconds`: of
     an interval.

@@ -1,7 +1,7 @@
-"""TCP's retransmits: packet loss shows here long before it shows in a file system.
+"""TCP retransmits: packet loss shows here long before it shows in a file system.
 
-Of a whole node from /proc/net/snmp (RFC 4022) and /proc/net/dev; and of all nodes together towards one remote
-address, from the kernel's sockets (struct tcp_info). `shares` says what is compared.
+Per node from /proc/net/snmp (RFC 4022) and /proc/net/dev; and over all nodes towards one remote address, from
+the kernel's sockets (struct tcp_info). `shares` defines the compared value.
 """
 
 import numpy as np
@@ -12,18 +12,18 @@ from laggard_aggregator.metrics.shares import Share
 from laggard_aggregator.metrics.sums import JoinedMetrics
 
 HARMLESS = 0.001
-"""A share of segments sent again that nobody notices. A timeout lasts 200 ms, so 1 % is slow already."""
+"""Harmless share of retransmitted segments. A timeout lasts 200 ms, so 1 % is slow already."""
 HEADER_BYTES = 66.0
 """Ethernet, IPv4, and TCP with time stamps."""
 SEGMENT_BYTES = 1448.0
-"""What a segment carries of data behind those at the usual MTU of 1500."""
+"""Data bytes of a segment at the usual MTU of 1500."""
 
 
 def _data_segments(d: Differences) -> FloatArray:
-    """About how many segments with data were sent, counted in full ones; at least those sent again.
+    """Estimated number of full data segments sent, at least the retransmitted ones.
 
-    OutSegs does not tell: most segments of a server that is written to are bare acknowledgements, which are
-    never sent again.
+    OutSegs is unsuitable: most segments of a server that receives writes are pure acknowledgements, which are
+    never retransmitted.
     """
     data = (d["tx_bytes"] - HEADER_BYTES * d["tx_packets"]) / SEGMENT_BYTES
     sent: FloatArray = np.maximum(data, d["RetransSegs"])
