@@ -62,13 +62,9 @@ check: $(VENV)/.installed
 bench: $(VENV)/.installed
 	$(BIN)/python -m bench
 
-# The library that instrumented programs are linked with, and the agent's compiled part, put where the agent looks for it;
-# needs gcc and no Python.
-COMPILED := agent/laggard_agent/liblaggardcapture.so
-
+# The library that instrumented programs are linked with; needs gcc and no Python.
 native:
 	@$(MAKE) --no-print-directory -C native
-	@cmp -s native/build/$(notdir $(COMPILED)) $(COMPILED) || install -m 644 native/build/$(notdir $(COMPILED)) $(COMPILED)
 
 # Packages (docs/install.md). Only the first of these reads the package index; what is built comes into dist.
 PACKAGING := build/packaging
@@ -77,7 +73,7 @@ $(PACKAGING)/bin/python:
 	$(PYTHON) -m venv $(PACKAGING)
 	$(PACKAGING)/bin/python -m pip install --quiet --disable-pip-version-check 'shtab>=1.7,<2'
 
-wheels: $(PACKAGING)/bin/python native
+wheels: $(PACKAGING)/bin/python
 	$(PACKAGING)/bin/python packaging/wheels.py build/wheels
 
 deb rpm tarball: wheels
@@ -88,4 +84,4 @@ try-packages: $(VENV)/.installed wheels
 	$(BIN)/python packaging/try_packages.py
 
 clean:
-	rm -rf native/build $(COMPILED) $(VENV) $(AGENT_VENV) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf native/build $(VENV) $(AGENT_VENV) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -32,8 +32,6 @@ NOT_NEEDED = {
     "aggregator": ("pyarrow/include", "pyarrow/src", "pyarrow/includes", "numpy/_core/include", "**/*.pxd"),
 }
 """What the wheels bring and no program here loads: the other daemon, second halves of libraries, headers."""
-COMPILED = "laggard_agent/liblaggardcapture.so"
-"""The agent's compiled part, which the wheel has when `make native` came before it."""
 KEPT_ON = ("archive", "state")
 """Sections of aggregator.toml that a package turns on: its service has folders to keep things in."""
 
@@ -108,8 +106,6 @@ def _environment(package: Package, which: str, wheels: Path, folder: Path, inter
         ],
         check=True,
     )
-    if not (site / COMPILED).is_file():
-        sys.exit(f"package_tree: the wheels in {wheels} lack {COMPILED}: make wheels")
     shutil.rmtree(site / "bin", ignore_errors=True)
     for pattern in (*NOT_NEEDED[which], "**/tests"):
         for found in sorted(site.glob(pattern)):

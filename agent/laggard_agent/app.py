@@ -11,12 +11,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from laggard_agent import compiled
 from laggard_agent.collectors import make_collectors
 from laggard_agent.collectors.host import self_usage
-from laggard_agent.sampling.batcher import Batch, Batcher, Dictionary, last_tick
+from laggard_agent.sampling.batcher import Batch, Batcher, Dictionary, splay_ns
 from laggard_agent.sampling.sampler import Sampler
-from laggard_agent.sampling.splay import phase_ns
 from laggard_agent.sampling.timeline import Timeline
 from laggard_agent.settings import AgentSettings, Roots
 from laggard_agent.spool.segments import SpoolFacts, SpoolIdentity
@@ -60,12 +58,10 @@ class App:
         self._clock = clock or SystemClock()
         self._rng = rng or random.SystemRandom()
         self._notifier = notifier or Notifier()
-        # It reads the system's clock by itself, so no other will do, nor one derived from it.
-        self._library = compiled.library() if type(self._clock) is SystemClock else None
         self._arguments = partial(client_arguments, settings.mqtt)
         self._arguments()  # so that what is wrong from the beginning is told now
         batch_ns = settings.batch_samples * settings.interval_ns
-        phase = phase_ns(settings.site, settings.node, batch_ns)
+        phase = splay_ns(settings.site, settings.node, batch_ns)
         self._phase_ticks, phase_rest_ns = divmod(phase, settings.interval_ns)
         self._publish_delay_seconds = phase_rest_ns / 1e9
         self._encoder = Encoder()
@@ -123,11 +119,9 @@ class App:
                 timeline,
                 self._clock,
                 batcher=self._batcher,
-                last_tick=self._last_tick,
                 deliver=self._deliver,
                 changed=lambda: self._worker.run_on_loop(self._health_changed),
                 failed=self._fail,
-                library=self._library,
             )
             for made in make_collectors(alone, self._roots, timeline.now_ns, self._clock)
         ]
@@ -206,10 +200,6 @@ class App:
             encoder=self._encoder,
         )
 
-    def _last_tick(self, tick_ns: int) -> int:
-        s = self._settings
-        return last_tick(tick_ns, s.interval_ns, s.batch_samples, self._phase_ticks)
-
     def _deliver(self, batches: list[Batch]) -> None:
         """Brings batches into the spool, and from there to the publisher; called on the samplers' threads."""
         for batch in batches:
@@ -245,8 +235,7 @@ class App:
             "unconfirmed_samples": spool.unconfirmed_samples,
             "missed_ticks": sum(sampler.missed_ticks for sampler in self._samplers),
             "clock_steps": max((sampler.timeline.steps for sampler in self._samplers), default=0),
-            "compiled": self._library is not None,
-            "cpu_seconds": self_usage.cpu_ns() / 1e9,
+            "cpu_seconds": self_usage.cpu_seconds(),
             "resident_bytes": self_usage.resident_bytes(),
             "acknowledged_by": "aggregator" if by_aggregator else "broker",
         }

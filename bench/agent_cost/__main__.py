@@ -4,8 +4,7 @@ All run at the same time on the same real devices, at one sample a second, and a
 windows, so what else the machine does hits all alike. The agents do everything: collect, compress, encode,
 spool, publish to a mosquitto on loopback, and take the acknowledgements of a real aggregator. node_exporter
 is scraped as Prometheus scrapes, collectd writes CSV. Devices are loop devices: all changing every second, or
-one in sixteen. The agents are as the packages ship them (`make native` first), and one without its compiled
-part.
+one in sixteen.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ def table(count: int, options: argparse.Namespace, folder: Path) -> list[str]:
             with (
                 tempfile.TemporaryDirectory(prefix="programs-", dir=folder) as own,
                 load_on(busy),
-                programs(Path(own), options.python) as running,
+                programs(Path(own), options.python, options.before) as running,
             ):
                 time.sleep(options.settle)
                 for name, cost in measure(running, options.repeats, options.seconds).items():
@@ -94,6 +93,9 @@ def main() -> int:
         default=sys.executable,
         help="runs the agents; of the same version as this one, which is the default. Distributions build "
         "theirs with optimizations that a plain build lacks",
+    )
+    parser.add_argument(
+        "--before", type=Path, metavar="CHECKOUT", help="also measure the agent of another checkout"
     )
     options = parser.parse_args()
     stop_on_signals()

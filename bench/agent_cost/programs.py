@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.testbed.luns import TestbedError, process
-from laggard_agent.compiled import LIBRARY, library
 
 BROKER_PORT = 18_841
 EXPORTER_PORT = 18_842
@@ -70,15 +69,14 @@ class Program:
 
 
 @contextmanager
-def programs(folder: Path, python: str = sys.executable) -> Iterator[tuple[Program, ...]]:
+def programs(
+    folder: Path, python: str = sys.executable, before: Path | None = None
+) -> Iterator[tuple[Program, ...]]:
     """All programs, running side by side; the agents have a broker and an aggregator that acknowledges.
 
-    `python` runs the agents, with the modules that this interpreter finds; one without the compiled part.
-
-    Raises TestbedError when one is not installed or does not start.
+    `python` runs the agents, with the modules that this interpreter finds. `before`: another checkout, whose
+    agent runs as well. Raises TestbedError when a program is not installed or does not start.
     """
-    if library() is None:
-        raise TestbedError(f"{LIBRARY.name} is not there, or not of this version: make native")
     with ExitStack() as stack:
         started = _Started(stack, folder)
         broker = folder / "mosquitto.conf"
@@ -100,16 +98,17 @@ def programs(folder: Path, python: str = sys.executable) -> Iterator[tuple[Progr
         collectd = folder / "collectd.conf"
         collectd.write_text(COLLECTD.format(folder=folder))
         sadc = _found("sadc")
-        found = (
+        agents = [
             _agent(started, python, "laggard-agent, diskstats", ("diskstats",)),
             _agent(started, python, "laggard-agent, diskstats net host", ("diskstats", "net", "host")),
-            _agent(
-                started,
-                python,
-                "laggard-agent, diskstats, not compiled",
-                ("diskstats",),
-                _without_compiled_part(folder),
-            ),
+        ]
+        if before is not None:
+            name = f"laggard-agent, diskstats, of {before}"
+            agents.append(
+                _agent(started, python, name, ("diskstats",), (before / "agent", before / "common"))
+            )
+        found = (
+            *agents,
             started.run("sadc -S DISK", [sadc, "-S", "DISK", "1", str(folder / "sadc")]),
             started.run("sadc, disks only", [sadc, "-S", "A_NULL,A_DISK", "1", str(folder / "sadc-disks")]),
             started.run("node_exporter, diskstats", exporter),
@@ -130,7 +129,7 @@ class _Started:
         self.folder = folder
 
     def run(self, name: str, command: Sequence[str]) -> Program:
-        log = self.folder / f"{name.replace(' ', '-')}.log"
+        log = self.folder / f"{name.replace(' ', '-').replace('/', '-')}.log"
         running = self._stack.enter_context(process(command, log))
         return Program(name, running.pid, lambda: running.poll() is None, log)
 
@@ -139,7 +138,7 @@ def _agent(
     started: _Started, python: str, name: str, collectors: Sequence[str], modules: Sequence[Path] = ()
 ) -> Program:
     """`modules`: where to look for modules first."""
-    node = name.replace(",", "").replace(" ", "-")
+    node = name.replace(",", "").replace(" ", "-").replace("/", "-")
     folder = started.folder / node
     folder.mkdir()
     config = folder / "agent.toml"
@@ -148,13 +147,6 @@ def _agent(
     return started.run(
         name, ["env", f"PYTHONPATH={path}", python, "-m", "laggard_agent", "--config", str(config)]
     )
-
-
-def _without_compiled_part(folder: Path) -> list[Path]:
-    """Where a copy of the agent is that has none."""
-    copied = folder / "uncompiled" / LIBRARY.parent.name
-    shutil.copytree(LIBRARY.parent, copied, ignore=shutil.ignore_patterns(LIBRARY.name))
-    return [copied.parent]
 
 
 def _found(*names: str) -> str:

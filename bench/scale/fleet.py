@@ -15,7 +15,7 @@ from bench.scale import packets
 from bench.scale.batches import Batches
 from bench.scale.links import Link, Links
 from bench.scale.shapes import SECOND, SITE, SOURCE, Shape
-from laggard_agent.sampling.splay import phase_ns
+from laggard_agent.sampling.batcher import splay_ns
 from laggard_agent.transport.publisher import STATUS_SECONDS
 from laggard_common import __version__, wire
 from laggard_common.errors import WireError
@@ -73,7 +73,7 @@ class Crowd:
         batch_ns = shape.ticks * SECOND
         moments = []
         for name in names:
-            phase_ticks, rest_ns = divmod(phase_ns(SITE, name, batch_ns), SECOND)
+            phase_ticks, rest_ns = divmod(splay_ns(SITE, name, batch_ns), SECOND)
             moments.append((shape.ticks - 1 - phase_ticks) * SECOND + rest_ns)
         order = np.argsort(moments)
         self.names = [names[at] for at in order]

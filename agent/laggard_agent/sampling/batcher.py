@@ -5,6 +5,7 @@ anything else closes it early, so that a batch is a plain block of numbers.
 """
 
 import logging
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -47,6 +48,11 @@ def last_tick(tick_ns: int, interval_ns: int, batch_ticks: int, phase_ticks: int
     """The tick that ends the batch of `tick_ns`. `phase_ticks` shifts where batches end, node by node."""
     place = (tick_ns // interval_ns + phase_ticks) % batch_ticks
     return tick_ns + (batch_ticks - 1 - place) * interval_ns
+
+
+def splay_ns(site: str, node: str, batch_ns: int) -> int:
+    """Offset of a node's batches within the batch interval, which spreads the publishes of a site."""
+    return zlib.crc32(f"{site}/{node}".encode()) * batch_ns >> 32
 
 
 class Batcher:

@@ -1,16 +1,17 @@
-"""Reads a collector once, and keeps a bad one from hurting anything else."""
+"""Reads a collector once and contains its errors."""
 
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from laggard_agent.collectors.interface import Reading
+from laggard_agent.collectors.interface import Collector, Reading
 from laggard_common.clock import Clock
 from laggard_common.errors import CollectError
+
+_MAX_ERROR_CHARS = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """How a collector's latest reading went. `components`: rows read; `error`: empty on success."""
+    """Result of a collector's latest read. `components`: rows read; `error`: empty on success."""
 
     success: bool
     seconds: float
@@ -20,9 +21,9 @@ class Health:
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """What one collector read at one tick; `readings` holds what there was before an error, too.
+    """One read of a collector. `readings` includes those before an error.
 
-    `bug`: an error that no collector should raise.
+    `bug`: an error other than CollectError, which no collector should raise.
     """
 
     readings: tuple[Reading, ...]
@@ -30,17 +31,14 @@ class Collected:
     bug: Exception | None = None
 
 
-def collect(read: Callable[[], Iterable[Reading]], clock: Clock, spent_ns: int = 0) -> Collected:
-    """What `read` says, a collector's; never raises, whatever it does.
-
-    `spent_ns`: how long what belongs to the reading took before.
-    """
-    started = clock.monotonic_ns() - spent_ns
+def collect(collector: Collector, clock: Clock) -> Collected:
+    """Reads `collector` once; never raises."""
+    started = clock.monotonic_ns()
     readings: list[Reading] = []
     error = ""
     bug: Exception | None = None
     try:
-        readings.extend(read())
+        readings.extend(collector.read())
     except CollectError as exc:
         error = str(exc)
     except Exception as exc:
@@ -48,4 +46,4 @@ def collect(read: Callable[[], Iterable[Reading]], clock: Clock, spent_ns: int =
         bug = exc
     seconds = (clock.monotonic_ns() - started) / 1e9
     rows = sum(len(reading.rows) for reading in readings)
-    return Collected(tuple(readings), Health(not error, seconds, rows, error[:500]), bug)
+    return Collected(tuple(readings), Health(not error, seconds, rows, error[:_MAX_ERROR_CHARS]), bug)

@@ -14,7 +14,7 @@ def read_once(settings: AgentSettings, roots: Roots, clock: Clock, out: TextIO) 
     """Prints a line for each component of each reading; returns the errors of the collectors that failed."""
     failed = {}
     for collector in make_collectors(settings, roots, clock.wall_ns, clock):
-        collected = collect(collector.read, clock)
+        collected = collect(collector, clock)
         for reading in collected.readings:
             _print(settings.node, reading, out)
         if not collected.health.success:

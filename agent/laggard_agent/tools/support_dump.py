@@ -44,7 +44,7 @@ def dump(settings: AgentSettings, roots: Roots, clock: Clock, folder: Path) -> D
     failed = {}
     with recorded_by(copier):
         for collector in make_collectors(settings, roots, clock.wall_ns, clock):
-            health = collect(collector.read, clock).health
+            health = collect(collector, clock).health
             if not health.success:
                 failed[collector.name] = health.error
     copier.finish(_head(settings, copier.trees, clock), failed)

@@ -179,7 +179,7 @@ def made(root: Path, clock: FakeClock) -> dict[str, Collector]:
 def sampled(collector: Collector, clock: FakeClock) -> Collected:
     """A sample a second after the one before, all of it fit to be sent."""
     clock.sleep(1)
-    collected = collect(collector.read, clock)
+    collected = collect(collector, clock)
     assert collected.bug is None
     for reading in collected.readings:
         assert Encoder(RAW).encode(range(len(reading.rows)), [list(reading.rows)], [0])

@@ -1,7 +1,9 @@
+from collections import Counter
+
 import pytest
 
 from laggard_agent.collectors.interface import Reading
-from laggard_agent.sampling.batcher import Batch, Batcher, Dictionary
+from laggard_agent.sampling.batcher import Batch, Batcher, Dictionary, splay_ns
 from laggard_common.wire import Envelope, Kind
 from laggard_common.wire.codec import Row
 from laggard_common.wire.limits import MAX_COMPONENTS
@@ -195,3 +197,17 @@ def test_a_dictionary_with_long_names_begins_anew_before_it_is_too_large_to_trav
         assert sum(len(c.id) + len(c.name) for c in batch.dictionary.components) < 4 * 1024 * 1024
         assert len(decoded(batch).indexes) == 1000
     assert len(generations) == 4
+
+
+def test_five_thousand_nodes_publish_all_over_the_batch_interval() -> None:
+    batch_ns = 5 * SECOND
+    splays = [splay_ns("site", f"node-{i}", batch_ns) for i in range(5000)]
+    assert all(0 <= splay < batch_ns for splay in splays)
+    tenths = Counter(splay * 10 // batch_ns for splay in splays)
+    assert min(tenths[i] for i in range(10)) > 400
+    assert max(tenths.values()) < 600
+
+
+def test_a_node_keeps_its_splay_and_another_site_has_another() -> None:
+    assert splay_ns("a", "oss-1", SECOND) == splay_ns("a", "oss-1", SECOND)
+    assert splay_ns("a", "oss-1", SECOND) != splay_ns("b", "oss-1", SECOND)

@@ -1,21 +1,18 @@
 import asyncio
-import ctypes
 import logging
 import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
-from laggard_agent.collectors.capture import Capture, Captures
 from laggard_agent.collectors.interface import Collector, Reading
-from laggard_agent.sampling.batcher import Batch, Batcher, last_tick
+from laggard_agent.sampling.batcher import Batch, Batcher
 from laggard_agent.sampling.sampler import Sampler
 from laggard_agent.sampling.timeline import Timeline
 from laggard_agent.spool.worker import Worker
 from laggard_common.clock import SystemClock
 from laggard_common.errors import CollectError
-from tests.agent.made import FIELDS, FakeClock, components, tree
+from tests.agent.made import FIELDS, FakeClock, components
 
 INTERVAL_NS = 10_000_000
 
@@ -61,49 +58,6 @@ class Stalled(Good):
         yield from super().read()
 
 
-class HangingCaptures(Captures):
-    """Counts what it takes, and hangs when it has taken so many, until it is let."""
-
-    def __init__(self, path: Path, most: int) -> None:
-        super().__init__([path], SystemClock().wall_ns)
-        self.taken = 0
-        self.most = most
-        self.hangs, self.let = threading.Event(), threading.Event()
-
-    def take(self) -> Capture:
-        if self.taken == self.most:
-            self.hangs.set()
-            self.let.wait()
-        capture = super().take()
-        self.taken += 1
-        return capture
-
-
-class InParts(Good):
-    """Reads a file at the tick, and tells later what was in it; hangs at telling so many lines."""
-
-    def __init__(self, path: Path, *, most: int = -1, hangs_at: int = -1) -> None:
-        super().__init__("in_parts")
-        self.captures = HangingCaptures(path, most)
-        self.told: list[bytes] = []
-        self.behind: list[int] = []
-        self.hangs_at = hangs_at
-        self.hangs, self.let = threading.Event(), threading.Event()
-
-    def read(self) -> Iterator[Reading]:
-        return self.interpret(self.captures.take())
-
-    def interpret(self, capture: Capture) -> Iterator[Reading]:
-        (file,) = capture.files
-        data = file.text()
-        if data.count(b"\n") == self.hangs_at:
-            self.hangs.set()
-            self.let.wait()
-        self.told.append(data)
-        self.behind.append(self.captures.taken - len(self.told))
-        yield Reading(self.name, FIELDS, file.at_ns, components("x"), [(1, 2)])
-
-
 class Sampled:
     """A sampler that has begun, and what came of it; batches of `ticks` readings."""
 
@@ -113,7 +67,6 @@ class Sampled:
         *,
         clock: FakeClock | None = None,
         ticks: int = 1,
-        library: ctypes.CDLL | None = None,
     ) -> None:
         self.batches: list[Batch] = []
         self.failures: list[BaseException] = []
@@ -124,11 +77,9 @@ class Sampled:
             Timeline(SystemClock(), INTERVAL_NS),
             clock or SystemClock(),
             batcher=lambda source: Batcher(source, INTERVAL_NS, ticks),
-            last_tick=lambda tick_ns: last_tick(tick_ns, INTERVAL_NS, ticks),
             deliver=self._deliver,
             changed=self._changed,
             failed=self._failed,
-            library=library,
         )
         self.sampler.start()
 
@@ -171,106 +122,6 @@ def test_each_collector_reads_on_a_thread_of_its_own() -> None:
         assert each.sampler.health is not None
         assert (each.sampler.health.success, each.sampler.health.components) == (True, 1)
         assert each.changes == 1
-
-
-def test_what_is_read_in_parts_is_told_when_the_batch_ends(tmp_path: Path) -> None:
-    in_parts = InParts(tree(tmp_path, {"x": "1\n"}) / "x")
-    sampled = Sampled(in_parts, ticks=5)
-    sampled.until(lambda: len(sampled.batches) >= 2 and max(in_parts.behind) >= 2)
-    sampled.end()
-    sampled.sampler.flush()
-    assert sum(batch.n for batch in sampled.batches) == in_parts.captures.taken
-    assert in_parts.behind[0] == 0
-    assert max(in_parts.behind) <= 4
-    assert all(batch.t0_ns % INTERVAL_NS == 0 for batch in sampled.batches)
-    ends = [batch.t0_ns // INTERVAL_NS + batch.n for batch in sampled.batches]
-    assert ends == sorted(set(ends))
-    assert all(
-        (end - batch.n) // 5 == (end - 1) // 5 for end, batch in zip(ends, sampled.batches, strict=True)
-    )
-    assert sampled.changes == 1
-
-
-def test_what_waits_is_told_at_the_end(tmp_path: Path) -> None:
-    in_parts = InParts(tree(tmp_path, {"x": "1\n"}) / "x", most=4)
-    sampled = Sampled(in_parts, ticks=3600)
-    assert in_parts.captures.hangs.wait(10)
-    assert len(in_parts.told) < 4
-    sampled.sampler.stop()
-    in_parts.captures.let.set()
-    sampled.sampler.join(10)
-    sampled.sampler.flush()
-    assert sum(batch.n for batch in sampled.batches) == in_parts.captures.taken
-
-
-def test_what_fails_comes_or_goes_does_not_wait(tmp_path: Path) -> None:
-    path = tree(tmp_path, {"x": "1\n"}) / "x"
-    in_parts = InParts(path, hangs_at=2)
-    sampled = Sampled(in_parts, ticks=3600)
-    sampled.until(lambda: sampled.changes == 1)
-    tree(tmp_path, {"new": "1\n2\n"})
-    (tmp_path / "new").rename(path)
-    assert in_parts.hangs.wait(5)
-    in_parts.let.set()
-    path.unlink()
-    sampled.until(lambda: sampled.changes == 2)
-    assert sampled.sampler.health is not None
-    assert sampled.sampler.health.error == f"{path}: No such file or directory"
-    sampled.end()
-
-
-def test_what_waits_is_bounded(tmp_path: Path) -> None:
-    in_parts = InParts(tree(tmp_path, {"x": "1" * 300_000 + "\n"}) / "x", most=30)
-    sampled = Sampled(in_parts, ticks=3600)
-    assert in_parts.captures.hangs.wait(10)
-    assert max(in_parts.behind) <= 4
-    assert len(in_parts.told) >= 25
-    sampled.sampler.stop()
-    in_parts.captures.let.set()
-    sampled.sampler.join(10)
-
-
-def test_a_stalled_capture_does_not_hold_back_what_waits(tmp_path: Path) -> None:
-    clock = FakeClock()
-    in_parts = InParts(tree(tmp_path, {"x": "1\n"}) / "x", most=4)
-    sampled = Sampled(in_parts, clock=clock, ticks=3600)
-    sampler = sampled.sampler
-    assert in_parts.captures.hangs.wait(10)
-    clock.sleep(11)
-    sampler.watch(sampler.timeline.now_ns() + 4000 * INTERVAL_NS)
-    assert sum(batch.n for batch in sampled.batches) == 4
-    assert sampler.health is not None
-    assert sampler.health.error == "stalled: a read does not return"
-    in_parts.captures.let.set()
-    sampled.end()
-
-
-def test_telling_that_stalls_is_said_and_holds_up_nobody(tmp_path: Path) -> None:
-    clock = FakeClock()
-    path = tree(tmp_path, {"x": "1\n"}) / "x"
-    in_parts = InParts(path, hangs_at=1)
-    sampled = Sampled(in_parts, clock=clock, ticks=3600)
-    assert in_parts.hangs.wait(10)
-    clock.sleep(11)
-    sampled.sampler.watch(sampled.sampler.timeline.now_ns())
-    assert sampled.sampler.health is not None
-    assert sampled.sampler.health.error == "stalled: a read does not return"
-    sampled.sampler.flush()
-    in_parts.let.set()
-    sampled.end()
-    assert sampled.sampler.health.success
-
-
-def test_what_is_told_after_nobody_waits_any_longer_is_delivered(tmp_path: Path) -> None:
-    in_parts = InParts(tree(tmp_path, {"x": "1\n"}) / "x", hangs_at=1)
-    sampled = Sampled(in_parts, ticks=3600)
-    assert in_parts.hangs.wait(10)
-    sampled.sampler.stop()
-    sampled.sampler.flush()
-    assert not sampled.batches
-    in_parts.let.set()
-    sampled.sampler.join(10)
-    assert sum(batch.n for batch in sampled.batches) == len(in_parts.told) == 1
 
 
 def test_what_is_gathered_is_delivered_when_it_is_flushed() -> None:
@@ -391,7 +242,6 @@ def test_a_sampler_that_misses_its_ticks_does_not_work_and_one_that_reads_does()
         Timeline(clock, 10**9),
         clock,
         batcher=lambda source: Batcher(source, 10**9, 1),
-        last_tick=lambda tick_ns: tick_ns,
         deliver=lambda batches: None,
         changed=lambda: None,
         failed=lambda exc: None,
@@ -400,5 +250,5 @@ def test_a_sampler_that_misses_its_ticks_does_not_work_and_one_that_reads_does()
     assert sampler.works()  # the first tick came at 1 s
     clock.sleep(2.0)
     assert not sampler.works()
-    assert sampler.timeline.take() is not None
+    assert sampler.timeline.due_tick() is not None
     assert sampler.works()

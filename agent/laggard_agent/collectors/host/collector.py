@@ -1,29 +1,23 @@
-"""/proc/stat, meminfo and loadavg: CPU, memory and load of the node; and what the agent itself costs.
+"""CPU, memory and load of the node, and the agent's own use, through psutil."""
 
-As proc_stat(5), proc_meminfo(5) and proc_loadavg(5) have it.
-"""
-
-import os
-from collections.abc import Iterator
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from laggard_agent.collectors.capture import Capture, Captures
+import psutil
+
 from laggard_agent.collectors.host import self_usage
-from laggard_agent.collectors.interface import Now, Reading
+from laggard_agent.collectors.interface import Now, Reading, read_file
+from laggard_agent.collectors.read_recorder import is_recorded
 from laggard_common.errors import CollectError
+from laggard_common.wire.codec import Row
 from laggard_common.wire.schema import Component, Field, FieldKind, FieldType
 
 _CPU = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
-_LEAST_CPU = 4  # of the oldest kernels
-_EVENTS = {"ctx_switches": b"\nctxt ", "interrupts": b"\nintr ", "soft_interrupts": b"\nsoftirq "}
-_MEMORY = {
-    "total": (b"\nMemTotal:",),
-    "available": (b"\nMemAvailable:",),
-    "free": (b"\nMemFree:",),
-    "buffers": (b"\nBuffers:",),
-    "cached": (b"\nCached:", b"\nSReclaimable:"),  # as free(1) counts it
-    "shared": (b"\nShmem:",),
-}
+_EVENTS = ("ctx_switches", "interrupts", "soft_interrupts")
+_MEMORY = ("total", "available", "free", "buffers", "cached", "shared")
 _LOAD = ("load_1", "load_5", "load_15")
 
 FIELDS = (
@@ -36,90 +30,70 @@ FIELDS = (
 )
 COMPONENTS = (Component("host", "host"),)
 
-_TICK_US = 1_000_000 // os.sysconf("SC_CLK_TCK")
-_KIB = 1024
-_MOST = 2**64
-_MOST_DIGITS = 20
+_MAX = 2**64 - 1
+_psutil_root = threading.Lock()  # psutil.PROCFS_PATH is global; agents with other roots may share the process
 
-
-def parse_stat(data: bytes) -> tuple[int | None, ...]:
-    """CPU time of all CPUs in microseconds, then events, None for what the kernel does not count.
-
-    Raises ValueError for anything else than such a file.
-    """
-    name, *ticks = data.partition(b"\n")[0].split()
-    if name != b"cpu" or len(ticks) < _LEAST_CPU:
-        raise ValueError("no line of all CPUs")
-    spent: list[int | None] = [_unsigned(word) * _TICK_US for word in ticks[: len(_CPU)]]
-    spent += [None] * (len(_CPU) - len(spent))
-    return _in_range((*spent, *(_number(data, key) for key in _EVENTS.values())))
-
-
-def parse_meminfo(data: bytes) -> tuple[int | None, ...]:
-    """Bytes, None for what the kernel does not tell. Raises ValueError for anything else than such a file."""
-    text = b"\n" + data
-    found = [[_number(text, key, b"kB") for key in keys] for keys in _MEMORY.values()]
-    if found[0] == [None]:
-        raise ValueError("no total")
-    values = (None if first is None else first + sum(filter(None, more)) for first, *more in found)
-    return _in_range(tuple(None if value is None else value * _KIB for value in values))
-
-
-def parse_loadavg(data: bytes) -> tuple[float, float, float]:
-    """The load averages of 1, 5 and 15 minutes. Raises ValueError for anything else than such a file."""
-    one, five, fifteen = (float(word) for word in data.split()[:3])
-    if not all(0 <= load < float("inf") for load in (one, five, fifteen)):
-        raise ValueError("no load average")
-    return one, five, fifteen
+# psutil sets memory that it cannot find to 0 and warns; a false 0 is worse than an error.
+warnings.filterwarnings("error", r".*memory stats couldn't be determined", RuntimeWarning)
 
 
 class Host:
-    """Reads `<procfs>/stat`, `meminfo` and `loadavg`; the agent's own cost is always of this process."""
+    """Reads `<procfs>/stat` and `meminfo` through psutil; `loadavg` itself, where psutil knows no root."""
 
     name = "host"
 
     def __init__(self, procfs: Path, now: Now) -> None:
-        self._paths = [procfs / file for file in ("stat", "meminfo", "loadavg")]
-        self.captures = Captures(self._paths, now, measures_cpu=True)
+        self._procfs = procfs
+        self._now = now
 
     def read(self) -> Iterator[Reading]:
         """One row for the node. Raises CollectError."""
-        return self.interpret(self.captures.take())
+        read_at_ns = self._now()
+        row = [
+            *self._checked("stat", self._cpu),
+            *self._checked("meminfo", self._memory),
+            *self._checked("loadavg", self._load),
+            round(self_usage.cpu_seconds() * 1e6),
+            self_usage.resident_bytes(),
+        ]
+        yield Reading("host", FIELDS, read_at_ns, COMPONENTS, [row])
 
-    def interpret(self, capture: Capture) -> Iterator[Reading]:
-        """As `read`, of what was read at another time; but for the agent's memory, which is that of now."""
-        row: list[int | float | None] = []
-        for path, file, parse in zip(self._paths, capture.files, _PARSERS, strict=True):
+    def _checked(self, file: str, read: Callable[[], Row]) -> Row:
+        """The values that `read` finds in `file`. Raises CollectError, which names the file."""
+        path = self._procfs / file
+        try:
+            values = read()
+            if not all(value is None or 0 <= value <= _MAX for value in values):
+                raise ValueError("a number out of range")
+        except OSError as exc:
+            raise CollectError(str(path), exc.strerror or str(exc)) from exc
+        except (ArithmeticError, LookupError, TypeError, ValueError, RuntimeWarning) as exc:
+            raise CollectError(str(path), f"not as expected: {exc}") from exc
+        return values
+
+    def _cpu(self) -> Row:
+        with self._psutil("stat"):
+            times, events = psutil.cpu_times(), psutil.cpu_stats()
+        spent = (round(getattr(times, name) * 1e6) for name in _CPU)
+        return (*spent, *(getattr(events, name) for name in _EVENTS))
+
+    def _memory(self) -> Row:
+        with self._psutil("meminfo"):
+            memory = psutil.virtual_memory()
+        return [getattr(memory, name) for name in _MEMORY]
+
+    def _load(self) -> Row:
+        one, five, fifteen = map(float, read_file(self._procfs / "loadavg").split()[:3])
+        return (one, five, fifteen)
+
+    @contextmanager
+    def _psutil(self, file: str) -> Iterator[None]:
+        """Points psutil to this root of /proc; `--dump` records `file`, as psutil opens files by itself."""
+        if is_recorded():
+            read_file(self._procfs / file)
+        with _psutil_root:
+            before, psutil.PROCFS_PATH = psutil.PROCFS_PATH, str(self._procfs)
             try:
-                row += parse(file.text())
-            except ValueError as exc:
-                raise CollectError(str(path), f"not as expected: {exc}") from exc
-        row += [capture.cpu_ns // 1000, self_usage.resident_bytes()]
-        yield Reading("host", FIELDS, capture.files[0].at_ns, COMPONENTS, [row])
-
-
-_PARSERS = (parse_stat, parse_meminfo, parse_loadavg)
-
-
-def _number(data: bytes, key: bytes, unit: bytes = b"") -> int | None:
-    """What stands behind `key`, None where that is not. Raises ValueError for no number of that unit."""
-    at = data.find(key)
-    if at < 0:
-        return None
-    at += len(key)
-    line = data[at : at + 4 * _MOST_DIGITS].partition(b"\n")[0].split(None, 2)
-    if not line or (unit and line[1:] != [unit]):
-        raise ValueError(f"{key.strip().decode()} is not a number {unit.decode()}".rstrip())
-    return _unsigned(line[0])
-
-
-def _unsigned(word: bytes) -> int:
-    if not word.isdigit():
-        raise ValueError(f"{word[:_MOST_DIGITS].decode('ascii', 'replace')!r} is not a number")
-    return int(word[: _MOST_DIGITS + 1])
-
-
-def _in_range(values: tuple[int | None, ...]) -> tuple[int | None, ...]:
-    if any(value is not None and value >= _MOST for value in values):
-        raise ValueError("a number of more than 64 bits")
-    return values
+                yield
+            finally:
+                psutil.PROCFS_PATH = before

@@ -1,21 +1,16 @@
-"""What the agent itself costs the node."""
+"""CPU time and memory of the agent's own process, through psutil."""
 
-import os
-import time
-from pathlib import Path
+import psutil
 
-_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-_STATM = Path("/proc/self/statm")
+_process = psutil.Process()  # keeps /proc as its root while a collector reads another
 
 
-def cpu_ns() -> int:
-    """CPU time of this process since its start, user and system together, nanoseconds."""
-    return time.process_time_ns()
+def cpu_seconds() -> float:
+    """CPU time since the start of the process, user and system, in steps of a clock tick (10 ms)."""
+    times = _process.cpu_times()
+    return float(times.user + times.system)
 
 
 def resident_bytes() -> int:
-    """Resident memory of this process, shared pages included; 0 where /proc is not mounted."""
-    try:
-        return int(_STATM.read_bytes().split()[1]) * _PAGE_BYTES
-    except OSError:
-        return 0
+    """Resident memory, shared pages included."""
+    return int(_process.memory_info().rss)

@@ -1,11 +1,10 @@
 """What the kernel counts of the network: /proc/net, and on request TCP by destination through netlink."""
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from laggard_agent.collectors.capture import Capture, Captured, Captures
-from laggard_agent.collectors.interface import Now, Reading
+from laggard_agent.collectors.interface import KernelFile, Now, Reading
 from laggard_agent.collectors.name_filter import any_of
 from laggard_agent.collectors.net.destinations import DESTINATION_FIELDS, MOST_SOCKETS, Destinations
 from laggard_agent.collectors.net.inet_diag import Answer, NoSuchDiagnosisError, ask
@@ -47,8 +46,9 @@ class Net:
         own: bool = True,
         ask: Callable[[int], Answer] = ask,
     ) -> None:
-        self._paths = [procfs / "net" / file for file in ("dev", "snmp", "netstat", "softnet_stat")]
-        self._files = Captures(self._paths, now)
+        self._dev, self._snmp, self._netstat, self._softnet_stat = (
+            KernelFile(procfs / "net" / file) for file in ("dev", "snmp", "netstat", "softnet_stat")
+        )
         self._include = any_of(include)
         self._exclude = any_of(exclude)
         self._now = now
@@ -63,27 +63,14 @@ class Net:
         self._diag_row: Row = ()
         self._said = ""
 
-    @property
-    def captures(self) -> Captures | None:
-        """The files, unless the kernel is asked as well."""
-        return self._files if self._destinations is None else None
-
     def read(self) -> Iterator[Reading]:
         """All sources. Raises CollectError for the first that could not be read, at the end."""
-        return self._all(self._files.take(), self._by_destination())
-
-    def interpret(self, capture: Capture) -> Iterator[Reading]:
-        """As `read`, of what was read at another time."""
-        return self._all(capture, ())
-
-    def _all(self, capture: Capture, asked: Iterable[Reading]) -> Iterator[Reading]:
-        dev, snmp, netstat, softnet = capture.files
         failed: CollectError | None = None
         for part in (
-            self._interfaces(dev),
-            self._tcp_counters(snmp, netstat),
-            self._packet_processing(softnet),
-            asked,
+            self._interfaces(),
+            self._tcp_counters(),
+            self._packet_processing(),
+            self._by_destination(),
         ):
             try:
                 yield from part
@@ -92,33 +79,36 @@ class Net:
         if failed:
             raise failed
 
-    def _interfaces(self, dev: Captured) -> Iterator[Reading]:
-        data = dev.text()
+    def _interfaces(self) -> Iterator[Reading]:
+        read_at_ns = self._now()
+        data = self._dev.read()
         every = parse_interfaces(data)
         if not every and not _is_head_alone(data):
-            raise CollectError(str(self._paths[0]), "no line has the 16 counters of an interface")
+            raise CollectError(str(self._dev.path), "no line has the 16 counters of an interface")
         rows = {name: _same(row, self._rows.get(name)) for name, row in every.items() if self._wanted(name)}
         if list(rows) != list(self._rows):
             self._components = tuple(Component(name, name) for name in rows)
         self._rows = rows
-        yield Reading("net", INTERFACE_FIELDS, dev.at_ns, self._components, list(rows.values()))
+        yield Reading("net", INTERFACE_FIELDS, read_at_ns, self._components, list(rows.values()))
 
-    def _tcp_counters(self, snmp: Captured, netstat: Captured) -> Iterator[Reading]:
-        values = parse_pairs(snmp.text())
+    def _tcp_counters(self) -> Iterator[Reading]:
+        read_at_ns = self._now()
+        values = parse_pairs(self._snmp.read())
         if not values:
-            raise CollectError(str(self._paths[1]), "no Tcp lines")
-        extended = parse_pairs(netstat.text())
+            raise CollectError(str(self._snmp.path), "no Tcp lines")
+        extended = parse_pairs(self._netstat.read())
         self._tcp = _same(tcp_row(values | extended), self._tcp)
-        yield Reading("tcp", TCP_FIELDS, snmp.at_ns, TCP_COMPONENTS, [self._tcp])
+        yield Reading("tcp", TCP_FIELDS, read_at_ns, TCP_COMPONENTS, [self._tcp])
         if not extended:
-            raise CollectError(str(self._paths[2]), "no TcpExt lines")
+            raise CollectError(str(self._netstat.path), "no TcpExt lines")
 
-    def _packet_processing(self, softnet: Captured) -> Iterator[Reading]:
-        rows = parse_softnet(softnet.text())
+    def _packet_processing(self) -> Iterator[Reading]:
+        read_at_ns = self._now()
+        rows = parse_softnet(self._softnet_stat.read())
         if rows is None:
-            raise CollectError(str(self._paths[3]), "not lines of hexadecimal numbers, one a CPU")
+            raise CollectError(str(self._softnet_stat.path), "not lines of hexadecimal numbers, one a CPU")
         self._softnet_row = _same(self._softnet.total(rows), self._softnet_row)
-        yield Reading("softnet", SOFTNET_FIELDS, softnet.at_ns, SOFTNET_COMPONENTS, [self._softnet_row])
+        yield Reading("softnet", SOFTNET_FIELDS, read_at_ns, SOFTNET_COMPONENTS, [self._softnet_row])
 
     def _by_destination(self) -> Iterator[Reading]:
         known = self._destinations

@@ -81,10 +81,11 @@ LINES = st.builds(
 )
 
 
-@given(st.lists(LINES | st.just(b""), max_size=6), st.sets(st.sampled_from([b"sda", b"dm-0"])))
-def test_lines_together_say_what_each_says_alone(lines: list[bytes], unwanted: set[bytes]) -> None:
-    alone = {line: _parse_line(line, unwanted) for line in lines}
-    assert parse(b"\n".join([*lines, b""]), {}, unwanted) == alone
+@given(st.lists(LINES | st.just(b""), max_size=6), st.integers(0, 6))
+def test_lines_known_from_the_read_before_are_parsed_as_new_ones(lines: list[bytes], known: int) -> None:
+    alone = {line: _parse_line(line) for line in lines}
+    before = parse(b"\n".join([*lines[:known], b""]), {})
+    assert parse(b"\n".join([*lines, b""]), before) == alone
 
 
 def test_every_truncation_gives_whole_rows() -> None:
@@ -153,17 +154,23 @@ def test_an_unwanted_line_that_cannot_be_read_when_it_is_wanted_is_left_out(tmp_
     assert read(disks).rows == [FLUSHES]
 
 
-def test_captures_are_told_in_their_order_with_their_times(tmp_path: Path) -> None:
+def test_equal_bytes_give_the_same_rows_at_another_time(tmp_path: Path) -> None:
     times = iter(range(100, 200))
+    tree(tmp_path, {"diskstats": disk_line("sda", *FLUSHES) + disk_line("sdb", *FLUSHES)})
     disks = Diskstats(tmp_path, BlockDevices(None, Choice(), lambda: 0), times.__next__)
-    captures = []
-    for names in (["sda", "sdb"], ["sda"], ["sda", "sdb"]):
-        tree(tmp_path, {"diskstats": "".join(disk_line(name, *FLUSHES) for name in names)})
-        captures.append(disks.captures.take())
-    readings = [reading for capture in captures for reading in disks.interpret(capture)]
-    assert [reading.read_at_ns for reading in readings] == [100, 101, 102]
-    assert [len(reading.components) for reading in readings] == [2, 1, 2]
-    assert not any(capture.can_wait for capture in captures)
+    first, second = read(disks), read(disks)
+    assert (first.read_at_ns, second.read_at_ns) == (100, 101)
+    assert second.components is first.components
+    assert all(a is b for a, b in zip(first.rows, second.rows, strict=True))
+
+
+def test_a_file_that_is_not_diskstats_any_more_fails_at_every_read(tmp_path: Path) -> None:
+    disks = collector(tree(tmp_path, {"diskstats": disk_line("sda", *FLUSHES)}))
+    assert len(read(disks).rows) == 1
+    tree(tmp_path, {"diskstats": "something else\n"})
+    for _ in range(2):
+        with pytest.raises(CollectError, match="no line has"):
+            read(disks)
 
 
 def test_an_empty_file_is_no_failure(tmp_path: Path) -> None:

@@ -1,10 +1,9 @@
-import time
+import os
 from pathlib import Path
 
-import psutil
 import pytest
 
-from laggard_agent.collectors.host.collector import FIELDS, Host, parse_loadavg, parse_meminfo, parse_stat
+from laggard_agent.collectors.host.collector import FIELDS, Host
 from laggard_agent.collectors.interface import Reading
 from laggard_common.errors import CollectError
 from tests.agent.made import tree
@@ -69,53 +68,46 @@ def test_two_roots_in_one_process(tmp_path: Path) -> None:
     assert loads == [0.21, 7.0, 0.21, 7.0]
 
 
-def test_as_psutil_reads_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_as_the_kernel_counts(tmp_path: Path) -> None:
     """This machine's files, as they were at one moment."""
-    for name in FILES:
-        (tmp_path / name).write_bytes(Path("/proc", name).read_bytes())
-    monkeypatch.setattr(psutil, "PROCFS_PATH", str(tmp_path))
-    cpu, events, memory = psutil.cpu_times(), psutil.cpu_stats(), psutil.virtual_memory()
-    row = dict(zip((field.name for field in FIELDS), read(tmp_path).rows[0], strict=True))
-    for name in ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal"):
-        assert row[f"cpu_{name}_us"] == round(getattr(cpu, name) * 1e6)
-    for name in ("ctx_switches", "interrupts", "soft_interrupts"):
-        assert row[name] == getattr(events, name)
-    for name in ("total", "available", "free", "buffers", "cached", "shared"):
-        assert row[f"memory_{name}_bytes"] == getattr(memory, name)
-
-
-def test_what_is_read_in_parts_is_of_its_tick(tmp_path: Path) -> None:
-    host = Host(tree(tmp_path, FILES), iter(range(100, 200)).__next__)
-    before = time.process_time_ns() // 1000
-    first = host.captures.take()
-    tree(tmp_path, {"loadavg": "7 8 9 1/1 1\n"})
-    second = host.captures.take()
-    after = time.process_time_ns() // 1000
-    readings = [reading for capture in (first, second) for reading in host.interpret(capture)]
-    assert [reading.read_at_ns for reading in readings] == [100, 103]
-    rows = [dict(zip((f.name for f in FIELDS), reading.rows[0], strict=True)) for reading in readings]
-    assert [row["load_1"] for row in rows] == [0.21, 7.0]
-    spent = [int(row["agent_cpu_us"] or 0) for row in rows]
-    assert before <= spent[0] <= spent[1] <= after
-
-
-def test_of_an_old_kernel_what_is_not_there_is_absent() -> None:
-    assert parse_stat(b"cpu  1 2 3 4\n") == (10_000, 20_000, 30_000, 40_000, *[None] * 7)
-    assert parse_stat(b"cpu  1 2 3 45") == parse_stat(b"cpu  1 2 3 45\n")
-    assert parse_meminfo(b"MemTotal: 7 kB\nSReclaimable: 9 kB\n") == (7168, *[None] * 5)
-    assert parse_meminfo(b"MemTotal: 7 kB\nCached: 9 kB\n") == (7168, None, None, None, 9216, None)
+    text = {name: Path("/proc", name).read_text() for name in FILES}
+    row = dict(zip((f.name for f in FIELDS), read(tree(tmp_path, text)).rows[0], strict=True))
+    ticks = list(map(int, text["stat"].partition("\n")[0].split()[1:]))
+    for name, spent in zip(
+        ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal"), ticks, strict=False
+    ):
+        assert row[f"cpu_{name}_us"] == spent * 1_000_000 // os.sysconf("SC_CLK_TCK")
+    counted = {line.split()[0]: int(line.split()[1]) for line in text["stat"].splitlines()[1:]}
+    for name, key in (("ctx_switches", "ctxt"), ("interrupts", "intr"), ("soft_interrupts", "softirq")):
+        assert row[name] == counted[key]
+    kib = {line.split()[0]: int(line.split()[1]) for line in text["meminfo"].splitlines()}
+    for name, keys in (
+        ("total", ["MemTotal:"]),
+        ("available", ["MemAvailable:"]),
+        ("free", ["MemFree:"]),
+        ("buffers", ["Buffers:"]),
+        ("cached", ["Cached:", "SReclaimable:"]),
+        ("shared", ["Shmem:"]),
+    ):
+        assert row[f"memory_{name}_bytes"] == sum(kib[key] for key in keys) * 1024
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_cut_off_anywhere_it_is_read_or_refused(name: str) -> None:
-    parse = {"stat": parse_stat, "meminfo": parse_meminfo, "loadavg": parse_loadavg}[name]
-    text = FILES[name].encode()
-    whole = len(parse(text))
+def test_cut_off_anywhere_it_is_read_or_refused(tmp_path: Path, name: str) -> None:
+    text = FILES[name]
     for end in range(len(text)):
         try:
-            assert len(parse(text[:end])) == whole
-        except ValueError:
-            continue
+            reading = read(tree(tmp_path, {**FILES, name: text[:end]}))
+        except CollectError as exc:
+            assert str(tmp_path / name) in str(exc)  # noqa: PT017
+        else:
+            assert len(reading.rows[0]) == len(FIELDS)
+
+
+def test_memory_that_the_kernel_does_not_count_is_an_error_and_not_0(tmp_path: Path) -> None:
+    text = FILES["meminfo"].replace("Buffers:", "Others:")
+    with pytest.raises(CollectError, match="buffers memory stats couldn't be determined"):
+        read(tree(tmp_path, {**FILES, "meminfo": text}))
 
 
 @pytest.mark.parametrize(

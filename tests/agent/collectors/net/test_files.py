@@ -79,7 +79,7 @@ def test_include_and_exclude(tmp_path: Path) -> None:
 def test_one_missing_file_leaves_the_other_reading(tmp_path: Path, missing: str, left: list[str]) -> None:
     tree(tmp_path, FILES)
     (tmp_path / missing).unlink()
-    collected = collect(net(tmp_path).read, FakeClock())
+    collected = collect(net(tmp_path), FakeClock())
     assert [reading.source for reading in collected.readings] == left
     assert collected.health.error == f"{tmp_path}/{missing}: No such file or directory"
 
