@@ -60,8 +60,8 @@ class Metric:
     """One metric. `worse`: +1 where larger is worse, -1 where smaller is, 0 for behaviour without a side.
 
     `derive` makes (M,) values, finite, from (M,) differences; it reads no counter that is not in `needs`
-    or in the source's optional ones. `amount`: an amount over the whole time, not a rate, so that it is divided
-    when one difference spans several intervals.
+    or in the source's optional ones. `amount`: an amount over the whole time, not a rate; it is divided when
+    one difference spans several intervals.
     """
 
     unit: str

@@ -1,1 +1,1 @@
-"""GlusterFS: what io-stats counts in bricks and clients."""
+"""GlusterFS: io-stats counters of bricks and clients."""

@@ -1,4 +1,4 @@
-"""The collector `gluster`: the io-stats dumps of this node's bricks and mounted volumes."""
+"""Collector `gluster`: io-stats dumps of this node's bricks and mounted volumes."""
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
@@ -36,7 +36,7 @@ _STALE_INTERVALS = 3
 
 
 class _File:
-    """A dump file over the samples. `partial`: the latest look at it found less than a dump."""
+    """A dump file over the samples. `partial`: the latest read found less than a dump."""
 
     def __init__(self, path: Path, now_ns: int) -> None:
         self.path = path
@@ -47,7 +47,7 @@ class _File:
         self._changed_ns = now_ns
 
     def look(self, now_ns: int) -> None:
-        """Takes in what the file says now, if it says something new. Raises CollectError."""
+        """Reads the file if it changed. Raises CollectError."""
         text = read_text(self.path, self._state)
         if text is None:
             return
@@ -62,18 +62,17 @@ class _File:
             self.process.take(dump, text.state.changed_ns, now_ns)
 
     def is_stale(self, now_ns: int, stale_seconds: float) -> bool:
-        """Whether nobody has written a dump for so long, and for three of its intervals."""
+        """True when no dump was written for `stale_seconds` and three of its intervals."""
         interval = self.process.dump.interval_s if self.process.dump else 0.0
         return now_ns - self._changed_ns > max(stale_seconds, _STALE_INTERVALS * interval) * 1e9
 
 
 class Gluster:
-    """Reads `<directory>/stats/*.dump`, and the names of `<directory>/vols/*/bricks/*` for who they are of.
+    """Reads `<directory>/stats/*.dump`; the names of `<directory>/vols/*/bricks/*` identify the bricks.
 
-    A dump that is being rewritten is left for the next sample, and the row stays as it was: its counters are
-    sums, so nothing is lost. A file that nobody has rewritten for `stale_seconds` (and three of its
-    intervals) belongs to a process that is gone, and has no row. `leftovers`: lines that were not
-    understood, by file.
+    A dump that is being rewritten is left for the next sample, and its row is unchanged: counters are sums,
+    so nothing is lost. A file that was not rewritten for `stale_seconds` (and three of its intervals) belongs
+    to an ended process and has no row. `leftovers`: unparsed lines, by file.
     """
 
     name = "gluster"
@@ -93,9 +92,9 @@ class Gluster:
         self.leftovers: Mapping[str, tuple[str, ...]] = {}
 
     def read(self) -> Iterator[Reading]:
-        """Bricks, clients, then the node's own row.
+        """Yields bricks, clients, then the node's own row.
 
-        Raises CollectError at the end for the folder, or the first file, that could not be read.
+        Raises CollectError at the end for the folder, or the first file, that is unreadable.
         """
         now_ns = self._monotonic_ns()
         failures = self._look(now_ns)
@@ -121,7 +120,7 @@ class Gluster:
             raise CollectError(failures[0].path, failures[0].reason + more) from failures[0]
 
     def _look(self, now_ns: int) -> list[CollectError]:
-        """Looks at every dump file there is; what could not be read."""
+        """Reads every dump file; returns the errors."""
         try:
             paths = self._dump_files()
         except CollectError as exc:
@@ -155,7 +154,7 @@ class Gluster:
         return sorted(found)[:_MOST_DUMPS]
 
     def _brick_files(self) -> list[tuple[str, str]]:
-        """Volume and name of each file that glusterd keeps of a brick; none where it does not let us look."""
+        """Volume and name of each brick file of glusterd; none without permission."""
         try:
             folders = sorted((self._directory / "vols").iterdir())
         except OSError:
@@ -200,7 +199,7 @@ class Gluster:
 
 
 def _component(dump: Dump, bricks: list[tuple[str, str]]) -> Component | None:
-    """Who the dump is of; None for a name that cannot be one."""
+    """Component of the dump; None for an impossible name."""
     path, volume = brick_path(dump.name, bricks) if dump.is_brick else (dump.name, dump.name)
     if not path.isprintable() or len(path) > MAX_NAME_CHARS:
         return None

@@ -1,8 +1,8 @@
 """One io-stats dump of GlusterFS (`diagnostics.stats-dump-interval`, format json), as values by name.
 
-A dump is two JSON objects in a row, a line for each value: the first counts since the process began (`aggr`),
-the second since the dump before (`inter`). It is read line by line and not as JSON, because older versions
-quote their numbers and because an interval of no length divides by zero and prints `inf` and `nan`.
+A dump is two JSON objects in a row, one line per value: the first counts since the process started (`aggr`),
+the second since the previous dump (`inter`). It is parsed by lines, not as JSON, because older versions quote
+their numbers, and an interval of no length divides by zero and prints `inf` and `nan`.
 
 Latencies are nanoseconds, although the keys end in `usec` (docs/collectors/gluster.md says since when). The
 dump has no sums of latencies: it has means, printed with the 24 bits of a C float.
@@ -28,7 +28,7 @@ _NOT_READ = {
 }
 _NOT_READ_OF_A_FOP = ("latency_min_usec", "latency_max_usec")
 _NO_FOP = "null"
-_PARTS = 3  # two objects, and what follows them
+_PARTS = 3  # two objects and the rest
 _MOST = 2**64
 _MOST_DIGITS = 20
 _MOST_LEFTOVERS = 100
@@ -37,10 +37,10 @@ _SHOWN_CHARS = 200
 
 @dataclass(frozen=True, slots=True)
 class Fop:
-    """A file operation that was called: `calls` since the process began, and their mean latency in ns.
+    """A file operation with calls: `calls` since the process started, and their mean latency in ns.
 
-    `interval_calls` and `interval_mean_ns`: the same of the interval before the dump, which begins later when
-    somebody asks for `gluster volume profile`. A mean is None where nothing was measured.
+    `interval_calls` and `interval_mean_ns`: the same for the interval before the dump, which is shorter after
+    a `gluster volume profile`. A mean is None where nothing was measured.
     """
 
     calls: int
@@ -54,8 +54,8 @@ class Dump:
     """A whole dump. `name`: the brick's path with `_` for `/`, or the volume of a client.
 
     `counts`: calls by block size (`read_64kb`) and bytes; `gauges`: both by the names of the dump. Most of a
-    dump is zeros, and what is zero in it is not in `fops` or among the sizes. `leftovers`: lines that were
-    not understood, cut short, at most 100; without any the dump is complete.
+    dump is zeros; zero values are not in `fops` or among the sizes. `leftovers`: unparsed lines, truncated,
+    at most 100; without any the dump is complete.
     """
 
     name: str
@@ -69,13 +69,13 @@ class Dump:
 
 
 class NotADumpError(Exception):
-    """The file is whole but no JSON io-stats dump; the text says why."""
+    """The file is complete but not a JSON io-stats dump; the text gives the reason."""
 
 
 def parse_dump(data: bytes) -> Dump | None:
-    """The dump in a file; None when it is not whole (or empty), which it is while it is rewritten.
+    """Parses the dump in a file; None while it is incomplete or empty, as in a rewrite.
 
-    Raises NotADumpError for a file that is not the beginning of a dump, or has too little in it.
+    Raises NotADumpError for a file that does not start like a dump, or is too short.
     """
     if not data.strip():
         return None
@@ -135,7 +135,7 @@ class _Gathering:
         return dict(found)
 
     def _take(self, key: str, text: str) -> bool:
-        """Takes a value of the first object, if it is one that is known and right."""
+        """Adds a value of the first object if it is known and valid."""
         if key.startswith(_FOP):
             fop, _, what = key[len(_FOP) :].rpartition(".")
             if what in _NOT_READ_OF_A_FOP or fop == _NO_FOP:

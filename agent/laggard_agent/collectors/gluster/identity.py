@@ -1,17 +1,17 @@
-"""Which brick of which volume a dump belongs to, from names of files alone, so that no root is needed.
+"""Finds a dump's brick and volume from file names alone, so root is not needed.
 
 A dump's name has the brick's path with `_` for every `/`; glusterd's `vols/<volume>/bricks/<host>:<path>` has
-it with `-` for every `/`. Where one says `_` and the other `-`, the path has a `/`.
+it with `-` for every `/`. Where one has `_` and the other `-`, the path has a `/`.
 """
 
 from collections.abc import Iterable
 
 
 def brick_path(dump_name: str, bricks: Iterable[tuple[str, str]]) -> tuple[str, str | None]:
-    """The path and the volume of the brick whose dump is called so; `bricks`: volume and name of each file.
+    """Path and volume of the brick with this dump name; `bricks`: volume and name of each brick file.
 
-    Where no file fits, or files of different paths do, the path is that of the dump, with `_`; where files
-    of several volumes do (the same path on several servers), the volume is None.
+    Without a match, or with matches of different paths, the path is the dump's, with `_`; with matches of
+    several volumes (the same path on several servers) the volume is None.
     """
     found = {(path, volume) for volume, name in bricks if (path := _merged(dump_name, name)) is not None}
     paths = {path for path, _ in found}
@@ -22,7 +22,7 @@ def brick_path(dump_name: str, bricks: Iterable[tuple[str, str]]) -> tuple[str, 
 
 
 def _merged(dump_name: str, brick_name: str) -> str | None:
-    """The path that became both names; None if none did."""
+    """The path that yields both names; None without one."""
     dashed = brick_name.partition(":-")[2]
     if brick_name.count(":") > 1:  # an IPv6 address
         dashed = brick_name.rpartition(":-")[2]

@@ -1,9 +1,9 @@
-"""Sums of latencies, which a dump does not have: it has means, and counters are what travels.
+"""Latency sums, computed because a dump has only means and the agent sends counters.
 
-The mean since the process began times its calls is the sum, but it is printed with 24 bits: after a year the
-error of that product is seconds, and it may fall, which would look like a reset. The mean of the last
-interval does not have that weakness. So the sum grows by *calls since the dump before* times *mean of the
-interval*, if the interval is what lies between the two dumps, else by the difference of the two products.
+The mean since the process started times its calls is the sum, but the mean has only 24 bits: after a year the
+error of the product is seconds, and it may decrease, which would look like a reset. The mean of the last
+interval is precise. So the sum grows by *calls since the previous dump* times *mean of the interval* if the
+interval is the time between the two dumps, otherwise by the difference of the two products.
 """
 
 from collections.abc import Mapping
@@ -18,8 +18,7 @@ _TOLERANCE = 0.01  # the interval has two digits too
 class LatencySums:
     """The sums of one process, in ns, dump after dump.
 
-    It begins with calls times mean of the first dump, so that what a restarted agent says goes on from what
-    it said before.
+    It starts with calls times mean of the first dump, so that a restarted agent continues its counters.
     """
 
     def __init__(self) -> None:
@@ -27,7 +26,7 @@ class LatencySums:
         self._sums: dict[str, float] = {}
 
     def add(self, fops: Mapping[str, Fop]) -> dict[str, int | None]:
-        """The sum of each operation as of this dump; None where the dump has no mean."""
+        """Sum of each operation as of this dump; None where the dump has no mean."""
         for name, fop in fops.items():
             before = self._before.get(name)
             if before is None or name not in self._sums:

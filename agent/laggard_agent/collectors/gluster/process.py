@@ -1,4 +1,4 @@
-"""One brick or client process as its dump file tells of it, dump after dump."""
+"""One brick or client process, followed through its dumps."""
 
 from laggard_agent.collectors.gluster.dump import Dump
 from laggard_agent.collectors.gluster.latency import LatencySums
@@ -17,11 +17,10 @@ _HOLD_INTERVALS = 3.0
 class Process:
     """Follows the process that writes a dump file.
 
-    Every mount of a volume on one node writes to the same file, each over the other's. One of them is
-    followed: another's dumps are counted in `foreign` and not used, until the one that is followed has
-    written nothing for ten seconds and three intervals. A brick has its file for itself, so that one which
-    was restarted is followed at once. `dump` and `values` are of the one that is followed, None and empty at
-    first.
+    All mounts of a volume on one node overwrite the same file. One of them is followed: others' dumps are
+    counted in `foreign` and ignored, until the followed one has written nothing for ten seconds and three
+    intervals. A brick has a file of its own, so a restarted one is followed at once. `dump` and `values` are
+    those of the followed process, None and empty at first.
     """
 
     def __init__(self) -> None:
@@ -33,7 +32,7 @@ class Process:
         self._sums = LatencySums()
 
     def take(self, dump: Dump, written_ns: int, now_ns: int) -> None:
-        """A dump that was written at `written_ns` (wall clock) and read at `now_ns` (monotonic)."""
+        """Adds a dump written at `written_ns` (wall clock) and read at `now_ns` (monotonic)."""
         start = written_ns // 10**9 - dump.uptime_s
         if self._is_other(dump, start):
             if self.dump is not None and not dump.is_brick:
@@ -48,7 +47,7 @@ class Process:
         self.values = self._values(dump)
 
     def _is_other(self, dump: Dump, start_time_s: int) -> bool:
-        """Whether the dump is not of the process that is followed; its file may be slow."""
+        """True when the dump is not the followed process's; its file may lag."""
         if self.dump is None:
             return True
         moved_s = abs(start_time_s - self._start_time_s)
@@ -71,7 +70,7 @@ class Process:
 
 
 def field_of(name: str) -> Field:
-    """What the values of that name are."""
+    """Field of the values with this name."""
     if name in _OWN:
         return _OWN[name]
     if name.endswith("_latency_ns"):

@@ -1,4 +1,4 @@
-"""Reading a dump that is rewritten in place every second: all of one dump, or nothing."""
+"""Reads a dump that is rewritten in place every second: one complete dump, or nothing."""
 
 import errno
 import os
@@ -9,13 +9,13 @@ from pathlib import Path
 from laggard_agent.collectors.read_recorder import note_not_read, note_read
 from laggard_common.errors import CollectError
 
-MOST_DUMP_BYTES = 1024 * 1024  # a brick's is 45 kB
+MOST_DUMP_BYTES = 1024 * 1024  # a brick's dump is 45 kB
 _GONE = (errno.ENOENT, errno.ESTALE)
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What changes when a file is rewritten; `changed_ns` is since the epoch."""
+    """File attributes that change with a rewrite; `changed_ns` is since the epoch."""
 
     inode: int
     size: int
@@ -24,16 +24,16 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """What a file said, and its state then."""
+    """Contents of a file and its state at that time."""
 
     data: bytes
     state: State
 
 
 def read_text(path: Path, before: State | None) -> Text | None:
-    """The file at `path`; None when it is as it was in `before`, is gone, or changed while it was read.
+    """Reads `path`; None when it is unchanged since `before`, is missing, or changed during the read.
 
-    Raises CollectError, also for a file that is longer than a dump can be, or is no regular file.
+    Raises CollectError, also for a file that is longer than a dump can be or is not a regular file.
     """
     try:
         if before is not None and _state(path.stat()) == before:

@@ -1,4 +1,4 @@
-"""The rows of all bricks, or of all clients, of this node, in columns that only grow."""
+"""Rows of all bricks, or all clients, of this node, in columns that only grow."""
 
 from collections.abc import Mapping, Sequence
 
@@ -8,7 +8,7 @@ from laggard_common.wire.codec import Row
 from laggard_common.wire.limits import MAX_FIELDS
 from laggard_common.wire.schema import Component, Field, FieldKind
 
-# Columns from the first sample on; any other counter becomes one when it has counted.
+# Columns from the first sample on; other counters get a column when they first count.
 ALWAYS = tuple(
     map(
         field_of,
@@ -25,10 +25,9 @@ ALWAYS = tuple(
 
 
 class Table:
-    """One source. A brick knows some 190 counters, of which most never count: those are no columns.
+    """One source. A brick has some 190 counters, most of which never count and get no column.
 
-    A counter that a dump does not name never counted, as long as the whole dump was understood: it is 0. In
-    any other dump what is not there is None.
+    A counter missing from a fully parsed dump never counted: it is 0. In any other dump it is None.
     """
 
     def __init__(self, source: str) -> None:
@@ -39,7 +38,7 @@ class Table:
         self._taken: dict[str, tuple[Mapping[str, int | None], Row]] = {}
 
     def reading(self, at_ns: int, found: Sequence[tuple[Component, Process]]) -> Reading | None:
-        """The rows of these components; None when there are none."""
+        """Reading with the rows of these components; None without any."""
         if not found:
             self._taken = {}
             return None

@@ -1,1 +1,1 @@
-"""Lustre's counters on clients, OSS and MDS, as docs/collectors/lustre.md tells."""
+"""Lustre's counters on clients, OSS and MDS; see docs/collectors/lustre.md."""

@@ -1,4 +1,4 @@
-"""The collector `lustre`: everything that this node's Lustre counts, whatever its role and version."""
+"""Collector `lustre`: all Lustre counters of this node, for every role and version."""
 
 import logging
 from collections import deque
@@ -32,11 +32,11 @@ _LOOK_EVERY_NS = 10 * 1_000_000_000
 
 
 class LustreCollector:
-    """Reads Lustre's files on a client, OSS or MDS; which it is shows in what is there.
+    """Reads Lustre's files on a client, OSS or MDS; the files present decide which.
 
-    Devices are looked for every 10 s, and at once when one has gone. A node without any Lustre device is a
-    state of its own: the row of source `lustre` says `devices` 0, and the log says so once. `leftovers`: the
-    lines of the latest sample that were not understood, by file.
+    Devices are searched every 10 s, and at once when one disappears. On a node without any Lustre device the
+    row of source `lustre` has `devices` 0, and the log says so once. `leftovers`: unparsed lines of the
+    latest sample, by file.
     """
 
     name = "lustre"
@@ -55,7 +55,7 @@ class LustreCollector:
         self._monotonic_ns = monotonic_ns
         self._jobs = tuple(JobTable(spec, max_job_entries) for spec in JOB_TABLES) if job_stats else ()
         self._tables: tuple[Table | JobTable, ...] = (*map(Table, TABLES), *self._jobs)
-        self._looks = deque(self._tables)  # the first is the next to be looked for
+        self._looks = deque(self._tables)  # the first is searched next
         self._looked_ns: int | None = None
         self._health_place: str | None = None
         self._nothing_said = False
@@ -63,10 +63,10 @@ class LustreCollector:
         self.leftovers: Mapping[str, tuple[bytes, ...]] = {}
 
     def read(self) -> Iterator[Reading]:
-        """A reading of each table that has rows, then the node's own.
+        """Yields a reading of each table with rows, then the node's own.
 
-        Raises CollectError at the end for the first file that could not be read, or the first table whose
-        devices are there and whose files are not.
+        Raises CollectError at the end for the first unreadable file, or the first table whose devices exist
+        without their files.
         """
         self._look()
         outcome = Outcome()
@@ -89,7 +89,7 @@ class LustreCollector:
             raise CollectError(failures[0].path, failures[0].reason + more) from failures[0]
 
     def _look(self) -> None:
-        """All tables at first, and from then on one after another, so that no one sample pays for all."""
+        """Searches all tables at first, then one per sample, which spreads the cost."""
         now = self._monotonic_ns()
         every = len(self._looks)
         due = every if self._looked_ns is None else every * (now - self._looked_ns) // _LOOK_EVERY_NS

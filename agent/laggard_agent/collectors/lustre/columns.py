@@ -1,4 +1,4 @@
-"""The columns of one table, which only grow, and the rows that files of known shapes make in them."""
+"""Columns of one table, which only grow, and rows built from files of known shape."""
 
 from collections.abc import Callable, Sequence
 from operator import itemgetter
@@ -8,7 +8,7 @@ from laggard_common.wire.codec import Row
 from laggard_common.wire.limits import MAX_FIELDS
 from laggard_common.wire.schema import Field, FieldKind
 
-Shown = tuple[Shape | None, ...]  # of one component, a place for each file of the table
+Shown = tuple[Shape | None, ...]  # of one component, one entry per file of the table
 
 _ZERO = 0
 _NONE = 1
@@ -17,10 +17,10 @@ _MOST_PLANS = 4096
 
 
 class Columns:
-    """Fields in the order in which they were first seen, and how to fill them.
+    """Fields in order of first appearance, and the way to fill them.
 
-    A counter that a file does not name never counted, as long as the whole file was understood: it is 0. Of a
-    file that is missing or was not understood, what is not there is None.
+    A counter missing from a fully parsed file never counted: it is 0. For a file that is missing or was not
+    fully parsed, missing counters are None.
     """
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class Columns:
         self._plans: dict[Shown, Callable[[Sequence[int | None]], Row] | None] = {}
 
     def learn(self, shapes: Shown) -> tuple[bytes, ...]:
-        """Takes in the fields of a component's files; names those that contradict the fields there are."""
+        """Adds the fields of a component's files; returns those that contradict existing fields."""
         refused = self._refused.get(shapes)
         if refused is None:
             if len(self._refused) >= _MOST_PLANS:
@@ -40,12 +40,12 @@ class Columns:
         return refused
 
     def row(self, shapes: Shown, found: Sequence[Values]) -> Row:
-        """The row of a component whose shapes were learnt; `found`: what the files say that are there."""
+        """The row of a component whose shapes were learnt; `found`: values of the files present."""
         try:
             plan = self._plans[shapes]
         except KeyError:
             plan = self._plan(shapes)
-        if plan is None:  # one file, that has all fields in order
+        if plan is None:  # one file that has all fields in order
             return found[0]
         values: list[int | None] = [0, None]
         for part in found:

@@ -1,8 +1,8 @@
-"""Which component a device of Lustre is, by what does not change when it is mounted again or moves.
+"""Stable component identities of Lustre devices, unchanged by remount or failover.
 
 Targets (`<fs>-OSTxxxx`, `<fs>-MDTxxxx`) move between servers in a failover and are the same everywhere: their
-label `scope` is `site`. A client's devices end in the address of their mount (`-ffff88105db50000`), which is
-another after every mount: it is left out, but kept where one file system is mounted twice.
+label `scope` is `site`. A client's devices end in the address of their mount (`-ffff88105db50000`), which
+changes with every mount: it is omitted, but kept where one file system is mounted twice.
 """
 
 import re
@@ -33,20 +33,20 @@ def service(name: str) -> Component:
 
 
 def job(device: Component, name: str) -> Component:
-    """A job's share of a target's work, as one server saw it."""
+    """A job's share of a target's work, as one server counted it."""
     labels = tuple(label for label in device.labels if label[0] != "scope")
     known = f"{device.id}:{name}"[:MAX_NAME_CHARS]
     return Component(known, known, (*labels, *_some(job=name)))
 
 
 class Mounts:
-    """The components of a client's devices (`llite`, `osc`, `mdc`), the same while a device is there."""
+    """Components of a client's devices (`llite`, `osc`, `mdc`), stable while a device exists."""
 
     def __init__(self) -> None:
         self._known: dict[str, Component] = {}
 
     def components(self, names: Iterable[str]) -> dict[str, Component]:
-        """The component of every name. Of two mounts of one file system the later keeps its address."""
+        """Components by device name. Of two mounts of one file system the later keeps its address."""
         present = sorted(names)
         self._known = {name: self._known[name] for name in present if name in self._known}
         taken = {component.id for component in self._known.values()}
@@ -58,7 +58,7 @@ class Mounts:
 
 
 def each(make: Callable[[str], Component]) -> Callable[[Iterable[str]], dict[str, Component]]:
-    """The components of devices whose names say all."""
+    """Components of devices that are identified by their names alone."""
     return lambda names: {name: make(name) for name in sorted(names)}
 
 

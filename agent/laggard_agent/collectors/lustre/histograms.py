@@ -1,9 +1,9 @@
 """Histograms: `brw_stats` of targets, `rpc_stats` of osc and mdc.
 
 A section has a line that names its columns (`read | write`, `read write`, `modify`), a line with the title,
-and a line per bin: `4K:  7  3  3  |  0  0  0`, of which each first number counts and the two others are
-percentages. A field is `<title>_<column>_<bin>`, such as `disk_io_size_write_4096`. Bins that Lustre leaves
-out, at both ends, are empty. Ahead of its sections `rpc_stats` has gauges: `read RPCs in flight:  0`.
+and a line per bin: `4K:  7  3  3  |  0  0  0`, in which each first number is the count and the two others are
+percentages. A field is `<title>_<column>_<bin>`, such as `disk_io_size_write_4096`. Bins that Lustre omits at
+both ends are empty. Before its sections `rpc_stats` has gauges: `read RPCs in flight:  0`.
 """
 
 import re
@@ -19,11 +19,11 @@ _UNSAFE = re.compile(r"[^a-z0-9]+")
 _TITLES = {b"I/O time (1/1000s)": "io_time_ms"}
 _SHIFT = {b"": 0, b"K": 10, b"M": 20, b"G": 30, b"T": 40, b"P": 50}
 _NUMBERS_A_COLUMN = 3
-_MOST_LINE_BYTES = 1024  # Lustre's have 80; beyond that no pattern is tried
+_MOST_LINE_BYTES = 1024  # Lustre's lines have 80; longer ones are not matched
 
 
 def parse_histograms(data: bytes) -> Parsed:
-    """The bins and gauges of a file. Raises nothing: what it does not understand is left over."""
+    """Parses the bins and gauges of a file. Raises nothing: unparsed lines become leftovers."""
     gathering = Gathering()
     columns: list[str] = []
     title = ""

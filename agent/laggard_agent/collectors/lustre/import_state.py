@@ -1,7 +1,7 @@
 """`import` of osc and mdc: the client's own view of its connection to a target.
 
-Read are the state, the RPCs under way, timeouts, the average wait and Lustre's adaptive estimates; the rest
-is about how the connection was made. IDLE is a state like FULL: a client drops connections it does not use.
+Fields: the state, RPCs in flight, timeouts, the average wait and Lustre's adaptive estimates; the rest
+describes how the connection was made. IDLE is normal, like FULL: a client drops unused connections.
 """
 
 from laggard_agent.collectors.lustre.parse_result import Parsed, number
@@ -26,7 +26,7 @@ _NUMBERS = {
 
 
 def parse_import(data: bytes) -> Parsed:
-    """The fields of an import. Raises nothing: a line that is not `key: value` is left over."""
+    """Parses an import. Raises nothing: a line that is not `key: value` becomes a leftover."""
     fields: list[Field] = []
     values: list[int] = []
     leftovers: list[bytes] = []

@@ -1,8 +1,8 @@
-r"""`job_stats` of targets: counters by job id, in something like YAML.
+r"""`job_stats` of targets: counters by job id, in a YAML-like format.
 
-Not parsed as YAML: 2.10 to 2.12 print `min:%8llu` without a blank, so that eight digits stick to the colon.
+It is not parsed as YAML: 2.10 to 2.12 print `min:%8llu` without a blank, so eight digits touch the colon.
 An id may be empty, hold blanks, slashes or dots, and is quoted and escaped (`\xHH`) from 2.15.4 on. Entries
-expire, so one may vanish and start again from zero. `hist` (2.16 and later) is passed over.
+expire, so one may disappear and restart from zero. `hist` (2.16 and later) is ignored.
 """
 
 import re
@@ -11,7 +11,7 @@ from laggard_agent.collectors.lustre.parse_result import HEADERS, Gathering, Par
 from laggard_agent.collectors.lustre.stats import UNITS
 from laggard_common.wire.schema import Field
 
-_MOST_ID_BYTES = 160  # 32 characters, escaped and quoted, are 130
+_MOST_ID_BYTES = 160  # 32 characters, escaped and quoted, take 130
 _ENTRY = b"\n- job_id:"
 _HIST = re.compile(rb", hist: *\{[^{}\n]*\}")
 _ESCAPE = re.compile(r"\\x([0-9A-Fa-f]{2})")
@@ -19,13 +19,15 @@ _KEYS = {b"samples", b"unit", b"min", b"max", b"sum", b"sumsq"}
 
 
 def split_jobs(data: bytes) -> tuple[list[tuple[bytes, bytes]], tuple[bytes, ...]]:
-    """The entries of a file, each its job id as printed and the lines after it, and what was not understood.
+    """Splits a file into entries (job id as printed, lines after it) and leftovers.
 
-    That is what stands before the first entry, and entries whose job id is longer than Lustre makes them. A
-    file without jobs may be empty.
+    Leftovers are lines before the first entry, and entries whose job id is longer than Lustre allows. A file
+    without jobs may be empty.
     """
     data = _HIST.sub(b"", data)
-    head, *jobs = (b"\n" + data).rsplit(_ENTRY)  # from the right: it looks for the first byte, which is rare
+    head, *jobs = (b"\n" + data).rsplit(
+        _ENTRY
+    )  # from the right: that searches for the first byte, which is rare
     leftovers = [] if head.strip() in (b"", b"job_stats:") else [head.strip()[:200]]
     entries = []
     for job in jobs:
@@ -38,7 +40,7 @@ def split_jobs(data: bytes) -> tuple[list[tuple[bytes, bytes]], tuple[bytes, ...
 
 
 def job_id(printed: bytes) -> str:
-    """A job id, unescaped where that can be shown."""
+    """A job id, unescaped where the result is printable."""
     name = printed.strip().decode("utf-8", "replace")
     if len(name) > 1 and name[0] == name[-1] == '"':
         plain = _ESCAPE.sub(lambda match: chr(int(match[1], 16)), name[1:-1])
@@ -49,7 +51,7 @@ def job_id(printed: bytes) -> str:
 
 
 def parse_job(lines: bytes) -> Parsed:
-    """The counters of one entry, without its first line. Raises nothing."""
+    """Parses the counters of one entry, without its first line. Raises nothing."""
     gathering = Gathering()
     for line in lines.splitlines():
         name, colon, value = line.strip().partition(b":")

@@ -16,10 +16,9 @@ from laggard_common.wire.schema import Component
 
 
 class JobTable:
-    """At most `most` rows; the entries past them are counted in `left_out` and not told apart.
+    """At most `most` rows; further entries are only counted, in `left_out`.
 
-    What did not change since the sample before, as the files of idle targets and the entries of idle jobs, is
-    not looked into.
+    Files of idle targets and entries of idle jobs, unchanged since the previous sample, are not parsed.
     """
 
     def __init__(self, spec: TableSpec, most: int) -> None:
@@ -35,7 +34,7 @@ class JobTable:
         self._turn = 0
 
     def read(self, parameters: Parameters, at_ns: int, outcome: Outcome) -> Reading | None:
-        """All jobs of all targets now; None when there are none."""
+        """Reads all jobs of all targets; None without any."""
         room = self._most
         files: dict[str, _File] = {}
         self._turn += 1
@@ -97,9 +96,9 @@ class JobTable:
             self._columns.learn(entry.shapes)
 
     def _rows(self, file: "_File") -> Iterable[Row]:
-        """A row for each name; of two entries of one name, which Lustre does not make, the later."""
+        """One row per name; the later of two entries of one name, which Lustre does not produce."""
         count = len(self._columns.fields)
-        if file.columns != count:  # those of a file that was not read this time stay
+        if file.columns != count:  # rows of a file that was not read this time remain
             rows: dict[str, Row] = {}
             for entry in file.entries.values():
                 if len(entry.row) != count:
@@ -118,7 +117,7 @@ class JobTable:
 
 @dataclass(slots=True)
 class _Entry:
-    """A job's counters; `row` is made when it is asked for, and again when the table has grown."""
+    """A job's counters; `row` is built on demand, and again when the table has grown."""
 
     name: str
     lines: bytes | None = None
@@ -129,9 +128,9 @@ class _Entry:
 
 @dataclass(slots=True)
 class _File:
-    """A file as it was read; `names`: its jobs, the same object while none came or went.
+    """A file as read; `names`: its jobs, the same object while the set of jobs is unchanged.
 
-    `rows` are made when they are asked for, and again when the table has grown beyond so many `columns`.
+    `rows` are built on demand, and again when the table has grown beyond `columns`.
     """
 
     data: bytes

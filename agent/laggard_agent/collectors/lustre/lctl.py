@@ -1,7 +1,7 @@
-"""A saved output of `lctl get_param` in place of the trees: support desks have those.
+"""Reads a saved output of `lctl get_param` in place of the trees, for support cases.
 
-A parameter is a line `name=value`, or a line `name=` and the lines after it. Where a name comes twice (more
-than one command in a file) the last counts. What was not asked of lctl is not missed.
+A parameter is a line `name=value`, or a line `name=` and the lines after it. The last occurrence of a name
+counts (a file may hold several commands). Parameters that are not in the file are not errors.
 """
 
 import re
@@ -15,7 +15,7 @@ _HEAD = re.compile(rb"^([A-Za-z0-9_][^\s=]*)=(.*)$", re.MULTILINE)
 
 
 def parse_dump(data: bytes) -> dict[str, bytes]:
-    """The text of each parameter by its name, `obdfilter.scratch-OST0000.stats`. Raises nothing."""
+    """Text of each parameter by name, such as `obdfilter.scratch-OST0000.stats`. Raises nothing."""
     heads = list(_HEAD.finditer(data))
     ends = [*(head.start() for head in heads), len(data)][1:]
     return {
@@ -25,7 +25,7 @@ def parse_dump(data: bytes) -> dict[str, bytes]:
 
 
 class Dump:
-    """The parameters of a saved output; the file is read again when everything is located anew."""
+    """Parameters of a saved output; `refresh` reads the file again."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

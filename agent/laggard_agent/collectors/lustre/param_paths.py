@@ -1,7 +1,7 @@
-"""Where this node's Lustre keeps its files: found by looking, never by the version.
+"""Locates Lustre's files by searching, independent of the version.
 
-What was in /proc moved to debugfs and sysfs, file by file, between 2.11 and 2.17, and vendors port back as
-they like. So every file of every device is looked for in all three trees, and taken where it is.
+Between 2.11 and 2.17 files moved from /proc to debugfs and sysfs one by one, and vendors backport changes. So
+every file of every device is searched in all three trees.
 """
 
 import os
@@ -15,14 +15,14 @@ from laggard_agent.collectors.read_recorder import note_name, note_not_read
 
 MOST_FILE_BYTES = 64 * 1024 * 1024  # job_stats of 10,000 jobs is 25 MB
 
-Places = Mapping[str, Mapping[str, str]]  # device -> file -> where it can be read
+Places = Mapping[str, Mapping[str, str]]  # device -> file -> its location
 
 
 @dataclass(frozen=True, slots=True)
 class Located:
     """The devices of some kinds, with the files that each has.
 
-    `refused`: folders that may not be looked at, and why. `partial`: not all files were asked for.
+    `refused`: unreadable folders with the reason. `partial`: not all files were requested.
     """
 
     devices: Places
@@ -31,31 +31,31 @@ class Located:
 
 
 class Parameters(Protocol):
-    """Lustre's parameters, wherever they come from."""
+    """Source of Lustre's parameters."""
 
     def locate(self, kinds: Sequence[str], files: Sequence[str]) -> Located:
-        """Devices of all `kinds` (`obdfilter`, `ost/OSS`), and which of `files` they have."""
+        """Devices of all `kinds` (`obdfilter`, `ost/OSS`), and the `files` that each has."""
         ...
 
     def find(self, file: str) -> str | None:
-        """Where a parameter of no device is, such as `health_check`; None where it is not."""
+        """Location of a parameter without device, such as `health_check`; None if missing."""
         ...
 
     def read(self, place: str) -> bytes:
-        """The bytes at a place that `locate` or `find` told. Raises CollectError."""
+        """Bytes at a location returned by `locate` or `find`. Raises CollectError."""
         ...
 
     def roots(self) -> str:
-        """Where was looked, in words."""
+        """The searched roots as text."""
         ...
 
     def refresh(self) -> None:
-        """Called before everything is located anew. Raises CollectError."""
+        """Called before all files are located again. Raises CollectError."""
         ...
 
 
 class Trees:
-    """`<procfs>/fs/lustre`, `<sysfs>/fs/lustre` and `<debugfs>/lustre`; None where there is no such tree."""
+    """`<procfs>/fs/lustre`, `<sysfs>/fs/lustre` and `<debugfs>/lustre`; None where a tree is missing."""
 
     def __init__(self, procfs: Path | None, sysfs: Path | None, debugfs: Path | None) -> None:
         below = ((procfs, "fs/lustre"), (sysfs, "fs/lustre"), (debugfs, "lustre"))
@@ -63,7 +63,7 @@ class Trees:
         self._debugfs = None if debugfs is None else str(debugfs)
 
     def locate(self, kinds: Sequence[str], files: Sequence[str]) -> Located:
-        """As `Parameters`. The first kind, then the first tree, that has a device's file counts."""
+        """As `Parameters`. The first kind, then the first tree, with a device's file counts."""
         found: dict[str, dict[str, str]] = {}
         refused = set(self._closed_debugfs())
         roots = self._roots[:-1] if refused else self._roots
@@ -97,10 +97,10 @@ class Trees:
         return ", ".join(self._roots)
 
     def refresh(self) -> None:
-        """Nothing: trees are looked at each time."""
+        """Does nothing: trees are read each time."""
 
     def _closed_debugfs(self) -> Iterable[str]:
-        """/sys/kernel/debug is open to root alone, and looks empty where it is not mounted."""
+        """True for an inaccessible debugfs: only root may open /sys/kernel/debug; unmounted it is empty."""
         if self._debugfs is not None and os.path.isdir(self._debugfs):  # noqa: PTH112
             try:
                 os.listdir(self._debugfs)  # noqa: PTH208

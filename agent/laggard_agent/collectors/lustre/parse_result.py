@@ -1,4 +1,4 @@
-"""What a parser makes of one file, and the numbers and header lines that all of Lustre's files share."""
+"""Result of parsing one file, and the numbers and header lines common to all of Lustre's files."""
 
 from dataclasses import dataclass
 
@@ -17,9 +17,9 @@ _SHOWN_BYTES = 200
 class Parsed:
     """One file, or one entry of job_stats.
 
-    `values[i]` belongs to `fields[i]`, in the order of the file; a name that Lustre prints twice is there
-    twice. `leftovers`: lines, cut short, that were not understood, at most 100. `complete`: the file has its
-    header and no leftovers, so that a counter that it does not name is zero and not unknown.
+    `values[i]` belongs to `fields[i]`, in the file's order; a name that Lustre prints twice occurs twice.
+    `leftovers`: unparsed lines, truncated, at most 100. `complete`: the file has its header and no leftovers,
+    so a counter missing from it is zero, not unknown.
     """
 
     fields: tuple[Field, ...]
@@ -29,7 +29,7 @@ class Parsed:
 
 
 class Gathering:
-    """Collects fields, values and leftovers while a file is walked through."""
+    """Collects fields, values and leftovers while a file is parsed."""
 
     def __init__(self) -> None:
         self._fields: list[Field] = []
@@ -38,17 +38,17 @@ class Gathering:
         self.has_header = False
 
     def add(self, field: Field, value: int) -> None:
-        """Takes one value."""
+        """Adds one value."""
         self._fields.append(field)
         self._values.append(value)
 
     def left_over(self, line: bytes) -> None:
-        """Notes a line that was not understood."""
+        """Adds an unparsed line."""
         if len(self._leftovers) < _MOST_LEFTOVERS:
             self._leftovers.append(line[:_SHOWN_BYTES])
 
     def header(self, name: bytes, words: list[bytes], line: bytes) -> None:
-        """Takes `snapshot_time`, `start_time` or `elapsed_time`; `words` are those after the name."""
+        """Parses `snapshot_time`, `start_time` or `elapsed_time`; `words` follow the name."""
         seconds = number(words[0].partition(b".")[0]) if words else None
         if seconds is None:
             self.left_over(line)
@@ -58,7 +58,7 @@ class Gathering:
             self.add(START_TIME, seconds)
 
     def parsed(self) -> Parsed:
-        """The result; a file without its header says so as a leftover of its own."""
+        """The result; a missing header is reported as a leftover."""
         if not self.has_header:
             self.left_over(b"(no snapshot_time)")
         complete = self.has_header and not self._leftovers
@@ -74,5 +74,5 @@ def number(word: bytes) -> int | None:
 
 
 def text(word: bytes) -> str:
-    """A name out of a file as text that may become a field's name."""
+    """A name from a file as text fit for a field's name."""
     return "".join(c if c.isprintable() else "?" for c in word.decode("ascii", "replace"))[:100]

@@ -1,15 +1,15 @@
 """Lustre's generic statistics file: `stats`, `md_stats` of every device and service.
 
 A line is `name  N samples [unit] [min max sum [sumsq]]`, cumulative since mount or reset. Counters that never
-counted are absent. The fields are `<name>_samples` and, where there is one, `<name>_sum` in the unit of the
-line. `min` and `max` are of all times, so no difference can be taken of them, and `sumsq` of bytes runs over
-2^64 within days: none of the three is a field.
+counted are absent. The fields are `<name>_samples` and, if present, `<name>_sum` in the unit of the line.
+`min` and `max` cover all time, so differences are meaningless, and `sumsq` of bytes overflows 2^64 within
+days: none of the three is a field.
 """
 
 from laggard_agent.collectors.lustre.parse_result import HEADERS, Gathering, Parsed, number, text
 from laggard_common.wire.schema import Field
 
-# What Lustre prints in brackets -> the unit of the sum. `regs` is how llite spelt `reqs` up to 2.12.
+# Text in brackets -> unit of the sum. llite spelt `reqs` as `regs` up to 2.12.
 UNITS = {
     b"usec": "us",
     b"usecs": "us",
@@ -22,11 +22,11 @@ UNITS = {
     b"pages": "pages",
     b"locks": "1",
 }
-_LENGTHS = (0, 3, 4)  # numbers after the unit: none; min, max, sum; and sumsq
+_LENGTHS = (0, 3, 4)  # numbers after the unit: none; min, max, sum; those and sumsq
 
 
 def parse_stats(data: bytes) -> Parsed:
-    """The counters of a statistics file. Raises nothing: what it does not understand is left over."""
+    """Parses a statistics file. Raises nothing: unparsed lines become leftovers."""
     gathering = Gathering()
     for line in data.splitlines():
         words = line.split()

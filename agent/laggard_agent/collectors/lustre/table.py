@@ -1,4 +1,4 @@
-"""One table, sample after sample: its devices located, every file read once."""
+"""One table over the samples: locates its devices, reads each file once."""
 
 import errno
 import re
@@ -18,7 +18,7 @@ _GONE = (errno.ENOENT, errno.ENODEV, errno.ESTALE, errno.ESHUTDOWN)
 
 
 class Outcome:
-    """What one sample came to: files read, gone since they were listed, failed; lines left over by file."""
+    """Outcome of one sample: files read, vanished, failed; leftover lines by file."""
 
     def __init__(self) -> None:
         self.files = 0
@@ -27,12 +27,12 @@ class Outcome:
         self.leftovers: dict[str, tuple[bytes, ...]] = {}
 
     def left_over(self, place: str, lines: tuple[bytes, ...]) -> None:
-        """Notes lines of a file that were not understood."""
+        """Adds unparsed lines of a file."""
         if lines:
             self.leftovers[place] = self.leftovers.get(place, ()) + lines
 
     def read(self, parameters: Parameters, place: str) -> bytes | None:
-        """The bytes at a place; None, and counted, when they could not be had."""
+        """Reads a location; counts a failure and returns None."""
         try:
             data = parameters.read(place)
         except CollectError as exc:
@@ -46,9 +46,9 @@ class Outcome:
 
 
 class Located:
-    """The devices of a table and where their files are, as of the latest look.
+    """Devices of a table and the locations of their files, as of the latest search.
 
-    `devices`: their names, each told from those of other kinds.
+    `devices`: their names, distinct from those of other kinds.
     """
 
     def __init__(self, spec: TableSpec) -> None:
@@ -60,7 +60,7 @@ class Located:
         self.problem: CollectError | None = None
 
     def look(self, parameters: Parameters) -> None:
-        """Finds devices and files anew. What is wrong is in `problem`."""
+        """Searches devices and files again; an error is kept in `problem`."""
         spec = self._spec
         located = parameters.locate(spec.kinds, spec.files)
         devices = {
@@ -84,10 +84,10 @@ class Located:
 
 
 class Table:
-    """A table of one row a device.
+    """A table with one row per device.
 
-    A file that says what it said in the sample before, its times aside, is not looked into, and a row of such
-    files is the same object again.
+    A file that is unchanged since the previous sample, apart from its timestamps, is not parsed, and a row of
+    such files is the same object.
     """
 
     def __init__(self, spec: TableSpec) -> None:
@@ -100,7 +100,7 @@ class Table:
         self._turn = 0
 
     def read(self, parameters: Parameters, at_ns: int, outcome: Outcome) -> Reading | None:
-        """All devices now; None when there are none, or none has counted anything."""
+        """Reads all devices; None without devices or without any counter."""
         devices = {}
         self._turn += 1
         for place, (name, places) in enumerate(self.located.places.items(), self._turn):
@@ -125,10 +125,10 @@ class Table:
 
 
 class _Device:
-    """The files of a device as they were last read, and the row that they make.
+    """The files of a device as last read, and their row.
 
-    `is_there`: any of them could be read. `leftovers`: lines that were not understood, or that contradict the
-    table, by file.
+    `is_there`: at least one was readable. `leftovers`: lines that are unparsed or contradict the table, by
+    file.
     """
 
     def __init__(self, readers: Iterable[Read]) -> None:
@@ -137,12 +137,12 @@ class _Device:
         self._files = tuple(map(_File, readers))
         self._shapes: Shown = ()
         self._row: Row = ()
-        self._is_old = False  # the row: the files say something else
+        self._is_old = False  # the row: a file changed
 
     def read(
         self, parameters: Parameters, places: Sequence[str | None], outcome: Outcome, columns: Columns
     ) -> None:
-        """Reads the files, and has the columns learn what is new in them."""
+        """Reads the files and adds new fields to the columns."""
         changed = False
         for file, place in zip(self._files, places, strict=True):
             changed |= file.update(outcome.read(parameters, place) if place else None)
@@ -158,7 +158,7 @@ class _Device:
             self.leftovers = [(place, lines) for place, lines in found if lines]
 
     def row_in(self, columns: Columns) -> Row:
-        """The row of this device, the same object while it has the same values."""
+        """The row of this device, the same object while its values are unchanged."""
         if self._is_old or len(self._row) != len(columns.fields):
             row = columns.row(self._shapes, [file.values for file in self._files if file.shape])
             if row != self._row:
@@ -168,7 +168,7 @@ class _Device:
 
 
 class _File:
-    """What one file says; `shape` is None while it cannot be read."""
+    """Contents of one file; `shape` is None while it is unreadable."""
 
     def __init__(self, read: Read) -> None:
         self.shape: Shape | None = None
@@ -178,13 +178,13 @@ class _File:
         self._body = b""
 
     def update(self, data: bytes | None) -> bool:
-        """Whether it says anything but what it said before, its times aside: those change at each reading."""
+        """Parses new contents; True if anything but the timestamps changed."""
         if data is None:
             was_there = self.shape is not None
             self.shape = None
             return was_there
         header = _HEADER.match(data)
-        assert header is not None  # it may match nothing at all
+        assert header is not None  # it may not match at all
         start, body = header[1], data[header.end() :]
         if self.shape is not None and body == self._body and start == self._start:
             return False

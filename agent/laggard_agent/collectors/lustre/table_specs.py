@@ -1,4 +1,4 @@
-"""The tables that the collector fills: a source each, with the devices and files that it is made of.
+"""Tables of the collector: one source each, with its devices and files.
 
 docs/collectors/lustre.md lists them for operators; a test holds the two together.
 """
@@ -17,9 +17,9 @@ from laggard_agent.collectors.lustre.template_cache import Found, Plain, Shapes
 from laggard_common.wire.schema import Component, Field, FieldKind
 
 SLOW = 5
-"""The turns of histograms."""
+"""Histograms are read in one of this many samples."""
 SLOWER = 10
-"""The turns of jobs: theirs are the longest files by far, and who loads a target shows over minutes."""
+"""Job statistics are read in one of this many samples: by far the longest files, and slow to change."""
 
 Identify = Callable[[Iterable[str]], dict[str, Component]]
 Read = Callable[[bytes], Found]
@@ -29,9 +29,8 @@ Read = Callable[[bytes], Found]
 class TableSpec:
     """A source. `kinds`: folders of its devices, the first that has a file counts; `files`: of each device.
 
-    The first file is what the table is about: devices of which none has it are an error, where it is
-    `essential`. `every`: a device is read in one of so many samples, each device in its turn, because its
-    files are long for what a second adds to them.
+    The first file defines the table: if it is `essential` and no device has it, that is an error. `every`: a
+    device is read in one of this many samples, in rotation, because its files are long and change little.
     """
 
     source: str
@@ -44,7 +43,7 @@ class TableSpec:
 
 
 def parse_scalar(field: Field, data: bytes) -> Parsed:
-    """A file that holds one number."""
+    """Parses a file that holds one number."""
     value = number(data.strip())
     if value is None:
         return Parsed((), (), (data.strip()[:200] or b"(empty)",), complete=False)
@@ -96,7 +95,7 @@ _SCALARS: Mapping[str, Field] = {
 
 
 def reader_of(file: str) -> Read:
-    """A reader for the files of that name, which remembers what it has seen of them."""
+    """A caching reader for the files of that name."""
     if file in ("brw_stats", "rpc_stats"):
         return Shapes(parse_histograms).read
     if file == "import":

@@ -1,10 +1,10 @@
-"""The same file sample after sample: only its digits change, so only they are looked at again.
+"""Caches the structure of files whose digits alone change from sample to sample.
 
-A file is read as two things: its skeleton, that is all but digits and blanks, and its runs of digits. When a
-skeleton is seen for the first time the parser is asked twice: with the file as it is, and with each run
-replaced by its own place, which tells which run every field comes from. From then on two `bytes.translate`,
-a `split` and an `itemgetter` do the work. Runs that are part of a name or a bin (`4K:`) must be the same too.
-Blanks are not looked at, as numbers are padded: where only they moved, a word more or less goes unseen.
+A file is split into its skeleton, all but digits and blanks, and its runs of digits. For a new skeleton the
+parser runs twice: on the file itself, and with each run replaced by its index, which shows the run of every
+field. From then on two `bytes.translate`, a `split` and an `itemgetter` suffice. Runs that are part of a name
+or a bin (`4K:`) must be equal too. Blanks are ignored, as numbers are padded; a change of blanks alone goes
+unnoticed.
 """
 
 import re
@@ -32,10 +32,10 @@ _MOST = 2**64
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shape:
-    """What files of one skeleton say: `fields`, each once, and how they are read.
+    """Structure of files with one skeleton: `fields`, each once, and their positions.
 
-    `pick` takes their values out of the runs, in order and followed by those of `again`: places of fields
-    that Lustre prints twice and whose second value is to be added.
+    `pick` extracts their values from the runs, in order, followed by those of `again`: fields that Lustre
+    prints twice and whose second value is added.
     """
 
     fields: tuple[Field, ...]
@@ -60,7 +60,7 @@ Found = tuple[Shape, Values]
 
 
 class Shapes:
-    """Remembers the shapes of one kind of file; `parse` is its pure parser."""
+    """Cache of shapes of one kind of file; `parse` is its pure parser."""
 
     def __init__(self, parse: Parse) -> None:
         self._parse = parse
@@ -69,11 +69,13 @@ class Shapes:
         self._count = 0
 
     def read(self, data: bytes) -> Found:
-        """The shape of a file and the values of its fields, each less than 2^64. Raises nothing."""
+        """Shape of a file and the values of its fields, each below 2^64. Raises nothing."""
         bones = data.translate(None, _NOT_SKELETON)
         runs = data.translate(_TO_BLANKS).split()
         skeleton = self._latest
-        if skeleton is None or skeleton.bones != bones:  # most are like the one before, and that is soon seen
+        if (
+            skeleton is None or skeleton.bones != bones
+        ):  # most files equal the previous one, which is cheap to check
             skeleton = self._latest = self._known.get(bones)
         if skeleton is not None and len(runs) == skeleton.runs:
             shape = skeleton.shapes.get(skeleton.fixed(runs))
@@ -82,7 +84,7 @@ class Shapes:
                     values = shape.values(runs)
                 except ValueError:
                     return _as_parsed(self._parse(data))
-                if sum(values) < _MOST or max(values) < _MOST:  # the sum is found in half the time
+                if sum(values) < _MOST or max(values) < _MOST:  # twice as fast as a loop
                     return shape, values
         if len(data) > _MOST_BYTES:
             return _as_parsed(self._parse(data))
@@ -110,7 +112,7 @@ class Shapes:
 
 @dataclass(frozen=True, slots=True)
 class _Skeleton:
-    """Files of one skeleton: how many runs they have, which are fixed, and the shape of each fixed choice."""
+    """Files of one skeleton: number of runs, fixed runs, and the shape for each set of fixed runs."""
 
     bones: bytes
     runs: int
@@ -120,7 +122,7 @@ class _Skeleton:
 
 
 def _mark(data: bytes) -> tuple[bytes, tuple[int, ...]]:
-    """The file with every run replaced by its place, and the places of the runs that were left alone."""
+    """The file with every run replaced by its index, and the indexes of unreplaced runs."""
     fixed = []
     pieces: list[bytes] = []
     end = 0
@@ -135,13 +137,13 @@ def _mark(data: bytes) -> tuple[bytes, tuple[int, ...]]:
 
 
 def _as_parsed(parsed: Parsed) -> Found:
-    """A shape for this one file only: its values are its runs."""
+    """Shape for this file only: its values are its runs."""
     shape = _shape(parsed, range(len(parsed.values)))
     return _bounded(shape, shape.values([b"%d" % value for value in parsed.values]))
 
 
 def _bounded(shape: Shape, values: Values) -> Found:
-    """Sums of a counter that is there twice may pass 2^64, as the counters themselves may: they wrap."""
+    """Wraps at 2^64, as sums of a counter printed twice may exceed it."""
     return shape, tuple([value % _MOST for value in values])
 
 
@@ -163,7 +165,7 @@ def _shape(parsed: Parsed, places: Sequence[int]) -> Shape:
 
 
 def getter(places: Sequence[int]) -> Callable[[Sequence[bytes]], tuple[bytes, ...]]:
-    """Picks the items at `places` as a tuple, also for one place and for none."""
+    """Returns a getter of the items at `places` as a tuple, also for one place or none."""
     if len(places) > 1:
         return itemgetter(*places)
     if places:
@@ -173,7 +175,7 @@ def getter(places: Sequence[int]) -> Callable[[Sequence[bytes]], tuple[bytes, ..
 
 
 class Plain:
-    """Remembers nothing but the fields: for short files that hold names and addresses of their own."""
+    """Caches only the fields: for short files with varying names and addresses."""
 
     def __init__(self, parse: Parse) -> None:
         self._parse = parse

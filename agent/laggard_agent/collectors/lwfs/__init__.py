@@ -1,1 +1,1 @@
-"""LWFS: what the forwarding server of TaihuLight counts, as it logs it."""
+"""LWFS: counters that TaihuLight's forwarding server writes to its log."""

@@ -1,4 +1,4 @@
-"""The collector `lwfs`: latency buckets and queue lengths out of the log of an LWFS forwarding server."""
+"""Collector `lwfs`: latency buckets and queue lengths from the log of an LWFS forwarding server."""
 
 import logging
 from collections.abc import Callable, Iterator
@@ -30,9 +30,9 @@ _LOG = (Component("lwfs_log", "lwfs_log"),)
 
 
 class Lwfs:
-    """Follows the log at `path`. A server that writes no line is idle, and its row stays as it is.
+    """Follows the log at `path`. A server that writes no line is idle, and its row is unchanged.
 
-    `leftovers`: the lines of the latest sample that claim to be traces and were not understood.
+    `leftovers`: unparsed trace lines of the latest sample.
     """
 
     name = "lwfs"
@@ -49,7 +49,7 @@ class Lwfs:
         self.leftovers: tuple[bytes, ...] = ()
 
     def read(self) -> Iterator[Reading]:
-        """The servers, then the log's own row. Raises CollectError when the log cannot be read."""
+        """Yields the servers, then the log's own row. Raises CollectError when the log is unreadable."""
         at = self._now()
         failure: CollectError | None = None
         lines: list[bytes] = []

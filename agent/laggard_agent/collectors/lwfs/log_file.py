@@ -1,4 +1,4 @@
-"""One open log file: its lines in bounded steps, and whether it was truncated since."""
+"""One open log file: reads lines in bounded steps and detects truncation."""
 
 import os
 import stat
@@ -12,9 +12,9 @@ _TAIL_BYTES = 512
 
 
 class OpenLog:
-    """A file that stays open, renamed or deleted as it may be. `at`: how far it was read.
+    """A file that stays open across rename and deletion. `at`: offset read so far.
 
-    `long_lines`: lines of more than 64 KiB, which are passed over without being held.
+    `long_lines`: lines of more than 64 KiB, which are skipped without being stored.
     """
 
     def __init__(self, fd: int) -> None:
@@ -22,12 +22,12 @@ class OpenLog:
         self.at = 0
         self.long_lines = 0
         self._tail = b""  # the bytes just before `at`
-        self._rest = b""  # a line whose end has not been written
+        self._rest = b""  # an incomplete last line
         self._skipping = False
 
     @classmethod
     def open(cls, path: Path) -> "OpenLog":
-        """The file at `path`. Raises OSError, and CollectError for what is no regular file."""
+        """Opens `path`. Raises OSError, and CollectError for anything but a regular file."""
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             os.close(fd)
@@ -35,7 +35,7 @@ class OpenLog:
         return cls(fd)
 
     def close(self) -> bool:
-        """Closes the file; says whether a line was left without its end."""
+        """Closes the file; True if an incomplete line was left."""
         os.close(self._fd)
         return bool(self._rest)
 
@@ -45,20 +45,20 @@ class OpenLog:
         return found.st_dev, found.st_ino
 
     def behind_bytes(self) -> int:
-        """What was written and not read yet."""
+        """Bytes written and not yet read."""
         return max(0, os.fstat(self._fd).st_size - self.at)
 
     def skip_to_last(self, most_bytes: int) -> None:
-        """Goes on at most so many bytes before the end, at the beginning of a line."""
+        """Continues at the start of a line at most `most_bytes` before the end."""
         self.at = max(0, os.fstat(self._fd).st_size - most_bytes)
         self._skipping = self.at > 0
 
     def was_truncated(self) -> bool:
-        """Whether the bytes before `at` are not those that were read there."""
+        """True when the bytes before `at` differ from those read there."""
         return os.fstat(self._fd).st_size < self.at or not self._has_tail(self)
 
     def goes_on_in(self, other: "OpenLog") -> bool:
-        """Whether `other`, when it was a copy of this file, has what this one had; then reads on there."""
+        """Continues in `other` if it is a copy of this file; True if so."""
         if not self._tail or other.behind_bytes() + other.at < self.at or not self._has_tail(other):
             return False
         other.at, other._tail = self.at, self._tail
@@ -67,13 +67,13 @@ class OpenLog:
         return True
 
     def restart(self) -> bool:
-        """Begins at the beginning, after a truncation; says whether a line was left without its end."""
+        """Restarts at offset 0 after a truncation; True if an incomplete line was left."""
         torn = bool(self._rest)
         self.at, self._tail, self._rest, self._skipping = 0, b"", b"", False
         return torn
 
     def lines(self, most_bytes: int) -> tuple[list[bytes], int]:
-        """Whole lines without their newlines, and how many bytes were read: fewer than asked for at the end.
+        """Complete lines without newlines, and the bytes read: fewer than requested at the end.
 
         Raises OSError.
         """

@@ -1,9 +1,9 @@
-"""Following a log that is rotated, in bounded steps, so that every line is given out once.
+"""Follows a rotated log in bounded steps and yields every line once.
 
-- Renamed, and a new one made: the old file is read to its end and on for a while, for whoever still writes.
-- Copied and truncated, or truncated alone: seen by its length, or by the bytes before the place that was
-  reached, which are others then. What was written between the last step and the truncation is taken from the
-  copy, if one lies beside the log that has those bytes.
+- Renamed and recreated: the old file is read to its end and for a while longer, for late writers.
+- Copied and truncated, or truncated alone: detected by its length, or by changed bytes before the reached
+  offset. Lines written between the last step and the truncation come from the copy, if one with those bytes
+  lies beside the log.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ _MOST_COPIES = 16
 
 @dataclass(slots=True)
 class Counts:
-    """Since the beginning. `torn_lines` never got their end; `long_lines` are those past 64 KiB."""
+    """Totals since the start. `torn_lines` were never completed; `long_lines` exceed 64 KiB."""
 
     rotations: int = 0
     truncations: int = 0
@@ -31,26 +31,26 @@ class Counts:
 
 
 class Follower:
-    """The lines of the log at `path`. `found`: whether it was there at the latest step.
+    """Lines of the log at `path`. `found`: it existed at the latest step.
 
-    A log that is there when the agent begins is read from at most 1 MiB before its end on, and `are_old` is
-    true for the lines of that step; later logs are read from their beginning.
+    A log that exists when the agent starts is read from at most 1 MiB before its end, and `are_old` is true
+    for the lines of that step; later logs are read from their start.
     """
 
     def __init__(self, path: Path, monotonic_ns: Callable[[], int]) -> None:
         self._path = path
         self._monotonic_ns = monotonic_ns
         self._current: OpenLog | None = None
-        self._leaving: list[tuple[OpenLog, int]] = []  # older ones, and until when they are read
+        self._leaving: list[tuple[OpenLog, int]] = []  # older files, and the time until which they are read
         self._began = False
         self.counts = Counts()
         self.found = False
         self.are_old = False
 
     def lines(self) -> list[bytes]:
-        """Whole lines since the step before; at most 4 MiB a step, what is left comes with the next.
+        """Complete lines since the previous step, at most 4 MiB per step.
 
-        Raises CollectError when the log cannot be read; no line is lost by that.
+        Raises CollectError when the log is unreadable; no line is lost.
         """
         self.are_old = False
         try:
@@ -64,12 +64,12 @@ class Follower:
             raise CollectError(str(self._path), reason) from exc
 
     def behind_bytes(self) -> int:
-        """What was written and not read yet, of all open files."""
+        """Bytes written and not yet read, over all open files."""
         logs = [log for log, _ in self._leaving] + ([self._current] if self._current else [])
         return sum(log.behind_bytes() for log in logs)
 
     def _look(self) -> None:
-        """Finds out whether another file stands at the path."""
+        """Checks for a new file at the path."""
         try:
             found = self._path.stat()
         except FileNotFoundError:
@@ -95,7 +95,7 @@ class Follower:
         self.counts.torn_lines += log.restart()
 
     def _copy_of(self, log: OpenLog) -> OpenLog | None:
-        """The newest file beside the log that begins with what was read of the log."""
+        """The newest file beside the log that starts with the part read so far."""
         beside = (
             p for p in self._path.parent.glob("*") if p.name.startswith(self._path.name) and p != self._path
         )
@@ -138,7 +138,7 @@ class Follower:
 
 
 def _written_ns(path: Path) -> int:
-    """When a file was written; 0 for one that went since it was listed."""
+    """Modification time of a file; 0 if it has vanished."""
     try:
         return path.stat().st_mtime_ns
     except OSError:

@@ -1,4 +1,4 @@
-"""What the lines add up to, server by server."""
+"""Counters per server, accumulated from the log's lines."""
 
 from laggard_agent.collectors.lwfs.trace import BUCKETS, KINDS, Trace
 from laggard_common.wire.codec import Row
@@ -20,10 +20,10 @@ _PLACE = {kind: place * BUCKETS for place, kind in enumerate(KINDS)}
 
 
 class Servers:
-    """The rows of all servers that a log names. A server that logs nothing is idle: its row stays.
+    """Rows of all servers in a log. A server that logs nothing is idle: its row is unchanged.
 
-    `late`: lines that came after a newer one of the same server and kind, by their UTC times; their counts
-    would look like a reset and are not used. A time more than a minute behind is a clock that was set.
+    `late`: lines after a newer one of the same server and kind, by their UTC times; their counts would look
+    like a reset and are ignored. A time more than a minute back means that the clock was set.
     """
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class Servers:
         self._done: dict[str, Row] = {}
 
     def take(self, trace: Trace, *, counts_queue: bool = True) -> None:
-        """Takes in a line; the queue lengths of lines from before the agent began do not count."""
+        """Adds a line; queue lengths of lines from before the agent's start do not count."""
         row = self._row(trace.server)
         if row is None:
             self.refused += 1
@@ -60,7 +60,7 @@ class Servers:
         return row
 
     def rows(self) -> list[Row]:
-        """A row for each of `components`, the same object as before where nothing changed."""
+        """One row for each of `components`, the same object where nothing changed."""
         for server in self._changed:
             row = tuple(self._rows[server])
             if row != self._done.get(server):
@@ -80,7 +80,7 @@ class Servers:
 
 
 def _component(server: str) -> Component:
-    """A log of several servers names them, wherever it is kept; the server's own log is of its node."""
+    """Component of a server: named in a log of several servers, otherwise the node's own."""
     if not server:
         return Component("lwfs", "lwfs")
     return Component(server, server, (("scope", "site"), ("server", server)))

@@ -1,6 +1,6 @@
-"""The lines that an LWFS server logs once in 1,000 requests, in the two forms in which they are met.
+"""Parses the lines that an LWFS server logs once per 1,000 requests, in both known forms.
 
-In the server's own log, and as Beacon's release has them (Beacon 3.2 and its repository):
+One is the server's own log, the other Beacon's release (Beacon 3.2 and its repository):
 
     [2018-02-25 18:00:12] N [sw-threads.c:85:record_log] [Trace]: Meta exe: 1 2 3 4 5 6 7 8
     192.0.2.7 [2018-02-25 18:00:12]  [Trace]: queue length: 0 2018-02-25T10:00:12.544Z
@@ -30,9 +30,9 @@ _MOST_QUEUE = 2**32
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """One line. `server`: empty where the line does not say; `time_ms`: since the epoch, None likewise.
+    """One line. `server`: empty if not in the line; `time_ms`: since the epoch, None if not in the line.
 
-    Either `kind` is one of KINDS and `counts` are its buckets, or it is `queue` and they are the one length.
+    Either `kind` is one of KINDS and `counts` are its buckets, or it is `queue` and `counts` is one length.
     """
 
     server: str
@@ -42,12 +42,12 @@ class Trace:
 
 
 def is_trace(line: bytes) -> bool:
-    """Whether the line claims to be a trace; the log has other lines too."""
+    """True for a trace line; the log has other lines too."""
     return _MARK in line
 
 
 def parse_trace(line: bytes) -> Trace | None:
-    """What a line without its newline says; None for one that is not understood."""
+    """Parses a line without its newline; None for a malformed one."""
     found = _LINE.fullmatch(line)
     if found is None:
         return None
