@@ -403,9 +403,8 @@ def main() -> int:
     counted = [name for way, name in files if way != ASIDE]
     templates = [name for name in counted if not name.endswith(".py")]
     to_alarm = len(trace.files[ALARM])
-    print(
-        f"{len(counted)} files ({len(templates)} of them templates), {to_alarm} to the alarm ({seconds:.1f} s)"
-    )
+    print(f"the alarm was raised after {seconds:.1f} s")
+    print(f"{len(counted)} files ({len(templates)} of them templates), {to_alarm} to the alarm")
     print(f"{sum(way != ASIDE for way, _ in types)} types, {len(trace.types[ALARM])} to the alarm")
     return 1 if len(counted) > args.most or to_alarm > args.most_to_alarm else 0
 
