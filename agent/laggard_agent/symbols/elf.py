@@ -1,8 +1,8 @@
-"""Function names of ELF images: the symbol tables that a program or shared library carries.
+"""Function names of ELF images: the symbol tables of programs and shared libraries.
 
-`.symtab` where there is one, else `.dynsym` and what some distributions hide in `.gnu_debugdata` (xz). Files
-are read, not mapped: a mapped file that someone truncates kills who looks at it. They may be of any user and
-hostile, so everything is bounded and checked, and nothing stays open.
+`.symtab` if present, otherwise `.dynsym` and the symbols of `.gnu_debugdata` (xz). Files are read, not
+mapped: truncation of a mapped file would kill the reader (SIGBUS). They may be any user's and hostile, so
+everything is bounded and checked, and no file stays open.
 """
 
 import lzma
@@ -20,11 +20,11 @@ from operator import itemgetter
 
 from laggard_common.errors import CollectError
 
-MOST_FUNCTIONS = 1 << 18  # of one image; one that has more counts as stripped
-_MOST_SYMBOLS = 1 << 20  # of one table, functions or not; one that has more is not read
+MOST_FUNCTIONS = 1 << 18  # of one image; one with more counts as stripped
+_MOST_SYMBOLS = 1 << 20  # of one table, functions or not; one with more is not read
 _MOST_NAMES_BYTES = 16 << 20
 _NAMES_BLOCK = 8 << 10
-_MOST_KNOWN = 1 << 12  # names at hand
+_MOST_KNOWN = 1 << 12  # cached names
 _INDEX = 0xFFFF_FFFF
 _MOST_NAME_BYTES = 512
 _MOST_HEADERS = 1 << 12  # sections, or segments
@@ -32,13 +32,13 @@ _MOST_HIDDEN_BYTES = 16 << 20  # .gnu_debugdata, unpacked
 _MOST_CACHED_BYTES = 8 << 20  # tables of all images together
 _MOST_IMAGES = 512
 _BLOCK_SYMBOLS = 1 << 14
-_NESTED = 4  # functions that may begin within another one before its end is missed
+_NESTED = 4  # functions that may start within another one before its end is missed
 
 _IDENT_BYTES = 16
 _PT_LOAD = 1
 _SHT_SYMTAB, _SHT_DYNSYM = 2, 11
 _FUNCTIONS = frozenset((2, 10))  # STT_FUNC, STT_GNU_IFUNC
-_RANKS = {1: 0, 2: 1}  # global, weak; others after them: which symbol names a function that has several
+_RANKS = {1: 0, 2: 1}  # global, weak; others after them: rank of the symbols of one function
 _UNDEFINED = 0
 _HIDDEN = b".gnu_debugdata\0"
 
@@ -47,7 +47,7 @@ Read = Callable[[int, int], bytes]  # (offset, size): at most that many bytes, f
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """The structures of one ELF class and byte order, and which of their fields are wanted (man 5 elf)."""
+    """Structures of one ELF class and byte order, and the fields used (man 5 elf)."""
 
     header: struct.Struct  # from e_type on
     segment: struct.Struct
@@ -71,11 +71,11 @@ _LAYOUTS = {(c, o): _layout(c == 2, "<" if o == 1 else ">") for c in (1, 2) for 
 
 @dataclass(frozen=True, slots=True)
 class Symbols:
-    """The functions of an image, by address as the linker gave it: `starts` ascend, none is there twice.
+    """Functions of an image by link-time address: `starts` ascend without duplicates.
 
-    A size of 0 means: up to the next function. `segments`: offset in the file, address and size of what is
-    loaded of it. `names_at[i]` is where the name of function i begins in `names`, blocks of _NAMES_BLOCK
-    bytes, each packed by zlib: few are ever looked at, and those of C++ are long.
+    A size of 0 means up to the next function. `segments`: offset in the file, address and size of each loaded
+    part. `names_at[i]` is the start of the name of function i in `names`, blocks of _NAMES_BLOCK bytes, each
+    compressed by zlib: few names are needed, and C++ names are long.
     """
 
     segments: tuple[tuple[int, int, int], ...]
@@ -86,14 +86,14 @@ class Symbols:
     known: dict[int, str] = field(default_factory=dict, compare=False)
 
     def lookup(self, offset: int) -> str | None:
-        """The function at `offset` of the file, as mappings tell it; None where no symbol covers it."""
+        """The function at `offset` of the file; None where no symbol covers it."""
         for at, address, size in self.segments:
             if at <= offset < at + size:
                 return self.lookup_address(offset - at + address)
         return None
 
     def lookup_address(self, address: int) -> str | None:
-        """The function at an address as the linker gave it: of what can be moved, from where it is put."""
+        """The function at a link-time address; for relocatable images relative to the load address."""
         last = bisect_right(self.starts, address) - 1
         for i in range(last, max(last - _NESTED, -1), -1):
             if address < self.starts[i] + self.sizes[i] or (i == last and not self.sizes[i]):
@@ -111,9 +111,9 @@ class Symbols:
 
 
 class Found:
-    """Functions as they were found, in any order; in columns: a tuple for each would take ten times as much.
+    """Functions in the order found, as columns: a tuple each would take ten times the memory.
 
-    `names`: what the functions' names point into; a name ends at its NUL.
+    `names`: bytes that the functions' names point into; a name ends at its NUL.
     """
 
     def __init__(self) -> None:
@@ -127,16 +127,16 @@ class Found:
         return len(self._places)
 
     def add(self, address: int, size: int, name_at: int, rank: int) -> None:
-        """Takes a function; of several at one address the one of the least rank names it."""
+        """Adds a function; of several at one address the lowest rank gives the name."""
         self._places.append(address << 32 | len(self._sizes))
         self._sizes.append(min(size, _INDEX))
         self._names_at.append(name_at)
         self._ranks.append(rank)
 
     def symbols(self, segments: tuple[tuple[int, int, int], ...] = ()) -> Symbols:
-        """The table of what was found, one function an address; this object is of no use afterwards.
+        """The resulting table, one function per address; this object is unusable afterwards.
 
-        Of several: with a size, least rank, fewest underscores in front, first by name.
+        Preference: with a size, lowest rank, fewest leading underscores, first by name.
         """
         starts, sizes, names_at = array("Q"), array("I"), array("I")
         self._places.sort()
@@ -166,7 +166,7 @@ class Found:
 
 
 class _Cache:
-    """The images that were looked at last, as many as there is room for. For any thread."""
+    """Thread-safe cache of the most recently used images."""
 
     def __init__(self) -> None:
         self._held: OrderedDict[tuple[int, ...], Symbols] = OrderedDict()
@@ -200,13 +200,13 @@ _cache = _Cache()
 
 
 def symbols_of(path: str, inode: int | None = None) -> Symbols:
-    """The functions of the ELF image at `path`: of a stripped one those that it exports, or none.
+    """Functions of the ELF image at `path`: for a stripped one the exported ones, or none.
 
-    Remembered until the file changes or there are too many others. Raises CollectError for anything but a
-    regular ELF file that can be read, and for another file than `inode` when that is given.
+    Cached until the file changes or it is evicted. Raises CollectError for anything but a readable regular
+    ELF file, and for another inode than `inode` if that is given.
     """
     try:
-        looked = os.open(path, os.O_PATH | os.O_CLOEXEC)  # to open a device or FIFO may have an effect
+        looked = os.open(path, os.O_PATH | os.O_CLOEXEC)  # opening a device or FIFO may have side effects
         try:
             status = os.fstat(looked)
             if not stat.S_ISREG(status.st_mode):
@@ -234,7 +234,7 @@ def _read_from(looked: int, size: int, path: str) -> Symbols:
 
 
 def parse(data: bytes, name: str = "ELF image") -> Symbols:
-    """The functions of an ELF image in memory. Raises CollectError, with `name`, when it is none."""
+    """Parses the functions of an ELF image in memory. Raises CollectError with `name`."""
     return _parsed(_reader(data), name)
 
 
@@ -244,7 +244,7 @@ class _Image:
     layout: _Layout
     segments: tuple[tuple[int, int, int], ...]
     sections: Sequence[Sequence[int]]  # name, type, flags, address, offset, size, link
-    titles: int  # which section has the names of the sections
+    titles: int  # index of the section with the section names
 
     def first(self, kind: int) -> Sequence[int] | None:
         """The first section of this type."""
@@ -279,18 +279,18 @@ def _opened(read: Read, path: str) -> _Image:
 
 
 def _entries(read: Read, entry: struct.Struct, offset: int, size: int, count: int) -> Iterator[Sequence[int]]:
-    """The whole entries of a table of headers; none when the table cannot be right."""
+    """The complete entries of a table of headers; none for an impossible table."""
     if size == entry.size and count <= _MOST_HEADERS:
         data = read(offset, size * count)
         yield from entry.iter_unpack(data[: len(data) // size * size])
 
 
 def _take(found: Found, image: _Image, table: Sequence[int] | None) -> None:
-    """Adds the functions in a table of symbols, and the names that they point into."""
+    """Adds the functions of a symbol table, and the names that they point into."""
     entry = image.layout.symbol
     if table is None or table[6] >= len(image.sections) or image.sections[table[6]][5] > _MOST_NAMES_BYTES:
         return
-    if table[5] > _MOST_SYMBOLS * entry.size:  # a file may have holes, and so be as long as it says
+    if table[5] > _MOST_SYMBOLS * entry.size:  # a sparse file may really be that long
         return
     before = len(found.names)
     found.names += image.read(image.sections[table[6]][4], image.sections[table[6]][5]) + b"\0"
@@ -308,7 +308,7 @@ def _take(found: Found, image: _Image, table: Sequence[int] | None) -> None:
 
 
 def _hidden(image: _Image) -> _Image | None:
-    """What is in .gnu_debugdata: an ELF image of its own, packed, with little but symbols."""
+    """The ELF image compressed in .gnu_debugdata, which holds little but symbols."""
     if image.titles >= len(image.sections):
         return None
     titles = image.sections[image.titles][4]

@@ -1,1 +1,1 @@
-"""Where this node's CPUs spend their time, by function: sampled instruction pointers."""
+"""CPU time of this node by function, from sampled instruction pointers."""

@@ -1,6 +1,6 @@
-"""The address spaces of processes: which program runs there, and which file is where.
+"""Address spaces of processes: the program, and the file mapped at each address.
 
-Kept up by what the kernel tells (`records`); a process that was there before is read from /proc when it is
+Updated from the kernel's records (`records`); a process that existed before is read from /proc when it is
 first sampled.
 """
 
@@ -27,7 +27,7 @@ _NUMBER = re.compile(r"[-_]?\d+(?:[-_:]\d+)*$")
 
 
 class Mapping(NamedTuple):
-    """What of a file is at addresses `start` to `end`, from `offset` of the file on."""
+    """A file mapped at addresses `start` to `end`, from `offset` of the file."""
 
     start: int
     end: int
@@ -37,7 +37,7 @@ class Mapping(NamedTuple):
 
 
 def parse_maps(data: bytes) -> list[Mapping]:
-    """What may be executed, out of the text of /proc/PID/maps; lines of another shape are left out."""
+    """Parses the executable mappings in /proc/PID/maps; malformed lines are ignored."""
     mappings = []
     for line in _LINE.finditer(data):
         start, end, offset = (int(number, 16) for number in line.groups()[:3])
@@ -49,33 +49,33 @@ def parse_maps(data: bytes) -> list[Mapping]:
 
 
 def program_of(path: str) -> str:
-    """What a program is called: the last part of its path."""
+    """Name of a program: the last part of its path."""
     return path.removesuffix(_DELETED).rpartition("/")[2]
 
 
 @lru_cache(1024)
 def thread_kind(comm: str) -> str:
-    """A kernel thread's name without numbers: `kworker/3:1H` is a kworker, `ll_ost_io00_003` a ll_ost_io."""
+    """Kernel thread name without numbers: `kworker/3:1H` is a kworker, `ll_ost_io00_003` a ll_ost_io."""
     kind, slash, _ = comm.partition("/")
     return kind if slash else _NUMBER.sub("", kind) or kind
 
 
 class Space:
-    """One address space, and what runs there."""
+    """One address space and its program."""
 
     def __init__(self, pid: int, parent: int = 0, *, known: bool = False) -> None:
         self.pid = pid
         self.comm = ""
-        self.functions: dict[int, str] = {}  # by address; whoever resolves them keeps them here
+        self.functions: dict[int, str] = {}  # by address; filled by the symbolizer
         self._program = ""
         self._parent = parent
-        self._known = known  # from the beginning: nothing to read
-        self._fresh = known  # what is mapped first is the program
-        self._mappings: list[Mapping] = []  # where they overlap the last one counts
+        self._known = known  # known from its start: nothing to read
+        self._fresh = known  # the first mapping is the program
+        self._mappings: list[Mapping] = []  # the last of overlapping mappings counts
 
     @property
     def program(self) -> str:
-        """The name of the file that runs; of the kernel's own threads their kind."""
+        """Name of the running file; for kernel threads their kind."""
         return self._program or thread_kind(self.comm) or "?"
 
     def copy(self, pid: int) -> "Space":
@@ -86,7 +86,7 @@ class Space:
         return child
 
     def add(self, mapping: Mapping) -> None:
-        """Takes what was mapped; the first file of a new program is the program."""
+        """Adds a mapping; the first file of a new program is the program."""
         kept = [m for m in self._mappings if m.start < mapping.start or m.end > mapping.end]
         if len(kept) >= _MOST_MAPPINGS:
             self._known = False
@@ -97,12 +97,12 @@ class Space:
             self._program, self._fresh = program_of(mapping.path), False
 
     def find(self, address: int) -> Mapping | None:
-        """What is mapped at an address."""
+        """The mapping at an address."""
         found = (m for m in reversed(self._mappings) if m.start <= address < m.end)
         return next(found, None)
 
     def learn(self, procfs: Path) -> None:
-        """Reads what is not known yet from /proc; of one that has ended, from its parent's."""
+        """Reads unknown mappings from /proc; for an ended process, from its parent's."""
         if self._known:
             return
         self._known = True
@@ -117,7 +117,7 @@ class Space:
 
 
 class Spaces:
-    """The spaces of all processes of this node, by the number of the process."""
+    """The address spaces of all processes of this node, by pid."""
 
     def __init__(self, procfs: Path) -> None:
         self._procfs = procfs
@@ -127,7 +127,7 @@ class Spaces:
         return len(self._spaces)
 
     def of(self, pid: int) -> Space:
-        """The space of a process, with its program."""
+        """The address space of a process."""
         space = self._spaces.get(pid)
         if space is None:
             space = self._put(Space(pid))
@@ -135,7 +135,7 @@ class Spaces:
         return space
 
     def apply(self, change: Change) -> None:
-        """Takes what the kernel says of a process."""
+        """Applies a change of a process reported by the kernel."""
         match change:
             case Mapped():
                 self._known(change.pid).add(Mapping(*change[2:]))
@@ -151,7 +151,7 @@ class Spaces:
                 self._spaces.pop(change.pid, None)
 
     def forget(self) -> None:
-        """After something was lost: everything is read again as it is needed."""
+        """Forgets all spaces after lost records; they are read again on demand."""
         self._spaces.clear()
 
     def _known(self, pid: int) -> Space:

@@ -1,6 +1,7 @@
-"""Samples all CPUs: keeps an event open on each that is online, and empties their ring buffers.
+"""Samples all CPUs: keeps an event open on each online CPU and drains their ring buffers.
 
-On a thread of its own, that sleeps until a ring buffer is half full, a second is over or someone asks.
+Runs on a thread of its own that sleeps until a ring buffer is half full, a second has passed or a request
+arrives.
 """
 
 import errno
@@ -28,8 +29,8 @@ from laggard_common.errors import CollectError
 _log = logging.getLogger(__name__)
 
 _DRAIN_EVERY_MS = 1000
-_REST = 4  # times as long as emptying them took, ring buffers are left alone: at most a fifth of a CPU
-_ANSWER_WITHIN_SECONDS = 30.0  # on a machine with very much else to do
+_REST = 4  # pause after draining, as a multiple of its duration: at most a fifth of a CPU
+_ANSWER_WITHIN_SECONDS = 30.0  # on an overloaded machine
 _MOST_CPUS = 1 << 13
 
 
@@ -47,7 +48,7 @@ class Taken:
 
 
 def online_cpus(sysfs: Path) -> list[int]:
-    """The CPUs in the text of /sys/devices/system/cpu/online (`0-3,8`); CPU 0 where there is none."""
+    """Parses /sys/devices/system/cpu/online (`0-3,8`); CPU 0 for an empty text."""
     text = beginning_of(sysfs / "devices/system/cpu/online", 1 << 16).decode("ascii", "replace")
     cpus: list[int] = []
     for part in text.strip().split(","):
@@ -58,7 +59,7 @@ def online_cpus(sysfs: Path) -> list[int]:
 
 
 class Sampler:
-    """Samples from `start` until `stop`. Raises CollectError when the kernel does not let us."""
+    """Samples from `start` until `stop`. Raises CollectError without permission."""
 
     def __init__(self, event: Event, opened: Open, procfs: Path, sysfs: Path, resolver: Resolver) -> None:
         self.event = event
@@ -82,7 +83,7 @@ class Sampler:
         self._thread = threading.Thread(target=self._run, name="fnprofile", daemon=True)
 
     def start(self) -> None:
-        """Opens the events and begins. Raises CollectError; then nothing stays open."""
+        """Opens the events and starts. Raises CollectError and then leaves nothing open."""
         try:
             self._follow_cpus(first=True)
         except OSError as exc:
@@ -93,7 +94,7 @@ class Sampler:
         self._thread.start()
 
     def stop(self, wait_seconds: float = 0.0) -> None:
-        """Lets the thread end and close everything; waits for it at most so long."""
+        """Ends the thread, which closes everything; waits for it with a limit."""
         self._stopped = True
         self._wake()
         if wait_seconds and self._thread.is_alive():
@@ -101,12 +102,12 @@ class Sampler:
 
     @property
     def has_ended(self) -> bool:
-        """Whether there will be no more samples."""
+        """True when the thread has ended."""
         return bool(self._failure)
 
     def take(self) -> Taken:
         """What was sampled up to now. Raises CollectError when the thread does not answer or has ended."""
-        if not self._wanted:  # else the answer to the question before is still to come
+        if not self._wanted:  # otherwise the answer to the previous request is still due
             self._wanted = True
             self._wake()
         try:
@@ -125,9 +126,10 @@ class Sampler:
                 started = time.thread_time_ns()
                 self._drain()
                 self._follow_cpus()
-                # Who maps files without end fills them faster than they can be read: then records are lost.
+                # A process that maps files endlessly fills them faster than they are drained: records are
+                # lost.
                 self._question.poll((time.thread_time_ns() - started) * _REST // 1_000_000)
-        except Exception as exc:  # whatever it is, who asks must learn of it
+        except Exception as exc:  # every error must reach the caller
             _log.exception("collector fnprofile: sampling ended")
             failure = f"sampling ended: {type(exc).__name__}: {exc}"
         finally:
@@ -136,9 +138,9 @@ class Sampler:
             self._answers.put(None)
 
     def _drain(self) -> None:
-        """Counts what is in the ring buffers, and answers if someone asked before."""
+        """Counts the contents of the ring buffers, and answers a pending request."""
         with suppress(BlockingIOError):
-            os.eventfd_read(self._asked)  # before the question, or what is left of it would wake us for ever
+            os.eventfd_read(self._asked)  # before the request, or its remains would wake the thread forever
         wanted = self._wanted
         if wanted:
             self._resolver.look()
@@ -165,13 +167,13 @@ class Sampler:
         )
 
     def _drop_dead(self, ready: Sequence[tuple[int, int]]) -> None:
-        """Closes the events of CPUs that have gone."""
+        """Closes the events of CPUs that went offline."""
         dead = {fd for fd, what in ready if what & (select.POLLHUP | select.POLLERR | select.POLLNVAL)}
         for cpu in [cpu for cpu, ring in self._rings.items() if ring.fd in dead]:
             self._end(cpu)
 
     def _follow_cpus(self, *, first: bool = False) -> None:
-        """Opens events on CPUs that came, closes those of CPUs that went. Raises OSError when `first`."""
+        """Opens events on new CPUs, closes those of CPUs that went offline. Raises OSError when `first`."""
         online = online_cpus(self._sysfs)
         for cpu in self._rings.keys() - set(online):
             self._end(cpu)
@@ -180,7 +182,7 @@ class Sampler:
                 try:
                     ring = Ring(self._open(self.event, cpu), ring_bytes(self.event))
                 except OSError as exc:
-                    if first and exc.errno != errno.ENODEV:  # that CPU has gone meanwhile
+                    if first and exc.errno != errno.ENODEV:  # that CPU went offline meanwhile
                         raise
                     continue
                 self._rings[cpu] = ring

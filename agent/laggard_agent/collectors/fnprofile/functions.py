@@ -1,9 +1,9 @@
-"""The functions that have a row of their own: not more than so many, those that matter.
+"""Selects the functions that get a row of their own: a bounded number of relevant ones.
 
-The paper looks at functions with at least 100 samples of 100,000 cycles in one window of 60 s, of 7,446 only
-201 (HotDep 2010, "Feature-Vector Dimensionality"); the rest would only make vectors, schemas and archives
-long. Here a function gets its row when it has that much CPU time, 4 ms, within a minute; one that has much
-more gets it at once, as it may be what is wrong.
+The paper keeps functions with at least 100 samples of 100,000 cycles in one window of 60 s, 201 of 7,446
+(HotDep 2010, "Feature-Vector Dimensionality"); the others would only lengthen vectors, schemas and archives.
+Here a function gets its row when it has that CPU time, 4 ms, within a minute; one with much more gets it at
+once, as it may be the fault.
 """
 
 from collections import Counter
@@ -17,14 +17,14 @@ FIELDS = (Field("samples"), Field("cpu_ns", unit="ns"))
 LEAST_CPU_NS = 4_000_000
 MUCH_CPU_NS = 250_000_000
 _ADMIT_EVERY_NS = 60 * 1_000_000_000
-_IDLE_NS = 600 * 1_000_000_000  # after so long a row may be given to another function
+_IDLE_NS = 600 * 1_000_000_000  # after this time a row may go to another function
 
 
 class Functions:
     """Cumulative samples by function, at most `most` rows; one sample is `cpu_ns` of CPU time.
 
-    What has no row counts in `program/other`, or in `[others]/other` where that has none either, so that
-    nothing is left out of the sum.
+    Functions without a row count in `program/other`, or in `[others]/other` if that has no row either, so the
+    sum is complete.
     """
 
     def __init__(self, most: int, cpu_ns: int) -> None:
@@ -59,7 +59,7 @@ class Functions:
         self.rows = [row if row[0] == n else (n, n * self._cpu_ns) for n, row in rows]
 
     def _admit(self, least: int, at_ns: int) -> None:
-        """Gives rows to the candidates with `least` samples or more, as far as there is room for them."""
+        """Gives rows to the candidates with `least` samples or more, as far as there is room."""
         programs: Counter[str] = Counter()
         for name, count in self._candidates.items():
             if count < least and other_of(name) not in self._totals:
@@ -78,7 +78,7 @@ class Functions:
             self.rows += [(0, 0)] * len(new)
 
     def _make_room(self, wanted: int, at_ns: int) -> int:
-        """How many rows were taken from functions that have not been seen for long."""
+        """Frees rows of functions unseen for long; returns their number."""
         idle = [n for n in self._totals if n != OTHERS and at_ns - self._seen_ns.get(n, 0) > _IDLE_NS]
         gone = set(sorted(idle, key=lambda name: self._seen_ns.get(name, 0))[:wanted])
         if gone:

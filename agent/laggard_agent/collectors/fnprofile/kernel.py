@@ -1,4 +1,4 @@
-"""Names of the kernel's functions, and of its modules': /proc/kallsyms."""
+"""Function names of the kernel and its modules: /proc/kallsyms."""
 
 import logging
 import re
@@ -17,7 +17,7 @@ _LINE = re.compile(
 _BLOCK_BYTES = 1 << 20
 _MOST_BLOCKS = 64
 _MOST_MODULES_BYTES = 1 << 20
-_MOST_SIZE = 1 << 16  # of a function: what lies farther behind the last one is something else
+_MOST_SIZE = 1 << 16  # of a function: addresses farther behind the last one are something else
 _LOOK_EVERY_NS = 60 * 1_000_000_000
 
 

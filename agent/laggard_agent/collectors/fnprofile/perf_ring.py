@@ -1,13 +1,13 @@
-"""The ring buffer that the kernel fills and this process empties: perf_event_open(2), "MMAP layout"."""
+"""The ring buffer filled by the kernel and drained by this process: perf_event_open(2), "MMAP layout"."""
 
 import mmap
 import os
 
-_HEAD, _TAIL = 128, 129  # places of data_head and data_tail, in words of 8 bytes
+_HEAD, _TAIL = 128, 129  # offsets of data_head and data_tail, in words of 8 bytes
 
 
 class Ring:
-    """The ring buffer of the event behind `fd`, which it owns. Raises OSError when it cannot be mapped."""
+    """Ring buffer of the event `fd`, which it owns. Raises OSError when it cannot be mapped."""
 
     def __init__(self, fd: int, size: int) -> None:
         self.fd = fd
@@ -36,7 +36,7 @@ class Ring:
 
 
 def unwrapped(memory: "mmap.mmap | bytes", start: int, size: int, head: int, tail: int) -> bytes:
-    """What lies between `tail` and `head`, which only ever grow, in a ring of `size` bytes at `start`."""
+    """The bytes between `tail` and `head`, which only grow, in a ring of `size` bytes at `start`."""
     length = head - tail
     if not 0 <= length <= size:
         return b""

@@ -1,11 +1,11 @@
-"""Files that only this collector reads, and that `--dump` does not copy: addresses are the host's secret."""
+"""Files that `--dump` does not copy, as their addresses are confidential."""
 
 import os
 from pathlib import Path
 
 
 def beginning_of(path: Path | str, most_bytes: int) -> bytes:
-    """The first bytes of a file, fewer where it ends; nothing when it cannot be read or has gone."""
+    """The first bytes of a file, fewer at its end; none when it is unreadable or missing."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -16,14 +16,14 @@ def beginning_of(path: Path | str, most_bytes: int) -> bytes:
             chunks.append(chunk)
             most_bytes -= len(chunk)
     except OSError:
-        pass  # a process ended while it was read
+        pass  # the process ended during the read
     finally:
         os.close(fd)
     return b"".join(chunks)
 
 
 def link_of(path: Path | str) -> str:
-    """Where a link points to; empty when it cannot be read or has gone."""
+    """Target of a link; empty when it is unreadable or missing."""
     try:
         return str(Path(path).readlink())
     except OSError:

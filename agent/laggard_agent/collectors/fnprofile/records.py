@@ -1,6 +1,6 @@
-"""Records out of a ring buffer, as perf_event_open(2) lays them out for the events of `perf`.
+"""Parses records of a ring buffer, laid out as in perf_event_open(2) for the events of `perf`.
 
-Samples come in runs: many of the same size after one another, which are counted without a Python object each.
+Samples come in runs of equal size, which are counted without a Python object each.
 """
 
 import os
@@ -14,14 +14,14 @@ _COMM_EXEC = 1 << 13  # of a header's misc
 SAMPLE_WORDS = 4  # header, instruction pointer, pid and tid, time
 _ANY_MISC = 0xFFFF_0000_FFFF_FFFF
 _SAMPLE_HEADER = _SAMPLE | SAMPLE_WORDS * 8 << 48
-_RUN = 256  # samples that are looked at together
+_RUN = 256  # samples processed together
 _PIDS = struct.Struct("<II")
 _MMAP2_HEAD = struct.Struct("<IIQQQIIQQII")
 _ID_BYTES = 16  # pid, tid and time, at the end of every record but samples
 
 
 class Mapped(NamedTuple):
-    """A process mapped something that it may execute: `offset` of the file is at address `start`."""
+    """A process mapped executable memory: `offset` of the file is at address `start`."""
 
     time: int
     pid: int
@@ -33,7 +33,7 @@ class Mapped(NamedTuple):
 
 
 class Named(NamedTuple):
-    """A process has this name from now on; with `executed` it runs another program, too."""
+    """A process got a new name; with `executed` it also runs another program."""
 
     time: int
     pid: int
@@ -42,7 +42,7 @@ class Named(NamedTuple):
 
 
 class Forked(NamedTuple):
-    """A process began as a copy of another one."""
+    """A process started as a copy of another."""
 
     time: int
     pid: int
@@ -61,10 +61,10 @@ Change = Mapped | Named | Forked | Ended
 
 @dataclass(slots=True)
 class Records:
-    """What a stretch of a ring buffer says.
+    """Parsed contents of a part of a ring buffer.
 
-    `runs`: samples, each SAMPLE_WORDS words of 8 bytes. `lost`: records that the kernel had no room for.
-    `garbled`: bytes that make no sense.
+    `runs`: samples, each SAMPLE_WORDS words of 8 bytes. `lost`: records dropped by the kernel. `garbled`:
+    unparsable bytes.
     """
 
     runs: "list[memoryview[int]]"
@@ -75,7 +75,7 @@ class Records:
 
 
 def parse(data: bytes) -> Records:
-    """The records in `data`, up to the first that cannot be one. Raises nothing."""
+    """Parses the records in `data`, up to the first invalid one. Raises nothing."""
     records = Records([], [])
     whole = len(data) // 8
     words = memoryview(data)[: whole * 8].cast("Q")
@@ -96,7 +96,7 @@ def parse(data: bytes) -> Records:
 
 
 def _end_of_run(words: "memoryview[int]", at: int, whole: int) -> int:
-    """Where the samples end that begin at `at`."""
+    """End of the run of samples that starts at `at`."""
     while at + SAMPLE_WORDS <= whole and words[at] & _ANY_MISC == _SAMPLE_HEADER:
         run = min(_RUN, (whole - at) // SAMPLE_WORDS) * SAMPLE_WORDS
         headers = set(words[at : at + run : SAMPLE_WORDS])
@@ -110,7 +110,7 @@ def _end_of_run(words: "memoryview[int]", at: int, whole: int) -> int:
 
 
 def _take(records: Records, record: bytes) -> None:
-    """Takes one record that is no sample of ours."""
+    """Parses one record other than a sample."""
     kind, misc, _ = struct.unpack_from("<IHH", record)
     body = record[8:]
     try:
@@ -131,7 +131,7 @@ def _take(records: Records, record: bytes) -> None:
 
 
 def _change(kind: int, misc: int, body: bytes) -> Change | None:
-    """What a record says of a process; None when it is about one of its threads."""
+    """The process change in a record; None for a change of a thread."""
     at = len(body) - _ID_BYTES
     if at < 8:
         raise struct.error

@@ -1,4 +1,4 @@
-"""Samples counted by function: what is in the ring buffers, in the order in which things happened."""
+"""Counts samples by function from the ring buffers, in the order of events."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -22,7 +22,7 @@ class _Sample(NamedTuple):
 
 
 class Tally:
-    """Counts samples in `counts`, by function. `lost`, `throttled`, `garbled`, `samples`: in all so far."""
+    """Counts samples in `counts` by function. `lost`, `throttled`, `garbled`, `samples`: totals."""
 
     def __init__(self, spaces: Spaces, resolver: Resolver) -> None:
         self._spaces = spaces
@@ -35,16 +35,16 @@ class Tally:
         self._missed = False
 
     def look(self) -> None:
-        """Looks at all processes anew if something was lost; not at once, as that costs still more time."""
+        """Reads all processes again after lost records, with a delay, as that costs further time."""
         if self._missed:
             self._missed = False
             self._spaces.forget()
 
     def take(self, rings: Iterable[Records]) -> None:
-        """Counts what the ring buffers of all CPUs said since the last time.
+        """Counts the contents of all CPUs' ring buffers since the previous call.
 
-        Samples of a process that was changed in that time (it began, ran another program, mapped a file,
-        ended) are put in order with the changes; the order of all others does not matter.
+        Samples of a process that changed in that time (started, executed, mapped a file, ended) are ordered
+        with the changes; the order of all others does not matter.
         """
         rings = list(rings)
         changes = [change for records in rings for change in records.changes]
@@ -75,7 +75,7 @@ class Tally:
             else:
                 self._spaces.apply(what)
         if any(records.lost or records.garbled for records in rings):
-            self._missed = True  # a change may have been among it
+            self._missed = True  # a change may be among the lost records
 
     def _count(self, pid: int, header: int, address: int, count: int) -> None:
         if pid == _NOBODY:

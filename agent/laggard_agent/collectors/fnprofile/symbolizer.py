@@ -1,4 +1,4 @@
-"""From an address in a process to the name of a function."""
+"""Resolves an address in a process to the name of a function."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -21,11 +21,11 @@ _NAMED = ("[vdso]", "[vsyscall]", "[uprobes]")
 
 
 class Resolver:
-    """Looks functions up: of the kernel in `kernel`, of programs in their files.
+    """Resolves functions: of the kernel in `kernel`, of programs in their files.
 
-    A file is looked for where the process sees it (containers), then where this process does, then by its
-    mapping (deleted files); a file that has taken its place is not taken for it. Reading files takes at most
-    _CPU_SHARE of a CPU in the long run, however many and large they are; past that their functions are `?`.
+    A file is searched in the process's root (containers), then in this process's, then by its mapping
+    (deleted files); a replaced file is not used. Reading files takes at most _CPU_SHARE of a CPU in the long
+    run; beyond that their functions are `?`.
     """
 
     def __init__(
@@ -40,19 +40,19 @@ class Resolver:
         self._images: dict[tuple[int, str], elf.Symbols | None] = {}
 
     def look(self) -> None:
-        """Looks for files again: those that were not found, and those that need not be in memory any more."""
+        """Retries missing files, and drops files that are no longer needed in memory."""
         self._kernel.look()
         self._images.clear()
         memory.give_back()
 
     def earn(self) -> None:
-        """Lets files be read again for the share of the time since this was called last."""
+        """Adds to the CPU budget for reading files, in proportion to the time since the previous call."""
         now = self._monotonic_ns()
         earned = int((now - self._earned_at_ns) * _CPU_SHARE)
         self._earned_at_ns, self._left_ns = now, min(self._left_ns + earned, _BURST_CPU_NS)
 
     def name(self, space: Space, mode: int, address: int) -> str:
-        """`program/image/function`; what is not known of it is `?`. `mode`: as in the record's header."""
+        """Name `program/image/function`; unknown parts are `?`. `mode`: as in the record's header."""
         if mode == _KERNEL_MODE:
             return function_id(space.program, *self._kernel.function_at(address))
         if mode != _USER_MODE:

@@ -1,1 +1,1 @@
-"""Calls and self times of instrumented functions, from the tables that liblaggardtrace.so keeps."""
+"""Calls and self times of instrumented functions, from the tables of liblaggardtrace.so."""

@@ -50,7 +50,7 @@ Key = tuple[str, int]  # name and inode of a file
 
 @dataclass(frozen=True, slots=True)
 class _Named:
-    """A table as its name tells it. `is_last`: its owner has made none after it, by another exec."""
+    """A table identified by its file name. `is_last`: its owner made none after it, by another exec."""
 
     name: str
     inode: int
@@ -60,7 +60,7 @@ class _Named:
 
 
 class _Process:
-    """A table, what of it was handed on, and whether its process had ended before it was last read."""
+    """A table, its counts reported so far, and the end of its process before the last read."""
 
     def __init__(self, path: Path) -> None:
         self.table = Table(path)
@@ -68,10 +68,10 @@ class _Process:
         self._taken: list[int] = []
 
     def rises(self, *, is_first: bool) -> Iterator[tuple[str, int, int]]:
-        """Id, calls and self ns of the functions that counted since they were asked last.
+        """Id, calls and self ns of the functions that counted since the previous call.
 
-        `is_first`: what has no name yet is not told later either. The agent may begin long after the process,
-        and who compares would take it all for a rise.
+        `is_first`: unnamed functions are not reported later either. The agent may start long after the
+        process, and the accumulated counts would look like an increase.
         """
         table = self.table
         if table.head is None or self._taken == table.sums:
@@ -85,7 +85,7 @@ class _Process:
             if (calls, ticks) == (calls_before, ticks_before):
                 continue
             if name is None and not is_first:
-                after[2 * i : 2 * i + 2] = before[2 * i : 2 * i + 2]  # once it has its name
+                after[2 * i : 2 * i + 2] = before[2 * i : 2 * i + 2]  # once its name is known
             if name is None:
                 continue
             yield name, calls - calls_before, ticks * 10**9 // rate - ticks_before * 10**9 // rate
@@ -93,10 +93,10 @@ class _Process:
 
 
 class Fntrace:
-    """Reads the tables in `directory`; `procfs` tells which of their processes have ended.
+    """Reads the tables in `directory`; `procfs` shows which of their processes have ended.
 
-    The table of a process that ended is removed at the sample after the one that read it last, so a collector
-    that reads once removes nothing.
+    The table of an ended process is removed one sample after its last read, so a collector that reads once
+    removes nothing.
     """
 
     name = "fntrace"
@@ -123,7 +123,7 @@ class Fntrace:
         self._nothing_said = False
 
     def read(self) -> Iterator[Reading]:
-        """Functions, then this node. Raises CollectError for the first table it could not read."""
+        """Yields functions, then this node. Raises CollectError for the first unreadable table."""
         at = self._now()
         failures = self._look()
         rises: dict[str, tuple[int, int]] = {}
@@ -144,7 +144,7 @@ class Fntrace:
             raise CollectError(failures[0].path, failures[0].reason + more) from failures[0]
 
     def _look(self) -> list[CollectError]:
-        """Reads every table there is; what could not be read."""
+        """Reads every table; returns the errors."""
         try:
             named = self._names()
         except CollectError as exc:
@@ -174,8 +174,8 @@ class Fntrace:
         return failures
 
     def _names(self) -> list[_Named]:
-        """The tables there are, those that are known already first."""
-        if self._directory.is_symlink():  # whoever put it there decides where files are removed
+        """The existing tables, known ones first."""
+        if self._directory.is_symlink():  # a symbolic link would decide where files are removed
             raise CollectError(str(self._directory), "is a link")
         try:
             with os.scandir(self._directory) as entries:
@@ -202,14 +202,14 @@ class Fntrace:
         return sorted(named, key=lambda one: (one.name, one.inode) not in self._found)
 
     def _owner(self, name: str) -> int | None:
-        """Whose file it is: another user's does not say that a process has gone on with it."""
+        """Owner of the file: another user's file does not continue a process."""
         try:
             return (self._directory / name).lstat().st_uid
         except OSError:
             return None
 
     def _has_ended(self, one: _Named, table: Table) -> bool:
-        """Whether nothing will be written to a table any more. One that never was whole is given a minute."""
+        """True when a table will not be written again. An incomplete one gets a minute."""
         if table.head is not None:
             if not one.is_last:
                 return True
@@ -249,7 +249,7 @@ class Fntrace:
 
 
 def _removed(path: Path, inode: int) -> bool:
-    """Removes a table; False where that is not permitted: it then stays, and counts no second time."""
+    """Removes a table; False without permission: it stays and is not counted again."""
     try:
         if path.lstat().st_ino == inode:
             path.unlink()

@@ -1,4 +1,4 @@
-"""Whether the process of a table still runs."""
+"""Checks that the process of a table still runs."""
 
 import os
 import re
@@ -7,20 +7,20 @@ from pathlib import Path
 from laggard_agent.collectors.interface import ABSENT, read_file
 from laggard_common.errors import CollectError
 
-_START = 22 - 3  # among the fields behind the name, of which the first is field 3 (man 5 proc)
+_START = 22 - 3  # index among the fields after the name, the first of which is field 3 (man 5 proc)
 _MOST_STAT_BYTES = 4096
 _NAMESPACE = re.compile(r"pid:\[(\d{1,20})\]", re.ASCII)
 
 
 class Processes:
-    """The processes of this agent's own PID namespace, below `procfs`."""
+    """Processes of this agent's PID namespace, below `procfs`."""
 
     def __init__(self, procfs: Path) -> None:
         self._procfs = procfs
         self._namespace: int | None = None
 
     def is_ours(self, pid_namespace: int) -> bool:
-        """Whether numbers of that namespace mean anything here: those of a container's do not."""
+        """True when pids of that namespace are valid here; a container's are not."""
         if self._namespace is None:
             try:
                 link = str((self._procfs / "self/ns/pid").readlink())
@@ -31,7 +31,10 @@ class Processes:
         return pid_namespace == self._namespace
 
     def has_ended(self, pid: int, start_ticks: int) -> bool:
-        """Whether the process that started then is gone for certain; not when /proc hides it (`hidepid`)."""
+        """True when the process that started then has certainly ended.
+
+        False when /proc hides it (`hidepid`).
+        """
         try:
             stat = read_file(self._procfs / str(pid) / "stat", _MOST_STAT_BYTES)
         except CollectError as exc:

@@ -1,7 +1,7 @@
-"""What all processes of a program counted, function by function: as many rows as wanted, the rest together.
+"""Totals over all processes of a program by function, in a bounded number of rows.
 
-Counters never fall: processes that end leave what they counted, and a function that gives up its row to a
-busier one counts on in the row `program/other`, its own standing still until it comes back.
+Counters never decrease: the counts of ended processes remain, and a function that loses its row to a busier
+one continues in the row `program/other`, its own row frozen until it returns.
 """
 
 from collections.abc import Mapping
@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from laggard_agent.collectors.fnprofile.names import OTHERS, other_of
 from laggard_common.wire.schema import Component
 
-MOST_KNOWN = 8192  # functions that are remembered, with a row or without
+MOST_KNOWN = 8192  # remembered functions, with or without a row
 MOST_PROGRAMS = 256
 _MOST = 2**63 - 1
-_CLEARLY = 2  # how many times busier a function must be to take another one's row
+_CLEARLY = 2  # factor by which a function must be busier to replace another
 
 
 @dataclass(slots=True)
 class _Function:
-    """`recent_ns`: self time lately, halved at every ranking."""
+    """`recent_ns`: recent self time, halved at every ranking."""
 
     component: Component
     row: tuple[int, int] = (0, 0)
@@ -31,9 +31,9 @@ class _Function:
 
 
 class Totals:
-    """The rows of a node, at most `max_functions` and one for the others of each program.
+    """The rows of a node: at most `max_functions`, and one for the others of each program.
 
-    A row is (calls, self ns); one that did not change is the same object as before.
+    A row is (calls, self ns); an unchanged row is the same object.
     """
 
     def __init__(self, max_functions: int) -> None:
@@ -46,15 +46,15 @@ class Totals:
 
     @property
     def without_row(self) -> int:
-        """Functions that are counted among the others of their program at the moment."""
+        """Number of functions counted among the others of their program."""
         return len(self._functions) - self._rows_used
 
     def rows(self) -> list[tuple[int, int]]:
-        """A row for each of `components`."""
+        """One row for each of `components`."""
         return [function.row for function in self._shown]
 
     def add(self, rises: Mapping[str, tuple[int, int]]) -> None:
-        """Adds what functions rose by, by their id. Of new ones the busiest get what rows are left."""
+        """Adds increases by function id. The busiest new functions get the free rows."""
         known = len(self._functions), len(self._others), self._rows_used
         for id_, (calls, self_ns) in sorted(rises.items(), key=lambda rise: (-rise[1][1], -rise[1][0])):
             function = self._function(id_)
@@ -70,7 +70,7 @@ class Totals:
             self._show()
 
     def rank(self) -> None:
-        """Gives rows to functions that have lately been clearly busier than some that have one."""
+        """Gives rows to functions that were recently clearly busier than some with a row."""
         ranked = sorted(self._functions.values(), key=lambda function: function.recent_ns)
         holding = (function for function in ranked if function.has_row)
         changed = False
@@ -85,7 +85,7 @@ class Totals:
             self._show()
 
     def _function(self, id_: str) -> _Function | None:
-        """None for the others of a program, and when no more functions are remembered."""
+        """The function; None for the others of a program, and beyond the limit of remembered functions."""
         function = self._functions.get(id_)
         if function is None and len(self._functions) < MOST_KNOWN and id_ != other_of(id_):
             function = self._functions[id_] = _Function(Component(id_, id_))

@@ -1,6 +1,6 @@
-"""The table of a traced process as bytes: native/layout.h, which docs/collectors/fntrace.md describes.
+"""Byte layout of a traced process's table: native/layout.h, described in docs/collectors/fntrace.md.
 
-A table is another user's file and may say anything: what is parsed here is within bounds or refused.
+A table is another user's file with arbitrary contents: values out of bounds are rejected.
 """
 
 import struct
@@ -34,10 +34,10 @@ _TICKS_PER_SECOND = range(1_000_000, 100_000_000_000)
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What a table says of its process, and how much of it is in use.
+    """Header of a table: its process, and the used part of the table.
 
     `start_ticks`: when the process started, as field 22 of /proc/PID/stat. `pid_namespace`: the inode of the
-    namespace that `pid` is of, 0 where it is not known.
+    namespace of `pid`, 0 if unknown.
     """
 
     pid: int
@@ -54,12 +54,12 @@ class Head:
 
     @property
     def functions_at(self) -> int:
-        """Where in the file the functions begin."""
+        """Offset of the functions in the file."""
         return HEADER_BYTES + self.capacities[0] * MODULE_BYTES
 
     @property
     def slots_at(self) -> int:
-        """Where the slots begin."""
+        """Offset of the slots in the file."""
         return (self.functions_at + self.capacities[1] * FUNCTION_BYTES + 63) // 64 * 64
 
     @property
@@ -69,28 +69,28 @@ class Head:
 
     @property
     def used_slot_bytes(self) -> int:
-        """How much of a slot is in use."""
+        """Used bytes of a slot."""
         return SLOT_HEAD_BYTES + self.functions * COUNTER_BYTES
 
     @property
     def count_bytes(self) -> int:
-        """How much of all slots is in use."""
+        """Used bytes of all slots."""
         return self.slots * self.used_slot_bytes
 
     @property
     def held_bytes(self) -> int:
-        """About how much memory it takes to know the table."""
+        """Approximate memory for the parsed table."""
         return self.count_bytes + self.functions * _FUNCTION_HELD_BYTES + self.modules * _MODULE_HELD_BYTES
 
     @property
     def file_bytes(self) -> int:
-        """How long the whole table is."""
+        """Length of the whole table."""
         return self.slots_at + self.capacities[2] * self.slot_stride
 
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """An image that functions are in: its path as the process saw it."""
+    """An image with functions: its path in the process's view."""
 
     inode: int
     build_id: bytes
@@ -99,7 +99,7 @@ class Module:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """What a slot says beside its counters; all of them since the process began."""
+    """Header of a slot; its counters are since the start of the process."""
 
     deep: int
     untimed: int
@@ -108,7 +108,7 @@ class Slot:
 
 
 def parse_head(data: bytes, path: str) -> Head | None:
-    """The first HEAD_BYTES of a table; None while its process still makes it. Raises CollectError."""
+    """Parses the first HEAD_BYTES of a table; None while it is being created. Raises CollectError."""
     if len(data) < HEAD_BYTES or data == bytes(len(data)):
         return None
     (
@@ -155,7 +155,7 @@ def parse_head(data: bytes, path: str) -> Head | None:
 
 
 def parse_modules(data: bytes) -> list[Module]:
-    """The whole modules in `data`."""
+    """Parses the complete modules in `data`."""
     whole = data[: len(data) // MODULE_BYTES * MODULE_BYTES]
     return [
         Module(inode, build_id[: min(id_bytes, 32)], _text(path))
@@ -164,13 +164,13 @@ def parse_modules(data: bytes) -> list[Module]:
 
 
 def parse_functions(data: bytes) -> list[tuple[int, int]]:
-    """Offset in the file and number of the module of the whole functions in `data`."""
+    """Parses the complete functions in `data`: offset in the file and module number."""
     whole = data[: len(data) // FUNCTION_BYTES * FUNCTION_BYTES]
     return [(offset, module) for offset, module, _ in _FUNCTION.iter_unpack(whole)]
 
 
 def parse_slot(data: bytes) -> Slot:
-    """The head of a slot, of at least SLOT_HEAD_BYTES."""
+    """Parses the header of a slot, at least SLOT_HEAD_BYTES."""
     _, _, deep, untimed, abandoned, unmatched = _SLOT.unpack_from(data)
     return Slot(deep, untimed, abandoned, unmatched)
 

@@ -1,4 +1,4 @@
-"""The names of functions in a process's images: `program/image/function`."""
+"""Resolves functions in a process's images to `program/image/function`."""
 
 import os
 import stat
@@ -14,7 +14,7 @@ from laggard_common.errors import CollectError
 
 IMAGES_A_SAMPLE = 4
 CPU_NS_A_SAMPLE = 50_000_000
-_MOST_CPU_NS = 10 * CPU_NS_A_SAMPLE  # saved up by samples that needed none
+_MOST_CPU_NS = 10 * CPU_NS_A_SAMPLE  # saved by samples that needed none
 _MOST_REMEMBERED = 256
 _GONE = " (deleted)"
 
@@ -26,13 +26,13 @@ _MOST_NOTES = 65536
 
 
 class Namer:
-    """Looks functions up in the images' own symbols, so many images a sample at most.
+    """Resolves functions from the images' symbols, a bounded number of images per sample.
 
-    None while those before took more than CPU_NS_A_SAMPLE a sample: an image may have very many symbols.
-    `cpu_ns`: the CPU time of this thread.
+    No image is read while previous ones took more than CPU_NS_A_SAMPLE per sample: an image may have very
+    many symbols. `cpu_ns`: CPU time of this thread.
 
-    An image is read when anyone may, or when it belongs to the owner of the table that names it: an agent
-    that may read more than the owner of a table must not tell what is in there.
+    An image is read if it is world-readable or belongs to the owner of the table that names it: the agent
+    must not disclose files that the table's owner cannot read.
     """
 
     def __init__(self, cpu_ns: Callable[[], int] = time.thread_time_ns) -> None:
@@ -42,15 +42,15 @@ class Namer:
         self._lately: set[tuple[Module, int]] = set()
 
     def begin(self) -> None:
-        """A new sample."""
+        """Starts a new sample."""
         self._left = IMAGES_A_SAMPLE
         self._left_ns = min(self._left_ns + CPU_NS_A_SAMPLE, _MOST_CPU_NS)
 
     def name(self, table: Table) -> None:
-        """Fills in `table.names`, where None remains: in a later sample.
+        """Fills in `table.names`; entries that remain None are resolved in a later sample.
 
-        A function that no symbol names is its offset in the file, `0x1a2b`; one that is in no image belongs
-        to the others of its program.
+        A function without a symbol is named by its offset in the file, `0x1a2b`; one outside all images
+        belongs to the others of its program.
         """
         names = table.names
         names += [None] * (len(table.functions) - len(names))
@@ -78,7 +78,7 @@ class Namer:
                 names[i] = function_id(program, _name_of(image), name or f"0x{offset:x}")
 
     def _may_read(self, image: Module, owner: int) -> bool:
-        """Whether it was read lately, and so costs next to nothing, or there is time for one more."""
+        """True when the image is cached, or time remains for another one."""
         if self._left_ns <= 0:
             return False
         if (image, owner) not in self._lately:
@@ -96,7 +96,7 @@ def _name_of(image: Module) -> str:
 
 
 def _symbols(module: Module, owner: int) -> Symbols | None:
-    """The symbols of the very file that was mapped; None where it is not there or not to be read."""
+    """Symbols of the mapped file; None if it is missing or must not be read."""
     path = module.path.removesuffix(_GONE)
     if not path.startswith("/") or "\0" in path:
         return None
@@ -112,7 +112,7 @@ def _symbols(module: Module, owner: int) -> Symbols | None:
 
 
 def build_id(path: str) -> bytes:
-    """The build id of an ELF file, of 64 bits and this machine's byte order, or nothing. Raises OSError."""
+    """Build id of a 64-bit ELF file of this machine's byte order, empty without one. Raises OSError."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         data = os.pread(fd, 64, 0)

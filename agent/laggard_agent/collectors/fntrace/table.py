@@ -1,6 +1,6 @@
-"""One traced process: what its table counts, sample by sample.
+"""One traced process: the counts of its table over the samples.
 
-The file is read, never mapped: a mapped file that its owner truncates kills who looks at it.
+The file is read, never mapped: truncation of a mapped file would kill the reader (SIGBUS).
 """
 
 import os
@@ -16,17 +16,17 @@ from laggard_agent.collectors.read_recorder import is_recorded, note_not_read, n
 from laggard_common.errors import CollectError
 
 MOST_COUNT_BYTES = 8 * 1024 * 1024  # in use, of one process
-MOST_HELD_BYTES = 64 * 1024 * 1024  # of all processes: anyone's file may say that it is full
+MOST_HELD_BYTES = 64 * 1024 * 1024  # of all processes: any user's file may claim to be full
 _MOST_DUMP_BYTES = 16 * 1024 * 1024
-_MOST_RISE = 2**60  # of one counter from one sample to the next; no process counts as fast
+_MOST_RISE = 2**60  # of one counter between samples; no process counts faster
 
 
 @dataclass(slots=True)
 class Table:
-    """The counts of one process, all its threads together, those that ended too.
+    """Counts of one process over all its threads, including ended ones.
 
-    `sums[2 * i]` are the calls of function i, `sums[2 * i + 1]` its ticks. They never fall, whatever the file
-    says. `names`: whose counts they are, as far as a Namer has found out. `owner`: whose file it is.
+    `sums[2 * i]` are the calls of function i, `sums[2 * i + 1]` its ticks; they never decrease. `names`:
+    names of the functions resolved so far. `owner`: owner of the file.
     """
 
     path: Path
@@ -42,13 +42,13 @@ class Table:
 
     @property
     def held_bytes(self) -> int:
-        """About how much memory it takes."""
+        """Approximate memory in use."""
         return self.head.held_bytes if self.head is not None else 0
 
     def look(self, room_bytes: int = MOST_HELD_BYTES) -> bool:
-        """Reads the table; False when it is gone. Raises CollectError for one that is not as it should be.
+        """Reads the table; False when it is missing. Raises CollectError for an invalid table.
 
-        `room_bytes`: how much memory there is for it.
+        `room_bytes`: memory available for it.
         """
         try:
             fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -118,7 +118,7 @@ class Table:
             self._raw[i] = data
 
     def _add(self, before: bytes, after: bytes) -> None:
-        """Adds what a slot's counters rose by."""
+        """Adds the increases of a slot's counters."""
         counters = slice(shm_layout.SLOT_HEAD_BYTES, None)
         old, new = (memoryview(data)[counters].cast("Q") for data in (before, after))
         rises = list(map(sub, new, old))
@@ -128,7 +128,7 @@ class Table:
 
 
 def _goes_on(before: Head, inode: int, after: Head, inode_before: int) -> bool:
-    """Whether it is the same process's table, with no less in it."""
+    """True when it is the same process's table and has not shrunk."""
     return (
         inode == inode_before
         and (before.pid, before.start_ticks, before.program, before.capacities, before.ticks_per_second)

@@ -1,8 +1,7 @@
-"""/sys/class/infiniband: what the ports of RDMA devices count, by the names of the kernel's ABI documents.
+"""/sys/class/infiniband: port counters of RDMA devices, named as in the kernel's ABI documents.
 
-Ports of InfiniBand, Omni-Path and RoCE alike. Counters of 32 bits and less do not wrap: they stand at their
-highest value until someone resets them. Such a value says nothing and is left out, and `counters_saturated`
-says that it was.
+Covers ports of InfiniBand, Omni-Path and RoCE. Counters of 32 bits and less do not wrap: they stay at their
+maximum until they are reset. Such a value is omitted and counted in `counters_saturated`.
 """
 
 import logging
@@ -50,7 +49,7 @@ _BITS = {
     "excessive_buffer_overrun_errors": 4,
     "VL15_dropped": 16,
     "port_xmit_wait": 32,
-    # 64 bits where the device has extended counters; this very value is then as good as impossible
+    # 64 bits where the device has extended counters; this value is then practically impossible
     "port_xmit_data": 32,
     "port_rcv_data": 32,
     "port_xmit_packets": 32,
@@ -58,7 +57,7 @@ _BITS = {
 }
 _HIGHEST = {name: 2**bits - 1 for name, bits in _BITS.items()}
 _MOST = 2**64
-_MOST_FILE_BYTES = 4096  # a page, as sysfs has it
+_MOST_FILE_BYTES = 4096  # a page, the limit of sysfs
 _RATE = re.compile(rb"(\d{1,6})(?:\.(\d))? Gb/sec\b")
 _NAME = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 _NO_PMA = b"N/A (no PMA)"
@@ -68,7 +67,7 @@ _LOOK_EVERY_NS = 10 * 1_000_000_000
 
 
 def parse_counter(data: bytes) -> int | None:
-    """The value of a counter's file; None for anything but a number of 64 bits."""
+    """Parses a counter's file; None for anything but a number of 64 bits."""
     text = data.strip()
     if not text.isdigit() or len(text) > len(str(_MOST)):
         return None
@@ -77,12 +76,12 @@ def parse_counter(data: bytes) -> int | None:
 
 
 def parse_state(data: bytes) -> int | None:
-    """The number of `4: ACTIVE` or `5: LinkUp`; None for a text without one."""
+    """Parses the number of `4: ACTIVE` or `5: LinkUp`; None without one."""
     return parse_counter(data.partition(b":")[0]) if b":" in data else None
 
 
 def parse_rate(data: bytes) -> int | None:
-    """Bits a second of `56 Gb/sec (4X FDR)` or `2.5 Gb/sec (1X SDR)`; None for another text."""
+    """Parses `56 Gb/sec (4X FDR)` or `2.5 Gb/sec (1X SDR)` to bits per second; None for another text."""
     found = _RATE.match(data)
     return None if found is None else int(found[1]) * 10**9 + int(found[2] or 0) * 10**8
 
@@ -101,10 +100,10 @@ class _Port:
 
 
 class Infiniband:
-    """Reads `<sysfs>/class/infiniband/*/ports/*`; ports are looked for every 10 s, and when one has gone.
+    """Reads `<sysfs>/class/infiniband/*/ports/*`; ports are searched every 10 s, and when one disappears.
 
-    A node without any port is a state of its own: `ports` is 0 in the node's row, and the log says so once.
-    `leftovers`: what was not understood in the latest sample, by file.
+    On a node without ports `ports` is 0 in the node's row, and the log says so once. `leftovers`: unparsed
+    text of the latest sample, by file.
     """
 
     name = "infiniband"
@@ -127,9 +126,9 @@ class Infiniband:
         self.leftovers: dict[str, bytes] = {}
 
     def read(self) -> Iterator[Reading]:
-        """The ports, then the node's own row.
+        """Yields the ports, then the node's own row.
 
-        Raises CollectError at the end for the first file or folder that could not be read.
+        Raises CollectError at the end for the first unreadable file or folder.
         """
         failures = self._look()
         at = self._now()
@@ -157,7 +156,7 @@ class Infiniband:
             raise CollectError(failures[0].path, failures[0].reason + more) from failures[0]
 
     def _row(self, port: _Port, failures: list[CollectError]) -> Row | None:
-        """What a port counts; None when it has gone. What could not be read is added to `failures`."""
+        """Reads the counters of a port; None if it disappeared. Read errors are added to `failures`."""
         values: dict[str, int | None] = {}
         saturated = 0
         for field, path in port.files.items():
@@ -181,7 +180,7 @@ class Infiniband:
         return tuple(values.get(field.name) for field in self._fields)
 
     def _look(self) -> list[CollectError]:
-        """Finds the ports and their files anew when it is time; which folders could not be listed."""
+        """Searches ports and files when due; returns the folders that could not be listed."""
         now = self._monotonic_ns()
         if self._folder is None or (self._look_at_ns is not None and now < self._look_at_ns):
             return []
@@ -206,7 +205,7 @@ class Infiniband:
                 ports[name] = _Port(component, files)
         self._learn(ports)
         if failures:
-            self._look_at_ns = None  # what could not be listed is a failure in every sample
+            self._look_at_ns = None  # an unlistable folder is an error of every sample
         return failures
 
     def _learn(self, ports: dict[str, _Port]) -> None:
@@ -233,14 +232,14 @@ def _field(name: str) -> Field:
 
 
 def _component(device: str, number: str, guid: str, link_layer: str) -> Component:
-    """A port by its device's GUID, which a reboot or another driver does not change; without one, by name."""
+    """Component of a port: by its device's GUID, stable across reboots and drivers, or by name."""
     known = guid if guid.strip("0") else device
     labels = (("device", device), ("port", number), *([("link_layer", link_layer)] if link_layer else []))
     return Component(f"{known}/{number}"[:MAX_NAME_CHARS], f"{device}/{number}"[:MAX_NAME_CHARS], labels)
 
 
 def _listed(folder: Path, failures: list[CollectError]) -> list[str]:
-    """Names in a folder that the kernel could have made, `2` before `10`; none where it is absent."""
+    """Valid names in a folder, `2` before `10`; none where it is missing."""
     try:
         names = [name for name in os.listdir(folder) if _NAME.fullmatch(name.partition(",")[0])]  # noqa: PTH208
     except OSError as exc:

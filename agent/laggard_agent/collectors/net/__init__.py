@@ -1,1 +1,1 @@
-"""The network as the kernel counts it: interfaces, TCP, packet processing, and TCP by destination."""
+"""Network counters of the kernel: interfaces, TCP, packet processing, and TCP by destination."""

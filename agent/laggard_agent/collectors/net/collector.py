@@ -1,4 +1,4 @@
-"""What the kernel counts of the network: /proc/net, and on request TCP by destination through netlink."""
+"""Network counters of /proc/net, and on request TCP by destination through netlink."""
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
@@ -27,10 +27,10 @@ _NOT_AVAILABLE: Row = (0, None, None, None, None, None)
 
 
 class Net:
-    """Reads `<procfs>/net/dev`, `snmp`, `netstat` and `softnet_stat`; one that fails leaves the others be.
+    """Reads `<procfs>/net/dev`, `snmp`, `netstat` and `softnet_stat`; a failure of one affects no other.
 
-    `destinations`: counts TCP by destination too. `own`: whether procfs is this host's: the kernel that
-    netlink asks is always this host's.
+    `destinations`: also counts TCP by destination. `own`: True when procfs is this host's, as netlink always
+    reports this host.
     """
 
     name = "net"
@@ -64,7 +64,7 @@ class Net:
         self._said = ""
 
     def read(self) -> Iterator[Reading]:
-        """All sources. Raises CollectError for the first that could not be read, at the end."""
+        """Yields all sources. Raises CollectError at the end for the first that is unreadable."""
         failed: CollectError | None = None
         for part in (
             self._interfaces(),
@@ -128,7 +128,7 @@ class Net:
         yield Reading("inet_diag", DIAG_FIELDS, at, _DIAG, [self._diag_row])
 
     def _answer(self) -> Answer | None:
-        """What the kernel says; None where there is none to ask, which is said once."""
+        """The kernel's answer; None on a kernel without this interface, logged once."""
         answer, why = None, "--procfs is not of the kernel that would answer"
         if self._own:
             try:
@@ -149,7 +149,7 @@ class Net:
 
 
 def _is_head_alone(data: bytes) -> bool:
-    """Whether the text of /proc/net/dev has its two lines of names and nothing else."""
+    """True when the text of /proc/net/dev has only its two header lines."""
     lines = data.split(b"\n")
     return b"|" in lines[0] and all(b"|" in line or not line for line in lines)
 

@@ -1,8 +1,8 @@
-"""TCP by remote address (source `tcp_destination`): counters of sockets that come and go, made to last.
+"""TCP by remote address (source `tcp_destination`): lasting counters from short-lived sockets.
 
-Every socket's latest values are kept, by the kernel's cookie and its two ends; by what it has risen since,
-the counters of its destination rise. A socket that is new since the sample before counts whole. What a socket
-counts between the last sample that saw it and its end is not known, nor is one that no sample saw.
+The latest values of every socket are kept by the kernel's cookie and both ends; their increases are added to
+the counters of the destination. A socket that is new since the previous sample counts in full. Counts between
+a socket's last sample and its end are lost, and so are sockets that no sample saw.
 """
 
 import ipaddress
@@ -20,7 +20,7 @@ _MOST_NAMES = 4 * MOST_SOCKETS
 _MOST = 2**64
 _FORGOTTEN_NS = 3600 * 1_000_000_000
 
-# Those of Values but for the first, which is rtt.
+# The fields of Values but the first, rtt.
 _COUNTERS = (
     (Field("total_retrans", unit="segments"), 32),
     (Field("bytes_acked", unit="bytes"), 64),
@@ -42,7 +42,7 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class _Destination:
-    """What was counted of one address, and in the sample under way."""
+    """Counts of one address: in all and in the current sample."""
 
     __slots__ = ("component", "counters", "rtt", "rtts", "seen_ns", "since_ns", "sockets")
 
@@ -54,16 +54,16 @@ class _Destination:
 
 
 class Destinations:
-    """The counters of at most `most` destinations within `networks`, over all samples.
+    """Counters of at most `most` destinations within `networks`, over all samples.
 
-    A destination without a socket stays for an hour, or until its place is wanted. `sockets_left_out`: how
-    many sockets of the latest sample had no place, and so count nowhere.
+    A destination without a socket stays for an hour, or until its place is needed. `sockets_left_out`:
+    sockets of the latest sample without a place, which are not counted.
     """
 
     def __init__(self, networks: Sequence[str], most: int) -> None:
         self.networks = [ipaddress.ip_network(text) for text in networks]
         self._most = min(most, MAX_COMPONENTS)
-        self._names: dict[tuple[int, bytes], str] = {}  # empty for an address that is in no network
+        self._names: dict[tuple[int, bytes], str] = {}  # empty for an address outside all networks
         self._known: dict[str, _Destination] = {}
         self._sockets: dict[bytes, Values] = {}
         self._whole = False
@@ -79,11 +79,11 @@ class Destinations:
 
     @property
     def sockets_held(self) -> int:
-        """How many sockets are remembered: those of the latest sample, and some that one may have missed."""
+        """Number of remembered sockets: those of the latest sample, and some that it may have missed."""
         return len(self._sockets)
 
     def take(self, answer: Answer, now_ns: int) -> list[Row]:
-        """Takes a sample in; the rows of DESTINATION_FIELDS, in the order of `components`."""
+        """Adds a sample; returns the rows of DESTINATION_FIELDS, in the order of `components`."""
         self._begin(now_ns)
         before = self._sockets
         sockets: dict[bytes, Values] = {}
@@ -105,7 +105,7 @@ class Destinations:
                     _count(destination.counters, values[1:], _NOTHING)
             elif last != values:
                 _count(destination.counters, values[1:], last[1:])
-        # One that a sample missed will be seen again.
+        # A socket missed by one sample reappears.
         keep = not answer.whole and len(before) < MOST_SOCKETS
         self._sockets = {**before, **sockets} if keep else sockets
         self._whole = answer.whole
@@ -125,7 +125,7 @@ class Destinations:
             self._names.clear()
 
     def _is_new(self, destination: _Destination, now_ns: int) -> bool:
-        """Whether a socket that the sample before did not have is new, and not one that it left out."""
+        """True when a socket missing from the previous sample is new, not merely omitted there."""
         return self._whole and not (self._left_some_out and destination.since_ns == now_ns)
 
     def _name(self, family: int, ends: bytes) -> str:
@@ -136,7 +136,7 @@ class Destinations:
         return name
 
     def _add(self, name: str, now_ns: int) -> _Destination | None:
-        """A new destination, in the place of one without sockets if need be; None without a place."""
+        """Adds a destination, replacing one without sockets if needed; None without a place."""
         while len(self._known) >= self._most:
             if not self._replaceable:
                 return None
@@ -147,7 +147,7 @@ class Destinations:
         return destination
 
     def _make_rows(self, known: int) -> list[Row]:
-        """`known`: how many of the counters this kernel has."""
+        """`known`: number of counters that this kernel has."""
         rows: dict[str, Row] = {}
         beyond = (None,) * (len(_COUNTERS) - known)
         for name, destination in self._known.items():
@@ -162,10 +162,10 @@ class Destinations:
 
 
 def destination_name(family: int, raw: bytes, networks: Sequence[Network]) -> str:
-    """The address in the 16 bytes of a socket's far end, empty outside `networks`.
+    """Remote address in the 16 bytes of a socket, empty outside `networks`.
 
-    An IPv4 address within an IPv6 socket is that IPv4 address. This host itself (127.0.0.0/8, ::1) and no
-    address at all are no destinations.
+    An IPv4-mapped IPv6 address counts as IPv4. This host (127.0.0.0/8, ::1) and the unspecified address are
+    not destinations.
     """
     address: ipaddress.IPv4Address | ipaddress.IPv6Address
     if family == socket.AF_INET:

@@ -1,8 +1,8 @@
-"""The kernel's answer to "which TCP sockets are there, and how do they fare": netlink NETLINK_SOCK_DIAG.
+"""TCP sockets and their statistics from the kernel: netlink NETLINK_SOCK_DIAG.
 
 Formats are those of the kernel's linux/netlink.h, linux/inet_diag.h and `struct tcp_info` in linux/tcp.h,
-which has grown at its end only: what an older kernel does not count lies beyond the end of its answer. Asking
-needs no permission; the answer is of the network namespace that asks.
+which only grows at its end: an older kernel's answer is shorter. No permission is needed; the answer covers
+the caller's network namespace.
 """
 
 import errno
@@ -19,8 +19,8 @@ _NLMSG_ERROR, _NLMSG_DONE = 2, 3
 _NLM_F_REQUEST_DUMP = 0x301
 _NLM_F_DUMP_INTR = 0x10
 _INET_DIAG_INFO = 2
-# All states of a socket that has a struct tcp_info and a peer: SYN_SENT still lacks an answer, those from
-# FIN_WAIT1 on may still send again.
+# All states with a struct tcp_info and a peer: SYN_SENT has no answer yet, FIN_WAIT1 and later may still
+# retransmit.
 _STATES = sum(1 << state for state in (1, 2, 4, 5, 8, 9, 11))
 
 _HEADER = struct.Struct("=IHHII")  # struct nlmsghdr: length, type, flags, sequence, port
@@ -34,7 +34,7 @@ _FIXED_BYTES = _ID_AT + _ID_BYTES + 20
 # bytes_sent at 200, bytes_retrans at 208.
 _INFO = struct.Struct("=68xI28xI16xQ8xI16xI40xQQ")
 _ENDS = (72, 104, 128, 140, 160, 208, 216)
-"""Where each value of _INFO ends."""
+"""End offset of each value of _INFO."""
 
 _MOST_ERRNO = 4095  # of the kernel
 _RECEIVE_BYTES = 64 * 1024  # the kernel fills at most 32 KiB at once
@@ -46,10 +46,10 @@ Values = tuple[int, ...]
 
 @dataclass(slots=True)
 class Answer:
-    """The sockets of one dump, and what is to be known about it.
+    """The sockets of one dump, and its properties.
 
-    `sockets`: (address family, struct inet_diag_sockid as bytes, values). `known`: how many of the values
-    this kernel has. `whole`: no socket is missing. `not_understood`: messages that are none of sockets.
+    `sockets`: (address family, struct inet_diag_sockid as bytes, values). `known`: number of values that this
+    kernel has. `whole`: no socket is missing. `not_understood`: messages that are not sockets.
     """
 
     sockets: list[tuple[int, bytes, Values]]
@@ -60,13 +60,13 @@ class Answer:
 
 
 class NoSuchDiagnosisError(CollectError):
-    """This kernel has no INET_DIAG for TCP."""
+    """The kernel has no INET_DIAG for TCP."""
 
 
 def ask(most_sockets: int) -> Answer:
-    """All TCP sockets with a peer, IPv4 and IPv6; of more than `most_sockets` the first ones.
+    """Requests all TCP sockets with a peer, IPv4 and IPv6; at most the first `most_sockets`.
 
-    Raises NoSuchDiagnosisError, and CollectError when the kernel does not answer as it should.
+    Raises NoSuchDiagnosisError, and CollectError for an invalid answer of the kernel.
     """
     answer = Answer([])
     try:
@@ -78,24 +78,24 @@ def ask(most_sockets: int) -> Answer:
                 while not answer.done:
                     read(sock.recv(_RECEIVE_BYTES), answer, most_sockets)
                     if len(answer.sockets) >= most_sockets and not answer.whole:
-                        return answer  # to list the rest would take time and tell nothing
+                        return answer  # listing the rest would take time without use
     except OSError as exc:
         raise _refused(exc.errno, exc.strerror or str(exc)) from exc
     return answer
 
 
 def request(family: int) -> bytes:
-    """The message that asks for a dump of a family's TCP sockets."""
+    """The request message for a dump of a family's TCP sockets."""
     body = _REQUEST.pack(family, socket.IPPROTO_TCP, 1 << (_INET_DIAG_INFO - 1), _STATES)
     head = _HEADER.pack(_HEADER.size + len(body), _SOCK_DIAG_BY_FAMILY, _NLM_F_REQUEST_DUMP, family, 0)
     return head + body
 
 
 def read(data: bytes, answer: Answer, most_sockets: int) -> None:
-    """Adds the messages in `data`, as one receive gave them, to `answer`.
+    """Adds the messages in `data`, the result of one receive, to `answer`.
 
-    Whatever the bytes are: messages of another shape are counted, and what follows a broken length is not
-    read; both leave the answer not whole. Raises as `ask` for an error that the kernel reports.
+    Accepts any bytes: malformed messages are counted, and data after a broken length is ignored; both make
+    the answer incomplete. Raises as `ask` for an error reported by the kernel.
     """
     end = len(data)
     at = 0
@@ -132,7 +132,7 @@ def _refused(number: int | None, reason: str) -> CollectError:
 
 
 def _socket(data: bytes, at: int, end: int, answer: Answer) -> bool:
-    """Adds the socket of the message from `at` to `end`; says whether there was one."""
+    """Adds the socket of the message from `at` to `end`; True if there was one."""
     start, info_bytes = _info(data, at + _FIXED_BYTES, end)
     if info_bytes < _ENDS[1]:
         return False
@@ -146,7 +146,7 @@ def _socket(data: bytes, at: int, end: int, answer: Answer) -> bool:
 
 
 def _info(data: bytes, at: int, end: int) -> tuple[int, int]:
-    """Start and length of the attribute INET_DIAG_INFO between `at` and `end`; nothing if it is not there."""
+    """Start and length of the attribute INET_DIAG_INFO between `at` and `end`; None if missing."""
     while at + _ATTRIBUTE.size <= end:
         length, kind = _ATTRIBUTE.unpack_from(data, at)
         if not _ATTRIBUTE.size <= length <= end - at:

@@ -22,7 +22,7 @@ INTERFACE_FIELDS = (
 
 
 def parse_interfaces(data: bytes) -> dict[str, Row]:
-    """The 16 counters of each interface in the text of /proc/net/dev; lines of another shape are left out."""
+    """Parses the 16 counters of each interface in /proc/net/dev; malformed lines are ignored."""
     rows: dict[str, Row] = {}
     for line in data.decode("utf-8", "replace").splitlines():
         name, colon, numbers = line.rpartition(":")

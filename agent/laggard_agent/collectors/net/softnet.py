@@ -1,6 +1,6 @@
-"""/proc/net/softnet_stat: how the kernel's packet processing fares (source `softnet`), all CPUs together.
+"""/proc/net/softnet_stat: packet processing of the kernel (source `softnet`), all CPUs together.
 
-A line a CPU, of hexadecimal numbers of 32 bits, without names; from Linux 5.10 on the 13th is the CPU's own.
+One line per CPU of unnamed 32-bit hexadecimal numbers; from Linux 5.10 the 13th is the CPU number.
 """
 
 import re
@@ -20,10 +20,10 @@ SOFTNET_COMPONENTS = (Component("softnet", "softnet"),)
 
 
 def parse_softnet(data: bytes) -> dict[str, Row] | None:
-    """The columns of SOFTNET_FIELDS by CPU, None where this kernel has no such column.
+    """Parses the columns of SOFTNET_FIELDS by CPU, None where this kernel lacks a column.
 
-    A CPU goes by its number, and where the kernel does not say, by its line and the number of lines: those
-    move when a CPU goes offline. None for a text with a line of another shape: nothing tells what that means.
+    A CPU is identified by its number, or, where the kernel omits it, by its line and the number of lines:
+    those change when a CPU goes offline. None for a text with a malformed line, whose meaning is unknown.
     """
     rows: dict[str, Row] = {}
     lines = data.splitlines()
@@ -37,14 +37,17 @@ def parse_softnet(data: bytes) -> dict[str, Row] | None:
 
 
 class Softnet:
-    """The sums over all CPUs, from what they had counted at the first sample on; they never wrap."""
+    """Sums over all CPUs, starting with their counts at the first sample; they never wrap."""
 
     def __init__(self) -> None:
         self._before: Mapping[str, Row] | None = None
         self._totals = [0] * len(SOFTNET_FIELDS)
 
     def total(self, rows: Mapping[str, Row]) -> Row:
-        """The row of SOFTNET_FIELDS after this sample. A CPU that comes online begins where it stands."""
+        """The row of SOFTNET_FIELDS after this sample.
+
+        A CPU that comes online starts at its current counts.
+        """
         nothing: Row = (0,) * len(SOFTNET_FIELDS)
         for cpu, row in rows.items():
             before = nothing if self._before is None else self._before.get(cpu, row)

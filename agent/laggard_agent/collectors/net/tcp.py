@@ -1,6 +1,6 @@
 """/proc/net/snmp and /proc/net/netstat: TCP of the whole node (source `tcp`).
 
-Packet loss shows in TCP's retransmits long before it shows anywhere in the file system.
+Packet loss shows in TCP's retransmits long before it shows in the file system.
 """
 
 from collections.abc import Mapping
@@ -24,9 +24,9 @@ TCP_COMPONENTS = (Component("tcp", "tcp"),)
 
 
 def parse_pairs(data: bytes) -> dict[str, int]:
-    """Values of /proc/net/snmp or netstat by name: each protocol has a line of names and one of numbers.
+    """Parses /proc/net/snmp or netstat: each protocol has a line of names and one of numbers.
 
-    Only Tcp and TcpExt, and of these TCP_FIELDS. Raises nothing: what does not fit together is left out.
+    Only Tcp and TcpExt, and of these TCP_FIELDS. Raises nothing: inconsistent lines are ignored.
     """
     values: dict[str, int] = {}
     lines = data.decode("ascii", "replace").splitlines()
@@ -41,5 +41,5 @@ def parse_pairs(data: bytes) -> dict[str, int]:
 
 
 def tcp_row(values: Mapping[str, int]) -> Row:
-    """The row of TCP_FIELDS; None for what this kernel does not count."""
+    """The row of TCP_FIELDS; None for counters that this kernel lacks."""
     return tuple(values.get(field.name) for field in TCP_FIELDS)

@@ -1,10 +1,10 @@
-"""Counters of 32 bits made into counters that do not wrap."""
+"""Extends 32-bit counters so that they do not wrap."""
 
 
 def rise(after: int, before: int, bits: int) -> int:
-    """By how much a counter of so many bits rose from `before` to `after`, over a wrap as well.
+    """Increase of a counter from `before` to `after`, across a wrap.
 
-    More than half of its range is no rise: it began anew, and `after` is all that it has counted since.
+    An increase of more than half the range means a reset: the result is `after`.
     """
     risen = (after - before) % (1 << bits)
     return risen if risen < 1 << (bits - 1) else after
