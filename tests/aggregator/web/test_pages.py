@@ -39,7 +39,7 @@ PAGES = (
     "/search",
     "/search?q=oss",
 )
-VENDOR = Path(site.__file__).parent / "static" / "vendor"
+VENDOR = Path(site.__file__).parents[1] / "static" / "vendor"
 VOID = {"meta", "link", "input", "br"}
 
 
