@@ -148,7 +148,7 @@ class App:
     async def _startup(self, outside: AsyncExitStack) -> None:
         s = self._settings
         for section in (name for name, given in s.unused.items() if given):
-            _log.warning("this version does not use %s yet", section)
+            _log.warning("%s is checked but has no effect in this version", section)
         self._inbox = Inbox(s.mqtt.queue_messages, s.mqtt.queue_max_bytes, self._knows)
         self._subscriber = Subscriber(
             s.mqtt,

@@ -5,7 +5,7 @@ LaggardError
 ├── ConfigError        a configuration file or option is wrong; carries every problem found at once
 ├── InputError         an input that the user named cannot be read (file, column, archive)
 ├── WireError          bytes from the network are not a message of this version
-├── MqttError          there is no connection to the broker any more, or it refused us
+├── MqttError          the broker refused the connection or a subscription, or the connection is lost
 ├── SpoolError         the spool's directory or a segment cannot be used
 ├── ArchiveError       the archive cannot be written: disk full, not permitted
 ├── StateError         the aggregator's state cannot be written, or what is there is not a state
@@ -57,7 +57,7 @@ class WireError(LaggardError):
 
 
 class MqttError(LaggardError):
-    """The broker refused us, or the connection to it is lost; the text says why."""
+    """The broker refused the connection or a subscription, or the connection is lost."""
 
 
 class SpoolError(LaggardError):

@@ -265,4 +265,6 @@ def test_sections_that_are_not_used_yet_are_told_once(caplog: pytest.LogCaptureF
 
     with caplog.at_level(logging.WARNING, "laggard_aggregator"):
         run(story())
-    assert [r.getMessage() for r in caplog.records] == ["this version does not use [[peak]] yet"]
+    assert [r.getMessage() for r in caplog.records] == [
+        "[[peak]] is checked but has no effect in this version"
+    ]

@@ -4,9 +4,7 @@ import asyncio
 import shutil
 import ssl
 import sys
-import time
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,8 +14,7 @@ import pytest
 
 from bench import brokers
 from bench.brokers import Authority
-from bench.hostile_clients.hostile import connected, flood, monster, publication
-from laggard_aggregator.embedded.rate_limiter import PACKETS_AT_ONCE, PACKETS_PER_SECOND
+from bench.hostile_clients.hostile import connected, monster
 from laggard_common import wire
 from laggard_common.mqtt.settings import MqttSettings, client_arguments
 from tests.support.ports import free_port, is_listening
@@ -224,43 +221,6 @@ def test_a_message_larger_than_any_aggregator_takes_is_cut_off(site: Site) -> No
         assert monster(link, "laggard/1/site/storage/oss-2/data/diskstats", size) < size
     with connected(site.port, "oss-2", context):
         pass  # and the broker is there still
-
-
-def test_the_embedded_broker_reads_a_node_that_floods_slowly_and_others_as_ever(site: Site) -> None:
-    if "embedded" not in site.folder.name:
-        pytest.skip("the others are limited by the host's firewall (tests/e2e/test_broker_limits.py)")
-    beyond = 300
-    topic = "laggard/1/site/storage/oss-2/data/diskstats"
-    first, then = [publication(topic, b"x")] * round(PACKETS_AT_ONCE), [publication(topic, b"y")] * beyond
-    context = site.arguments("oss-2")["tls_context"]
-
-    async def held_back() -> None:
-        async with time_limit(), site.client("laggard-aggregator-2") as reader:
-            await reader.subscribe(topic)
-            began = time.monotonic()
-            with await asyncio.to_thread(connected, site.port, "oss-2", context) as link:
-                await asyncio.to_thread(flood, link, iter(first), 20.0)
-                link.sendall(b"\xc0\x00")
-                assert await asyncio.to_thread(link.recv, 2) == b"\xd0\x00"  # what it sent was read
-                link.sendall(b"\xe0\x00")
-                assert await asyncio.to_thread(link.recv, 1) == b""  # it left, rather than being pushed out
-            with await asyncio.to_thread(connected, site.port, "oss-2", context) as link:
-                await asyncio.to_thread(flood, link, iter(then), 20.0)
-                async with site.client("oss-1") as node:
-                    await node.publish("laggard/1/site/storage/oss-1/data/diskstats", b"x", qos=1)
-                came = 0
-                with suppress(TimeoutError):
-                    async with time_limit():
-                        async for message in reader.messages:
-                            came += message.payload == b"y"
-                            if came == beyond:
-                                break
-                assert came == beyond  # none was dropped
-            # A connection begins with what the one before left; the last packet is read before it is paid.
-            assert time.monotonic() - began >= (beyond - 1) / PACKETS_PER_SECOND
-
-    asyncio.run(held_back())
-    assert (site.folder / "broker.log").read_text().count("node oss-2 sends too fast") == 1
 
 
 def test_agent_and_aggregator_meet_over_tls(site: Site, tmp_path: Path) -> None:

@@ -43,8 +43,6 @@ COMMANDS = (
     Entry("replaced", "laggard_aggregator.cli.replaced", "let components with new hardware start over"),
     Entry("forget", "laggard_aggregator.cli.forget", "forget nodes and components that are gone"),
 )
-EXTRAS = {"amqtt": "broker", "matplotlib": "plot"}
-"""Which extra brings what a subcommand lacks, where it is not the aggregator's own."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -65,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ModuleNotFoundError as exc:
         if exc.name is None or exc.name.startswith("laggard_"):
             raise
-        extra = EXTRAS.get(exc.name.partition(".")[0], "aggregator")
+        extra = "broker" if exc.name.partition(".")[0] == "amqtt" else "aggregator"
         print(f"{name}: {exc.name} is not installed: pip install 'laggard[{extra}]'", file=sys.stderr)
         return 1
     except BrokenPipeError:

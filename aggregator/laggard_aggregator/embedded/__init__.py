@@ -1,1 +1,1 @@
-"""The built-in broker: amqtt behind a guarded door of our own."""
+"""The embedded MQTT broker of the demo and of a first small site: amqtt behind a connection guard."""

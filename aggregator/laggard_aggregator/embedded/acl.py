@@ -1,19 +1,19 @@
-"""Who may do what, by the name in a client's certificate: the rules of `deploy/mosquitto/acl`."""
+"""Access rules by the CN of a client's certificate; the same as `deploy/mosquitto/acl`."""
 
 from laggard_common.errors import WireError
 from laggard_common.wire.topics import is_level, parse_topic
 
 BROKER = "laggard-broker"
-"""The certificate of the broker, and of the aggregator that hosts it, as `laggard-ca broker` makes it."""
+"""CN of the certificate of `laggard-ca broker`, used by the broker and the aggregator that runs it."""
 
 
 def is_aggregator(name: str) -> bool:
-    """Whether `name` reads all nodes and acknowledges; no node is given such a name."""
+    """Whether `name` belongs to an aggregator; `laggard-ca` issues no node such a name."""
     return name == BROKER or name.startswith("laggard-aggregator")
 
 
 def may_publish(name: str, topic: str) -> bool:
-    """A node writes below its own name, an aggregator publishes acknowledgements."""
+    """Nodes publish below their own name, aggregators publish acknowledgements."""
     if is_aggregator(name):
         return _acknowledged(topic) is not None
     try:
@@ -23,7 +23,7 @@ def may_publish(name: str, topic: str) -> bool:
 
 
 def may_receive(name: str, topic: str) -> bool:
-    """A node reads its acknowledgements, an aggregator all topics of all nodes."""
+    """Nodes receive their own acknowledgements, aggregators all topics of all nodes."""
     if not is_aggregator(name):
         return _acknowledged(topic) == name
     try:
@@ -34,14 +34,14 @@ def may_receive(name: str, topic: str) -> bool:
 
 
 def may_subscribe(name: str, pattern: str) -> bool:
-    """A node to its acknowledgements, an aggregator to anything of Laggard's: it receives what it may."""
+    """Nodes subscribe to their acknowledgements, aggregators to any filter below `laggard/1/`."""
     if is_aggregator(name):
         return pattern.startswith("laggard/1/")
     return _acknowledged(pattern.replace("/+/", "/any/", 1)) == name
 
 
 def _acknowledged(topic: str) -> str | None:
-    """The node of a topic of acknowledgements, None for any other topic."""
+    """The node of an acknowledgement topic, None for any other topic."""
     levels = topic.split("/")
     if len(levels) != 5 or levels[:2] != ["laggard", "1"] or levels[3] != "ack":
         return None

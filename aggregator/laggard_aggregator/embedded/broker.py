@@ -1,7 +1,8 @@
-"""The built-in broker for demonstrations and small sites: amqtt, in the aggregator's own loop.
+"""The embedded broker for the demo and a first small site: amqtt in the aggregator's event loop.
 
-On loopback and without TLS it lets everyone in. With TLS it asks for certificates, and holds the rules of
-`deploy/mosquitto/acl`. It keeps nothing over a restart; DESIGN.md 5 says what to use in its place.
+Without TLS it listens on loopback only and admits every client. With TLS it requires client certificates and
+applies the rules of `deploy/mosquitto/acl`. It keeps nothing over a restart and limits no rates: a production
+site uses mosquitto.
 """
 
 import asyncio
@@ -10,6 +11,7 @@ import logging
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 from laggard_aggregator.settings.aggregator import BrokerSettings
@@ -21,39 +23,36 @@ _log = logging.getLogger(__name__)
 HANDSHAKE_SECONDS = 10.0
 _SHUTDOWN_SECONDS = 3.0
 _EVERYONE: dict[str, Any] = {"amqtt.plugins.authentication.AnonymousAuthPlugin": {"allow_anonymous": True}}
-_RULES: dict[str, Any] = {"laggard_aggregator.embedded.amqtt_plugin.NodeRules": {}}
+_RULES: dict[str, Any] = {"laggard_aggregator.embedded.amqtt_plugin.AclPlugin": {}}
 
 
 @asynccontextmanager
 async def embedded_broker(settings: BrokerSettings, host: str) -> AsyncIterator[None]:
-    """Runs the broker while the body runs; `host`: the client id of the aggregator that listens to all nodes.
+    """Runs the broker while the body runs. `host`: the client id of the aggregator that runs it.
 
-    Raises ServiceError when it cannot, ConfigError for its files.
+    Raises ServiceError when amqtt is missing or the port is taken, ConfigError for unusable TLS files.
     """
     try:
         from amqtt.contexts import BrokerConfig, ListenerConfig, ListenerType  # noqa: PLC0415 - an extra
 
-        from laggard_aggregator.embedded.amqtt_patch import RetainingBroker  # noqa: PLC0415
-        from laggard_aggregator.embedded.connection_guard import Door, Guarded, Packets  # noqa: PLC0415
+        from laggard_aggregator.embedded.amqtt_patch import PatchedBroker  # noqa: PLC0415
+        from laggard_aggregator.embedded.connection_guard import ConnectionGuard  # noqa: PLC0415
     except ModuleNotFoundError as exc:
         raise ServiceError("mqtt.embedded needs amqtt: pip install 'laggard[broker]'") from exc
     for name in ("amqtt", "transitions"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)  # every connection, and every client that goes
+        logging.getLogger(name).setLevel(logging.CRITICAL)  # they log every connection
     context = server_context(settings)
     config = BrokerConfig(
         listeners={"default": ListenerConfig(type=ListenerType.EXTERNAL)},
         plugins=_EVERYONE if context is None else _RULES,
     )
-    broker = RetainingBroker(config, loop=asyncio.get_running_loop())
-
-    async def serve(packets: Packets, writer: Guarded) -> None:
-        await broker.external_connected(packets, writer, "default")
-
-    door = Door(serve, host, named=context is not None)
+    broker = PatchedBroker(config, loop=asyncio.get_running_loop())
+    serve = partial(broker.external_connected, listener_name="default")
+    guard = ConnectionGuard(serve, host, certificates=context is not None)
     await broker.start()
     try:
         server = await asyncio.start_server(
-            door.enter,
+            guard.handle,
             settings.host,
             settings.port,
             ssl=context,
@@ -62,7 +61,7 @@ async def embedded_broker(settings: BrokerSettings, host: str) -> AsyncIterator[
     except OSError as exc:
         await broker.shutdown()
         raise ServiceError(f"the embedded broker cannot listen on {settings.address}: {_why(exc)}") from exc
-    _log.info("the embedded broker listens on %s", settings.address)
+    _log.info("embedded broker: listening on %s", settings.address)
     try:
         yield
     finally:
@@ -70,13 +69,13 @@ async def embedded_broker(settings: BrokerSettings, host: str) -> AsyncIterator[
         try:
             await asyncio.wait_for(broker.shutdown(), _SHUTDOWN_SECONDS)
         except TimeoutError:
-            _log.debug("the embedded broker did not end in time")
+            _log.debug("embedded broker: not stopped within %s s", _SHUTDOWN_SECONDS)
 
 
 def server_context(settings: BrokerSettings) -> ssl.SSLContext | None:
-    """TLS 1.2 or newer that lets in only who has a certificate of `ca_file`; None without TLS.
+    """A context for TLS 1.2 or newer that requires a client certificate of `ca_file`; None without TLS.
 
-    Raises ConfigError for a list of revoked certificates that cannot be used.
+    Raises ConfigError for an unusable revocation list.
     """
     if settings.cert_file is None or settings.ca_file is None:
         return None

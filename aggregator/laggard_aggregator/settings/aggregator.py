@@ -57,7 +57,7 @@ def _name() -> Check:
 
 @dataclass(frozen=True, slots=True)
 class BrokerSettings(MqttSettings):
-    """`[mqtt]`. `embedded`: start the built-in broker on `host` and `port`, for demos and small sites.
+    """`[mqtt]`. `embedded`: start the embedded broker on `host` and `port`, for demo and first small site.
 
     It lets everyone in, on loopback only; with `ca_file` and `cert_file`, which is then both its certificate
     and ours, only those with a certificate that `ca_file` signed and `crl_file` does not list as revoked.

@@ -1,4 +1,8 @@
-"""The HTTP server: uvicorn inside the aggregator's own loop, which keeps its signals and its socket."""
+"""The HTTP server: uvicorn in the aggregator's event loop.
+
+uvicorn limits the number of connections, the size of a request's head and the keep-alive time. It has no time
+limit for a request's head or a TLS handshake; docs/security.md shows the reverse proxy that has.
+"""
 
 import asyncio
 import contextlib
@@ -9,7 +13,6 @@ from collections.abc import Generator
 
 import uvicorn
 from starlette.types import ASGIApp
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from laggard_aggregator.settings.http import parse_listen
 from laggard_common.errors import ServiceError
@@ -17,15 +20,13 @@ from laggard_common.errors import ServiceError
 MAX_HEADER_BYTES = 16 * 1024  # request line and headers; a longer request is answered with 400
 MAX_CONNECTIONS = 128  # open at once; beyond that a request is answered with 503
 KEEP_ALIVE_SECONDS = 75  # longer than Prometheus' usual scrape interval of 15 to 60 s
-HANDSHAKE_SECONDS = 5.0  # how long TLS may take to begin; asyncio alone would wait for a minute
-REQUEST_SECONDS = 15.0  # how long a connection may take to bring a whole request
-SHUTDOWN_SECONDS = 2  # how long answers under way may take at the end
+SHUTDOWN_SECONDS = 2  # time limit for answers under way at the end
 
 
 class HttpServer:
-    """Serves one ASGI application, by TLS where there is a context for it.
+    """Serves one ASGI application, over TLS where a context is given.
 
-    `bind()` first: a taken port is then an error before anything starts.
+    Call `bind()` first, so that a taken port is an error before anything starts.
     """
 
     def __init__(self, app: ASGIApp, listen: str, tls: ssl.SSLContext | None = None) -> None:
@@ -36,7 +37,7 @@ class HttpServer:
 
     @property
     def url(self) -> str:
-        """Where it listens, with the port that the system chose. Only after `bind()`."""
+        """The address it listens on, with the port that the system chose. Requires `bind()`."""
         if self._socket is None:
             raise RuntimeError("not bound")
         host, port = self._socket.getsockname()[:2]
@@ -44,7 +45,7 @@ class HttpServer:
         return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
     def bind(self) -> None:
-        """Takes the port. Raises ServiceError with one clear line when it cannot be had."""
+        """Binds the port. Raises ServiceError, with a message of one line, when that fails."""
         try:
             self._socket = _listening(*parse_listen(self.listen))
         except ValueError as exc:
@@ -53,19 +54,20 @@ class HttpServer:
             raise ServiceError(f"cannot listen on {self.listen}: {_why(exc)}") from exc
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Serves until `stop` is set; then ends what is under way and gives the port back."""
+        """Serves until `stop` is set, then ends the open connections and closes the port."""
         if self._socket is None:
             self.bind()
         config = uvicorn.Config(
             self._app,
-            http=_Hasty,
+            http="h11",
             ws="none",
             lifespan="off",
             log_config=None,
-            log_level="error",  # warnings are about what clients do, and theirs to repeat
+            log_level="error",  # warnings are about clients
             access_log=False,
             proxy_headers=False,
             server_header=False,
+            backlog=MAX_CONNECTIONS,
             limit_concurrency=MAX_CONNECTIONS,
             timeout_keep_alive=KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=SHUTDOWN_SECONDS,
@@ -86,57 +88,14 @@ class HttpServer:
             self.close()
 
     def close(self) -> None:
-        """Gives the port back; closing twice is allowed."""
+        """Closes the port; idempotent."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None
 
 
-class _Hasty(H11Protocol):
-    """Ends connections that bring no whole request in REQUEST_SECONDS: idle ones must not keep others out."""
-
-    _deadline: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self._deadline = self.loop.call_later(REQUEST_SECONDS, transport.close)
-
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        if self.cycle is not None and not self.cycle.response_complete:
-            self._met()
-        elif self._deadline is None:  # the beginning of another request
-            self._deadline = self.loop.call_later(REQUEST_SECONDS, self.transport.close)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._met()
-        super().connection_lost(exc)
-
-    def _met(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
-
-
 class _Server(uvicorn.Server):
-    """A server that leaves SIGINT and SIGTERM to the daemon around it, and bounds handshakes."""
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets=[])  # of its own it knows no bound for handshakes
-        loop = asyncio.get_running_loop()
-        bound = None if self.config.ssl is None else HANDSHAKE_SECONDS
-        for listening in sockets or ():
-            server = await loop.create_server(
-                self._protocol,
-                sock=listening,
-                ssl=self.config.ssl,
-                backlog=MAX_CONNECTIONS,
-                ssl_handshake_timeout=bound,
-            )
-            self.servers.append(server)
-
-    def _protocol(self) -> asyncio.Protocol:
-        return _Hasty(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
+    """Leaves SIGINT and SIGTERM to the daemon."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:

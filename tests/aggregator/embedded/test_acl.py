@@ -1,4 +1,4 @@
-"""The built-in broker's rules, as `deploy/mosquitto/acl` has them."""
+"""The embedded broker's access rules, held against `deploy/mosquitto/acl`."""
 
 import pytest
 

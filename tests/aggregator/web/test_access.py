@@ -21,7 +21,6 @@ from laggard_aggregator.web.server import HttpServer
 from laggard_common.errors import ConfigError, ServiceError
 from tests.aggregator.web import made_status
 from tests.support.processes import run_command
-from tests.support.wait import time_limit
 
 PASSWORD = "correct horse: battery"
 
@@ -194,33 +193,6 @@ def test_https_with_a_token(tmp_path: Path, certificate: HttpSettings) -> None:
             await running
 
     asyncio.run(ask())
-
-
-@pytest.mark.parametrize("begin", [b"", b"\x16\x03\x01\x02\x00"])
-def test_a_handshake_that_never_ends_is_ended(
-    begin: bytes, certificate: HttpSettings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("laggard_aggregator.web.server.HANDSHAKE_SECONDS", 0.05)
-
-    async def dawdle() -> bytes:
-        stop, server = (
-            asyncio.Event(),
-            HttpServer(make_app(made_status.site()), "127.0.0.1:0", tls_context(certificate)),
-        )
-        server.bind()
-        running = asyncio.create_task(server.run(stop))
-        try:
-            reader, writer = await asyncio.open_connection("127.0.0.1", int(server.url.rpartition(":")[2]))
-            writer.write(begin)
-            async with time_limit():
-                said = await reader.read()
-            writer.close()
-            return said
-        finally:
-            stop.set()
-            await running
-
-    assert asyncio.run(dawdle()) == b""
 
 
 def test_certificates_that_cannot_be_used(tmp_path: Path, certificate: HttpSettings) -> None:
