@@ -11,7 +11,7 @@ pytestmark = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="anoth
 
 _ARENAS = """
 import ctypes, threading
-from laggard_common import allocator
+from laggard_common.daemon import memory
 libc = ctypes.CDLL(None)
 libc.malloc.restype = libc.fopen.restype = ctypes.c_void_p
 {settle}
@@ -28,7 +28,7 @@ libc.fflush(None)
 
 _LARGE = """
 import ctypes
-from laggard_common import allocator
+from laggard_common.daemon import memory
 libc = ctypes.CDLL(None)
 libc.malloc.restype = ctypes.c_void_p
 {settle}
@@ -50,18 +50,18 @@ def said(program: str, settle: str) -> str:
 
 def test_all_threads_share_one_arena() -> None:
     assert said(_ARENAS, "").count("<heap nr=") > 1
-    assert said(_ARENAS, "assert allocator.settle()").count("<heap nr=") == 1
+    assert said(_ARENAS, "assert memory.settle()").count("<heap nr=") == 1
 
 
 def test_large_blocks_go_back_to_the_system_also_after_the_first() -> None:
     assert said(_LARGE, "").strip() == "False"
-    assert said(_LARGE, "assert allocator.settle(128 * 1024)").strip() == "True"
+    assert said(_LARGE, "assert memory.settle(128 * 1024)").strip() == "True"
 
 
 _HOLES = """
 import ctypes
 from pathlib import Path
-from laggard_common import allocator
+from laggard_common.daemon import memory
 libc = ctypes.CDLL(None)
 libc.malloc.restype = ctypes.c_void_p
 def resident():
@@ -79,12 +79,12 @@ print(before - resident())
 
 def test_what_is_free_within_the_heap_is_given_back() -> None:
     assert int(said(_HOLES, "")) < 1_000_000
-    assert int(said(_HOLES, "allocator.give_back()")) > 30_000_000
+    assert int(said(_HOLES, "memory.give_back()")) > 30_000_000
 
 
 _GARBAGE = """
 import gc
-from laggard_common import allocator
+from laggard_common.daemon import memory
 modules = [[] for _ in range(1_000_000)]
 gc.collect()
 {settle}
@@ -96,4 +96,4 @@ print(gc.get_stats()[2]["collections"] - before)
 
 def test_garbage_is_looked_for_though_there_are_many_modules() -> None:
     assert int(said(_GARBAGE, "")) == 0
-    assert int(said(_GARBAGE, "allocator.set_apart()")) > 0
+    assert int(said(_GARBAGE, "memory.set_apart()")) > 0
