@@ -31,7 +31,7 @@ T = TypeVar("T")
 _SETTLED_SECONDS = 10.0
 _COLLECT_AFTER = 10_000
 MOST_KEPT_BYTES = 128 * 1024
-"""Larger free memory goes back to the system at once: an agent seldom needs large blocks."""
+"""Larger free blocks return to the system at once: an agent seldom needs them."""
 
 _EXAMPLES = """\
 examples:
@@ -56,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The options of the command; its manual page is made from them too."""
+    """The options of the command, also the source of its manual page."""
     parser = argparse.ArgumentParser(
         prog="laggard-agent",
         description="Samples what this node's kernel counts and publishes it over MQTT.",
@@ -172,12 +172,14 @@ def _fold(path: str, format_name: str, node: str) -> int:
 
 
 def _printed(job: Callable[[], T]) -> T | None:
-    """What `job` returned; None when who reads us has had enough. Raises ServiceError when a line is lost."""
+    """Result of `job`; None if standard output was closed. Raises ServiceError on another write error."""
     try:
         result = job()
         sys.stdout.flush()
     except OSError as exc:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains again at its end
+        os.dup2(
+            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
+        )  # otherwise Python reports it again at exit
         if not isinstance(exc, BrokenPipeError):  # `laggard-agent --once | head`
             raise ServiceError(f"standard output: {exc.strerror}") from exc
         return None
@@ -225,7 +227,7 @@ def _roots(options: argparse.Namespace) -> Roots:
 
 
 def _check_files(path: Path, settings: AgentSettings) -> None:
-    """Raises ConfigError for what can only be seen by looking at the files that the settings name."""
+    """Checks the files that the settings name. Raises ConfigError."""
     try:
         client_arguments(settings.mqtt)
     except ConfigError as exc:
@@ -233,14 +235,14 @@ def _check_files(path: Path, settings: AgentSettings) -> None:
 
 
 def _reread(options: argparse.Namespace) -> AgentSettings:
-    """What the file says now. Raises ConfigError."""
+    """Reads the configuration again. Raises ConfigError."""
     settings = _settings(options)
     _check_files(options.config, settings)
     return settings
 
 
 def _serve(settings: AgentSettings, roots: Roots, reread: Callable[[], AgentSettings]) -> int:
-    # Not asyncio.run: that waits for the pool's threads, and one may hang in a connect or a name look-up.
+    # Not asyncio.run: it waits for the pool's threads, and one may hang in a connect or a name look-up.
     loop = asyncio.new_event_loop()
     try:
         loop.run_until_complete(_until_signalled(settings, roots, reread))
@@ -266,9 +268,9 @@ async def _until_signalled(
 
 
 def freeze() -> None:
-    """Spares the garbage collector from walking, time and again, through what will stay: modules, schemas.
+    """Exempts permanent objects (modules, schemas) from garbage collection.
 
-    What a tick makes has no cycles and is freed without it, so it looks seldom.
+    Objects of a tick have no cycles and are freed without it, so it runs seldom.
     """
     memory.set_apart()
     gc.set_threshold(_COLLECT_AFTER)

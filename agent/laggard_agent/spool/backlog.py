@@ -1,4 +1,4 @@
-"""What is in the spool and was not sent yet, oldest first, batches of a stream joined where they can be."""
+"""Iterates over unsent batches in the spool, oldest first, coalesced per stream."""
 
 import logging
 from collections import deque
@@ -14,7 +14,7 @@ _log = logging.getLogger(__name__)
 
 
 class Backlog:
-    """Goes once through `segments` as they are now; what is appended to the newest one comes, too."""
+    """One pass over `segments`, including batches appended to the newest one meanwhile."""
 
     def __init__(self, segments: Iterable[Segment], progress: Progress) -> None:
         self._progress = progress
@@ -23,7 +23,7 @@ class Backlog:
         self._ready: deque[SpooledBatch] = deque()
 
     def next(self, is_live: Callable[[SpooledBatch], bool]) -> SpooledBatch | None:
-        """The next message, None at the end. Batches that `is_live` are left out."""
+        """The next message, None at the end. Live batches (`is_live`) are skipped."""
         while not self._ready:
             stored = next(self._unsent, None)
             if stored is None:
@@ -34,7 +34,7 @@ class Backlog:
         return self._ready.popleft() if self._ready else None
 
     def oldest_ns(self) -> int | None:
-        """The nominal time of the first batch that is left, None when there is none; to be asked at first."""
+        """Nominal time of the first remaining batch, None without one; call it before `next`."""
         stored = next(self._unsent, None)
         return None if stored is None else wire.decode_envelope(stored.data).t0_ns
 
@@ -49,5 +49,5 @@ class Backlog:
                         or self._progress.is_sent(stored.key, *stored.seqs)
                     ):
                         yield stored
-            except SpoolError as exc:  # deleted meanwhile, or unreadable: the next segment may do better
+            except SpoolError as exc:  # deleted meanwhile, or unreadable: continue with the next segment
                 _log.debug("spool: %s", exc)

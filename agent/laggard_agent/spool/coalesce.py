@@ -1,8 +1,8 @@
-"""Batches of the backlog joined to larger messages: an outage is over sooner, and costs fewer bytes.
+"""Coalesces batches of the backlog into larger messages, which drain faster and take fewer bytes.
 
-What is joined keeps its seqs, so that the aggregator drops what it has already, batch by batch, and
-acknowledges as ever. Only neighbours are joined: consecutive seqs of one stream whose ticks follow one
-another and which have the same components, fields and absent values.
+Coalesced batches keep their sequence numbers, so the aggregator drops duplicates and acknowledges batch by
+batch. Only adjacent batches are coalesced: consecutive sequence numbers of one stream with consecutive ticks
+and the same components, fields and absent values.
 """
 
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ ENOUGH_TICKS = 60
 
 @dataclass(slots=True)
 class _Open:
-    """Batches of one stream that are one message so far, as they are, and as rows."""
+    """Batches of one stream in the message being built, encoded and as rows."""
 
     parts: list[SpooledBatch] = field(default_factory=list)
     envelopes: list[Envelope] = field(default_factory=list)
@@ -32,7 +32,7 @@ class _Open:
         return sum(envelope.n for envelope in self.envelopes)
 
     def takes(self, envelope: Envelope, rows: DecodedRows) -> bool:
-        """Whether this batch goes on where the last one ended."""
+        """True when this batch continues the last one."""
         last, like = self.envelopes[-1], self.rows[-1]
         values = (self.ticks + envelope.n) * len(rows.indexes) * rows.fields
         return (
@@ -46,9 +46,9 @@ class _Open:
 
 
 class Coalescer:
-    """Takes batches of several streams, each stream's in order, and gives messages back.
+    """Accepts batches of several streams, each stream's in order, and returns messages.
 
-    A message that cannot become longer, and one of ENOUGH_TICKS, is given back at once.
+    A message that cannot grow, or has ENOUGH_TICKS, is returned at once.
     """
 
     def __init__(self) -> None:
@@ -56,11 +56,11 @@ class Coalescer:
         self._open: dict[Key, _Open] = {}
 
     def add(self, stored: SpooledBatch) -> list[SpooledBatch]:
-        """The messages that are complete with this batch, oldest first."""
+        """Adds a batch; returns the messages completed by it, oldest first."""
         try:
             envelope = wire.decode_envelope(stored.data)
             rows = unpack(envelope) if envelope.kind == Kind.COUNTERS else None
-        except WireError:  # not ours to judge
+        except WireError:  # the aggregator reports malformed batches
             rows = None
         if rows is None:
             return [*self._close(stored.key), stored]
@@ -74,7 +74,7 @@ class Coalescer:
         return closed + (self._close(stored.key) if one.ticks >= ENOUGH_TICKS else [])
 
     def flush(self) -> list[SpooledBatch]:
-        """The messages that are not complete."""
+        """Returns the incomplete messages."""
         return [message for key in list(self._open) for message in self._close(key)]
 
     def _close(self, key: Key) -> list[SpooledBatch]:
@@ -85,7 +85,7 @@ class Coalescer:
         return one.parts if joined is None else [joined]
 
     def _joined(self, one: _Open) -> SpooledBatch | None:
-        """All of it as one message; None when that would be too large to travel."""
+        """All batches as one message; None when it would exceed the message limit."""
         first, last = one.envelopes[0], one.envelopes[-1]
         payload = self._encoder.encode(
             one.rows[0].indexes,

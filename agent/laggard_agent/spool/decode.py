@@ -16,7 +16,7 @@ _LANE = 1 << 64
 
 @dataclass(frozen=True, slots=True)
 class DecodedRows:
-    """A batch as `codec.Encoder.encode` takes it. Values are the 64-bit lanes as signed numbers.
+    """A batch as `codec.Encoder.encode` expects it. Values are the 64-bit lanes as signed numbers.
 
     `absent`: for each component the fields that it lacks, None where it has all.
     """
@@ -29,7 +29,7 @@ class DecodedRows:
 
 
 def unpack(envelope: Envelope) -> DecodedRows:
-    """The rows in a batch of this agent. Raises WireError on bytes that are no such batch."""
+    """Decodes the rows of a batch of this agent. Raises WireError on malformed bytes."""
     try:
         return _unpack(_raw(envelope), envelope.n, packed=envelope.codec != codec.RAW)
     except (struct.error, zstandard.ZstdError, IndexError) as exc:
@@ -73,7 +73,7 @@ def _unpack(data: bytes, n: int, *, packed: bool) -> DecodedRows:
 
 
 class _Reader:
-    """Takes numbers from the front of `data`."""
+    """Reads numbers from the front of `data`."""
 
     def __init__(self, data: bytes, offset: int) -> None:
         self._data = data
@@ -96,7 +96,7 @@ class _Reader:
 
 
 def _summed(first: tuple[int, ...], take: _Reader, n: int) -> list[tuple[int, ...]]:
-    """The lanes of the changing series at each tick, of which the deltas come next."""
+    """The lanes of the changing series at each tick, from the deltas that follow."""
     codes = bytes(take.some("B", len(first)))
     deltas = []
     for width, form in codec.WIDTHS:

@@ -1,4 +1,4 @@
-"""How far each stream in the spool has come: which seqs the broker took, which the aggregator has safe."""
+"""Delivery state of each stream in the spool: sequence numbers sent and acknowledged."""
 
 from collections.abc import Iterable
 from itertools import pairwise
@@ -10,22 +10,22 @@ from laggard_common.wire import Ack
 
 
 class Progress:
-    """Sent (PUBACK) and acknowledged seqs by stream and source."""
+    """Sent (PUBACK) and acknowledged sequence numbers by stream and source."""
 
     def __init__(self) -> None:
         self._acked: dict[Key, SeqRanges] = {}
         self._sent: dict[Key, SeqRanges] = {}
 
     def acknowledge(self, key: Key, low: int, high: int) -> None:
-        """The aggregator has these."""
+        """Marks these as acknowledged by the aggregator."""
         self._acked.setdefault(key, SeqRanges()).add(low, high)
 
     def mark_sent(self, key: Key, low: int, high: int) -> None:
-        """The broker has these."""
+        """Marks these as sent to the broker."""
         self._sent.setdefault(key, SeqRanges()).add(low, high)
 
     def send_again(self, key: Key) -> None:
-        """What the broker took of the stream counts as not sent."""
+        """Marks the stream's unacknowledged batches as unsent."""
         self._sent.pop(key, None)
 
     def is_acked(self, key: Key, low: int, high: int) -> bool:
@@ -34,7 +34,7 @@ class Progress:
         return ranges is not None and ranges.covers(low, high)
 
     def is_sent(self, key: Key, low: int, high: int) -> bool:
-        """True when the broker took all of these."""
+        """True when all of these are sent."""
         ranges = self._sent.get(key)
         return ranges is not None and ranges.covers(low, high)
 
@@ -43,16 +43,16 @@ class Progress:
         return all(self.is_acked(key, *span) for key, span in segment.spans.of.items())
 
     def is_all_sent(self, segment: Segment) -> bool:
-        """True when the broker took everything in the segment."""
+        """True when everything in the segment is sent."""
         return all(self.is_sent(key, *span) for key, span in segment.spans.of.items())
 
     def first_unacked(self, key: Key, low: int) -> int:
-        """The smallest seq from `low` on that is not acknowledged."""
+        """The smallest unacknowledged sequence number from `low` on."""
         ranges = self._acked.get(key)
         return low if ranges is None else ranges.first_missing(low)
 
     def is_passed_over(self, key: Key) -> bool:
-        """Whether the broker took what is not acknowledged though something later of the stream is."""
+        """True when a sent batch is unacknowledged although a later one of the stream is acknowledged."""
         acked, sent = self._acked.get(key), self._sent.get(key)
         if acked is None or sent is None:
             return False
@@ -60,7 +60,7 @@ class Progress:
         return any(sent.count(high + 1, low - 1) for (_, high), (low, _) in pieces)
 
     def unacked(self, segment: Segment) -> int:
-        """How many of the segment's batches are not acknowledged."""
+        """Number of unacknowledged batches in the segment."""
         count = 0
         for key, (low, high) in segment.spans.of.items():
             ranges = self._acked.get(key)
@@ -68,12 +68,12 @@ class Progress:
         return count
 
     def unacked_share(self, segment: Segment) -> float:
-        """Which part of the segment's batches is not acknowledged, 0 to 1."""
+        """Unacknowledged share of the segment's batches, 0 to 1."""
         held = sum(high - low + 1 for low, high in segment.spans.of.values())
         return self.unacked(segment) / held if held else 0.0
 
     def forget(self, alive: Iterable[Key], segments: Iterable[Segment]) -> None:
-        """Keeps only the streams in `alive`, and of those one range for all that has left the segments."""
+        """Keeps only the streams in `alive`, with one range for all batches that left the segments."""
         lows: dict[Key, int] = {}
         for segment in segments:
             for key, (low, _) in segment.spans.of.items():
@@ -87,7 +87,7 @@ class Progress:
                     ranges.add(0, lows[key] - 1)
 
     def encode_acked(self) -> bytes:
-        """Everything acknowledged, as an acknowledgement."""
+        """All acknowledged ranges, encoded as an acknowledgement."""
         return wire.encode_ack(
             [Ack(stream, source, tuple(r.pieces())) for (stream, source), r in self._acked.items()]
         )

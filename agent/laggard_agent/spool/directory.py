@@ -1,4 +1,4 @@
-"""The spool's directory: one agent each, held by a lock on a file in it, and the space that is left."""
+"""The spool's directory: its lock, held by one agent, and its free space."""
 
 import os
 from pathlib import Path
@@ -9,9 +9,9 @@ from laggard_common.errors import SpoolError
 
 
 def take_lock(directory: Path) -> IO[bytes]:
-    """The lock on `directory`, which is made if need be; closing it gives it up.
+    """Locks `directory`, which is created if needed; closing the lock releases it.
 
-    Raises ServiceError when another agent has it, SpoolError when the directory cannot be used.
+    Raises ServiceError when another agent holds it, SpoolError when the directory is unusable.
     """
     try:
         return file_lock.take_lock(directory, "the spool is in use by another agent")
@@ -20,7 +20,7 @@ def take_lock(directory: Path) -> IO[bytes]:
 
 
 def free_bytes(directory: Path) -> int:
-    """What this process may still write on the file system of `directory`. Raises SpoolError."""
+    """Bytes this process may still write on the file system of `directory`. Raises SpoolError."""
     try:
         found = os.statvfs(directory)
     except OSError as exc:

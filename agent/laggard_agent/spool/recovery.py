@@ -1,4 +1,4 @@
-"""What an earlier agent left in the spool: batches that still wait, and where its streams stand."""
+"""Recovers an earlier agent's spool: waiting batches, and the state of its streams."""
 
 import logging
 from dataclasses import dataclass, field, replace
@@ -16,8 +16,8 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Recovered:
-    """`header`: as of the end of the newest segment, None in a new spool. `whole`: nothing was cut off or
-    unreadable. `closed`: the agent before ended in order. `segments`: those with batches, oldest first.
+    """`header`: as of the end of the newest segment, None in a new spool. `whole`: nothing was truncated or
+    unreadable. `closed`: the previous agent shut down cleanly. `segments`: those with batches, oldest first.
     `spent`: the others, to be deleted once a newer segment holds the header.
     """
 
@@ -31,10 +31,10 @@ class Recovered:
     acks: tuple[Ack, ...] = ()
 
     def streams_that_go_on(self, boot_id: str) -> tuple[Stream, ...]:
-        """The earlier agent's streams; none when something of them can have been lost, as is told then.
+        """The earlier agent's streams; none, with a log line, when batches of them may be lost.
 
-        It cannot after an orderly end, nor of a whole file in the same boot of the kernel. After a power loss
-        records that were published may be missing.
+        Nothing can be lost after a clean shutdown, nor with complete files within one boot of the kernel.
+        After a power loss published records may be missing.
         """
         if self.header is None or not self.header.streams:
             return ()
@@ -45,7 +45,7 @@ class Recovered:
 
 
 def recover(directory: Path, node: str) -> Recovered:
-    """Reads every segment in `directory` and cuts off torn tails.
+    """Reads every segment in `directory` and truncates torn tails.
 
     The spool of another node (an image that was cloned, a host that was renamed) is spent, with a WARNING:
     its streams are the other node's. Raises SpoolError when a file can neither be read nor cut.
@@ -75,7 +75,7 @@ def recover(directory: Path, node: str) -> Recovered:
 
 
 def _read(segment: DiskSegment, found: Recovered) -> Header | None:
-    """Notes the batches of `segment`; returns the header as of its end."""
+    """Records the batches of `segment`; returns the header as of its end."""
     header: Header | None = None
     streams: dict[str, Stream] = {}
     for record in segment.records():

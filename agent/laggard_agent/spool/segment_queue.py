@@ -1,7 +1,7 @@
-"""The spool's segments, oldest first: batches join the newest, and whole segments leave.
+"""The spool's segments, oldest first: batches are appended to the newest; whole segments are deleted.
 
-A segment leaves when all of it is acknowledged, or, the oldest first, when there is no room for it. What the
-broker had taken (PUBACK) is then counted as unconfirmed, all else as dropped. The newest always stays.
+A segment is deleted when all of it is acknowledged, or, oldest first, for lack of room. Its unacknowledged
+batches are then counted as unconfirmed if sent (PUBACK), otherwise as dropped. The newest always stays.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ _MOST_MEMORY_BYTES = 8 * 1024 * 1024
 class SegmentQueue:
     """Segments in `directory` and in memory, with at most `max_bytes` on disk.
 
-    `progress` says what is acknowledged; `batch_ticks` is what a batch counts that cannot be read any more.
+    `progress` holds the acknowledged ranges; an unreadable batch counts `batch_ticks` samples.
     """
 
     def __init__(self, directory: Path, progress: Progress, max_bytes: int, batch_ticks: int) -> None:
@@ -55,20 +55,20 @@ class SegmentQueue:
 
     @property
     def newest(self) -> Segment:
-        """The segment that batches join."""
+        """The segment to which batches are appended."""
         return self._segments[-1]
 
     def pending_bytes(self) -> int:
-        """Roughly, what no acknowledgement covers."""
+        """Approximate unacknowledged bytes."""
         return sum(round(s.size_bytes * self._progress.unacked_share(s)) for s in self._segments)
 
     def put_before(self, segments: Sequence[DiskSegment], next_file: int) -> None:
-        """What an earlier agent left, before all others; new files are numbered from `next_file` on."""
+        """Inserts an earlier agent's segments before all others; new files are numbered from `next_file`."""
         self._next_file = next_file
         self._segments.extendleft(reversed(segments))
 
     def begin(self, header: Header, *, in_memory: bool) -> None:
-        """A new newest segment. Raises SpoolError; nothing has changed then."""
+        """Begins a newest segment. Raises SpoolError without any change."""
         segment: Segment
         if in_memory:
             segment = MemorySegment()
@@ -88,17 +88,17 @@ class SegmentQueue:
         self._header_bytes = segment.size_bytes
 
     def is_newest_full(self) -> bool:
-        """Whether it is time for a new one."""
+        """True when a new segment is due."""
         return self._segments[-1].size_bytes - self._header_bytes >= self.segment_bytes
 
     def is_newest_done(self) -> bool:
-        """Whether the newest is acknowledged, too, and large enough for a new one to be worth while."""
+        """True when the newest is fully acknowledged and large enough to be replaced."""
         newest = self._segments[-1]
         worth_while = max(_LEAST_SEGMENT_BYTES, self._header_bytes)
         return newest.size_bytes - self._header_bytes >= worth_while and self._progress.is_done(newest)
 
     def drop_acknowledged(self) -> bool:
-        """Deletes what is acknowledged; whether there was any."""
+        """Deletes acknowledged segments; True if there were any."""
         kept = deque(s for s in self._segments if s is self._segments[-1] or not self._progress.is_done(s))
         gone = [segment for segment in self._segments if segment not in kept]
         self._segments = kept
@@ -108,25 +108,28 @@ class SegmentQueue:
         return bool(gone)
 
     def make_room(self, newest_ns: int) -> bool:
-        """Deletes what there is no room for; whether there was any. `newest_ns`: of the newest batch."""
+        """Deletes the oldest segments beyond the limit; True if there were any.
+
+        `newest_ns`: of the newest batch.
+        """
         held = len(self._segments)
         self._drop_oldest_beyond(self._max_bytes, newest_ns, on_disk=True)
         self._drop_oldest_beyond(min(self._max_bytes, _MOST_MEMORY_BYTES), newest_ns, on_disk=False)
         return len(self._segments) < held
 
     def close(self) -> None:
-        """Nothing is appended any more."""
+        """Closes the newest segment."""
         for segment in self._segments:
             segment.close()
 
     def _drop_oldest_beyond(self, most_bytes: int, newest_ns: int, *, on_disk: bool) -> None:
-        """Keeps what is on disk, or in memory, within bounds, apart from the newest segment."""
+        """Keeps the segments on disk, or in memory, within their limit, except the newest."""
         held = deque(s for s in self._segments if s.on_disk == on_disk)
         size_bytes = sum(s.size_bytes for s in held)
         while size_bytes > most_bytes and held and held[0] is not self._segments[-1]:
             oldest = held.popleft()
             size_bytes -= oldest.size_bytes
-            if on_disk and not self._full:  # said once, until everything was acknowledged
+            if on_disk and not self._full:  # logged once, until everything is acknowledged
                 self._full = True
                 hours = (newest_ns - begin_ns(oldest, newest_ns)) / 3600e9
                 _log.warning("spool: full: %d bytes hold %.1f hours, what is older goes", most_bytes, hours)
@@ -151,7 +154,7 @@ class SegmentQueue:
 
 
 def discard(segment: Segment) -> None:
-    """Gives up a segment; a file that cannot be removed is found again at the next start."""
+    """Deletes a segment; a file that cannot be removed is found again at the next start."""
     try:
         segment.delete()
     except SpoolError as exc:

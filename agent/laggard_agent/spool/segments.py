@@ -1,7 +1,7 @@
-"""The spool's pieces: segments on disk, and segments in memory for when the disk cannot be used.
+"""Segments of the spool, on disk, or in memory while the disk is unusable.
 
-Both hold the same records. A segment begins with a HEADER, which alone is enough to go on from: the streams,
-their next seqs and their schemas. So the newest segment always stays, and all others may be deleted.
+Both hold the same records. A segment begins with a HEADER, which suffices to continue: the streams, their
+next sequence numbers and schemas. So the newest segment always stays, and all others may be deleted.
 """
 
 import contextlib
@@ -24,18 +24,18 @@ _HEADER_VERSION = 1
 
 
 class RecordType(IntEnum):
-    """What a record of the spool is."""
+    """Type of a spool record."""
 
     HEADER = 1
     BATCH = 2  # an envelope
     SCHEMA = 3
-    ACKED = 4  # an acknowledgement of everything that was acknowledged, now and then and before CLOSED
-    CLOSED = 5  # the agent ended in order; nothing follows
+    ACKED = 4  # all acknowledged ranges, written occasionally and before CLOSED
+    CLOSED = 5  # clean shutdown; nothing follows
 
 
 @dataclass(frozen=True, slots=True)
 class SpoolIdentity:
-    """Whose spool it is: goes into every message and schema."""
+    """Owner of the spool, part of every message and schema."""
 
     node: str
     interval_ns: int
@@ -44,7 +44,7 @@ class SpoolIdentity:
 
 @dataclass(frozen=True, slots=True)
 class SpoolFacts:
-    """What the status says of the spool. `pending_bytes`: roughly, what no acknowledgement covers."""
+    """State of the spool for the status message. `pending_bytes`: approximate unacknowledged bytes."""
 
     pending_bytes: int
     in_memory: bool
@@ -54,7 +54,7 @@ class SpoolFacts:
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """Where one source stands: its stream, the seq of its next batch, its newest schema."""
+    """A source's stream, the sequence number of its next batch, and its newest schema."""
 
     stream: bytes
     next_seq: int
@@ -63,7 +63,7 @@ class Stream:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """All that a restarted agent must know. `boot_id`: of the kernel that ran when the segment was begun."""
+    """State for a restarted agent. `boot_id`: of the kernel at the start of the segment."""
 
     node: str
     boot_id: str
@@ -72,10 +72,10 @@ class Header:
 
 @dataclass(frozen=True, slots=True)
 class SpooledBatch:
-    """A batch as it is published: the bytes of its envelope, its key and seqs, and a schema that reads it.
+    """A batch ready to publish: the bytes of its envelope, its key, sequence numbers and a schema for it.
 
-    `count` coalesced batches have the seqs from `seq` on. `schema` is the newest of the stream; `batches`
-    leaves it out.
+    `count` coalesced batches have the sequence numbers from `seq` on. `schema` is the newest of the stream;
+    `batches` omits it.
     """
 
     stream: bytes
@@ -89,7 +89,7 @@ class SpooledBatch:
 
     @property
     def seqs(self) -> tuple[int, int]:
-        """The first seq and the last."""
+        """The first and the last sequence number."""
         return self.seq, self.seq + self.count - 1
 
     @property
@@ -124,25 +124,25 @@ def _stream(next_seq: Any, schema: Any) -> Stream:
 
 @dataclass(slots=True)
 class Spans:
-    """The seqs that a segment holds, by stream and source; they are consecutive."""
+    """The consecutive sequence numbers in a segment, by stream and source."""
 
     of: dict[Key, tuple[int, int]] = field(default_factory=dict)
 
     def note(self, key: Key, seq: int) -> None:
-        """One more batch in the segment."""
+        """Adds a batch of the segment."""
         low, _ = self.of.get(key, (seq, seq))
         self.of[key] = (low, seq)
 
 
 class Segment(Protocol):
-    """A piece of the spool. `size_bytes` counts everything, `spans` what is in it."""
+    """A segment of the spool. `size_bytes` counts all records, `spans` its batches."""
 
     spans: Spans
     size_bytes: int
     on_disk: bool
 
     def append(self, type_: RecordType, payload: bytes) -> None:
-        """Adds a record whole, or raises SpoolError and is as before."""
+        """Appends a complete record, or raises SpoolError without any change."""
         ...
 
     def records(self, offset: int = 0) -> Iterator[segment_log.Record]:
@@ -150,16 +150,16 @@ class Segment(Protocol):
         ...
 
     def close(self) -> None:
-        """Nothing is appended any more."""
+        """Closes the segment for appending."""
         ...
 
     def delete(self) -> None:
-        """Gives up the records and their space."""
+        """Deletes the records."""
         ...
 
 
 class DiskSegment:
-    """A segment file of `laggard_common.segment_log`. Made by `begin`; one that was found has no writer."""
+    """A segment file of `laggard_common.segment_log`, created by `begin`; recovered ones have no writer."""
 
     on_disk = True
 
@@ -171,11 +171,11 @@ class DiskSegment:
 
     @classmethod
     def begin(cls, path: Path) -> "DiskSegment":
-        """A new segment at `path`, open for appending. Raises SpoolError."""
+        """Creates a segment at `path`, open for appending. Raises SpoolError."""
         return cls(path, segment_log.SegmentWriter(path))
 
     def append(self, type_: RecordType, payload: bytes) -> None:
-        """Adds a record whole, or raises SpoolError and is as before."""
+        """Appends a complete record, or raises SpoolError without any change."""
         if self._writer is None:
             raise SpoolError(str(self.path), "is closed")
         if len(payload) > segment_log.MAX_RECORD_BYTES:
@@ -193,13 +193,13 @@ class DiskSegment:
             self._writer.sync()
 
     def close(self) -> None:
-        """Nothing is appended any more."""
+        """Closes the segment for appending."""
         if self._writer is not None:
             self._writer.close()
             self._writer = None
 
     def delete(self) -> None:
-        """Removes the file; one that cannot be removed is left, and found again at the next start."""
+        """Removes the file; if that fails it is found again at the next start."""
         self.close()
         try:
             self.path.unlink(missing_ok=True)
@@ -208,7 +208,7 @@ class DiskSegment:
 
 
 class MemorySegment:
-    """The same in memory; gone with the process."""
+    """A segment in memory, lost with the process."""
 
     on_disk = False
 
@@ -218,39 +218,39 @@ class MemorySegment:
         self._records: list[segment_log.Record] = []
 
     def append(self, type_: RecordType, payload: bytes) -> None:
-        """Adds a record."""
+        """Appends a record."""
         offset = len(self._records)
         self._records.append(segment_log.Record(type_, payload, offset, offset + 1))
         self.size_bytes += len(payload) + segment_log.HEADER.size
 
     def records(self, offset: int = 0) -> Iterator[segment_log.Record]:
-        """The records from `offset` on, as they are now."""
+        """The current records from `offset` on."""
         return iter(self._records[offset:])
 
     def close(self) -> None:
-        """Nothing to do."""
+        """Does nothing."""
 
     def delete(self) -> None:
-        """Gives up the records."""
+        """Deletes the records."""
         self._records = []
 
 
 def batches(segment: Segment) -> Iterator[SpooledBatch]:
-    """The batches in a segment, in order, without those of a format that we do not know.
+    """Yields the batches of a segment in order, except those of an unknown format.
 
-    Raises SpoolError when it cannot be read.
+    Raises SpoolError when the segment is unreadable.
     """
     for record in segment.records():
         if record.type == RecordType.BATCH:
             try:
                 e = wire.decode_envelope(record.payload)
-            except WireError:  # `recover` has said so
+            except WireError:  # logged by `recover`
                 continue
             yield SpooledBatch(e.stream, e.source, e.seq, e.schema_epoch, e.n, record.payload)
 
 
 def begin_ns(segment: Segment, otherwise: int) -> int:
-    """The nominal time that the first batch in a segment begins at; `otherwise` where none can be read."""
+    """Nominal start of the first batch in a segment; `otherwise` when none is readable."""
     with contextlib.suppress(SpoolError):
         for stored in batches(segment):
             return wire.decode_envelope(stored.data).t0_ns

@@ -1,4 +1,4 @@
-"""Sets of whole numbers kept as a few ranges: which seqs were sent, which are acknowledged."""
+"""Sets of integers as a few ranges, for sent and acknowledged sequence numbers."""
 
 from bisect import bisect_left, bisect_right
 
@@ -28,14 +28,14 @@ class SeqRanges:
         return at >= 0 and self._highs[at] >= high
 
     def count(self, low: int, high: int) -> int:
-        """How many numbers from `low` to `high` are in the set."""
+        """Number of integers from `low` to `high` in the set."""
         first = bisect_left(self._highs, low)
         last = bisect_right(self._lows, high)
         pairs = zip(self._lows[first:last], self._highs[first:last], strict=True)
         return sum(min(high, end) - max(low, begin) + 1 for begin, end in pairs)
 
     def first_missing(self, low: int) -> int:
-        """The smallest number from `low` on that is not in the set."""
+        """The smallest integer from `low` on that is not in the set."""
         at = bisect_right(self._lows, low) - 1
         return self._highs[at] + 1 if at >= 0 and self._highs[at] >= low else low
 

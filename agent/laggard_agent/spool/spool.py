@@ -1,14 +1,14 @@
-"""Where batches wait until the aggregator has them: bounded, on disk, with streams and seqs kept in it.
+"""The agent's bounded disk spool, with its streams and sequence numbers.
 
 Rules
-- A batch gets its stream and seq here, and is on disk before anyone publishes it.
-- It leaves when an acknowledgement covers it, or, oldest first, when `max_bytes` is reached.
-- A stream goes on over restarts when nothing can have been lost. Else its seqs might be given again to other
-  data, which the aggregator would take for duplicates: every source then begins a new stream.
-- A disk that cannot be written means memory, bounded, with new streams for the same reason, until it can.
-  What the disk holds stays there.
+- A batch gets its stream and sequence number here, and is on disk before it is published.
+- It is deleted when an acknowledgement covers it, or, oldest first, when `max_bytes` is reached.
+- A stream continues across restarts when nothing can be lost. Otherwise a sequence number could be reused for
+  other data, which the aggregator would drop as a duplicate: every source then begins a new stream.
+- While the disk cannot be written, batches are kept in bounded memory, with new streams for the same reason.
+  Segments on the disk stay there.
 
-Everything here blocks and belongs to one thread.
+All methods block and belong to one thread.
 """
 
 import logging
@@ -43,11 +43,11 @@ from laggard_common.wire.schema import Schema
 _log = logging.getLogger(__name__)
 
 _TRY_DISK_EVERY = 50  # batches kept in memory
-_NOTE_ACKED_EVERY = 60  # batches kept on disk: after a crash not much more comes again
+_NOTE_ACKED_EVERY = 60  # batches kept on disk: bounds the batches sent again after a crash
 
 
 class Spool:
-    """The spool of one agent. Made by `open`; `random_bytes` makes streams."""
+    """The spool of one agent, created by `open`; `random_bytes` makes stream ids."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class Spool:
         self._too_large_samples = 0
         self.in_memory = False
         self.found_late = False
-        """Whether an earlier agent's batches came to light meanwhile; for who publishes to set back."""
+        """True when an earlier agent's batches were found late; the publisher resets it."""
 
     @classmethod
     def open(
@@ -82,9 +82,9 @@ class Spool:
         boot_id: str,
         random_bytes: Callable[[int], bytes] = os.urandom,
     ) -> "Spool":
-        """The spool in `directory`, recovered. Raises ServiceError when another agent uses it.
+        """Opens and recovers the spool in `directory`. Raises ServiceError when another agent uses it.
 
-        A directory that cannot be used is one WARNING, and the spool is in memory.
+        An unusable directory causes one WARNING, and the spool is kept in memory.
         """
         spool = cls(directory, owner, max_bytes, boot_id, random_bytes)
         try:
@@ -102,21 +102,21 @@ class Spool:
         return spool
 
     def dictionaries(self) -> dict[str, Dictionary]:
-        """What each source's batches are written with, to go on from after a restart."""
+        """The dictionary of each source, to continue after a restart."""
         return self._streams.dictionaries()
 
     def current_schemas(self) -> list[Schema]:
-        """The newest schema of every source's present stream."""
+        """The newest schema of every source's current stream."""
         return [stream.schema for stream in self._streams.now()]
 
     def facts(self) -> SpoolFacts:
-        """How the spool stands now."""
+        """Current state of the spool."""
         queue = self._queue
         dropped = queue.dropped_samples + self._too_large_samples
         return SpoolFacts(queue.pending_bytes(), self.in_memory, dropped, queue.unconfirmed_samples)
 
     def append(self, batch: Batch) -> SpooledBatch | None:
-        """Keeps a batch and gives it its seq; None when it or its schema is too large to travel (dropped)."""
+        """Stores a batch under its sequence number; None if it or its schema exceeds the message limit."""
         try:
             if self.in_memory:
                 self._try_disk_again()
@@ -131,11 +131,11 @@ class Spool:
         return stored
 
     def mark_sent(self, stored: SpooledBatch) -> None:
-        """The broker has taken a batch."""
+        """Marks a batch as sent to the broker."""
         self._progress.mark_sent(stored.key, *stored.seqs)
 
     def acknowledge(self, key: Key, ranges: tuple[tuple[int, int], ...]) -> bool:
-        """The aggregator has these seqs safe. True when the stream is one of ours."""
+        """Marks sequence numbers as acknowledged. True when the stream belongs to this spool."""
         if self._streams.schema(key) is None:
             return False
         given = self.given(key)
@@ -146,11 +146,11 @@ class Spool:
         return True
 
     def is_passed_over(self, key: Key) -> bool:
-        """Whether the broker took what is not acknowledged though something later of the stream is."""
+        """True when a sent batch is unacknowledged although a later one of the stream is acknowledged."""
         return self._progress.is_passed_over(key)
 
     def oldest_unacknowledged(self) -> dict[Key, int]:
-        """The lowest seq that no acknowledgement covers, of each stream where the broker took that one."""
+        """The lowest unacknowledged sequence number of each stream where that batch is sent."""
         oldest: dict[Key, int] = {}
         for segment in self._queue:
             for key, (low, high) in segment.spans.of.items():
@@ -160,23 +160,23 @@ class Spool:
         return {key: seq for key, seq in oldest.items() if self._progress.is_sent(key, seq, seq)}
 
     def resend(self, keys: Iterable[Key]) -> None:
-        """Puts what the broker had taken of these streams back into the backlog."""
+        """Returns these streams' sent, unacknowledged batches to the backlog."""
         for key in keys:
             self._progress.send_again(key)
         self.rewind()
 
     def rewind(self) -> None:
-        """Starts the backlog from the oldest batch again."""
+        """Restarts the backlog at the oldest batch."""
         self._backlog = Backlog(self._queue, self._progress)
 
     def oldest_unsent_ns(self) -> int | None:
-        """The nominal time of the oldest batch that was not sent yet; None when there is none."""
+        """Nominal time of the oldest unsent batch; None without one."""
         return Backlog(self._queue, self._progress).oldest_ns()
 
     def next_backlog(self, is_live: Callable[[SpooledBatch], bool] = lambda _: False) -> SpooledBatch | None:
-        """The next message of what was not sent yet, oldest first; None when there is none left.
+        """The next unsent message, oldest first; None at the end.
 
-        Without the batches that `is_live` will be published anyway.
+        Live batches (`is_live`) are skipped.
         """
         if self._backlog is None:
             return None
@@ -187,7 +187,7 @@ class Spool:
         return replace(found, schema=self._streams.schema(found.key))
 
     def close(self) -> None:
-        """Ends in order, so that the streams go on at the next start."""
+        """Shuts down cleanly, so that the streams continue at the next start."""
         if not self.in_memory:
             newest = self._queue.newest
             try:
@@ -238,9 +238,9 @@ class Spool:
         )
 
     def _stream_for(self, batch: Batch) -> Stream | None:
-        """The source's stream with a schema that reads `batch`; both are on record when this returns.
+        """The source's stream with a schema for `batch`, both recorded in the spool.
 
-        None when the schema is too large to travel.
+        None when the schema exceeds the message limit.
         """
         stream, is_new = self._streams.that_reads(batch)
         if is_new:
@@ -252,7 +252,7 @@ class Spool:
         return stream
 
     def _begin_segment(self) -> None:
-        """A new newest segment. Raises SpoolError; nothing has changed then."""
+        """Begins a newest segment. Raises SpoolError without any change."""
         header = Header(self._owner.node, self._boot_id, self._streams.now())
         self._queue.begin(header, in_memory=self.in_memory)
 
@@ -269,13 +269,13 @@ class Spool:
             self._forget()
 
     def _note_acknowledged(self) -> None:
-        """Keeps what was acknowledged for the agent that comes next, which would send it again."""
+        """Records the acknowledged ranges, so that a restarted agent does not send them again."""
         self._disk_appends = 0
         acked = self._progress.encode_acked()
         if len(acked) <= MAX_ACK_BYTES:
             self._queue.newest.append(RecordType.ACKED, acked)
 
-    # -- acknowledged batches leave
+    # -- acknowledged batches are deleted
 
     def _drop_acknowledged(self) -> None:
         if self._queue.is_newest_done():
@@ -287,14 +287,14 @@ class Spool:
             self._forget()
 
     def given(self, key: Key) -> int:
-        """How many seqs of a stream have been given: an acknowledgement beyond them is not believed."""
+        """Number of sequence numbers assigned in a stream; acknowledgements beyond are ignored."""
         given = self._streams.given(key)
         if given is not None:
             return given
         return max((s.spans.of[key][1] + 1 for s in self._queue if key in s.spans.of), default=0)
 
     def _forget(self) -> None:
-        """Keeps nothing in mind of streams of which nothing is left."""
+        """Forgets streams without batches."""
         alive = {key for kept in self._queue for key in kept.spans.of}
         alive |= self._streams.keys()
         self._streams.forget_all_but(alive)
@@ -303,7 +303,7 @@ class Spool:
     # -- starting
 
     def _take_over(self) -> Recovered:
-        """Puts the batches that an earlier agent left before all others. Raises SpoolError."""
+        """Inserts an earlier agent's batches before all others. Raises SpoolError."""
         recovered = recover(self._directory, self._owner.node)
         self._taken_over = True
         self._queue.put_before(recovered.segments, recovered.next_file)
@@ -316,7 +316,7 @@ class Spool:
     # -- without a disk
 
     def _fall_back(self, exc: SpoolError) -> None:
-        """From now on in memory, with new streams: what the disk knows of the old ones may be behind."""
+        """Switches to memory with new streams, as the disk's state of the old ones may lag."""
         _log.warning("spool: %s; batches are kept in memory only", exc)
         self.in_memory = True
         self._memory_appends = 0
@@ -331,7 +331,7 @@ class Spool:
         try:
             if self._lock is None:
                 self._lock = take_lock(self._directory)
-            if not self._taken_over:  # it was not there at the start, as when it is mounted late
+            if not self._taken_over:  # missing at the start, such as a late mount
                 self.found_late = bool(self._take_over().segments)
             if free_bytes(self._directory) < self._queue.segment_bytes:
                 raise SpoolError(str(self._directory), "is nearly full")

@@ -1,4 +1,4 @@
-"""The streams of the spool: one for each source now, older ones as long as batches of theirs are left."""
+"""Streams of the spool: a current one per source, older ones while they have batches."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -10,7 +10,7 @@ from laggard_common.wire.schema import Schema
 
 
 class Streams:
-    """Which stream each source writes to, with which seq and schema. `random_bytes` makes streams."""
+    """Current stream, sequence number and schema of each source. `random_bytes` makes stream ids."""
 
     def __init__(self, owner: SpoolIdentity, random_bytes: Callable[[int], bytes]) -> None:
         self._owner = owner
@@ -20,15 +20,15 @@ class Streams:
         self._schemas: dict[Key, Schema] = {}
 
     def now(self) -> tuple[Stream, ...]:
-        """Every source's present stream."""
+        """The current stream of every source."""
         return tuple(self._now.values())
 
     def keys(self) -> set[Key]:
-        """What names the present streams."""
+        """The keys of the current streams."""
         return {(stream.stream, source) for source, stream in self._now.items()}
 
     def dictionaries(self) -> dict[str, Dictionary]:
-        """What each source's batches are written with."""
+        """The dictionary of each source."""
         return {
             source: Dictionary(
                 self._generations[source], s.schema.epoch, s.schema.fields, s.schema.components
@@ -37,18 +37,18 @@ class Streams:
         }
 
     def schema(self, key: Key) -> Schema | None:
-        """The newest schema of a stream, None when there is nothing left of it."""
+        """The newest schema of a stream, None for a forgotten one."""
         return self._schemas.get(key)
 
     def given(self, key: Key) -> int | None:
-        """How many seqs of a present stream have been given; None for another."""
+        """Number of sequence numbers assigned in a current stream; None for another."""
         stream = self._now.get(key[1])
         return stream.next_seq if stream is not None and stream.stream == key[0] else None
 
     def that_reads(self, batch: Batch) -> tuple[Stream, bool]:
-        """The stream that `batch` belongs to, with a schema for it, and whether that schema is a new one.
+        """The stream of `batch` with a schema for it, and True if that schema is new.
 
-        Nothing is changed: what is new counts from `remember` on.
+        Changes nothing; `remember` makes it current.
         """
         dictionary = batch.dictionary
         stream = self._now.get(batch.source)
@@ -60,14 +60,14 @@ class Streams:
         return stream, False
 
     def remember(self, stream: Stream, generation: int) -> None:
-        """From now on `stream` is its source's."""
+        """Makes `stream` the current one of its source."""
         source = stream.schema.source
         self._now[source] = stream
         self._generations[source] = generation
         self._schemas[stream.stream, source] = stream.schema
 
     def go_on(self, streams: Iterable[Stream]) -> None:
-        """Takes over an earlier agent's streams, in a new epoch where interval or batch size changed."""
+        """Continues an earlier agent's streams, in a new epoch if interval or batch size changed."""
         owner = self._owner
         for stream in streams:
             old = stream.schema
@@ -76,11 +76,11 @@ class Streams:
             self.remember(replace(stream, schema=schema), generation=0)
 
     def add_schemas(self, schemas: Mapping[Key, Schema]) -> None:
-        """Schemas of batches that an earlier agent left."""
+        """Adds schemas of an earlier agent's batches."""
         self._schemas.update(schemas)
 
     def advance(self, source: str) -> None:
-        """The next seq of the source's stream has been given."""
+        """Assigns the next sequence number of the source's stream."""
         stream = self._now[source]
         self._now[source] = replace(stream, next_seq=stream.next_seq + 1)
 

@@ -1,4 +1,4 @@
-"""`laggard-agent --once`: every enabled collector read once, one JSON object a line."""
+"""`laggard-agent --once`: reads every enabled collector once, one JSON object per line."""
 
 import json
 from typing import TextIO
@@ -11,7 +11,7 @@ from laggard_common.clock import Clock
 
 
 def read_once(settings: AgentSettings, roots: Roots, clock: Clock, out: TextIO) -> dict[str, str]:
-    """Prints a line for each component of each reading; returns the errors of the collectors that failed."""
+    """Prints a line per component of each reading; returns the errors of failed collectors."""
     failed = {}
     for collector in make_collectors(settings, roots, clock.wall_ns, clock):
         collected = collect(collector, clock)
@@ -29,5 +29,5 @@ def _print(node: str, reading: Reading, out: TextIO) -> None:
         head = json.dumps({"collector": reading.source, "node": node})[:-1]
         rest = {"component": component.name, "id": component.id, "labels": dict(component.labels)}
         tail = json.dumps({**rest, "counters": values})[1:]
-        # The time is written by hand: a float would lose the last digits of the nanoseconds.
+        # The time is formatted from integers: a float would lose the last digits of the nanoseconds.
         out.write(f'{head}, "time": {seconds}.{rest_ns:09d}, {tail}\n')

@@ -1,8 +1,8 @@
-"""`laggard-agent --dump DIR`: the raw files that the enabled collectors read, copied as they are read.
+"""`laggard-agent --dump DIR`: copies the raw files that the enabled collectors read.
 
-`DIR/proc`, `DIR/sys` and `DIR/debugfs` are roots for `--procfs`, `--sysfs` and `--debugfs`; what lies outside
-the roots (the files of gluster and lwfs) is in `DIR/files` under its whole path. `DIR/MANIFEST` says what was
-copied, and what was not and why. Of the configuration nothing is copied.
+`DIR/proc`, `DIR/sys` and `DIR/debugfs` are roots for `--procfs`, `--sysfs` and `--debugfs`; files outside the
+roots (of gluster and lwfs) are in `DIR/files` under their full path. `DIR/MANIFEST` lists copied files, and
+files not copied with the reason. The configuration is not copied.
 """
 
 import os
@@ -25,7 +25,7 @@ _MANIFEST = "MANIFEST"
 
 @dataclass(frozen=True, slots=True)
 class Dumped:
-    """What a dump came to. `failed`: the error of each collector that failed."""
+    """Result of a dump. `failed`: the error of each failed collector."""
 
     files: int
     size_bytes: int
@@ -34,9 +34,9 @@ class Dumped:
 
 
 def dump(settings: AgentSettings, roots: Roots, clock: Clock, folder: Path) -> Dumped:
-    """Reads every enabled collector once into `folder`, which must not exist or be empty.
+    """Reads every enabled collector once into `folder`, which must be missing or empty.
 
-    Raises InputError for a folder that cannot be used, ServiceError when a file cannot be written.
+    Raises InputError for an unusable folder, ServiceError when a file cannot be written.
     """
     _prepare(folder)
     trees = {"proc": roots.procfs, "sys": roots.sysfs, "debugfs": roots.debugfs}
@@ -73,10 +73,10 @@ def _head(settings: AgentSettings, trees: dict[str, str], clock: Clock) -> list[
 
 
 class Copier:
-    """Writes into `folder` what it is told was read, at once, and remembers the first error of writing.
+    """Copies recorded reads into `folder` at once, and keeps the first write error.
 
-    `trees`: each folder below `folder` and the root that it stands for. Of roots within each other the
-    innermost counts. `copied`: bytes of each file; `not_copied`: why not.
+    `trees`: folders below `folder` and their roots; of nested roots the innermost counts. `copied`: bytes of
+    each file; `not_copied`: the reason for each other file.
     """
 
     def __init__(self, folder: Path, trees: dict[str, Path]) -> None:
@@ -90,7 +90,7 @@ class Copier:
         self._error: OSError | None = None
 
     def read(self, path: str, data: bytes) -> None:
-        """As `Recorder`. A file that was read twice is as it was read last."""
+        """As `Recorder`. The last read of a file counts."""
         name = self._name(path)
         total = self._total_bytes - self.copied.get(name, 0) + len(data)
         if total > MOST_BYTES:
@@ -113,7 +113,7 @@ class Copier:
             self._named[name] = None
 
     def finish(self, head: list[str], failed: dict[str, str]) -> None:
-        """Makes the roots, and the MANIFEST under `head`. Raises ServiceError for what was not written."""
+        """Creates the roots, and the MANIFEST under `head`. Raises the first write error as ServiceError."""
         for name in self.trees:
             self._make_folder(name)
         lines = [
@@ -129,7 +129,7 @@ class Copier:
             raise ServiceError(f"--dump: {self._folder}: {reason}; the dump is not whole") from self._error
 
     def _name(self, path: str) -> str:
-        """Where in the dump a path belongs; `..` never leads out of it."""
+        """Place of a path in the dump; `..` never leaves it."""
         whole = os.path.abspath(path)  # noqa: PTH100 - links stay
         for name, root in self._innermost:
             if whole.startswith(root.rstrip("/") + "/"):
@@ -139,7 +139,7 @@ class Copier:
         return f"files{whole}"
 
     def _write(self, name: str, data: bytes, source: str | None) -> bool:
-        """Whether it was written. With the times of `source`: gluster's mean something."""
+        """True if written. Keeps the times of `source`: gluster's are meaningful."""
         if self._error is not None:
             return False
         path = self._folder / name
@@ -158,7 +158,7 @@ class Copier:
             found = os.stat(source)  # noqa: PTH116 - strings are what there is
             os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
         except OSError:
-            return  # gone since it was read
+            return  # removed since the read
 
     def _make_folder(self, name: str) -> None:
         if self._error is None:
@@ -169,5 +169,5 @@ class Copier:
 
 
 def _shown(text: str) -> str:
-    """On one line, whatever bytes a name has."""
+    """Escapes a name to one line."""
     return text if text.isprintable() else ascii(text)

@@ -1,3 +1,3 @@
-"""The I/O trace of a compute node (Beacon, section 3.2): readers of three formats, and the fold."""
+"""I/O traces of a compute node (Beacon, section 3.2): readers of three formats, and the fold."""
 
 FORMAT_NAMES = ("laggard", "strace", "dxt")

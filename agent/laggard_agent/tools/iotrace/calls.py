@@ -1,8 +1,8 @@
-"""What system calls on descriptors do: to the table of descriptors, and as operations worth a record.
+"""Effects of system calls on descriptors: changes of the descriptor table, and recorded operations.
 
-A read or write without an offset of its own begins where the one before on the same open file ended; `lseek`
-tells that place and makes no record. Where the opening was not seen, where a file is opened for appending,
-and on pipes and terminals there is no known offset.
+A read or write without an explicit offset starts where the previous one on the same open file ended; `lseek`
+sets that position and makes no record. The offset is unknown if the open was not traced, for files opened for
+appending, and on pipes and terminals.
 """
 
 import re
@@ -20,7 +20,7 @@ _PAIR = re.compile(r"[^\[]*\[([0-9]{1,10})(?:<.*?>)?, ([0-9]{1,10})(?:<.*?>)?\]"
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call that succeeded: what is between its brackets, what it returned, what strace wrote after."""
+    """A successful call: arguments, return value, and the rest of strace's line."""
 
     arguments: str
     result: int
@@ -38,7 +38,7 @@ class Move:
     path: str
 
 
-Change = Callable[[Table, Call], Sequence[Move] | None]  # None: its arguments were not understood
+Change = Callable[[Table, Call], Sequence[Move] | None]  # None: its arguments were not parsed
 
 
 def _open(table: Table, call: Call) -> Sequence[Move] | None:
@@ -213,7 +213,7 @@ def _truncate(table: Table, call: Call) -> Sequence[Move] | None:
 
 
 def _about(operation: str, *, moves_bytes: bool = False) -> Change:
-    """Calls on a descriptor that have no place in the file; those on a path alone make no record."""
+    """Calls on a descriptor without a file position; calls on a path alone make no record."""
 
     def change(table: Table, call: Call) -> Sequence[Move] | None:
         fd = _fd(call.arguments)
@@ -248,7 +248,7 @@ def _number(text: str) -> int | None:
 
 
 def _shown(text: str) -> str:
-    """The path that `-y` wrote behind the first descriptor of `text`, empty where it did not."""
+    """The path that `-y` wrote after the first descriptor of `text`, empty without one."""
     found = re.match(r"[0-9]{0,10}<(/.*?)>", text)
     return found[1] if found is not None and found[1].isprintable() else ""
 

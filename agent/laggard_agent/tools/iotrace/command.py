@@ -1,4 +1,4 @@
-"""`laggard-agent --fold FILE`: a trace log folded, one JSON object a line."""
+"""`laggard-agent --fold FILE`: folds a trace log, one JSON object per line."""
 
 import json
 import re
@@ -31,10 +31,10 @@ _STRACE = re.compile(
 
 
 def fold_file(path: str, format_name: str, node: str, out: TextIO) -> str:
-    """Prints a line for each folded record of the file (`-`: standard input); returns the sum of it in words.
+    """Prints each folded record of the file (`-`: standard input) as a line; returns a summary.
 
     `format_name`: one of `FORMATS`, or `auto`. `node`: the name of records whose format names no node. Raises
-    InputError when the file cannot be read, or when none of its lines is of the format.
+    InputError when the file is unreadable, or none of its lines has the format.
     """
     with _opened(path) as stream:
         if format_name == "auto":
@@ -61,7 +61,7 @@ def _opened(path: str) -> AbstractContextManager[BufferedReader]:
 
 
 def _records(reader: TraceReader, stream: BufferedReader, path: str) -> Iterator[Record]:
-    """The records of the file. Raises InputError when it cannot be read any further."""
+    """Yields the records of the file. Raises InputError on a read error."""
     try:
         yield from reader.read(stream)
     except OSError as exc:
@@ -69,7 +69,7 @@ def _records(reader: TraceReader, stream: BufferedReader, path: str) -> Iterator
 
 
 def detect(stream: BufferedReader) -> str:
-    """The format that the first line looks like; `laggard` when it looks like none of the others."""
+    """The format of the first line; `laggard` if it matches no other."""
     first = stream.peek(4096).lstrip()[:4096]
     if _DXT.match(first):
         return "dxt"
@@ -80,7 +80,7 @@ def _line(record: Folded) -> str:
     r = record
     head = {"node": r.node, "operation": r.operation, "descriptor": r.descriptor, "path": r.path}
     rest = {"offset": r.offset, "size": r.size, "count": r.count}
-    # Times are written by hand: a float would lose the last digits of the nanoseconds.
+    # Times are formatted from integers: a float would lose the last digits of the nanoseconds.
     times = f'"first": {_seconds(r.first_ns)}, "last": {_seconds(r.last_ns)}'
     return f"{json.dumps(head | rest)[:-1]}, {times}}}\n"
 

@@ -1,17 +1,17 @@
-"""Who has which file open, and where in it: descriptor tables of processes, as system calls change them."""
+"""Descriptor tables of processes, with open files and positions, updated by system calls."""
 
 from collections import OrderedDict
 from dataclasses import dataclass
 
 MAX_PROCESSES = 2048
-MAX_DESCRIPTORS = 512  # of one process; what was opened first is forgotten first
+MAX_DESCRIPTORS = 512  # of one process; the oldest are forgotten first
 
 
 @dataclass(slots=True)
 class OpenFile:
-    """An open file description: what processes and descriptors share after fork and dup.
+    """An open file description, shared after fork and dup.
 
-    `position`: where the next read or write begins; None: not known, or there is no such thing (pipes).
+    `position`: start of the next read or write; None if unknown or not applicable (pipes).
     `append`: each write goes to the end of the file, wherever that is.
     """
 
@@ -21,7 +21,7 @@ class OpenFile:
 
 
 class Table:
-    """The descriptors of one process, shared by its threads. `name`: the process id that names it."""
+    """The descriptors of one process, shared by its threads. `name`: its process id."""
 
     def __init__(self, name: int, files: dict[int, OpenFile] | None = None, on_exec: set[int] | None = None):
         self.name = name
@@ -29,11 +29,11 @@ class Table:
         self.close_on_exec = on_exec or set()
 
     def get(self, fd: int) -> OpenFile:
-        """What `fd` stands for; a file at an unknown place when its opening was not seen."""
+        """The file of `fd`; one at an unknown position if the open was not traced."""
         return self.files.get(fd) or self.put(fd, OpenFile())
 
     def put(self, fd: int, file: OpenFile, *, close_on_exec: bool = False) -> OpenFile:
-        """Lets `fd` stand for `file` from now on."""
+        """Sets the file of `fd`."""
         self.drop(fd)
         if len(self.files) >= MAX_DESCRIPTORS:
             self.drop(next(iter(self.files)))
@@ -43,12 +43,12 @@ class Table:
         return file
 
     def drop(self, fd: int) -> None:
-        """Forgets `fd`: closed, or never seen."""
+        """Forgets `fd`, if known."""
         self.files.pop(fd, None)
         self.close_on_exec.discard(fd)
 
     def exec(self) -> None:
-        """Drops what does not survive the execution of another program."""
+        """Drops descriptors closed on exec."""
         for fd in list(self.close_on_exec):
             self.drop(fd)
 
@@ -56,14 +56,14 @@ class Table:
 class Processes:
     """The tables of all processes of a trace.
 
-    A child whose `clone` is in the trace begins with its parent's descriptors: shared where it is a thread,
-    a copy of the same open files otherwise. A child may appear before its parent's call has returned; it is
-    then taken for the child of the only call under way. Any other newcomer begins with no known descriptor.
+    A child whose `clone` is in the trace starts with its parent's descriptors: shared for a thread, otherwise
+    a copy of the same open files. A child may appear before its parent's call has returned; it is then
+    assigned to the only pending call. Any other new process starts without known descriptors.
     """
 
     def __init__(self) -> None:
-        self._tables: OrderedDict[int, Table] = OrderedDict()  # the one seen longest ago first
-        self._cloning: dict[int, bool] = {}  # parents whose clone is under way; whether the table is shared
+        self._tables: OrderedDict[int, Table] = OrderedDict()  # least recently seen first
+        self._cloning: dict[int, bool] = {}  # parents with a pending clone; True if the table is shared
         self._unnamed_parent: Table | None = None
 
     def table(self, pid: int) -> Table:
@@ -75,12 +75,12 @@ class Processes:
         return table
 
     def clone_begins(self, pid: int, *, shared: bool) -> None:
-        """A clone of `pid` did not return yet: its child may come first."""
+        """Notes a pending clone of `pid`: its child may appear first."""
         if pid in self._tables:
             self._cloning[pid] = shared
 
     def cloned(self, pid: int, child: int, *, shared: bool) -> None:
-        """`pid` has made `child`."""
+        """Notes the new process `child` of `pid`."""
         table = self.table(pid)
         self._cloning.pop(pid, None)
         if child not in self._tables:
@@ -89,11 +89,11 @@ class Processes:
             self._unnamed_parent = table
 
     def clone_failed(self, pid: int) -> None:
-        """The clone of `pid` made no child."""
+        """Notes the failed clone of `pid`."""
         self._cloning.pop(pid, None)
 
     def gone(self, pid: int) -> None:
-        """`pid` has ended."""
+        """Forgets the ended process `pid`."""
         self._tables.pop(pid, None)
         self._cloning.pop(pid, None)
 
@@ -101,7 +101,7 @@ class Processes:
         if len(self._cloning) == 1:
             parent, shared = self._cloning.popitem()
             return self._put(pid, _inherited(self.table(parent), pid, shared=shared))
-        if self._unnamed_parent is not None:  # strace names processes only once there are two
+        if self._unnamed_parent is not None:  # strace prints process ids only once there are two
             table, self._unnamed_parent = self._unnamed_parent, None
             return self._put(pid, table)
         return self._put(pid, Table(pid))

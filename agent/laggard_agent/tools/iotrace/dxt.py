@@ -1,4 +1,4 @@
-"""Darshan's extended trace as `darshan-dxt-parser` prints it: files of ranks, each with its writes and reads.
+"""Parses Darshan's extended trace as printed by `darshan-dxt-parser`: writes and reads by file and rank.
 
     # start_time: 1510270010
     # DXT, file_id: 16457598720760448348, file_name: /tmp/test/testFile
@@ -21,9 +21,9 @@ _LAYERS = {"X_POSIX": "posix", "X_MPIIO": "mpiio"}
 
 
 class DxtParser:
-    """Times are the job's start, as the header says, plus the segment's own; 0 without a header.
+    """Times are the job's start from the header plus the segment's own; without a header the start is 0.
 
-    A descriptor is `layer:rank:file_id`: MPI-IO and the POSIX calls below it are told apart.
+    A descriptor is `layer:rank:file_id`, which separates MPI-IO from the POSIX calls below it.
     """
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class DxtParser:
         self._node = ""
 
     def parse(self, line: str) -> Sequence[Record] | None:
-        """The record of a segment; none for what Darshan says besides; None: it is something else."""
+        """The record of a segment; none for Darshan's other lines; None for a line of another format."""
         if line.startswith("#") or not line.strip():
             return () if self._header(line) else None
         parts = line.split(maxsplit=8)
@@ -55,7 +55,7 @@ class DxtParser:
         return (record,) if is_possible(record) else None
 
     def _header(self, line: str) -> bool:
-        """Takes in what a comment says of the segments below it; False when it says it wrongly."""
+        """Parses a header comment for the segments below it; False if it is malformed."""
         if found := _FILE.fullmatch(line):
             self._file_id, self._path, self._node = found[1], found[2], ""
         elif found := _RANK.fullmatch(line):

@@ -1,13 +1,13 @@
 """Folds adjacent records of one operation, descriptor and size over contiguous bytes into one (Beacon, 3.2).
 
-Beacon compares each record with the one before it in the log. Processes of a node write their records among
-each other's, so here the record before is the one before *of the same descriptor*: each descriptor has at
-most one open run. A run ends when its descriptor does anything else, or when the table of open runs is full
-and it is the one that grew longest ago. A record costs one look-up, so the fold is linear in time; it holds
-at most `max_open_runs` runs, so it is constant in memory. With `max_open_runs=1` it is Beacon's own.
+Beacon compares each record with its predecessor in the log. Processes of a node interleave their records, so
+here the predecessor is the previous record *of the same descriptor*: each descriptor has at most one open
+run. A run ends when its descriptor does anything else, or when the table of open runs is full and the run is
+the least recently extended. A record costs one look-up, so the fold is linear in time; at most
+`max_open_runs` runs are held, so it is constant in memory. With `max_open_runs=1` it equals Beacon's.
 
-Nothing is lost but the times between a run's first and last record, and, with more than one open run, the
-order of records of *different* descriptors beyond what those times say.
+Only the times between a run's first and last record are lost, and, with more than one open run, the order of
+records of *different* descriptors beyond those times.
 """
 
 from collections import OrderedDict
@@ -19,14 +19,14 @@ MAX_OPEN_RUNS = 1024
 
 
 class Folder:
-    """Folds records as they come. What `add` returns and `flush` yields, unfolded, are the records."""
+    """Folds records one by one. The results of `add` and `flush`, unfolded, are the records."""
 
     def __init__(self, max_open_runs: int = MAX_OPEN_RUNS) -> None:
         self._max_open_runs = max_open_runs
-        self._runs: OrderedDict[tuple[str, str], _Run] = OrderedDict()  # the one that grew longest ago first
+        self._runs: OrderedDict[tuple[str, str], _Run] = OrderedDict()  # least recently extended first
 
     def add(self, record: Record) -> Folded | None:
-        """The run that this record ended, if it ended one."""
+        """Adds a record; returns the run that it ended, if any."""
         key = (record.node, record.descriptor)
         run = self._runs.get(key)
         if run is None:
@@ -42,13 +42,13 @@ class Folder:
         return None if ended is None else ended.folded()
 
     def flush(self) -> Iterator[Folded]:
-        """Ends all open runs, in the order in which they grew last."""
+        """Ends all open runs, least recently extended first."""
         while self._runs:
             yield self._runs.popitem(last=False)[1].folded()
 
 
 def fold(records: Iterable[Record], max_open_runs: int = MAX_OPEN_RUNS) -> Iterator[Folded]:
-    """All runs of `records`, in the order in which they ended."""
+    """Yields all runs of `records` in the order in which they ended."""
     folder = Folder(max_open_runs)
     for record in records:
         if (ended := folder.add(record)) is not None:
@@ -57,7 +57,7 @@ def fold(records: Iterable[Record], max_open_runs: int = MAX_OPEN_RUNS) -> Itera
 
 
 class _Run:
-    """An open run. `_next`: where a record must begin to be one more; None: without an offset."""
+    """An open run. `_next`: required start of the next record; None without an offset."""
 
     __slots__ = ("_count", "_first", "_last_ns", "_next")
 
@@ -68,7 +68,7 @@ class _Run:
         self._last_ns = record.time_ns
 
     def grow(self, record: Record) -> bool:
-        """Takes the record in if it continues this run."""
+        """Adds the record if it continues this run; True if so."""
         first = self._first
         if (
             record.offset != self._next

@@ -1,4 +1,4 @@
-"""A trace log as records: lines of bounded length, read one at a time, and what became of each of them."""
+"""Reads a trace log as records, in lines of bounded length, and counts their outcomes."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -13,18 +13,18 @@ _TIME = re.compile(r"([0-9]{1,10})(?:\.([0-9]{1,9})[0-9]{0,9})?")
 
 
 class LineParser(Protocol):
-    """Parses one format, line after line; keeps what later lines need, within bounds."""
+    """Parses one format line by line, with bounded state."""
 
     def parse(self, line: str) -> Sequence[Record] | None:
-        """The records of this line, often one or none. None: the line is not of this format."""
+        """The records of this line, often one or none; None for a line of another format."""
         ...
 
 
 class TraceReader:
-    """The records of a stream of bytes, and counts of its lines. Memory does not grow with the stream.
+    """The records of a byte stream, and counts of its lines. Memory is constant.
 
-    `lines`: read in all. `records`: made of them. `not_understood`: lines that are not of the format, too
-    long ones included. `torn`: 1 when the last line has no end: it may lack digits, so it is left out.
+    `lines`: lines read. `records`: records made. `not_understood`: lines of another format or too long.
+    `torn`: 1 when the last line is incomplete: it may lack digits, so it is ignored.
     """
 
     def __init__(self, parser: LineParser) -> None:
@@ -54,20 +54,20 @@ class TraceReader:
 
 
 def _skip_line(stream: BinaryIO, line: bytes) -> bool:
-    """Reads on to the end of a line that is too long; False when it has no end."""
+    """Skips to the end of a line that is too long; False when it has no end."""
     while line and not line.endswith(b"\n"):
         line = stream.readline(MAX_LINE_BYTES)
     return bool(line)
 
 
 def time_ns(text: str) -> int | None:
-    """Nanoseconds of a decimal number of seconds. None: it is not one."""
+    """Nanoseconds of a decimal number of seconds; None if malformed."""
     found = _TIME.fullmatch(text)
     return None if found is None else int(found[1]) * 10**9 + int((found[2] or "0").ljust(9, "0"))
 
 
 def is_possible(record: Record) -> bool:
-    """Whether its numbers and names are such as a file system can have and a message can carry."""
+    """True when its numbers and names are valid for a file system and fit a message."""
     r = record
     return (
         0 <= r.size <= MAX_POSITION

@@ -1,11 +1,11 @@
-"""The output of `strace -ttt -f -e trace=desc`: lines of many processes put together into calls.
+"""Parses the output of `strace -ttt -f -e trace=desc`: lines of many processes become calls.
 
     12409 1795249408.775433 read(0, "\\0\\0"..., 4096) = 4096
     12416 1795249408.826627 write(1, "\\0\\0"..., 16384 <unfinished ...>
     12416 1795249408.826668 <... write resumed>) = 16384
     12416 1795249408.827018 +++ exited with 0 +++
 
-With or without `-o FILE`, `-y`, `-yy`, `-T`. What the calls do is in `calls`.
+With or without `-o FILE`, `-y`, `-yy`, `-T`. The effects of calls are in `calls`.
 """
 
 import re
@@ -25,7 +25,7 @@ _CALL = re.compile(r"([a-z_][a-z0-9_]*)\((.*)\) *= (-?[0-9]{1,20}|0x[0-9a-f]{1,1
 _RESUMED = re.compile(r"<\.\.\. ([a-z_][a-z0-9_]*) resumed>")
 _UNFINISHED = " <unfinished ...>"
 _OF_STRACE = ("strace: ", "Process ")
-_MOST_KEPT_CHARS = 8192  # of a call whose end is yet to come
+_MOST_KEPT_CHARS = 8192  # of an unfinished call
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +35,10 @@ class _Begun:
 
 
 class StraceParser:
-    """Parses lines of strace. `node`: the name that records get, as strace knows none.
+    """Parses lines of strace. `node`: node name of the records, which strace lacks.
 
-    A descriptor is `process:fd`, the process being the one that has the table of descriptors. `size` is what
-    the call returned: bytes that were moved. Calls that failed and calls without a descriptor make no record.
+    A descriptor is `process:fd`, with the process that owns the descriptor table. `size` is the return value:
+    the bytes moved. Failed calls and calls without a descriptor make no record.
     """
 
     def __init__(self, node: str) -> None:
@@ -47,7 +47,7 @@ class StraceParser:
         self._begun: OrderedDict[int, _Begun] = OrderedDict()
 
     def parse(self, line: str) -> Sequence[Record] | None:
-        """The records of the call that ends in this line; None: it is not a line of strace -ttt."""
+        """The records of the call that ends in this line; None for a line of another format."""
         found = _HEAD.fullmatch(line)
         if found is None:
             return () if not line.strip() or line.startswith(_OF_STRACE) else None
@@ -60,7 +60,7 @@ class StraceParser:
         if resumed := _RESUMED.match(text):
             begun = self._begun.pop(pid, None)
             if begun is None or not begun.head.startswith(resumed[1] + "("):
-                return ()  # it began before the trace did
+                return ()  # it started before the trace
             at_ns, text = begun.at_ns, begun.head + text[resumed.end() :]
         if text.endswith(_UNFINISHED):
             return self._unfinished(pid, at_ns, text.removesuffix(_UNFINISHED))

@@ -1,4 +1,4 @@
-"""Laggard's own trace format: one record a line, blanks between its parts; docs/collectors/iotrace.md.
+"""Laggard's own trace format: one record per line, blank-separated; docs/collectors/iotrace.md.
 
 1763650000.123456789 cn-17 write 4121:17 1048576 65536 /scratch/out.dat
 """
@@ -20,7 +20,7 @@ class TextParser:
     """Parses lines of `time node operation descriptor offset size [path]`; `#` begins a comment line."""
 
     def parse(self, line: str) -> Sequence[Record] | None:
-        """The record of this line; none for a comment or an empty line; None: it is something else."""
+        """The record of this line; none for a comment or an empty line; None if malformed."""
         if not line.strip() or line.startswith("#"):
             return ()
         found = _LINE.fullmatch(line)
@@ -42,7 +42,7 @@ class TextParser:
 
 
 def as_line(record: Record) -> str:
-    """The line that `TextParser` reads as `record`, without its end."""
+    """Formats `record` as a line for `TextParser`, without newline."""
     r = record
     seconds, rest_ns = divmod(r.time_ns, 10**9)
     offset = "-" if r.offset is None else r.offset
