@@ -177,9 +177,8 @@ def _printed(job: Callable[[], T]) -> T | None:
         result = job()
         sys.stdout.flush()
     except OSError as exc:
-        os.dup2(
-            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
-        )  # otherwise Python reports it again at exit
+        # Otherwise Python reports the error again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if not isinstance(exc, BrokenPipeError):  # `laggard-agent --once | head`
             raise ServiceError(f"standard output: {exc.strerror}") from exc
         return None

@@ -1,1 +1,1 @@
-"""Command lines: `laggard-aggregator`, `laggard demo | diagnose | train | top`."""
+"""Command lines: `laggard-aggregator` and `laggard` with its subcommands."""

@@ -1,4 +1,4 @@
-"""Asking a running aggregator over HTTP, for the commands that do."""
+"""HTTP client of a running aggregator, for commands that read."""
 
 import argparse
 import http.client
@@ -19,16 +19,16 @@ MAX_TOKEN_CHARS = 512
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """An aggregator at `url`, asked with a token if it wants one. `ca_file`: who signed its certificate."""
+    """Client of the aggregator at `url`, with an optional token. `ca_file`: CA of its certificate."""
 
     url: str
     token: str = ""
     ca_file: Path | None = None
 
     def get(self, path: str) -> Any:
-        """The JSON that the aggregator answers on `path`.
+        """Requests the JSON at `path`.
 
-        Raises ConfigError for a URL that is none, ServiceError in one line for anything but a good answer.
+        Raises ConfigError for an invalid URL, ServiceError with one line for any failed request.
         """
         connection, prefix = self._connection()
         headers = {"Accept": "application/json"}
@@ -49,7 +49,7 @@ class Client:
             connection.close()
 
     def _connection(self) -> tuple[http.client.HTTPConnection, str]:
-        """A connection that is not opened yet, and the path before all paths."""
+        """An unopened connection, and the prefix of all paths."""
         parts = urlsplit(self.url)
         try:
             host, port = parts.hostname, parts.port
@@ -77,7 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def of(args: argparse.Namespace) -> Client:
-    """The aggregator that the options name. Raises ConfigError for a file that holds no token."""
+    """Client for the options. Raises ConfigError for a file without a token."""
     return Client(args.url, _token(args.token_file), args.ca_file)
 
 

@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The options of the command; its manual page is made from them too."""
+    """The options of the command, also the source of its manual page."""
     parser = OneLineParser(
         prog="laggard-aggregator",
         description="Compares the components of a storage system with their peers and finds the stragglers.",
@@ -107,10 +107,10 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _settle_memory() -> None:
-    """Has memory stay as it is; before numpy and pyarrow are imported, which begin threads.
+    """Limits memory growth; called before numpy and pyarrow are imported, which start threads.
 
-    pyarrow's own allocator keeps pages for every thread that it saw. The environment is the one way to have
-    all of it use the C library's, and whoever runs the daemon may say otherwise there.
+    pyarrow's own allocator keeps pages for every thread. Only the environment makes all of it use the C
+    library's allocator, and operators may override it there.
     """
     memory.settle()
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
@@ -128,10 +128,10 @@ def _test_mail(settings: AggregatorSettings, path: Path) -> int:
 
 
 def _load(path: Path) -> AggregatorSettings:
-    """What the file says now, if an aggregator can be made of it. Raises ConfigError."""
+    """Reads the configuration and checks that an aggregator can be built from it. Raises ConfigError."""
     settings = load(AggregatorSettings, path)
     try:
-        # Only now: the rest of the aggregator takes a second to import, and is not needed to find a typo.
+        # Imported here: the aggregator takes a second to import, and a typo is found without it.
         from laggard_aggregator.app import App  # noqa: PLC0415
 
         App(settings)

@@ -64,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Judges the inputs and writes what is found; 0 also when there are stragglers. Raises LaggardError."""
+    """Judges the inputs and writes the findings; returns 0 also with stragglers. Raises LaggardError."""
     _check(args)
     with written(args.output) if args.output else nullcontext(sys.stdout) as output:
         _diagnose(args, output)
@@ -101,7 +101,7 @@ def _diagnose(args: argparse.Namespace, output: TextIO) -> None:
 
 
 def _check(args: argparse.Namespace) -> None:
-    """Raises ConfigError for options that do not go together."""
+    """Raises ConfigError for conflicting options."""
     if args.detector == "cdf" and args.thresholds is None:
         raise ConfigError("", ["--detector cdf needs --thresholds FILE, from laggard train"])
     if args.thresholds is not None and args.detector not in ("cdf", "manhattan"):
@@ -114,7 +114,7 @@ def _topology(path: Path | None) -> Topology | None:
 
 @contextmanager
 def _progress() -> Iterator[Advance | None]:
-    """A bar on stderr where that is a terminal, nothing elsewhere."""
+    """Progress bar on stderr if it is a terminal, otherwise none."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield None

@@ -1,4 +1,4 @@
-"""`laggard`: one command, a module each for what it can do, imported only when it is asked for."""
+"""`laggard`: one command; each subcommand is a module, imported on use."""
 
 import argparse
 import importlib
@@ -14,18 +14,18 @@ from laggard_common.errors import LaggardError
 
 
 class Subcommand(Protocol):
-    """What a subcommand's module offers."""
+    """Interface of a subcommand's module."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Declares the subcommand's options."""
 
     def run(self, args: argparse.Namespace) -> int:
-        """Does it; returns the exit code. Raises LaggardError with one clear line."""
+        """Runs the subcommand; returns the exit code. Raises LaggardError with a one-line message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A subcommand: its name, the module that is it, a line of help."""
+    """A subcommand: name, module, help line."""
 
     name: str
     module: str
@@ -53,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         module: Subcommand | None = importlib.import_module(entry.module) if entry else None
         args = _parser(entry, module).parse_args(arguments)
-        assert module is not None  # the parser demands a subcommand
+        assert module is not None  # the parser requires a subcommand
         code = module.run(args)
         sys.stdout.flush()
     except LaggardError as exc:
@@ -67,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"{name}: {exc.name} is not installed: pip install 'laggard[{extra}]'", file=sys.stderr)
         return 1
     except BrokenPipeError:
-        # The reader has enough, as in `laggard diagnose ... | head`; the flush at exit must not complain.
+        # The reader closed the pipe, as in `laggard diagnose ... | head`; the flush at exit must not fail.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""The options that say what to read and how to judge it, the same for `diagnose` and `train`."""
+"""Options for inputs and detection, common to `diagnose` and `train`."""
 
 import argparse
 import math
@@ -14,7 +14,7 @@ _SETTINGS = DetectSettings()
 
 
 def add_input_options(parser: argparse.ArgumentParser) -> None:
-    """Declares INPUT and how a CSV is to be read."""
+    """Declares INPUT and the CSV options."""
     parser.add_argument(
         "inputs",
         metavar="INPUT",
@@ -42,7 +42,7 @@ def add_input_options(parser: argparse.ArgumentParser) -> None:
 
 
 def csv_columns(args: argparse.Namespace) -> CsvColumns:
-    """The columns that the options name."""
+    """CSV columns named by the options."""
     return CsvColumns(
         time=args.time_column,
         component=args.component_column,
@@ -66,7 +66,7 @@ def add_window_options(parser: argparse.ArgumentParser, detectors: Sequence[str]
 
 
 def positive(text: str) -> float:
-    """A number that may be a time in seconds."""
+    """Parses a positive number."""
     value = _number(text)
     if not (math.isfinite(value) and value >= 0.001):
         raise argparse.ArgumentTypeError(f"expected a number of 0.001 or more, got {text}")
@@ -74,7 +74,7 @@ def positive(text: str) -> float:
 
 
 def count(text: str) -> int:
-    """A number of intervals or windows."""
+    """Parses a number of intervals or windows."""
     value = _number(text)
     if not (value.is_integer() and 1 <= value <= 100_000):
         raise argparse.ArgumentTypeError(f"expected an integer of 1-100000, got {text}")
@@ -89,7 +89,7 @@ def _number(text: str) -> float:
 
 
 def settings_given(args: argparse.Namespace) -> dict[str, object]:
-    """The fields of DetectSettings that options set; what is missing keeps its default or its recorded value.
+    """The fields of DetectSettings set by options; others keep their default or recorded value.
 
     Raises ConfigError when windows would leave gaps.
     """

@@ -1,4 +1,4 @@
-"""`laggard status`: whether the monitoring works, what stands against whom, and what operators decided."""
+"""`laggard status`: health of the monitoring, standing alarms, operators' decisions."""
 
 import argparse
 import json

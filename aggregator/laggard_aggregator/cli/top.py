@@ -31,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
     if args.once:
         console.print(screen(aggregator, time.time()))
         return 0
-    stop = threading.Event()  # an interrupt that is raised anywhere may get lost in a destructor
+    stop = threading.Event()  # KeyboardInterrupt may get lost in a destructor
     before = signal.signal(signal.SIGINT, lambda *_: stop.set())
     try:
         with Live(screen(aggregator, time.time()), console=console, auto_refresh=False, screen=True) as live:
@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def screen(aggregator: Client, now: float) -> RenderableType:
-    """What is to be seen at `now`, epoch seconds, asked from the aggregator."""
+    """The screen at `now`, epoch seconds, from the aggregator's answers."""
     stragglers = aggregator.get("/api/v1/stragglers")
     groups = aggregator.get("/api/v1/groups")
     try:
@@ -76,7 +76,7 @@ def ranking(stragglers: Sequence[Mapping[str, Any]], now: float) -> Table:
 
 
 def _remarks(stragglers: Sequence[object], groups: Sequence[Mapping[str, Any]]) -> list[Text]:
-    """What the table does not say: how many were compared, and which groups got no verdict and why."""
+    """Remarks: number of compared components, and groups without a verdict with the reason."""
     live = sum(group["live"] for group in groups)
     lines = [Text(f"{len(stragglers)} stragglers among {live} components in {len(groups)} groups")]
     lines += [Text(f"no verdict on {group['group']}: {group['note']}") for group in groups if group["note"]]
@@ -90,7 +90,7 @@ def _alarm(straggler: Mapping[str, Any]) -> str:
 
 
 def _plain(value: object) -> Text:
-    """Text that is shown as it is: names come from the network and may look like markup."""
+    """Escapes text: names come from the network and may look like markup."""
     return Text(str(value))
 
 

@@ -1,4 +1,4 @@
-"""`laggard train`: thresholds for the detectors that need them, from data without faults."""
+"""`laggard train`: thresholds for trained detectors from fault-free data."""
 
 import argparse
 import sys
@@ -75,7 +75,7 @@ def _bin_limit(text: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Trained:
-    """What training gives: thresholds, who stands out in the data, and what a picture shows of it."""
+    """Result of training: thresholds, outliers in the data, and the curves for a picture."""
 
     thresholds: Thresholds
     standing_out: Sequence[Unfit]
@@ -83,7 +83,7 @@ class _Trained:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Trains, and writes thresholds and picture. Raises LaggardError."""
+    """Trains, then writes thresholds and picture. Raises LaggardError."""
     if args.plot is not None and find_spec("matplotlib") is None:
         raise ConfigError("--plot", ["matplotlib is not installed: pip install 'laggard[aggregator]'"])
     if not args.output.parent.is_dir():
@@ -178,6 +178,6 @@ def _too_little(path: Path) -> InputError:
 
 
 def _check_alike(path: Path, one: DetectSettings, other: DetectSettings) -> None:
-    """Raises InputError when thresholds of one do not hold for the other."""
+    """Raises InputError when the inputs' settings are incompatible."""
     if (one.interval_seconds, one.window_samples) != (other.interval_seconds, other.window_samples):
         raise InputError(str(path), "its groups have different windows: train them apart")

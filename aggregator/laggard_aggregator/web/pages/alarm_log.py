@@ -1,4 +1,4 @@
-"""What alarms did: from the archive where there is one, and from memory what is not in it yet."""
+"""Alarm events: from the archive if there is one, and newer ones from memory."""
 
 import asyncio
 import time
@@ -15,7 +15,7 @@ from laggard_common.errors import InputError
 
 DAYS = 30
 KEPT_SECONDS = 60.0
-"""How long what was read stays good: memory has what came since."""
+"""Lifetime of rows read from the archive; newer events come from memory."""
 MOST_EVENTS = 20_000
 
 _COLUMNS = (
@@ -58,7 +58,7 @@ class Past:
         self._events: tuple[Event, ...] | None = None
 
     async def events(self, history: History, now: float) -> tuple[Event, ...]:
-        """What happened, newest first."""
+        """The events, newest first."""
         async with self._reading:
             if self._directory is not None and time.monotonic() - self._read_at > KEPT_SECONDS:
                 read = await asyncio.to_thread(_of_archive, self._directory, now)
@@ -79,7 +79,7 @@ def _together(read: dict[tuple[str, ...], Event], since: Iterable[Transition]) -
 
 
 def _of_archive(directory: Path, now: float) -> dict[tuple[str, ...], Event] | None:
-    """The alarms in the archive; None while it cannot be read, as when files are being merged."""
+    """The alarm events in the archive; None while it is unreadable, as during a merge."""
     first = (datetime.fromtimestamp(now, UTC) - timedelta(days=DAYS)).date().isoformat()
     try:
         table = ArchiveReader(directory).table("alarms", columns=_COLUMNS, first_day=first)

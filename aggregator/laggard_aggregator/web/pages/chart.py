@@ -1,4 +1,4 @@
-"""Charts as SVG, drawn here so that they show without any script. Colours are the style sheet's."""
+"""Charts as SVG, visible without any script. The style sheet sets the colours."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -14,12 +14,12 @@ from laggard_aggregator.status.window_history import ANOMALOUS, Course
 SPARK_WINDOWS = 48
 WIDTH, HEIGHT = 1100, 250
 _STEPS = (1, 5, 15, 30, 60, 120, 300, 600, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400)
-"""Seconds from one time on an axis to the next."""
+"""Seconds between times on an axis."""
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 12, 10, 28
 
 
 def sparkline(course: Course) -> Markup:
-    """The factor over the last windows, with a line where its peers are."""
+    """The factor over the last windows, with a line at its peers."""
     values = course.severity[-SPARK_WINDOWS:]
     if not np.isfinite(values).any():
         values = course.score[-SPARK_WINDOWS:]
@@ -72,7 +72,7 @@ def cdf_chart(own: FloatArray, peers: Sequence[FloatArray], unit: str, title: st
 
 
 class _Frame:
-    """From values to places in the picture."""
+    """Maps values to positions in the picture."""
 
     def __init__(self, x_low: float, x_high: float, y_low: float, y_high: float) -> None:
         self._x = (x_low, (WIDTH - _LEFT - _RIGHT) / (x_high - x_low or 1.0))
@@ -91,7 +91,7 @@ class _Frame:
         across: Iterable[tuple[float, str]],
         upwards: Iterable[tuple[float, str]],
     ) -> Markup:
-        """The picture: grid lines with their words, and what was drawn."""
+        """The picture: labelled grid lines and the drawn elements."""
         grid = Markup("")
         for value, text in upwards:
             y = float(self.y(np.array(value)))
@@ -132,7 +132,7 @@ def _chart(
 
 
 def _line(x: FloatArray, y: FloatArray) -> str:
-    """Path data of a line, with gaps where there is no value."""
+    """Path data of a line, with gaps at missing values."""
     pen, parts = "M", []
     for at, value in zip(x.tolist(), y.tolist(), strict=True):
         if math.isfinite(value):
@@ -144,7 +144,7 @@ def _line(x: FloatArray, y: FloatArray) -> str:
 
 
 def _area(x: FloatArray, low: FloatArray, high: FloatArray) -> str:
-    """Path data of the areas between two lines, one for each stretch without a gap."""
+    """Path data of the areas between two lines, one per run without a gap."""
     known = np.isfinite(low) & np.isfinite(high)
     edges = np.flatnonzero(np.diff(np.pad(known.astype(np.int8), 1)))
     parts = []
@@ -175,7 +175,7 @@ def _ticks(low: float, high: float) -> list[float]:
 
 
 def _times(ends: FloatArray) -> list[tuple[float, str]]:
-    """Some round times along an axis, with the date where they are of several days."""
+    """Round times along an axis, with the date if they span several days."""
     low, high = float(ends[0]), float(ends[-1])
     step = next((each for each in _STEPS if (high - low) / each <= 8), _STEPS[-1])
     step *= max(math.ceil((high - low) / step / 8), 1)

@@ -1,4 +1,4 @@
-"""A component's own page: its metrics against the band of its peers, its windows, what spoke against it."""
+"""The page of a component: its metrics against the band of its peers, its windows, its evidence."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -30,7 +30,7 @@ _VERDICTS = {ABSENT: "no data", NORMAL: "like its peers", ANOMALOUS: "anomalous"
 
 @dataclass(frozen=True, slots=True)
 class WindowRow:
-    """One window of a metric in words."""
+    """One window of a metric as text."""
 
     start: float
     end: float
@@ -44,7 +44,7 @@ class WindowRow:
 
 @dataclass(frozen=True, slots=True)
 class MetricPart:
-    """One metric of the component. Pictures are empty where there is nothing to draw."""
+    """One metric of the component. Pictures are empty without data."""
 
     metric: str
     unit: str
@@ -59,7 +59,7 @@ class MetricPart:
 
     @property
     def data(self) -> str:
-        """The course as JSON, for a chart that can be pointed at: ends, own, the band, anomalous ones."""
+        """The course as JSON for the interactive chart: ends, own values, band, anomalous windows."""
         course = self.course
         hot = np.where(course.state == ANOMALOUS, course.observed, np.nan)
         columns = [course.observed, *course.band.T, hot]
@@ -68,7 +68,7 @@ class MetricPart:
 
 @dataclass(frozen=True, slots=True)
 class ComponentPage:
-    """All that the page shows."""
+    """Contents of the page."""
 
     component: str
     name: str
@@ -90,7 +90,7 @@ class ComponentPage:
 def component(
     now: Now, group_name: str, name: str, *, metric: str, page: int, alarms: Sequence[Event]
 ) -> ComponentPage:
-    """The page of a component by its lasting name or its name of the day. Raises NotKnownError."""
+    """The page of a component by its permanent ID or current name. Raises NotKnownError."""
     group = now.groups.get(group_name)
     if group is None:
         raise NotKnownError(f"no group {group_name!r}")
@@ -161,7 +161,7 @@ def _part(
 
 
 def _windows(course: Course, known: str) -> list[WindowRow]:
-    """The windows in words, newest first."""
+    """The windows as text, newest first."""
     middle = BAND.index(0.5)
     columns = (course.start, course.end, course.state, course.observed, course.band[:, middle])
     every = zip(*(column.tolist() for column in (*columns, course.severity, course.score)), strict=True)
@@ -193,7 +193,7 @@ def _samples(samples: Samples, metric: str, at: int, known: str, name: str) -> M
 
 
 def _cdf(samples: Samples, metric: str, at: int, known: str, evidence: Evidence | None) -> tuple[Markup, str]:
-    """The distributions that were compared: smoothed as the detector does, before it bins them."""
+    """The compared distributions: smoothed as by the detector, before binning."""
     options = CdfOptions()
     values = samples.metrics[metric].astype(np.float64)
     smoothed = smooth(values, samples.history, options.moving_average_samples)
@@ -223,19 +223,19 @@ def _sorted(values: FloatArray) -> FloatArray:
 
 
 def _short(values: FloatArray) -> list[float | None]:
-    """Values to five figures, None where there is none."""
+    """Values to five digits, None for missing ones."""
     return [float(f"{value:.5g}") if np.isfinite(value) else None for value in values.tolist()]
 
 
 def _shares(causes: Iterable[tuple[str, float]]) -> tuple[tuple[str, float, float], ...]:
-    """Causes with their amount, and each one's share of the largest, in per cent."""
+    """Causes with their amount and their share of the largest, in per cent."""
     kept = tuple(causes)
     most = max((abs(amount) for _, amount in kept), default=0.0) or 1.0
     return tuple((name, amount, 100 * abs(amount) / most) for name, amount in kept)
 
 
 def _lasting(now: Now, group: GroupView, name: str) -> str:
-    """The lasting name of a component that was in a window of the group, or has an alarm in it."""
+    """Permanent ID of a component that was in a window of the group or has an alarm in it."""
     known = {c: None for judged in now.judgements_of(group.name) for c in judged.components}
     known |= {c: None for g, c, _ in now.alarms if g == group.name}
     for metric in group.metrics:
@@ -251,7 +251,7 @@ def _lasting(now: Now, group: GroupView, name: str) -> str:
 
 
 def _absent(now: Now, group: GroupView, name: str) -> Standing:
-    """What is said of a component that was in a window once and is in none now."""
+    """Text for a component that is no longer in any window."""
     nan = float("nan")
     ends = [judged.end for judged in now.judgements_of(group.name)]
     return Standing(
@@ -275,7 +275,7 @@ def _absent(now: Now, group: GroupView, name: str) -> Standing:
 
 
 def _blamed(now: Now, group: str, node: str) -> str:
-    """The node, when it is a straggler of the group itself: it is indicted in place of what it carries."""
+    """The node, if it is a straggler of the group: it is blamed in place of its components."""
     rows = now.standings()
     slow = (
         row.straggler or row.alarm is not None for row in rows if (row.group, row.component) == (group, node)
@@ -284,6 +284,6 @@ def _blamed(now: Now, group: str, node: str) -> str:
 
 
 def _elsewhere(now: Now, group: str, component: str) -> tuple[str, ...]:
-    """Other groups that the component is compared in."""
+    """Other groups in which the component is compared."""
     found = {j.group for j in now.judgements if j.group != group and component in j.components}
     return tuple(sorted(found))

@@ -1,4 +1,4 @@
-"""Server-sent events: tells open pages that something changed, so that they ask for themselves again."""
+"""Server-sent events: notifies open pages of changes, so that they reload their contents."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -14,17 +14,17 @@ from laggard_aggregator.web.pages.page_state import token
 _TYPE = "text/event-stream"
 
 MAX_STREAMS = 32
-"""Pages that are told at once; further ones show what they got, until they are loaded again."""
+"""Limit of notified pages; further ones keep their contents until they are reloaded."""
 BEAT_SECONDS = 30.0
-"""How often a page is told to look again when no window was judged: nodes come and go in between."""
+"""Interval of notifications without a judged window, as node states change in between."""
 GAP_SECONDS = 1.0
-"""From one event to the next, at least: groups are judged one after the other."""
+"""Least interval between events: groups are judged one after another."""
 SHARE = 20.0
-"""So many times as long as making a page took it is not asked for again: ingest goes before pages."""
+"""Pause after rendering a page, as a multiple of its duration: ingest has priority."""
 
 
 class Events:
-    """The streams of open pages. `took`: how long a page takes to be made, seconds."""
+    """The streams of open pages. `took`: rendering time of a page, seconds."""
 
     def __init__(self, view: View, took: Callable[[], float] = lambda: 0.0) -> None:
         self._view = view
@@ -32,9 +32,9 @@ class Events:
         self._streams = 0
 
     async def answer(self, request: Request) -> Response:
-        """A stream of events `change` and `beat` until the page is closed, or the aggregator ends.
+        """Streams events `change` and `beat` until the page is closed or the aggregator ends.
 
-        Their data is the token of the state, which pages have in them: what one shows is not asked for again.
+        Their data is the token of the state; a page with the same token does not reload.
         """
         if request.method == "HEAD":
             return Response(media_type=_TYPE)
@@ -64,7 +64,7 @@ class Events:
             resume = loop.time() + max(GAP_SECONDS, SHARE * self._took())
 
     async def _latest(self, revision: int, until: float) -> int | None:
-        """The revision at that time of the loop, None as soon as there will be no other any more."""
+        """The current revision, None once there will be no further one."""
         if until > asyncio.get_running_loop().time():
             with suppress(TimeoutError):
                 async with asyncio.timeout_at(until):
@@ -78,7 +78,7 @@ class Events:
 
 
 class _Stream(StreamingResponse):
-    """Says when it has ended, however that came."""
+    """Reports its end in every case."""
 
     def __init__(self, events: AsyncIterator[str], ended: Callable[[], None]) -> None:
         super().__init__(events, media_type=_TYPE)

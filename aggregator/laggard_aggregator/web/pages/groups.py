@@ -1,4 +1,4 @@
-"""The peer groups, and one group's heat map: a row a component, the worst first."""
+"""The peer groups, and one group's heat map: one row per component, the worst first."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -40,7 +40,7 @@ class HeatRow:
 
 @dataclass(frozen=True, slots=True)
 class GroupPage:
-    """All that a group's page shows."""
+    """Contents of a group's page."""
 
     group: GroupMap
     metric: str
@@ -51,7 +51,7 @@ class GroupPage:
 
 
 def groups(now: Now, page: int) -> Page[GroupMap]:
-    """All groups, those that ask for something first."""
+    """All groups, those that need attention first."""
     found = slow(now)
     chosen: Page[GroupView] = paged(maps(now, found), page, GROUPS_A_PAGE)
     return Page(
@@ -113,7 +113,7 @@ def _row(now: Now, part: Heat, at: int, url: str, *, level: str, slow: bool) -> 
 
 
 def _levels(now: Now, group: str) -> dict[str, str]:
-    """What is a parent of components, by name: its level."""
+    """Level of each parent of components, by name."""
     return {
         name: level
         for judged in now.judgements_of(group)
@@ -123,7 +123,7 @@ def _levels(now: Now, group: str) -> dict[str, str]:
 
 
 def _times(whole: Heat) -> tuple[tuple[float, float], ...]:
-    """Some times along the map, each with its place in per cent."""
+    """Times along the map, each with its position in per cent."""
     count = len(whole.ends)
     if not count:
         return ()

@@ -1,8 +1,8 @@
 """Heat maps of components over time, as SVG of bounded size.
 
-A cell's level says how the component stood in a window. What was normal is pale whatever its factor; only
-anomalous cells are warm, the darker the slower. Cells of a level make one path, neighbours in a row one
-stretch of it, so that a quiet group of any size is a few bytes.
+A cell's level shows the state of the component in a window. Normal cells are pale for any factor; only
+anomalous cells are warm, darker when slower. Cells of a level form one path, adjacent cells one run of it, so
+a quiet group of any size takes a few bytes.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,17 +26,17 @@ LEGEND = (
     (GONE, "no data"),
 )
 MAX_WINDOWS = 96
-"""Columns of a heat map; of more windows neighbours are drawn as one, by the worst of them."""
+"""Limit of columns; beyond it adjacent windows are merged, showing the worst."""
 
 _WIDE_FROM, _SLOWER_FROM, _SLOWEST_FROM = 1.3, 2.0, 4.0
 
 
 @dataclass(frozen=True, slots=True)
 class Heat:
-    """Levels (C, N) of components over windows, and what they rest on.
+    """Levels (C, N) of components over windows, with their basis.
 
     `ends` (N,): ends of the windows, of which each stands for `merged`; `worst` (C,): the largest factor, NaN
-    where there is none; `anomalous` (C,): how many windows were, of the `windows` (C,) that were judged.
+    without one; `anomalous` (C,): number of anomalous windows among the `windows` (C,) judged.
     """
 
     components: tuple[str, ...]
@@ -49,7 +49,7 @@ class Heat:
     latest: NDArray[np.float64]
 
     def of(self, rows: NDArray[np.int64]) -> "Heat":
-        """Some of its rows."""
+        """A selection of its rows."""
         return replace(
             self,
             components=tuple(self.components[row] for row in rows.tolist()),
@@ -61,7 +61,7 @@ class Heat:
         )
 
     def by_severity(self) -> NDArray[np.int64]:
-        """Rows, the worst first: by what they are in the latest window, then over all, then by name."""
+        """Rows, the worst first: by the latest window, then over all windows, then by name."""
         whole = self.levels.astype(np.int64)
         now = whole[:, -1] if whole.shape[1] else np.zeros(len(self.components), dtype=np.int64)
         worst = np.nan_to_num(self.worst, nan=0.0)
@@ -70,9 +70,9 @@ class Heat:
 
 
 def heat(courses: Sequence[Sequence[Column]], last: int = MAX_WINDOWS) -> Heat:
-    """The heat map of one group by the courses of one or more metrics: a cell is the worst of them.
+    """Heat map of one group from the courses of one or more metrics; a cell shows the worst.
 
-    Shows at most `last` columns: of more windows, each column stands for several.
+    At most `last` columns; with more windows each column covers several.
     """
     spans = {column.end: column.start for columns in courses for column in columns}
     ends = sorted(spans)
@@ -108,7 +108,7 @@ def levels_of(column: Column) -> NDArray[np.uint8]:
     """The level of each component in one window."""
     severity = column.severity
     with np.errstate(invalid="ignore"):
-        # Without a ratio the detector's score says how far beyond its threshold a component is.
+        # Without a ratio the detector's score gives the distance beyond its threshold.
         size = np.where(np.isfinite(severity), severity, column.score)
         grade = SLOW + (size >= _SLOWER_FROM) + (size >= _SLOWEST_FROM)
         calm = WELL + (severity >= _WIDE_FROM)
@@ -118,7 +118,7 @@ def levels_of(column: Column) -> NDArray[np.uint8]:
 
 
 def bucketed(levels: NDArray[np.uint8], rows: int) -> NDArray[np.uint8]:
-    """Levels of at most so many rows: neighbours in one, by the worst of them."""
+    """Levels in at most `most` rows: adjacent rows are merged, showing the worst."""
     count = len(levels)
     if count <= rows:
         return levels
@@ -126,7 +126,7 @@ def bucketed(levels: NDArray[np.uint8], rows: int) -> NDArray[np.uint8]:
 
 
 def drawing(levels: NDArray[np.uint8], label: str, name: str) -> Markup:
-    """The SVG of levels (R, N), one unit a cell, stretched by the style sheet; `name` is its class."""
+    """SVG of levels (R, N), one unit per cell, stretched by the style sheet; `name` is its class."""
     rows, columns = levels.shape
     paths = Markup("").join(
         Markup('<path class="l{}" d="{}"/>').format(level, _stretches(levels == level))
@@ -142,7 +142,7 @@ def drawing(levels: NDArray[np.uint8], label: str, name: str) -> Markup:
 
 
 def _narrowed(whole: Heat, last: int) -> Heat:
-    """The same with at most `last` columns, all but the first of which stand for equally many windows."""
+    """The same with at most `last` columns, all but the first covering equally many windows."""
     count = len(whole.ends)
     if count <= last:
         return whole
@@ -164,17 +164,17 @@ def _names(courses: Sequence[Sequence[Column]]) -> tuple[str, ...]:
 
 
 def _stretches(cells: NDArray[np.bool_]) -> str:
-    """Path data of the cells, neighbours in a row together."""
+    """Path data of the cells, adjacent cells of a row together."""
     return "".join(f"M{x} {y}h{width}v1h-{width}z" for y, x, width in _runs(cells))
 
 
 def _ticks(cells: NDArray[np.bool_]) -> str:
-    """Path data of a line along the foot of anomalous cells: they differ by more than colour."""
+    """Path data of a line below anomalous cells, so that they differ by more than colour."""
     return "".join(f"M{x} {y + 0.8:g}h{width}v.2h-{width}z" for y, x, width in _runs(cells))
 
 
 def _runs(cells: NDArray[np.bool_]) -> Iterator[tuple[int, int, int]]:
-    """Row, first column and length of what is set."""
+    """Row, first column and length of each run of set cells."""
     edges = np.diff(np.pad(cells.astype(np.int8), ((0, 0), (1, 1))), axis=1)
     rows, first = np.nonzero(edges == 1)
     _, last = np.nonzero(edges == -1)

@@ -1,4 +1,4 @@
-"""What to look at next, from what is known of a component's neighbours."""
+"""Next steps for a component, from the state of its neighbours."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -10,21 +10,21 @@ from laggard_aggregator.web.pages.straggler_rows import Slow
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """Where the fault most likely lies, in a sentence, and what to run."""
+    """The most likely place of the fault, as a sentence, and commands to run."""
 
     hint: str
     commands: tuple[Command, ...]
 
 
 class NextSteps:
-    """Advises on any number of components; those of a group are gone through once."""
+    """Advice on any number of components; each group is scanned once."""
 
     def __init__(self, now: Now) -> None:
         self._now = now
         self._by_group: dict[str, tuple[Counter[str], Counter[str], frozenset[str]]] = {}
 
     def on(self, each: Slow) -> Advice:
-        """Where to look next, by how the others of its node fare."""
+        """Next steps, from the state of the node's other components."""
         name = each.first.standing.group
         group = self._now.groups.get(name)
         slow, others = self._siblings(name, each.component)
@@ -34,7 +34,7 @@ class NextSteps:
         )
 
     def _siblings(self, group: str, component: str) -> tuple[int, int]:
-        """How many others of its node are anomalous, and how many are compared in its group."""
+        """Number of the node's other components that are anomalous, and that are compared in its group."""
         node, slash, _ = component.partition("/")
         if not slash:
             return 0, 0
@@ -44,7 +44,7 @@ class NextSteps:
         return slow[node] - (component in anomalous), max(everyone[node] - 1, 0)
 
     def _count(self, group: str) -> tuple[Counter[str], Counter[str], frozenset[str]]:
-        """By node how many components are anomalous, and how many there are; and which are."""
+        """Anomalous and total number of components by node, and the anomalous ones."""
         everyone: set[str] = set()
         anomalous: set[str] = set()
         for judged in self._now.judgements_of(group):

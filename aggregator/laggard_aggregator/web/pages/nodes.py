@@ -1,4 +1,4 @@
-"""The nodes and how their agents fare, and one node with what is on it."""
+"""The nodes with the state of their agents, and one node with its components."""
 
 import math
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ _WORST_FIRST = {"down": 0, "silent": 1, "up": 2, "stopped": 3}
 
 @dataclass(frozen=True, slots=True)
 class NodeRow:
-    """A node, and what is wrong with it in words."""
+    """A node and its problems as text."""
 
     view: NodeView
     problems: tuple[str, ...]
@@ -57,7 +57,7 @@ class NodePage:
 
 
 def nodes(now: Now, role: str, state: str, page: int) -> NodesPage:
-    """The nodes of a role and state (empty: any), those that are not well first."""
+    """The nodes of a role and state (empty: any), unhealthy ones first."""
     chosen = [
         node
         for node in now.nodes or ()
@@ -71,7 +71,7 @@ def nodes(now: Now, role: str, state: str, page: int) -> NodesPage:
 
 
 def node(now: Now, name: str, found: NodeView | None) -> NodePage:
-    """One node, as it was `found`. Raises NotKnownError where it was not."""
+    """The page of one node. Raises NotKnownError when `found` is None."""
     if found is None:
         raise NotKnownError(f"no node {name!r}")
     components = _on_node(now, name)
@@ -83,7 +83,7 @@ def node(now: Now, name: str, found: NodeView | None) -> NodePage:
 
 
 def problems(node: NodeView) -> tuple[str, ...]:
-    """What is wrong with a node, the worst first."""
+    """Problems of a node, the worst first."""
     found = []
     if node.state == "down":
         found.append("the broker lost its agent")
@@ -102,7 +102,7 @@ def problems(node: NodeView) -> tuple[str, ...]:
 
 
 def _on_node(now: Now, name: str) -> list[OnNode]:
-    """What is compared of a node: by its own components, and by the node itself."""
+    """Compared components of a node, and the node itself."""
     found = []
     for judged in now.judgements:
         v = judged.verdicts

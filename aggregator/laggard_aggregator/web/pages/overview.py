@@ -1,4 +1,4 @@
-"""The page at `/`: who is slow now, and how the fleet is, in one glance."""
+"""The page at `/`: slow components and the health of the fleet at a glance."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ MAP_ROWS = 24
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """One glance: `state` is `good`, `warn` or `bad`, `mark` the same without colour."""
+    """A status tile: `state` is `good`, `warn` or `bad`, `mark` the same without colour."""
 
     title: str
     value: str
@@ -34,7 +34,7 @@ class Tile:
 
     @property
     def mark(self) -> str:
-        """The state as a sign with a word for those who cannot see it."""
+        """The state as a symbol with a text alternative."""
         return {"good": "✓", "warn": "!", "bad": "✕"}[self.state]
 
 
@@ -50,13 +50,13 @@ class GroupMap:
 
     @property
     def components(self) -> int:
-        """How many there are, live or not."""
+        """Number of components, live or silent."""
         return self.view.live + self.view.silent
 
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """All that the page shows."""
+    """Contents of the page."""
 
     headline: str
     slow: Page[tuple[Slow, Markup, str]]
@@ -68,7 +68,7 @@ class Overview:
 
 
 def overview(now: Now, page: int) -> Overview:
-    """What the page shows."""
+    """Builds the page's contents."""
     found = slow(now)
     chosen = paged(found, page, SLOW_A_PAGE)
     steps = NextSteps(now)
@@ -87,7 +87,7 @@ def overview(now: Now, page: int) -> Overview:
 
 
 def headline(now: Now, found: Sequence[Slow]) -> str:
-    """The answer in a sentence."""
+    """The headline sentence."""
     compared = sum(group.live for group in now.groups.values())
     if found:
         first, others = found[0], len(found) - 1
@@ -102,7 +102,7 @@ def headline(now: Now, found: Sequence[Slow]) -> str:
 
 
 def maps(now: Now, found: Sequence[Slow]) -> tuple[GroupView, ...]:
-    """The groups in the order of what they ask for: stragglers first, then those without a verdict."""
+    """The groups by urgency: stragglers first, then those without a verdict."""
     slow_in = slow_by_group(found)
     noted = {judged.group for judged in now.judgements if judged.verdicts.note}
 
@@ -114,7 +114,7 @@ def maps(now: Now, found: Sequence[Slow]) -> tuple[GroupView, ...]:
 
 
 def slow_by_group(found: Sequence[Slow]) -> dict[str, int]:
-    """How many components of each group are slow."""
+    """Number of slow components by group."""
     counts: dict[str, int] = {}
     for each in found:
         for name in {evidence.standing.group for evidence in each.evidence}:
@@ -123,7 +123,7 @@ def slow_by_group(found: Sequence[Slow]) -> dict[str, int]:
 
 
 def group_map(now: Now, group: GroupView, found: Sequence[Slow], rows: int = MAP_ROWS) -> GroupMap:
-    """A group's heat map, neighbours by name in one row where there are more components than rows."""
+    """A group's heat map; with more components than rows, adjacent names share a row."""
     whole = heat([now.history.columns(group.name, metric) for metric in group.metrics])
     anomalous = int((whole.levels >= SLOW).any(axis=1).sum())
     label = (
@@ -141,7 +141,7 @@ def group_map(now: Now, group: GroupView, found: Sequence[Slow], rows: int = MAP
 
 
 def note_of(now: Now, group: str) -> str:
-    """Why a group got no verdict, empty when it got one."""
+    """Reason for a missing verdict of a group, empty when it has one."""
     latest = now.judgements_of(group)
     if not latest:
         return "no window has closed yet"
@@ -154,7 +154,7 @@ def tiles(now: Now, found: Sequence[Slow]) -> tuple[Tile, ...]:
 
 
 def troubles(now: Now) -> tuple[str, ...]:
-    """What is wrong with Laggard itself, in words."""
+    """Problems of Laggard itself, as text."""
     c, durability = now.counters, now.durability
     found = [
         (not now.ready, "not connected to the broker"),

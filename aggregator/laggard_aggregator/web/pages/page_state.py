@@ -1,4 +1,4 @@
-"""What the pages are made of: taken from the view on the loop, frozen, and rendered in a thread."""
+"""Frozen state for the pages: copied from the view on the event loop, rendered in a thread."""
 
 import math
 import time
@@ -16,13 +16,13 @@ from laggard_aggregator.status.window_history import History
 Answer = TypeVar("Answer")
 
 KEPT_SECONDS = 5.0
-"""How long what nobody announces may be behind: ages of samples, states of nodes."""
+"""Lifetime of values that change without an event: ages of samples, states of nodes."""
 RARELY = 50
 
 
 @dataclass(frozen=True, slots=True)
 class Now:
-    """The aggregator at a moment. `nodes`: of pages about nodes only, else None."""
+    """State of the aggregator at one moment. `nodes`: only for pages about nodes, otherwise None."""
 
     site: str
     version: str
@@ -44,36 +44,36 @@ class Now:
 
     @property
     def token(self) -> str:
-        """What tells this state from any other, of an earlier run, too."""
+        """Token that is unique to this state, also across runs."""
         return token(self.started_at, self.revision)
 
     def standings(self) -> tuple[Standing, ...]:
-        """What is said of the components that matter."""
+        """Standings of the components that matter."""
         return standings(self.judgements, self.alarms, self.shown, self.silenced)
 
     def silenced(self, *names: str) -> Decision | None:
-        """The decision by which nobody is told of a component of these names."""
+        """The silence in force for a component with these names."""
         return next(iter(self.decided(*names)), None)
 
     def decided(self, *names: str) -> tuple[Decision, ...]:
-        """What operators decided about a component or node of these names, and still stands."""
+        """Operators' decisions in force for a component or node with these names."""
         return tuple(each for each in self.decisions if each.covers(*names))
 
     def judgements_of(self, group: str) -> tuple[Judgement, ...]:
-        """The latest judgements of a group, one a metric."""
+        """The latest judgements of a group, one per metric."""
         return tuple(judged for judged in self.judgements if judged.group == group)
 
 
 def token(started_at: float, revision: int) -> str:
-    """What tells the state of an aggregator from any other."""
+    """Unique token of an aggregator's state."""
     return f"{started_at:.3f}-{revision}"
 
 
 class Taking:
-    """Takes it from a view, on the loop; what takes long to be told is asked for seldom.
+    """Copies the state from a view, on the event loop; expensive parts are cached.
 
-    That is what is said of all nodes, a few microseconds each: it is kept for KEPT_SECONDS, or RARELY times
-    as long as it took, so that the pages of a very large site do not take the loop from its messages.
+    The list of all nodes, a few microseconds each, is kept for KEPT_SECONDS or RARELY times its duration, so
+    that pages of a very large site do not block the event loop.
     """
 
     def __init__(self, view: View) -> None:
@@ -81,7 +81,7 @@ class Taking:
         self._kept: dict[str, tuple[float, Any]] = {}
 
     def now(self, *, nodes: bool = False) -> Now:
-        """The aggregator as it is now, with every node where pages are about them."""
+        """Current state of the aggregator, with all nodes if the page needs them."""
         view = self._view
         node_counts, unwell = self._seldom("health", lambda: (view.node_counts(), view.unwell_nodes()))
         return Now(

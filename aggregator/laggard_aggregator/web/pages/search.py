@@ -11,7 +11,7 @@ MAX_CHARS = 200
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """Something that was found: `kind` is component, node or group."""
+    """A match: `kind` is component, node or group."""
 
     kind: str
     name: str
@@ -21,7 +21,7 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What was found of each kind, the first MOST; `more`: how many there are besides."""
+    """The first MOST matches of each kind; `more`: number of further ones."""
 
     asked: str
     hits: tuple[Hit, ...]
@@ -29,7 +29,7 @@ class Found:
 
 
 def search(now: Now, asked: str) -> Found:
-    """What has `asked` in its name, in capitals or not; those that begin with it first."""
+    """Names that contain `asked`, ignoring case; those that begin with it first."""
     text = " ".join(asked[:MAX_CHARS].split())
     wanted = text.casefold()
     if not wanted:
@@ -42,7 +42,7 @@ def search(now: Now, asked: str) -> Found:
 def _components(now: Now, wanted: str) -> list[Hit]:
     found = []
     judged = ((each.group, component) for each in now.judgements for component in each.components)
-    for group, component in dict.fromkeys(judged):  # each once, by however many metrics it is judged
+    for group, component in dict.fromkeys(judged):  # each once, for any number of metrics
         name = now.shown(component)
         if wanted in name.casefold() or wanted in component.casefold():
             also = "" if name == component else f", {component}"

@@ -1,4 +1,4 @@
-"""The pages as an application: asked on the loop, made in a thread, and kept until something changes."""
+"""The pages as an application: state read on the event loop, rendered in a thread, cached until a change."""
 
 import asyncio
 import gzip
@@ -31,7 +31,7 @@ CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 )
-"""For the pages: their own scripts and styles, nothing inline, nothing of anyone else."""
+"""Content security policy of the pages: own scripts and styles, nothing inline, nothing external."""
 
 MAX_KEPT = 128
 MAX_KEPT_BYTES = 32_000_000
@@ -39,7 +39,7 @@ MAX_PAGE = 1_000_000
 ALARMS_SHOWN = 50
 
 Make = Callable[[Now], dict[str, Any]]
-"""What makes the values of a template, in a thread."""
+"""Function that builds a template's values, in a thread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +51,12 @@ class _Kept:
 
     @property
     def size(self) -> int:
-        """Bytes that it takes."""
+        """Size in bytes."""
         return len(self.body) + len(self.packed)
 
 
 class Site:
-    """All pages over `view`. `archive`: its folder, for what alarms did in the last weeks."""
+    """All pages over `view`. `archive`: its folder, for the alarm events of the last weeks."""
 
     def __init__(self, view: View, archive: Path | None = None) -> None:
         self._view = view
@@ -66,11 +66,11 @@ class Site:
         self._events = Events(view, lambda: self._took)
         self._files = StaticFiles()
         self._kept: OrderedDict[tuple[str, bytes], _Kept] = OrderedDict()
-        self._one_at_a_time = asyncio.Lock()  # pages cost one core at most, and wait for each other
+        self._one_at_a_time = asyncio.Lock()  # one page at a time: at most one core
         self._templates = _templates(self._files)
 
     def routes(self) -> list[BaseRoute]:
-        """Where the pages are."""
+        """Routes of the pages."""
         return [
             Route("/", self._overview),
             Route("/groups", self._groups),
@@ -152,7 +152,7 @@ class Site:
         return await self._page(request, "alarms.html", lambda _: {"page": paged(alarms, page, ALARMS_SHOWN)})
 
     async def _page(self, request: Request, template: str, make: Make, *, of_nodes: bool = False) -> Response:
-        """The page that `template` shows of what `make` makes of the aggregator as it is now."""
+        """Renders `template` with the values that `make` builds from the current state."""
         key = (request.scope["raw_path"].decode("latin-1"), request.scope["query_string"])
         async with self._one_at_a_time:
             kept = self._kept.get(key)
@@ -163,13 +163,13 @@ class Site:
                     body, packed = await asyncio.to_thread(self._render, template, now, make)
                 except NotKnownError as exc:
                     return await self._not_known(now, str(exc))
-                self._took = max(time.monotonic() - begun, 0.9 * self._took)  # the longest of late
+                self._took = max(time.monotonic() - begun, 0.9 * self._took)  # the longest recent duration
                 kept = _Kept(now.revision, time.monotonic(), body, packed)
                 self._keep(key, kept)
         return _answer(request, kept.body, kept.packed)
 
     def _keep(self, key: tuple[str, bytes], page: _Kept) -> None:
-        """Keeps a page, and as many of the last ones before it as there is room for."""
+        """Caches a page and evicts the oldest beyond the limit."""
         self._kept.pop(key, None)
         self._kept[key] = page
         left = sum(kept.size for kept in self._kept.values())
@@ -203,13 +203,13 @@ def _answer(request: Request, body: bytes, packed: bytes) -> Response:
 
 
 def _number(request: Request) -> int:
-    """The page that was asked for, 1 when it is none."""
+    """The requested page number, 1 if invalid."""
     text = request.query_params.get("page", "1")
     return min(int(text), MAX_PAGE) if text.isascii() and text.isdigit() and len(text) < 8 else 1
 
 
 def _name(request: Request, before: str) -> str:
-    """What follows `before` in the path, percent-decoded."""
+    """The percent-decoded path after `before`."""
     raw = request.scope["raw_path"].partition(before.encode())[2]
     try:
         return unquote_to_bytes(raw).decode()

@@ -1,4 +1,4 @@
-"""The pages' own files: read once, named by what is in them so that browsers may keep them."""
+"""Static files of the pages: read once, with content-based names for caching."""
 
 import gzip
 import hashlib
@@ -28,7 +28,7 @@ class _File:
 
 
 class StaticFiles:
-    """Files of the folder `static` whose kind browsers are to have."""
+    """Files of the folder `static` with an allowed type."""
 
     def __init__(self) -> None:
         self._files = {
@@ -38,11 +38,11 @@ class StaticFiles:
         }
 
     def url(self, name: str) -> str:
-        """The address of a file, which changes with it."""
+        """URL of a file, which changes with its contents."""
         return f"/static/{name}?v={self._files[name].version}"
 
     async def answer(self, request: Request) -> Response:
-        """One file; kept for ever by whoever asked for this version of it."""
+        """Serves one file; its versioned URL may be cached forever."""
         file = self._files.get(request.path_params["name"])
         if file is None:
             raise HTTPException(404)

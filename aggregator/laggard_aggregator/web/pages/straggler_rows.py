@@ -1,4 +1,4 @@
-"""Who is slow: one entry a component, whatever number of groups and metrics say so."""
+"""The slow components: one row each, over all groups and metrics."""
 
 import math
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ _MUCH = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What one group and metric say of a component."""
+    """Evidence of one group and metric about a component."""
 
     standing: Standing
     unit: str
@@ -28,7 +28,7 @@ class Evidence:
 
     @property
     def value(self) -> str:
-        """Its own value and its peers' in words."""
+        """Its own value and its peers' as text."""
         row = self.standing
         if math.isfinite(row.observed) and math.isfinite(row.reference):
             own, peers = (formatting.figure(value, self.unit) for value in (row.observed, row.reference))
@@ -50,28 +50,28 @@ class Slow:
 
     @property
     def first(self) -> Evidence:
-        """What speaks most against it."""
+        """The strongest evidence."""
         return self.evidence[0]
 
     @property
     def severity(self) -> float:
-        """How many times slower it is than its peers."""
+        """Factor by which it is slower than its peers."""
         return self.first.standing.severity
 
     @property
     def since(self) -> float:
-        """The start of its episode: of the earliest, where several metrics tell of it."""
+        """Start of its episode, the earliest over its metrics."""
         known = [e.standing.since for e in self.evidence if math.isfinite(e.standing.since)]
         return min(known, default=math.nan)
 
     @property
     def alarm(self) -> bool:
-        """Whether an alarm stands on it."""
+        """True when an alarm stands on it."""
         return any(evidence.standing.alarm is not None for evidence in self.evidence)
 
     @property
     def trend(self) -> str:
-        """How it goes on: a word."""
+        """Its trend as a word."""
         return trend(self.first)
 
     @property
@@ -82,19 +82,19 @@ class Slow:
 
     @property
     def is_slower(self) -> bool:
-        """Whether it is slower than its peers: some detectors find who differs in any way."""
+        """True if it is slower than its peers: some detectors find any difference."""
         return self.severity >= _SLOWER_FROM
 
     @property
     def claim(self) -> str:
-        """What is wrong with it, in a few words."""
+        """The problem in a few words."""
         if self.is_slower:
             return f"{formatting.factor(self.severity)} slower than its peers"
         return "unlike its peers"
 
 
 def slow(now: Now) -> tuple[Slow, ...]:
-    """All that are slow, most persistent first (Intrepid 4.3), then by factor."""
+    """All slow components, most persistent first (Intrepid 4.3), then by factor."""
     by_component: dict[str, list[Standing]] = {}
     for row in now.standings():
         if row.straggler or row.alarm is not None:
@@ -104,14 +104,14 @@ def slow(now: Now) -> tuple[Slow, ...]:
 
 
 def watched(now: Now) -> tuple[Standing, ...]:
-    """What was anomalous in the latest window and is not confirmed: the worst first."""
+    """Components anomalous in the latest window and not confirmed, the worst first."""
     stand = {row.component for row in now.standings() if row.straggler or row.alarm is not None}
     rows = [row for row in now.standings() if row.anomalous and row.component not in stand]
     return tuple(sorted(rows, key=_rank))
 
 
 def evidence_of(now: Now, rows: Iterable[Standing]) -> tuple[Evidence, ...]:
-    """What each row says, with its course; the strongest first."""
+    """Evidence of each row with its course, the strongest first."""
     found = []
     for row in sorted(rows, key=_rank):
         group = now.groups.get(row.group)
@@ -121,7 +121,7 @@ def evidence_of(now: Now, rows: Iterable[Standing]) -> tuple[Evidence, ...]:
 
 
 def trend(evidence: Evidence) -> str:
-    """`getting slower`, `steady`, `getting better`, `recovering` or nothing that could be said."""
+    """`getting slower`, `steady`, `getting better`, `recovering`, or empty if unknown."""
     row, course = evidence.standing, evidence.course
     if not row.judged:
         return "no data now"
