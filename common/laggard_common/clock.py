@@ -1,11 +1,11 @@
-"""The seam to time: everything that needs a clock takes one, so that a test can be the clock."""
+"""Clock interface: code that needs the time takes a clock, so tests can inject one."""
 
 import time
 from typing import Protocol
 
 
 class Clock(Protocol):
-    """Two clocks of one host, read in integer nanoseconds."""
+    """Wall clock and monotonic clock of one host, in integer nanoseconds."""
 
     def wall_ns(self) -> int:
         """Nanoseconds since the epoch; may step either way."""
@@ -17,7 +17,7 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The clocks of this host: the functions themselves, as an agent reads them at every tick."""
+    """The clocks of this host, as the bare functions, since an agent reads them at every tick."""
 
     wall_ns = staticmethod(time.time_ns)
     monotonic_ns = staticmethod(time.monotonic_ns)

@@ -5,8 +5,8 @@ tables, a field without a default is required. Checks stand in the field's metad
 
     port: int = field(default=1883, metadata=checked(tcp_port()))
 
-A dataclass may have a method `problems(self) -> Iterable[tuple[str, str]]` (key, what is wrong) for rules
-that hold between fields; it is asked only when the table's own fields are right. A class variable
+A dataclass may have a method `problems(self) -> Iterable[tuple[str, str]]` (key, message) for rules between
+fields; it is called only when the table's own fields are valid. A class variable
 `REMOVED: ClassVar[Mapping[str, str]]` maps keys of earlier versions to their error messages.
 """
 
@@ -28,7 +28,7 @@ from laggard_common.errors import ConfigError
 from laggard_common.wire.topics import is_level
 
 T = TypeVar("T")
-Check = Callable[[Any], str | None]  # what is wrong with a value of the right type, or None
+Check = Callable[[Any], str | None]  # error message for a value of the right type, or None
 
 _CHECKS = "laggard.checks"
 _NAMES = {int: "an integer", float: "a number", str: "a string", bool: "true or false", Path: "a path"}
@@ -57,12 +57,12 @@ def tcp_port() -> Check:
 
 
 def host_name() -> Check:
-    """Accepts what may be looked up as a host: a name or an address, which need not exist."""
+    """Accepts a valid host name or address, which need not exist."""
 
     def check(value: str) -> str | None:
         try:
             right = bool(value.encode("idna")) and value.isprintable() and " " not in value
-        except UnicodeError:  # of the resolver, too: an empty or overlong label
+        except UnicodeError:  # also from the resolver: an empty or overlong label
             right = False
         return None if right else f"expected a host name or an address, got {_shown(value)}"
 
@@ -70,7 +70,7 @@ def host_name() -> Check:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether `host` names this machine alone, as far as one can tell without looking it up."""
+    """True when `host` names only this machine, without a look-up."""
     if host == "localhost":
         return True
     try:
@@ -86,7 +86,7 @@ def one_of(choices: Collection[str]) -> Check:
 
 
 def non_empty() -> Check:
-    """Accepts strings and arrays with something in them."""
+    """Accepts non-empty strings and arrays."""
     return lambda value: None if value else "must not be empty"
 
 
@@ -133,7 +133,7 @@ def distinct() -> Check:
 
 
 def load(cls: type[T], path: Path) -> T:
-    """The configuration in the TOML file at `path`. Raises ConfigError with all problems of the file."""
+    """Loads the TOML file at `path`. Raises ConfigError with all problems of the file."""
     try:
         text = path.read_bytes().decode()
     except OSError as exc:
@@ -148,7 +148,7 @@ def load(cls: type[T], path: Path) -> T:
 
 
 def parse(cls: type[T], table: Mapping[str, Any], path: str = "") -> T:
-    """The configuration in a table that was read already; `path` goes into the errors. Raises ConfigError."""
+    """Converts a parsed table; `path` is used in errors. Raises ConfigError."""
     problems: list[str] = []
     value = _table(cls, table, "", problems)
     if problems:

@@ -1,11 +1,11 @@
-"""Files with passwords, keys and hashes: fit to be read only if not everyone on the host may read them."""
+"""Permission check of files with passwords, keys and hashes."""
 
 import stat
 from pathlib import Path
 
 
 def unfit(path: Path) -> str | None:
-    """Why a secret must not be read from the file, in words for a message about it; None where it may be."""
+    """Reason why a secret must not be read from the file, as text; None if it may be."""
     try:
         mode = path.stat().st_mode
     except OSError as exc:

@@ -8,8 +8,8 @@ payload.
     type     u8    1-255, given its meaning by whoever writes the file
     payload  length bytes
 
-A process that dies while it appends leaves a torn last record. `recover` cuts it off; nothing before it is
-touched. What a segment says after the first record that does not check is not believed.
+A process that dies while appending leaves a torn last record. `recover` truncates it and changes nothing
+before it. Data after the first invalid record is ignored.
 """
 
 import os
@@ -30,7 +30,7 @@ MAX_RECORD_BYTES = 8 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record; `offset` is where it begins in the file and `end` where the next one would."""
+    """One record; `offset` is its start in the file and `end` the start of the next one."""
 
     type: int
     payload: bytes
@@ -39,7 +39,10 @@ class Record:
 
 
 class SegmentWriter:
-    """Appends to one segment. A record is in the file whole or not at all once `append` returns or raises."""
+    """Appends to one segment.
+
+    Once `append` returns or raises, a record is in the file completely or not at all.
+    """
 
     def __init__(self, path: Path) -> None:
         """Opens the segment at `path` for appending, creating it if need be. Raises SpoolError.
@@ -60,13 +63,13 @@ class SegmentWriter:
             raise SpoolError(str(path), exc.strerror or str(exc)) from exc
 
     def append(self, type_: int, payload: bytes) -> int:
-        """The offset at which the record now stands. Raises SpoolError; the file is then as it was."""
+        """Appends a record; returns its offset. Raises SpoolError and then leaves the file unchanged."""
         return self.append_all([(type_, (payload,))])
 
     def append_all(self, records: Iterable[tuple[int, Sequence[bytes]]]) -> int:
         """Appends records, each a type and the pieces of its payload, with one write: all of them or none.
 
-        The offset at which the first now stands. Raises SpoolError; the file is then as it was.
+        Returns the offset of the first. Raises SpoolError and then leaves the file unchanged.
         """
         pieces: list[bytes] = []
         for type_, payload in records:
@@ -85,7 +88,7 @@ class SegmentWriter:
         return offset
 
     def sync(self) -> None:
-        """Waits until everything appended is on the disk itself. Raises SpoolError."""
+        """Syncs all appended records to the disk. Raises SpoolError."""
         try:
             os.fdatasync(self._fd)
         except OSError as exc:
@@ -124,10 +127,10 @@ class SegmentWriter:
 
 
 def scan(path: Path, offset: int = 0, max_record_bytes: int = MAX_RECORD_BYTES) -> Iterator[Record]:
-    """The records of a segment in order, from the one at `offset` (0: the first) to the last good one.
+    """Yields the records of a segment in order, from the one at `offset` (0: the first) to the last valid one.
 
-    Ends silently at the end of the file and at the first record that is torn or damaged; yields nothing of a
-    file that is not a segment. Raises SpoolError when the file cannot be read.
+    Ends silently at the end of the file and at the first torn or damaged record; yields nothing for a file
+    that is not a segment. Raises SpoolError when the file is unreadable.
     """
     try:
         with path.open("rb") as file:
@@ -143,7 +146,7 @@ def scan(path: Path, offset: int = 0, max_record_bytes: int = MAX_RECORD_BYTES) 
 
 
 def recover(path: Path) -> int:
-    """Cuts off what does not check at the end of a segment, and says how many bytes that was.
+    """Truncates invalid data at the end of a segment; returns the number of bytes removed.
 
     A file without the magic is emptied. Raises SpoolError.
     """

@@ -1,4 +1,4 @@
-"""A directory that only one process may use, held by a lock on a file in it."""
+"""Exclusive use of a directory, by a lock on a file in it."""
 
 import fcntl
 from pathlib import Path
@@ -8,9 +8,9 @@ from laggard_common.errors import ServiceError
 
 
 def take_lock(directory: Path, in_use: str) -> IO[bytes]:
-    """The lock on `directory`, which is made if need be; closing it gives it up.
+    """Locks `directory`, which is created if needed; closing the lock releases it.
 
-    Raises ServiceError, with `in_use` as its text, when another process has it, OSError when the directory
+    Raises ServiceError with the text `in_use` when another process holds it, OSError when the directory
     cannot be used or locked.
     """
     directory.mkdir(mode=0o750, parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Logging to stderr, configured by `main` alone; under the journal priorities instead of timestamps."""
+"""Logging to stderr, configured by `main` only; under journald with priorities instead of timestamps."""
 
 import logging
 import os
@@ -10,7 +10,7 @@ _JOURNAL_FORMAT = "%(name)s: %(message)s"
 
 
 class JournalFormatter(logging.Formatter):
-    """Lines as the journal reads them: `<3>name: message`, every line of a traceback with its priority."""
+    """Formats lines for journald: `<3>name: message`, every line of a traceback with its priority."""
 
     def format(self, record: logging.LogRecord) -> str:
         """The record with a syslog priority (3 error, 4 warning, 6 info, 7 debug) before each line."""
@@ -19,7 +19,7 @@ class JournalFormatter(logging.Formatter):
 
 
 def configure(level: int = logging.INFO, environ: Mapping[str, str] = os.environ) -> None:
-    """Sends all logging of this process to stderr. To be called by `main` and nobody else."""
+    """Sends all logging of this process to stderr. Called by `main` only."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(
         JournalFormatter(_JOURNAL_FORMAT) if "JOURNAL_STREAM" in environ else logging.Formatter(_FORMAT)

@@ -1,8 +1,8 @@
-"""How the C library's allocator keeps what is freed, so that a daemon's memory stays as it is for months.
+"""Settings of the C library's allocator that keep a daemon's memory constant for months.
 
-glibc gives threads arenas of their own, up to eight a core. Work that goes to whichever thread of a pool is
-free makes every arena as large as that work needs at its worst, one after the other, for hours. And it raises
-the size from which memory is given back at once each time that a larger block is freed (mallopt(3)).
+glibc gives threads arenas of their own, up to eight per core. With a thread pool every arena grows to the
+peak of the work, one after another, over hours. And glibc raises the size from which memory is returned at
+once each time a larger block is freed (mallopt(3)).
 """
 
 import ctypes
@@ -12,10 +12,10 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8  # malloc.h
 
 
 def settle(most_kept_bytes: int | None = None) -> bool:
-    """One arena for all threads; to be called before there are any. Whether the C library can do so (glibc).
+    """Sets one arena for all threads; called before threads start. True if the C library supports it (glibc).
 
-    With `most_kept_bytes` larger blocks, and so much free at the end of the heap, go back to the system at
-    once and always: for who seldom needs large ones, as each then costs page faults.
+    With `most_kept_bytes` larger blocks, and that much free memory at the end of the heap, are always
+    returned at once: suitable where large blocks are rare, as each then costs page faults.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:
@@ -27,18 +27,18 @@ def settle(most_kept_bytes: int | None = None) -> bool:
 
 
 def set_apart() -> None:
-    """Has the garbage collector look no more at what there is now: to be called once modules are imported.
+    """Exempts existing objects from garbage collection; called once modules are imported.
 
-    It looks at what lives long only when that has grown by a quarter. Beside a hundred thousand objects of
-    modules the garbage of weeks may be less than that.
+    The collector scans old objects only when they have grown by a quarter. Next to a hundred thousand objects
+    of modules the garbage of weeks may be less than that.
     """
     gc.collect()
     gc.freeze()
-    gc.collect()  # only now it takes for long-lived what is left
+    gc.collect()  # now the remaining objects are old
 
 
 def give_back() -> None:
-    """Returns to the system what was freed within the heap; where the C library can do so (glibc)."""
+    """Returns free heap memory to the system, if the C library supports it (glibc)."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)

@@ -1,7 +1,7 @@
-"""What a service manager is told: ready, alive, stopping, and a line for `systemctl status`.
+"""Service manager notifications: ready, watchdog, reloading, stopping, and a line for `systemctl status`.
 
-The protocol is that of sd_notify(3): lines `NAME=value` in one datagram to the socket that `$NOTIFY_SOCKET`
-names. Own code, as the agent carries no libraries that it can do without.
+The protocol is sd_notify(3): lines `NAME=value` in one datagram to the socket `$NOTIFY_SOCKET`. Own code, as
+the agent has as few dependencies as possible.
 """
 
 import logging
@@ -17,10 +17,10 @@ _MOST_STATUS_CHARACTERS = 500
 
 
 class Notifier:
-    """Tells the manager whose socket is at `address`; nobody when that is empty. Never raises.
+    """Notifies the manager at `address`, or nobody when it is empty. Never raises.
 
-    `address`: a path, or `@name` of an abstract socket. `watchdog_seconds`: how long the manager waits for
-    `alive` before it takes the process for hung, None when it does not.
+    `address`: a path, or `@name` of an abstract socket. `watchdog_seconds`: watchdog timeout of the manager,
+    None without one.
     """
 
     def __init__(self, address: str = "", watchdog_seconds: float | None = None) -> None:
@@ -31,37 +31,37 @@ class Notifier:
 
     @classmethod
     def of_environment(cls, environ: Mapping[str, str] = os.environ) -> "Notifier":
-        """Who started this process, as `NOTIFY_SOCKET`, `WATCHDOG_USEC` and `WATCHDOG_PID` say."""
+        """Notifier for `NOTIFY_SOCKET`, `WATCHDOG_USEC` and `WATCHDOG_PID`."""
         address = environ.get("NOTIFY_SOCKET", "")
         if not address.startswith(("/", "@")):
             return cls()
         return cls(address, _watchdog_seconds(environ))
 
     def ready(self, status: str = "") -> None:
-        """Says that the service does its work; the first time, and again after `reloading`."""
+        """Reports that the service is ready; the first time, and again after `reloading`."""
         if not self._ready:
             self._ready = True
             self._status = _line(status)
             self._send("READY=1", f"STATUS={self._status}")
 
     def alive(self) -> None:
-        """Says that the work goes on; to be called only where that was seen."""
+        """Resets the watchdog; called only on observed progress."""
         if self.watchdog_seconds is not None:
             self._send("WATCHDOG=1")
 
     def status(self, text: str) -> None:
-        """Says in a line how it is, when that is another line than before."""
+        """Sends the status line if it changed."""
         if _line(text) != self._status:
             self._status = _line(text)
             self._send(f"STATUS={self._status}")
 
     def reloading(self) -> None:
-        """Says that the configuration is being read anew; `ready` says when that is over."""
+        """Reports a reload of the configuration; `ready` ends it."""
         self._ready = False
         self._send("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
 
     def stopping(self) -> None:
-        """Says that the service is about to end in order."""
+        """Reports an orderly shutdown."""
         self._send("STOPPING=1", "STATUS=stopping")
 
     def _send(self, *lines: str) -> None:
@@ -77,7 +77,7 @@ class Notifier:
 
 def _watchdog_seconds(environ: Mapping[str, str]) -> float | None:
     if environ.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):
-        return None  # meant for the process that started us
+        return None  # meant for the parent process
     try:
         microseconds = int(environ.get("WATCHDOG_USEC", ""))
     except ValueError:
@@ -86,5 +86,5 @@ def _watchdog_seconds(environ: Mapping[str, str]) -> float | None:
 
 
 def _line(text: str) -> str:
-    """`text` as one line, which cannot say anything else to the manager."""
+    """`text` as one line, so that it cannot inject other notifications."""
     return " ".join(text.split())[:_MOST_STATUS_CHARACTERS]

@@ -1,4 +1,4 @@
-"""Under signals: SIGTERM and SIGINT end it, SIGHUP has it go on with what its files say now."""
+"""Runs a daemon under signals: SIGTERM and SIGINT end it, SIGHUP reloads its configuration."""
 
 import asyncio
 import contextlib
@@ -16,22 +16,22 @@ S = TypeVar("S")
 
 
 class Runnable(Protocol):
-    """What a daemon runs."""
+    """Main object of a daemon."""
 
     async def run(self, stop: asyncio.Event, started: asyncio.Event | None = None) -> None:
-        """Runs until `stop` is set; sets `started` when it does its work."""
+        """Runs until `stop` is set; sets `started` once it is ready."""
 
 
 R = TypeVar("R", bound=Runnable)
 
 
 class Service(Generic[S, R]):
-    """Runs what `make` makes of settings, and another in its place on SIGHUP.
+    """Runs the object that `make` builds from settings, and replaces it on SIGHUP.
 
-    `load`: the settings as the files say now; raises LaggardError. `make(settings, before)`: `before` is what
-    ran up to then and has ended in order, None at first; it raises nothing that `load` does not raise. New
-    settings that cannot be loaded are refused, and what runs is not touched. With those that turn out to be
-    of no use only when they are tried, as a port may be taken, the service goes back to the ones before.
+    `load` reads the settings; raises LaggardError. `make(settings, before)`: `before` is the previous object,
+    which has ended, None at first; it raises nothing that `load` does not raise. New settings that cannot be
+    loaded are rejected, and the running object is not affected. If an object fails to start with new
+    settings, for instance because a port is taken, the service returns to the previous ones.
     """
 
     def __init__(self, load: Callable[[], S], make: Callable[[S, R | None], R], notifier: Notifier) -> None:
@@ -42,7 +42,7 @@ class Service(Generic[S, R]):
         self._reload = asyncio.Event()
 
     async def run(self, settings: S) -> None:
-        """Runs with `settings` first, until a signal ends it. Raises what the first start raises."""
+        """Runs with `settings` first, until a signal ends it. Raises the error of a failed first start."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._end.set)
@@ -66,7 +66,7 @@ class Service(Generic[S, R]):
             running = self._make(settings, running)
 
     async def _while_wanted(self, running: R, started: asyncio.Event) -> S | None:
-        """Runs it until the end, None, or until there are new settings, which are returned."""
+        """Runs until the end and returns None, or until a reload and returns the new settings."""
         stop = asyncio.Event()
         task = asyncio.create_task(running.run(stop, started))
         wanted: S | None = None
@@ -82,7 +82,7 @@ class Service(Generic[S, R]):
         return wanted
 
     async def _told(self, task: "asyncio.Task[None]") -> bool:
-        """Waits for a signal or the end of `task`; whether it was one to reload."""
+        """Waits for a signal or the end of `task`; True for a reload."""
         signals = [asyncio.create_task(event.wait()) for event in (self._end, self._reload)]
         await asyncio.wait({task, *signals}, return_when=asyncio.FIRST_COMPLETED)
         for waiting in signals:
@@ -105,7 +105,7 @@ class Service(Generic[S, R]):
 
 
 async def is_set_within(event: asyncio.Event, seconds: float) -> bool:
-    """Whether `event` is set, after waiting for that for at most so long."""
+    """True when `event` is set within `seconds`."""
     try:
         await asyncio.wait_for(event.wait(), seconds)
     except TimeoutError:

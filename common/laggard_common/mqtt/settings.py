@@ -1,4 +1,4 @@
-"""The `[mqtt]` table of both daemons, and what aiomqtt wants to be told of it."""
+"""The `[mqtt]` table of both daemons, and its conversion to arguments of aiomqtt."""
 
 import ssl
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from laggard_common.secret_files import unfit
 
 @dataclass(frozen=True, slots=True)
 class MqttSettings:
-    """Where the broker is and who we are to it. TLS is used when `ca_file` or `cert_file` is set.
+    """Address of the broker and credentials. TLS is used when `ca_file` or `cert_file` is set.
 
     `host`: a name, an IPv4 or an IPv6 address, without brackets. With a client certificate the broker may
     take the user name from its CN.
@@ -28,7 +28,7 @@ class MqttSettings:
     key_file: Path | None = None
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Settings that do not go together."""
+        """Conflicting settings."""
         if self.password_file and not self.username:
             yield "password_file", "needs a username"
         if self.key_file and not self.cert_file:
@@ -36,12 +36,12 @@ class MqttSettings:
 
     @property
     def tls(self) -> bool:
-        """Whether TLS is used."""
+        """True when TLS is used."""
         return self.ca_file is not None or self.cert_file is not None
 
     @property
     def address(self) -> str:
-        """`host:port` as it is shown in logs; IPv6 in brackets."""
+        """`host:port` for logs; IPv6 in brackets."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
@@ -58,8 +58,8 @@ class ClientArguments(TypedDict):
 def client_arguments(settings: MqttSettings) -> ClientArguments:
     """Address, credentials and TLS for `aiomqtt.Client(**...)`.
 
-    Reads the files named in `settings`. Raises ConfigError, all problems together, for a file that is missing
-    or not what it should be, and for a password or key that everyone on the host may read.
+    Reads the files named in `settings`. Raises ConfigError, all problems together, for missing or invalid
+    files, and for a world-readable password or key.
     """
     problems: list[str] = []
     password = _password(settings, problems)
@@ -108,7 +108,7 @@ def _tls_context(settings: MqttSettings, problems: list[str]) -> "ssl.SSLContext
 
 
 def _no_passphrase() -> str:
-    """Keeps OpenSSL from asking on the terminal for the passphrase of an encrypted key."""
+    """Prevents OpenSSL from prompting for the passphrase of an encrypted key."""
     return ""
 
 

@@ -1,9 +1,8 @@
 """Counters as bytes: codec 0 (raw) and codec 1 (minimal width of deltas, then zstd), without numpy.
 
 Every value is one 64-bit lane; the schema says whether it is unsigned, signed or a double. The work is done
-by `map` over flat rows and by arithmetic on whole rows, so an interpreted agent pays tens of nanoseconds a
-value and not microseconds.
-docs/wire-format.md describes the layout byte by byte.
+by `map` over flat rows and by arithmetic on whole rows: tens of nanoseconds per value instead of
+microseconds. docs/wire-format.md describes the layout byte by byte.
 """
 
 import struct
@@ -32,7 +31,7 @@ _IS_WIDTH = {width: bytes(code == width for code in range(256)) for width, _ in 
 
 
 class Encoder:
-    """Encodes batches of one codec. Threads may share one, and so the memory of its zstd context."""
+    """Encodes batches of one codec. Threads may share an encoder and its zstd context."""
 
     def __init__(self, codec: int = DELTA_ZSTD, level: int = 3) -> None:
         self.codec = codec
@@ -68,7 +67,7 @@ class Encoder:
         ]
         try:
             blocks += self._values(first, rows)  # type: ignore[arg-type]
-        except TypeError:  # doubles, of which few sources have any: they travel by their bits
+        except TypeError:  # doubles, which are rare, are sent as their bits
             blocks += self._values(_lanes(first), list(map(_lanes, rows)))
         if self.codec == RAW:
             return b"".join(blocks)
@@ -83,7 +82,7 @@ class Encoder:
 
 
 def _idle(ticks: Sequence[Sequence[Row]]) -> list[bool]:
-    """For each component whether its row is the same at every tick. Collectors hand the same object again."""
+    """True for each component whose row is the same object at every tick."""
     first = ticks[0]
     same = [True] * len(first)
     for tick in ticks[1:]:
@@ -116,17 +115,17 @@ def _delta_blocks(rows: Sequence[bytes]) -> Iterable[bytes]:
     for width, _ in WIDTHS:
         if width in codes:
             lanes = compress(range(0, 8 * series, 8), codes.translate(_IS_WIDTH[width]))
-            # What one byte of a lane is at each tick, lane after lane; then turned round.
+            # One byte of a lane at each tick, lane after lane; then transposed.
             turned = b"".join([all_bytes[lane + i :: 8 * series] for lane in lanes for i in range(width)])
             yield b"".join([turned[tick :: len(deltas)] for tick in range(len(deltas))])
 
 
 def _differences(rows: Sequence[bytes]) -> tuple[list[bytes], bytes]:
-    """The lanes of each row less those of the row before, modulo 2^64; and as many bits as any of them needs.
+    """Differences of the lanes of successive rows, modulo 2^64, and the bits that they need.
 
-    A row is one long integer here, so that the interpreter works on all lanes at once (H. S. Warren, Hacker's
-    Delight, 2-18: borrows do not leave a lane whose highest bit is set apart). The second result has, lane by
-    lane, the bit length of the longest difference without its sign.
+    A row is one long integer, so that the interpreter processes all lanes at once (H. S. Warren, Hacker's
+    Delight, 2-18: borrows stay within a lane whose highest bit is handled separately). The second result has,
+    lane by lane, the bit length of the longest difference without its sign.
     """
     size = len(rows[0])
     sign = int.from_bytes(_SIGN * (size // 8), "little")
@@ -138,7 +137,7 @@ def _differences(rows: Sequence[bytes]) -> tuple[list[bytes], bytes]:
         delta = ((after | sign) - (before & rest)) ^ ((after ^ before) & sign) ^ sign
         deltas.append(delta.to_bytes(size, "little"))
         negative = (delta & sign) >> 63
-        if negative:  # all bits of these lanes are turned over, and the lowest is set: -1 needs one, too
+        if negative:  # all bits of these lanes are inverted, and the lowest is set: -1 needs one, too
             delta = delta ^ ((negative << 64) - negative) | negative
         spread |= delta
     return deltas, spread.to_bytes(size, "little")

@@ -1,6 +1,6 @@
 """Messages as bytes: the envelope, schemas, states and acknowledgements; docs/wire-format.md is the contract.
 
-Everything that comes in is hostile until checked: `decode_*` returns a valid value or raises WireError.
+All input is untrusted: `decode_*` returns a valid value or raises WireError.
 """
 
 import struct
@@ -19,9 +19,8 @@ from laggard_common.wire.topics import is_level
 VERSION = 1
 OLDEST_VERSION = 1  # an aggregator takes this version and the one before
 
-_U64 = 2**64
-_ENVELOPE_ITEMS = 64  # of any array in an envelope, of a later version too, and in others within their lists
-_UNPACKING = {
+_U64 = 2**64 _ENVELOPE_ITEMS = 64  # of any array in an envelope, also of later versions, and of arrays within
+lists elsewhere _UNPACKING = {
     "raw": False,
     "use_list": False,
     "strict_map_key": True,
@@ -35,15 +34,15 @@ T = TypeVar("T")
 
 
 class Kind(IntEnum):
-    """What a message carries."""
+    """Kind of a message's payload."""
 
     COUNTERS = 0
     EVENTS = 1
     STATE = 2
-    JOINED = 3  # batches of counters that follow one another, encoded as one
+    JOINED = 3  # consecutive batches of counters, encoded as one
 
 
-# By number: calling an enumeration, and asking it for its largest value, take a microsecond each.
+# By number: calling an enumeration takes a microsecond.
 _KINDS = tuple(Kind)
 _FIELD_KINDS = tuple(FieldKind)
 _FIELD_TYPES = tuple(FieldType)
@@ -54,7 +53,7 @@ class Envelope:
     """One message. `t0_ns`: nominal time of the first tick, ns since the epoch; `dt_ns`: ns between ticks.
 
     `n`: ticks (counters), records (events) or 1 (state). `stream`: 16 random bytes made with the spool.
-    `seq`: counts the batches of one source in one stream from 0; of joined ones it is the first one's.
+    `seq`: sequence number of the batch within its source and stream, from 0; of coalesced ones the first.
     """
 
     kind: Kind
@@ -72,7 +71,7 @@ class Envelope:
 
 @dataclass(frozen=True, slots=True)
 class Ack:
-    """What the aggregator has safe of one source in one stream: inclusive ranges of seq, ascending."""
+    """Acknowledged batches of one source in one stream: ascending inclusive ranges of sequence numbers."""
 
     stream: bytes
     source: str
@@ -87,7 +86,7 @@ def encode_envelope(envelope: Envelope) -> bytes:
 
 
 def decode_envelope(data: bytes) -> Envelope:
-    """The message in `data`. Raises WireError; `payload` is still encoded as `codec` says."""
+    """Decodes a message; `payload` remains encoded by `codec`. Raises WireError."""
     parts = _unpack(data, limits.MAX_MESSAGE_BYTES, _ENVELOPE_ITEMS)
     _version(parts)
     if len(parts) != 12:
@@ -109,12 +108,12 @@ def decode_envelope(data: bytes) -> Envelope:
 
 
 def join_payload(ticks: Sequence[int], payload: bytes) -> bytes:
-    """The payload of joined batches of so many ticks each; `payload`: that of all of them as one batch."""
+    """Payload of coalesced batches with these tick counts; `payload`: that of all as one batch."""
     return struct.pack(f"<{1 + len(ticks)}H", len(ticks), *ticks) + payload
 
 
 def split_joined(envelope: Envelope) -> tuple[tuple[int, ...], Envelope]:
-    """How many ticks each of the joined batches has, in the order of their seqs, and all as one batch.
+    """Splits a coalesced payload into the tick counts of its batches and the payload of all as one batch.
 
     Raises WireError.
     """
@@ -165,7 +164,7 @@ def encode_state(state: Mapping[str, Any]) -> bytes:
 
 
 def decode_state(payload: bytes) -> dict[str, Any]:
-    """The map in a state message's payload; nothing is promised about its keys. Raises WireError."""
+    """Decodes the map of a state message; its keys are unchecked. Raises WireError."""
     state = _unpack_any(payload, limits.MAX_MESSAGE_BYTES, limits.MAX_FIELDS)
     if not isinstance(state, dict):
         raise WireError("state", "not a map")
@@ -178,10 +177,10 @@ def _pack(value: object) -> bytes:
 
 
 def _unpack_any(data: bytes, max_bytes: int, most_items: int) -> Any:
-    """The value in `data`, whose arrays have at most so many items.
+    """Unpacks a value whose arrays have at most `most` items.
 
-    The library makes room for an array as soon as it says how long it is, and for a thousand of them within
-    each other before it misses their items, each of which takes a byte at least.
+    The library allocates an array by its declared length, and up to a thousand nested ones, before it notices
+    missing items, each of which takes at least a byte.
     """
     if len(data) > max_bytes:
         raise WireError("too long", f"{len(data)} bytes")
@@ -194,9 +193,9 @@ def _unpack_any(data: bytes, max_bytes: int, most_items: int) -> Any:
 
 
 def _read(data: bytes, max_bytes: int, read: Callable[[Any], T]) -> T:
-    """What `read` makes of `data`, part by part, as its lists may be long and what is in them is not.
+    """Applies `read` to an unpacker over `data`: lists may be long, arrays within them are short.
 
-    `read` gets the library's unpacker, with which it opens the lists; any other array has few items.
+    `read` opens the lists with the library's unpacker; any other array has few items.
     """
     if len(data) > max_bytes:
         raise WireError("too long", f"{len(data)} bytes")
@@ -274,7 +273,7 @@ def _schema(unpacker: Any) -> Schema:
 
 
 def _open(unpacker: Any, what: str, expected: int) -> None:
-    """Opens a message of so many parts, and passes over its version."""
+    """Opens a message of `parts` parts and skips its version."""
     length = unpacker.read_array_header()
     if length:
         _version((unpacker.unpack(),))
@@ -283,7 +282,7 @@ def _open(unpacker: Any, what: str, expected: int) -> None:
 
 
 def _each(unpacker: Any, what: str, most: int, read: Callable[[Any], T]) -> tuple[T, ...]:
-    """The next value's items, one read after the other."""
+    """Yields the next value's items one by one."""
     length = unpacker.read_array_header()
     if length > most:
         raise WireError(what, "too long")

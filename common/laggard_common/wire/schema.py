@@ -1,4 +1,4 @@
-"""What the numbers of a source mean: its fields and its components, as an append-only dictionary.
+"""Schema of a source: its fields and components, as an append-only dictionary.
 
 A *source* is one table of numbers, such as `diskstats`: rows are components (disks), columns are fields.
 Data messages name components by their position in the dictionary, so position and field order never change
@@ -11,7 +11,7 @@ from enum import IntEnum
 
 
 class FieldKind(IntEnum):
-    """How a field behaves over time. Only counters and histogram buckets can be reset."""
+    """Behaviour of a field over time. Only counters and histogram buckets can be reset."""
 
     COUNTER = 0
     GAUGE = 1
@@ -19,7 +19,7 @@ class FieldKind(IntEnum):
 
 
 class FieldType(IntEnum):
-    """How the 64-bit lane of a value is read."""
+    """Interpretation of a value's 64-bit lane."""
 
     U64 = 0
     I64 = 1
@@ -38,11 +38,11 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """One row. `id` does not change over a reboot (WWID, UUID); `name` is the name of the day (`sda`).
+    """One row. `id` is stable across reboots (WWID, UUID); `name` is the current name (`sda`).
 
-    Labels tell the class of a component (`model`, `rotational`, `size`). The label `scope` with the value
-    `site` marks a component that may move between nodes (an OST in a failover): it is not prefixed by its
-    node when it is compared.
+    Labels give the class of a component (`model`, `rotational`, `size`). The label `scope` with the value
+    `site` marks a component that may move between nodes (an OST in a failover): it is compared without the
+    prefix of its node.
     """
 
     id: str
@@ -54,8 +54,8 @@ class Component:
 class Schema:
     """The dictionary of one source in one stream at one epoch.
 
-    `interval_ns` and `batch_ticks` announce how often the source is sampled and how many ticks at most travel
-    in a message, from which the aggregator knows how long to wait before it closes a window.
+    `interval_ns` and `batch_ticks` announce the sampling interval and the most ticks in a message; the
+    aggregator derives from them how long to wait before it closes a window.
     """
 
     node: str

@@ -50,7 +50,7 @@ def ack_topic(site: str, node: str) -> str:
 
 
 def parse_topic(topic: str) -> Topic:
-    """The parts of a topic that an agent publishes to. Raises WireError("topic") on any other."""
+    """Parses a topic that an agent publishes to. Raises WireError("topic") for any other."""
     levels = topic.split("/")
     if len(levels) not in (6, 7) or levels[0] != "laggard" or levels[1] != "1":
         raise WireError("topic", topic[:200])

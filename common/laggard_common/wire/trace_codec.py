@@ -1,7 +1,7 @@
-"""Folded I/O trace records as the payload of a message of kind events, and back, without numpy.
+"""Codec of folded I/O trace records in messages of kind events, without numpy.
 
-docs/wire-format.md describes the layout. What comes in is hostile until checked: `decode` returns valid
-values or raises WireError.
+docs/wire-format.md describes the layout. All input is untrusted: `decode` returns valid values or raises
+WireError.
 """
 
 import sys
@@ -36,7 +36,7 @@ class EventEncoder:
     def encode(self, records: Sequence[Folded]) -> bytes:
         """The payload of a message whose t0 is the first record's `first_ns` and whose n is their number.
 
-        What `batches` yields fits the limits; so does anything shorter.
+        The results of `batches`, and anything shorter, fit the limits.
         """
         places: dict[str, int] = {}
         names = [
@@ -57,7 +57,7 @@ class EventEncoder:
 
 
 def batches(records: Iterable[Folded]) -> Iterator[list[Folded]]:
-    """`records` in parts that each fit one message."""
+    """Splits `records` into parts that each fit one message."""
     batch: list[Folded] = []
     string_bytes = 0
     names: set[str] = set()
@@ -134,7 +134,7 @@ class EventDecoder:
 
 
 def _parts(data: bytes, n: int) -> "tuple[tuple[str, ...], list[array[int]]]":
-    """The strings and the columns of n numbers each, as they are on the wire."""
+    """Reads the strings and the columns of n numbers each."""
     try:
         parts = msgpack.unpackb(
             data,
@@ -166,7 +166,7 @@ def _within(values: Sequence[int], low: int, high: int, what: str) -> None:
 
 
 def _deltas(values: Sequence[int], before: int) -> list[int]:
-    """Differences to the value before, modulo 2^64 as signed numbers."""
+    """Differences to the previous value, modulo 2^64 as signed numbers."""
     return [_signed(b - a) for a, b in pairwise([before, *values])]
 
 

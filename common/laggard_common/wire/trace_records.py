@@ -1,6 +1,6 @@
-"""I/O trace records, and what they fold into: a record with a counter (Beacon, section 3.2).
+"""I/O trace records and folded records with a counter (Beacon, section 3.2).
 
-The agent folds (`laggard_agent.tools.iotrace.fold`), the aggregator unfolds; `iotrace_codec` is the wire.
+The agent folds (`laggard_agent.tools.iotrace.fold`), the aggregator unfolds; `trace_codec` is the encoding.
 """
 
 from collections.abc import Iterator
@@ -13,10 +13,9 @@ MAX_POSITION = 2**63 - 1  # the largest offset of a file, and the last nanosecon
 class Record:
     """One operation of one process on one open file.
 
-    `operation`: `read`, `write`, `open`, `close`, ... as the source names it. `descriptor` tells open files
-    of one node apart. `offset`: byte at which it began, None where there is none or it is not known.
-    `size`: bytes that were moved. `time_ns`: when it began, ns since the epoch. `path`: the file, empty
-    where it is not known.
+    `operation`: `read`, `write`, `open`, `close`, ... as the source names it. `descriptor` identifies an open
+    file of a node. `offset`: first byte, None if not applicable or unknown. `size`: bytes moved. `time_ns`:
+    start, ns since the epoch. `path`: the file, empty if unknown.
     """
 
     node: str
@@ -30,7 +29,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """`count` records that differ only in their times and, by `size` from one to the next, in their offsets.
+    """`count` records that differ only in their times and in their offsets, which advance by `size`.
 
     `offset`: of the first one; None when none of them has one. `first_ns`, `last_ns`: times of the first and
     of the last record; `last_ns` is smaller where the clock was set back in between.
@@ -48,7 +47,7 @@ class Folded:
 
 
 def unfold(folded: Folded) -> Iterator[Record]:
-    """The records that were folded, as they were but for the times between first and last: interpolated."""
+    """Yields the original records; times between the first and the last are interpolated."""
     f = folded
     span_ns = f.last_ns - f.first_ns
     for i in range(f.count):
