@@ -17,6 +17,7 @@ from typing import Any
 
 from tests.golden import entry
 from tests.golden.entry import Component, Field, FieldKind, Schema, codec, topics, wire
+from tests.support.wait import LIMIT_SECONDS
 
 SECOND = 1_000_000_000
 START = 1_800_000_000 * SECOND
@@ -35,7 +36,6 @@ FIELDS = (
 )
 FUNCTIONS = ("gfsd/gfsd/readv", "gfsd/gfsd/writev", "gfsd/libc/memcpy", "kworker/kernel/tcp_sendmsg")
 PROFILE = (Field("samples"), Field("cpu_ns", unit="ns"))
-PATIENCE_SECONDS = 60.0
 
 AGGREGATOR = """\
 site = "site"
@@ -275,7 +275,7 @@ class Live:
 
     async def until(self, condition: Callable[["Answers"], bool]) -> None:
         """Polls until `condition` holds of what the aggregator answers; fails after a generous time."""
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(LIMIT_SECONDS):
             while not await asyncio.to_thread(condition, Answers(self.app.url)):
                 await asyncio.sleep(0.02)
 
@@ -293,7 +293,7 @@ class Answers:
     def text(self, path: str) -> str:
         """The body at `path`, also of an error."""
         try:
-            with urllib.request.urlopen(self._url + path, timeout=PATIENCE_SECONDS) as answer:
+            with urllib.request.urlopen(self._url + path, timeout=LIMIT_SECONDS) as answer:
                 return str(answer.read().decode())
         except urllib.error.HTTPError as exc:
             with exc:
@@ -324,7 +324,7 @@ async def live(config: Path, clock: HandClock, at: entry.Broker, *, killed: bool
     task = asyncio.create_task(app.run(stop, started))
     waiting = asyncio.create_task(started.wait())
     try:
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(LIMIT_SECONDS):
             await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
             waiting.cancel()
             if task.done():
@@ -333,7 +333,7 @@ async def live(config: Path, clock: HandClock, at: entry.Broker, *, killed: bool
             await running.until(lambda now: now.metric("laggard_ready") == 1.0)
         yield running
     finally:
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(LIMIT_SECONDS):
             if killed:
                 task.cancel()
                 with suppress(asyncio.CancelledError):

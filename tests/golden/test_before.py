@@ -10,8 +10,7 @@ import pytest
 
 from tests.golden import entry, formats, site
 from tests.golden.before import continued
-
-pytestmark = pytest.mark.timeout(180)
+from tests.support.wait import LIMIT_SECONDS
 
 GOLDEN: dict[str, Any] = json.loads(continued.PACKED.with_name("continued.json").read_text())
 
@@ -55,7 +54,7 @@ def test_a_spool_is_taken_over(how: str, tmp_path: Path) -> None:
             stop = asyncio.Event()
             task = asyncio.create_task(entry.agent(path, procfs).run(stop))
             wanted = {key for key in waiting if key[1] not in acknowledged}
-            await broker.until(lambda: wanted <= continued.came(broker).keys(), 60)
+            await broker.until(lambda: wanted <= continued.came(broker).keys(), LIMIT_SECONDS)
             # The first new batch may be backlog, and come after the next ones.
             first = max(seq for _, seq in waiting) + 1 if how == "orderly" else 0
             await broker.until(

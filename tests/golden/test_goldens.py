@@ -13,8 +13,6 @@ from tests.golden.formats import close
 SAME_MACHINE = json.loads((goldens.FOLDER / "machine.json").read_text()) == goldens.machine()
 BREAKS_LINES_OTHERWISE = goldens.machine()["python"] not in ("3.11", "3.12")
 
-pytestmark = pytest.mark.timeout(180)
-
 
 def agrees(now: str, path: Path) -> None:
     """Fails unless `now` is the text in `path`; on another machine the last digits of numbers may differ."""
