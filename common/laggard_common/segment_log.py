@@ -127,9 +127,9 @@ class SegmentWriter:
 
 
 def scan(path: Path, offset: int = 0, max_record_bytes: int = MAX_RECORD_BYTES) -> Iterator[Record]:
-    """Yields the records of a segment in order, from the one at `offset` (0: the first) to the last valid one.
+    """Yields the records of a segment in order, from the one at `offset` (0: the first).
 
-    Ends silently at the end of the file and at the first torn or damaged record; yields nothing for a file
+    Ends silently at the end of the file or at the first torn or damaged record; yields nothing for a file
     that is not a segment. Raises SpoolError when the file is unreadable.
     """
     try:

@@ -19,8 +19,9 @@ from laggard_common.wire.topics import is_level
 VERSION = 1
 OLDEST_VERSION = 1  # an aggregator takes this version and the one before
 
-_U64 = 2**64 _ENVELOPE_ITEMS = 64  # of any array in an envelope, also of later versions, and of arrays within
-lists elsewhere _UNPACKING = {
+_U64 = 2**64
+_ENVELOPE_ITEMS = 64  # limit of any array in an envelope, and of arrays within lists elsewhere
+_UNPACKING = {
     "raw": False,
     "use_list": False,
     "strict_map_key": True,
