@@ -58,7 +58,8 @@ def test_a_spool_is_taken_over(how: str, tmp_path: Path) -> None:
             # The first new batch may be backlog, and come after the next ones.
             first = max(seq for _, seq in waiting) + 1 if how == "orderly" else 0
             await broker.until(
-                lambda: first in {seq for _, seq in continued.came(broker).keys() - waiting.keys()}, 60
+                lambda: first in {seq for _, seq in continued.came(broker).keys() - waiting.keys()},
+                LIMIT_SECONDS,
             )
             stop.set()
             await task
