@@ -8,10 +8,10 @@ import pytest
 
 from deploy.grafana import generate
 from deploy.grafana.generate import COLUMNS, DASHBOARDS, FOLDER, Dashboard
-from laggard_aggregator.web import metric_names
+from laggard_aggregator.web import metric_table
 
 RULES = Path(generate.__file__).parents[1] / "prometheus" / "laggard.rules.yml"
-KNOWN = {metric.name for metric in metric_names.ALL}
+KNOWN = {metric.name for metric in metric_table.TABLE}
 PROCESS = {"process_resident_memory_bytes", "process_cpu_seconds_total"}
 IDS = [dashboard.uid for dashboard in DASHBOARDS]
 
@@ -52,4 +52,4 @@ def test_every_metric_of_a_role_and_of_a_node_is_shown() -> None:
     shown = set(re.findall(r"laggard_\w+", text))
     left_out = {"laggard_role_dropped_samples", "laggard_role_missed_ticks", "laggard_role_cpu_seconds"}
     left_out |= {"laggard_role_clock_offset_seconds_quantile", "laggard_role_spool_bytes_quantile"}
-    assert {m.name for m in (*metric_names.PER_ROLE, *metric_names.PER_NODE)} - shown == left_out
+    assert {m.name for m in (*metric_table.PER_ROLE, *metric_table.PER_NODE)} - shown == left_out

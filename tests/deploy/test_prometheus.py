@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from laggard_aggregator.web import metric_names
+from laggard_aggregator.web import metric_table
 from tests.deploy.container import PROJECT
 from tests.support.processes import run_command
 
@@ -64,7 +64,7 @@ def test_every_alert_links_to_what_to_do_about_it() -> None:
 
 @pytest.mark.parametrize("text", [RULES, TESTS, RUNBOOK], ids=["rules", "tests", "runbook"])
 def test_every_metric_and_label_that_is_named_is_exposed(text: str) -> None:
-    known = {metric.name: metric for metric in metric_names.ALL}
+    known = {metric.name: metric for metric in metric_table.TABLE}
     assert set(re.findall(r"\blaggard_(?!test\b)[a-z0-9_]+\b", text)) <= set(known)
     assert set(re.findall(r"\bprocess_\w+", text)) <= PROCESS_METRICS
     assert set(re.findall(r"\blaggard:\w+:\w+", text)) <= set(re.findall(r"record: (\S+)", RULES))

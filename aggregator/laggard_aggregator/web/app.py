@@ -21,7 +21,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from laggard_aggregator.status.view import View
 from laggard_aggregator.web import api
-from laggard_aggregator.web.exposition import Exposition, NodeExposition, Together, take
+from laggard_aggregator.web.exposition import Exposition, Scrape, scrape
+from laggard_aggregator.web.metric_table import PER_NODE, TABLE
 from laggard_aggregator.web.pages.site import Site
 
 SECURITY_HEADERS = (
@@ -73,12 +74,11 @@ class _Endpoints:
         self._one_at_a_time = asyncio.Semaphore(1)  # an exposition of every node may take tens of MB
 
     async def metrics(self, request: Request) -> Response:
-        return await self._rendered(
-            request, Together(Exposition(take(self._view, self._listed)), self._process)
-        )
+        values = scrape(self._view, self._listed)
+        return await self._rendered(request, Exposition(values, TABLE, self._process))
 
     async def node_metrics(self, request: Request) -> Response:
-        return await self._rendered(request, NodeExposition(self._view.nodes()))
+        return await self._rendered(request, Exposition(Scrape(nodes=self._view.nodes()), PER_NODE))
 
     async def healthz(self, _: Request) -> Response:
         return JSONResponse({"status": "ok"})

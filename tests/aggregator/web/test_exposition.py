@@ -9,8 +9,8 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse
 
 from laggard_aggregator.ingest.nodes import NodeBook
-from laggard_aggregator.web import metric_names
-from laggard_aggregator.web.exposition import Exposition, NodeExposition, take
+from laggard_aggregator.web.exposition import Exposition, Scrape, scrape
+from laggard_aggregator.web.metric_table import PER_NODE, TABLE
 from tests.aggregator.web import made_status
 from tests.support.processes import run_command
 
@@ -19,7 +19,7 @@ DOCUMENT = Path(__file__).parents[3] / "docs" / "metrics.md"
 
 
 def exposed(view: made_status.MadeView) -> str:
-    return generate_latest(Exposition(take(view))).decode()
+    return generate_latest(Exposition(scrape(view), TABLE)).decode()
 
 
 def samples(text: str, name: str) -> dict[tuple[tuple[str, str], ...], float]:
@@ -37,7 +37,7 @@ def test_the_golden_exposition() -> None:
 
 def test_an_empty_site_has_every_help_and_no_component() -> None:
     text = exposed(made_status.MadeView())
-    for metric in metric_names.ALL:
+    for metric in TABLE:
         assert f"# TYPE {metric.name} {metric.type}\n" in text
     assert "component=" not in text
     assert "node=" not in text
@@ -85,7 +85,7 @@ def test_no_series_is_there_twice() -> None:
 
 def test_every_node_is_in_the_exposition_of_nodes_alone() -> None:
     view = made_status.site()
-    text = generate_latest(NodeExposition(view.nodes())).decode()
+    text = generate_latest(Exposition(Scrape(nodes=view.nodes()), PER_NODE)).decode()
     assert {dict(labels)["node"] for labels in samples(text, "laggard_node_up")} == {
         "oss-1",
         "oss-2",
@@ -94,7 +94,7 @@ def test_every_node_is_in_the_exposition_of_nodes_alone() -> None:
     }
     assert 'laggard_node_up{node="oss-1"' not in exposed(view)
     assert {family.name for family in parse(text)} == {
-        metric.name.removesuffix("_total") for metric in metric_names.PER_NODE
+        metric.name.removesuffix("_total") for metric in PER_NODE
     }
 
 
@@ -107,10 +107,10 @@ def test_a_component_that_came_back_from_silence_has_one_series() -> None:
 
 
 def test_openmetrics_is_well_formed() -> None:
-    text = generate_openmetrics(Exposition(take(made_status.site()))).decode()  # type: ignore[no-untyped-call]
+    text = generate_openmetrics(Exposition(scrape(made_status.site()), TABLE)).decode()  # type: ignore[no-untyped-call]
     families = {family.name: family for family in parse_openmetrics(text)}  # type: ignore[no-untyped-call]
     assert families["laggard_messages"].samples[0].value == 1000
-    assert len(families) == len(metric_names.ALL)
+    assert len(families) == len(TABLE)
 
 
 def test_promtool_finds_nothing_wrong() -> None:
@@ -128,14 +128,12 @@ def test_the_documentation_names_exactly_these_metrics() -> None:
         if line.startswith("| `laggard_") and len(cells) == 4:
             labels = tuple(label.strip("` ") for label in cells[2].split(",") if label.strip("` "))
             documented[cells[0].strip("`")] = (cells[1], labels, cells[3])
-    assert documented == {
-        metric.name: (metric.type, metric.labels, metric.help) for metric in metric_names.ALL
-    }
+    assert documented == {metric.name: (metric.type, metric.labels, metric.help) for metric in TABLE}
 
 
 def test_nodes_that_are_listed_are_told_of_though_they_are_well() -> None:
-    snapshot = take(made_status.site(), ["oss-1", "oss-2", "nobody"])
-    assert sorted(node.node for node in snapshot.nodes) == ["mds-1", "oss-1", "oss-2", "oss-9"]
+    values = scrape(made_status.site(), ["oss-1", "oss-2", "nobody"])
+    assert sorted(node.node for node in values.nodes) == ["mds-1", "oss-1", "oss-2", "oss-9"]
 
 
 TAIHULIGHT = {"compute": 40_960, "forwarding": 288, "storage": 288, "metadata": 2}
