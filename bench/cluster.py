@@ -16,12 +16,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from bench.agent import FakeProc
-from bench.brokers import AGGREGATOR, Authority, nats
 from bench.machine import machine
 from laggard_agent.spool.recovery import recover
 from laggard_aggregator.archive.reader import ArchiveReader
 from laggard_aggregator.demo.site import free_port
 from laggard_common.mqtt.settings import MqttSettings
+from tests.support.shipped_brokers import AGGREGATOR, Authority, nats
 
 SERVERS = 3
 NODES = tuple(f"oss-{number}" for number in range(1, 7))

@@ -15,7 +15,7 @@ from email.message import Message
 from functools import partial
 from pathlib import Path
 
-from tests.deploy.container import Container
+from tests.support.container import Container
 from tests.support.wait import wait_until
 
 PACKAGES = ("laggard-agent", "laggard-aggregator")

@@ -24,7 +24,7 @@ from trial import PACKAGES, Trial, WrongError, beside, expect, listing, output, 
 from laggard_aggregator.demo.recording import Recording, read_recording  # noqa: E402
 from laggard_aggregator.demo.replay import Replay  # noqa: E402
 from laggard_common.clock import SystemClock  # noqa: E402
-from tests.deploy.container import booted  # noqa: E402
+from tests.support.container import booted  # noqa: E402
 from tests.support.processes import running  # noqa: E402
 
 MIRROR, SUITE = "http://deb.debian.org/debian", "bookworm"

@@ -15,7 +15,7 @@ import aiomqtt
 
 from bench.agent_cost.cost import cpu_ns
 from bench.backlog.one import KEPT
-from bench.backlog.spool_capacity import SECOND, counters, messages
+from bench.backlog.spool_capacity import counters, messages
 from bench.backlog.watch import Seen, verdicts
 from bench.hostile_clients.site import SLOW, Site
 from laggard_agent.spool.coalesce import ENOUGH_TICKS
@@ -26,6 +26,7 @@ from laggard_common.wire import topics
 from laggard_common.wire.codec import Row
 from laggard_common.wire.limits import STREAM_BYTES
 from laggard_common.wire.schema import Schema
+from tests.support.filled_spool import SECOND
 
 CONNECTIONS = 4
 MOST_SECONDS = 1800.0

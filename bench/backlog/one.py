@@ -8,12 +8,12 @@ from tempfile import TemporaryDirectory
 
 from bench.agent import FakeProc
 from bench.agent_cost.cost import cpu_ns
-from bench.backlog.spool_capacity import SECOND, Filled
 from bench.backlog.watch import Seen, messages, verdicts
 from bench.hostile_clients.site import SLOW, Site
 from laggard_agent.collectors import make_collectors
 from laggard_agent.settings import AgentSettings, Roots
 from laggard_common.clock import SystemClock
+from tests.support.filled_spool import SECOND, FilledSpool
 
 NODE = "mds-1"
 DEVICES = 64
@@ -73,13 +73,13 @@ def _outage(proc: FakeProc, spool: Path, seconds: int) -> tuple[dict[tuple[bytes
     """By stream and source how many batches wait, and in how many bytes."""
     clock = SystemClock()
     collectors = make_collectors(AgentSettings(node=NODE), Roots(proc.root, None), clock.wall_ns, clock)
-    filled = Filled(spool, NODE, 5)
+    filled = FilledSpool(spool, NODE, 5)
     start = time.time_ns() // SECOND - seconds
     for at in range(seconds):
         proc.advance()
         for collector in collectors:
             for reading in collector.read():
-                filled.take((start + at) * SECOND, reading)
+                filled.add((start + at) * SECOND, reading)
     return filled.close(), filled.bytes
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from bench.agent import COUNTERS
-from bench.backlog.spool_capacity import SECOND, Filled, counters
+from bench.backlog.spool_capacity import counters
 from bench.bytes_a_day import BUSY_LUNS, LUNS, server
 from laggard_agent.collectors import make_collectors
 from laggard_agent.collectors.diskstats.collector import FIELDS
@@ -15,6 +15,7 @@ from laggard_agent.settings import AgentSettings, Roots, SpoolSettings
 from laggard_aggregator.demo.recording import read_recording
 from laggard_common.clock import SystemClock
 from laggard_common.wire.codec import Row
+from tests.support.filled_spool import SECOND, FilledSpool
 
 DAY_SECONDS = 86_400
 MADE_SECONDS = 300
@@ -47,10 +48,10 @@ def table() -> list[str]:
 def _a_day(rows: Sequence[Sequence[Row]]) -> float:
     """Bytes that a day of diskstats takes in a spool."""
     with TemporaryDirectory() as folder:
-        filled = Filled(Path(folder), "oss-1", 5)
+        filled = FilledSpool(Path(folder), "oss-1", 5)
         names = [field.name for field in FIELDS]
         for tick_ns, reading in counters("diskstats", names, rows, time.time_ns() // SECOND * SECOND):
-            filled.take(tick_ns, reading)
+            filled.add(tick_ns, reading)
         filled.close()
         return filled.bytes / len(rows) * DAY_SECONDS
 
@@ -59,7 +60,7 @@ def _own_rest() -> float:
     """The same of net and host on this machine."""
     clock = SystemClock()
     with TemporaryDirectory() as folder:
-        filled = Filled(Path(folder), "oss-1", 5)
+        filled = FilledSpool(Path(folder), "oss-1", 5)
         wanted = AgentSettings(collectors=("net", "host"))
         collectors = make_collectors(wanted, Roots(), clock.wall_ns, clock)
         start = time.time_ns() // SECOND + 1
@@ -67,7 +68,7 @@ def _own_rest() -> float:
             time.sleep(max(start + at - time.time(), 0))
             for collector in collectors:
                 for reading in collector.read():
-                    filled.take((start + at) * SECOND, reading)
+                    filled.add((start + at) * SECOND, reading)
         filled.close()
         return filled.bytes / OWN_SECONDS * DAY_SECONDS
 

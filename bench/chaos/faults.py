@@ -8,15 +8,15 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from bench.brokers import AGGREGATOR, BROKER
 from bench.chaos.host import Disk
 from bench.chaos.processes import Process
 from bench.chaos.site import HOSTILE, Site
-from bench.hostile_clients.hostile import connected, flood, garbage
 from laggard_agent.spool.segments import SUFFIX as SPOOL_SUFFIX
 from laggard_aggregator.log.journal import SUFFIX as JOURNAL_SUFFIX
 from laggard_common import segment_log
 from laggard_common.mqtt.settings import client_arguments
+from tests.support.hostile_client import connected, flood, garbage
+from tests.support.shipped_brokers import AGGREGATOR, BROKER
 
 _REFILL_SECONDS = 0.2
 _VALID_SECONDS = 8.0

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench import brokers
-from bench.brokers import Authority
 from bench.chaos import agent
 from bench.chaos.feed import Feed, Procfs
 from bench.chaos.ground_truth import Spooled, Witness
@@ -21,6 +19,8 @@ from bench.chaos.host import Disk, Network
 from bench.chaos.processes import Process
 from laggard_aggregator.demo.site import BATCH_SAMPLES, CONFIRM, SHIFT_SAMPLES, WINDOW_SAMPLES, free_port
 from laggard_common.mqtt.settings import MqttSettings, client_arguments
+from tests.support import shipped_brokers as brokers
+from tests.support.shipped_brokers import Authority
 
 SITE = "chaos"
 WITNESS, HOSTILE = "witness", "evil"

@@ -24,14 +24,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from bench.brokers import Authority
 from bench.chaos.host import problem
-from bench.hostile_clients.hostile import connected, flood, garbage, monster, publication
-from bench.hostile_clients.network import BROKER, Network
 from bench.hostile_clients.site import NODES, SLOW, Site, publications_of
 from bench.machine import machine
 from laggard_common import wire
 from laggard_common.wire import Envelope, Kind
+from tests.support.hostile_client import connected, flood, garbage, monster, publication
+from tests.support.namespaces import BROKER, Network
+from tests.support.shipped_brokers import Authority
 
 TRIES = 20
 MONSTER_BYTES = 100_000_000

@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from bench.hostile_clients.hostile import connected, flood, garbage
 from bench.hostile_clients.site import SLOW, Site, publications_of
 from bench.machine import machine
 from laggard_common.wire import topics
+from tests.support.hostile_client import connected, flood, garbage
 
 WARM_UP_SECONDS = 60.0
 PAUSE_SECONDS = 12.0

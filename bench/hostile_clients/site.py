@@ -19,12 +19,12 @@ from pathlib import Path
 
 import aiomqtt
 
-from bench.brokers import Authority, mosquitto, program
-from bench.hostile_clients.hostile import publication
 from laggard_common import wire
 from laggard_common.mqtt.settings import MqttSettings, client_arguments
 from laggard_common.wire import Envelope, Kind, codec, topics
 from laggard_common.wire.schema import Component, Field, Schema
+from tests.support.hostile_client import publication
+from tests.support.shipped_brokers import Authority, mosquitto, program
 
 SECOND = 1_000_000_000
 NODES = tuple(f"oss-{number}" for number in range(1, 7))

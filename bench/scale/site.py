@@ -9,10 +9,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.brokers import DEPLOY, program
 from bench.hostile_clients.site import Site
 from bench.scale.fleet import SHARED_USER
 from bench.scale.shapes import SITE
+from tests.support.shipped_brokers import DEPLOY, program
 
 _TLS = (
     "cafile",

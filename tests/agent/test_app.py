@@ -16,7 +16,6 @@ from pathlib import Path
 
 import pytest
 
-from bench.backlog.spool_capacity import Filled
 from laggard_agent.app import App
 from laggard_agent.collectors.interface import Reading
 from laggard_agent.sampling.batcher import Batch, splay_ns
@@ -33,11 +32,12 @@ from laggard_common.mqtt.settings import MqttSettings
 from laggard_common.wire import Ack, Envelope, Kind
 from laggard_common.wire.schema import Schema
 from tests import naive_wire
-from tests.agent.broker import Broker
-from tests.agent.made import FIELDS, components, disk_line, tree
-from tests.joined_batches import apart
-from tests.service_manager import manager, told
+from tests.naive_coalesce import apart
+from tests.support.broker import Broker
+from tests.support.builders.trees import FIELDS, components, disk_line, tree
+from tests.support.filled_spool import FilledSpool
 from tests.support.processes import run_command
+from tests.support.service_manager import manager, told
 
 BASE = "laggard/1/site/storage/oss-1"
 
@@ -306,10 +306,10 @@ def test_live_data_goes_before_the_backlog(tmp_path: Path, monkeypatch: pytest.M
 
 def test_a_backlog_goes_out_in_messages_of_sixty_samples_and_more(tmp_path: Path) -> None:
     """The spool is as a short outage left it, with no sample missed: what is joined has no gap."""
-    left = Filled(tmp_path / "spool", "oss-1", 7, interval_ns=50_000_000)
+    left = FilledSpool(tmp_path / "spool", "oss-1", 7, interval_ns=50_000_000)
     disk, begin_ns = components("sda"), (SystemClock().wall_ns() // 10**9 - 10) * 10**9
     for tick_ns in range(begin_ns, begin_ns + 140 * 50_000_000, 50_000_000):
-        left.take(tick_ns, Reading("diskstats", FIELDS, tick_ns, disk, [(1, 2)]))
+        left.add(tick_ns, Reading("diskstats", FIELDS, tick_ns, disk, [(1, 2)]))
     (((stream, _), batches),) = left.close().items()
 
     async def test(site: Site) -> None:

@@ -13,7 +13,7 @@ import pytest
 from laggard_agent.cli import main
 from laggard_agent.collectors.diskstats.collector import FIELDS
 from laggard_agent.settings import COLLECTORS
-from tests.agent.made import disk_line, tree
+from tests.support.builders.trees import disk_line, tree
 from tests.support.processes import run_command
 
 

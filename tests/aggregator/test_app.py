@@ -30,7 +30,8 @@ from laggard_common import wire
 from laggard_common.errors import ArchiveError, ServiceError
 from laggard_common.wire import Ack, Envelope, Kind, codec, topics
 from laggard_common.wire.schema import Component, Field, Schema
-from tests.aggregator.made_batches import SECOND, HandClock
+from tests.support.builders.batches import SECOND
+from tests.support.clock import HandClock
 from tests.support.wait import LIMIT_SECONDS, async_wait_until, time_limit
 
 START = 1_800_000_000 * SECOND

@@ -19,7 +19,6 @@ from laggard_aggregator.offline.archive_replay import Replay
 from laggard_aggregator.settings.aggregator import AggregatorSettings, StateTable
 from laggard_common import wire
 from laggard_common.wire import topics
-from tests.aggregator.made_batches import SECOND, HandClock
 from tests.aggregator.test_app import (
     NODES,
     SLOW,
@@ -32,6 +31,8 @@ from tests.aggregator.test_app import (
     settings,
     until,
 )
+from tests.support.builders.batches import SECOND
+from tests.support.clock import HandClock
 from tests.support.wait import LIMIT_SECONDS, time_limit
 
 KEY = ("storage/diskstats", f"{SLOW}/wwn", "await")

@@ -17,7 +17,6 @@ from laggard_aggregator.offline.archive_replay import Replay
 from laggard_aggregator.settings.aggregator import AggregatorSettings, DetectTable, GroupTable, StateTable
 from laggard_common import wire
 from laggard_common.wire import topics
-from tests.aggregator.made_batches import SECOND, HandClock
 from tests.aggregator.test_app import (
     NODES,
     START,
@@ -30,6 +29,8 @@ from tests.aggregator.test_app import (
     until,
 )
 from tests.aggregator.test_app_state import KEY, publish_schemas
+from tests.support.builders.batches import SECOND
+from tests.support.clock import HandClock
 
 
 async def go_on(app: App, clock: HandClock, port: int, batches: range) -> None:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.deploy.container import BINDS, PROJECT, Container, booted, install_programs, overlaid
 from tests.deploy.test_documents import blocks
+from tests.support.container import BINDS, PROJECT, Container, booted, install_programs, overlaid
 from tests.support.wait import LONG_TEST_LIMIT_SECONDS, wait_until
 
 AGGREGATOR = """\

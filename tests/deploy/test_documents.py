@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.deploy.container import PROJECT
+from tests.support.container import PROJECT
 from tests.support.ports import free_port
 from tests.support.processes import run_command
 

@@ -17,7 +17,7 @@ from laggard_aggregator.cli.daemon import build_parser as aggregator_parser
 from laggard_aggregator.cli.main import COMMANDS
 from laggard_aggregator.settings.aggregator import AggregatorSettings, ArchiveTable, StateTable
 from laggard_common.config import load
-from tests.deploy.container import PROJECT
+from tests.support.container import PROJECT
 from tests.support.processes import run_command
 
 PACKAGING = PROJECT / "packaging"

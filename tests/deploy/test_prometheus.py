@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from laggard_aggregator.web import metric_table
-from tests.deploy.container import PROJECT
+from tests.support.container import PROJECT
 from tests.support.processes import run_command
 
 FOLDER = PROJECT / "deploy" / "prometheus"

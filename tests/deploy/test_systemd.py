@@ -8,7 +8,7 @@ import pytest
 
 from laggard_agent.settings import AgentSettings
 from laggard_aggregator.settings.aggregator import ArchiveTable, StateTable
-from tests.deploy.container import PROJECT
+from tests.support.container import PROJECT
 from tests.support.processes import run_command
 
 UNITS = ("laggard-agent.service", "laggard-aggregator.service")

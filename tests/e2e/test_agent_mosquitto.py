@@ -15,8 +15,8 @@ import pytest
 from laggard_common import wire
 from laggard_common.wire import Ack, Envelope
 from laggard_common.wire.schema import Schema
-from tests.agent.made import disk_line, tree
-from tests.joined_batches import apart
+from tests.naive_coalesce import apart
+from tests.support.builders.trees import disk_line, tree
 from tests.support.ports import free_port, is_listening
 from tests.support.processes import started
 from tests.support.wait import LIMIT_SECONDS, async_wait_until, time_limit

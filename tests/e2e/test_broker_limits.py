@@ -15,12 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from bench.brokers import program
-from bench.hostile_clients.hostile import connected, field, flood, garbage, packet, publication
-from bench.hostile_clients.network import BROKER, BROKER6, LIMITS, Network, Place
 from laggard_common.errors import ServiceError
+from tests.support.hostile_client import connected, field, flood, garbage, packet, publication
+from tests.support.namespaces import BROKER, BROKER6, LIMITS, Network, Place
 from tests.support.ports import is_listening
 from tests.support.processes import running
+from tests.support.shipped_brokers import program
 from tests.support.wait import LIMIT_SECONDS, wait_until
 
 MIB = 2**20

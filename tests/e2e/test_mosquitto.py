@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from bench.loop_thread import beside
 from deploy.grafana import generate
 from laggard_aggregator.demo.recording import read_recording
 from laggard_aggregator.demo.replay import Replay
 from laggard_aggregator.demo.site import SHIFT_SAMPLES, make_site
 from laggard_common.clock import SystemClock
+from tests.support.loop_thread import beside
 from tests.support.ports import free_port
 from tests.support.processes import end, get_json, run_command, running
 from tests.support.wait import wait_until

@@ -13,7 +13,6 @@ from typing import Any
 import aiomqtt
 import pytest
 
-from bench.loop_thread import beside
 from laggard_aggregator.archive.reader import ArchiveReader
 from laggard_aggregator.demo.recording import read_recording
 from laggard_aggregator.demo.replay import Replay
@@ -24,10 +23,11 @@ from laggard_aggregator.offline.archive_replay import Replay as ArchiveReplay
 from laggard_aggregator.settings.aggregator import BrokerSettings
 from laggard_common.clock import SystemClock
 from laggard_common.mqtt.settings import client_arguments
-from tests.e2e.mail_server import mail_server
 from tests.e2e.test_mosquitto import AGGREGATOR, MOSQUITTO, SPEED, program, python
+from tests.support.loop_thread import beside
 from tests.support.ports import free_port, is_listening
 from tests.support.processes import end, get_json, get_text, running
+from tests.support.smtp import mail_server
 from tests.support.wait import async_wait_until, time_limit, wait_until
 
 MAIL = """\
@@ -84,7 +84,7 @@ def test_an_aggregator_that_is_killed_goes_on_as_if_it_had_not_been(tmp_path: Pa
     log = tmp_path / "aggregator.log"
 
     with ExitStack() as stack:
-        mails = stack.enter_context(mail_server(mail_port))
+        mail_box = stack.enter_context(mail_server(mail_port))
         stack.enter_context(
             running([mosquitto, "-c", str(tmp_path / "mosquitto.conf")], tmp_path / "mosquitto.log")
         )
@@ -107,7 +107,8 @@ def test_an_aggregator_that_is_killed_goes_on_as_if_it_had_not_been(tmp_path: Pa
         wait_until(lambda: straggler(api)["window_end"] > before["window_end"], "the episode to go on")
         assert end(second) == 0
 
-    (mail,) = mails
+    (arrived,) = mail_box.mails
+    mail = arrived.message
     assert mail["Subject"].startswith(f"[Laggard demo] {site.component(recording.faulty)} is ")
     assert "image/png" in [part.get_content_type() for part in mail.walk()]
     said = log.read_text()

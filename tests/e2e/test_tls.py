@@ -12,13 +12,13 @@ from typing import Any
 import aiomqtt
 import pytest
 
-from bench import brokers
-from bench.brokers import Authority
-from bench.hostile_clients.hostile import connected, monster
 from laggard_common import wire
 from laggard_common.mqtt.settings import MqttSettings, client_arguments
+from tests.support import shipped_brokers as brokers
+from tests.support.hostile_client import connected, monster
 from tests.support.ports import free_port, is_listening
 from tests.support.processes import end, get_json, get_text, run_command, running
+from tests.support.shipped_brokers import Authority
 from tests.support.wait import LIMIT_SECONDS, time_limit, wait_until
 
 PYTHON = [sys.executable, "-P", "-m"]

@@ -22,8 +22,8 @@ from laggard_common.config import load
 from laggard_common.wire import codec, topics, trace_codec, trace_records
 from laggard_common.wire.schema import Component, Field, FieldKind, FieldType, Schema
 from tests import naive_wire
-from tests.agent.broker import Broker, Published
-from tests.joined_batches import apart
+from tests.naive_coalesce import apart
+from tests.support.broker import Broker, Published
 
 __all__ = [
     "AgentApp",

@@ -1,4 +1,4 @@
-"""A clock that stands still until the test moves it."""
+"""Clocks that stand still until the test moves them."""
 
 from dataclasses import dataclass
 
@@ -26,3 +26,18 @@ class FakeClock:
     def step(self, seconds: float) -> None:
         """Sets the wall clock; the monotonic clock stays."""
         self.wall += round(seconds * 1e9)
+
+
+@dataclass
+class HandClock:
+    """One time for both clocks, set by the test."""
+
+    ns: int
+
+    def wall_ns(self) -> int:
+        """The time."""
+        return self.ns
+
+    def monotonic_ns(self) -> int:
+        """The time."""
+        return self.ns

@@ -11,10 +11,10 @@ from laggard_agent.collectors.diskstats.collector import parse
 from laggard_agent.collectors.lustre.lctl import Dump
 from laggard_agent.settings import COLLECTORS
 from laggard_common.wire.codec import Row
-from tests.agent.collectors.gluster.made import Folder
-from tests.agent.collectors.lustre.made import Watched, trees
-from tests.agent.collectors.lwfs.made import Log
-from tests.shared_data import shared
+from tests.support.builders.gluster import Folder
+from tests.support.builders.lustre import Watched, trees
+from tests.support.builders.lwfs import Log
+from tests.support.shared_data import shared
 
 PROJECT = Path(__file__).resolve().parents[3]
 PAGE = (PROJECT / "docs/collectors/README.md").read_text()

@@ -21,13 +21,14 @@ from laggard_agent.sampling.collect_once import Collected, collect
 from laggard_agent.settings import AgentSettings, GlusterSettings, LustreSettings, LwfsSettings, Roots
 from laggard_common.wire.codec import RAW, Encoder
 from tests.agent.collectors.diskstats.test_block_devices import SYSFS
-from tests.agent.collectors.gluster.made import BRICK, Folder
-from tests.agent.collectors.gluster.made import CLIENT as MOUNT
-from tests.agent.collectors.infiniband.made import Node
-from tests.agent.collectors.lustre.made import FIXTURES as LUSTRE
-from tests.agent.collectors.lwfs.made import FIXTURES as LWFS
-from tests.agent.made import FakeClock, tree
 from tests.agent.tools.test_support_dump import PROC
+from tests.support.builders.gluster import BRICK, Folder
+from tests.support.builders.gluster import CLIENT as MOUNT
+from tests.support.builders.infiniband import Node
+from tests.support.builders.lustre import FIXTURES as LUSTRE
+from tests.support.builders.lwfs import FIXTURES as LWFS
+from tests.support.builders.trees import tree
+from tests.support.clock import FakeClock
 
 OST = "proc/fs/lustre/obdfilter/scratch-OST0000"
 OSC = "lustre/osc/home-OST0001-osc-ffff8b5270001000"

@@ -9,7 +9,7 @@ import pytest
 
 from laggard_agent.collectors.interface import KernelFile
 from laggard_common.errors import CollectError
-from tests.agent.made import tree
+from tests.support.builders.trees import tree
 
 
 def is_open(path: Path) -> bool:

@@ -9,7 +9,7 @@ from laggard_common.wire.codec import Row
 from laggard_common.wire.limits import MAX_COMPONENTS
 from laggard_common.wire.schema import Component, Field, FieldKind
 from tests import naive_wire
-from tests.agent.made import FIELDS, components
+from tests.support.builders.trees import FIELDS, components
 
 SECOND = 10**9
 START = 1_700_000_000 * SECOND  # a multiple of 5 s

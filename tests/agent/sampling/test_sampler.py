@@ -12,7 +12,8 @@ from laggard_agent.sampling.timeline import Timeline
 from laggard_agent.spool.worker import Worker
 from laggard_common.clock import SystemClock
 from laggard_common.errors import CollectError
-from tests.agent.made import FIELDS, FakeClock, components
+from tests.support.builders.trees import FIELDS, components
+from tests.support.clock import FakeClock
 
 INTERVAL_NS = 10_000_000
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from laggard_agent.sampling.timeline import Timeline
-from tests.agent.made import FakeClock
+from tests.support.clock import FakeClock
 
 SECOND = 10**9
 

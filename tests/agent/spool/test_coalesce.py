@@ -14,8 +14,8 @@ from laggard_common.errors import WireError
 from laggard_common.wire import Envelope, Kind, codec
 from laggard_common.wire.codec import Encoder
 from tests import naive_wire
-from tests.joined_batches import apart
-from tests.wire_batches import MadeBatch, batches, lane
+from tests.naive_coalesce import apart
+from tests.support.builders.wire_batches import MadeBatch, batches, lane
 
 SECOND = 10**9
 T0 = 1_700_000_000 * SECOND

@@ -17,7 +17,7 @@ from laggard_agent.spool.spool import Spool
 from laggard_common import wire
 from laggard_common.errors import ServiceError
 from laggard_common.segment_log import scan
-from tests.agent.made import FIELDS, components
+from tests.support.builders.trees import FIELDS, components
 
 OWNER = SpoolIdentity("oss-1", 10**9, 5)
 MIB = 1024 * 1024

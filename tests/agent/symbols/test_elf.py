@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from laggard_agent.symbols import elf
 from laggard_common.errors import CollectError
-from tests.agent.elf_image import BASE, TEXT_AT, TEXT_BYTES, Sym, elf_image
+from tests.support.builders.elf_image import BASE, TEXT_AT, TEXT_BYTES, Sym, elf_image
 from tests.support.processes import run_command
 
 AT = BASE + TEXT_AT

@@ -14,11 +14,11 @@ from laggard_agent.cli import main
 from laggard_agent.tools import support_dump as dumping
 from laggard_agent.tools.support_dump import Copier
 from tests.agent.collectors.diskstats.test_block_devices import NAMES, SYSFS
-from tests.agent.collectors.gluster.made import BRICK, CLIENT, Folder
-from tests.agent.collectors.lustre.made import FIXTURES, copied
-from tests.agent.collectors.lwfs.made import FIXTURES as LWFS
-from tests.agent.collectors.net.made import FILES
-from tests.agent.made import disk_line, tree
+from tests.support.builders.gluster import BRICK, CLIENT, Folder
+from tests.support.builders.lustre import FIXTURES, copied
+from tests.support.builders.lwfs import FIXTURES as LWFS
+from tests.support.builders.net import FILES
+from tests.support.builders.trees import disk_line, tree
 from tests.support.processes import run_command
 
 CPU = "cpu  86040 120 31000 990000 400 0 77 3 0 0\n"

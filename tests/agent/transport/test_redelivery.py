@@ -12,7 +12,7 @@ from laggard_agent.spool.spool import Spool
 from laggard_agent.spool.worker import Worker
 from laggard_agent.transport.redelivery import Redelivery
 from laggard_common.wire import Ack
-from tests.agent.made import FIELDS, components
+from tests.support.builders.trees import FIELDS, components
 
 Ranges = tuple[tuple[int, int], ...]
 

@@ -11,9 +11,9 @@ from laggard_aggregator.archive.reader import ArchiveReader
 from laggard_aggregator.archive.writer import ArchiveWriter
 from laggard_aggregator.ingest.batches import WindowClose
 from laggard_common.wire.schema import Field
-from tests.aggregator.archive.made import START_NS, judgement
 from tests.aggregator.archive.test_writer import MIDNIGHT_NS, SCHEMA, batch, schema_with
-from tests.aggregator.made_batches import SECOND
+from tests.support.builders.archives import START_NS, judgement
+from tests.support.builders.batches import SECOND
 
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "archive.md"
 

@@ -15,7 +15,7 @@ from laggard_aggregator.archive.retention import Retention
 from laggard_aggregator.archive.writer import ArchiveWriter
 from laggard_aggregator.ingest.batches import WindowClose
 from tests.aggregator.archive.test_writer import MIDNIGHT_NS, SCHEMA, batch, files, read
-from tests.aggregator.made_batches import SECOND
+from tests.support.builders.batches import SECOND
 
 HOUR_NS = 3600 * SECOND
 DAY_NS = 24 * HOUR_NS

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from laggard_aggregator.archive.reader import ArchiveReader
 from laggard_aggregator.archive.writer import ArchiveWriter
-from tests.aggregator.archive.made import START_NS, assert_same, run_of
+from tests.support.builders.archives import START_NS, assert_same, run_of
 
 
 @settings(max_examples=40, deadline=None)

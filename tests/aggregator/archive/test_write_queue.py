@@ -14,7 +14,8 @@ from laggard_aggregator.archive.writer import ArchiveWriter
 from laggard_aggregator.ingest.batches import TakenBatch, WindowClose
 from laggard_common.clock import SystemClock
 from laggard_common.errors import ArchiveError
-from tests.aggregator.made_batches import SECOND, HandClock, batch_of, schema_of
+from tests.support.builders.batches import SECOND, batch_of, schema_of
+from tests.support.clock import HandClock
 
 START = 1_800_000_000 * SECOND
 

@@ -18,8 +18,8 @@ from laggard_aggregator.archive.writer import ArchiveWriter
 from laggard_aggregator.ingest.batches import TakenBatch, WindowClose
 from laggard_common.errors import ArchiveError, InputError
 from laggard_common.wire.schema import Component, Field, FieldKind, FieldType, Schema
-from tests.aggregator.archive.made import START_NS, assert_same, judgement
-from tests.aggregator.made_batches import SECOND, batch_of
+from tests.support.builders.archives import START_NS, assert_same, judgement
+from tests.support.builders.batches import SECOND, batch_of
 
 MIDNIGHT_NS = START_NS // (86_400 * SECOND) * 86_400 * SECOND + 86_400 * SECOND
 """The first one after START_NS, which is 2027-01-15T08:00:00Z."""

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from laggard_aggregator.cli.main import main
-from tests.aggregator.offline import made_csv
 from tests.aggregator.offline.test_replay import run_online
-from tests.shared_data import shared
+from tests.support.builders import csv_files
 from tests.support.processes import run_command
+from tests.support.shared_data import shared
 
 OPTIONS = (
     "--load",
@@ -36,8 +36,8 @@ NAMED = ("--time-column", "ts", "--component-column", "disk_id", "--metric", "la
 def made_cluster(tmp_path: Path) -> list[Path]:
     """Two hosts, on the first of which one drive is slow."""
     return [
-        made_csv.write(tmp_path / "host_1.csv", made_csv.rows(seed=1)),
-        made_csv.write(tmp_path / "host_2.csv", made_csv.rows(seed=2, slow=None)),
+        csv_files.write(tmp_path / "host_1.csv", csv_files.rows(seed=1)),
+        csv_files.write(tmp_path / "host_2.csv", csv_files.rows(seed=2, slow=None)),
     ]
 
 
@@ -62,7 +62,7 @@ def test_the_slow_drive_and_no_other_is_found(cluster: list[Path]) -> None:
     (slow,) = [record for record in components if record["straggler"]]
     assert (slow["group"], slow["component"]) == ("host_1", "disk3")
     assert slow["severity"] == pytest.approx(2.0, rel=0.1)
-    assert made_csv.START < slow["first_alarm"] <= made_csv.START + 25 * 60
+    assert csv_files.START < slow["first_alarm"] <= csv_files.START + 25 * 60
     assert slow["metrics"] == ["latency"]
     assert slow["anomalous_windows"] <= slow["windows"] == 36
     assert [(day["component"], day["day"]) for day in of(records, "day") if day["straggler"]] == [
@@ -89,8 +89,8 @@ def test_records_have_the_promised_keys(cluster: list[Path]) -> None:
 
 
 def test_drives_that_share_a_controller_are_indicted_as_one(tmp_path: Path) -> None:
-    lines = made_csv.rows(slow="disk3")
-    slow = made_csv.rows(slow="disk4")
+    lines = csv_files.rows(slow="disk3")
+    slow = csv_files.rows(slow="disk4")
     both = [s if ",disk4," in s else line for line, s in zip(lines, slow, strict=True)]
     topology = tmp_path / "topology.toml"
     topology.write_text(
@@ -98,17 +98,17 @@ def test_drives_that_share_a_controller_are_indicted_as_one(tmp_path: Path) -> N
         '[[topology]]\ncomponents = "disk[34]"\ncontroller = "ctl-b"\n'
         '[[topology]]\ncomponents = "disk([5-8])"\ncontroller = "ctl-c"\n'
     )
-    found = diagnose([made_csv.write(tmp_path / "host.csv", both)], *NAMED, "--topology", str(topology))
+    found = diagnose([csv_files.write(tmp_path / "host.csv", both)], *NAMED, "--topology", str(topology))
     stragglers = {(r["component"], r["level"]) for r in of(found, "component") if r["straggler"]}
     assert stragglers == {("ctl-b", "controller")}
     assert {r["component"]: r["parent"] for r in of(found, "component")}["disk3"] == "ctl-b"
 
 
 def test_neither_order_nor_repeats_nor_compression_matter(tmp_path: Path, cluster: list[Path]) -> None:
-    lines = made_csv.rows(seed=1)
+    lines = csv_files.rows(seed=1)
     other = tmp_path / "other"
     other.mkdir()
-    text = made_csv.text([*reversed(lines), *lines[:100]])
+    text = csv_files.text([*reversed(lines), *lines[:100]])
     (other / "host_1.csv.xz").write_bytes(lzma.compress(text.encode()))
     shutil.copy(cluster[1], other)
     assert diagnose(sorted(other.iterdir()), *OPTIONS) == diagnose(cluster, *OPTIONS)
@@ -195,12 +195,12 @@ def test_a_damaged_sysstat_file_is_one_line(tmp_path: Path, capsys: pytest.Captu
 
 def truncated(tmp_path: Path) -> list[str]:
     path = tmp_path / "cut.csv.xz"
-    path.write_bytes(lzma.compress(made_csv.text(made_csv.rows()).encode())[:20_000])
+    path.write_bytes(lzma.compress(csv_files.text(csv_files.rows()).encode())[:20_000])
     return [str(path)]
 
 
 def without_column(tmp_path: Path) -> list[str]:
-    return [str(made_csv.write(tmp_path / "a.csv", made_csv.rows(hours=0.1))), "--metric", "await"]
+    return [str(csv_files.write(tmp_path / "a.csv", csv_files.rows(hours=0.1))), "--metric", "await"]
 
 
 def directory(tmp_path: Path) -> list[str]:
@@ -208,7 +208,7 @@ def directory(tmp_path: Path) -> list[str]:
 
 
 def text_for_number(tmp_path: Path) -> list[str]:
-    return [str(made_csv.write(tmp_path / "a.csv", made_csv.rows(hours=0.1))), "--metric", "disk_id"]
+    return [str(csv_files.write(tmp_path / "a.csv", csv_files.rows(hours=0.1))), "--metric", "disk_id"]
 
 
 def binary(tmp_path: Path) -> list[str]:
@@ -221,7 +221,7 @@ def missing(tmp_path: Path) -> list[str]:
 
 
 def unwritable(tmp_path: Path) -> list[str]:
-    made_csv.write(tmp_path / "a.csv", made_csv.rows(hours=0.1))
+    csv_files.write(tmp_path / "a.csv", csv_files.rows(hours=0.1))
     return [str(tmp_path / "a.csv"), "-o", str(tmp_path / "no" / "folder")]
 
 
@@ -246,7 +246,7 @@ def thresholds_for_nobody(tmp_path: Path) -> list[str]:
 
 
 def no_topology(tmp_path: Path) -> list[str]:
-    return [str(made_csv.write(tmp_path / "a.csv", made_csv.rows(hours=0.1))), "--topology", str(tmp_path)]
+    return [str(csv_files.write(tmp_path / "a.csv", csv_files.rows(hours=0.1))), "--topology", str(tmp_path)]
 
 
 def empty_archive(tmp_path: Path) -> list[str]:

@@ -12,16 +12,16 @@ from contextlib import contextmanager
 
 import pytest
 
-from bench.loop_thread import beside
 from laggard_aggregator.cli import top
 from laggard_aggregator.web.app import make_app
 from laggard_aggregator.web.server import HttpServer
 from laggard_common.errors import ConfigError, ServiceError
-from tests.aggregator.web import made_status
+from tests.support.builders import live_status
+from tests.support.loop_thread import beside
 
 
 @contextmanager
-def served(view: made_status.MadeView) -> Iterator[str]:
+def served(view: live_status.MadeView) -> Iterator[str]:
     """The URL of a real server over `view`, in a thread of its own."""
     server = HttpServer(make_app(view), "127.0.0.1:0")
     server.bind()
@@ -45,7 +45,7 @@ def wide(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("wide")
 def test_the_ranking_of_a_real_server(capsys: pytest.CaptureFixture[str]) -> None:
-    with served(made_status.site()) as url:
+    with served(live_status.site()) as url:
         assert run("--url", url, "--once") == 0
     shown = capsys.readouterr().out
     rows = [line.replace("│", " ").split() for line in shown.splitlines() if "luns" in line]
@@ -60,9 +60,9 @@ def test_the_ranking_of_a_real_server(capsys: pytest.CaptureFixture[str]) -> Non
 
 @pytest.mark.usefixtures("wide")
 def test_names_are_shown_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
-    view = made_status.MadeView()
+    view = live_status.MadeView()
     hostile = "[red]oss[/]/[link=http://evil]x"
-    view.alarms_ = {key: value for value in (made_status.alarm("g", hostile),) for key in (value.key,)}
+    view.alarms_ = {key: value for value in (live_status.alarm("g", hostile),) for key in (value.key,)}
     with served(view) as url:
         run("--url", url, "--once")
     assert hostile in capsys.readouterr().out
@@ -79,7 +79,7 @@ def test_no_server_is_one_clear_line() -> None:
 
 def test_another_kind_of_server_is_one_clear_line() -> None:
     with (
-        served(made_status.MadeView()) as url,
+        served(live_status.MadeView()) as url,
         pytest.raises(ServiceError, match="answered 404 Not Found") as caught,
     ):
         run("--url", f"{url}/elsewhere", "--once")
@@ -127,7 +127,7 @@ def test_ctrl_c_ends_the_live_ranking_cleanly() -> None:
         "top.add_arguments(parser)\n"
         "sys.exit(top.run(parser.parse_args(sys.argv[1:])))\n"
     )
-    with served(made_status.site()) as url:
+    with served(live_status.site()) as url:
         ours, theirs = pty.openpty()
         child = subprocess.Popen(
             [sys.executable, "-c", program, "--url", url], stdin=theirs, stdout=theirs, stderr=theirs

@@ -10,8 +10,8 @@ from laggard_aggregator.detect import thresholds
 from laggard_aggregator.detect.thresholds import Thresholds
 from laggard_common.errors import ConfigError
 from tests.aggregator.cli.test_diagnose import OPTIONS, diagnose, of
-from tests.aggregator.offline import made_csv
 from tests.aggregator.offline.test_replay import run_online
+from tests.support.builders import csv_files
 
 
 def test_what_is_trained_on_healthy_hours_finds_the_fault_later(
@@ -19,8 +19,8 @@ def test_what_is_trained_on_healthy_hours_finds_the_fault_later(
 ) -> None:
     folder = tmp_path / "training"
     folder.mkdir()
-    healthy = made_csv.write(folder / "host_1.csv", made_csv.rows(seed=3, slow=None, hours=6))
-    faulty = made_csv.write(tmp_path / "host_1.csv", made_csv.rows(seed=4, factor=4.0))
+    healthy = csv_files.write(folder / "host_1.csv", csv_files.rows(seed=3, slow=None, hours=6))
+    faulty = csv_files.write(tmp_path / "host_1.csv", csv_files.rows(seed=4, factor=4.0))
     file, picture = tmp_path / "thresholds.toml", tmp_path / "awaits.png"
     assert main(["train", str(healthy), *OPTIONS, "-o", str(file), "--plot", str(picture)]) == 0
     out, err = capsys.readouterr()
@@ -36,7 +36,7 @@ def test_what_is_trained_on_healthy_hours_finds_the_fault_later(
 
 
 def test_components_that_stand_out_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    data = made_csv.write(tmp_path / "host_1.csv", made_csv.rows())
+    data = csv_files.write(tmp_path / "host_1.csv", csv_files.rows())
     assert main(["train", str(data), *OPTIONS, "-o", str(tmp_path / "t.toml")]) == 0
     err = capsys.readouterr().err
     assert "laggard train: host_1 disk3 stands out in latency, at times 2." in err
@@ -54,7 +54,7 @@ def test_an_archive_is_trained_with_its_own_windows(tmp_path: Path) -> None:
 
 
 def test_too_little_data_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    data = made_csv.write(tmp_path / "host_1.csv", made_csv.rows(hours=0.02))
+    data = csv_files.write(tmp_path / "host_1.csv", csv_files.rows(hours=0.02))
     assert main(["train", str(data), *OPTIONS, "-o", str(tmp_path / "t.toml")]) == 2
     assert "no window has enough samples" in capsys.readouterr().err
     assert not (tmp_path / "t.toml").exists()
@@ -69,7 +69,7 @@ def test_a_file_that_cannot_be_written_is_told_before_the_work(
 
 
 def test_thresholds_of_other_windows_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    data = made_csv.write(tmp_path / "host_1.csv", made_csv.rows(slow=None))
+    data = csv_files.write(tmp_path / "host_1.csv", csv_files.rows(slow=None))
     file = tmp_path / "t.toml"
     assert main(["train", str(data), *OPTIONS, "-o", str(file)]) == 0
     capsys.readouterr()

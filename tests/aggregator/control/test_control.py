@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from bench.loop_thread import beside
 from laggard_aggregator.alarms.alarms import Transition
 from laggard_aggregator.cli import control as client
 from laggard_aggregator.cli.main import main
@@ -23,8 +22,9 @@ from laggard_aggregator.control.requests import Desk
 from laggard_aggregator.control.socket import MOST_BYTES, NAME, Control, at
 from laggard_aggregator.engine.machine import Core
 from laggard_common.errors import ConfigError, StateError
-from tests.aggregator.engine.made_site import SECOND, START, close, new_core, receive, steps
-from tests.aggregator.made_batches import HandClock
+from tests.support.builders.site import SECOND, START, close, new_core, receive, steps
+from tests.support.clock import HandClock
+from tests.support.loop_thread import beside
 
 GROUP = "storage/diskstats"
 

@@ -6,21 +6,21 @@ import pytest
 from laggard_aggregator.demo import recording
 from laggard_aggregator.demo.recording import read_recording
 from laggard_common.errors import InputError
-from tests.aggregator.demo import made
+from tests.support.builders import recordings
 
 
 def read(tmp_path: Path, content: str) -> recording.Recording:
-    return read_recording(made.write(tmp_path / "r.xz", content))
+    return read_recording(recordings.write(tmp_path / "r.xz", content))
 
 
 def test_a_recording_is_read_row_for_row(tmp_path: Path) -> None:
-    got = read(tmp_path, made.text())
-    assert got.luns == made.LUNS
-    assert got.faulty == made.FAULTY
-    assert (got.fault_start, got.fault_end) == (made.START + 20.004, made.START + 40.009)
+    got = read(tmp_path, recordings.text())
+    assert got.luns == recordings.LUNS
+    assert got.faulty == recordings.FAULTY
+    assert (got.fault_start, got.fault_end) == (recordings.START + 20.004, recordings.START + 40.009)
     assert len(got.samples) == 61
     assert got.seconds == pytest.approx(60.00006)
-    assert got.samples[7].rows["loop21"] == (made.row("loop21", 7) + "\n").encode()
+    assert got.samples[7].rows["loop21"] == (recordings.row("loop21", 7) + "\n").encode()
     assert [sample.time for sample in got.healthy()] == [sample.time for sample in got.samples[:21]]
 
 
@@ -32,19 +32,25 @@ def test_a_recording_is_read_row_for_row(tmp_path: Path) -> None:
         (lambda t: t.replace("# luns: ", "# lums: "), "header luns: expected 4-64 different names, got 0"),
         (lambda t: t.replace("fault_end: 1760000040", "fault_end: 1760000010"), "not in order"),
         (lambda t: t.replace("fault_start: 1760000020.004", "fault_start: soon"), "not in order"),
-        (lambda t: t.replace(made.row("loop22", 9) + "\n", ""), "the rows at 1760000009.000009"),
+        (lambda t: t.replace(recordings.row("loop22", 9) + "\n", ""), "the rows at 1760000009.000009"),
         (lambda t: t.replace("@ 1760000030.", "@ 1760000028."), "time does not advance at 1760000028"),
-        (lambda t: t.replace(made.row("loop20", 3), "   7 20 loop20 nonsense"), r"r\.xz:29: neither a time"),
-        (lambda t: t.replace(made.row("loop20", 3), made.row("loop20", 3) + " 7"), "have other columns"),
+        (
+            lambda t: t.replace(recordings.row("loop20", 3), "   7 20 loop20 nonsense"),
+            r"r\.xz:29: neither a time",
+        ),
+        (
+            lambda t: t.replace(recordings.row("loop20", 3), recordings.row("loop20", 3) + " 7"),
+            "have other columns",
+        ),
         (lambda t: t[: t.index("@ 1760000048")], "ends less than 10 s after the fault"),
         (lambda t: "", "header luns"),
         (lambda t: t[: t.index("@")], "0 samples"),
-        (lambda t: made.row("loop20", 0) + "\n" + t, r"r\.xz:1: neither"),
+        (lambda t: recordings.row("loop20", 0) + "\n" + t, r"r\.xz:1: neither"),
     ],
 )
 def test_what_is_no_recording_is_one_clear_line(tmp_path: Path, change, says: str) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(InputError, match=says) as caught:
-        read(tmp_path, change(made.text()))
+        read(tmp_path, change(recordings.text()))
     assert "\n" not in str(caught.value)
 
 
@@ -56,7 +62,7 @@ def test_a_missing_file_and_a_directory(tmp_path: Path) -> None:
 
 
 def test_a_truncated_or_damaged_file(tmp_path: Path) -> None:
-    whole = lzma.compress(made.text().encode())
+    whole = lzma.compress(recordings.text().encode())
     path = tmp_path / "r.xz"
     path.write_bytes(whole[: len(whole) // 2])
     with pytest.raises(InputError, match="truncated"):

@@ -7,7 +7,7 @@ import pytest
 from laggard_aggregator.demo.recording import Recording, Sample, read_recording
 from laggard_aggregator.demo.repeat import repeated
 from laggard_aggregator.demo.replay import SPEEDS, Replay
-from tests.aggregator.demo import made
+from tests.support.builders import recordings
 
 
 class SteppingClock:
@@ -27,11 +27,11 @@ class SteppingClock:
 
 @pytest.fixture
 def recording(tmp_path: Path) -> Recording:
-    return read_recording(made.write(tmp_path / "r.xz", made.text()))
+    return read_recording(recordings.write(tmp_path / "r.xz", recordings.text()))
 
 
 def roots(tmp_path: Path) -> dict[str, Path]:
-    return {lun: tmp_path / f"node-{lun}" for lun in made.LUNS}
+    return {lun: tmp_path / f"node-{lun}" for lun in recordings.LUNS}
 
 
 class Watched(Replay):
@@ -65,14 +65,14 @@ def test_every_root_starts_with_its_own_first_row(tmp_path: Path, recording: Rec
     replay = Replay(recording, roots(tmp_path), 10, SteppingClock(0))
     replay.prepare()
     for lun, root in roots(tmp_path).items():
-        assert (root / "diskstats").read_text() == made.row(lun, 0) + "\n"
+        assert (root / "diskstats").read_text() == recordings.row(lun, 0) + "\n"
         assert [path.name for path in root.iterdir()] == ["diskstats"]
 
 
 def test_a_replay_that_keeps_up_places_every_second_in_order(tmp_path: Path, recording: Recording) -> None:
     replay = Watched(recording, roots(tmp_path), 10, SteppingClock(20_000_000))
     assert replay.begin(60) == [0, *range(61)]
-    assert (tmp_path / "node-loop23" / "diskstats").read_text() == made.row("loop23", 60) + "\n"
+    assert (tmp_path / "node-loop23" / "diskstats").read_text() == recordings.row("loop23", 60) + "\n"
     assert replay.recorded_seconds == pytest.approx(60.00006)
     assert replay.over
 
@@ -106,7 +106,7 @@ def test_after_the_end_the_recovered_part_goes_on(tmp_path: Path, recording: Rec
         assert counters(root)[2] == 8 * 50 * 150
     slow = counters(tmp_path / "node-loop23")[3] - counters(tmp_path / "node-loop22")[3]
     assert slow == 18 * 50 * 20  # what the fault cost, once
-    assert (tmp_path / "node-loop23" / "diskstats").read_text() == made.row("loop23", 150) + "\n"
+    assert (tmp_path / "node-loop23" / "diskstats").read_text() == recordings.row("loop23", 150) + "\n"
 
 
 def test_what_is_in_flight_does_not_add_up(recording: Recording) -> None:

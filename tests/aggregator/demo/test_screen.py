@@ -4,7 +4,7 @@ from rich.console import Console
 
 from laggard_aggregator.demo.screen import Screen, State, summary
 from laggard_aggregator.demo.watch import Episode
-from tests.aggregator.web import made_status
+from tests.support.builders import live_status
 
 LUNS = ("oss-1/wwn-1", "oss-1/wwn-2", "oss-2/wwn-3", "oss-2/wwn-4", "oss-3/wwn-5", "oss-4/new")
 
@@ -26,7 +26,7 @@ def state(second: float) -> State:
 
 
 def shown(console: Console, *seconds: float) -> str:
-    with Screen(console, made_status.site()) as screen:
+    with Screen(console, live_status.site()) as screen:
         for second in seconds:
             screen.show(state(second))
     assert isinstance(console.file, io.StringIO)
@@ -62,4 +62,4 @@ def test_plain_lines_elsewhere() -> None:
 
 def test_what_is_said_without_a_verdict() -> None:
     assert summary(None) == "no window has closed yet"
-    assert summary(made_status.unjudged("g", ("a", "b"), "too few members")) == "no verdict: too few members"
+    assert summary(live_status.unjudged("g", ("a", "b"), "too few members")) == "no verdict: too few members"

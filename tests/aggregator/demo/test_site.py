@@ -3,14 +3,14 @@ import tomllib
 from pathlib import Path
 
 from laggard_aggregator.demo.site import OWN, free_port, make_site
-from tests.aggregator.demo import made
+from tests.support.builders import recordings
 
 
 def test_every_lun_has_an_agent_that_sees_only_its_procfs(tmp_path: Path) -> None:
-    site = make_site(tmp_path, made.LUNS, 0.1)
+    site = make_site(tmp_path, recordings.LUNS, 0.1)
     site.write()
     spools = set()
-    for lun in made.LUNS:
+    for lun in recordings.LUNS:
         node = site.nodes[lun]
         config = tomllib.loads(site.agent_toml(node).read_text())
         assert (config["node"], config["interval_seconds"]) == (node, 0.1)
@@ -18,11 +18,11 @@ def test_every_lun_has_an_agent_that_sees_only_its_procfs(tmp_path: Path) -> Non
         assert site.component(lun) == f"{node}/{lun}"
         assert site.roots()[lun] == site.procfs(node)
         spools.add(config["spool"]["directory"])
-    assert len(spools) == len(made.LUNS)
+    assert len(spools) == len(recordings.LUNS)
 
 
 def test_the_aggregator_judges_the_same_luns_by_both_detectors(tmp_path: Path) -> None:
-    site = make_site(tmp_path, made.LUNS, 0.05)
+    site = make_site(tmp_path, recordings.LUNS, 0.05)
     site.write()
     config = tomllib.loads(site.aggregator_toml.read_text())
     groups = {group["name"]: group for group in config["group"]}
@@ -44,7 +44,7 @@ def test_the_aggregator_judges_the_same_luns_by_both_detectors(tmp_path: Path) -
 
 
 def test_a_folder_with_quotes_in_its_name(tmp_path: Path) -> None:
-    site = make_site(tmp_path / 'a "quoted" \\ name', made.LUNS, 0.1)
+    site = make_site(tmp_path / 'a "quoted" \\ name', recordings.LUNS, 0.1)
     site.write()
     config = tomllib.loads(site.aggregator_toml.read_text())
     assert config["archive"]["directory"] == str(site.folder / "archive")

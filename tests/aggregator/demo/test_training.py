@@ -9,13 +9,13 @@ from laggard_aggregator.demo.training import healthy_grid, train
 from laggard_aggregator.settings.aggregator import AggregatorSettings
 from laggard_aggregator.settings.from_settings import membership
 from laggard_common.config import load
-from tests.aggregator.demo import made
+from tests.support.builders import recordings
 
-NAMES = {lun: f"node/{lun}" for lun in made.LUNS}
+NAMES = {lun: f"node/{lun}" for lun in recordings.LUNS}
 
 
 def test_the_healthy_part_and_nothing_of_the_fault(tmp_path: Path) -> None:
-    recording = read_recording(made.write(tmp_path / "r.xz", made.text()))
+    recording = read_recording(recordings.write(tmp_path / "r.xz", recordings.text()))
     grid = healthy_grid(recording, NAMES, "luns-cdf", 100_000_000, 8)
     assert grid.components == tuple(NAMES.values())
     values = grid.metrics["await"]

@@ -34,7 +34,7 @@ from tests.aggregator.detect.courses import (
     slowed,
     windows_of,
 )
-from tests.shared_data import shared
+from tests.support.shared_data import shared
 
 # --- what must stay silent ---------------------------------------------------------------------------------
 

@@ -14,8 +14,8 @@ from laggard_aggregator.log.entries import Entry
 from laggard_common import wire
 from laggard_common.wire import Envelope, Kind, codec, topics
 from laggard_common.wire.schema import Component, Field, Schema
-from tests.aggregator.engine.made_site import SECOND, START, Message, close, new_core, schema_message, steps
-from tests.mutation import mutated
+from tests.support.builders.site import SECOND, START, Message, close, new_core, schema_message, steps
+from tests.support.mutation import mutated
 
 NODES = tuple(f"oss-{n}" for n in range(16))
 DISK = ("rd_ios", "rd_sectors", "rd_ms", "wr_ios", "wr_sectors", "wr_ms", "io_ms", "weighted_ms")

@@ -13,8 +13,8 @@ from laggard_aggregator.engine.pipeline import Pipeline, closes
 from laggard_aggregator.groups.membership import ConfiguredMembership
 from laggard_aggregator.groups.topology import Branch, Topology
 from laggard_aggregator.ingest.batches import TakenBatch
-from tests.aggregator.made_batches import SECOND
-from tests.aggregator.made_functions import Server, in_order, servers
+from tests.support.builders.batches import SECOND
+from tests.support.builders.functions import Server, in_order, servers
 
 START = 1_800_000_000 * SECOND
 HOG = {"dd/dd/main": 150.0, "dd/kernel/copy_user": 100.0}

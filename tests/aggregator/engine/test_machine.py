@@ -13,7 +13,7 @@ from laggard_aggregator.groups.membership import ConfiguredMembership, PeerGroup
 from laggard_aggregator.ingest.batches import TakenBatch, WindowClose
 from laggard_aggregator.metrics.definition import IntArray
 from laggard_common.wire.schema import Component
-from tests.aggregator.made_batches import DISKSTATS, SECOND, batch_of, schema_of
+from tests.support.builders.batches import DISKSTATS, SECOND, batch_of, schema_of
 
 START = 1_800_000_000 * SECOND
 DETECT = DetectSettings(interval_seconds=1.0, window_samples=60, shift_samples=30)

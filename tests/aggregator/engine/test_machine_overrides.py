@@ -11,8 +11,8 @@ from laggard_aggregator.engine.machine import Core
 from laggard_aggregator.log.entries import Entry
 from laggard_aggregator.status.live import LiveView
 from laggard_aggregator.status.window_history import History
-from tests.aggregator.engine.made_site import SECOND, START, close, new_core, receive, steps, told
-from tests.aggregator.made_batches import HandClock
+from tests.support.builders.site import SECOND, START, close, new_core, receive, steps, told
+from tests.support.clock import HandClock
 
 BATCHES = 40
 GROUP = "storage/diskstats"

@@ -11,9 +11,9 @@ from laggard_aggregator.groups.membership import ConfiguredMembership
 from laggard_aggregator.groups.topology import Topology
 from laggard_aggregator.log import snapshot_codec
 from laggard_aggregator.log.entries import Entry
-from tests.aggregator.engine.made_site import SECOND, START, close, new_core, receive, steps, told
 from tests.aggregator.engine.test_functions import play
-from tests.aggregator.made_functions import in_order, servers
+from tests.support.builders.functions import in_order, servers
+from tests.support.builders.site import SECOND, START, close, new_core, receive, steps, told
 
 BATCHES = 40
 

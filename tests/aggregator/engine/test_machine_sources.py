@@ -17,7 +17,7 @@ from laggard_aggregator.ingest.batches import TakenBatch, WindowClose
 from laggard_aggregator.metrics.lwfs import LWFS
 from laggard_common.wire.schema import Component, Field, Schema
 from tests.aggregator.engine.test_machine import DETECT, START, play
-from tests.aggregator.made_batches import SECOND, batch_of
+from tests.support.builders.batches import SECOND, batch_of
 
 Grown = Callable[[np.random.Generator, bool], Mapping[str, int]]
 """How much counters grow in a second, of a component that is slow or not."""

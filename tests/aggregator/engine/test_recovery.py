@@ -19,7 +19,7 @@ from laggard_aggregator.log import snapshots
 from laggard_aggregator.settings.aggregator import StateTable
 from laggard_common import wire
 from laggard_common.errors import ServiceError, StateError
-from tests.aggregator.engine.made_site import (
+from tests.support.builders.site import (
     NODES,
     START,
     Message,
@@ -33,7 +33,7 @@ from tests.aggregator.engine.made_site import (
     steps,
     told,
 )
-from tests.aggregator.made_batches import HandClock
+from tests.support.clock import HandClock
 
 BATCHES = 36
 

@@ -14,7 +14,7 @@ from laggard_common import wire
 from laggard_common.wire import Envelope, Kind, codec, limits
 from laggard_common.wire.schema import Field, Schema
 from laggard_common.wire.topics import ack_topic
-from tests.aggregator.ingest.made_messages import (
+from tests.support.builders.messages import (
     NOW,
     SECOND,
     STREAM,

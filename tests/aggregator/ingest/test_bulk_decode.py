@@ -14,7 +14,7 @@ from laggard_aggregator.ingest.decode import Decoder
 from laggard_common.errors import WireError
 from laggard_common.wire import Envelope, Kind, codec
 from laggard_common.wire.codec import Encoder
-from tests.mutation import mutated
+from tests.support.mutation import mutated
 
 SECOND = 1_000_000_000
 RISES = (0, 1, 127, 128, 30_000, 40_000, 2**31 + 5, 2**40, 2**63, -1, -200)

@@ -7,7 +7,7 @@ from hypothesis import given
 from laggard_aggregator.ingest.decode import Decoder
 from laggard_common.errors import WireError
 from tests import naive_wire
-from tests.wire_batches import MadeBatch, batches
+from tests.support.builders.wire_batches import MadeBatch, batches
 
 
 @given(batches())

@@ -11,7 +11,7 @@ from laggard_aggregator.ingest.decode import Decoder
 from laggard_common.errors import WireError
 from laggard_common.wire import Envelope, Kind, codec, limits
 from laggard_common.wire.codec import HEADER, Encoder
-from tests.mutation import mutated
+from tests.support.mutation import mutated
 
 TICKS = [[(t * 3 + c, c, 2**40 + t * t * 977) for c in range(4)] + [(9, 9, 9)] for t in range(6)]
 WITH_ABSENT = [[(*row[:2], None) for row in tick] for tick in TICKS]

@@ -12,8 +12,8 @@ from laggard_aggregator.ingest.offheap_queue import Received
 from laggard_common import wire
 from laggard_common.wire import Kind, topics
 from laggard_common.wire.limits import MAX_MESSAGE_BYTES
-from tests.aggregator.ingest.made_messages import NOW, data_message, envelope
 from tests.aggregator.ingest.test_admission import joined
+from tests.support.builders.messages import NOW, data_message, envelope
 
 
 def of(node: str, number: int = 1) -> list[Received]:

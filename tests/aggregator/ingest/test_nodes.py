@@ -13,7 +13,7 @@ from laggard_aggregator.ingest.nodes import (
 )
 from laggard_aggregator.ingest.role_stats import MOST_COLLECTORS, quantiles
 from laggard_aggregator.status.view import QUANTILES
-from tests.aggregator.ingest.made_messages import NOW, SECOND
+from tests.support.builders.messages import NOW, SECOND
 
 STATUS: dict[str, Any] = {
     "state": "up",

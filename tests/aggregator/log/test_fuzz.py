@@ -24,8 +24,8 @@ from laggard_aggregator.log.entries import (
 from laggard_aggregator.log.journal import Journal
 from laggard_common import segment_log
 from laggard_common.errors import ServiceError, StateError
-from tests.aggregator.engine.made_site import START, close, new_core, receive, steps
 from tests.aggregator.engine.test_recovery import Process, filled
+from tests.support.builders.site import START, close, new_core, receive, steps
 
 ENTRIES: list[Entry] = [
     SchemaEntry(0, START, "laggard/1/site/storage/oss-1/schema/diskstats", b"schema"),

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from laggard_aggregator.metrics.block import BLOCK
 from laggard_aggregator.metrics.definition import Differences
-from tests.shared_data import shared
+from tests.support.shared_data import shared
 
 COUNTERS = (
     *("rd_ios", "rd_merges", "rd_sectors", "rd_ms", "wr_ios", "wr_merges", "wr_sectors", "wr_ms"),

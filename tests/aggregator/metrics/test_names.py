@@ -15,8 +15,8 @@ from laggard_aggregator.metrics.functions import FUNCTIONS
 from laggard_aggregator.metrics.registry import SOURCES
 from laggard_aggregator.metrics.sums import JoinedMetrics
 from laggard_common.wire.schema import Field
-from tests.agent.collectors.gluster.made import BRICK, CLIENT, Folder
-from tests.agent.collectors.lustre.made import FIXTURES, Watched, trees
+from tests.support.builders.gluster import BRICK, CLIENT, Folder
+from tests.support.builders.lustre import FIXTURES, Watched, trees
 
 
 def complete(source: str, fields: Collection[Field]) -> set[str]:

@@ -17,8 +17,9 @@ from laggard_aggregator.notify.dispatcher import Post
 from laggard_aggregator.notify.email.settings import Access
 from laggard_aggregator.notify.outbox import NAME
 from laggard_common.clock import SystemClock
-from tests.aggregator.notify.email.server import PATIENCE_SECONDS, Box, served, settings
-from tests.aggregator.web.made_status import NOW, MadeView, alarm, group, judgement
+from tests.support.builders.live_status import NOW, MadeView, alarm, group, judgement
+from tests.support.smtp import Box, served, settings
+from tests.support.wait import async_wait_until, time_limit
 
 PAGE = "https://laggard.example.org"
 LOOKS = 12
@@ -53,7 +54,7 @@ class Site(MadeView):
     async def looked_at(self) -> None:
         """Waits until it was looked at often enough for everything to have been decided."""
         looks = self.looks + LOOKS
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with time_limit():
             while self.looks < looks:
                 await asyncio.sleep(0.005)
 
@@ -162,7 +163,7 @@ def test_what_was_written_during_an_outage_is_sent_by_the_next_process(tmp_path:
             pass
         async with mailing(view, box, tmp_path) as at_work:
             view.slow("oss-1/wwn-1")
-            async with asyncio.timeout(PATIENCE_SECONDS):
+            async with time_limit():
                 while at_work.sender.counts["retried"] < 2:
                     await asyncio.sleep(0.005)
         view.well("oss-1/wwn-1")  # nobody looks: the next process finds that it is over
@@ -352,9 +353,7 @@ def test_a_ledger_that_cannot_be_written_delays_and_does_not_end_anything(
         view.slow("oss-1/wwn-1")
         (tmp_path / NAME).mkdir()
         async with served(Box()) as box, mailing(view, box, tmp_path):
-            async with asyncio.timeout(PATIENCE_SECONDS):
-                while not caplog.messages:
-                    await asyncio.sleep(0.005)
+            await async_wait_until(lambda: caplog.messages)
             assert "no mails until it is: " in caplog.messages[0]
             (tmp_path / NAME).rmdir()
             await box.until(mails=1)
@@ -372,9 +371,7 @@ def test_an_error_that_nobody_thought_of_ends_nothing(
             with monkeypatch.context() as patch:
                 patch.setattr(post, "report", None)
                 view.slow("oss-1/wwn-1")
-                async with asyncio.timeout(PATIENCE_SECONDS):
-                    while not caplog.records:
-                        await asyncio.sleep(0.005)
+                await async_wait_until(lambda: caplog.records)
             await box.until(mails=1)
 
     asyncio.run(story())

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 from laggard_aggregator.alarms.alarms import Alarm
 from laggard_aggregator.notify.incidents import Case, due, over
-from tests.aggregator.web.made_status import NAN, alarm
+from tests.support.builders.live_status import NAN, alarm
 
 OPTIONS = {"after_seconds": 60.0, "least_severity": 1.0, "muted": lambda _: False}
 

@@ -3,7 +3,7 @@ from dataclasses import replace
 import numpy as np
 
 from laggard_aggregator.notify.timelines import LEAD_WINDOWS, MANY, MAX_COURSES, MAX_POINTS, Courses
-from tests.aggregator.web.made_status import NOW, MadeView, alarm, judgement
+from tests.support.builders.live_status import NOW, MadeView, alarm, judgement
 
 STEP = 450.0
 

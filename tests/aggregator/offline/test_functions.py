@@ -25,9 +25,9 @@ from laggard_aggregator.settings.aggregator import AggregatorSettings
 from laggard_aggregator.settings.from_settings import membership
 from laggard_common.config import parse
 from tests.aggregator.engine.test_machine import steady
-from tests.aggregator.made_batches import SECOND, batch_of, schema_of
-from tests.aggregator.made_functions import in_order, servers
 from tests.aggregator.offline.test_replay import plain
+from tests.support.builders.batches import SECOND, batch_of, schema_of
+from tests.support.builders.functions import in_order, servers
 
 START = 1_800_000_000 * SECOND
 HOG = {"dd/dd/main": 150.0, "dd/kernel/copy_user": 100.0}

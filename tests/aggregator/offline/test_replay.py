@@ -21,7 +21,7 @@ from laggard_aggregator.ingest.batches import TakenBatch, WindowClose
 from laggard_aggregator.offline.archive_replay import Replay
 from laggard_common.errors import InputError
 from laggard_common.wire.schema import Component, Schema
-from tests.aggregator.made_batches import DISKSTATS, SECOND, batch_of, schema_of
+from tests.support.builders.batches import DISKSTATS, SECOND, batch_of, schema_of
 
 START_NS = 1_800_000_000 * SECOND
 DETECT = DetectSettings(interval_seconds=1.0, window_samples=60, shift_samples=30)

@@ -5,7 +5,7 @@ from laggard_aggregator.app import App
 from laggard_aggregator.runtime.watchdog import Liveness
 from laggard_common.daemon.sd_notify import Notifier
 from tests.aggregator.test_app import running, settings
-from tests.service_manager import manager, told
+from tests.support.service_manager import manager, told
 from tests.support.wait import time_limit
 
 

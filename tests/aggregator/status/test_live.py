@@ -5,7 +5,7 @@ from laggard_aggregator.status.live import LiveView
 from laggard_aggregator.status.straggler_list import standings
 from laggard_aggregator.status.window_history import History
 from laggard_common.clock import SystemClock
-from tests.aggregator.engine.made_site import SECOND, SLOW, START, close, new_core, receive, steps
+from tests.support.builders.site import SECOND, SLOW, START, close, new_core, receive, steps
 
 BATCHES = 40
 

@@ -16,13 +16,13 @@ from laggard_aggregator.status.window_history import (
     History,
     bands,
 )
-from tests.aggregator.web import made_status
+from tests.support.builders import live_status
 
 NAN = float("nan")
 
 
 def window(at: int, severities: dict[str, float]) -> Judgement:
-    judged = made_status.judgement(
+    judged = live_status.judgement(
         "luns", tuple(severities), [0] * len(severities), list(severities.values()), [False] * len(severities)
     )
     return replace(judged, start=60.0 * at, end=60.0 * at + 60)
@@ -71,7 +71,7 @@ def test_one_straggler_among_few_does_not_widen_the_band() -> None:
 
 def test_a_group_without_a_figure_has_no_band() -> None:
     history = History()
-    history.judged([made_status.unjudged("luns", ("a", "b"), "too few members")])
+    history.judged([live_status.unjudged("luns", ("a", "b"), "too few members")])
     assert np.isnan(history.course("luns", "await", "a").band).all()
     assert history.columns("luns", "await")[0].note == "too few members"
 

@@ -19,7 +19,7 @@ from laggard_aggregator.web.app import make_app
 from laggard_aggregator.web.credentials import Credentials, new_token, password_line, read_credentials
 from laggard_aggregator.web.server import HttpServer
 from laggard_common.errors import ConfigError, ServiceError
-from tests.aggregator.web import made_status
+from tests.support.builders import live_status
 from tests.support.processes import run_command
 
 PASSWORD = "correct horse: battery"
@@ -50,7 +50,7 @@ def basic(name: str, password: str) -> str:
 
 def status(credentials: Credentials | None, path: str, *authorization: str) -> int:
     async def ask() -> int:
-        transport = httpx.ASGITransport(guarded(make_app(made_status.site()), credentials))
+        transport = httpx.ASGITransport(guarded(make_app(live_status.site()), credentials))
         async with httpx.AsyncClient(transport=transport, base_url="http://x") as client:
             answer = await client.get(path, headers=[("Authorization", one) for one in authorization])
             if answer.status_code == 401:
@@ -171,7 +171,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> HttpSettings:
 
 def test_https_with_a_token(tmp_path: Path, certificate: HttpSettings) -> None:
     token, line = new_token("operator")
-    app = guarded(make_app(made_status.site()), read(file_of(tmp_path, line)))
+    app = guarded(make_app(live_status.site()), read(file_of(tmp_path, line)))
 
     async def ask() -> None:
         stop, server = asyncio.Event(), HttpServer(app, "127.0.0.1:0", tls_context(certificate))

@@ -5,12 +5,12 @@ import pytest
 
 from laggard_aggregator.status.urls import ENDPOINTS
 from laggard_aggregator.web.app import SECURITY_HEADERS, make_app
-from tests.aggregator.web import made_status
+from tests.support.builders import live_status
 
 
 def ask(
     path: str,
-    view: made_status.MadeView | None = None,
+    view: live_status.MadeView | None = None,
     method: str = "GET",
     headers: dict[str, str] | None = None,
     content: bytes | None = None,
@@ -18,7 +18,7 @@ def ask(
     """The answer of the application over `view`, decompressed."""
 
     async def asked() -> httpx.Response:
-        transport = httpx.ASGITransport(make_app(view or made_status.site()), raise_app_exceptions=False)
+        transport = httpx.ASGITransport(make_app(view or live_status.site()), raise_app_exceptions=False)
         async with httpx.AsyncClient(transport=transport, base_url="http://aggregator") as client:
             return await client.request(method, path, headers=headers, content=content)
 
@@ -59,13 +59,13 @@ def test_metrics_of_every_node() -> None:
 def test_health_and_readiness() -> None:
     assert ask("/healthz").json() == {"status": "ok"}
     assert ask("/readyz").json() == {"ready": True}
-    waiting = ask("/readyz", view=made_status.MadeView(ready=False))
+    waiting = ask("/readyz", view=live_status.MadeView(ready=False))
     assert (waiting.status_code, waiting.json()) == (503, {"ready": False})
 
 
 def test_stragglers_are_ranked_by_persistence() -> None:
     got = ask("/api/v1/stragglers").json()
-    assert got["time"] == made_status.NOW
+    assert got["time"] == live_status.NOW
     assert [(s["component"], s["persistence"], s["alarm"]) for s in got["stragglers"]] == [
         ("oss-1/wwn-2", 6, True),
         ("oss-3/wwn-5", 2, False),
@@ -87,10 +87,10 @@ def test_stragglers_are_ranked_by_persistence() -> None:
         "observed": 8.0,
         "reference": 2.0,
         "unit": "ms",
-        "since": made_status.NOW - 300,
-        "window_end": made_status.NOW - 40,
+        "since": live_status.NOW - 300,
+        "window_end": live_status.NOW - 40,
         "alarm": True,
-        "raised_at": made_status.NOW - 120,
+        "raised_at": live_status.NOW - 120,
         "causes": [],
         "silenced": None,
     }
@@ -108,10 +108,10 @@ def test_groups_say_why_they_got_no_verdict() -> None:
     assert (got["luns"]["live"], got["luns"]["silent"], got["luns"]["window_end"]) == (
         5,
         1,
-        made_status.NOW - 40,
+        live_status.NOW - 40,
     )
     assert got["storage/net/10 Gb"]["note"] == "too few members"
-    view = made_status.MadeView(groups_=(made_status.group("new", 4),))
+    view = live_status.MadeView(groups_=(live_status.group("new", 4),))
     new = ask("/api/v1/groups", view=view).json()["groups"][0]
     assert (new["note"], new["window_end"]) == ("no window has closed yet", None)
 
@@ -180,7 +180,7 @@ def test_a_body_is_refused() -> None:
 
 
 def test_an_error_of_our_own_tells_nothing_but_that() -> None:
-    class Broken(made_status.MadeView):
+    class Broken(live_status.MadeView):
         def groups(self):  # type: ignore[no-untyped-def]
             raise RuntimeError("secret")
 
@@ -197,7 +197,7 @@ def test_every_answer_has_the_security_headers(path: str) -> None:
 
 
 def test_the_page_links_to_everything_and_its_links_work() -> None:
-    page = ask("/", view=made_status.MadeView(site="<site>"))
+    page = ask("/", view=live_status.MadeView(site="<site>"))
     assert page.headers["content-type"] == "text/html; charset=utf-8"
     assert "<span>&lt;site&gt;</span>" in page.text
     for path, _ in ENDPOINTS:

@@ -12,11 +12,11 @@ from starlette.routing import Route
 
 from laggard_aggregator.web.pages import events
 from laggard_aggregator.web.pages.events import MAX_STREAMS, Events
-from tests.aggregator.web import made_status
+from tests.support.builders import live_status
 
 
 @dataclass
-class Changing(made_status.MadeView):
+class Changing(live_status.MadeView):
     """A view that changes when the test says so."""
 
     queue: asyncio.Queue[int | None] = field(default_factory=asyncio.Queue)
@@ -65,7 +65,7 @@ class Client:
         return str(message["body"].decode()) if message["body"] or message.get("more_body") else "the end"
 
 
-def app_over(view: made_status.MadeView) -> Starlette:
+def app_over(view: live_status.MadeView) -> Starlette:
     return Starlette(routes=[Route("/events", Events(view).answer)])
 
 

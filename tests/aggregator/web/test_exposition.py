@@ -11,14 +11,14 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 from laggard_aggregator.ingest.nodes import NodeBook
 from laggard_aggregator.web.exposition import Exposition, Scrape, scrape
 from laggard_aggregator.web.metric_table import PER_NODE, TABLE
-from tests.aggregator.web import made_status
+from tests.support.builders import live_status
 from tests.support.processes import run_command
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "exposition" / "metrics.txt"
 DOCUMENT = Path(__file__).parents[3] / "docs" / "metrics.md"
 
 
-def exposed(view: made_status.MadeView) -> str:
+def exposed(view: live_status.MadeView) -> str:
     return generate_latest(Exposition(scrape(view), TABLE)).decode()
 
 
@@ -32,11 +32,11 @@ def samples(text: str, name: str) -> dict[tuple[tuple[str, str], ...], float]:
 
 
 def test_the_golden_exposition() -> None:
-    assert exposed(made_status.site()) == GOLDEN.read_text()
+    assert exposed(live_status.site()) == GOLDEN.read_text()
 
 
 def test_an_empty_site_has_every_help_and_no_component() -> None:
-    text = exposed(made_status.MadeView())
+    text = exposed(live_status.MadeView())
     for metric in TABLE:
         assert f"# TYPE {metric.name} {metric.type}\n" in text
     assert "component=" not in text
@@ -44,7 +44,7 @@ def test_an_empty_site_has_every_help_and_no_component() -> None:
 
 
 def test_an_alarm_is_one_while_it_stands_and_gone_when_it_cleared() -> None:
-    view = made_status.site()
+    view = live_status.site()
     labels = (("component", "oss-1/wwn-2"), ("group", "luns"), ("level", "component"), ("metric", "await"))
     assert samples(exposed(view), "laggard_alarm_active")[labels] == 1
     view.alarms_.clear()
@@ -54,7 +54,7 @@ def test_an_alarm_is_one_while_it_stands_and_gone_when_it_cleared() -> None:
 
 
 def test_what_differs_is_told_while_the_alarm_stands() -> None:
-    view = made_status.site()
+    view = live_status.site()
     key = ("luns", "oss-1/wwn-2", "await")
     view.alarms_[key] = replace(view.alarms_[key], causes=(("dd/dd/main", 12.5), ("dd/libc/read", 3.0)))
     labels = (("component", "oss-1/wwn-2"), ("group", "luns"), ("metric", "await"))
@@ -65,26 +65,26 @@ def test_what_differs_is_told_while_the_alarm_stands() -> None:
 
 
 def test_a_healthy_component_has_no_series() -> None:
-    assert "wwn-1" not in exposed(made_status.site())
-    assert "wwn-4" not in exposed(made_status.site())
+    assert "wwn-1" not in exposed(live_status.site())
+    assert "wwn-4" not in exposed(live_status.site())
 
 
 def test_label_values_survive_what_the_format_would_end_them_with() -> None:
-    view = made_status.site()
+    view = live_status.site()
     hostile = 'a"} 1\nevil{x="\\'
-    view.alarms_ = {key: value for value in (made_status.alarm("g", hostile),) for key in (value.key,)}
+    view.alarms_ = {key: value for value in (live_status.alarm("g", hostile),) for key in (value.key,)}
     text = exposed(view)
     assert [dict(labels)["component"] for labels in samples(text, "laggard_alarm_active")] == [hostile]
     assert "\nevil" not in text
 
 
 def test_no_series_is_there_twice() -> None:
-    lines = [line.rpartition(" ")[0] for line in exposed(made_status.site()).splitlines() if line[0] != "#"]
+    lines = [line.rpartition(" ")[0] for line in exposed(live_status.site()).splitlines() if line[0] != "#"]
     assert len(lines) == len(set(lines))
 
 
 def test_every_node_is_in_the_exposition_of_nodes_alone() -> None:
-    view = made_status.site()
+    view = live_status.site()
     text = generate_latest(Exposition(Scrape(nodes=view.nodes()), PER_NODE)).decode()
     assert {dict(labels)["node"] for labels in samples(text, "laggard_node_up")} == {
         "oss-1",
@@ -100,14 +100,14 @@ def test_every_node_is_in_the_exposition_of_nodes_alone() -> None:
 
 def test_a_component_that_came_back_from_silence_has_one_series() -> None:
     """Its alarm and its row in the window are one standing."""
-    view = made_status.site()
+    view = live_status.site()
     view.judgements_ = (replace(view.judgements_[0], persistence=view.judgements_[0].persistence * 0),)
     found = samples(exposed(view), "laggard_component_persistence")
     assert {dict(labels)["component"]: value for labels, value in found.items()} == {"oss-1/wwn-2": 0}
 
 
 def test_openmetrics_is_well_formed() -> None:
-    text = generate_openmetrics(Exposition(scrape(made_status.site()), TABLE)).decode()  # type: ignore[no-untyped-call]
+    text = generate_openmetrics(Exposition(scrape(live_status.site()), TABLE)).decode()  # type: ignore[no-untyped-call]
     families = {family.name: family for family in parse_openmetrics(text)}  # type: ignore[no-untyped-call]
     assert families["laggard_messages"].samples[0].value == 1000
     assert len(families) == len(TABLE)
@@ -117,7 +117,7 @@ def test_promtool_finds_nothing_wrong() -> None:
     promtool = shutil.which("promtool")
     if promtool is None:
         pytest.skip("promtool (package prometheus) is not installed")
-    checked = run_command([promtool, "check", "metrics"], stdin_text=exposed(made_status.site()), check=False)
+    checked = run_command([promtool, "check", "metrics"], stdin_text=exposed(live_status.site()), check=False)
     assert (checked.returncode, checked.stdout, checked.stderr) == (0, "", "")
 
 
@@ -132,7 +132,7 @@ def test_the_documentation_names_exactly_these_metrics() -> None:
 
 
 def test_nodes_that_are_listed_are_told_of_though_they_are_well() -> None:
-    values = scrape(made_status.site(), ["oss-1", "oss-2", "nobody"])
+    values = scrape(live_status.site(), ["oss-1", "oss-2", "nobody"])
     assert sorted(node.node for node in values.nodes) == ["mds-1", "oss-1", "oss-2", "oss-9"]
 
 
@@ -154,11 +154,11 @@ def test_the_largest_healthy_site_is_told_of_in_less_than_a_megabyte() -> None:
             book.status(name, status, 10**18, 10**18)
     assert len(book) == 41_538
     luns = [f"storage-{node:05d}/wwn-{lun:02d}" for node in range(288) for lun in range(64)]
-    quiet = made_status.judgement("luns", luns, [0] * len(luns), [1.0] * len(luns), [False] * len(luns))
-    groups = tuple(made_status.group(f"compute/lustre/{at}", 16) for at in range(1024))
-    view = made_status.MadeView(
+    quiet = live_status.judgement("luns", luns, [0] * len(luns), [1.0] * len(luns), [False] * len(luns))
+    groups = tuple(live_status.group(f"compute/lustre/{at}", 16) for at in range(1024))
+    view = live_status.MadeView(
         judgements_=(quiet,),
-        groups_=(made_status.group("luns", len(luns)), *groups),
+        groups_=(live_status.group("luns", len(luns)), *groups),
         nodes_=book.views(10**18),
         roles_=book.roles(),
     )

@@ -21,7 +21,7 @@ from laggard_aggregator.web.pages.heat import (
     heat,
     levels_of,
 )
-from tests.aggregator.web import made_status
+from tests.support.builders import live_status
 
 NAN = float("nan")
 
@@ -30,7 +30,7 @@ def columns(*severities: dict[str, float], metric: str = "await") -> tuple[Colum
     history = History()
     for at, window in enumerate(severities):
         names, values = tuple(window), list(window.values())
-        judged = made_status.judgement("luns", names, [0] * len(names), values, [False] * len(names))
+        judged = live_status.judgement("luns", names, [0] * len(names), values, [False] * len(names))
         history.judged([replace(judged, metric=metric, start=60.0 * at, end=60.0 * at + 60)])
     return history.columns("luns", metric)
 
@@ -41,7 +41,7 @@ def test_a_cell_says_how_a_component_stood() -> None:
 
 
 def test_without_a_factor_the_score_tells_how_bad_it_is() -> None:
-    judged = made_status.judgement("luns", ("a", "b", "c"), [0] * 3, [1.0, 1.0, 1.0], [False] * 3)
+    judged = live_status.judgement("luns", ("a", "b", "c"), [0] * 3, [1.0, 1.0, 1.0], [False] * 3)
     verdicts = replace(
         judged.verdicts,
         severity=np.full(3, NAN),

@@ -23,7 +23,7 @@ from laggard_aggregator.web.app import make_app
 from laggard_aggregator.web.pages import site
 from laggard_aggregator.web.pages.page_state import Now, Taking
 from laggard_aggregator.web.pages.site import CONTENT_SECURITY_POLICY, Make, Site
-from tests.aggregator.web import made_status
+from tests.support.builders import live_status
 
 HOSTILE = "oss-1/<script>alert(1)</script>\"&'{{7*7}} ü"
 NAN = float("nan")
@@ -43,7 +43,7 @@ VENDOR = Path(site.__file__).parents[1] / "static" / "vendor"
 VOID = {"meta", "link", "input", "br"}
 
 
-def ask(paths: Sequence[str], view: made_status.MadeView | None = None) -> list[httpx.Response]:
+def ask(paths: Sequence[str], view: live_status.MadeView | None = None) -> list[httpx.Response]:
     """The answers of one application over `view`."""
 
     async def asked() -> list[httpx.Response]:
@@ -54,16 +54,16 @@ def ask(paths: Sequence[str], view: made_status.MadeView | None = None) -> list[
     return asyncio.run(asked())
 
 
-def page(path: str, view: made_status.MadeView | None = None) -> str:
+def page(path: str, view: live_status.MadeView | None = None) -> str:
     """The text of a page that is there."""
     (answer,) = ask([path], view)
     assert answer.status_code == 200, answer.text
     return answer.text
 
 
-def with_history(windows: int = 8) -> made_status.MadeView:
+def with_history(windows: int = 8) -> live_status.MadeView:
     """The made-up site after some windows."""
-    view = made_status.site()
+    view = live_status.site()
     for back in range(windows - 1, -1, -1):
         for judged in view.judgements_:
             view.history.judged([replace(judged, start=judged.start - 30 * back, end=judged.end - 30 * back)])
@@ -166,21 +166,21 @@ def test_the_overview_is_an_answer() -> None:
 
 
 def test_a_site_without_stragglers_says_so() -> None:
-    calm = made_status.judgement("luns", ("a", "b", "c", "d"), [0] * 4, [1.0] * 4, [False] * 4)
-    view = made_status.MadeView(groups_=(made_status.group("luns", 4),), judgements_=(calm,))
+    calm = live_status.judgement("luns", ("a", "b", "c", "d"), [0] * 4, [1.0] * 4, [False] * 4)
+    view = live_status.MadeView(groups_=(live_status.group("luns", 4),), judgements_=(calm,))
     assert "No stragglers: 4 components behave like their peers" in text_of(page("/", view))
-    waiting = made_status.MadeView(groups_=(made_status.group("luns", 4),))
+    waiting = live_status.MadeView(groups_=(live_status.group("luns", 4),))
     assert "Nothing was judged yet" in text_of(page("/", waiting))
-    assert "Nothing is compared yet" in text_of(page("/", made_status.MadeView(ready=False)))
-    assert "not connected to the broker" in text_of(page("/", made_status.MadeView(ready=False)))
+    assert "Nothing is compared yet" in text_of(page("/", live_status.MadeView(ready=False)))
+    assert "not connected to the broker" in text_of(page("/", live_status.MadeView(ready=False)))
 
 
-def many(count: int) -> made_status.MadeView:
+def many(count: int) -> live_status.MadeView:
     """A group of so many components, all of which are slow."""
     names = tuple(f"oss-{at // 10}/sd{at:05}" for at in range(count))
     severities = [2.0 + at / 1000 for at in range(count)]
-    judged = made_status.judgement("luns", names, [5] * count, severities, [True] * count)
-    view = made_status.MadeView(groups_=(made_status.group("luns", count),), judgements_=(judged,))
+    judged = live_status.judgement("luns", names, [5] * count, severities, [True] * count)
+    view = live_status.MadeView(groups_=(live_status.group("luns", count),), judgements_=(judged,))
     view.history.judged([judged])
     return view
 
@@ -202,21 +202,21 @@ def test_lists_are_bounded_and_paged() -> None:
     assert "10 matches" in text_of(found.text)
 
 
-def hostile() -> made_status.MadeView:
+def hostile() -> live_status.MadeView:
     """A site in which everything has the most unpleasant name."""
     names = (HOSTILE, "oss-1/b", "oss-1/c", "oss-1/d")
     group = f"luns/{HOSTILE}"
-    judged = made_status.judgement(
+    judged = live_status.judgement(
         group, names, [5, 0, 0, 0], [4.0, 1.0, 1.0, 1.0], [True, False, False, False]
     )
     judged = replace(judged, verdicts=replace(judged.verdicts, causes={HOSTILE: ((HOSTILE, 2.0),)}))
-    alarm = made_status.alarm(group, HOSTILE)
-    view = made_status.MadeView(
+    alarm = live_status.alarm(group, HOSTILE)
+    view = live_status.MadeView(
         site=HOSTILE,
-        groups_=(made_status.group(group, 4),),
+        groups_=(live_status.group(group, 4),),
         judgements_=(judged,),
         alarms_={alarm.key: alarm},
-        decisions_=(Decision("silence", HOSTILE, HOSTILE, made_status.NOW, comment=HOSTILE),),
+        decisions_=(Decision("silence", HOSTILE, HOSTILE, live_status.NOW, comment=HOSTILE),),
         nodes_=(NodeView(HOSTILE, "storage", "up", False, NAN, NAN, version=HOSTILE),),
     )
     for back in range(3, -1, -1):
@@ -271,11 +271,11 @@ def test_a_component_is_found_by_its_name_of_the_day() -> None:
 
 def test_a_component_that_went_silent_keeps_its_page() -> None:
     view = with_history()
-    only = made_status.judgement("luns", ("oss-2/wwn-3",), [0], [1.0], [False])
+    only = live_status.judgement("luns", ("oss-2/wwn-3",), [0], [1.0], [False])
     view.judgements_ = (only,)
     view.alarms_ = {}
     early = replace(only, start=1.0, end=2.0)
-    short = made_status.MadeView(groups_=view.groups_)
+    short = live_status.MadeView(groups_=view.groups_)
     short.history.judged([early, *with_history().judgements_])
     assert "it has no data now" in text_of(page("/component/luns/oss-3/wwn-5", short))
     text = text_of(page("/component/luns/oss-3/wwn-5", view))
@@ -285,8 +285,8 @@ def test_a_component_that_went_silent_keeps_its_page() -> None:
 def test_what_operators_decided_is_shown_everywhere() -> None:
     view = with_history()
     view.decisions_ = (
-        Decision("silence", "oss-1/sdb", "kim", made_status.NOW - 60, made_status.NOW + 3600, "rebuild"),
-        Decision("drain", "oss-*", "kim", made_status.NOW - 30),
+        Decision("silence", "oss-1/sdb", "kim", live_status.NOW - 60, live_status.NOW + 3600, "rebuild"),
+        Decision("drain", "oss-*", "kim", live_status.NOW - 30),
     )
     for path in ("/", "/component/luns/oss-1/wwn-2"):
         assert 'title="rebuild"' in page(path, view)
@@ -306,7 +306,7 @@ def test_the_distributions_that_cdf_compared_are_drawn() -> None:
     values[1] *= 4
     values[3, 30:] = np.nan
     view.history.judged(
-        (), GroupWindow("luns", names, made_status.NOW - 100, made_status.NOW - 40, 14, {"await": values})
+        (), GroupWindow("luns", names, live_status.NOW - 100, live_status.NOW - 40, 14, {"await": values})
     )
     text = page("/component/luns/oss-1/wwn-2", view)
     assert 'aria-label="cumulative distributions of await: this component and 3 peers"' in text
@@ -318,7 +318,7 @@ def test_the_distributions_that_cdf_compared_are_drawn() -> None:
 
 def test_a_node_is_told_by_the_functions_in_which_it_differs() -> None:
     nodes = ("oss-1", "oss-2", "oss-3", "oss-4")
-    judged = made_status.judgement(
+    judged = live_status.judgement(
         "storage/fnprofile", nodes, [5, 0, 0, 0], [NAN] * 4, [True, False, False, False]
     )
     verdicts = replace(
@@ -330,12 +330,12 @@ def test_a_node_is_told_by_the_functions_in_which_it_differs() -> None:
     )
     judged = replace(judged, metric="samples", verdicts=verdicts, levels=("node",) * 4)
     group = replace(
-        made_status.group("storage/fnprofile", 4),
+        live_status.group("storage/fnprofile", 4),
         source="fnprofile",
         detector="manhattan",
         metrics=("samples",),
     )
-    view = made_status.MadeView(groups_=(group,), judgements_=(judged,))
+    view = live_status.MadeView(groups_=(group,), judgements_=(judged,))
     view.history.judged([judged])
     assert "oss-1 is unlike its peers" in text_of(page("/", view))
     assert "samples: most in md_raid6_compute storage/fnprofile" in text_of(page("/", view))
@@ -366,7 +366,7 @@ def test_nodes_that_are_not_well_come_first_and_can_be_picked() -> None:
     assert "oss-1 " not in text_of(page("/nodes?state=unwell"))
 
 
-def judged_again(view: made_status.MadeView, severity: float) -> None:
+def judged_again(view: live_status.MadeView, severity: float) -> None:
     judged: Judgement = view.judgements_[0]
     verdicts = replace(judged.verdicts, severity=np.full(5, severity))
     view.judgements_ = (replace(judged, verdicts=verdicts), *view.judgements_[1:])
@@ -395,7 +395,7 @@ def test_what_is_asked_of_all_nodes_is_asked_seldom(monkeypatch: pytest.MonkeyPa
     seconds = 0.0
     monkeypatch.setattr("laggard_aggregator.web.pages.page_state.time.monotonic", lambda: seconds)
 
-    class Slowly(made_status.MadeView):
+    class Slowly(live_status.MadeView):
         asked = 0
 
         def nodes(self) -> tuple[NodeView, ...]:

@@ -7,8 +7,8 @@ import httpx
 import pytest
 
 from laggard_aggregator.app import App
-from tests.aggregator.made_batches import HandClock
 from tests.aggregator.test_app import START, running, settings
+from tests.support.clock import HandClock
 
 
 def test_open_pages_hold_up_no_end(caplog: pytest.LogCaptureFixture) -> None:

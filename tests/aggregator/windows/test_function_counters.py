@@ -16,7 +16,7 @@ from laggard_aggregator.windows.function_counters import NodeFunctions
 from laggard_aggregator.windows.function_store import FunctionStore
 from laggard_common.wire.schema import Component, Schema
 from tests import naive
-from tests.aggregator.made_batches import SECOND, schema_of
+from tests.support.builders.batches import SECOND, schema_of
 
 NAMES = ("a", "b", "c", "d")
 INTERVAL = 10

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from laggard_common.daemon.sd_notify import Notifier
-from tests.service_manager import manager, told
+from tests.support.service_manager import manager, told
 
 
 @pytest.mark.parametrize("abstract", [False, True])

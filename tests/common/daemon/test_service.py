@@ -12,7 +12,7 @@ import pytest
 from laggard_common.daemon.sd_notify import Notifier
 from laggard_common.daemon.service import Service
 from laggard_common.errors import ConfigError, ServiceError
-from tests.service_manager import manager, told
+from tests.support.service_manager import manager, told
 
 
 @dataclass

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from laggard_common.wire import codec
 from laggard_common.wire.codec import Encoder
 from tests import naive_wire
-from tests.wire_batches import MadeBatch, batches
+from tests.support.builders.wire_batches import MadeBatch, batches
 
 
 @given(batches())

@@ -12,7 +12,7 @@ from laggard_common import wire
 from laggard_common.errors import WireError
 from laggard_common.wire import Ack, Envelope, Kind, limits
 from laggard_common.wire.schema import Component, Field, FieldKind, FieldType, Schema
-from tests.mutation import mutated
+from tests.support.mutation import mutated
 
 STREAM = bytes(range(16))
 ENVELOPE = Envelope(

@@ -14,7 +14,7 @@ from laggard_common.errors import WireError
 from laggard_common.wire import Envelope, Kind, decode_envelope, encode_envelope, limits
 from laggard_common.wire.trace_codec import COLUMNS, RAW, ZSTD, EventDecoder, EventEncoder, batches
 from laggard_common.wire.trace_records import MAX_POSITION, Folded, unfold
-from tests.mutation import mutated
+from tests.support.mutation import mutated
 
 T0 = 1_763_650_000 * 10**9
 ONE = Folded("cn-17", "write", "4121:17", 0, 65536, 3, T0, T0 + 500, "/scratch/out.dat")

@@ -5,7 +5,7 @@ import pytest
 
 from laggard_agent.collectors.diskstats.block_devices import BlockDevices, Choice
 from laggard_common.wire.schema import Component
-from tests.agent.made import tree
+from tests.support.builders.trees import tree
 
 SYSFS = {
     "block/sda/device/wwid": "naa.5000c500a1b2c3d4\n",

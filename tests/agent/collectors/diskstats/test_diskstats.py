@@ -9,8 +9,8 @@ from laggard_agent.collectors.diskstats.collector import FIELDS, Diskstats, _par
 from laggard_agent.collectors.interface import Reading
 from laggard_common.errors import CollectError
 from laggard_common.wire.schema import Component
-from tests.agent.made import disk_line, tree
-from tests.shared_data import shared
+from tests.support.builders.trees import disk_line, tree
+from tests.support.shared_data import shared
 
 NAMES = [field.name for field in FIELDS]
 OLD = tuple(range(1, 12))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from laggard_agent.collectors.fnprofile import address_spaces as module
 from laggard_agent.collectors.fnprofile.address_spaces import Mapping, Space, Spaces, parse_maps, thread_kind
 from laggard_agent.collectors.fnprofile.records import Ended, Forked, Mapped, Named
-from tests.agent.collectors.fnprofile.made import process
+from tests.support.builders.fnprofile import process
 
 MAPS = """\
 00400000-00401000 r--p 00000000 08:01 77                                 /usr/bin/dd

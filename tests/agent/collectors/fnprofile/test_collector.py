@@ -23,8 +23,8 @@ from laggard_agent.collectors.fnprofile.cpu_sampler import Sampler, online_cpus
 from laggard_agent.collectors.interface import Reading
 from laggard_agent.settings import FnprofileSettings
 from laggard_common.errors import CollectError
-from tests.agent.collectors.fnprofile.made import process, resolver
-from tests.agent.made import FakeClock
+from tests.support.builders.fnprofile import process, resolver
+from tests.support.clock import FakeClock
 from tests.support.processes import run_command
 
 PROGRAM = """

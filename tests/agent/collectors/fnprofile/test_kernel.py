@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from laggard_agent.collectors.fnprofile.kernel import Kernel, parse_kallsyms
 from laggard_agent.symbols import elf
-from tests.agent.made import FakeClock
+from tests.support.clock import FakeClock
 
 TEXT = """\
 ffffffff81000000 T _stext

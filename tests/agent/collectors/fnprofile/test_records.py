@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from laggard_agent.collectors.fnprofile.perf_ring import unwrapped
 from laggard_agent.collectors.fnprofile.records import Ended, Forked, Mapped, Named, Records, parse
-from tests.agent.collectors.fnprofile.made import comm, ended, fork, lost, mmap2, record, sample
+from tests.support.builders.fnprofile import comm, ended, fork, lost, mmap2, record, sample
 
 THROTTLE = record(5, bytes(24))
 MIXED = b"".join(

@@ -6,7 +6,7 @@ from pathlib import Path
 from laggard_agent.collectors.fnprofile.address_spaces import Spaces
 from laggard_agent.collectors.fnprofile.records import parse
 from laggard_agent.collectors.fnprofile.sample_counts import Tally
-from tests.agent.collectors.fnprofile.made import (
+from tests.support.builders.fnprofile import (
     KERNEL_MODE,
     comm,
     ended,

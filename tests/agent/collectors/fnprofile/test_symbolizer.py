@@ -10,9 +10,9 @@ from laggard_agent.collectors.fnprofile.names import function_id, other_of
 from laggard_agent.collectors.fnprofile.records import Mapped, Named
 from laggard_agent.collectors.fnprofile.symbolizer import Resolver
 from laggard_common.wire.limits import MAX_NAME_CHARS
-from tests.agent.collectors.fnprofile.made import KERNEL_MODE, USER_MODE, process, resolver
-from tests.agent.elf_image import BASE, TEXT_AT, TEXT_BYTES, Sym, elf_image
-from tests.agent.made import FakeClock
+from tests.support.builders.elf_image import BASE, TEXT_AT, TEXT_BYTES, Sym, elf_image
+from tests.support.builders.fnprofile import KERNEL_MODE, USER_MODE, process, resolver
+from tests.support.clock import FakeClock
 
 IMAGE = elf_image([Sym("hot", BASE + TEXT_AT + 0x100, 64)])
 START = 0x7F0000000000

@@ -16,7 +16,7 @@ from laggard_agent.settings import AgentSettings, FntraceSettings, Roots
 from laggard_agent.tools.once import read_once
 from laggard_agent.tools.support_dump import dump
 from laggard_common.clock import SystemClock
-from tests.agent.collectors.fntrace.made import Made, process_tree, sampled
+from tests.support.builders.fntrace import Made, process_tree, sampled
 
 OURS = 4026531836
 MADE = Made(namespace=OURS)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from laggard_agent.collectors.fntrace.table import Table
-from tests.agent.collectors.fntrace.made import ROOT, SOURCES, Compiler, Traced, needs_gcc, run, sampled
+from tests.support.builders.fntrace import ROOT, SOURCES, Compiler, Traced, needs_gcc, run, sampled
 from tests.support.processes import run_command
 
 pytestmark = needs_gcc

@@ -15,7 +15,7 @@ from laggard_agent.collectors.fntrace import shm_layout
 from laggard_agent.collectors.fntrace.symbolizer import build_id
 from laggard_agent.collectors.fntrace.table import Table
 from laggard_common.errors import CollectError
-from tests.agent.collectors.fntrace.made import Made, sampled
+from tests.support.builders.fntrace import Made, sampled
 
 MADE = Made()
 

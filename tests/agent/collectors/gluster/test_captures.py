@@ -3,7 +3,7 @@
 import pytest
 
 from laggard_agent.collectors.gluster.dump import NotADumpError, parse_dump
-from tests.shared_data import shared
+from tests.support.shared_data import shared
 
 
 @pytest.mark.shared_data

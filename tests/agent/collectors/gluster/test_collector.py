@@ -9,7 +9,7 @@ import pytest
 
 from laggard_agent.collectors.gluster.reader import MOST_DUMP_BYTES
 from laggard_common.wire.schema import FieldKind
-from tests.agent.collectors.gluster.made import BRICK, CLIENT, PATH, Folder, brick, client
+from tests.support.builders.gluster import BRICK, CLIENT, PATH, Folder, brick, client
 
 
 def test_a_brick_and_a_client(tmp_path: Path) -> None:

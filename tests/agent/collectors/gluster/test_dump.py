@@ -7,7 +7,7 @@ import pytest
 
 from laggard_agent.collectors.gluster.dump import Dump, Fop, NotADumpError, parse_dump
 from laggard_agent.collectors.gluster.latency import LatencySums
-from tests.agent.collectors.gluster.made import brick, client
+from tests.support.builders.gluster import brick, client
 
 QUOTED = re.compile(r'": ?([0-9.]+)')
 

@@ -6,7 +6,7 @@ import pytest
 from laggard_agent.collectors.host.collector import FIELDS, Host
 from laggard_agent.collectors.interface import Reading
 from laggard_common.errors import CollectError
-from tests.agent.made import tree
+from tests.support.builders.trees import tree
 
 FILES = {
     "stat": """\

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from laggard_agent.cli import main
 from laggard_agent.collectors.infiniband.collector import parse_counter, parse_rate, parse_state
 from laggard_common.wire.schema import FieldKind
-from tests.agent.collectors.infiniband.made import NODES, Node
+from tests.support.builders.infiniband import NODES, Node
 
 PORT = "mlx5_0/ports/1"
 

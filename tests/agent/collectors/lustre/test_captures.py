@@ -7,9 +7,9 @@ import pytest
 from laggard_agent.collectors.lustre.lctl import Dump
 from laggard_agent.collectors.lustre.param_paths import Parameters
 from laggard_agent.collectors.lustre.table_specs import JOB_TABLES, TABLES
-from tests.agent.collectors.lustre.made import Watched, trees
 from tests.agent.collectors.lustre.test_hostile import PARSERS
-from tests.shared_data import ROOT, shared
+from tests.support.builders.lustre import Watched, trees
+from tests.support.shared_data import ROOT, shared
 
 LUSTRE = ROOT / "lustre"
 TREES = sorted(path.parent.name for path in LUSTRE.glob("*/proc"))

@@ -10,7 +10,7 @@ from laggard_agent.collectors.lustre.lctl import Dump
 from laggard_agent.collectors.lustre.param_paths import Trees
 from laggard_agent.collectors.lustre.table_specs import SLOW, SLOWER
 from laggard_common.wire.schema import FieldKind
-from tests.agent.collectors.lustre.made import FIXTURES, Watched, copied, trees
+from tests.support.builders.lustre import FIXTURES, Watched, copied, trees
 
 
 def test_an_oss_of_2_10() -> None:

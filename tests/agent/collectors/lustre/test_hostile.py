@@ -14,7 +14,7 @@ from laggard_agent.collectors.lustre.parse_result import Parsed
 from laggard_agent.collectors.lustre.stats import parse_stats
 from laggard_common.errors import CollectError
 from laggard_common.wire.codec import RAW, Encoder
-from tests.agent.collectors.lustre.made import FIXTURES, Watched, copied, trees
+from tests.support.builders.lustre import FIXTURES, Watched, copied, trees
 
 OST = "proc/fs/lustre/obdfilter/scratch-OST0000"
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from laggard_agent.collectors.lustre.param_paths import Located
 from laggard_agent.collectors.lustre.table_specs import SLOWER
 from laggard_common.errors import CollectError
-from tests.agent.collectors.lustre.made import FIXTURES, Watched
+from tests.support.builders.lustre import FIXTURES, Watched
 
 FILES = {
     f"{ost}/{file}": (FIXTURES / "server-2.15/proc/fs/lustre/obdfilter" / ost / file).read_bytes()

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from laggard_agent.collectors.lwfs.trace import parse_trace
-from tests.agent.collectors.lwfs.made import Log
-from tests.shared_data import shared
+from tests.support.builders.lwfs import Log
+from tests.support.shared_data import shared
 
 RELEASED = "beacon/lwfs_server_trace_2018-02-25.txt"
 

@@ -8,7 +8,7 @@ import pytest
 
 from laggard_agent.collectors.lwfs.server_counters import FIELDS, MOST_SERVERS
 from laggard_common.wire.schema import FieldKind
-from tests.agent.collectors.lwfs.made import FIXTURES, Log, meta, queue
+from tests.support.builders.lwfs import FIXTURES, Log, meta, queue
 
 
 def test_a_released_log_with_two_servers(tmp_path: Path) -> None:

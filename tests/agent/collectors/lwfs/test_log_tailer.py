@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from laggard_agent.collectors.lwfs.log_file import MOST_LINE_BYTES, OpenLog
 from laggard_agent.collectors.lwfs.log_tailer import FIRST_BYTES, MOST_STEP_BYTES, Follower
-from tests.agent.collectors.lwfs.made import Log, meta, queue
-from tests.agent.made import FakeClock
+from tests.support.builders.lwfs import Log, meta, queue
+from tests.support.clock import FakeClock
 
 
 def test_renamed_and_made_anew(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from laggard_agent.collectors.lwfs.trace import Trace, is_trace, parse_trace
-from tests.agent.collectors.lwfs.made import FIXTURES
+from tests.support.builders.lwfs import FIXTURES
 
 RELEASED = b"192.0.2.7 [2018-02-25 18:00:12]  [Trace]: Meta exe: 1 2 3 4 5 6 7 8 2018-02-25T10:00:12.544Z"
 OWN = b"[2018-02-25 18:00:12] N [sw-threads.c:93:record_log] [Trace]: Write wait: 1 2 3 4 5 6 7 8"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from laggard_agent.collectors.net import destinations
 from laggard_agent.collectors.net.destinations import DESTINATION_FIELDS, Destinations, destination_name
 from laggard_agent.collectors.net.inet_diag import Answer, read
-from tests.agent.collectors.net.made import Socket, done
+from tests.support.builders.net import Socket, done
 
 ALL = ("0.0.0.0/0", "::/0")
 A, B = "10.1.0.1", "10.1.0.2"

@@ -10,8 +10,9 @@ from laggard_agent.collectors.net.interfaces import INTERFACE_FIELDS, parse_inte
 from laggard_agent.collectors.net.tcp import TCP_FIELDS, parse_pairs
 from laggard_agent.sampling.collect_once import collect
 from laggard_common.errors import CollectError
-from tests.agent.collectors.net.made import DEV, FILES, SNMP
-from tests.agent.made import FakeClock, tree
+from tests.support.builders.net import DEV, FILES, SNMP
+from tests.support.builders.trees import tree
+from tests.support.clock import FakeClock
 
 
 def net(procfs: Path, include: tuple[str, ...] = (), exclude: tuple[str, ...] = ("lo",)) -> Net:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from laggard_agent.collectors.net.inet_diag import Answer, NoSuchDiagnosisError, ask, read, request
 from laggard_common.errors import CollectError
-from tests.agent.collectors.net.made import ERROR, FIXTURES, SOCKET_MESSAGE, Socket, attribute, done, message
+from tests.support.builders.net import ERROR, FIXTURES, SOCKET_MESSAGE, Socket, attribute, done, message
 
 ONE = Socket("10.1.0.7", 5, 150, 3, 10_000_000_000, 700, 600, 10_000_900_000, 4344)
 SIX = replace(ONE, to="fd00::7", cookie=6)

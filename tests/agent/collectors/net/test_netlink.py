@@ -13,9 +13,10 @@ from laggard_agent.collectors.net.destinations import Destinations
 from laggard_agent.collectors.net.inet_diag import Answer, read
 from laggard_agent.sampling.collect_once import collect
 from laggard_common.errors import CollectError
-from tests.agent.collectors.net.made import FILES, Socket, done
-from tests.agent.made import FakeClock, tree
-from tests.agent.sampled import Sampled
+from tests.support.builders.net import FILES, Socket, done
+from tests.support.builders.trees import tree
+from tests.support.clock import FakeClock
+from tests.support.sampled import Sampled
 
 OTHERS = ["net", "tcp", "softnet"]
 

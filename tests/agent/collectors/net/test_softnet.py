@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from laggard_agent.collectors.net.softnet import SOFTNET_FIELDS, Softnet, parse_softnet
 from laggard_agent.collectors.net.wrap32 import rise
 from laggard_common.wire.codec import Row
-from tests.agent.collectors.net.made import FIXTURES, SOFTNET
+from tests.support.builders.net import FIXTURES, SOFTNET
 
 MOST = 2**32
 

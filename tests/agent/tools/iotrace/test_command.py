@@ -11,7 +11,7 @@ import pytest
 from laggard_agent.cli import main
 from laggard_agent.tools.iotrace import FORMAT_NAMES
 from laggard_agent.tools.iotrace.command import FORMATS, detect
-from tests.agent.tools.iotrace.made import FIXTURES, SAMPLES, sample
+from tests.support.builders.iotrace import FIXTURES, SAMPLES, sample
 
 
 def test_the_option_offers_the_formats_that_there_are() -> None:

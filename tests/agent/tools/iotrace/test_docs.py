@@ -5,7 +5,7 @@ from pathlib import Path
 from laggard_agent.tools.iotrace import descriptors, fold
 from laggard_agent.tools.iotrace.calls import CALLS
 from laggard_agent.tools.iotrace.command import FORMATS
-from tests.agent.tools.iotrace.made import read, sample
+from tests.support.builders.iotrace import read, sample
 
 PAGE = (Path(__file__).resolve().parents[4] / "docs/collectors/iotrace.md").read_text()
 

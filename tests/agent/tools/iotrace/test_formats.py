@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from laggard_agent.tools.iotrace.fold import fold
 from laggard_agent.tools.iotrace.text import TextParser, as_line
 from laggard_common.wire.trace_records import MAX_POSITION, Record
-from tests.agent.tools.iotrace.made import read, sample
+from tests.support.builders.iotrace import read, sample
 
 
 def test_laggards_own_format() -> None:

@@ -7,8 +7,8 @@ import pytest
 from laggard_agent.tools.iotrace.command import FORMATS
 from laggard_agent.tools.iotrace.reader import MAX_LINE_BYTES
 from laggard_common.wire.trace_records import MAX_POSITION
-from tests.agent.tools.iotrace.made import read, sample
-from tests.mutation import mutated
+from tests.support.builders.iotrace import read, sample
+from tests.support.mutation import mutated
 
 formats = pytest.mark.parametrize("name", FORMATS)
 

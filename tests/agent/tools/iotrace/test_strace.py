@@ -5,7 +5,7 @@ import pytest
 from laggard_agent.tools.iotrace.descriptors import MAX_DESCRIPTORS, MAX_PROCESSES, Processes
 from laggard_agent.tools.iotrace.fold import fold
 from laggard_agent.tools.iotrace.strace import StraceParser
-from tests.agent.tools.iotrace.made import read, sample
+from tests.support.builders.iotrace import read, sample
 
 Move = tuple[str, str, int | None, int]
 

@@ -13,7 +13,7 @@ from laggard_aggregator.ingest.mqtt.subscriber import Subscriber
 from laggard_aggregator.settings.aggregator import BrokerSettings
 from laggard_common.clock import SystemClock
 from laggard_common.mqtt.settings import client_arguments
-from tests.agent.broker import Broker
+from tests.support.broker import Broker
 
 
 async def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:

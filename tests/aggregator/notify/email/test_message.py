@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from laggard_aggregator.notify.email.message import MAX_LISTED, Writer
 from laggard_aggregator.notify.report import live
 from laggard_aggregator.notify.text import plain
-from tests.aggregator.notify.email.made_mail import PAGE, ending, report
-from tests.aggregator.notify.email.server import settings
+from tests.support.builders.mails import PAGE, ending, report
+from tests.support.smtp import settings
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256))
 WRITER = Writer(settings(25, recipients=("ops@example.org", "Second <b@example.org>")), "site", PAGE)

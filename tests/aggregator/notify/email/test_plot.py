@@ -10,7 +10,7 @@ import pytest
 
 from laggard_aggregator.notify.email import plot as drawing
 from laggard_aggregator.notify.email.plot import MAX_BYTES, drawn
-from tests.aggregator.notify.email.made_mail import report
+from tests.support.builders.mails import report
 
 
 def size(png: bytes) -> tuple[int, int]:

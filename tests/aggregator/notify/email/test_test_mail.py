@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from laggard_aggregator.cli.daemon import main
-from laggard_aggregator.demo.site import free_port
-from tests.e2e.mail_server import mail_server
+from tests.support.ports import free_port
+from tests.support.smtp import mail_server
 
 
 def run(
@@ -31,13 +31,14 @@ def run(
 
 def test_it_sends_one_mail_that_says_what_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     port = free_port()
-    with mail_server(port) as mails:
+    with mail_server(port) as server:
         assert run(tmp_path, port, capsys) == (
             0,
             f"sent to ops@example.org, b@example.org through 127.0.0.1:{port}\n",
             "",
         )
-    (mail,) = mails
+    (arrived,) = server.mails
+    mail = arrived.message
     assert mail["Subject"].startswith("[Laggard lab] TEST, nothing is wrong: ")
     assert mail["X-Laggard-Kind"] == "test"
     assert [part.get_content_type() for part in mail.walk()][-1] == "image/png"
@@ -61,12 +62,12 @@ def test_a_server_that_is_not_there_is_one_line(
 
 def test_a_server_without_tls_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     port = free_port()
-    with mail_server(port) as mails:
+    with mail_server(port) as server:
         for tls in ("starttls", "implicit"):
             code, out, err = run(tmp_path, port, capsys, f'tls = "{tls}"')
             assert (code, out, err.count("\n")) == (1, "", 1)
             assert err.startswith(f"laggard-aggregator: 127.0.0.1:{port}: ")
-    assert mails == []
+    assert server.mails == []
 
 
 def test_there_must_be_somebody_to_mail_to(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

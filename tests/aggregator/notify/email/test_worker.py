@@ -5,7 +5,6 @@ import logging
 import random
 import shutil
 import ssl
-import subprocess
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -18,8 +17,11 @@ from laggard_aggregator.notify.email.settings import Access, MailSettings, acces
 from laggard_aggregator.notify.outbox import Ledger, Queued, SharedLedger
 from laggard_aggregator.notify.worker import GIVE_UP_SECONDS, LEAST_TRYING_SECONDS, Sender
 from laggard_common.clock import SystemClock
-from tests.aggregator.made_batches import SECOND, HandClock
-from tests.aggregator.notify.email.server import PATIENCE_SECONDS, Box, served, settings
+from tests.support.builders.batches import SECOND
+from tests.support.clock import HandClock
+from tests.support.processes import run_command
+from tests.support.smtp import Box, served, settings
+from tests.support.wait import time_limit
 
 BODY = b"From: laggard@example.org\r\nSubject: one\r\n\r\n.leading dot\r\n"
 DEPLOY = Path(__file__).parents[4] / "deploy"
@@ -50,7 +52,7 @@ class Desk:
         await self.ledger.do(lambda ledger: ledger._db.executescript(script))
 
     async def until(self, result: str, count: int) -> None:
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with time_limit():
             while self.sender.counts[result] < count:
                 await asyncio.sleep(0.005)
 
@@ -214,12 +216,12 @@ def test_what_cannot_be_noted_is_not_sent_again(monkeypatch: pytest.MonkeyPatch)
             )
             await desk.queue("a")
             await box.until(mails=1)
-            async with asyncio.timeout(PATIENCE_SECONDS):
+            async with time_limit():
                 while desk.sender._failures < 3:
                     await asyncio.sleep(0.005)
             assert await desk.waiting() == ["a"]
             await desk.sql("DROP TRIGGER full")
-            async with asyncio.timeout(PATIENCE_SECONDS):
+            async with time_limit():
                 while await desk.waiting():
                     await asyncio.sleep(0.005)
             await desk.queue("b")
@@ -249,13 +251,13 @@ def test_after_days_a_mail_is_given_up_but_not_for_a_clock_that_is_set_ahead(
         async def looked(mails: int) -> None:
             sender.waiting = -1
             sender.some.set()
-            async with asyncio.timeout(PATIENCE_SECONDS):
+            async with time_limit():
                 while sender.waiting != mails:
                     await asyncio.sleep(0.005)
 
         async def given_up(mails: int) -> None:
             sender.some.set()
-            async with asyncio.timeout(PATIENCE_SECONDS):
+            async with time_limit():
                 while sender.counts["expired"] < mails:
                     await asyncio.sleep(0.005)
 
@@ -313,9 +315,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip("needs openssl")
     folder = tmp_path_factory.mktemp("pki")
     for arguments in (("init", str(folder)), ("broker", str(folder), "127.0.0.1")):
-        subprocess.run(
-            [DEPLOY / "pki" / "laggard-ca", *arguments], check=True, capture_output=True, timeout=30
-        )
+        run_command([DEPLOY / "pki" / "laggard-ca", *arguments])
     return folder
 
 

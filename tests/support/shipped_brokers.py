@@ -3,15 +3,15 @@
 import os
 import re
 import shutil
-import subprocess
 import time
 from datetime import UTC, datetime
 from pathlib import Path
 
 from laggard_aggregator.demo.site import free_port
 from laggard_common.mqtt.settings import MqttSettings
+from tests.support.processes import run_command
 
-DEPLOY = Path(__file__).parents[1] / "deploy"
+DEPLOY = Path(__file__).parents[2] / "deploy"
 AGGREGATOR, BROKER = "laggard-aggregator", "laggard-broker"
 _LONG_AGO = ("20200101000000Z", "20200201000000Z")
 
@@ -32,7 +32,7 @@ class Authority:
     def run(self, command: str, *arguments: str) -> str:
         """Runs deploy/pki/laggard-ca; what it prints."""
         script = (str(DEPLOY / "pki" / "laggard-ca"), command, str(self.folder))
-        done = subprocess.run([*script, *arguments], check=True, capture_output=True, text=True, timeout=60)
+        done = run_command([*script, *arguments])
         return done.stdout
 
     def client(self, host: str, port: int, name: str) -> MqttSettings:
@@ -128,4 +128,4 @@ def _replaced(shipped: Path, changes: dict[str, str]) -> str:
 
 
 def _openssl(*arguments: object) -> None:
-    subprocess.run(["openssl", *map(str, arguments)], check=True, capture_output=True, timeout=60)
+    run_command(["openssl", *map(str, arguments)])

@@ -1,36 +1,10 @@
 """What the agent's tests are made of: a clock that is told the time, and fake trees."""
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from laggard_common.wire.schema import Component, Field
 
 FIELDS = (Field("a"), Field("b"))
-
-
-@dataclass(slots=True)
-class FakeClock:
-    """Both clocks, moved by hand."""
-
-    wall: int = 1_700_000_000 * 10**9
-    monotonic: int = 5 * 10**9
-
-    def wall_ns(self) -> int:
-        """The wall clock."""
-        return self.wall
-
-    def monotonic_ns(self) -> int:
-        """The monotonic clock."""
-        return self.monotonic
-
-    def sleep(self, seconds: float) -> None:
-        """Both go on."""
-        self.wall += round(seconds * 1e9)
-        self.monotonic += round(seconds * 1e9)
-
-    def step(self, seconds: float) -> None:
-        """The wall clock is set."""
-        self.wall += round(seconds * 1e9)
 
 
 def components(*names: str) -> tuple[Component, ...]:

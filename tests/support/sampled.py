@@ -6,7 +6,7 @@ from typing import Generic, Protocol, Self, TypeVar
 from laggard_agent.collectors.interface import Now, Reading
 from laggard_common.errors import CollectError
 from laggard_common.wire.codec import RAW, Encoder
-from tests.agent.made import FakeClock
+from tests.support.clock import FakeClock
 
 
 class Reads(Protocol):

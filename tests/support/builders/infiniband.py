@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from laggard_agent.collectors.infiniband.collector import Infiniband
-from tests.agent.sampled import Sampled
+from tests.support.sampled import Sampled
 
-FIXTURES = Path(__file__).resolve().parents[3] / "fixtures" / "infiniband"
+FIXTURES = Path(__file__).resolve().parents[2] / "fixtures" / "infiniband"
 NODES = ("mlx5", "mlx4", "hfi1")
 
 

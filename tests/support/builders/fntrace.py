@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from laggard_agent.collectors.fntrace.collector import Fntrace
-from tests.agent.sampled import Sampled
 from tests.support.processes import run_command
+from tests.support.sampled import Sampled
 
-ROOT = Path(__file__).resolve().parents[4]
+ROOT = Path(__file__).resolve().parents[3]
 SOURCES = ROOT / "tests" / "fixtures" / "fntrace"
 
 needs_gcc = pytest.mark.skipif(

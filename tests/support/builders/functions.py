@@ -7,7 +7,7 @@ import numpy as np
 
 from laggard_aggregator.ingest.batches import TakenBatch
 from laggard_common.wire.schema import Component, Field, Schema
-from tests.aggregator.made_batches import SECOND, batch_of
+from tests.support.builders.batches import SECOND, batch_of
 
 SAMPLES_PER_SECOND = {
     "gfsd/libc/memcpy": 40.0,

@@ -3,10 +3,11 @@
 import asyncio
 import email
 import ssl
+import threading
 import warnings
 from collections import deque
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from email import policy
 from email.message import EmailMessage
@@ -14,8 +15,8 @@ from email.message import EmailMessage
 from aiosmtpd.smtp import SMTP, AuthResult, Envelope, LoginPassword, Session
 
 from laggard_aggregator.notify.email.settings import MailSettings
-
-PATIENCE_SECONDS = 15.0
+from tests.support.loop_thread import beside
+from tests.support.wait import LIMIT_SECONDS, time_limit
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ class Box:
 
     async def until(self, mails: int = 0, tried: int = 0) -> None:
         """Waits until so many mails arrived and so many tries were made."""
-        async with asyncio.timeout(PATIENCE_SECONDS), self.changed:
+        async with time_limit(), self.changed:
             await self.changed.wait_for(lambda: len(self.mails) >= mails and self.tried >= tried)
 
     async def _note(self) -> None:
@@ -135,6 +136,21 @@ async def served(
     finally:
         server.close()
         await server.wait_closed()
+
+
+@contextmanager
+def mail_server(port: int) -> Iterator[Box]:
+    """The server in a thread of its own while the block lasts, for tests without an event loop."""
+    box, listening = Box(), threading.Event()
+
+    async def serve(stop: asyncio.Event) -> None:
+        async with served(box, port=port):
+            listening.set()
+            await stop.wait()
+
+    with beside(serve):
+        assert listening.wait(LIMIT_SECONDS)
+        yield box
 
 
 def settings(port: int, **others: object) -> MailSettings:

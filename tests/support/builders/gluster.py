@@ -6,9 +6,9 @@ import shutil
 from pathlib import Path
 
 from laggard_agent.collectors.gluster.collector import Gluster
-from tests.agent.sampled import Sampled
+from tests.support.sampled import Sampled
 
-FIXTURES = Path(__file__).resolve().parents[3] / "fixtures" / "gluster"
+FIXTURES = Path(__file__).resolve().parents[2] / "fixtures" / "gluster"
 BRICK = "glusterfsd__srv_gl_b_1_rep.dump"
 CLIENT = "glusterfs_rep.dump"
 PATH = "/srv/gl/b_1/rep"

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from laggard_agent.collectors.lwfs.collector import Lwfs
-from tests.agent.sampled import Sampled
+from tests.support.sampled import Sampled
 
-FIXTURES = Path(__file__).resolve().parents[3] / "fixtures" / "lwfs"
+FIXTURES = Path(__file__).resolve().parents[2] / "fixtures" / "lwfs"
 
 
 def queue(length: int) -> str:

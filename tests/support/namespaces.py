@@ -3,13 +3,14 @@
 import contextlib
 import ctypes
 import os
-import subprocess
 from collections.abc import Iterator
 from typing import Literal
 
-from bench.brokers import DEPLOY, program
-from bench.chaos.host import NETWORK, run
+from laggard_common.errors import ServiceError
+from tests.support.processes import run_command
+from tests.support.shipped_brokers import DEPLOY, program
 
+NETWORK = "198.18"  # set aside for benchmarks (RFC 2544)
 BROKER, BROKER6 = f"{NETWORK}.0.1", "fd00:198:18::1"
 LIMITS = DEPLOY / "nftables" / "laggard-broker.nft"
 _CLONE_NEWNET = 0x40000000
@@ -63,15 +64,7 @@ class Network:
     def nft(self, *arguments: str, rules: str | None = None) -> str:
         """What nft says in the broker's namespace."""
         with self.inside("site"):
-            done = subprocess.run(
-                [program("nft"), *arguments],
-                input=rules,
-                text=True,
-                check=True,
-                capture_output=True,
-                timeout=30,
-            )
-        return done.stdout
+            return run_command([program("nft"), *arguments], stdin_text=rules).stdout
 
     def _name(self, place: Place) -> str:
         return f"{self._prefix}-{place}"
@@ -89,6 +82,13 @@ class Network:
             self._ip(where, "link", "set", device, "up")
         self._ip(place, "route", "add", "default", "via", f"{NETWORK}.{number}.1")
         self._ip(place, "-6", "route", "add", "default", "via", f"fd00:198:18:{number}::1")
+
+
+def run(*command: str) -> None:
+    """Runs a command. Raises ServiceError when it fails."""
+    done = run_command(command, check=False)
+    if done.returncode:
+        raise ServiceError(f"{' '.join(command)}: {done.stderr.strip()}")
 
 
 def _enter(namespace: int) -> None:

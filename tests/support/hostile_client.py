@@ -6,6 +6,8 @@ import ssl
 import time
 from collections.abc import Iterator
 
+from tests.support.wait import LIMIT_SECONDS
+
 CHUNK_BYTES = 256 * 1024
 
 
@@ -27,7 +29,7 @@ def publication(topic: str, payload: bytes) -> bytes:
 
 def connected(port: int, name: str, context: ssl.SSLContext | None, host: str = "localhost") -> socket.socket:
     """A connection that the broker has let in. Raises OSError when it does not."""
-    plain = socket.create_connection((host, port), timeout=20)
+    plain = socket.create_connection((host, port), timeout=LIMIT_SECONDS)
     link = plain if context is None else context.wrap_socket(plain, server_hostname=host)
     link.sendall(packet(0x10, field("MQTT") + b"\x04\x02\x00\x00" + field(name)))
     answer = link.recv(4)
@@ -40,7 +42,7 @@ def connected(port: int, name: str, context: ssl.SSLContext | None, host: str = 
 def flood(link: socket.socket, packets: Iterator[bytes], seconds: float) -> int:
     """Sends packets for so long, or until there are none; how many."""
     deadline, sent, chunk = time.monotonic() + seconds, 0, bytearray()
-    link.settimeout(seconds + 20)
+    link.settimeout(seconds + LIMIT_SECONDS)
     for one in packets:
         chunk += one
         sent += 1
@@ -56,9 +58,9 @@ def flood(link: socket.socket, packets: Iterator[bytes], seconds: float) -> int:
 def monster(link: socket.socket, topic: str, size: int) -> int:
     """Sends one message of `size` bytes; how many went before the connection was ended.
 
-    Raises TimeoutError when nobody ends it within 20 s.
+    Raises TimeoutError when nobody ends it within LIMIT_SECONDS.
     """
-    link.settimeout(20)
+    link.settimeout(LIMIT_SECONDS)
     sent = 0
     try:
         link.sendall(_head(0x30, size) + field(topic))

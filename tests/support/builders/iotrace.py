@@ -7,7 +7,7 @@ from laggard_agent.tools.iotrace.command import FORMATS
 from laggard_agent.tools.iotrace.reader import TraceReader
 from laggard_common.wire.trace_records import Record
 
-FIXTURES = Path(__file__).resolve().parents[3] / "fixtures" / "iotrace"
+FIXTURES = Path(__file__).resolve().parents[2] / "fixtures" / "iotrace"
 SAMPLES = {"laggard": "node.trace", "strace": "calls.strace", "dxt": "job.dxt.txt"}
 
 

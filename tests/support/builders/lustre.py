@@ -6,9 +6,9 @@ from typing import Any
 
 from laggard_agent.collectors.lustre.collector import LustreCollector
 from laggard_agent.collectors.lustre.param_paths import Parameters, Trees
-from tests.agent.sampled import Sampled
+from tests.support.sampled import Sampled
 
-FIXTURES = Path(__file__).resolve().parents[3] / "fixtures" / "lustre"
+FIXTURES = Path(__file__).resolve().parents[2] / "fixtures" / "lustre"
 
 
 def trees(root: Path) -> Trees:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from laggard_agent.collectors.fnprofile.kernel import Kernel
 from laggard_agent.collectors.fnprofile.symbolizer import Resolver
-from tests.agent.made import FakeClock
+from tests.support.clock import FakeClock
 
 KERNEL_MODE, USER_MODE = 1, 2
 

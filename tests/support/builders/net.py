@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-FIXTURES = Path(__file__).resolve().parents[3] / "fixtures" / "net"
+FIXTURES = Path(__file__).resolve().parents[2] / "fixtures" / "net"
 
 # ruff: noqa: E501
 DEV = """\

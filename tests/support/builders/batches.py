@@ -1,7 +1,6 @@
 """Batches as the intake hands them on, made from a table of counters."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,19 +14,6 @@ DISKSTATS = (
     *("rd_ios", "rd_merges", "rd_sectors", "rd_ms", "wr_ios", "wr_merges", "wr_sectors", "wr_ms"),
     *("in_flight", "io_ms", "weighted_ms"),
 )
-
-
-@dataclass
-class HandClock:
-    """Time stands still until the test moves it."""
-
-    ns: int
-
-    def wall_ns(self) -> int:
-        return self.ns
-
-    def monotonic_ns(self) -> int:
-        return self.ns
 
 
 def schema_of(
