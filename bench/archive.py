@@ -16,8 +16,7 @@ import numpy as np
 from bench.machine import machine
 from laggard_aggregator.archive.reader import ArchiveReader
 from laggard_aggregator.archive.writer import ArchiveWriter
-from laggard_aggregator.ingest.batches import TakenBatch
-from laggard_aggregator.ingest.counter_batch import CounterBatch
+from laggard_aggregator.ingest.batches import CounterBatch, TakenBatch
 from laggard_common.wire.schema import Component, Field, Schema
 
 START_NS = 1_800_000_000 * 10**9

@@ -18,8 +18,7 @@ from laggard_aggregator.alarms.judge import Engine
 from laggard_aggregator.detect.settings import OF_FUNCTIONS
 from laggard_aggregator.engine.pipeline import Pipeline
 from laggard_aggregator.groups.membership import ConfiguredMembership
-from laggard_aggregator.ingest.batches import TakenBatch, WindowClose
-from laggard_aggregator.ingest.counter_batch import CounterBatch
+from laggard_aggregator.ingest.batches import CounterBatch, TakenBatch, WindowClose
 from laggard_common.wire.schema import Component, Field, Schema
 
 SHAPES = ((40, 500), (288, 2000), (1024, 500))

@@ -16,8 +16,7 @@ from laggard_aggregator.detect.settings import DetectSettings
 from laggard_aggregator.engine.machine import Core
 from laggard_aggregator.groups.membership import ConfiguredMembership, PeerGroup, Rule
 from laggard_aggregator.groups.topology import Topology
-from laggard_aggregator.ingest.batches import TakenBatch
-from laggard_aggregator.ingest.counter_batch import CounterBatch
+from laggard_aggregator.ingest.batches import CounterBatch, TakenBatch
 from laggard_aggregator.status.live import LiveView
 from laggard_aggregator.status.window_history import History
 from laggard_common import wire

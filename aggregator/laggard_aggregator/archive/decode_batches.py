@@ -9,8 +9,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from laggard_aggregator.archive.tables import column_of
-from laggard_aggregator.ingest.batches import TakenBatch
-from laggard_aggregator.ingest.counter_batch import CounterBatch
+from laggard_aggregator.ingest.batches import CounterBatch, TakenBatch
 from laggard_common.wire.schema import Schema
 
 _U64 = 2**64 - 1

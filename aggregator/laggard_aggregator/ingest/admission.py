@@ -16,8 +16,7 @@ import numpy as np
 from laggard_aggregator.alarms.overrides import covering
 from laggard_aggregator.detect.interface import BoolArray
 from laggard_aggregator.ingest.acks import Acknowledging
-from laggard_aggregator.ingest.batches import TakenBatch
-from laggard_aggregator.ingest.counter_batch import CounterBatch
+from laggard_aggregator.ingest.batches import CounterBatch, TakenBatch
 from laggard_aggregator.ingest.decode import Decoder
 from laggard_aggregator.ingest.dedup_state import Source, Stream, extends
 from laggard_aggregator.ingest.nodes import NodeBook

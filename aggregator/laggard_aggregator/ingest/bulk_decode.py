@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from laggard_aggregator.ingest.counter_batch import CounterBatch
+from laggard_aggregator.ingest.batches import CounterBatch
 from laggard_common.wire import Envelope, codec, limits
 
 MOST_VALUES = 1024

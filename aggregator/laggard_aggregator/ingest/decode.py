@@ -6,8 +6,8 @@ import numpy as np
 import zstandard
 from numpy.typing import NDArray
 
+from laggard_aggregator.ingest.batches import CounterBatch
 from laggard_aggregator.ingest.bulk_decode import LEAST_ALIKE, MOST_BYTES, decode_alike, layout
-from laggard_aggregator.ingest.counter_batch import CounterBatch
 from laggard_common.errors import WireError
 from laggard_common.wire import Envelope, codec, limits
 

@@ -7,8 +7,7 @@ import numpy as np
 from laggard_aggregator.alarms.alarms import Alarm, Transition
 from laggard_aggregator.alarms.judge import Judgement
 from laggard_aggregator.detect.interface import Verdicts
-from laggard_aggregator.ingest.batches import TakenBatch
-from laggard_aggregator.ingest.counter_batch import CounterBatch
+from laggard_aggregator.ingest.batches import CounterBatch, TakenBatch
 from laggard_common.wire.schema import Component, Field, FieldKind, FieldType, Schema
 
 SECOND = 1_000_000_000

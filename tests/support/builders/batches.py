@@ -5,8 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from laggard_aggregator.ingest.batches import TakenBatch
-from laggard_aggregator.ingest.counter_batch import CounterBatch
+from laggard_aggregator.ingest.batches import CounterBatch, TakenBatch
 from laggard_common.wire.schema import Component, Field, Schema
 
 SECOND = 1_000_000_000
