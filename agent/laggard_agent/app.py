@@ -1,4 +1,4 @@
-"""The agent: ticks, collectors, batches, spool and publisher together. Only this file knows all of them."""
+"""The agent: samplers, spool and publisher together."""
 
 import asyncio
 import logging
@@ -41,7 +41,7 @@ _PUBLISHING_ENDS_SECONDS = 2.0
 class App:
     """One agent. Several may run in one loop, each with its own settings, roots and spool directory.
 
-    `notifier` is told that it samples, and that it still does. Raises ConfigError when a file
+    `notifier` reports start, status and life to the service manager. Raises ConfigError when a file
     that `settings` names cannot be used.
     """
 
@@ -76,7 +76,7 @@ class App:
     async def run(self, stop: asyncio.Event, started: asyncio.Event | None = None) -> None:
         """Samples and publishes until `stop` is set, then ends within 5 s. Raises ServiceError at start.
 
-        Sets `started` when it begins to sample.
+        Sets `started` when sampling begins.
         """
         await self._startup()
         if started is not None:
@@ -156,12 +156,12 @@ class App:
                 self._notifier.alive()
 
     def _health_changed(self) -> None:
-        """A collector was read for the first time, or works or fails where it did not."""
+        """Publishes a status after the first read of a collector or a change of its success."""
         self._publisher.status_soon()
         self._tell_manager()
 
     def _tell_manager(self) -> None:
-        """Says how the agent is; the first time, that it samples."""
+        """Reports the agent's status to the service manager; the first time, that it is ready."""
         health = {sampler.name: sampler.health for sampler in self._samplers}
         failing = ", ".join(name for name, h in health.items() if h is not None and not h.success)
         collectors = f"{failing} failing" if failing else "all collectors work"
@@ -171,7 +171,7 @@ class App:
         self._notifier.status(status)
 
     async def _end_sampling(self) -> None:
-        """Gathers what is under way and half full, and sees it into the spool."""
+        """Stops the samplers and spools their incomplete batches."""
         for sampler in self._samplers:
             sampler.stop()
         await asyncio.to_thread(_join, self._samplers, _READING_ENDS_SECONDS)
@@ -186,7 +186,7 @@ class App:
         _log.info("stopped")
 
     def _fail(self, exc: BaseException) -> None:
-        """Ends the agent with an error that a thread met with."""
+        """Ends the agent with the exception of a thread."""
         self._worker.run_on_loop(lambda: None if self._failure.done() else self._failure.set_exception(exc))
 
     def _batcher(self, source: str) -> Batcher:
@@ -201,7 +201,7 @@ class App:
         )
 
     def _deliver(self, batches: list[Batch]) -> None:
-        """Brings batches into the spool, and from there to the publisher; called on the samplers' threads."""
+        """Queues batches for the spool and the publisher; called on the samplers' threads."""
         for batch in batches:
             if self._worker.waiting < _QUEUED_BATCHES:
                 self._worker.submit(partial(self._store, batch))
@@ -242,7 +242,7 @@ class App:
 
 
 def boot_id(path: Path = _BOOT_ID) -> str:
-    """What the kernel calls this boot, empty when it does not say."""
+    """The kernel's ID of this boot, empty when unknown."""
     try:
         return path.read_text().strip()
     except OSError:
@@ -250,14 +250,14 @@ def boot_id(path: Path = _BOOT_ID) -> str:
 
 
 def _join(samplers: Sequence[Sampler], seconds: float) -> None:
-    """Waits for the samplers' threads to end, so many seconds in all."""
+    """Waits for the samplers' threads to end, at most `seconds` for all of them."""
     end = time.monotonic() + seconds
     for sampler in samplers:
         sampler.join(max(0.0, end - time.monotonic()))
 
 
 async def _bounded(task: "asyncio.Future[Any]", seconds: float) -> None:
-    """Waits for `task` to end, and cancels it when it takes longer."""
+    """Waits for `task` and cancels it after `seconds`."""
     done, _ = await asyncio.wait({task}, timeout=seconds)
     if not done:
         task.cancel()

@@ -1,4 +1,4 @@
-"""What a collector is, and how it reads files: the seam between a source and everything after it."""
+"""The collector interface, and reading of kernel files."""
 
 import errno
 import os
@@ -23,10 +23,10 @@ _CHUNK_BYTES = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One table as it was read at one moment: `rows[i]` belongs to `components[i]`, its values to `fields`.
+    """One table read at one moment: `rows[i]` belongs to `components[i]`, its values to `fields`.
 
-    A value is None where the component lacks the field. A row that did not change is the same object as in
-    the reading before, and so is `components` when none came or went: later stages compare by identity.
+    A value is None where the component lacks the field. An unchanged row is the same object as in the reading
+    before, and so is `components` while it stays the same: later stages compare by identity.
     """
 
     source: str
@@ -42,7 +42,7 @@ class Collector(Protocol):
     name: str
 
     def read(self) -> Iterator[Reading]:
-        """What the source says now. Raises CollectError, after everything that could be read was yielded."""
+        """The readings of the source now. Raises CollectError after yielding all that could be read."""
         ...
 
 

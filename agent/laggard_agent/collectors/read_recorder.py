@@ -1,6 +1,6 @@
-"""What collectors read, told to a recorder while there is one: this is how `--dump` knows what to copy.
+"""Recording of the files that collectors read, from which `--dump` knows the files to copy.
 
-The recorder belongs to the thread that set it, so an agent that samples is never recorded by accident.
+A recorder is local to the thread that set it, so an agent that samples is never recorded by accident.
 """
 
 from collections.abc import Iterator
@@ -10,18 +10,18 @@ from typing import Protocol
 
 
 class Recorder(Protocol):
-    """Is told what is looked at. Raises nothing: it is called in the midst of reading."""
+    """Receives each access to a file or folder. Its methods raise nothing, as they run within a read."""
 
     def read(self, path: str, data: bytes) -> None:
-        """A file was read, and said `data`."""
+        """A file was read; `data`: its content."""
         ...
 
     def not_read(self, path: str, reason: str) -> None:
-        """A file or folder is there and could not be read."""
+        """A file or folder exists and could not be read."""
         ...
 
     def named(self, path: str, *, is_folder: bool) -> None:
-        """That it is there counted, not what is in it."""
+        """The existence of a file or folder was used, not its content."""
         ...
 
 
@@ -30,7 +30,7 @@ _recorder: ContextVar[Recorder | None] = ContextVar("recorder", default=None)
 
 @contextmanager
 def recorded_by(recorder: Recorder) -> Iterator[None]:
-    """While it lasts, `recorder` is told what this thread reads."""
+    """Context in which `recorder` receives the accesses of this thread."""
     token = _recorder.set(recorder)
     try:
         yield
@@ -39,26 +39,26 @@ def recorded_by(recorder: Recorder) -> Iterator[None]:
 
 
 def is_recorded() -> bool:
-    """Whether there is a recorder: what others read must then be read for it as well."""
+    """Whether this thread is recorded: files that a library reads must then be read for the recorder too."""
     return _recorder.get() is not None
 
 
 def note_read(path: object, data: bytes) -> None:
-    """Tells the recorder, if there is one, what a file said."""
+    """Records the content of a file, if this thread is recorded."""
     recorder = _recorder.get()
     if recorder is not None:
         recorder.read(str(path), data)
 
 
 def note_not_read(path: object, reason: str) -> None:
-    """Tells the recorder, if there is one, why a file or folder could not be read."""
+    """Records why a file or folder could not be read, if this thread is recorded."""
     recorder = _recorder.get()
     if recorder is not None:
         recorder.not_read(str(path), reason)
 
 
 def note_name(path: object, *, is_folder: bool = False) -> None:
-    """Tells the recorder, if there is one, of a file or folder whose name alone counts."""
+    """Records a file or folder of which only the name is used, if this thread is recorded."""
     recorder = _recorder.get()
     if recorder is not None:
         recorder.named(str(path), is_folder=is_folder)

@@ -1,7 +1,7 @@
-"""Readings gathered into batches, and the append-only dictionary that says what their columns and rows are.
+"""Batches of readings, and the append-only dictionary of their columns and rows.
 
-A batch holds consecutive ticks of one source with the same components, the same absent values and one epoch;
-anything else closes it early, so that a batch is a plain block of numbers.
+A batch holds consecutive ticks of one source with the same components, the same absent values and one epoch.
+Any other reading closes it early, so a batch is a plain block of numbers.
 """
 
 import logging
@@ -16,14 +16,14 @@ from laggard_common.wire.schema import Component, Field
 
 _log = logging.getLogger(__name__)
 
-MOST_VALUES = 256 * 1024  # of one message: 2 MiB of lanes before compression
-_MOST_OFFSET_US = 2**31 - 1
-_MOST_DICTIONARY_CHARS = 3 * 1024 * 1024  # a schema is a message, too
+MOST_VALUES = 256 * 1024  # per message: 2 MiB of lanes before compression
+_MAX_OFFSET_US = 2**31 - 1
+_MAX_DICTIONARY_CHARS = 3 * 1024 * 1024  # a schema is a message, too
 
 
 @dataclass(frozen=True, slots=True)
 class Dictionary:
-    """Fields and components by position, as of `epoch`. Another `generation` shares nothing with this one."""
+    """Fields and components by position at `epoch`. Positions of another `generation` are unrelated."""
 
     generation: int = 0
     epoch: int = 0
@@ -33,7 +33,7 @@ class Dictionary:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """An encoded batch: `n` ticks from `t0_ns`, readable with `dictionary` or any later epoch of it."""
+    """An encoded batch: `n` ticks from `t0_ns`, decodable with `dictionary` or a later epoch of it."""
 
     source: str
     dictionary: Dictionary
@@ -45,7 +45,7 @@ class Batch:
 
 
 def last_tick(tick_ns: int, interval_ns: int, batch_ticks: int, phase_ticks: int = 0) -> int:
-    """The tick that ends the batch of `tick_ns`. `phase_ticks` shifts where batches end, node by node."""
+    """Time of the last tick in the batch of `tick_ns`. `phase_ticks`: the node's splay."""
     place = (tick_ns // interval_ns + phase_ticks) % batch_ticks
     return tick_ns + (batch_ticks - 1 - place) * interval_ns
 
@@ -56,10 +56,10 @@ def splay_ns(site: str, node: str, batch_ns: int) -> int:
 
 
 class Batcher:
-    """Gathers the readings of one source; batches end as `last_tick` says.
+    """Collects the readings of one source into batches, which end at `last_tick`.
 
-    Batchers of one thread may share an `encoder`, and so its memory. Of a source with more components than
-    may travel the first ones are taken, with a WARNING.
+    Batchers may share an `encoder` and its memory. Of a source with more than MAX_COMPONENTS components the
+    first ones are sampled, with a WARNING.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Batcher:
         self._t0_ns = 0
 
     def add(self, tick_ns: int, reading: Reading) -> list[Batch]:
-        """The batches that this reading closed, usually none or one."""
+        """Adds a reading; returns the batches that it closed, usually none or one."""
         closed = []
         if reading.components is not self._components or reading.fields is not self._fields:
             closed += self.flush()
@@ -109,18 +109,18 @@ class Batcher:
             self._absent = absent
         self._ticks.append(rows)
         offset_us = (reading.read_at_ns - tick_ns) // 1000
-        self._offsets_us.append(max(-_MOST_OFFSET_US, min(_MOST_OFFSET_US, offset_us)))
+        self._offsets_us.append(max(-_MAX_OFFSET_US, min(_MAX_OFFSET_US, offset_us)))
         if self._is_full(tick_ns):
             closed += self.flush()
         return closed
 
     def expire(self, tick_ns: int) -> list[Batch]:
-        """The batch that should have ended before `tick_ns` but got no more readings."""
+        """Closes and returns a batch that is overdue at `tick_ns`, as its source had no more readings."""
         overdue = self._ticks and tick_ns - self._t0_ns > self._batch_ticks * self._interval_ns
         return self.flush() if overdue else []
 
     def flush(self) -> list[Batch]:
-        """The batch gathered so far, if there is one."""
+        """Closes and returns the incomplete batch, if there is one."""
         if not self._ticks:
             return []
         batch = Batch(
@@ -148,7 +148,7 @@ class Batcher:
         return rows
 
     def _learn(self, reading: Reading) -> None:
-        """Takes the reading's fields and components into the dictionary and finds their places in it."""
+        """Adds the reading's fields and components to the dictionary and finds their positions."""
         self.dictionary = self._grown(reading)
         self._components = reading.components
         self._fields = reading.fields
@@ -167,13 +167,13 @@ class Batcher:
         new = {c.id: c for c in reading.components[:MAX_COMPONENTS]}
         if len(reading.components) > MAX_COMPONENTS:
             _log.warning(
-                "%s has %d components: the first %d are read",
+                "%s has %d components: only the first %d are sampled",
                 self.source,
                 len(reading.components),
                 MAX_COMPONENTS,
             )
         together = {c.id: c for c in old.components} | new
-        many = len(together) > MAX_COMPONENTS or sum(map(_chars, together.values())) > _MOST_DICTIONARY_CHARS
+        many = len(together) > MAX_COMPONENTS or sum(map(_chars, together.values())) > _MAX_DICTIONARY_CHARS
         if changed or many:
             old = Dictionary(old.generation + 1)
             known = {}
@@ -194,7 +194,7 @@ def _chars(component: Component) -> int:
 
 
 def _absent(rows: Sequence[Row]) -> dict[int, tuple[bool, ...]]:
-    """Which values are None, by row; rows that have them all are left out."""
+    """Which values are None, by row; rows without None are left out."""
     try:
         sum(map(sum, rows))  # type: ignore[arg-type]  # to compare each value with None takes three times as long
     except TypeError:

@@ -184,7 +184,7 @@ def test_of_too_many_components_the_first_are_taken(caplog: pytest.LogCaptureFix
     assert {len(b.dictionary.components) for b in batches} == {MAX_COMPONENTS}
     assert sum(b.n for b in batches) == 5
     assert decoded(batches[0]).indexes == list(range(MAX_COMPONENTS))
-    assert [r.message for r in caplog.records] == ["s has 16394 components: the first 16384 are read"]
+    assert [r.message for r in caplog.records] == ["s has 16394 components: only the first 16384 are sampled"]
 
 
 def test_a_dictionary_with_long_names_begins_anew_before_it_is_too_large_to_travel() -> None:

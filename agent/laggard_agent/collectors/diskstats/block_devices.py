@@ -1,4 +1,4 @@
-"""Which block devices are peers, and their identity over reboots, from /sys/block and not from their names.
+"""Selection of block devices that are peers, and their identity over reboots, from /sys/block.
 
 Not peers: partitions (they are not in /sys/block), members of md, LVM, dm-crypt or multipath (they have
 holders; the device above stands for them), NVMe path devices (hidden), partitions of dm devices. loop, ram,
@@ -27,17 +27,17 @@ _IDENTITIES = ("wwid", "device/wwid", "dm/uuid", "md/uuid", "serial", "device/se
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """`[diskstats]` include and exclude: whole names must match; `include` empty means every real disk."""
+    """`[diskstats]` include and exclude: patterns of whole names; `include` empty selects every real disk."""
 
     include: Sequence[str] = ()
     exclude: Sequence[str] = ()
 
 
 class BlockDevices:
-    """The components among kernel names. `sysfs` None: nothing is filtered by /sys/block, names are identity.
+    """The components among kernel names. `sysfs` None: /sys/block filters nothing, names are identities.
 
-    /sys/block is looked at when a name comes or goes, and once a minute (members and identities change late).
-    Names may have been read a batch ago: one that has left /sys/block since is what it was.
+    /sys/block is scanned when a name comes or goes, and once a minute (members and identities change late). A
+    known device that has left /sys/block since its name was read keeps its identity.
     """
 
     def __init__(self, sysfs: Path | None, choice: Choice, monotonic_ns: Callable[[], int]) -> None:
@@ -50,7 +50,7 @@ class BlockDevices:
         self._components: dict[bytes, Component] = {}
 
     def components(self, names: tuple[bytes, ...]) -> dict[bytes, Component]:
-        """The component of each of `names` that is one, in order; the same object while nothing changes."""
+        """Component of each selected name, in order; the same object until one changes."""
         now = self._monotonic_ns()
         if names != self._names or (self._block is not None and now >= self._rescan_at_ns):
             self._names = names
@@ -89,9 +89,7 @@ class BlockDevices:
 
 
 class _Device:
-    """What sysfs says of one device. Absent attributes are seen in one listing, not by trying to open each:
-    a hundred disks are looked at once a minute.
-    """
+    """The attributes of one device in sysfs. One listing finds absent attributes without an open of each."""
 
     def __init__(self, path: str, folder: str) -> None:
         self._path = path
@@ -99,18 +97,18 @@ class _Device:
         self._entries = frozenset(_names_in(path))
 
     def is_peer(self) -> bool:
-        """False for what is hidden, part of something, or below something."""
+        """False for a device that is hidden, a partition, or a member of another device."""
         note_name(self._path, is_folder=True)
         return not (
             self.text("hidden") == "1" or self.text("dm/uuid").startswith("part") or self._is_member()
         )
 
     def identity(self) -> str:
-        """The most lasting name that the device has, empty when it has none."""
+        """The most permanent ID of the device, empty when it has none."""
         return next(filter(None, map(self.text, _IDENTITIES)), "")
 
     def labels(self) -> Iterable[tuple[str, str]]:
-        """What tells the class of a disk: model (for multipath of the first path), rotational, bytes."""
+        """The class of a disk: model (of a multipath device that of the first path), rotational, bytes."""
         model = self.text("device/model") or next(filter(None, self._models_below()), "")
         if model:
             yield "model", model
@@ -122,7 +120,7 @@ class _Device:
             yield "size", str(int(sectors) * _SECTOR_BYTES)
 
     def text(self, attribute: str) -> str:
-        """An attribute with its blanks run together, empty when there is none."""
+        """An attribute with single blanks, empty when absent."""
         if attribute.partition("/")[0] not in self._entries:
             return ""
         return _text(f"{self._path}/{attribute}")
@@ -133,7 +131,7 @@ class _Device:
                 yield _text(f"{self._path}/slaves/{slave}/device/model")
 
     def _is_member(self) -> bool:
-        """True when md, LVM, dm-crypt or multipath stands above the disk or above one of its partitions."""
+        """True when md, LVM, dm-crypt or multipath uses the disk or one of its partitions."""
         if "holders" in self._entries and _has_entries(f"{self._path}/holders"):
             return True
         for entry in self._entries:
@@ -146,7 +144,7 @@ class _Device:
 
 
 def _component(name: str, device: _Device | None, taken: set[str]) -> Component:
-    """The device by its most lasting name; two paths to one LUN without multipath stay two components."""
+    """The component of a device; two paths to one LUN without multipath stay two components."""
     shown = name[:MAX_NAME_CHARS]
     if device is None:
         return Component(shown, shown)
