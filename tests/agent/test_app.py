@@ -38,6 +38,7 @@ from tests.support.builders.trees import FIELDS, components, disk_line, tree
 from tests.support.filled_spool import FilledSpool
 from tests.support.processes import run_command
 from tests.support.service_manager import manager, told
+from tests.support.wait import LIMIT_SECONDS, async_wait_until, time_limit
 
 BASE = "laggard/1/site/storage/oss-1"
 
@@ -109,7 +110,7 @@ class Site:
         if task.done():
             watched.cancel()
             task.result()
-        await asyncio.wait_for(task, 5)
+        await asyncio.wait_for(task, LIMIT_SECONDS)
         await watched
 
     async def published(self, count: int) -> None:
@@ -120,6 +121,11 @@ class Site:
         while [e.seq for e in self.envelopes()].count(seq) < 2:
             await self.published(len(self.envelopes()) + 1)
             acknowledge()
+
+
+def segment_bytes(spool: Path) -> int:
+    """Size of all segments of a spool."""
+    return sum(path.stat().st_size for path in spool.glob("*.segment"))
 
 
 def site_test(test: Callable[[Site], Awaitable[None]], tmp_path: Path) -> None:
@@ -266,8 +272,7 @@ def test_no_broker_at_the_start_is_one_warning_and_no_loss(
 
         async def later() -> None:
             spool = site.folder / "spool"
-            while sum(path.stat().st_size for path in spool.glob("*.segment")) < 1500:
-                await asyncio.sleep(0.02)
+            await async_wait_until(lambda: segment_bytes(spool) >= 1500)
             await site.broker.start()
             await site.broker.until(lambda: {0, 1, 2} <= {e.seq for e in site.envelopes()})
 
@@ -404,18 +409,14 @@ def test_a_connection_that_is_lost_is_not_tried_again_at_once(
 ) -> None:
     spool = tmp_path / "spool"
 
-    def spooled() -> int:
-        return sum(path.stat().st_size for path in spool.glob("*.segment"))
-
     async def test(site: Site) -> None:
         async def hang_up() -> None:
             await site.published(1)
             monkeypatch.setattr("laggard_agent.transport.backoff._LEAST_SECONDS", 3600.0)
             monkeypatch.setattr("laggard_agent.transport.backoff._MOST_SECONDS", 3600.0)
             site.broker.hang_up()
-            enough = spooled() + 1000
-            while spooled() < enough:
-                await asyncio.sleep(0.02)
+            enough = segment_bytes(spool) + 1000
+            await async_wait_until(lambda: segment_bytes(spool) >= enough)
             assert len(site.broker.logins) == 1
 
         await site.run(hang_up)
@@ -433,8 +434,7 @@ def test_what_is_on_a_disk_that_comes_late_is_sent_without_a_new_connection(
         await site.broker.stop()
 
         async def fill() -> None:
-            while sum(path.stat().st_size for path in spool.glob("*.segment")) < 1500:
-                await asyncio.sleep(0.02)
+            await async_wait_until(lambda: segment_bytes(spool) >= 1500)
 
         await site.run(fill)
         spool.rename(elsewhere)
@@ -626,10 +626,9 @@ def test_a_spool_whose_disk_hangs_does_not_hold_up_the_end(
         task = asyncio.create_task(app.run(stop))
         await site.published(1)
         hanging = asyncio.ensure_future(app._worker.call(answers.wait))
-        while app._worker.waiting < 3:
-            await asyncio.sleep(0.02)
+        await async_wait_until(lambda: app._worker.waiting >= 3)
         stop.set()
-        await asyncio.wait_for(task, 6)
+        await asyncio.wait_for(task, LIMIT_SECONDS)
         answers.set()
         await hanging
 
@@ -646,9 +645,8 @@ def test_an_error_on_a_thread_ends_the_agent_and_is_not_lost(
 
     async def test(site: Site) -> None:
         with pytest.raises(ExceptionGroup) as failed:
-            await asyncio.wait_for(
-                App(site.settings(), Roots(tmp_path / "proc", None)).run(asyncio.Event()), 10
-            )
+            async with time_limit():
+                await App(site.settings(), Roots(tmp_path / "proc", None)).run(asyncio.Event())
         assert failed.group_contains(ZeroDivisionError, match="diskstats")
 
     site_test(test, tmp_path)
@@ -768,7 +766,7 @@ def test_twelve_agents_in_one_loop(tmp_path: Path) -> None:
 
         await site.broker.until(everyone)
         stop.set()
-        await asyncio.wait_for(asyncio.gather(*tasks), 5)
+        await asyncio.wait_for(asyncio.gather(*tasks), LIMIT_SECONDS)
 
     site_test(test, tmp_path)
 
@@ -798,10 +796,12 @@ def test_the_service_manager_hears_that_it_samples_and_that_it_lives(tmp_path: P
     with manager(address := str(tmp_path / "notify")) as listening:
         heard: list[list[str]] = []
 
+        def pings() -> int:
+            heard.extend(told(listening))
+            return sum(lines == ["WATCHDOG=1"] for lines in heard)
+
         async def pinged(site: Site) -> None:
-            while sum(lines == ["WATCHDOG=1"] for lines in heard) < 3:
-                heard.extend(told(listening))
-                await asyncio.sleep(0.01)
+            await async_wait_until(lambda: pings() >= 3)
             await site.broker.until(lambda: bool(site.states()))
 
         async def test(site: Site) -> None:

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,8 @@ from laggard_agent.cli import main
 from laggard_agent.collectors.diskstats.collector import FIELDS
 from laggard_agent.settings import COLLECTORS
 from tests.support.builders.trees import disk_line, tree
-from tests.support.processes import run_command
+from tests.support.processes import run_command, started
+from tests.support.wait import LIMIT_SECONDS, wait_until
 
 
 def config(folder: Path, text: str = "") -> str:
@@ -170,19 +170,17 @@ def test_a_signal_ends_it_in_order_without_a_broker(tmp_path: Path, number: sign
     """No broker, so what was sampled must be in the spool at the end."""
     path = config(tmp_path, 'interval_seconds = 0.05\ncollectors = ["diskstats"]\n[mqtt]\nport = 1')
     command = [sys.executable, "-m", "laggard_agent.cli", "--config", path, "--procfs", procfs(tmp_path)]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+    with started(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         lines = []
         for line in process.stderr:
             lines.append(line)
             if "no connection to the broker" in line:
                 break
-        deadline = time.monotonic() + 10
-        while spooled(tmp_path) < 300 and time.monotonic() < deadline:
-            time.sleep(0.02)
+        wait_until(lambda: spooled(tmp_path) >= 300)
         process.send_signal(number)
         lines += process.stderr.readlines()
-        assert process.wait(5) == 0
+        assert process.wait(LIMIT_SECONDS) == 0
     assert [line.split(" ", 3)[2] for line in lines] == ["INFO", "WARNING", "INFO"]
     assert "stopped" in lines[-1]
     assert spooled(tmp_path) >= 300
@@ -192,10 +190,9 @@ def test_a_spool_in_use_is_one_line(tmp_path: Path) -> None:
     path = config(tmp_path, "collectors = []\n[mqtt]\nport = 1")
     command = [sys.executable, "-m", "laggard_agent.cli", "--config", path]
     environ = {**os.environ, "JOURNAL_STREAM": "1:1"}
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environ) as first:
+    with started(command, stderr=subprocess.PIPE, text=True, env=environ) as first:
         assert first.stderr is not None
         assert first.stderr.readline().startswith("<6>laggard_agent.app: node oss-1")
         second = run_command(command, check=False)
-        first.terminate()
     assert second.returncode == 1
     assert second.stderr == f"laggard-agent: {tmp_path}/spool: the spool is in use by another agent\n"

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
+from tests.support.wait import time_limit
+
 _CONNECT, _CONNACK, _PUBLISH, _PUBACK, _SUBSCRIBE, _SUBACK = 1, 2, 3, 4, 8, 9
 _PINGREQ, _PINGRESP, _DISCONNECT = 12, 13, 14
 
@@ -82,9 +84,9 @@ class Broker:
         """A message from elsewhere to whoever subscribed."""
         self._route(Published(topic, payload, 0, False, False))
 
-    async def until(self, condition: Callable[[], bool], seconds: float = 10) -> None:
+    async def until(self, condition: Callable[[], bool]) -> None:
         """Waits until `condition` holds after some message."""
-        async with asyncio.timeout(seconds):
+        async with time_limit():
             while not condition():
                 self._changed.clear()
                 await self._changed.wait()

@@ -10,6 +10,7 @@ import pytest
 from laggard_agent.collectors.interface import KernelFile
 from laggard_common.errors import CollectError
 from tests.support.builders.trees import tree
+from tests.support.processes import started
 
 
 def is_open(path: Path) -> bool:
@@ -20,15 +21,10 @@ def is_open(path: Path) -> bool:
 def process() -> Iterator[tuple[Path, "subprocess.Popen[bytes]"]]:
     """An idle process and its folder in /proc."""
     code = "import ctypes, sqlite3, ssl; print(1, flush=True); input()"
-    with subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as child:
-        try:
-            assert child.stdout is not None
-            child.stdout.readline()
-            yield Path(f"/proc/{child.pid}"), child
-        finally:
-            child.kill()
+    with started([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        yield Path(f"/proc/{child.pid}"), child
 
 
 def test_a_file_of_proc_stays_open_and_is_current_at_each_read() -> None:

@@ -14,6 +14,7 @@ from laggard_common.clock import SystemClock
 from laggard_common.errors import CollectError
 from tests.support.builders.trees import FIELDS, components
 from tests.support.clock import FakeClock
+from tests.support.wait import LIMIT_SECONDS
 
 INTERVAL_NS = 10_000_000
 
@@ -86,11 +87,11 @@ class Sampled:
 
     def until(self, fulfilled: Callable[[], bool]) -> None:
         with self._more:
-            assert self._more.wait_for(fulfilled, 10)
+            assert self._more.wait_for(fulfilled, LIMIT_SECONDS)
 
     def end(self) -> None:
         self.sampler.stop()
-        self.sampler.join(10)
+        self.sampler.join(LIMIT_SECONDS)
 
     def _deliver(self, batches: list[Batch]) -> None:
         with self._more:
@@ -141,7 +142,7 @@ def test_a_stalled_collector_is_said_once_and_what_it_read_is_not_held_back(
     stalled = Stalled()
     sampled = Sampled(stalled, clock=clock, ticks=3600)
     sampler = sampled.sampler
-    assert stalled.hangs.wait(10)
+    assert stalled.hangs.wait(LIMIT_SECONDS)
     sampler.watch(sampler.timeline.now_ns())
     assert sampler.health is not None
     assert sampler.health.success
@@ -160,12 +161,12 @@ def test_a_stalled_collector_is_said_once_and_what_it_read_is_not_held_back(
 def test_ending_does_not_wait_for_a_stalled_collector() -> None:
     stalled = Stalled()
     sampled = Sampled(stalled)
-    assert stalled.hangs.wait(10)
+    assert stalled.hangs.wait(LIMIT_SECONDS)
     sampled.sampler.stop()
     sampled.sampler.join(0.01)
     sampled.sampler.flush()
     stalled.let.set()
-    sampled.sampler.join(10)
+    sampled.sampler.join(LIMIT_SECONDS)
 
 
 @pytest.mark.parametrize(

@@ -31,8 +31,7 @@ def sampled(directory: Path, procfs: Path = Path("/proc"), max_functions: int = 
 def run(command: Sequence[str | Path], **settings: str) -> str:
     """Runs a command that must succeed; returns what it printed."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("LAGGARD_")} | settings
-    done = run_command([*map(str, command)], check=False, env=environment)
-    assert done.returncode == 0, done.stderr
+    done = run_command(command, env=environment)
     assert done.stderr == ""
     return done.stdout
 

@@ -6,7 +6,6 @@ import logging
 import os
 import select
 import shutil
-import subprocess
 import time
 import weakref
 from collections.abc import Callable, Iterator
@@ -25,7 +24,8 @@ from laggard_agent.settings import FnprofileSettings
 from laggard_common.errors import CollectError
 from tests.support.builders.fnprofile import process, resolver
 from tests.support.clock import FakeClock
-from tests.support.processes import run_command
+from tests.support.processes import run_command, started
+from tests.support.wait import LIMIT_SECONDS, wait_until
 
 PROGRAM = """
 #include <stdlib.h>
@@ -92,14 +92,6 @@ def has_spent(pid: int, goal_ns: int) -> bool:
     return cpu_ns(pid) >= goal_ns
 
 
-def until(condition: Callable[[], bool]) -> None:
-    """Waits for something that another process does, 15 s at most."""
-    deadline = time.monotonic() + 15
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def samples(reading: Reading) -> dict[str, int]:
     """Samples by function."""
     pairs = zip(reading.components, reading.rows, strict=True)
@@ -120,9 +112,8 @@ def busy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     folder = tmp_path_factory.mktemp("busy")
     (folder / "burner.c").write_text(PROGRAM)
     run_command(["gcc", "-O1", "-o", folder / "burner", folder / "burner.c"])
-    with subprocess.Popen([folder / "burner"]) as running:
+    with started([folder / "burner"]) as running:
         yield running.pid
-        running.kill()
 
 
 @needs_perf
@@ -133,7 +124,7 @@ def test_a_busy_program(busy: int) -> None:
     def burn(_: float) -> None:
         nonlocal spent
         started = cpu_ns(busy)
-        until(partial(has_spent, busy, started + 400_000_000))
+        wait_until(partial(has_spent, busy, started + 400_000_000))
         spent = cpu_ns(busy) - started
 
     with collector(FakeClock(), pause=burn) as made:
@@ -225,7 +216,7 @@ def test_a_control_group_alone(busy: int, cgroup: Path) -> None:
             assert sampler_row(own)["samples"] == 0
             (cgroup / "cgroup.procs").write_text(str(busy))
             goal = cpu_ns(busy) + 100_000_000
-            until(partial(has_spent, busy, goal))
+            wait_until(partial(has_spent, busy, goal))
             clock.sleep(61)
             functions, own = made.read()
             found = samples(functions)
@@ -310,7 +301,7 @@ def test_it_sleeps_when_nobody_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         while not watched.sleeps.empty():
             watched.sleeps.get()
         sampler._wake()
-        after = [watched.sleeps.get(timeout=10.0) for _ in range(5)]
+        after = [watched.sleeps.get(timeout=LIMIT_SECONDS) for _ in range(5)]
         assert sum(woken for woken, _ in after) <= 1
         assert {meant_ms for _, meant_ms in after} == {1000}
     finally:
@@ -349,7 +340,7 @@ def test_however_much_there_is_to_read_it_takes_a_fifth_of_a_cpu(
     monkeypatch.setattr(sampler, "_poll", _AlwaysFull())
     sampler.start()
     try:
-        until(lambda: len(began) > 5)
+        wait_until(lambda: len(began) > 5)
         assert began[5] - began[0] >= 5 * 0.1
     finally:
         sampler.stop(5.0)

@@ -12,7 +12,7 @@ import pytest
 
 from laggard_agent.collectors.fntrace.table import Table
 from tests.support.builders.fntrace import ROOT, SOURCES, Compiler, Traced, needs_gcc, run, sampled
-from tests.support.processes import run_command
+from tests.support.processes import run_command, started
 
 pytestmark = needs_gcc
 
@@ -125,7 +125,7 @@ def test_read_while_it_counts(traced: Traced) -> None:
     collector = sampled(traced.directory)
     leaf = f"{traced.program.name}/{traced.program.name}/leaf"
     seen = [0]
-    with subprocess.Popen([traced.program, "together", "1000000"], env=environment) as process:
+    with started([traced.program, "together", "1000000"], env=environment) as process:
         while process.poll() is None:
             if leaf in collector.sample().ids("fntrace"):
                 seen.append(int(collector.row("fntrace", leaf)["calls"] or 0))
@@ -167,7 +167,7 @@ def test_exec_again_and_again(traced: Traced) -> None:
     environment = {**os.environ, "LAGGARD_TRACE_DIR": str(traced.directory)}
     collector = sampled(traced.directory)
     leaf = f"{traced.program.name}/{traced.program.name}/leaf"
-    with subprocess.Popen(
+    with started(
         [traced.program, "exec-again", "3"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -227,7 +227,7 @@ def test_the_library_does_not_trace_itself(tmp_path: Path) -> None:
 
 def test_kill_9_leaves_the_last_counts_to_be_read_once(traced: Traced) -> None:
     environment = {**os.environ, "LAGGARD_TRACE_DIR": str(traced.directory)}
-    with subprocess.Popen(
+    with started(
         [traced.program, "wait", "77"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
     ) as process:
         assert process.stdout is not None

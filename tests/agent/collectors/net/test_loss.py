@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.processes import run_command
+from tests.support.processes import run_command, started
 
 pytestmark = pytest.mark.root
 
@@ -84,7 +84,7 @@ def namespaces() -> Iterator[tuple[str, str]]:
     with ExitStack() as ended:
         for name in (near, far):
             run("ip", "netns", "add", name)
-            ended.callback(subprocess.run, ["ip", "netns", "del", name], check=False)
+            ended.callback(run_command, ["ip", "netns", "del", name], check=False)
         run("ip", "-n", near, "link", "add", "eth0", "type", "veth", "peer", "name", "eth0", "netns", far)
         for name, addresses in ((near, (CLIENT,)), (far, SERVERS)):
             for address in addresses:
@@ -102,24 +102,14 @@ def namespaces() -> Iterator[tuple[str, str]]:
 def test_retransmits_are_counted_towards_the_server_that_loses(namespaces: tuple[str, str]) -> None:
     near, far = namespaces
     inside = ["ip", "netns", "exec"]
-    sink = subprocess.Popen(
-        [*inside, far, sys.executable, "-c", SINK, str(SENT_BYTES), *SERVERS],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
+    command = [*inside, far, sys.executable, "-c", SINK, str(SENT_BYTES), *SERVERS]
+    with started(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as sink:
         assert sink.stdout is not None
         assert sink.stdout.readline() == "ready\n"
         source = run_command(
             [*inside, near, sys.executable, "-c", SOURCE, str(SENT_BYTES), *SERVERS],
-            check=False,
             cwd=Path(__file__).parents[4],
         )
-    finally:
-        sink.kill()
-        sink.communicate(timeout=5)
-    assert source.returncode == 0, source.stderr
     before, after, closed = json.loads(source.stdout)
     assert "tcp_destination" not in before
     lossy, sound = (after["tcp_destination"][server] for server in SERVERS)

@@ -12,6 +12,8 @@ from laggard_agent.cli import main
 from laggard_agent.tools.iotrace import FORMAT_NAMES
 from laggard_agent.tools.iotrace.command import FORMATS, detect
 from tests.support.builders.iotrace import FIXTURES, SAMPLES, sample
+from tests.support.processes import run_command, started
+from tests.support.wait import LIMIT_SECONDS
 
 
 def test_the_option_offers_the_formats_that_there_are() -> None:
@@ -85,9 +87,8 @@ def test_what_is_left_out_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 def test_standard_input() -> None:
     command = [sys.executable, "-m", "laggard_agent", "--fold", "-"]
-    done = subprocess.run(command, input=b"", capture_output=True, check=True)
-    assert done.stderr == b"laggard-agent: -: format laggard: 0 lines, 0 records\n"
-    done = subprocess.run(command, input=sample("dxt"), capture_output=True, check=True)
+    assert run_command(command).stderr == "laggard-agent: -: format laggard: 0 lines, 0 records\n"
+    done = run_command(command, stdin_text=sample("dxt").decode())
     assert len(done.stdout.splitlines()) == 6
 
 
@@ -95,9 +96,9 @@ def test_a_reader_that_goes_away(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_bytes(sample("strace") * 50)
     command = [sys.executable, "-m", "laggard_agent", "--fold", str(log)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+    with started(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
         assert child.stdout is not None
         assert child.stderr is not None
         child.stdout.close()
         assert child.stderr.read() == b""
-        assert child.wait() == 1
+        assert child.wait(LIMIT_SECONDS) == 1
