@@ -38,9 +38,8 @@ from laggard_aggregator.settings.from_settings import membership, topology
 from laggard_aggregator.settings.http import tls_context
 from laggard_aggregator.status.live import LiveView
 from laggard_aggregator.status.window_history import History
-from laggard_aggregator.web.access import guarded
 from laggard_aggregator.web.app import make_app
-from laggard_aggregator.web.credentials import read_credentials
+from laggard_aggregator.web.auth import authenticated, read_credentials
 from laggard_aggregator.web.server import HttpServer
 from laggard_common.clock import Clock, SystemClock
 from laggard_common.daemon.sd_notify import Notifier
@@ -174,7 +173,7 @@ class App:
             flooding=lambda: self._inbox.senders.flooding,
         )
         app = make_app(self.view, s.archive.directory if s.archive is not None else None, s.http.nodes)
-        self._http = HttpServer(guarded(app, self._credentials), s.http.listen, self._tls)
+        self._http = HttpServer(authenticated(app, self._credentials), s.http.listen, self._tls)
         self._http.bind()
         outside.callback(self._http.close)
         if s.state is not None:

@@ -3,7 +3,7 @@
 import getpass
 import sys
 
-from laggard_aggregator.web.credentials import new_token, password_line
+from laggard_aggregator.web.auth import new_token, password_line
 from laggard_common.errors import ConfigError
 
 LEAST_PASSWORD_CHARS = 8

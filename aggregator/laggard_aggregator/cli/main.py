@@ -1,4 +1,4 @@
-"""`laggard`: one command; each subcommand is a module, imported on use."""
+"""`laggard`: one command; the module of a subcommand is imported on use."""
 
 import argparse
 import importlib
@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from laggard_aggregator.cli.parser import OneLineParser
 from laggard_common import __version__
@@ -14,7 +14,7 @@ from laggard_common.errors import LaggardError
 
 
 class Subcommand(Protocol):
-    """Interface of a subcommand's module."""
+    """Interface of a subcommand: a module or an object."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Declares the subcommand's options."""
@@ -25,7 +25,7 @@ class Subcommand(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A subcommand: name, module, help line."""
+    """A subcommand: name, `module` or `module:object` that implements Subcommand, help line."""
 
     name: str
     module: str
@@ -38,10 +38,16 @@ COMMANDS = (
     Entry("train", "laggard_aggregator.cli.train", "learn thresholds from fault-free data"),
     Entry("top", "laggard_aggregator.cli.top", "live ranking of a running aggregator"),
     Entry("status", "laggard_aggregator.cli.status", "whether the monitoring works, and what stands"),
-    Entry("silence", "laggard_aggregator.cli.silence", "judge and show components, but tell nobody of them"),
-    Entry("drain", "laggard_aggregator.cli.drain", "leave out components that are being worked on"),
-    Entry("replaced", "laggard_aggregator.cli.replaced", "let components with new hardware start over"),
-    Entry("forget", "laggard_aggregator.cli.forget", "forget nodes and components that are gone"),
+    Entry(
+        "silence",
+        "laggard_aggregator.cli.decisions:silence",
+        "judge and show components, but tell nobody of them",
+    ),
+    Entry("drain", "laggard_aggregator.cli.decisions:drain", "leave out components that are being worked on"),
+    Entry(
+        "replaced", "laggard_aggregator.cli.decisions:replaced", "let components with new hardware start over"
+    ),
+    Entry("forget", "laggard_aggregator.cli.decisions:forget", "forget nodes and components that are gone"),
 )
 
 
@@ -51,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     entry = next((e for e in COMMANDS for word in arguments[:1] if e.name == word), None)
     name = f"laggard {entry.name}" if entry else "laggard"
     try:
-        module: Subcommand | None = importlib.import_module(entry.module) if entry else None
+        module = _imported(entry) if entry else None
         args = _parser(entry, module).parse_args(arguments)
         assert module is not None  # the parser requires a subcommand
         code = module.run(args)
@@ -73,6 +79,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     return code
+
+
+def _imported(entry: Entry) -> Subcommand:
+    module, _, name = entry.module.partition(":")
+    found: Any = importlib.import_module(module)
+    return getattr(found, name) if name else found  # type: ignore[no-any-return]
 
 
 def _parser(entry: Entry | None, module: Subcommand | None) -> argparse.ArgumentParser:

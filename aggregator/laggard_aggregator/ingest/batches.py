@@ -40,10 +40,10 @@ class CounterBatch:
 class TakenBatch:
     """An accepted batch with its schema.
 
-    `seq` is the sequence number of the message, of coalesced batches the first; `batch.tick_ns` has a gap where
-    one of those was a duplicate. `received_ns`: arrival by the aggregator's clock, ns since the epoch. `late`
-    (n,) bool: ticks of which a window had closed in at least one group; they are archived and counted, and each
-    group skips them by its own watermark, online and offline alike.
+    `seq` is the sequence number of the message, of coalesced batches the first; `batch.tick_ns` has a gap
+    where one of those was a duplicate. `received_ns`: arrival by the aggregator's clock, ns since the epoch.
+    `late` (n,) bool: ticks of which a window had closed in at least one group; they are archived and counted,
+    and each group skips them by its own watermark, online and offline alike.
     """
 
     ordinal: int

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from laggard_aggregator.alarms.alarms import Transition
-from laggard_aggregator.cli import control as client
+from laggard_aggregator.cli import decisions as client
 from laggard_aggregator.cli.main import main
 from laggard_aggregator.control import socket as control
 from laggard_aggregator.control import storage

@@ -14,9 +14,15 @@ from laggard_aggregator.cli.client import Client
 from laggard_aggregator.cli.daemon import main
 from laggard_aggregator.settings.http import HttpSettings, tls_context
 from laggard_aggregator.status.urls import ENDPOINTS
-from laggard_aggregator.web.access import OPEN_PATHS, guarded
 from laggard_aggregator.web.app import make_app
-from laggard_aggregator.web.credentials import Credentials, new_token, password_line, read_credentials
+from laggard_aggregator.web.auth import (
+    OPEN_PATHS,
+    Credentials,
+    authenticated,
+    new_token,
+    password_line,
+    read_credentials,
+)
 from laggard_aggregator.web.server import HttpServer
 from laggard_common.errors import ConfigError, ServiceError
 from tests.support.builders import live_status
@@ -50,7 +56,7 @@ def basic(name: str, password: str) -> str:
 
 def status(credentials: Credentials | None, path: str, *authorization: str) -> int:
     async def ask() -> int:
-        transport = httpx.ASGITransport(guarded(make_app(live_status.site()), credentials))
+        transport = httpx.ASGITransport(authenticated(make_app(live_status.site()), credentials))
         async with httpx.AsyncClient(transport=transport, base_url="http://x") as client:
             answer = await client.get(path, headers=[("Authorization", one) for one in authorization])
             if answer.status_code == 401:
@@ -98,17 +104,17 @@ def test_only_health_is_open(tmp_path: Path, line: str) -> None:
 def test_a_right_password_is_remembered_and_a_wrong_one_is_not(tmp_path: Path, line: str) -> None:
     known = read(file_of(tmp_path, line))
     right, wrong = basic("prometheus", PASSWORD).encode(), basic("prometheus", "other one").encode()
-    assert known.knows(right) is None
-    assert known.proves(right)
-    assert known.knows(right) is True
-    assert not known.proves(wrong)
-    assert known.knows(wrong) is None
+    assert known.check(right) is None
+    assert known.verify(right)
+    assert known.check(right) is True
+    assert not known.verify(wrong)
+    assert known.check(wrong) is None
 
 
 @given(st.binary(max_size=200))
 def test_any_header_is_answered(header: bytes) -> None:
     known = Credentials({}, {"a": bytes(32)})
-    assert known.knows(header) in (False, None)
+    assert known.check(header) in (False, None)
 
 
 @pytest.mark.parametrize(
@@ -148,8 +154,8 @@ def test_the_command_makes_lines_that_let_in(
     said = capsys.readouterr()
     known = read(file_of(tmp_path, said.out))
     assert PASSWORD not in said.out + said.err
-    assert known.proves(basic("prometheus", PASSWORD).encode())
-    assert known.knows(b"Bearer " + said.err.split()[-1].encode())
+    assert known.verify(basic("prometheus", PASSWORD).encode())
+    assert known.check(b"Bearer " + said.err.split()[-1].encode())
     assert main(["--credential", "a/b", "--token"]) == 2
     assert main(["--config", "x", "--token"]) == 2
 
@@ -171,7 +177,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> HttpSettings:
 
 def test_https_with_a_token(tmp_path: Path, certificate: HttpSettings) -> None:
     token, line = new_token("operator")
-    app = guarded(make_app(live_status.site()), read(file_of(tmp_path, line)))
+    app = authenticated(make_app(live_status.site()), read(file_of(tmp_path, line)))
 
     async def ask() -> None:
         stop, server = asyncio.Event(), HttpServer(app, "127.0.0.1:0", tls_context(certificate))

@@ -1,0 +1,176 @@
+"""`laggard silence`, `drain`, `replaced`, `forget`: operators' decisions, sent to the control socket."""
+
+import argparse
+import json
+import math
+import os
+import re
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from laggard_aggregator.alarms.overrides import checked_target
+from laggard_aggregator.control.socket import MOST_BYTES, at
+from laggard_common.errors import ConfigError, ServiceError
+
+DEFAULT_STATE = Path("/var/lib/laggard/state")
+TIMEOUT_SECONDS = 10.0
+MAX_ANSWER_BYTES = 16 * MOST_BYTES
+MAX_LISTED = 10
+_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(s|min|h|d|w)", re.ASCII)
+_SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionCommand:
+    """A subcommand that decides about a target; its `examples` follow the options in `--help`.
+
+    A decision that `stands` lasts for `--for`, or until `--end`. `done` is the text of the answer otherwise.
+    """
+
+    name: str
+    examples: str
+    stands: bool = False
+    done: str = ""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Declares TARGET, `--state` and `--comment`; for decisions that stand also `--for` and `--end`."""
+        parser.epilog = f"examples:\n{self.examples}"
+        parser.add_argument(
+            "target",
+            nargs="?" if self.stands else None,
+            metavar="TARGET",
+            help="a node, a component (node/device) or a quoted pattern of them",
+        )
+        parser.add_argument(
+            "--state",
+            type=Path,
+            default=DEFAULT_STATE,
+            metavar="DIR",
+            help="the aggregator's state directory, in which its control socket is (default %(default)s)",
+        )
+        parser.add_argument(
+            "--comment", default="", metavar="TEXT", help="why, for colleagues and the audit log"
+        )
+        if self.stands:
+            parser.add_argument(
+                "--for",
+                dest="time",
+                metavar="TIME",
+                help="how long, such as 90min, 8h or 2d (default: until ended)",
+            )
+            parser.add_argument(
+                "--end", action="store_true", help="end what was decided about exactly this target"
+            )
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Sends the decision and prints the components that it concerns."""
+        if args.target is None:
+            raise ConfigError("", ["TARGET: expected a node, a component or a pattern of them"])
+        request = {"do": self.name, "target": _target(args.target), "comment": args.comment}
+        done = self.done
+        if self.stands:
+            request |= _standing(args, self.name)
+            done = f"{self.name} of {args.target} {'ended' if args.end else 'noted'}"
+        answer = ask(args.state, request)
+        nodes = answer.get("nodes", ())
+        print(f"{done}: {_components(answer)}" + (f"; nodes: {', '.join(nodes)}" if nodes else ""))
+        return 0
+
+
+silence = DecisionCommand(
+    "silence",
+    """\
+  laggard silence oss-07/sdk --for 2d --comment "disk ordered, ticket 4711"
+  laggard silence 'oss-1[0-9]' --for 8h
+  laggard silence oss-07/sdk --end
+""",
+    stands=True,
+)
+drain = DecisionCommand(
+    "drain",
+    """\
+  laggard drain oss-07 --comment "controller swap"
+  laggard drain oss-07/sdk --for 6h
+  laggard drain oss-07 --end
+""",
+    stands=True,
+)
+replaced = DecisionCommand(
+    "replaced",
+    """\
+  laggard replaced oss-07/sdk --comment "new disk, ticket 4711"
+""",
+    done="starts over with the next window",
+)
+forget = DecisionCommand(
+    "forget",
+    """\
+  laggard forget oss-07
+  laggard forget 'cn0[0-3]*' --comment "old racks are gone"
+""",
+    done="forgotten",
+)
+
+
+def ask(state: Path, request: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Sends `request` to the aggregator with state directory `state` and returns its answer.
+
+    Raises ServiceError, with a message of one line, when no aggregator answers or it refuses.
+    """
+    try:
+        address, handle = at(state)
+    except OSError as exc:
+        raise ServiceError(f"{state}: {exc.strerror}") from exc
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.settimeout(TIMEOUT_SECONDS)
+            connection.connect(address)
+            connection.sendall(json.dumps(request).encode() + b"\n")
+            with connection.makefile("rb") as stream:
+                answer = json.loads(stream.readline(MAX_ANSWER_BYTES))
+    except (FileNotFoundError, ConnectionRefusedError) as exc:
+        raise ServiceError(f"{state}: no aggregator runs with this state") from exc
+    except OSError as exc:
+        raise ServiceError(f"{state}: no answer: {exc.strerror or exc}") from exc
+    except ValueError as exc:
+        raise ServiceError(f"{state}: not a laggard aggregator's answer") from exc
+    finally:
+        os.close(handle)
+    if not isinstance(answer, dict) or "error" in answer:
+        raise ServiceError(answer["error"] if isinstance(answer, dict) else f"{state}: not an answer")
+    return answer
+
+
+def duration(text: str) -> float:
+    """Seconds of `90min`, `8h`, `2d`. Raises ConfigError."""
+    match = _DURATION.fullmatch(text)
+    seconds = float(match[1]) * _SECONDS[match[2]] if match else 0.0
+    if not 0 < seconds < math.inf:
+        raise ConfigError("", [f"--for: expected a time such as 90min, 8h or 2d, got {text!r}"])
+    return seconds
+
+
+def _standing(args: argparse.Namespace, kind: str) -> dict[str, Any]:
+    """The part of the request for `--for` and `--end`. Raises ConfigError for both together."""
+    if args.end and args.time is not None:
+        raise ConfigError("", ["--for: not together with --end"])
+    if args.end:
+        return {"do": "end", "kind": kind}
+    return {} if args.time is None else {"seconds": duration(args.time)}
+
+
+def _components(answer: Mapping[str, Any]) -> str:
+    """Number of components of an answer, and the first of them."""
+    count, names = answer["count"], answer["components"]
+    listed = ", ".join(names[:MAX_LISTED]) + (", ..." if count > MAX_LISTED else "")
+    return f"{count} component{'' if count == 1 else 's'}" + (f" ({listed})" if names else "")
+
+
+def _target(target: str) -> str:
+    try:
+        return checked_target(target)
+    except ValueError as exc:
+        raise ConfigError("", [f"TARGET: {exc}"]) from exc

@@ -1,0 +1,214 @@
+"""Authentication of HTTP requests: names with passwords or tokens, of which a file holds hashes.
+
+A line of the file is `NAME:scrypt:N:R:P:SALT:HASH` for a password (RFC 7914, hexadecimal salt and hash) or
+`NAME:sha256:HASH` for a token, whose 256 random bits need no slow hash; `#` begins a comment. `/healthz` and
+`/readyz` need no authentication.
+"""
+
+import asyncio
+import base64
+import binascii
+import hashlib
+import hmac
+import re
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from laggard_common.errors import ConfigError
+from laggard_common.secret_files import unfit
+
+MAX_FILE_BYTES = 1024 * 1024
+MAX_HEADER_BYTES = 1024
+MAX_REMEMBERED = 256
+OPEN_PATHS = frozenset({"/healthz", "/readyz"})
+
+_CHALLENGE = 'Basic realm="Laggard", charset="UTF-8"'
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
+_PASSWORD = re.compile(
+    r"scrypt:(?P<n>[0-9]{1,7}):(?P<r>[0-9]{1,2}):(?P<p>[0-9]{1,2}):(?P<salt>[0-9a-f]{16,128}):(?P<hash>[0-9a-f]{64})"
+)
+_TOKEN = re.compile(r"sha256:(?P<hash>[0-9a-f]{64})")
+_N, _R, _P = 2**14, 8, 1  # 16 MiB and about 40 ms per attempt
+_MAX_MEMORY_BYTES = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class PasswordHash:
+    """Parameters, salt and hash of scrypt."""
+
+    n: int
+    r: int
+    p: int
+    salt: bytes
+    hash: bytes
+
+    def matches(self, password: bytes) -> bool:
+        """Whether `password` has this hash. Takes tens of milliseconds, by design."""
+        return hmac.compare_digest(_scrypt(password, self.salt, self.n, self.r, self.p), self.hash)
+
+
+class Credentials:
+    """Password hashes and SHA-256 hashes of tokens, by name.
+
+    A verified password is remembered as a keyed hash in memory, so that repeated scrapes cost no scrypt.
+    """
+
+    def __init__(self, passwords: Mapping[str, PasswordHash], tokens: Mapping[str, bytes]) -> None:
+        self._passwords = dict(passwords)
+        self._tokens = dict(tokens)
+        self._key = secrets.token_bytes(32)
+        self._verified: set[bytes] = set()
+        self._nobody = PasswordHash(_N, _R, _P, secrets.token_bytes(16), bytes(32))
+
+    def check(self, authorization: bytes) -> bool | None:
+        """Whether a header `Authorization` is valid; None when only `verify` can say, which is slow."""
+        scheme, _, rest = authorization[:MAX_HEADER_BYTES].partition(b" ")
+        if len(authorization) > MAX_HEADER_BYTES:
+            return False
+        if scheme.lower() == b"bearer":
+            given = hashlib.sha256(rest.strip()).digest()
+            matches = [hmac.compare_digest(given, known) for known in self._tokens.values()]
+            return any(matches)
+        if scheme.lower() != b"basic" or _name_and_password(rest) is None:
+            return False
+        return True if self._keyed_hash(rest) in self._verified else None
+
+    def verify(self, authorization: bytes) -> bool:
+        """Whether `Authorization: Basic ...` has a valid name and password; to be called in a thread."""
+        rest = authorization.partition(b" ")[2]
+        given = _name_and_password(rest)
+        if given is None:
+            return False
+        name, password = given
+        # An unknown name takes as long, so that names cannot be guessed.
+        valid = self._passwords.get(name, self._nobody).matches(password) and name in self._passwords
+        if valid:
+            if len(self._verified) >= MAX_REMEMBERED:
+                self._verified.clear()
+            self._verified.add(self._keyed_hash(rest))
+        return valid
+
+    def _keyed_hash(self, rest: bytes) -> bytes:
+        return hmac.digest(self._key, rest.strip(), "sha256")
+
+
+def authenticated(app: ASGIApp, credentials: Credentials | None) -> ASGIApp:
+    """`app` behind authentication by `credentials`; `app` itself without any."""
+    return app if credentials is None else _Authentication(app, credentials)
+
+
+class _Authentication:
+    """Answers requests without valid credentials with 401."""
+
+    def __init__(self, app: ASGIApp, credentials: Credentials) -> None:
+        self._app = app
+        self._credentials = credentials
+        self._verifying = asyncio.Semaphore(1)  # wrong passwords cost at most one core
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["path"] in OPEN_PATHS or await self._is_valid(scope):
+            await self._app(scope, receive, send)
+        else:
+            content = {"error": "name and password, or a token, are needed", "status": 401}
+            response = JSONResponse(content, 401, headers={"www-authenticate": _CHALLENGE})
+            await response(scope, receive, send)
+
+    async def _is_valid(self, scope: Scope) -> bool:
+        given = [value for name, value in scope["headers"] if name == b"authorization"]
+        if len(given) != 1:
+            return False
+        valid = self._credentials.check(given[0])
+        if valid is None:
+            async with self._verifying:
+                valid = await asyncio.to_thread(self._credentials.verify, given[0])
+        return valid
+
+
+def read_credentials(path: Path | None) -> Credentials | None:
+    """Reads the file `http.credentials_file`; None without one.
+
+    Raises ConfigError, which never shows a line's content.
+    """
+    if path is None:
+        return None
+    reason = unfit(path)
+    if reason is not None:
+        raise _problem(path, reason)
+    try:
+        with path.open("rb") as stream:
+            data = stream.read(MAX_FILE_BYTES + 1)
+    except OSError as exc:
+        raise _problem(path, exc.strerror or str(exc)) from exc
+    if len(data) > MAX_FILE_BYTES:
+        raise _problem(path, f"longer than {MAX_FILE_BYTES} bytes")
+    passwords: dict[str, PasswordHash] = {}
+    tokens: dict[str, bytes] = {}
+    for number, raw in enumerate(data.splitlines(), 1):
+        line = raw.decode("ascii", "replace").strip()
+        if not line or line.startswith("#"):
+            continue
+        name, _, rest = line.partition(":")
+        password, token = _PASSWORD.fullmatch(rest), _TOKEN.fullmatch(rest)
+        if not _NAME.fullmatch(name) or (password is None and token is None):
+            raise _problem(path, f"line {number}: expected a line of laggard-aggregator --credential NAME")
+        if name in passwords or name in tokens:
+            raise _problem(path, f"line {number}: {name} stands there twice")
+        if token is not None:
+            tokens[name] = bytes.fromhex(token["hash"])
+        elif password is not None:
+            passwords[name] = _parse_password(path, number, password)
+    if not passwords and not tokens:
+        raise _problem(path, "names nobody: nobody could ask anything")
+    return Credentials(passwords, tokens)
+
+
+def password_line(name: str, password: str) -> str:
+    """The file's line for a password. Raises ValueError for an invalid name."""
+    salt = secrets.token_bytes(16)
+    digest = _scrypt(password.encode(), salt, _N, _R, _P)
+    return f"{_checked(name)}:scrypt:{_N}:{_R}:{_P}:{salt.hex()}:{digest.hex()}"
+
+
+def new_token(name: str) -> tuple[str, str]:
+    """A random token, and the file's line for it. Raises ValueError for an invalid name."""
+    token = secrets.token_urlsafe(32)
+    return token, f"{_checked(name)}:sha256:{hashlib.sha256(token.encode()).hexdigest()}"
+
+
+def _parse_password(path: Path, number: int, found: re.Match[str]) -> PasswordHash:
+    n, r, p = int(found["n"]), int(found["r"]), int(found["p"])
+    if n < 2**14 or n & (n - 1) or not 1 <= p <= 16 or r < 8 or 128 * n * r > _MAX_MEMORY_BYTES // 2:
+        raise _problem(path, f"line {number}: scrypt with N={n}, r={r}, p={p} is too weak or too costly")
+    return PasswordHash(n, r, p, bytes.fromhex(_even(found["salt"])), bytes.fromhex(found["hash"]))
+
+
+def _even(digits: str) -> str:
+    return digits if len(digits) % 2 == 0 else f"0{digits}"
+
+
+def _scrypt(password: bytes, salt: bytes, n: int, r: int, p: int) -> bytes:
+    return hashlib.scrypt(password, salt=salt, n=n, r=r, p=p, maxmem=_MAX_MEMORY_BYTES, dklen=32)
+
+
+def _name_and_password(encoded: bytes) -> tuple[str, bytes] | None:
+    """Name and password of Basic authentication (RFC 7617); None for malformed ones."""
+    try:
+        name, colon, password = base64.b64decode(encoded.strip(), validate=True).partition(b":")
+    except binascii.Error:
+        return None
+    return (name.decode("utf-8", "replace"), password) if colon else None
+
+
+def _checked(name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"not a name: {name!r} (letters, digits and . _ -)")
+    return name
+
+
+def _problem(path: Path, problem: str) -> ConfigError:
+    return ConfigError("", [f"http.credentials_file: {path}: {problem}"])
