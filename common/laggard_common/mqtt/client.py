@@ -130,8 +130,8 @@ class MqttClient:
             async for message in self._client.messages:
                 self._on_message(message.payload)
         except aiomqtt.MqttError as exc:
-            reason = f": {exc.__cause__}" if exc.__cause__ is not None else ""
-            raise MqttError(f"the connection is lost{reason}") from exc
+            cause = exc.__cause__
+            raise MqttError(f"the connection is lost: {getattr(cause, 'rc', cause)}") from exc
 
     def _ended(self, reader: asyncio.Task[None]) -> None:
         if not reader.cancelled():
