@@ -9,6 +9,7 @@ BENCHES = (
     "bench.bytes_a_day",
     "bench.agent",
     "bench.ingest",
+    "bench.mqtt_readers",
     "bench.archive",
     "bench.cdf",
     "bench.laggard",

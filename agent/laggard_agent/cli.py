@@ -24,6 +24,7 @@ from laggard_common.daemon import logs, memory
 from laggard_common.daemon.sd_notify import Notifier
 from laggard_common.daemon.service import Service
 from laggard_common.errors import ConfigError, LaggardError, ServiceError
+from laggard_common.mqtt.client import log_unhandled
 from laggard_common.mqtt.settings import client_arguments
 
 T = TypeVar("T")
@@ -262,7 +263,9 @@ async def _until_signalled(
     settings: AgentSettings, roots: Roots, reread: Callable[[], AgentSettings]
 ) -> None:
     notifier = Notifier.of_environment()
-    asyncio.get_running_loop().call_later(_SETTLED_SECONDS, freeze)
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(log_unhandled)
+    loop.call_later(_SETTLED_SECONDS, freeze)
     await Service(reread, lambda now, _: App(now, roots, notifier=notifier), notifier).run(settings)
 
 

@@ -22,8 +22,9 @@ T = TypeVar("T")
 _REFUSED = 0x80  # a SUBACK code from here on denies the subscription
 _NODELAY = ((socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),)
 
-_log = logging.getLogger("laggard_common.mqtt.aiomqtt")
-_log.setLevel(logging.CRITICAL)  # the caller reports a lost connection, once
+_log = logging.getLogger(__name__)
+_aiomqtt_log = logging.getLogger("laggard_common.mqtt.aiomqtt")
+_aiomqtt_log.setLevel(logging.CRITICAL)  # the caller reports a lost connection, once
 
 
 class MqttClient:
@@ -55,7 +56,7 @@ class MqttClient:
             timeout=timeout_seconds,
             max_queued_incoming_messages=max_queued,
             socket_options=_NODELAY,
-            logger=_log,
+            logger=_aiomqtt_log,
         )
         self._on_message = on_message
         self._on_lost = on_lost
@@ -141,3 +142,14 @@ class MqttClient:
     def _close_late(self, connecting: "asyncio.Future[aiomqtt.Client]") -> None:
         if not connecting.cancelled() and connecting.exception() is None:
             self._closing = asyncio.ensure_future(self._disconnect(1.0))
+
+
+def log_unhandled(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Event loop's exception handler: one line an error, with a traceback under DEBUG.
+
+    aiomqtt drops the error of a connection that is lost right after CONNACK; the next operation reports it.
+    """
+    exc = context.get("exception")
+    level = logging.DEBUG if isinstance(exc, aiomqtt.MqttError) else logging.ERROR
+    verbose = exc is not None and _log.isEnabledFor(logging.DEBUG)
+    _log.log(level, "%s: %r", context["message"], exc, exc_info=exc if verbose else None)
