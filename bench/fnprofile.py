@@ -18,8 +18,7 @@ from pathlib import Path
 from resource import RUSAGE_CHILDREN, getrusage
 
 from bench.machine import machine
-from laggard_agent.collectors.fnprofile.collector import Fnprofile
-from laggard_agent.settings import FnprofileSettings
+from laggard_agent.collectors.fnprofile.collector import Fnprofile, FnprofileSettings
 from laggard_common.wire.codec import Row
 
 _BURN = "while True: sum(i * i for i in range(1000))"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The table that a traced process shares with the agent: one file a process, native byte order, 64 bits.
- * docs/collectors/fntrace.md is the contract; a change of anything here raises LAYOUT_VERSION.
+ * agent/laggard_agent/collectors/fntrace/README.md is the contract; a change of anything here raises LAYOUT_VERSION.
  *
  *   struct header, padded to HEADER_BYTES
  *   struct module   [module_capacity]

@@ -11,12 +11,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from laggard_agent.collectors import make_collectors
 from laggard_agent.collectors.host import self_usage
+from laggard_agent.collectors.interface import Roots
+from laggard_agent.collectors.registry import make_collectors
 from laggard_agent.sampling.batcher import Batch, Batcher, Dictionary, splay_ns
 from laggard_agent.sampling.sampler import Sampler
 from laggard_agent.sampling.timeline import Timeline
-from laggard_agent.settings import AgentSettings, Roots
+from laggard_agent.settings import AgentSettings
 from laggard_agent.spool.segments import SpoolFacts, SpoolIdentity
 from laggard_agent.spool.spool import Spool
 from laggard_agent.spool.worker import Worker

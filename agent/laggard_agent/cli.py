@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from laggard_agent.app import App
-from laggard_agent.settings import COLLECTORS, AgentSettings, Roots
+from laggard_agent.collectors import registry
+from laggard_agent.collectors.interface import Roots
+from laggard_agent.settings import AgentSettings
 from laggard_agent.tools.iotrace import FORMAT_NAMES
 from laggard_agent.tools.once import read_once
 from laggard_common import __version__
@@ -76,7 +78,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--collectors",
         metavar="A,B",
-        help=f"with --once or --dump: which collectors ({', '.join(COLLECTORS)})",
+        help=f"with --once or --dump: which collectors ({', '.join(registry.names())})",
     )
     parser.add_argument(
         "--procfs",
@@ -198,9 +200,9 @@ def _settings(options: argparse.Namespace) -> AgentSettings:
     if not options.once and options.dump is None:
         raise ConfigError("", ["--collectors needs --once or --dump"])
     chosen = tuple(dict.fromkeys(name.strip() for name in options.collectors.split(",")))
-    unknown = [name for name in chosen if name not in COLLECTORS]
+    unknown = [name for name in chosen if name not in registry.names()]
     if unknown:
-        known = ", ".join(COLLECTORS)
+        known = ", ".join(registry.names())
         raise ConfigError("", [f"--collectors: expected some of {known}, got {name!r}" for name in unknown])
     return replace(settings, collectors=chosen)
 

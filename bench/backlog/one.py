@@ -10,8 +10,9 @@ from bench.agent import FakeProc
 from bench.agent_cost.cost import cpu_ns
 from bench.backlog.watch import Seen, messages, verdicts
 from bench.hostile_clients.site import SLOW, Site
-from laggard_agent.collectors import make_collectors
-from laggard_agent.settings import AgentSettings, Roots
+from laggard_agent.collectors.interface import Roots
+from laggard_agent.collectors.registry import make_collectors
+from laggard_agent.settings import AgentSettings
 from laggard_common.clock import SystemClock
 from tests.support.filled_spool import SECOND, FilledSpool
 

@@ -9,9 +9,10 @@ from tempfile import TemporaryDirectory
 from bench.agent import COUNTERS
 from bench.backlog.spool_capacity import counters
 from bench.bytes_a_day import BUSY_LUNS, LUNS, server
-from laggard_agent.collectors import make_collectors
 from laggard_agent.collectors.diskstats.collector import FIELDS
-from laggard_agent.settings import AgentSettings, Roots, SpoolSettings
+from laggard_agent.collectors.interface import Roots
+from laggard_agent.collectors.registry import make_collectors
+from laggard_agent.settings import AgentSettings, SpoolSettings
 from laggard_aggregator.demo.recording import read_recording
 from laggard_common.clock import SystemClock
 from laggard_common.wire.codec import Row

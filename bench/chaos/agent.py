@@ -14,7 +14,8 @@ from pathlib import Path
 
 from laggard_agent.app import App
 from laggard_agent.cli import MOST_KEPT_BYTES
-from laggard_agent.settings import AgentSettings, Roots
+from laggard_agent.collectors.interface import Roots
+from laggard_agent.settings import AgentSettings
 from laggard_common.clock import SystemClock
 from laggard_common.config import load
 from laggard_common.daemon import logs, memory

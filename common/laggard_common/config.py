@@ -31,6 +31,7 @@ T = TypeVar("T")
 Check = Callable[[Any], str | None]  # error message for a value of the right type, or None
 
 _CHECKS = "laggard.checks"
+_TABLES = "laggard.tables"
 _NAMES = {int: "an integer", float: "a number", str: "a string", bool: "true or false", Path: "a path"}
 _BROKEN = object()  # stands for a value whose problem has been reported
 
@@ -38,6 +39,14 @@ _BROKEN = object()  # stands for a value whose problem has been reported
 def checked(*checks: Check) -> Mapping[str, tuple[Check, ...]]:
     """Metadata for a dataclass field; the checks run in order up to the first that finds something."""
     return {_CHECKS: checks}
+
+
+def further_tables(names: Callable[[], Collection[str]], type_of: Callable[[str], type]) -> Mapping[str, Any]:
+    """Metadata for a field that holds the tables in `names()`, by name, each parsed as `type_of(name)`.
+
+    An empty table is left out: `type_of` may be expensive.
+    """
+    return {_TABLES: (names, type_of)}
 
 
 def between(low: float, high: float = math.inf) -> Check:
@@ -165,22 +174,30 @@ def _os_problem(exc: OSError) -> str:
 
 
 def _table(cls: Any, table: Mapping[str, Any], prefix: str, problems: list[str]) -> Any:
-    known = {field.name: field for field in fields(cls)}
+    further = next((field for field in fields(cls) if _TABLES in field.metadata), None)
+    known = {field.name: field for field in fields(cls) if field is not further}
+    names, type_of = further.metadata[_TABLES] if further else (tuple, type)
+    possible = (*known, *names())
     hints = get_type_hints(cls)
     before = len(problems)
     removed: Mapping[str, str] = getattr(cls, "REMOVED", {})
     for key in table:
         if key in removed:
             problems.append(f"{prefix}{key}: {removed[key]}")
-        elif key not in known:
-            close = difflib.get_close_matches(key, known, n=1)
+        elif key not in possible:
+            close = difflib.get_close_matches(key, possible, n=1)
             problems.append(f"{prefix}{key}: unknown key" + (f", did you mean {close[0]}?" if close else ""))
-    values = {}
+    values: dict[str, Any] = {}
     for name, field in known.items():
         if name in table:
             values[name] = _field(field, hints[name], table[name], prefix + name, problems)
         elif field.default is MISSING and field.default_factory is MISSING:
             problems.append(f"{prefix}{name}: missing, expected {_describe(hints[name])}")
+    if further:
+        tables = [name for name in table if name in possible and name not in known and table[name] != {}]
+        values[further.name] = {
+            name: _value(type_of(name), table[name], prefix + name, problems) for name in tables
+        }
     if len(problems) > before:
         return _BROKEN
     built = cls(**values)

@@ -17,10 +17,10 @@ from pathlib import Path
 import pytest
 
 from laggard_agent.app import App
-from laggard_agent.collectors.interface import Reading
+from laggard_agent.collectors.interface import Reading, Roots
 from laggard_agent.sampling.batcher import Batch, splay_ns
 from laggard_agent.sampling.sampler import Sampler
-from laggard_agent.settings import AgentSettings, Roots, SpoolSettings
+from laggard_agent.settings import AgentSettings, SpoolSettings
 from laggard_agent.spool.seq_ranges import SeqRanges
 from laggard_agent.spool.spool import Spool
 from laggard_agent.transport.publisher import Publisher

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from laggard_agent.cli import main
+from laggard_agent.collectors import registry
 from laggard_agent.collectors.diskstats.collector import FIELDS
-from laggard_agent.settings import COLLECTORS
 from tests.support.builders.trees import disk_line, tree
 from tests.support.processes import run_command, started
 from tests.support.wait import LIMIT_SECONDS, wait_until
@@ -136,7 +136,7 @@ def test_files_that_the_configuration_names(tmp_path: Path, capsys: pytest.Captu
         (["--config", "/"], "/: is a directory, expected a file"),
         (
             ["--once", "--collectors", "disk"],
-            f"--collectors: expected some of {', '.join(COLLECTORS)}, got 'disk'",
+            f"--collectors: expected some of {', '.join(registry.names())}, got 'disk'",
         ),
         (["--once", "--procfs", "/nowhere"], "--procfs: /nowhere: not a directory"),
         (["--once", "--sysfs", "/etc/passwd"], "--sysfs: /etc/passwd: not a directory"),

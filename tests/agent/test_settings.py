@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from laggard_agent.collectors import registry
 from laggard_agent.settings import AgentSettings
 from laggard_common.config import load, parse
 from laggard_common.errors import ConfigError
@@ -27,6 +28,8 @@ def test_the_sample_as_it_is_changes_nothing() -> None:
 def test_the_sample_shows_every_setting_with_its_default() -> None:
     shown = uncommented()
     defaults = asdict(AgentSettings())
+    del defaults["tables"]
+    defaults |= {name: asdict(registry.settings_class(name)()) for name in registry.names()}
 
     def flat(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
         found: dict[str, Any] = {}

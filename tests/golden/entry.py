@@ -9,7 +9,8 @@ from unittest import mock
 
 from laggard_agent.app import App as AgentApp
 from laggard_agent.cli import main as agent_main
-from laggard_agent.settings import AgentSettings, Roots
+from laggard_agent.collectors.interface import Roots
+from laggard_agent.settings import AgentSettings
 from laggard_agent.spool.coalesce import Coalescer
 from laggard_agent.spool.segments import SpooledBatch
 from laggard_aggregator.app import App as AggregatorApp

@@ -36,6 +36,33 @@ class Reading:
     rows: Sequence[Row]
 
 
+@dataclass(frozen=True, slots=True)
+class Roots:
+    """The trees that collectors read. `sysfs` None: /proc is foreign, so nothing of this host filters it.
+
+    `lctl_dump`: a saved output of `lctl get_param` that stands for Lustre's trees.
+    """
+
+    procfs: Path = Path("/proc")
+    sysfs: Path | None = Path("/sys")
+    debugfs: Path | None = Path("/sys/kernel/debug")
+    lctl_dump: Path | None = None
+
+    @property
+    def own(self) -> bool:
+        """Whether /proc is this host's, whose kernel may be asked."""
+        return self.procfs == Path("/proc")
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """Surroundings of a collector. `now`: time that readings carry; `monotonic_ns`: for intervals."""
+
+    roots: Roots
+    now: Now
+    monotonic_ns: Callable[[], int]
+
+
 class Collector(Protocol):
     """Reads one source, on a thread of its own."""
 

@@ -3,10 +3,10 @@
 import json
 from typing import TextIO
 
-from laggard_agent.collectors import make_collectors
-from laggard_agent.collectors.interface import Reading
+from laggard_agent.collectors.interface import Reading, Roots
+from laggard_agent.collectors.registry import make_collectors
 from laggard_agent.sampling.collect_once import collect
-from laggard_agent.settings import AgentSettings, Roots
+from laggard_agent.settings import AgentSettings
 from laggard_common.clock import Clock
 
 

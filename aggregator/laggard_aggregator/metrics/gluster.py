@@ -1,6 +1,6 @@
 """Latencies of GlusterFS's file operations (FOPs), of bricks and of mounted volumes.
 
-Counters are those of docs/collectors/gluster.md. Reads, writes and bytes have columns from an agent's first
+Counters are those of the collector's README.md. Reads, writes and bytes have columns from an agent's first
 sample on; any other FOP has one once it has been called on the node.
 """
 

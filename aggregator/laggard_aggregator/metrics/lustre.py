@@ -1,6 +1,6 @@
 """Lustre's latencies: of targets as their servers see them, of RPCs as clients do, and of servers' queues.
 
-Counters are those of `stats` and `md_stats` (docs/collectors/lustre.md): `<operation>_samples` and
+Counters are those of `stats` and `md_stats` (the collector's README.md): `<operation>_samples` and
 `<operation>_sum`. Lustre omits operations that never occurred, and so does an agent while no device of its
 node has them; OST and MDT operations have times from 2.14 on. Hence all but the services' own are optional.
 """

@@ -1,6 +1,6 @@
 """LWFS forwarding servers: shares of slow requests and queue length at arrival (Beacon 3.2).
 
-Counters are those of docs/collectors/lwfs.md. The bounds of the eight latency buckets are not published, so
+Counters are those of the collector's README.md. The bounds of the eight latency buckets are not published, so
 no latency can be made of them; but servers of one release have the same, and a slow one has more of its
 requests in the upper four than its peers. A server logs all kinds of buckets together, so none of them is
 optional.

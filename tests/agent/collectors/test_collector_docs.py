@@ -1,32 +1,24 @@
-"""The pages of collectors name every field, setting and source."""
+"""The README.md of each collector names every field and setting; the agent's guide leads to it."""
 
 import re
 from pathlib import Path
 
 import pytest
 
-from laggard_agent.collectors.fnprofile.collector import SAMPLER_FIELDS
-from laggard_agent.collectors.fnprofile.functions import FIELDS as FUNCTION_FIELDS
-from laggard_agent.collectors.fntrace import collector as fntrace
-from laggard_agent.collectors.gluster import collector as gluster
+from laggard_agent import collectors
+from laggard_agent.collectors import registry
 from laggard_agent.collectors.gluster.process import INTERVAL, START_TIME
-from laggard_agent.collectors.gluster.table import ALWAYS
-from laggard_agent.collectors.infiniband import collector
-from laggard_agent.collectors.lwfs import collector as lwfs
-from laggard_agent.collectors.lwfs import server_counters
 from laggard_agent.collectors.lwfs.trace import KINDS
-from laggard_agent.collectors.net.collector import DIAG_FIELDS
-from laggard_agent.collectors.net.destinations import DESTINATION_FIELDS
-from laggard_agent.collectors.net.interfaces import INTERFACE_FIELDS
-from laggard_agent.collectors.net.softnet import SOFTNET_FIELDS
-from laggard_agent.collectors.net.tcp import TCP_FIELDS
 from laggard_common.wire.schema import Field
 
-DOCS = Path(__file__).resolve().parents[3] / "docs"
+FOLDERS = Path(collectors.__path__[0])
+GUIDE = FOLDERS.parents[2] / "docs" / "agent.md"
+IN_GUIDE = {"diskstats", "host"}
+"""Collectors whose README.md refers to the guide."""
 
 
 def page(name: str) -> str:
-    return (DOCS / "collectors" / f"{name}.md").read_text()
+    return GUIDE.read_text() if name in IN_GUIDE else (FOLDERS / name / "README.md").read_text()
 
 
 def plain(fields: tuple[Field, ...]) -> list[str]:
@@ -34,36 +26,29 @@ def plain(fields: tuple[Field, ...]) -> list[str]:
     return [field.name for field in fields if not re.search(r"^fop_|_\d$", field.name)]
 
 
-@pytest.mark.parametrize(
-    ("name", "fields"),
-    [
-        ("gluster", (*gluster.NODE_FIELDS, *ALWAYS, START_TIME, INTERVAL)),
-        ("lwfs", (*lwfs.LOG_FIELDS, *server_counters.FIELDS)),
-        ("fnprofile", (*FUNCTION_FIELDS, *SAMPLER_FIELDS)),
-        ("fntrace", (*fntrace.FIELDS, *fntrace.NODE_FIELDS)),
-        ("infiniband", (*collector.PORT_FIELDS, *collector.NODE_FIELDS)),
-        ("net", (*INTERFACE_FIELDS, *TCP_FIELDS, *SOFTNET_FIELDS, *DESTINATION_FIELDS, *DIAG_FIELDS)),
-    ],
-)
-def test_every_field(name: str, fields: tuple[Field, ...]) -> None:
+@pytest.mark.parametrize("name", registry.names())
+def test_every_field(name: str) -> None:
+    fields = tuple(field for fields in registry.find(name).sources.values() for field in fields)
     assert [field for field in plain(fields) if f"`{field}`" not in page(name)] == []
 
 
 def test_families_of_fields() -> None:
     assert all(f"`{kind}`" in page("lwfs") or f"`{kind}_0`" in page("lwfs") for kind in KINDS)
-    assert all(f"`fop_<name>_{what}`" in page("gluster") for what in ("count", "latency_ns"))
+    assert all(f"`fop_<name>_{part}`" in page("gluster") for part in ("count", "latency_ns"))
+    assert all(f"`{field.name}`" in page("gluster") for field in (START_TIME, INTERVAL))
 
 
-@pytest.mark.parametrize("name", ["fnprofile", "fntrace", "gluster", "lwfs", "infiniband", "net"])
+@pytest.mark.parametrize("name", registry.names())
 def test_settings_are_those_of_the_sample(name: str) -> None:
-    sample = (
-        (DOCS.parent / "deploy" / "agent.toml").read_text().partition(f"[{name}]\n")[2].partition("\n[")[0]
-    )
+    sample = (FOLDERS / name / "sample.toml").read_text()
     settings = re.findall(r"^#(?!#)(.*)$", sample, re.MULTILINE)
-    assert settings
-    assert [setting for setting in settings if setting not in page(name)] == []
+    if name not in IN_GUIDE:
+        assert settings
+        assert [setting for setting in settings if setting not in page(name)] == []
 
 
-def test_the_agents_page_leads_to_them() -> None:
-    agent = (DOCS / "agent.md").read_text()
-    assert [p.name for p in (DOCS / "collectors").glob("*.md") if f"collectors/{p.name}" not in agent] == []
+def test_the_agents_guide_leads_to_them() -> None:
+    guide = GUIDE.read_text()
+    pages = [f"collectors/{name}/README.md" for name in registry.names() if name not in IN_GUIDE]
+    assert [one for one in pages if one not in guide] == []
+    assert "collectors/iotrace.md" in guide

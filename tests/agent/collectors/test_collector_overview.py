@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from laggard_agent.collectors import registry
 from laggard_agent.collectors.diskstats.collector import parse
 from laggard_agent.collectors.lustre.lctl import Dump
-from laggard_agent.settings import COLLECTORS
 from laggard_common.wire.codec import Row
 from tests.support.builders.gluster import Folder
 from tests.support.builders.lustre import Watched, trees
@@ -98,7 +98,7 @@ def test_no_capture_of_counters_is_missing() -> None:
 
 
 def test_every_collector_has_its_rows_and_says_what_it_does_not_read() -> None:
-    for name in (*COLLECTORS, "iotrace"):
+    for name in (*registry.names(), "iotrace"):
         own = [row for row in ROWS if row[0].startswith((f"[`{name}`]", f"`{name}`"))]
         assert own, name
         assert own[0][4], name

@@ -14,11 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from laggard_agent.collectors import make_collectors
-from laggard_agent.collectors.interface import Collector
+from laggard_agent.collectors.gluster.collector import GlusterSettings
+from laggard_agent.collectors.interface import Collector, Roots
+from laggard_agent.collectors.lustre.collector import LustreSettings
 from laggard_agent.collectors.lustre.table_specs import SLOWER
+from laggard_agent.collectors.lwfs.collector import LwfsSettings
+from laggard_agent.collectors.registry import make_collectors
 from laggard_agent.sampling.collect_once import Collected, collect
-from laggard_agent.settings import AgentSettings, GlusterSettings, LustreSettings, LwfsSettings, Roots
+from laggard_agent.settings import AgentSettings
 from laggard_common.wire.codec import RAW, Encoder
 from tests.agent.collectors.diskstats.test_block_devices import SYSFS
 from tests.agent.tools.test_support_dump import PROC
@@ -168,9 +171,11 @@ def made(root: Path, clock: FakeClock) -> dict[str, Collector]:
     settings = AgentSettings(
         node="n",
         collectors=tuple(FILES),
-        lustre=LustreSettings(job_stats=True),
-        gluster=GlusterSettings(directory=root / "glusterd"),
-        lwfs=LwfsSettings(log=root / "lwfs.log"),
+        tables={
+            "lustre": LustreSettings(job_stats=True),
+            "gluster": GlusterSettings(directory=root / "glusterd"),
+            "lwfs": LwfsSettings(log=root / "lwfs.log"),
+        },
     )
     roots = Roots(root / "proc", root / "sys", root / "sys/kernel/debug")
     collectors = make_collectors(settings, roots, clock.wall_ns, clock)

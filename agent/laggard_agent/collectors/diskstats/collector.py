@@ -5,10 +5,14 @@ one of the read before is not parsed again, nor is the file when its bytes are e
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import ClassVar, Protocol, Self
 
-from laggard_agent.collectors.interface import KernelFile, Now, Reading
+from laggard_agent.collectors.diskstats.block_devices import BlockDevices, Choice
+from laggard_agent.collectors.interface import Context, KernelFile, Now, Reading
+from laggard_agent.collectors.registry import register
+from laggard_common.config import checked, each, regex
 from laggard_common.errors import CollectError
 from laggard_common.wire.codec import Row
 from laggard_common.wire.schema import Component, Field, FieldKind
@@ -74,10 +78,21 @@ class Devices(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class DiskstatsSettings:
+    """`[diskstats]`: regular expressions on kernel names; what `include` names is taken whatever it is."""
+
+    include: tuple[str, ...] = field(default=(), metadata=checked(each(regex())))
+    exclude: tuple[str, ...] = field(default=(), metadata=checked(each(regex())))
+
+
+@register
 class Diskstats:
     """Reads `<procfs>/diskstats`; `devices` selects the peers and gives their stable identities."""
 
     name = "diskstats"
+    settings = DiskstatsSettings
+    sources: ClassVar = {"diskstats": FIELDS}
 
     def __init__(self, procfs: Path, devices: Devices, now: Now) -> None:
         self._file = KernelFile(procfs / "diskstats")
@@ -88,6 +103,13 @@ class Diskstats:
         self._rows: dict[bytes, Row] = {}
         self._chosen: dict[bytes, Component] = {}
         self._components: tuple[Component, ...] = ()
+
+    @classmethod
+    def open(cls, settings: DiskstatsSettings, context: Context) -> Self:
+        """As `CollectorClass`."""
+        choice = Choice(settings.include, settings.exclude)
+        devices = BlockDevices(context.roots.sysfs, choice, context.monotonic_ns)
+        return cls(context.roots.procfs, devices, context.now)
 
     def read(self) -> Iterator[Reading]:
         """One reading of all chosen disks. Raises CollectError when the file cannot be read or is not one."""

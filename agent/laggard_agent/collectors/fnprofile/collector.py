@@ -10,18 +10,21 @@ import os
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import ClassVar, Self
 
 from laggard_agent.collectors.fnprofile import perf
 from laggard_agent.collectors.fnprofile.cpu_sampler import Sampler, Taken
 from laggard_agent.collectors.fnprofile.functions import FIELDS, Functions
 from laggard_agent.collectors.fnprofile.kernel import Kernel
 from laggard_agent.collectors.fnprofile.symbolizer import Resolver
-from laggard_agent.collectors.interface import Now, Reading
-from laggard_agent.settings import FnprofileSettings
+from laggard_agent.collectors.interface import Context, Now, Reading
+from laggard_agent.collectors.registry import register
+from laggard_common.config import between, checked, one_of
 from laggard_common.errors import CollectError
 from laggard_common.wire.codec import Row
+from laggard_common.wire.limits import MAX_COMPONENTS
 from laggard_common.wire.schema import Component, Field, FieldKind
 
 _log = logging.getLogger(__name__)
@@ -43,6 +46,21 @@ _RETRY_NS = 10 * 1_000_000_000
 _NO_COUNTER = (errno.ENOENT, errno.ENODEV, errno.EOPNOTSUPP, errno.EINVAL)
 
 
+@dataclass(frozen=True, slots=True)
+class FnprofileSettings:
+    """`[fnprofile]`: how often each CPU is sampled and a vector made; how many functions have a row.
+
+    `cgroup`: the folder of a control group; only what runs in it is sampled. Empty: everything is.
+    """
+
+    frequency_hz: float = field(default=997.0, metadata=checked(between(1, 10_000)))
+    vector_seconds: float = field(default=10.0, metadata=checked(between(0.1, 3600)))
+    max_functions: int = field(default=4096, metadata=checked(between(16, MAX_COMPONENTS // 2)))
+    event: str = field(default="auto", metadata=checked(one_of(("auto", "cpu-clock", "cycles"))))
+    cgroup: str = ""
+
+
+@register
 class Fnprofile:
     """Samples from the first reading on, which takes FIRST_SECONDS and has what was sampled in them.
 
@@ -51,6 +69,8 @@ class Fnprofile:
     """
 
     name = "fnprofile"
+    settings = FnprofileSettings
+    sources: ClassVar = {"fnprofile": FIELDS, "fnprofile_sampler": SAMPLER_FIELDS}
 
     def __init__(
         self,
@@ -81,6 +101,13 @@ class Fnprofile:
         self._failure: CollectError | None = None
         self._retry_at_ns = 0
         self._nothing_said = False
+
+    @classmethod
+    def open(cls, settings: FnprofileSettings, context: Context) -> Self:
+        """As `CollectorClass`."""
+        roots = context.roots
+        sysfs = roots.sysfs if roots.own else None
+        return cls(settings, roots.procfs, sysfs, context.now, context.monotonic_ns)
 
     def read(self) -> Iterator[Reading]:
         """The functions, then the sampler's own row. Raises CollectError when nothing can be sampled."""

@@ -5,15 +5,18 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar, Self
 
 from laggard_agent.collectors.fntrace.processes import Processes
 from laggard_agent.collectors.fntrace.program_totals import Totals
 from laggard_agent.collectors.fntrace.symbolizer import Namer
 from laggard_agent.collectors.fntrace.table import MOST_HELD_BYTES, Table
-from laggard_agent.collectors.interface import ABSENT, Now, Reading
+from laggard_agent.collectors.interface import ABSENT, Context, Now, Reading
 from laggard_agent.collectors.read_recorder import note_name, note_not_read
+from laggard_agent.collectors.registry import register
+from laggard_common.config import between, checked
 from laggard_common.errors import CollectError
 from laggard_common.wire.schema import Component, Field, FieldKind
 
@@ -92,6 +95,15 @@ class _Process:
         self._taken = after
 
 
+@dataclass(frozen=True, slots=True)
+class FntraceSettings:
+    """`[fntrace]`: where traced processes put their tables, and how many functions have a row."""
+
+    directory: Path = Path("/dev/shm/laggard")  # noqa: S108 - the library's own default
+    max_functions: int = field(default=1024, metadata=checked(between(1, 4096)))
+
+
+@register
 class Fntrace:
     """Reads the tables in `directory`; `procfs` shows which of their processes have ended.
 
@@ -100,6 +112,8 @@ class Fntrace:
     """
 
     name = "fntrace"
+    settings = FntraceSettings
+    sources: ClassVar = {"fntrace": FIELDS, "fntrace_node": NODE_FIELDS}
 
     def __init__(
         self,
@@ -121,6 +135,12 @@ class Fntrace:
         self._is_first = True
         self._node_row: tuple[int, ...] = ()
         self._nothing_said = False
+
+    @classmethod
+    def open(cls, settings: FntraceSettings, context: Context) -> Self:
+        """As `CollectorClass`."""
+        now, monotonic_ns, procfs = context.now, context.monotonic_ns, context.roots.procfs
+        return cls(settings.directory, procfs, now, monotonic_ns, max_functions=settings.max_functions)
 
     def read(self) -> Iterator[Reading]:
         """Yields functions, then this node. Raises CollectError for the first unreadable table."""

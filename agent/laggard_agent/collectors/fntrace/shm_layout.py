@@ -1,4 +1,4 @@
-"""Byte layout of a traced process's table: native/layout.h, described in docs/collectors/fntrace.md.
+"""Byte layout of a traced process's table: native/layout.h, described in README.md.
 
 A table is another user's file with arbitrary contents: values out of bounds are rejected.
 """

@@ -2,15 +2,19 @@
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar, Self
 
 from laggard_agent.collectors.gluster.dump import Dump, NotADumpError, parse_dump
 from laggard_agent.collectors.gluster.identity import brick_path
 from laggard_agent.collectors.gluster.process import Process
 from laggard_agent.collectors.gluster.reader import State, read_text
-from laggard_agent.collectors.gluster.table import Table
-from laggard_agent.collectors.interface import Now, Reading
+from laggard_agent.collectors.gluster.table import ALWAYS, Table
+from laggard_agent.collectors.interface import Context, Now, Reading
 from laggard_agent.collectors.read_recorder import note_name, note_not_read
+from laggard_agent.collectors.registry import register
+from laggard_common.config import between, checked
 from laggard_common.errors import CollectError
 from laggard_common.wire.codec import Row
 from laggard_common.wire.limits import MAX_NAME_CHARS
@@ -67,6 +71,15 @@ class _File:
         return now_ns - self._changed_ns > max(stale_seconds, _STALE_INTERVALS * interval) * 1e9
 
 
+@dataclass(frozen=True, slots=True)
+class GlusterSettings:
+    """`[gluster]`: glusterd's folder, and how old the dump of a process that ended is."""
+
+    directory: Path = Path("/var/lib/glusterd")
+    stale_seconds: float = field(default=60.0, metadata=checked(between(1)))
+
+
+@register
 class Gluster:
     """Reads `<directory>/stats/*.dump`; the names of `<directory>/vols/*/bricks/*` identify the bricks.
 
@@ -76,6 +89,12 @@ class Gluster:
     """
 
     name = "gluster"
+    settings = GlusterSettings
+    sources: ClassVar = {
+        "gluster_brick": ALWAYS,
+        "gluster_client": ALWAYS,
+        "gluster": NODE_FIELDS,
+    }
 
     def __init__(
         self, directory: Path, now: Now, monotonic_ns: Callable[[], int], *, stale_seconds: float = 60.0
@@ -90,6 +109,12 @@ class Gluster:
         self._node_row: Row = ()
         self._nothing_said = False
         self.leftovers: Mapping[str, tuple[str, ...]] = {}
+
+    @classmethod
+    def open(cls, settings: GlusterSettings, context: Context) -> Self:
+        """As `CollectorClass`."""
+        stale_seconds = settings.stale_seconds
+        return cls(settings.directory, context.now, context.monotonic_ns, stale_seconds=stale_seconds)
 
     def read(self) -> Iterator[Reading]:
         """Yields bricks, clients, then the node's own row.

@@ -4,7 +4,7 @@ A dump is two JSON objects in a row, one line per value: the first counts since 
 the second since the previous dump (`inter`). It is parsed by lines, not as JSON, because older versions quote
 their numbers, and an interval of no length divides by zero and prints `inf` and `nan`.
 
-Latencies are nanoseconds, although the keys end in `usec` (docs/collectors/gluster.md says since when). The
+Latencies are nanoseconds, although the keys end in `usec` (README.md says since when). The
 dump has no sums of latencies: it has means, printed with the 24 bits of a C float.
 """
 

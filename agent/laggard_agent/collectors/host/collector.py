@@ -4,13 +4,16 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar, Self
 
 import psutil
 
 from laggard_agent.collectors.host import self_usage
-from laggard_agent.collectors.interface import Now, Reading, read_file
+from laggard_agent.collectors.interface import Context, Now, Reading, read_file
 from laggard_agent.collectors.read_recorder import is_recorded
+from laggard_agent.collectors.registry import register
 from laggard_common.errors import CollectError
 from laggard_common.wire.codec import Row
 from laggard_common.wire.schema import Component, Field, FieldKind, FieldType
@@ -37,14 +40,27 @@ _psutil_root = threading.Lock()  # psutil.PROCFS_PATH is global; agents with oth
 warnings.filterwarnings("error", r".*memory stats couldn't be determined", RuntimeWarning)
 
 
+@dataclass(frozen=True, slots=True)
+class HostSettings:
+    """`[host]` has no settings."""
+
+
+@register
 class Host:
     """Reads `<procfs>/stat` and `meminfo` through psutil; `loadavg` itself, where psutil knows no root."""
 
     name = "host"
+    settings = HostSettings
+    sources: ClassVar = {"host": FIELDS}
 
     def __init__(self, procfs: Path, now: Now) -> None:
         self._procfs = procfs
         self._now = now
+
+    @classmethod
+    def open(cls, settings: HostSettings, context: Context) -> Self:  # noqa: ARG003
+        """As `CollectorClass`."""
+        return cls(context.roots.procfs, context.now)
 
     def read(self) -> Iterator[Reading]:
         """One row for the node. Raises CollectError."""

@@ -11,8 +11,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from errno import EINVAL, ENODATA, ENODEV, EOPNOTSUPP
 from pathlib import Path
+from typing import ClassVar, Self
 
-from laggard_agent.collectors.interface import ABSENT, Now, Reading, read_file
+from laggard_agent.collectors.interface import ABSENT, Context, Now, Reading, read_file
+from laggard_agent.collectors.registry import register
 from laggard_common.errors import CollectError
 from laggard_common.wire.codec import Row
 from laggard_common.wire.limits import MAX_FIELDS, MAX_NAME_CHARS
@@ -99,6 +101,14 @@ class _Port:
     files: Mapping[str, str]  # by the name of the field
 
 
+@dataclass(frozen=True, slots=True)
+class InfinibandSettings:
+    """`[infiniband]`: whether the counters of the device's own driver are read, beside those of all ports."""
+
+    hw_counters: bool = True
+
+
+@register
 class Infiniband:
     """Reads `<sysfs>/class/infiniband/*/ports/*`; ports are searched every 10 s, and when one disappears.
 
@@ -107,6 +117,8 @@ class Infiniband:
     """
 
     name = "infiniband"
+    settings = InfinibandSettings
+    sources: ClassVar = {"infiniband": PORT_FIELDS, "infiniband_node": NODE_FIELDS}
 
     def __init__(
         self, sysfs: Path | None, now: Now, monotonic_ns: Callable[[], int], *, hw_counters: bool = True
@@ -124,6 +136,12 @@ class Infiniband:
         self._node_row: Row = ()
         self._nothing_said = False
         self.leftovers: dict[str, bytes] = {}
+
+    @classmethod
+    def open(cls, settings: InfinibandSettings, context: Context) -> Self:
+        """As `CollectorClass`."""
+        roots, hw_counters = context.roots, settings.hw_counters
+        return cls(roots.sysfs, context.now, context.monotonic_ns, hw_counters=hw_counters)
 
     def read(self) -> Iterator[Reading]:
         """Yields the ports, then the node's own row.

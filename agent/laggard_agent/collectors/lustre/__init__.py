@@ -1,1 +1,1 @@
-"""Lustre's counters on clients, OSS and MDS; see docs/collectors/lustre.md."""
+"""Lustre's counters on clients, OSS and MDS; see README.md."""

@@ -3,14 +3,20 @@
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar, Self
 
-from laggard_agent.collectors.interface import Now, Reading
+from laggard_agent.collectors.interface import Context, Now, Reading
 from laggard_agent.collectors.lustre.jobtable import JobTable
-from laggard_agent.collectors.lustre.param_paths import Parameters
+from laggard_agent.collectors.lustre.lctl import Dump
+from laggard_agent.collectors.lustre.param_paths import Parameters, Trees
 from laggard_agent.collectors.lustre.table import Outcome, Table
 from laggard_agent.collectors.lustre.table_specs import JOB_TABLES, TABLES
+from laggard_agent.collectors.registry import register
+from laggard_common.config import between, checked
 from laggard_common.errors import CollectError
 from laggard_common.wire.codec import Row
+from laggard_common.wire.limits import MAX_COMPONENTS
 from laggard_common.wire.schema import Component, Field, FieldKind
 
 _log = logging.getLogger(__name__)
@@ -31,6 +37,15 @@ _NODE = (Component("lustre", "lustre"),)
 _LOOK_EVERY_NS = 10 * 1_000_000_000
 
 
+@dataclass(frozen=True, slots=True)
+class LustreSettings:
+    """`[lustre]`: whether the statistics of jobs are read, and how many of a node at most."""
+
+    job_stats: bool = False
+    max_job_entries: int = field(default=8192, metadata=checked(between(1, MAX_COMPONENTS)))
+
+
+@register
 class LustreCollector:
     """Reads Lustre's files on a client, OSS or MDS; the files present decide which.
 
@@ -40,6 +55,8 @@ class LustreCollector:
     """
 
     name = "lustre"
+    settings = LustreSettings
+    sources: ClassVar = {"lustre": NODE_FIELDS}
 
     def __init__(
         self,
@@ -61,6 +78,19 @@ class LustreCollector:
         self._nothing_said = False
         self._node_row: Row = ()
         self.leftovers: Mapping[str, tuple[bytes, ...]] = {}
+
+    @classmethod
+    def open(cls, settings: LustreSettings, context: Context) -> Self:
+        """As `CollectorClass`."""
+        roots = context.roots
+        trees = Trees(roots.procfs, roots.sysfs, roots.debugfs)
+        return cls(
+            trees if roots.lctl_dump is None else Dump(roots.lctl_dump),
+            context.now,
+            context.monotonic_ns,
+            job_stats=settings.job_stats,
+            max_job_entries=settings.max_job_entries,
+        )
 
     def read(self) -> Iterator[Reading]:
         """Yields a reading of each table with rows, then the node's own.

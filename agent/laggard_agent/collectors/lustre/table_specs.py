@@ -1,6 +1,6 @@
 """Tables of the collector: one source each, with its devices and files.
 
-docs/collectors/lustre.md lists them for operators; a test holds the two together.
+README.md lists them for operators; a test holds the two together.
 """
 
 import re

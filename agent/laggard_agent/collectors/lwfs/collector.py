@@ -2,12 +2,15 @@
 
 import logging
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar, Self
 
-from laggard_agent.collectors.interface import Now, Reading
+from laggard_agent.collectors.interface import Context, Now, Reading
 from laggard_agent.collectors.lwfs.log_tailer import Follower
 from laggard_agent.collectors.lwfs.server_counters import FIELDS, Servers
 from laggard_agent.collectors.lwfs.trace import is_trace, parse_trace
+from laggard_agent.collectors.registry import register
 from laggard_common.errors import CollectError
 from laggard_common.wire.codec import Row
 from laggard_common.wire.schema import Component, Field, FieldKind
@@ -29,6 +32,14 @@ LOG_FIELDS = (
 _LOG = (Component("lwfs_log", "lwfs_log"),)
 
 
+@dataclass(frozen=True, slots=True)
+class LwfsSettings:
+    """`[lwfs]`: the log of the forwarding server."""
+
+    log: Path = Path("/var/log/lwfs/etc-lwfs-lwfsd.vol.log")
+
+
+@register
 class Lwfs:
     """Follows the log at `path`. A server that writes no line is idle, and its row is unchanged.
 
@@ -36,6 +47,8 @@ class Lwfs:
     """
 
     name = "lwfs"
+    settings = LwfsSettings
+    sources: ClassVar = {"lwfs": FIELDS, "lwfs_log": LOG_FIELDS}
 
     def __init__(self, path: Path, now: Now, monotonic_ns: Callable[[], int]) -> None:
         self._path = path
@@ -47,6 +60,11 @@ class Lwfs:
         self._log_row: Row = ()
         self._nothing_said = False
         self.leftovers: tuple[bytes, ...] = ()
+
+    @classmethod
+    def open(cls, settings: LwfsSettings, context: Context) -> Self:
+        """As `CollectorClass`."""
+        return cls(settings.log, context.now, context.monotonic_ns)
 
     def read(self) -> Iterator[Reading]:
         """Yields the servers, then the log's own row. Raises CollectError when the log is unreadable."""

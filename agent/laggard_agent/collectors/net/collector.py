@@ -2,18 +2,22 @@
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar, Self
 
-from laggard_agent.collectors.interface import KernelFile, Now, Reading
+from laggard_agent.collectors.interface import Context, KernelFile, Now, Reading
 from laggard_agent.collectors.name_filter import any_of
 from laggard_agent.collectors.net.destinations import DESTINATION_FIELDS, MOST_SOCKETS, Destinations
 from laggard_agent.collectors.net.inet_diag import Answer, NoSuchDiagnosisError, ask
 from laggard_agent.collectors.net.interfaces import INTERFACE_FIELDS, parse_interfaces
 from laggard_agent.collectors.net.softnet import SOFTNET_COMPONENTS, SOFTNET_FIELDS, Softnet, parse_softnet
 from laggard_agent.collectors.net.tcp import TCP_COMPONENTS, TCP_FIELDS, parse_pairs, tcp_row
+from laggard_agent.collectors.registry import register
+from laggard_common.config import between, checked, each, network, regex
 from laggard_common.errors import CollectError
 from laggard_common.wire.codec import Row
-from laggard_common.wire.limits import MAX_NAME_CHARS
+from laggard_common.wire.limits import MAX_COMPONENTS, MAX_NAME_CHARS
 from laggard_common.wire.schema import Component, Field, FieldKind
 
 _log = logging.getLogger(__name__)
@@ -26,6 +30,23 @@ _DIAG = (Component("inet_diag", "inet_diag"),)
 _NOT_AVAILABLE: Row = (0, None, None, None, None, None)
 
 
+@dataclass(frozen=True, slots=True)
+class NetSettings:
+    """`[net]`: regular expressions on interface names; an empty `include` means all.
+
+    `destinations`: networks within which TCP is counted by remote address.
+    """
+
+    include: tuple[str, ...] = field(default=(), metadata=checked(each(regex())))
+    exclude: tuple[str, ...] = field(
+        default=("lo", "veth.*", "docker.*", "br-.*", "virbr.*", "cali.*", "tap.*", "ifb.*", "dummy.*"),
+        metadata=checked(each(regex())),
+    )
+    destinations: tuple[str, ...] = field(default=(), metadata=checked(each(network())))
+    most_destinations: int = field(default=1024, metadata=checked(between(1, MAX_COMPONENTS)))
+
+
+@register
 class Net:
     """Reads `<procfs>/net/dev`, `snmp`, `netstat` and `softnet_stat`; a failure of one affects no other.
 
@@ -34,6 +55,14 @@ class Net:
     """
 
     name = "net"
+    settings = NetSettings
+    sources: ClassVar = {
+        "net": INTERFACE_FIELDS,
+        "tcp": TCP_FIELDS,
+        "softnet": SOFTNET_FIELDS,
+        "tcp_destination": DESTINATION_FIELDS,
+        "inet_diag": DIAG_FIELDS,
+    }
 
     def __init__(
         self,
@@ -62,6 +91,15 @@ class Net:
         self._softnet_row: Row = ()
         self._diag_row: Row = ()
         self._said = ""
+
+    @classmethod
+    def open(cls, settings: NetSettings, context: Context) -> Self:
+        """As `CollectorClass`."""
+        found = None
+        if settings.destinations:
+            found = Destinations(settings.destinations, settings.most_destinations)
+        include, exclude, roots = settings.include, settings.exclude, context.roots
+        return cls(roots.procfs, include, exclude, context.now, destinations=found, own=roots.own)
 
     def read(self) -> Iterator[Reading]:
         """Yields all sources. Raises CollectError at the end for the first that is unreadable."""

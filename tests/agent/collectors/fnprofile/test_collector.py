@@ -17,10 +17,14 @@ from queue import SimpleQueue
 import pytest
 
 from laggard_agent.collectors.fnprofile import perf, symbolizer
-from laggard_agent.collectors.fnprofile.collector import FIRST_SECONDS, SAMPLER_FIELDS, Fnprofile
+from laggard_agent.collectors.fnprofile.collector import (
+    FIRST_SECONDS,
+    SAMPLER_FIELDS,
+    Fnprofile,
+    FnprofileSettings,
+)
 from laggard_agent.collectors.fnprofile.cpu_sampler import Sampler, online_cpus
 from laggard_agent.collectors.interface import Reading
-from laggard_agent.settings import FnprofileSettings
 from laggard_common.errors import CollectError
 from tests.support.builders.fnprofile import process, resolver
 from tests.support.clock import FakeClock

@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 
 from laggard_agent.collectors.fntrace import collector as fntrace
+from laggard_agent.collectors.fntrace.collector import FntraceSettings
 from laggard_agent.collectors.fntrace.program_totals import MOST_KNOWN, MOST_PROGRAMS, Totals
 from laggard_agent.collectors.fntrace.symbolizer import CPU_NS_A_SAMPLE, IMAGES_A_SAMPLE, Namer
 from laggard_agent.collectors.fntrace.table import Table
-from laggard_agent.settings import AgentSettings, FntraceSettings, Roots
+from laggard_agent.collectors.interface import Roots
+from laggard_agent.settings import AgentSettings
 from laggard_agent.tools.once import read_once
 from laggard_agent.tools.support_dump import dump
 from laggard_common.clock import SystemClock
@@ -242,11 +244,12 @@ def test_tables_that_say_they_are_full_take_no_more_memory_than_there_is(tmp_pat
 def test_a_dump_reads_as_the_node_did(tmp_path: Path, made: Made) -> None:
     tables = tmp_path / "tables"
     made.write(tables)
-    settings = AgentSettings(collectors=("fntrace",), fntrace=FntraceSettings(directory=tables))
+    settings = AgentSettings(collectors=("fntrace",), tables={"fntrace": FntraceSettings(directory=tables)})
     folder = tmp_path / "dump"
     dump(settings, Roots(), SystemClock(), folder)
     copied = AgentSettings(
-        collectors=("fntrace",), fntrace=FntraceSettings(directory=folder / "files" / str(tables)[1:])
+        collectors=("fntrace",),
+        tables={"fntrace": FntraceSettings(directory=folder / "files" / str(tables)[1:])},
     )
     lines = io.StringIO()
     assert read_once(copied, Roots(procfs=folder / "proc", sysfs=None), SystemClock(), lines) == {}

@@ -81,7 +81,7 @@ def test_no_line_is_left_over(name: str) -> None:
         assert all(rows.get(source, 0) >= least for source, least in EXPECTED.get(name, {}).items()), rows
 
 
-PAGE = (Path(__file__).resolve().parents[4] / "docs/collectors/lustre.md").read_text()
+PAGE = (Path(__file__).resolve().parents[4] / "agent/laggard_agent/collectors/lustre/README.md").read_text()
 VALID = "whamcloud_lustrefs_exporter/valid"
 SHOWN = {
     "2.0.50": "lmt_2.0.50.zfs",

@@ -8,7 +8,7 @@ from laggard_agent.collectors.lustre.import_state import STATES
 from laggard_agent.collectors.lustre.stats import UNITS
 from laggard_agent.collectors.lustre.table_specs import JOB_TABLES, TABLES
 
-PAGE = (Path(__file__).resolve().parents[4] / "docs/collectors/lustre.md").read_text()
+PAGE = (Path(__file__).resolve().parents[4] / "agent/laggard_agent/collectors/lustre/README.md").read_text()
 
 
 def test_every_source_has_its_row() -> None:
