@@ -25,12 +25,12 @@ from statistics import median
 import aiomqtt
 import uvloop
 
-from bench.brokers import program
 from bench.machine import machine
 from laggard_aggregator.demo.site import free_port
 from laggard_aggregator.ingest.mqtt.connection import Connection
 from laggard_aggregator.ingest.mqtt.packets import Message
 from laggard_common.mqtt.settings import MqttSettings, client_arguments
+from tests.support.shipped_brokers import program
 
 TOPIC = "laggard/1/site/storage/oss-{}/data/diskstats"
 FILTER = "laggard/1/site/+/+/data/+"

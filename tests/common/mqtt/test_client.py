@@ -12,7 +12,7 @@ import pytest
 from laggard_common.errors import MqttError
 from laggard_common.mqtt.client import MqttClient, log_unhandled
 from laggard_common.mqtt.settings import MqttSettings, client_arguments
-from tests.agent.broker import Broker
+from tests.support.broker import Broker
 from tests.support.wait import time_limit
 
 CONNACK = b"\x20\x02\x00\x00"
