@@ -5,7 +5,6 @@ shtab. Below the directory each program has a folder that goes over the root of 
 """
 
 import argparse
-import importlib
 import sys
 from pathlib import Path
 
@@ -13,7 +12,7 @@ import shtab
 
 from laggard_agent.cli import build_parser as agent_parser
 from laggard_aggregator.cli.daemon import build_parser as aggregator_parser
-from laggard_aggregator.cli.main import COMMANDS, Subcommand
+from laggard_aggregator.cli.main import COMMANDS
 from laggard_common import __version__
 
 PLACES = {"bash": "usr/share/bash-completion/completions/{}", "zsh": "usr/share/zsh/site-functions/_{}"}
@@ -26,7 +25,7 @@ def commands_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(dest="command")
     for entry in COMMANDS:
-        module: Subcommand = importlib.import_module(entry.module)
+        module = entry.load()
         module.add_arguments(commands.add_parser(entry.name, help=entry.help))
     return parser
 

@@ -4,14 +4,13 @@
 """
 
 import argparse
-import importlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 from laggard_agent.cli import build_parser as agent_parser
 from laggard_aggregator.cli.daemon import build_parser as aggregator_parser
-from laggard_aggregator.cli.main import COMMANDS, Subcommand
+from laggard_aggregator.cli.main import COMMANDS
 from laggard_common import __version__
 
 PROJECT = Path(__file__).parents[1]
@@ -41,7 +40,7 @@ def commands_page() -> str:
     lines = _head("laggard", 1, "Finds the components of a storage system that are slower than their peers.")
     lines += [".SH SYNOPSIS", ".B laggard", ".I COMMAND", "[options]", ".SH COMMANDS"]
     for entry in COMMANDS:
-        module: Subcommand = importlib.import_module(entry.module)
+        module = entry.load()
         parser = argparse.ArgumentParser(
             prog=f"laggard {entry.name}", formatter_class=argparse.RawDescriptionHelpFormatter
         )

@@ -31,6 +31,12 @@ class Entry:
     module: str
     help: str
 
+    def load(self) -> Subcommand:
+        """Imports the subcommand."""
+        module, _, name = self.module.partition(":")
+        found: Any = importlib.import_module(module)
+        return getattr(found, name) if name else found  # type: ignore[no-any-return]
+
 
 COMMANDS = (
     Entry("demo", "laggard_aggregator.demo.command", "see a slow LUN found among twelve, on this machine"),
@@ -57,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     entry = next((e for e in COMMANDS for word in arguments[:1] if e.name == word), None)
     name = f"laggard {entry.name}" if entry else "laggard"
     try:
-        module = _imported(entry) if entry else None
+        module = entry.load() if entry else None
         args = _parser(entry, module).parse_args(arguments)
         assert module is not None  # the parser requires a subcommand
         code = module.run(args)
@@ -79,12 +85,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     return code
-
-
-def _imported(entry: Entry) -> Subcommand:
-    module, _, name = entry.module.partition(":")
-    found: Any = importlib.import_module(module)
-    return getattr(found, name) if name else found  # type: ignore[no-any-return]
 
 
 def _parser(entry: Entry | None, module: Subcommand | None) -> argparse.ArgumentParser:
