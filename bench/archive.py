@@ -16,7 +16,7 @@ import numpy as np
 from bench.machine import machine
 from laggard_aggregator.archive.reader import ArchiveReader
 from laggard_aggregator.archive.writer import ArchiveWriter
-from laggard_aggregator.ingest.batches import CounterBatch, TakenBatch
+from laggard_aggregator.ingest.batches import Batch, CounterBatch
 from laggard_common.wire.schema import Component, Field, Schema
 
 START_NS = 1_800_000_000 * 10**9
@@ -28,7 +28,7 @@ CASES = (
 )
 
 
-def batches(nodes: int, components: int, fields: int, ticks: int, each: int) -> Iterator[TakenBatch]:
+def batches(nodes: int, components: int, fields: int, ticks: int, each: int) -> Iterator[Batch]:
     """Batches of all nodes in turn."""
     chance = np.random.default_rng(1)
     schemas = [_schema(f"node-{n}", components, fields) for n in range(nodes)]
@@ -41,15 +41,15 @@ def batches(nodes: int, components: int, fields: int, ticks: int, each: int) -> 
             values = totals[n] + np.cumsum(grown, axis=0)
             totals[n] = values[-1]
             tick_ns = START_NS + (at * ticks + np.arange(ticks, dtype=np.int64)) * 10**9
-            yield TakenBatch(
-                ordinal=at * nodes + n,
+            yield Batch(
+                lsn=at * nodes + n,
                 site="site",
                 role="storage",
                 stream=schema.stream,
                 seq=at,
                 received_ns=int(tick_ns[-1]) + 10**8,
                 schema=schema,
-                batch=CounterBatch(
+                counters=CounterBatch(
                     indexes=np.arange(components, dtype=np.uint32),
                     values=values,
                     present=None,
@@ -82,7 +82,7 @@ def main() -> None:
     print("|---|---:|---:|---:|---:|---:|")
     for name, nodes, components, fields, ticks, each in CASES:
         made = list(batches(nodes, components, fields, ticks, each))
-        rows = sum(taken.batch.tick_ns.size * taken.batch.indexes.size for taken in made)
+        rows = sum(taken.counters.tick_ns.size * taken.counters.indexes.size for taken in made)
         with tempfile.TemporaryDirectory() as folder:
             begun = time.process_time()
             writer = ArchiveWriter(Path(folder), "site", START_NS)

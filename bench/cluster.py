@@ -54,7 +54,7 @@ def _archived(archive: Path) -> tuple[Counter[str], int]:
     """How many samples of each node there are, and how many more than once."""
     seen: Counter[tuple[str, bytes, int]] = Counter()
     for _, taken in ArchiveReader(archive).batches():
-        seen.update((taken.schema.node, taken.stream, tick) for tick in taken.batch.tick_ns.tolist())
+        seen.update((taken.schema.node, taken.stream, tick) for tick in taken.counters.tick_ns.tolist())
     return Counter(node for node, _, _ in seen), sum(seen.values()) - len(seen)
 
 

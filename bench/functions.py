@@ -14,11 +14,11 @@ from dataclasses import replace
 import numpy as np
 
 from bench.machine import machine
-from laggard_aggregator.alarms.judge import Engine
 from laggard_aggregator.detect.settings import OF_FUNCTIONS
-from laggard_aggregator.engine.pipeline import Pipeline
+from laggard_aggregator.engine.machine import Machine
 from laggard_aggregator.groups.membership import ConfiguredMembership
-from laggard_aggregator.ingest.batches import CounterBatch, TakenBatch, WindowClose
+from laggard_aggregator.ingest.batches import Batch, CounterBatch
+from laggard_aggregator.log.entries import WindowClose
 from laggard_common.wire.schema import Component, Field, Schema
 
 SHAPES = ((40, 500), (288, 2000), (1024, 500))
@@ -31,7 +31,7 @@ FIELDS = {
 }
 
 
-def batches(source: str, nodes: int, functions: int) -> Iterator[list[TakenBatch]]:
+def batches(source: str, nodes: int, functions: int) -> Iterator[list[Batch]]:
     """Every 10 s a message of each node, with a reading a second of which the last one rises."""
     chance = np.random.default_rng(1)
     called = (f"program{f % 40}/image{f % 90}/function_{f}" for f in range(functions))
@@ -54,7 +54,7 @@ def batches(source: str, nodes: int, functions: int) -> Iterator[list[TakenBatch
             batch = CounterBatch(present, values, None, ticks, ticks, 0)
             received = int(ticks[-1]) + SECOND // 10
             late = np.zeros(10, dtype=np.bool_)
-            sent.append(TakenBatch(1, "site", "storage", b"s" * 16, at, received, schema, batch, late))
+            sent.append(Batch(1, "site", "storage", b"s" * 16, at, received, schema, batch, late))
         yield sent
 
 
@@ -63,12 +63,12 @@ def row(source: str, nodes: int, functions: int) -> str:
     group = f"storage/{source}"
     thresholds = {m: {f"oss-{n}": 1e12 for n in range(nodes)} for m in ("samples", "count", "time")}
     settings = replace(OF_FUNCTIONS, thresholds=thresholds)
-    pipeline = Pipeline(ConfiguredMembership((), functions=settings), Engine({}), lateness_seconds=2.0)
+    pipeline = Machine(ConfiguredMembership((), functions=settings), lateness_seconds=2.0)
     taking, closing, judging, messages, windows = 0.0, 0.0, 0.0, 0, 0
     for at, sent in enumerate(batches(source, nodes, functions)):
         begun = time.process_time()
         for taken in sent:
-            pipeline.take(taken)
+            list(pipeline.store((taken,)))
         if at:  # the first messages bring the names
             taking += time.process_time() - begun
             messages += len(sent)
@@ -78,7 +78,7 @@ def row(source: str, nodes: int, functions: int) -> str:
             window = pipeline.seal(WindowClose(1, group, end - 60.0, float(end), float(end)))
             sealed = time.process_time()
             assert window is not None
-            judgements = pipeline.judge(window)
+            judgements = pipeline.judge.evaluate(window)
             assert all(judged.verdicts.judged.all() for judged in judgements)
             closing += sealed - begun
             judging += time.process_time() - sealed

@@ -16,15 +16,13 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from bench.machine import machine
-from laggard_aggregator.alarms.judge import Engine
 from laggard_aggregator.detect.settings import DetectSettings
-from laggard_aggregator.engine.pipeline import Pipeline
+from laggard_aggregator.engine.machine import Machine
 from laggard_aggregator.groups.membership import ConfiguredMembership
-from laggard_aggregator.ingest.admission import Intake
-from laggard_aggregator.ingest.batches import TakenBatch
-from laggard_aggregator.log.entries import Entry
+from laggard_aggregator.ingest.admission import Admission
+from laggard_aggregator.ingest.batches import Batch
+from laggard_aggregator.log.entries import LogEntry, LogSequence
 from laggard_aggregator.log.journal import Journal
-from laggard_aggregator.log.sequence import Ordinals
 from laggard_common import wire
 from laggard_common.wire import Envelope, Kind, codec, topics
 from laggard_common.wire.schema import Component, Field, Schema
@@ -106,19 +104,20 @@ def rounds(shape: Shape) -> list[list[Message]]:
 
 def measure(shape: Shape) -> str:
     """A line of the table."""
-    entries: list[Entry] = []
-    intake = Intake("site", Ordinals(), entries.append)
-    pipeline = Pipeline(ConfiguredMembership((), DetectSettings()), Engine({}), lateness_seconds=3600.0)
+    entries: list[LogEntry] = []
+    intake = Admission("site", LogSequence())
+    intake.record = entries.append
+    pipeline = Machine(ConfiguredMembership((), DetectSettings()), lateness_seconds=3600.0)
     for n in range(shape.nodes):
         schema = schema_of(shape, f"node-{n}")
         topic = topics.schema_topic("site", "storage", schema.node, schema.source)
-        intake.receive(topic, wire.encode_schema(schema), START_NS)
+        list(intake.receive(((topic, wire.encode_schema(schema), START_NS),)))
     receive_us, store_us, journal_us = [], [], []
     for messages in rounds(shape):
-        taken: list[TakenBatch] = []
+        taken: list[Batch] = []
         entries.clear()
         receive_us.append(_us(lambda: taken.extend(_received(intake, messages))) / shape.nodes)  # noqa: B023
-        store_us.append(_us(lambda: [pipeline.take(batch) for batch in taken]) / shape.nodes)  # noqa: B023
+        store_us.append(_us(lambda: [list(pipeline.store((batch,))) for batch in taken]) / shape.nodes)  # noqa: B023
         journal_us.append(_journal_us(entries) / shape.nodes)
     assert pipeline.samples == ROUNDS * shape.nodes * shape.components * shape.ticks
     receive, store, journal = min(receive_us), min(store_us), min(journal_us)
@@ -129,11 +128,11 @@ def measure(shape: Shape) -> str:
     )
 
 
-def _journal_us(entries: list[Entry]) -> float:
+def _journal_us(entries: list[LogEntry]) -> float:
     """CPU time of appending `entries` to a journal in one group commit."""
     with TemporaryDirectory(dir=".") as directory:
         journal = Journal(Path(directory), 2**30)
-        journal.begin()
+        journal.rotate()
         start = time.process_time()
         journal.append(entries)
         spent = time.process_time() - start
@@ -141,8 +140,8 @@ def _journal_us(entries: list[Entry]) -> float:
     return spent * 1e6
 
 
-def _received(intake: Intake, messages: list[Message]) -> list[TakenBatch]:
-    return [batch for message in messages for batch in intake.receive(*message)]
+def _received(intake: Admission, messages: list[Message]) -> list[Batch]:
+    return [batch for message in messages for batch in intake.receive((message,))]
 
 
 def _us(work: Callable[[], object]) -> float:

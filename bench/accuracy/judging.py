@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 from bench.accuracy.measured import Measured
 from bench.accuracy.simulation.functions import CALLED, SAMPLED, SAMPLES_PER_SECOND, Profiles
 from bench.accuracy.simulation.scenario import Array, BoolArray, Scenario
-from laggard_aggregator.alarms.judge import Engine, GroupWindow
+from laggard_aggregator.alarms.judge import Judge
 from laggard_aggregator.alarms.persistence import Persistence
 from laggard_aggregator.detect.cdf.detector import CdfDetector
 from laggard_aggregator.detect.cdf.training import largest_deviation
-from laggard_aggregator.detect.interface import MetricWindow, VectorWindow, Verdicts
+from laggard_aggregator.detect.interface import GroupWindow, MetricWindow, VectorWindow, Verdicts
 from laggard_aggregator.detect.manhattan.detector import ManhattanDetector, ManhattanOptions
 from laggard_aggregator.detect.manhattan.training import (
     fault_free_functions,
@@ -54,7 +54,7 @@ def over_metrics(measured: Measured, run: int, settings: DetectSettings, topolog
     """What the detector that `settings` name finds in one run's metrics, through the product's engine."""
     ends = _ends(next(iter(measured.metrics.values())).shape[2], settings)
     group, known = measured.source.source, measured.components
-    engine = Engine({group: settings}, topology=topology)
+    engine = Judge({group: settings}, topology=topology)
     children = {name: {name} for name in known}
     for level in topology.levels(known):
         for c, parent in enumerate(level.of.tolist()):
@@ -74,7 +74,7 @@ def over_metrics(measured: Measured, run: int, settings: DetectSettings, topolog
             {name: values[run][:, columns] for name, values in measured.load.items()},
             {name: measured.source.metrics[name].worse for name in found},
         )
-        for judged in engine.judge(window):
+        for judged in engine.evaluate(window):
             for c in np.flatnonzero(judged.straggler).tolist():
                 name = judged.components[c]
                 if judged.levels[c] != "component":

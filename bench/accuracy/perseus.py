@@ -15,7 +15,7 @@ import numpy as np
 
 from bench.accuracy.baselines import RatioDetector
 from bench.machine import machine
-from laggard_aggregator.alarms.judge import Engine, Judgement
+from laggard_aggregator.alarms.judge import Judge, Judgement
 from laggard_aggregator.detect.cdf.training import largest_deviation
 from laggard_aggregator.detect.interface import Detector, FloatArray, MetricWindow
 from laggard_aggregator.detect.registry import make_detector
@@ -91,12 +91,12 @@ def judgements(grids: Sequence[Grid], by_group: Mapping[str, ByMetric], make: Ma
     """All groups through one engine, in order of time, with one configuration."""
     drives = sum(len(grid.components) for grid in grids)
     settings = replace(SETTINGS, tests_at_once=drives)
-    engine = Engine(
+    engine = Judge(
         {g.group: replace(settings, thresholds=by_group.get(g.group, {})) for g in grids}, make=make
     )
     history = {grid.group: engine.history_samples(grid.group, METRIC) for grid in grids}
     for window in windows_in_order(list(grids), settings.window_samples, history):
-        yield from engine.judge(window)
+        yield from engine.evaluate(window)
 
 
 def result_of(grids: Sequence[Grid], judged: Iterator[Judgement], truth: set[Drive]) -> Result:

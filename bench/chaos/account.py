@@ -148,7 +148,7 @@ def _of_alarms(site: Site, made: Account) -> None:
     judged = Replay(ArchiveReader(site.archive)).judgements()
     kinds = [t.kind for judgement in judged for t in judgement.transitions]
     said = (site.folder / "aggregator.log").read_text(errors="replace")
-    raised, cleared = said.count(" is a straggler of "), said.count(" is no straggler any more")
+    raised, cleared = said.count("alarm raised: "), said.count("alarm cleared: ")
     if kinds != ["raised"] or raised != 1 or cleared:
         made.problems.append(
             f"the alarm was raised {raised} times and cleared {cleared} times; the archive says {kinds}"

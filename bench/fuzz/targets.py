@@ -16,11 +16,11 @@ from laggard_agent.collectors.lwfs.trace import parse_trace
 from laggard_agent.collectors.net import interfaces, softnet, tcp
 from laggard_agent.spool.decode import unpack
 from laggard_agent.spool.recovery import recover
-from laggard_aggregator.ingest.admission import Intake
+from laggard_aggregator.ingest.admission import Admission
 from laggard_aggregator.ingest.decode import Decoder
 from laggard_aggregator.ingest.mqtt import packets
 from laggard_aggregator.log import journal_codec as journal
-from laggard_aggregator.log.sequence import Ordinals
+from laggard_aggregator.log.entries import LogSequence
 from laggard_common import segment_log, wire
 from laggard_common.errors import LaggardError, MqttError, StateError, WireError
 from laggard_common.wire import Envelope, Kind, codec, topics
@@ -50,14 +50,14 @@ def messages(data: bytes) -> None:
 
 def intake(data: bytes) -> None:
     """A message on a node's topics, after its schema and beside good batches, which still count."""
-    taker = Intake("site", Ordinals())
+    taker = Admission("site", LogSequence())
     for topic, payload in (
         (SCHEMA_TOPIC, SCHEMA),
         (DATA_TOPIC, data),
         (STATUS_TOPIC, data),
         (SCHEMA_TOPIC, data),
     ):
-        taker.receive(topic, payload, NOW + SECOND)
+        list(taker.receive(((topic, payload, NOW + SECOND),)))
     taker.acks.messages()
     taker.sweep(NOW + 2 * SECOND)
 

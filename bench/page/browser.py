@@ -8,13 +8,13 @@ from collections.abc import AsyncIterator
 
 from playwright.async_api import Browser, async_playwright
 
-from laggard_aggregator.status.live import LiveView
+from laggard_aggregator.status.view import Status
 from laggard_aggregator.web.app import make_app
 from laggard_aggregator.web.server import HttpServer
 
 
 @contextlib.asynccontextmanager
-async def served(view: LiveView) -> AsyncIterator[str]:
+async def served(view: Status) -> AsyncIterator[str]:
     """The address at which the pages over `view` are served, by the aggregator's own server."""
     server, stop = HttpServer(make_app(view), "127.0.0.1:0"), asyncio.Event()
     server.bind()

@@ -13,12 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from laggard_aggregator.detect.settings import DetectSettings
-from laggard_aggregator.engine.machine import Core
+from laggard_aggregator.engine.machine import Machine
 from laggard_aggregator.groups.membership import ConfiguredMembership, PeerGroup, Rule
-from laggard_aggregator.groups.topology import Topology
-from laggard_aggregator.ingest.batches import CounterBatch, TakenBatch
-from laggard_aggregator.status.live import LiveView
-from laggard_aggregator.status.window_history import History
+from laggard_aggregator.ingest.batches import Batch, CounterBatch
+from laggard_aggregator.status.view import Status
 from laggard_common import wire
 from laggard_common.wire import Envelope, Kind, topics
 from laggard_common.wire.schema import Component, Field, Schema
@@ -84,26 +82,16 @@ class Fleet:
             cdf = DetectSettings(detector="cdf", thresholds={"await": dict(thresholds)})
             cdf_group = PeerGroup(CDF_GROUP, "diskstats", "", ("await",), cdf)
             rules.append(Rule(cdf_group, re.compile("|".join(map(re.escape, thresholds)))))
-        self.core = Core(site, ConfiguredMembership(rules), Topology(), lateness_seconds=5.0)
-        self.view = LiveView(
-            self.core,
-            Clock(),
-            ready=lambda: True,
-            queue_dropped=lambda: 0,
-            archive_dropped=lambda: 0,
-            archive_returned=lambda: 0,
-            durability=lambda: None,
-            mails=dict,
-            mails_waiting=lambda: 0,
-            history=History(),
-        )
+        self.core = Machine(ConfiguredMembership(rules), site=site, lateness_seconds=5.0)
+        self.view = Status(self.core, Clock())
+        self.view.restored = True
         self.view.started_at -= 9 * 86_400
         self._chance = np.random.default_rng(7)
         self._parts = [_Part(site, kind, self._chance) for kind in kinds]
         begun_ns = END_NS - windows * SHIFT * INTERVAL_SECONDS * SECOND
         for part in self._parts:
             for topic, payload in part.announcements(begun_ns):
-                for _ in self.core.receive(topic, payload, begun_ns):
+                for _ in self.core.receive(((topic, payload, begun_ns),)):
                     raise AssertionError
         for back in range(windows - 1, -1, -1):
             self._window(back, faults)
@@ -114,15 +102,15 @@ class Fleet:
         busy = 0.4 + 0.3 * np.sin(back / 7.0) + self._chance.gamma(2.0, 0.1, SHIFT)
         for part in self._parts:
             for taken in part.batches(self.core, end_ns, back, busy, faults):
-                self.core.pipeline.take(taken)
-                self.core.intake.nodes.data(
-                    taken.schema.node, int(taken.batch.read_ns[-1]), taken.received_ns
+                list(self.core.store((taken,)))
+                self.core.admission.nodes.data(
+                    taken.schema.node, int(taken.counters.read_ns[-1]), taken.received_ns
                 )
         now_ns = end_ns + 20 * SECOND
-        for close in self.core.closes(self.core.pipeline.due(now_ns), now_ns):
+        for close in self.core.closes(self.core.windows.due(now_ns), now_ns):
             sealed = self.core.seal(close)
             if sealed is not None:
-                self.view.judged(self.core.pipeline.judge(sealed), sealed)
+                self.view.judged(self.core.judge.evaluate(sealed), sealed)
 
 
 class _Part:
@@ -153,22 +141,22 @@ class _Part:
         return found
 
     def batches(
-        self, core: Core, end_ns: int, back: int, busy: NDArray[np.float64], faults: Sequence[Fault]
-    ) -> list[TakenBatch]:
+        self, core: Machine, end_ns: int, back: int, busy: NDArray[np.float64], faults: Sequence[Fault]
+    ) -> list[Batch]:
         """A batch of each node that sends, of SHIFT samples."""
         values = self._counters(back, busy, faults)
         ticks = end_ns - np.arange(SHIFT - 1, -1, -1, dtype=np.int64) * INTERVAL_SECONDS * SECOND
         disks = self._kind.disks
         return [
-            TakenBatch(
-                ordinal=next(core.ordinals),
+            Batch(
+                lsn=next(core.sequence),
                 site=self._site,
                 role=self._kind.role,
                 stream=schema.stream,
                 seq=0,
                 received_ns=int(ticks[-1]) + SECOND // 20,
                 schema=schema,
-                batch=CounterBatch(
+                counters=CounterBatch(
                     indexes=np.arange(disks, dtype=np.uint32),
                     values=values[:, at * disks : (at + 1) * disks],
                     present=None,

@@ -20,7 +20,7 @@ from bench.pictures.page import site
 from bench.pictures.shrink import command, shrink
 from laggard_aggregator.notify.dispatcher import Post
 from laggard_aggregator.notify.email.settings import Access, MailSettings
-from laggard_aggregator.status.view import View
+from laggard_aggregator.status.view import Status
 from laggard_common.clock import SystemClock
 
 WIDTH = 720
@@ -63,7 +63,7 @@ async def take(into: Path) -> list[Path]:
     return found
 
 
-async def first_mail(view: View, digest_over: int) -> EmailMessage:
+async def first_mail(view: Status, digest_over: int) -> EmailMessage:
     """The first mail that a post tells of the view's alarms, the worst, as a server got it."""
     box = _Box()
     server = await asyncio.get_running_loop().create_server(lambda: SMTP(box), "127.0.0.1", 0)

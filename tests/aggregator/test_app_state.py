@@ -39,7 +39,7 @@ KEY = ("storage/diskstats", f"{SLOW}/wwn", "await")
 
 
 def lasting(tmp_path: Path) -> AggregatorSettings:
-    state = StateTable(tmp_path / "state", catch_up_seconds=0.0)
+    state = StateTable(tmp_path / "state", catch_up_seconds=0.0, snapshot_seconds=600.0)
     return settings(archive=tmp_path / "archive", state=state)
 
 
@@ -186,9 +186,9 @@ def test_it_is_not_ready_before_it_is_restored(tmp_path: Path, monkeypatch: pyte
 
         def held_up(*_: object) -> tuple[object, None]:
             asyncio.run_coroutine_threadsafe(may_go_on.wait(), loop).result(LIMIT_SECONDS)
-            return app._new_core(), None
+            return app._new_machine(), None
 
-        monkeypatch.setattr("laggard_aggregator.engine.recovery.Keeper.load", held_up)
+        monkeypatch.setattr("laggard_aggregator.engine.recovery.Recovery.load", held_up)
         made = replace(lasting(tmp_path), archive=None)
         app = App(made)
         stop = asyncio.Event()
@@ -225,7 +225,7 @@ def test_what_the_archive_has_no_room_for_is_judged_and_comes_again(
             await publish_schemas(agents)
             payload = wire.encode_envelope(envelope(NODES[0], 0))
             topic = topics.data_topic("site", "storage", NODES[0], "diskstats")
-            monkeypatch.setattr("laggard_aggregator.archive.write_queue.MAX_SAMPLES", 4)
+            monkeypatch.setattr("laggard_aggregator.archive.write_queue.MAX_VALUE_BYTES", 4)
             for times in (1, 2):
                 await agents.publish(topic, payload, qos=1)
                 await until(lambda: app.view.counters().archive_returned == times)  # noqa: B023

@@ -52,7 +52,7 @@ class Alarm:
 
 
 @dataclass(frozen=True, slots=True)
-class Transition:
+class AlarmEvent:
     """An alarm that was raised or cleared at `at` (end of the window, epoch seconds)."""
 
     kind: Literal["raised", "cleared"]
@@ -61,11 +61,11 @@ class Transition:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
-    """Alarms that ended otherwise than by a window: `ordinal` is the last batch's or close's before that."""
+class AlarmsCleared:
+    """Alarms cleared by something other than a window, after the batch or close `lsn`."""
 
-    ordinal: int
-    transitions: tuple[Transition, ...]
+    lsn: int
+    transitions: tuple[AlarmEvent, ...]
 
 
 class AlarmBook:
@@ -80,7 +80,7 @@ class AlarmBook:
         """The alarms that stand now."""
         return self._standing
 
-    def straggling(self, now: Alarm) -> Transition | None:
+    def update(self, now: Alarm) -> AlarmEvent | None:
         """The raising, if this is one: takes in that `now.component` straggles as of `now.updated_at`."""
         standing = self._standing.get(now.key)
         if standing is not None:
@@ -96,12 +96,12 @@ class AlarmBook:
         if now.updated_at - now.since < self.after_seconds:
             return None
         self._standing[now.key] = now
-        return Transition("raised", now, now.updated_at)
+        return AlarmEvent("raised", now, now.updated_at)
 
-    def recovered(self, key: Key, at: float) -> Transition | None:
+    def clear(self, key: Key, at: float) -> AlarmEvent | None:
         """The clearing of the alarm, if one stood: takes in that a component is no straggler (any more)."""
         alarm = self._standing.pop(key, None)
-        return None if alarm is None else Transition("cleared", alarm, at)
+        return None if alarm is None else AlarmEvent("cleared", alarm, at)
 
     def only(self, groups: Collection[str]) -> None:
         """Drops the alarms of all other groups, which nobody could clear."""

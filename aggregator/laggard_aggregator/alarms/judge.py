@@ -1,7 +1,6 @@
-"""Window in, verdicts and alarms out: one code for the daemon and for `laggard diagnose`. No clock, no I/O.
+"""Judges windows: detector, escalation, persistence, alarms. Used by the daemon and `laggard diagnose`.
 
-One engine holds the state of every group: its detectors (one a metric), persistence and alarms. Windows of a
-group come in order of time; everything else about order is the caller's.
+No clock, no I/O. The windows of a group come in order of time; the caller orders the groups among each other.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -11,17 +10,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from laggard_aggregator.alarms.alarms import Alarm, AlarmBook, Transition
+from laggard_aggregator.alarms.alarms import Alarm, AlarmBook, AlarmEvent
 from laggard_aggregator.alarms.persistence import Persistence
 from laggard_aggregator.detect.escalation import MIN_CHILDREN, Level, escalate
 from laggard_aggregator.detect.interface import (
     BoolArray,
     Detector,
-    FloatArray,
+    FunctionWindow,
     MetricWindow,
     VectorDetector,
-    VectorWindow,
     Verdicts,
+    Window,
 )
 from laggard_aggregator.detect.manhattan.detector import TOP_FUNCTIONS
 from laggard_aggregator.detect.registry import FUNCTION_DETECTORS, make_detector, make_vector_detector
@@ -30,86 +29,11 @@ from laggard_aggregator.groups.topology import Topology
 
 
 @dataclass(frozen=True, slots=True)
-class GroupWindow:
-    """All metrics of one peer group over one window; arrays (C, H + W) as in MetricWindow.
-
-    `worse`: the side that is worse, by metric; +1 where it is not named. `tests_at_once`: component-metric
-    series of the whole site, 0 for what the settings say.
-    """
-
-    group: str
-    components: tuple[str, ...]
-    start: float
-    end: float
-    history: int
-    metrics: Mapping[str, FloatArray]
-    load: Mapping[str, FloatArray] = field(default_factory=dict)
-    worse: Mapping[str, int] = field(default_factory=dict)
-    tests_at_once: int = 0
-
-    def without(self, components: Collection[str]) -> "GroupWindow | None":
-        """The window as if `components` were not there; None when nobody is left."""
-        keep = _kept(self.components, components)
-        if not keep:
-            return None
-        return replace(
-            self,
-            components=tuple(self.components[row] for row in keep),
-            metrics={name: values[keep] for name, values in self.metrics.items()},
-            load={name: values[keep] for name, values in self.load.items()},
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class FunctionWindow:
-    """All metrics of one group of nodes over one window, by function; arrays (C, F) as in VectorWindow.
-
-    `components`: the nodes. `left_out`: functions for which there was no room.
-    """
-
-    group: str
-    components: tuple[str, ...]
-    functions: tuple[str, ...]
-    start: float
-    end: float
-    metrics: Mapping[str, FloatArray]
-    seconds: FloatArray
-    left_out: int = 0
-
-    def of(self, metric: str) -> VectorWindow:
-        """One of its metrics, as detectors see it."""
-        return VectorWindow(
-            metric=metric,
-            servers=self.components,
-            functions=self.functions,
-            values=self.metrics[metric],
-            seconds=self.seconds,
-            start=self.start,
-            end=self.end,
-        )
-
-    def without(self, components: Collection[str]) -> "FunctionWindow | None":
-        """As GroupWindow's."""
-        keep = _kept(self.components, components)
-        if not keep:
-            return None
-        return replace(
-            self,
-            components=tuple(self.components[row] for row in keep),
-            metrics={name: values[keep] for name, values in self.metrics.items()},
-            seconds=self.seconds[keep],
-        )
-
-
-Window = GroupWindow | FunctionWindow
-
-
-@dataclass(frozen=True, slots=True)
 class Judgement:
-    """What was found of one group and metric in one window; arrays have one entry a component.
+    """The result of one group and metric in one window; arrays have one entry per component.
 
-    Behind the group's components stand the parents (servers, controllers, couplets) that were ever indicted
-    in their place; `levels` tells which is which. `persistence`: accumulators; `straggler`: k of 2k - 1
+    The group's components come first, then the parents (servers, controllers, couplets) that were ever blamed
+    in their place; `levels` names the kind of each. `persistence`: accumulators; `straggler`: k of 2k - 1
     confirmed; `since`: start of the episode.
     """
 
@@ -123,23 +47,23 @@ class Judgement:
     straggler: BoolArray
     since: NDArray[np.float64]
     levels: tuple[str, ...]
-    transitions: tuple[Transition, ...]
+    transitions: tuple[AlarmEvent, ...]
 
 
 @dataclass(slots=True)
 class _Series:
-    """What is kept of one group and metric. `suspects`: parents ever indicted, and their levels."""
+    """State of one group and metric. `suspects`: parents ever blamed, and their levels."""
 
     detector: Detector | VectorDetector
     persistence: Persistence
     suspects: dict[str, str] = field(default_factory=dict)
 
 
-class Engine:
-    """Judges the windows of all groups. `groups`: settings by group name; groups may be added later.
+class Judge:
+    """Detectors, persistence and alarms of all groups. `groups`: settings by group name; more may be added.
 
-    `topology` tells which components share a parent. `make` turns settings and a metric's name into a
-    detector, but for groups that are compared by functions.
+    `topology` maps components to parents. `make` builds the detector of a metric from the group's settings,
+    except in groups that are compared by functions.
     """
 
     def __init__(
@@ -157,41 +81,41 @@ class Engine:
         self.alarms = AlarmBook(after_seconds)
 
     def add_group(self, name: str, settings: DetectSettings) -> None:
-        """Makes a group known; a group that is known already keeps its settings and state."""
+        """Adds a group; a known group keeps its settings and state."""
         self._settings.setdefault(name, settings)
 
     def history_samples(self, group: str, metric: str) -> int:
-        """How many samples before a window the group's detector wants to see."""
+        """Number of samples before a window that the group's detector needs."""
         return self._of(group, metric).detector.history_samples
 
-    def judge(self, window: Window) -> tuple[Judgement, ...]:
+    def evaluate(self, window: Window) -> tuple[Judgement, ...]:
         """The judgement of each metric of `window`, in the order of `window.metrics`."""
         return tuple(self._judge(window, metric) for metric in window.metrics)
 
     def forget(
         self, group: str, components: Collection[str], left: Sequence[str], at: float
-    ) -> list[Transition]:
-        """Frees all that is known of `components`, which are gone; alarms of theirs end at `at`.
+    ) -> list[AlarmEvent]:
+        """Drops the state of `components`; their alarms are cleared at `at`.
 
-        `left`: the group's other components. A parent goes when too few children are left to indict it.
+        `left`: the group's other components. A parent is dropped when too few children are left to blame it.
         """
         nodes = self._settings[group].detector in FUNCTION_DETECTORS
         parents: set[str] = set()
-        for level in self._look_up(left, nodes=nodes):
+        for level in self._levels_for(left, nodes=nodes):
             children = np.bincount(level.of[level.of >= 0], minlength=len(level.parents))
             parents.update(level.parents[at] for at in np.flatnonzero(children >= MIN_CHILDREN))
-        ended: list[Transition | None] = []
+        cleared: list[AlarmEvent | None] = []
         for (name, metric), series in self._series.items():
             if name == group:
                 gone = {*components, *(suspect for suspect in series.suspects if suspect not in parents)}
                 series.detector.forget(gone)
                 series.persistence.forget(gone)
                 series.suspects = {k: v for k, v in series.suspects.items() if k not in gone}
-                ended += [self.alarms.recovered((group, one, metric), at) for one in sorted(gone)]
-        return [transition for transition in ended if transition is not None]
+                cleared += [self.alarms.clear((group, one, metric), at) for one in sorted(gone)]
+        return [transition for transition in cleared if transition is not None]
 
     def state(self, group: str) -> list[dict[str, Any]]:
-        """What is known of a group by metric, as plain data; alarms have a state of their own."""
+        """State of a group by metric as plain data, without alarms."""
         return [
             {
                 "metric": metric,
@@ -204,7 +128,7 @@ class Engine:
         ]
 
     def restore(self, group: str, state: Sequence[Mapping[str, Any]]) -> None:
-        """Goes on from `state(group)`. Raises ValueError on that of another detector."""
+        """Restores `state(group)`. Raises ValueError on the state of another detector."""
         for kept in state:
             series = self._of(group, kept["metric"])
             series.detector.restore(kept["detector"])
@@ -213,7 +137,7 @@ class Engine:
 
     def _judge(self, window: Window, metric: str) -> Judgement:
         series = self._of(window.group, metric)
-        verdicts: Verdicts = series.detector.observe(self._seen(window, metric))
+        verdicts: Verdicts = series.detector.observe(self._detector_input(window, metric))
         nodes = isinstance(window, FunctionWindow)
         levels = self._levels_of(window.group, window.components, nodes=nodes)
         verdicts, parents = escalate(verdicts, levels, series.suspects)
@@ -235,8 +159,8 @@ class Engine:
         )
         return replace(judged, transitions=self._transitions(judged))
 
-    def _seen(self, window: Window, metric: str) -> Any:
-        """What the detector of this kind of window is shown: a MetricWindow or a VectorWindow."""
+    def _detector_input(self, window: Window, metric: str) -> Any:
+        """MetricWindow or VectorWindow of `metric`."""
         if isinstance(window, FunctionWindow):
             return window.of(metric)
         return MetricWindow(
@@ -252,25 +176,25 @@ class Engine:
             tests_at_once=window.tests_at_once,
         )
 
-    def _transitions(self, judged: Judgement) -> tuple[Transition, ...]:
-        """Raises and clears alarms; only components that straggle, or whose alarm stands, are looked at."""
-        found = [self.alarms.straggling(_alarm(judged, c)) for c in np.flatnonzero(judged.straggler)]
+    def _transitions(self, judged: Judgement) -> tuple[AlarmEvent, ...]:
+        """Raises and clears alarms of stragglers and of components with a standing alarm."""
+        found = [self.alarms.update(_alarm(judged, c)) for c in np.flatnonzero(judged.straggler)]
         stragglers = set(np.asarray(judged.components, dtype=object)[judged.straggler])
         present = set(judged.components)
         for key in list(self.alarms.standing):
             group, component, metric = key
             if (group, metric) == (judged.group, judged.metric) and component in present - stragglers:
-                found.append(self.alarms.recovered(key, judged.end))
+                found.append(self.alarms.clear(key, judged.end))
         return tuple(transition for transition in found if transition is not None)
 
     def _levels_of(self, group: str, components: tuple[str, ...], *, nodes: bool) -> tuple[Level, ...]:
-        """The parents of a group's components, looked up again only when the components changed."""
+        """The parents of a group's components, cached until the components change."""
         known = self._levels.get(group)
         if known is None or known[0] != components:
-            known = self._levels[group] = (components, self._look_up(components, nodes=nodes))
+            known = self._levels[group] = (components, self._levels_for(components, nodes=nodes))
         return known[1]
 
-    def _look_up(self, components: Sequence[str], *, nodes: bool) -> tuple[Level, ...]:
+    def _levels_for(self, components: Sequence[str], *, nodes: bool) -> tuple[Level, ...]:
         return self._topology.levels_of_nodes(components) if nodes else self._topology.levels(components)
 
     def _of(self, group: str, metric: str) -> _Series:
@@ -283,16 +207,10 @@ class Engine:
         return series
 
 
-def _kept(names: Sequence[str], without: Collection[str]) -> list[int]:
-    """The places of `names` that are not among `without`."""
-    gone = set(without)
-    return [at for at, name in enumerate(names) if name not in gone]
-
-
 def _with_causes(
     verdicts: Verdicts, components: Sequence[str], levels: Sequence[Level], parents: Mapping[str, str]
 ) -> Verdicts:
-    """`verdicts` with what the children of each indicted parent differ in, added up, as its own causes."""
+    """`verdicts` with the sum of the children's causes as causes of each blamed parent."""
     if not verdicts.causes:
         return verdicts
     causes, by_name = dict(verdicts.causes), {level.name: level for level in levels}

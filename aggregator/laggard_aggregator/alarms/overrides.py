@@ -56,7 +56,7 @@ def covering(targets: Iterable[str]) -> Callable[[Iterable[str]], bool]:
     return covered
 
 
-class Book:
+class Overrides:
     """The decisions that stand, and who is to be judged afresh with each group's next window."""
 
     def __init__(self) -> None:

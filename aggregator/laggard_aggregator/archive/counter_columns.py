@@ -11,7 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from laggard_aggregator.archive.tables import COUNTERS, TEXT, TIME, column_of
-from laggard_aggregator.ingest.batches import TakenBatch
+from laggard_aggregator.ingest.batches import Batch
 from laggard_common.wire.schema import Field, FieldType, Schema
 
 
@@ -34,7 +34,7 @@ class Pool:
 class Pending:
     """Unwritten batches of one source; all agree on every field's type."""
 
-    batches: list[TakenBatch] = field(default_factory=list)
+    batches: list[Batch] = field(default_factory=list)
     rows: int = 0
     fields: dict[str, Field] = field(default_factory=dict)
     _schemas: dict[int, Schema] = field(default_factory=dict)
@@ -51,36 +51,36 @@ class Pending:
         """Values in the table: every row has every field of any batch."""
         return self.rows * len(self.fields)
 
-    def cells_with(self, taken: TakenBatch) -> int:
+    def cells_with(self, taken: Batch) -> int:
         """Value of `cells` after `taken` is added."""
         fields = len(self.fields)
         if id(taken.schema) not in self._schemas:
             fields += sum(each.name not in self.fields for each in taken.schema.fields)
-        return fields * (self.rows + taken.batch.tick_ns.size * taken.batch.indexes.size)
+        return fields * (self.rows + taken.counters.tick_ns.size * taken.counters.indexes.size)
 
-    def add(self, taken: TakenBatch) -> None:
+    def add(self, taken: Batch) -> None:
         """Adds a batch whose schema fits."""
         if id(taken.schema) not in self._schemas:
             self._schemas[id(taken.schema)] = taken.schema
             for each in taken.schema.fields:
                 self.fields.setdefault(each.name, each)
         self.batches.append(taken)
-        self.rows += taken.batch.tick_ns.size * taken.batch.indexes.size
+        self.rows += taken.counters.tick_ns.size * taken.counters.indexes.size
 
     def table(self, run_ns: int) -> pa.Table:
         """All batches as one table: the columns of COUNTERS, then one per field."""
-        n = np.array([taken.batch.tick_ns.size for taken in self.batches])
-        c = np.array([taken.batch.indexes.size for taken in self.batches])
+        n = np.array([taken.counters.tick_ns.size for taken in self.batches])
+        c = np.array([taken.counters.indexes.size for taken in self.batches])
         counts = n * c
         columns = [
             _repeated([run_ns], np.array([self.rows]), TIME),
-            _repeated([taken.ordinal for taken in self.batches], counts, pa.int64()),
+            _repeated([taken.lsn for taken in self.batches], counts, pa.int64()),
             _texts([taken.schema.node for taken in self.batches], counts),
             _texts([taken.role for taken in self.batches], counts),
             _texts([taken.stream.hex() for taken in self.batches], counts),
             _repeated(np.array([taken.seq for taken in self.batches], np.uint64), counts, pa.uint64()),
             _repeated([taken.schema.epoch for taken in self.batches], counts, pa.uint32()),
-            _repeated([taken.batch.values.shape[2] for taken in self.batches], counts, pa.uint32()),
+            _repeated([taken.counters.values.shape[2] for taken in self.batches], counts, pa.uint32()),
             *self._components(np.repeat(n, c)),
             *self._ticks(),
             _repeated([taken.received_ns for taken in self.batches], counts, TIME),
@@ -103,9 +103,9 @@ class Pending:
                     np.array([names.place(each.name) for each in schema.components], dtype=np.int32),
                 )
             of_id, of_name = known[id(schema)]
-            id_places.append(of_id[taken.batch.indexes])
-            name_places.append(of_name[taken.batch.indexes])
-        places = np.concatenate([taken.batch.indexes for taken in self.batches])
+            id_places.append(of_id[taken.counters.indexes])
+            name_places.append(of_name[taken.counters.indexes])
+        places = np.concatenate([taken.counters.indexes for taken in self.batches])
         return (
             pa.array(np.repeat(places.astype(np.uint32), repeats)),
             ids.column(np.repeat(np.concatenate(id_places), repeats)),
@@ -114,14 +114,14 @@ class Pending:
 
     def _ticks(self) -> tuple[pa.Array, pa.Array]:
         """Nominal time and reading offset of each row."""
-        batches = [taken.batch for taken in self.batches]
+        batches = [taken.counters for taken in self.batches]
         offsets = [batch.read_ns - batch.tick_ns for batch in batches]
         return self._tiled([batch.tick_ns for batch in batches], TIME), self._tiled(offsets, pa.int64())
 
     def _tiled(self, by_tick: Sequence[NDArray[np.generic]], kind: pa.DataType) -> pa.Array:
         """Repeats the per-tick values of each batch for each of its components."""
         tiled = [
-            np.broadcast_to(values, (taken.batch.indexes.size, values.size)).ravel()
+            np.broadcast_to(values, (taken.counters.indexes.size, values.size)).ravel()
             for values, taken in zip(by_tick, self.batches, strict=True)
         ]
         return pa.array(np.concatenate(tiled)).cast(kind)
@@ -129,8 +129,8 @@ class Pending:
     def _idle(self) -> NDArray[np.bool_]:
         idle = []
         for taken in self.batches:
-            flags = np.zeros(taken.batch.indexes.size, dtype=np.bool_)
-            flags[flags.size - taken.batch.idle :] = True
+            flags = np.zeros(taken.counters.indexes.size, dtype=np.bool_)
+            flags[flags.size - taken.counters.idle :] = True
             idle.append(flags)
         return np.concatenate(idle)
 
@@ -141,14 +141,14 @@ class Pending:
         missing = np.zeros((len(place), self.rows), dtype=np.bool_)
         row = 0
         for taken in self.batches:
-            n, c, f = taken.batch.values.shape
+            n, c, f = taken.counters.values.shape
             at = [place[each.name] for each in taken.schema.fields[:f]]
             rows = slice(row, row + n * c)
-            lanes[at, rows] = taken.batch.values.transpose(2, 1, 0).reshape(f, n * c)
+            lanes[at, rows] = taken.counters.values.transpose(2, 1, 0).reshape(f, n * c)
             if f < len(place):
                 missing[[other for other in range(len(place)) if other not in set(at)], rows] = True
-            if taken.batch.present is not None:
-                missing[at, rows] = np.repeat(~taken.batch.present.T, n, axis=1)
+            if taken.counters.present is not None:
+                missing[at, rows] = np.repeat(~taken.counters.present.T, n, axis=1)
             row += n * c
         columns = []
         for each, lane, absent in zip(self.fields.values(), lanes, missing, strict=True):

@@ -9,7 +9,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from laggard_aggregator.archive.tables import column_of
-from laggard_aggregator.ingest.batches import CounterBatch, TakenBatch
+from laggard_aggregator.ingest.batches import Batch, CounterBatch
 from laggard_common.wire.schema import Schema
 
 _U64 = 2**64 - 1
@@ -23,7 +23,7 @@ class Stamped:
     """A batch with the run to which its sequence number belongs."""
 
     run_ns: int
-    taken: TakenBatch
+    taken: Batch
 
 
 def batches(chunks: Iterable[pa.Table], site: str, find_schema: FindSchema) -> Iterator[Stamped]:
@@ -63,15 +63,15 @@ def _rebuilt(table: pa.Table, bounds: list[int], site: str, find_schema: FindSch
         values, present = lanes.batch(schema, int(width[first]), first, last, n)
         yield Stamped(
             int(run[first]),
-            TakenBatch(
-                ordinal=int(ordinal[first]),
+            Batch(
+                lsn=int(ordinal[first]),
                 site=site,
                 role=role[first],
                 stream=bytes.fromhex(stream[first]),
                 seq=int(seq[first]) & _U64,
                 received_ns=int(received[first]),
                 schema=schema,
-                batch=CounterBatch(
+                counters=CounterBatch(
                     indexes=place[first:last:n].astype(np.uint32),
                     values=values,
                     present=present,

@@ -8,21 +8,22 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from laggard_aggregator.alarms.alarms import Ended, Transition
+from laggard_aggregator.alarms.alarms import AlarmEvent, AlarmsCleared
 from laggard_aggregator.alarms.judge import Judgement
 from laggard_aggregator.archive import tables
 from laggard_aggregator.groups.membership import ConfiguredMembership, PeerGroup
 from laggard_aggregator.groups.topology import Topology
-from laggard_aggregator.ingest.batches import TakenBatch, WindowClose
+from laggard_aggregator.ingest.batches import Batch
+from laggard_aggregator.log.entries import WindowClose
 
 Row = Mapping[str, Any]
 
 
-def schema_row(taken: TakenBatch) -> Row:
+def schema_row(taken: Batch) -> Row:
     """Row of a schema, which names a batch's counters."""
     schema = taken.schema
     return {
-        "ordinal": taken.ordinal,
+        "ordinal": taken.lsn,
         "node": schema.node,
         "role": taken.role,
         "stream": schema.stream.hex(),
@@ -39,7 +40,8 @@ def schema_row(taken: TakenBatch) -> Row:
 
 def close_row(close: WindowClose) -> Row:
     """Row of a window close."""
-    return asdict(close)
+    row = asdict(close)
+    return {"ordinal": row.pop("lsn"), "afresh": row.pop("restart"), **row}
 
 
 def group_rows(
@@ -91,12 +93,12 @@ def alarm_rows(ordinal: int, judged: Judgement) -> list[Row]:
     return [_alarm(_judged(ordinal, judged), transition) for transition in judged.transitions]
 
 
-def ended_rows(ended: Ended) -> list[Row]:
+def ended_rows(ended: AlarmsCleared) -> list[Row]:
     """Rows of alarms cleared without a window; start and end are the time of clearing."""
     return [
         _alarm(
             {
-                "ordinal": ended.ordinal,
+                "ordinal": ended.lsn,
                 "group": transition.alarm.group,
                 "metric": transition.alarm.metric,
                 "start": transition.at,
@@ -144,7 +146,7 @@ def _causes(causes: Sequence[tuple[str, float]]) -> list[dict[str, Any]]:
     return [{"name": name, "amount": amount} for name, amount in causes]
 
 
-def _alarm(of: Row, transition: Transition) -> Row:
+def _alarm(of: Row, transition: AlarmEvent) -> Row:
     alarm = transition.alarm
     return {
         **of,

@@ -17,14 +17,15 @@ from laggard_aggregator.archive.decode_batches import Stamped, batches
 from laggard_aggregator.detect.settings import OF_FUNCTIONS, DetectSettings
 from laggard_aggregator.groups.membership import ConfiguredMembership, PeerGroup, Rule
 from laggard_aggregator.groups.topology import Branch, Topology
-from laggard_aggregator.ingest.batches import TakenBatch, WindowClose
+from laggard_aggregator.ingest.batches import Batch
+from laggard_aggregator.log.entries import WindowClose
 from laggard_common.errors import InputError
 from laggard_common.wire.schema import Component, Field, FieldKind, FieldType, Schema
 
 _SchemaKey = tuple[int, str, str, int]
 """Run, node, stream (hex), epoch."""
 
-_Event = tuple[int, int, TakenBatch | WindowClose]
+_Event = tuple[int, int, Batch | WindowClose]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,20 +57,20 @@ class ArchiveReader:
             _run_start(run_ns, [by[place] for place in sorted(by)]) for run_ns, by in sorted(rows.items())
         ]
 
-    def events(self) -> Iterator[tuple[int, TakenBatch | WindowClose]]:
+    def events(self) -> Iterator[tuple[int, Batch | WindowClose]]:
         """Yields all batches and window closes with their run, in journal order."""
         # Window closes are listed first: they are written last, so all earlier batches are there.
         closes: list[_Event] = list(self._closes())
         streams = [self._batches(source, site) for source, site in self._sources()]
-        merged = heapq.merge(*streams, key=lambda stamped: (stamped.run_ns, stamped.taken.ordinal))
-        found: Iterator[_Event] = ((s.run_ns, s.taken.ordinal, s.taken) for s in merged)
+        merged = heapq.merge(*streams, key=lambda stamped: (stamped.run_ns, stamped.taken.lsn))
+        found: Iterator[_Event] = ((s.run_ns, s.taken.lsn, s.taken) for s in merged)
         both: Iterator[_Event] = heapq.merge(found, closes, key=lambda event: event[:2])
         for run_ns, _, event in both:
             yield run_ns, event
 
-    def batches(self) -> Iterator[tuple[int, TakenBatch]]:
+    def batches(self) -> Iterator[tuple[int, Batch]]:
         """Yields all batches with their run, in journal order."""
-        return ((run_ns, event) for run_ns, event in self.events() if isinstance(event, TakenBatch))
+        return ((run_ns, event) for run_ns, event in self.events() if isinstance(event, Batch))
 
     def closes(self) -> Iterator[tuple[int, WindowClose]]:
         """Yields all window closes with their run, in order."""
@@ -141,8 +142,8 @@ class ArchiveReader:
 
 def _close(row: dict[str, Any]) -> WindowClose:
     """A window close; older archives have no columns for decisions."""
-    drained, afresh = (tuple(row.pop(name, None) or ()) for name in ("drained", "afresh"))
-    return WindowClose(**row, drained=drained, afresh=afresh)
+    drained, restart = (tuple(row.pop(name, None) or ()) for name in ("drained", "afresh"))
+    return WindowClose(row.pop("ordinal"), **row, drained=drained, restart=restart)
 
 
 def _site(where: Path) -> str:

@@ -1,9 +1,8 @@
-"""The way to the archive: a bounded queue, and one thread at a time that writes.
+"""The archive's bounded write queue, drained by one thread at a time.
 
-Overload sheds the archive before verdicts: a batch that does not fit is refused, so that it is not
-acknowledged and comes again; other records that do not fit are dropped. Both are counted. Without a journal
-batches are safe, and may be acknowledged, once they are flushed; with one nothing is written before it is
-safe there.
+Overload sheds the archive before verdicts. A batch beyond `room` is judged but not accepted, so that its
+agent sends it again; other records beyond the limit are dropped and counted. Without a journal, batches are
+durable once they are flushed; with one, nothing is written before it is durable there.
 """
 
 import asyncio
@@ -13,153 +12,144 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from laggard_aggregator.alarms.alarms import Ended
 from laggard_aggregator.alarms.judge import Judgement
 from laggard_aggregator.archive.retention import Retention
 from laggard_aggregator.archive.writer import ArchiveWriter
-from laggard_aggregator.ingest.batches import TakenBatch, WindowClose
+from laggard_aggregator.engine.machine import Result
+from laggard_aggregator.ingest.admission import Room
+from laggard_aggregator.ingest.batches import Batch
+from laggard_aggregator.log.entries import WindowClose
 from laggard_common.clock import Clock
 from laggard_common.daemon.service import is_set_within
 from laggard_common.errors import ArchiveError
 
 _log = logging.getLogger(__name__)
 
-Record = TakenBatch | WindowClose | Judgement | Ended
-
-MAX_SAMPLES = 4_000_000
-MAX_VALUE_BYTES = 1024**3  # of them: by samples alone some with 1,024 fields would be thirty times as much
+MAX_VALUE_BYTES = 512 * 1024**2
+"""Limit of the counters that wait to be written."""
 MAX_RECORDS = 200_000
 WRITE_SECONDS = 1.0
-FLUSH_SECONDS = 15.0  # agents send again what was not acknowledged for a minute
-KEEP_SECONDS = 600.0
+FLUSH_SECONDS = 15.0  # agents send unacknowledged batches again after a minute
+RETAIN_SECONDS = 600.0
 
 
-class ArchiveFeed:
-    """Takes records on the loop and writes them in a thread. `safe(ordinal)` is told after every flush.
+class WriteQueue:
+    """Accepts records on the event loop, writes them in a thread. `durable(lsn)` is called after each flush.
 
-    `until`, where there is one, says up to which ordinal records may be written.
+    `until`: the lsn up to which records may be written; None for no limit.
     """
 
     def __init__(
         self,
         writer: ArchiveWriter,
         retention: Retention,
-        safe: Callable[[int], None],
+        durable: Callable[[int], None],
         clock: Clock,
         until: Callable[[], int] | None = None,
     ) -> None:
         self._writer = writer
         self._retention = retention
-        self._safe = safe
+        self._durable = durable
         self._clock = clock
         self._until = until
         self._writing = asyncio.Lock()
-        self.returned = 0
-        self._records: deque[Record] = deque()
-        self._samples = self._value_bytes = 0
-        self._last_ordinal = 0
+        self._records: deque[Result] = deque()
+        self._value_bytes = 0
+        self._last_lsn = 0
         self._dropped = 0
         self._failing = False
 
     @property
     def dropped(self) -> int:
-        """Records and rows that the archive does not have, because it was too slow or could not write."""
+        """Records and rows that the archive lacks because it was too slow or could not be written."""
         return self._dropped + self._writer.dropped_rows
 
     @property
     def last_written(self) -> int:
-        """The last ordinal of this run that the archive had when it was opened."""
+        """The last lsn of this run in the archive when it was opened."""
         return self._writer.last_written
 
-    def offer(self, record: Record) -> bool:
-        """Takes a record, unless there is no room for it; never waits."""
-        samples, value_bytes = _size(record)
-        if (
-            self._samples + samples > MAX_SAMPLES
-            or self._value_bytes + value_bytes > MAX_VALUE_BYTES
-            or len(self._records) >= MAX_RECORDS
-        ):
-            if isinstance(record, TakenBatch):
-                self.returned += 1
-            else:
-                self._dropped += 1
-            return False
-        self._records.append(record)
-        self._account(samples, value_bytes)
-        return True
+    def room(self) -> Room:
+        """Free space for batches."""
+        return Room(max(MAX_RECORDS - len(self._records), 0), MAX_VALUE_BYTES - self._value_bytes)
 
-    def replay(self, records: Iterable[Record]) -> None:
-        """Takes what a restart went through, at any length; what is written already is skipped."""
+    def put(self, record: Result) -> None:
+        """Adds a record; never waits. Batches have their place (`room`), other records may be dropped."""
+        if isinstance(record, Batch):
+            self._value_bytes += record.counters.values.nbytes
+        elif len(self._records) >= MAX_RECORDS:
+            self._dropped += 1
+            return
+        self._records.append(record)
+
+    def replay(self, records: Iterable[Result]) -> None:
+        """Writes the results of a restart's replay at any length; what is written already is skipped."""
         for record in records:
-            if not self._attempt(partial(self._put, record)):
-                self._dropped += not isinstance(record, TakenBatch)  # the writer has the batch nonetheless
+            if not self._attempt(partial(self._write_record, record)):
+                self._dropped += not isinstance(record, Batch)  # the writer has the batch nonetheless
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Writes, flushes, compacts and deletes what is old; writes the rest once `stop` is set."""
+        """Writes, flushes, compacts and deletes by age; writes the rest once `stop` is set."""
         flush_due = self._now() + FLUSH_SECONDS
-        keep_due = self._now()
+        retain_due = self._now()
         while not await is_set_within(stop, WRITE_SECONDS):
             now = self._now()
             flush = now >= flush_due
             await self.write(flush)
             if flush:
                 flush_due = now + FLUSH_SECONDS
-            if now >= keep_due:
-                keep_due = now + KEEP_SECONDS
-                async with self._writing:  # compaction clears away what seems to be left over
-                    await asyncio.to_thread(self._attempt, self._retain)  # first: compaction wants space
+            if now >= retain_due:
+                retain_due = now + RETAIN_SECONDS
+                async with self._writing:  # compaction removes leftover files
+                    await asyncio.to_thread(self._attempt, self._retain)  # first: compaction needs space
                     await asyncio.to_thread(self._attempt, self._compact)
         await self.write(flush=True)
 
     async def write(self, flush: bool, at_least: int = 0) -> bool:
-        """Writes what waits; with `flush` a reader sees it afterwards, and batches are safe.
+        """Writes the queue; with `flush` readers see it afterwards, and batches are durable.
 
-        Up to the ordinal `at_least` it is written whether it is safe or not. Whether that went well.
+        Records up to the lsn `at_least` are written even if they are not durable in the journal. Returns
+        whether the disk accepted everything.
         """
         async with self._writing:
             until = math.inf if self._until is None else max(self._until(), at_least)
             records, self._records = self._records, deque()
-            self._samples = self._value_bytes = 0
+            self._value_bytes = 0
             written = await asyncio.to_thread(self._attempt, lambda: self._write(records, until, flush))
-            for record in reversed(records):  # a disk that fails leaves some for the next time
-                self._records.appendleft(record)
-                self._account(*_size(record))
+            self._records.extendleft(reversed(records))  # left over by a failing disk
+            self._value_bytes += sum(r.counters.values.nbytes for r in records if isinstance(r, Batch))
             if written and flush:
-                self._works()
-                self._safe(self._last_ordinal)
+                self._clear_failure()
+                self._durable(self._last_lsn)
             return written
 
-    async def has(self, ordinal: int) -> bool:
-        """Whether everything up to `ordinal` is in the archive, after a flush."""
-        written = await self.write(flush=True, at_least=ordinal)
-        first = next((r.ordinal for r in self._records if not isinstance(r, Judgement)), ordinal + 1)
-        return written and first > ordinal
+    async def has(self, lsn: int) -> bool:
+        """Flushes; whether everything up to `lsn` is in the archive then."""
+        written = await self.write(flush=True, at_least=lsn)
+        first = next((r.lsn for r in self._records if not isinstance(r, Judgement)), lsn + 1)
+        return written and first > lsn
 
-    def _write(self, records: deque[Record], until: float, flush: bool) -> None:
+    def _write(self, records: deque[Result], until: float, flush: bool) -> None:
         if self._failing:
-            self._writer.flush()  # what comes waits here, where it is counted, until this goes well
+            self._writer.flush()  # new records wait here, where they are counted, until this succeeds
         while records:
             record = records[0]
-            if not isinstance(record, Judgement) and record.ordinal > until:
+            if not isinstance(record, Judgement) and record.lsn > until:
                 break
-            self._put(records.popleft())
+            self._write_record(records.popleft())
         if flush:
             self._writer.flush()
 
-    def _put(self, record: Record) -> None:
-        if isinstance(record, TakenBatch):
-            self._last_ordinal = record.ordinal
+    def _write_record(self, record: Result) -> None:
+        if isinstance(record, Batch):
+            self._last_lsn = record.lsn
             self._writer.batch(record)
         elif isinstance(record, WindowClose):
             self._writer.close(record)
-        elif isinstance(record, Ended):
-            self._writer.ended(record)
-        else:
+        elif isinstance(record, Judgement):
             self._writer.judgement(record)
-
-    def _account(self, samples: int, value_bytes: int) -> None:
-        self._samples += samples
-        self._value_bytes += value_bytes
+        else:
+            self._writer.ended(record)
 
     def _retain(self) -> None:
         self._writer.retain(self._clock.wall_ns(), self._retention)
@@ -168,28 +158,21 @@ class ArchiveFeed:
         self._writer.compact(self._clock.wall_ns())
 
     def _attempt(self, work: Callable[[], None]) -> bool:
-        """Whether `work` went well; a failing disk is one WARNING until a flush has gone well again."""
+        """Whether `work` succeeded; a failing disk is one WARNING until a flush succeeds again."""
         try:
             work()
         except ArchiveError as exc:
             if not self._failing:
-                _log.warning("the archive cannot be written: %s", exc)
+                _log.warning("archive cannot be written: %s", exc)
             self._failing = True
             return False
         return True
 
-    def _works(self) -> None:
-        """Takes in that everything is on the disk; without a flush nothing may have been tried."""
+    def _clear_failure(self) -> None:
+        """Ends a failure after a flush; a write without one may not have touched the disk."""
         if self._failing:
-            _log.info("the archive is written again")
+            _log.info("archive is written again")
         self._failing = False
 
     def _now(self) -> float:
         return self._clock.monotonic_ns() / 1e9
-
-
-def _size(record: Record) -> tuple[int, int]:
-    """How many samples a record counts for, and the bytes of their values."""
-    if isinstance(record, TakenBatch):
-        return record.batch.indexes.size * record.batch.tick_ns.size, record.batch.values.nbytes
-    return 1, 0

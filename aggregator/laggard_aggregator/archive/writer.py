@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from laggard_aggregator.alarms.alarms import Ended
+from laggard_aggregator.alarms.alarms import AlarmsCleared
 from laggard_aggregator.alarms.judge import Judgement
 from laggard_aggregator.archive import layout, tables
 from laggard_aggregator.archive.counter_columns import Pending
@@ -24,7 +24,8 @@ from laggard_aggregator.archive.parquet_files import write_parquet
 from laggard_aggregator.archive.retention import Retention, compact, retain
 from laggard_aggregator.groups.membership import ConfiguredMembership
 from laggard_aggregator.groups.topology import Topology
-from laggard_aggregator.ingest.batches import TakenBatch, WindowClose
+from laggard_aggregator.ingest.batches import Batch
+from laggard_aggregator.log.entries import WindowClose
 from laggard_common.wire.schema import Schema
 
 FLUSH_ROWS = 262_144
@@ -105,7 +106,7 @@ class ArchiveWriter:
         self._groups = group_rows(membership, topology, lateness_seconds, after_seconds)
         self._own["groups"].extend(self._groups)
 
-    def batch(self, taken: TakenBatch) -> None:
+    def batch(self, taken: Batch) -> None:
         """Takes in a batch, also when it raises ArchiveError as it made a flush necessary and that failed."""
         try:
             self._clock(taken.received_ns)
@@ -119,8 +120,8 @@ class ArchiveWriter:
         try:
             self._clock(round(close.closed_at * 1e9))
         finally:
-            self._closed[close.group] = close.ordinal
-            if self._is_new("closes", layout.OWN, close.ordinal):
+            self._closed[close.group] = close.lsn
+            if self._is_new("closes", layout.OWN, close.lsn):
                 self._own["closes"].append(close_row(close))
 
     def judgement(self, judged: Judgement) -> None:
@@ -135,9 +136,9 @@ class ArchiveWriter:
             self._verdicts.append(found)
         self._bound_own()
 
-    def ended(self, ended: Ended) -> None:
+    def ended(self, ended: AlarmsCleared) -> None:
         """Takes in that alarms ended otherwise than by a window."""
-        if self._is_new("alarms", layout.OWN, ended.ordinal):
+        if self._is_new("alarms", layout.OWN, ended.lsn):
             self._own["alarms"].extend(ended_rows(ended))
         self._bound_own()
 
@@ -174,17 +175,17 @@ class ArchiveWriter:
         """Deletes what is too old or too much (`keep.retain`); returns the folders. Raises ArchiveError."""
         return retain(self.directory, now_ns, retention)
 
-    def _add(self, taken: TakenBatch) -> bool:
+    def _add(self, taken: Batch) -> bool:
         """Whether, with the batch among what waits, there is enough for a flush.
 
         A batch whose schema contradicts the one of the same node, stream and epoch is thrown away: nobody
         could read it. Only a node that does not keep to the wire format sends such.
         """
-        if not taken.batch.indexes.size or not self._is_new("counters", taken.schema.source, taken.ordinal):
+        if not taken.counters.indexes.size or not self._is_new("counters", taken.schema.source, taken.lsn):
             return False
         source = (taken.schema.source, taken.site)
         if not self._takes(source, taken):
-            self.dropped_rows += taken.batch.indexes.size * taken.batch.tick_ns.size
+            self.dropped_rows += taken.counters.indexes.size * taken.counters.tick_ns.size
             return False
         waiting = self._pending.setdefault(source, [])
         if not waiting or not self._fits(waiting[-1], taken):
@@ -198,7 +199,7 @@ class ArchiveWriter:
         return full
 
     @staticmethod
-    def _fits(pending: Pending, taken: TakenBatch) -> bool:
+    def _fits(pending: Pending, taken: Batch) -> bool:
         """Whether a batch goes into the same table as those of `pending`."""
         return (
             pending.rows < FLUSH_ROWS
@@ -206,7 +207,7 @@ class ArchiveWriter:
             and pending.cells_with(taken) <= FLUSH_CELLS
         )
 
-    def _takes(self, source: tuple[str, str], taken: TakenBatch) -> bool:
+    def _takes(self, source: tuple[str, str], taken: Batch) -> bool:
         """Whether the schema of `taken` is the one of its node, stream and epoch; a new one is to be written.
 
         Of the ones of the day a hash is kept: each has a whole dictionary, and a busy node has many epochs.

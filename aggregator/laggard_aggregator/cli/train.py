@@ -9,7 +9,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import get_args
 
-from laggard_aggregator.alarms.judge import FunctionWindow, GroupWindow
 from laggard_aggregator.cli.options import (
     add_input_options,
     add_window_options,
@@ -19,6 +18,7 @@ from laggard_aggregator.cli.options import (
 )
 from laggard_aggregator.detect import thresholds
 from laggard_aggregator.detect.cdf.detector import CdfDetector, CdfOptions
+from laggard_aggregator.detect.interface import FunctionWindow, GroupWindow
 from laggard_aggregator.detect.laggard.detector import LaggardDetector
 from laggard_aggregator.detect.manhattan.detector import ManhattanDetector
 from laggard_aggregator.detect.settings import BinLimitMode, DetectSettings

@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, cast
 
-from laggard_aggregator.alarms.alarms import Transition
+from laggard_aggregator.alarms.alarms import AlarmEvent
 from laggard_aggregator.alarms.overrides import (
     MOST_COMMENT_CHARS,
     Decision,
@@ -19,7 +19,7 @@ from laggard_aggregator.alarms.overrides import (
     covers,
 )
 from laggard_aggregator.control import storage
-from laggard_aggregator.engine.machine import Core
+from laggard_aggregator.engine.machine import Machine
 from laggard_common.clock import Clock
 from laggard_common.errors import StateError
 
@@ -33,7 +33,7 @@ FORGET_SILENT_SECONDS = 60.0
 
 
 class Desk:
-    """Answers requests about the components of `core`, and keeps decisions in `directory`.
+    """Answers requests about the components of `machine`, and keeps decisions in `directory`.
 
     While all of `locked` are held nobody else changes the core. `ended` is told of alarms that end with a
     request.
@@ -42,13 +42,13 @@ class Desk:
     def __init__(
         self,
         directory: Path,
-        core: Core,
+        machine: Machine,
         clock: Clock,
         locked: Sequence[asyncio.Lock],
-        ended: Callable[[list[Transition]], None],
+        ended: Callable[[list[AlarmEvent]], None],
     ) -> None:
         self._directory = directory
-        self._core = core
+        self._machine = machine
         self._clock = clock
         self._locked = locked
         self._writing = asyncio.Lock()  # held while decisions or the audit log are written
@@ -86,7 +86,7 @@ class Desk:
 
     async def lapse(self) -> None:
         """Ends the decisions whose time is over; to be called before windows are closed."""
-        lapsed = self._core.decisions.lapse(self._clock.wall_ns() / 1e9)
+        lapsed = self._machine.overrides.lapse(self._clock.wall_ns() / 1e9)
         for over in lapsed:
             _log.info("%s of %s is over", over.kind, over.target)
         if lapsed:
@@ -102,20 +102,20 @@ class Desk:
     async def keep(self) -> None:
         """Puts the decisions on the disk. Raises StateError."""
         async with self._writing:
-            await asyncio.to_thread(storage.save, self._directory, self._core.decisions.state())
+            await asyncio.to_thread(storage.save, self._directory, self._machine.overrides.state())
 
     def _decide(self, kind: Kind, target: str, by: str, comment: str, seconds: float) -> dict[str, Any]:
         named = self._named(target)
         if not any(named.values()) and not self._known_node(target):
             raise ValueError(f"{target}: no node or component is called so")
         now = self._clock.wall_ns() / 1e9
-        self._core.decisions.decide(Decision(kind, target, by, now, now + seconds, comment))
+        self._machine.overrides.decide(Decision(kind, target, by, now, now + seconds, comment))
         if kind == "drain":
-            self._core.decisions.afresh(target, [group for group, names in named.items() if names])
+            self._machine.overrides.afresh(target, [group for group, names in named.items() if names])
         return _said(named)
 
     def _end(self, kind: Any, target: str) -> dict[str, Any]:
-        if self._core.decisions.end(str(kind), target) is None:
+        if self._machine.overrides.end(str(kind), target) is None:
             raise ValueError(f"{target}: there is no {str(kind)[:40]} of exactly this")
         return _said(self._named(target))
 
@@ -123,7 +123,7 @@ class Desk:
         named = self._named(target)
         if not any(named.values()):
             raise ValueError(f"{target}: no component is called so")
-        self._core.decisions.afresh(target, [group for group, names in named.items() if names])
+        self._machine.overrides.afresh(target, [group for group, names in named.items() if names])
         return _said(named)
 
     def _forget(self, target: str) -> dict[str, Any]:
@@ -131,7 +131,7 @@ class Desk:
         if not any(named.values()) and not self._known_node(target):
             raise ValueError(f"{target}: no node or component is called so")
         now_ns = self._clock.wall_ns()
-        nodes, ended = self._core.forget(target, now_ns, now_ns - round(FORGET_SILENT_SECONDS * 1e9))
+        nodes, ended = self._machine.forget(target, now_ns, now_ns - round(FORGET_SILENT_SECONDS * 1e9))
         self._ended(ended)
         left = {group: set(names) for group, names in self._named(target).items()}
         gone = {group: [n for n in names if n not in left[group]] for group, names in named.items()}
@@ -143,16 +143,17 @@ class Desk:
 
     def _named(self, target: str) -> dict[str, list[str]]:
         """The components by their names of the day that `target` names, by group."""
-        pipeline, covered = self._core.pipeline, covering((target,))
+        machine, covered = self._machine, covering((target,))
         found: dict[str, list[str]] = {}
-        for group, store in pipeline.stores.items():
-            names = [(key, pipeline.shown.get(key, key)) for key in store.compared]
+        for group, store in machine.stores.items():
+            names = [(key, machine.names.get(key, key)) for key in store.compared]
             found[group] = [name for key, name in names if covered((key, name))]
         return found
 
     def _known_node(self, target: str) -> bool:
         return any(
-            covers(target, (node.node,)) for node in self._core.intake.nodes.views(self._clock.wall_ns())
+            covers(target, (node.node,))
+            for node in self._machine.admission.nodes.views(self._clock.wall_ns())
         )
 
     async def _note(self, do: Any, request: Mapping[str, Any], target: str, by: str, comment: str) -> None:

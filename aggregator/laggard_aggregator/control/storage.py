@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from laggard_aggregator.alarms.overrides import Book
+from laggard_aggregator.alarms.overrides import Overrides
 from laggard_aggregator.files.atomic_write import written
 from laggard_common.errors import InputError, StateError
 
@@ -15,12 +15,12 @@ AUDIT_FILE = "audit.jsonl"
 MOST_BYTES = 16 * 1024 * 1024
 
 
-def load(directory: Path) -> Book:
+def load(directory: Path) -> Overrides:
     """The decisions that `save` left in `directory`. Raises StateError when its file cannot be used.
 
     To go on without them would page people for what they know, and compare what is being repaired.
     """
-    book, path = Book(), directory / FILE
+    book, path = Overrides(), directory / FILE
     try:
         with path.open("rb") as file:
             data = file.read(MOST_BYTES + 1)

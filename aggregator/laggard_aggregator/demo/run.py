@@ -16,7 +16,7 @@ from laggard_aggregator.demo.site import DETECTORS, OWN, SHIFT_SAMPLES, make_sit
 from laggard_aggregator.demo.training import train
 from laggard_aggregator.demo.watch import Expected, Watch
 from laggard_aggregator.settings.aggregator import AggregatorSettings
-from laggard_aggregator.status.view import View
+from laggard_aggregator.status.view import Status
 from laggard_aggregator.web import api
 from laggard_common.clock import SystemClock
 from laggard_common.config import load
@@ -77,7 +77,7 @@ class Demo:
         self._say(f"Configuration, logs and archive of this run: {self._site.folder}")
         self._say(self._where())
 
-    async def _start(self, view: View, stop: asyncio.Event) -> None:
+    async def _start(self, view: Status, stop: asyncio.Event) -> None:
         """Starts one agent per LUN and one for this machine, once the aggregator is ready."""
         site = self._site
         await self._until("the aggregator's subscription", lambda: view.ready, stop)
@@ -92,7 +92,7 @@ class Demo:
         command = (sys.executable, "-P", "-m", "laggard_agent", *config, *options)
         await self._agents.start(command, self._site.log(node))
 
-    async def _watch(self, view: View, stop: asyncio.Event, once: bool) -> None:
+    async def _watch(self, view: Status, stop: asyncio.Event, once: bool) -> None:
         """Replays and shows the aggregator's view; with `once` until the verdict is known."""
         over = asyncio.Event()
         replaying = asyncio.create_task(self._replay.run(over), name="replay")
@@ -110,13 +110,13 @@ class Demo:
             await replaying
         self._say(self._this_machine(view))
 
-    def _done(self, view: View) -> bool:
+    def _done(self, view: Status) -> bool:
         """True when the recording is over and no alarm stands, or one has stood for too long."""
         alarms = any(alarm.group == self._group for alarm in view.alarms().values())
         patience_ends = self._recording.seconds + CLEAR_RECORDED_SECONDS
         return self._replay.over and (not alarms or self._replay.recorded_seconds > patience_ends)
 
-    def _look(self, view: View, screen: Screen) -> None:
+    def _look(self, view: Status, screen: Screen) -> None:
         """Follows raised and cleared alarms and refreshes the screen."""
         if self._replay.begun_ns is None:
             return
@@ -126,7 +126,7 @@ class Demo:
                     screen.say(told_of(DETECTORS[group], episode))
         screen.show(self._state(view))
 
-    def _state(self, view: View) -> State:
+    def _state(self, view: Status) -> State:
         return State(
             second=self._replay.recorded_seconds,
             seconds=self._recording.seconds,
@@ -142,7 +142,7 @@ class Demo:
         url = f"http://127.0.0.1:{self._site.ports.http}"
         return f"page: {url}/   metrics: {url}/metrics   or: laggard top --url {url}"
 
-    def _this_machine(self, view: View) -> str:
+    def _this_machine(self, view: Status) -> str:
         """Summary of the agent on this machine's own /proc."""
         own = next((group for group in api.groups(view)["groups"] if group["group"] == OWN), None)
         if own is None:
@@ -192,7 +192,7 @@ class Demo:
             await _pause(stop, LOOK_SECONDS / 2)
 
 
-def _nodes_up(view: View) -> int:
+def _nodes_up(view: Status) -> int:
     return sum(count for (_, state), count in view.node_counts().items() if state == "up")
 
 

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from laggard_aggregator.alarms.judge import Judgement
 from laggard_aggregator.demo.watch import Episode
-from laggard_aggregator.status.view import View
+from laggard_aggregator.status.view import Status
 
 LINE_EVERY_SECONDS = 60
 """Recorded seconds between plain lines."""
@@ -38,7 +38,7 @@ class State:
 class Screen:
     """Shows states on `console`; a context manager that keeps the live table."""
 
-    def __init__(self, console: Console, view: View) -> None:
+    def __init__(self, console: Console, view: Status) -> None:
         self._console = console
         self._view = view
         self._live = Live(console=console, auto_refresh=False) if console.is_terminal else None

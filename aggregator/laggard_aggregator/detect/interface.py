@@ -4,8 +4,8 @@ Shapes: C components, H samples of history before the window, W samples in it. V
 that the sample is missing (the component was absent), never that it was zero.
 """
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -65,6 +65,81 @@ class VectorWindow:
     seconds: FloatArray
     start: float
     end: float
+
+
+@dataclass(frozen=True, slots=True)
+class GroupWindow:
+    """All metrics of one peer group over one window; arrays (C, H + W) as in MetricWindow.
+
+    `worse`: the side that is worse, by metric; +1 by default. `tests_at_once`: component-metric series of the
+    whole site, 0 for the value of the settings.
+    """
+
+    group: str
+    components: tuple[str, ...]
+    start: float
+    end: float
+    history: int
+    metrics: Mapping[str, FloatArray]
+    load: Mapping[str, FloatArray] = field(default_factory=dict)
+    worse: Mapping[str, int] = field(default_factory=dict)
+    tests_at_once: int = 0
+
+    def without(self, components: Collection[str]) -> "GroupWindow | None":
+        """The window without `components`; None when no component is left."""
+        keep = _kept(self.components, components)
+        if not keep:
+            return None
+        return replace(
+            self,
+            components=tuple(self.components[row] for row in keep),
+            metrics={name: values[keep] for name, values in self.metrics.items()},
+            load={name: values[keep] for name, values in self.load.items()},
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionWindow:
+    """All metrics of one group of nodes over one window, by function; arrays (C, F) as in VectorWindow.
+
+    `components`: the nodes. `left_out`: functions beyond the store's limit.
+    """
+
+    group: str
+    components: tuple[str, ...]
+    functions: tuple[str, ...]
+    start: float
+    end: float
+    metrics: Mapping[str, FloatArray]
+    seconds: FloatArray
+    left_out: int = 0
+
+    def of(self, metric: str) -> VectorWindow:
+        """One metric as detectors see it."""
+        return VectorWindow(
+            metric=metric,
+            servers=self.components,
+            functions=self.functions,
+            values=self.metrics[metric],
+            seconds=self.seconds,
+            start=self.start,
+            end=self.end,
+        )
+
+    def without(self, components: Collection[str]) -> "FunctionWindow | None":
+        """As in GroupWindow."""
+        keep = _kept(self.components, components)
+        if not keep:
+            return None
+        return replace(
+            self,
+            components=tuple(self.components[row] for row in keep),
+            metrics={name: values[keep] for name, values in self.metrics.items()},
+            seconds=self.seconds[keep],
+        )
+
+
+Window = GroupWindow | FunctionWindow
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,3 +215,9 @@ def not_judged(components: int, note: str) -> Verdicts:
     nan = np.full(components, np.nan)
     no = np.zeros(components, dtype=np.bool_)
     return Verdicts(no, no.copy(), np.zeros(components), nan, nan.copy(), nan.copy(), note)
+
+
+def _kept(names: Sequence[str], without: Collection[str]) -> list[int]:
+    """The indexes of `names` that are not in `without`."""
+    gone = set(without)
+    return [at for at, name in enumerate(names) if name not in gone]

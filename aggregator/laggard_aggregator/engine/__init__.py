@@ -1,1 +1,1 @@
-"""The deterministic machine: log entries in, judgements out; its checkpoint and recovery."""
+"""The deterministic machine, the routing of batches to stores, checkpoint and recovery."""

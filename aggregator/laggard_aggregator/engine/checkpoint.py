@@ -1,7 +1,7 @@
-"""The whole state of a core as sections of a snapshot, and a core out of such sections.
+"""The machine's state as sections of a snapshot, and a machine restored from them.
 
-The first section says whose state it is; then come the nodes with their streams, and a section for each peer
-group. A group that is configured otherwise now starts afresh, the others go on.
+The first section identifies the state; then come the nodes with their streams, and one section per peer
+group. A group whose configuration changed starts without state, the others continue.
 """
 
 import hashlib
@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from laggard_aggregator.detect.registry import VERSIONS
-from laggard_aggregator.engine.machine import Core
+from laggard_aggregator.engine.machine import Machine
 from laggard_aggregator.groups.membership import ConfiguredMembership, PeerGroup
 from laggard_aggregator.metrics.functions import FUNCTIONS
 from laggard_aggregator.metrics.registry import SOURCES
@@ -21,96 +21,103 @@ from laggard_common.errors import ServiceError, StateError, WireError
 _log = logging.getLogger(__name__)
 
 VERSION = 1
-"""Raised when a snapshot can not be read by the version before."""
+"""Increased when earlier versions cannot read the snapshot."""
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What a snapshot says of itself. `ordinal`: the last batch or close in it, of the run `run_ns`.
+    """Identity of a snapshot. `lsn`: the last batch or close in it, of the run `run_ns`.
 
-    `rules`: see `rules_of`. `taken_ns`: when it was taken, ns since the epoch.
+    `rules`: `rules_of` the machine. `taken_ns`: time of the snapshot, ns since the epoch.
     """
 
     site: str
     run_ns: int
     rules: str
-    ordinal: int
+    lsn: int
     taken_ns: int
 
 
-def capture(core: Core, run_ns: int, now_ns: int) -> list[dict[str, Any]]:
-    """The sections of `core`, which nobody changes meanwhile. They hold no reference to what may change.
+def capture(machine: Machine, run_ns: int, now_ns: int) -> list[dict[str, Any]]:
+    """The sections of `machine`, which must not change meanwhile; they share no mutable object with it.
 
-    Arrays are copied; that and walking the nodes takes tenths of a second at tens of thousands of nodes.
+    Copying arrays and walking the nodes takes tenths of a second at tens of thousands of nodes.
     """
-    head = Head(core.intake.site, run_ns, rules_of(core), core.ordinals.last, now_ns)
-    sections: list[dict[str, Any]] = [{"version": VERSION, **asdict(head)}, *core.intake.state()]
-    for part in core.pipeline.state():
+    head = {
+        "version": VERSION,
+        "site": machine.admission.site,
+        "run_ns": run_ns,
+        "rules": rules_of(machine),
+        "ordinal": machine.sequence.last,
+        "taken_ns": now_ns,
+    }
+    sections: list[dict[str, Any]] = [head, *machine.admission.state()]
+    for part in machine.state():
         name = part.get("group")
         if name is not None:
-            part["group"] = _described(core.pipeline.groups[name])
+            part["group"] = _described(machine.groups[name])
         sections.append(part)
     return sections
 
 
-def restore(core: Core, sections: Iterator[Any], path: str) -> Head:
-    """Makes `core`, which is new, what was captured.
+def restore(machine: Machine, sections: Iterator[Any], path: str) -> Head:
+    """Restores a new `machine` from its sections.
 
-    Raises StateError, and the core is of no use then; ServiceError when it is the state of another site.
+    Raises StateError, after which the machine is unusable; ServiceError on the state of another site.
     """
+    site = machine.admission.site
     try:
         head = _head(next(sections))
-        if head.site != core.intake.site:
-            raise ServiceError(f"{path}: is the state of site {head.site!r}, not of {core.intake.site!r}")
+        if head.site != site:
+            raise ServiceError(f"{path}: is the state of site {head.site!r}, not of {site!r}")
         for section in sections:
-            _section(core, section)
+            _restore_section(machine, section)
     except StopIteration as exc:
         raise StateError(path, "is not a snapshot: it is empty") from exc
     except (ValueError, TypeError, LookupError, AttributeError, OverflowError, WireError) as exc:
         raise StateError(path, f"is not a snapshot: {type(exc).__name__}: {exc}"[:300]) from exc
-    core.pipeline.restored()
-    core.ordinals.last = head.ordinal
+    machine.finish_restore(head.lsn)
     return head
 
 
-def rules_of(core: Core) -> str:
-    """What tells one way of grouping and judging from another: a digest."""
-    membership = core.membership
-    said = [
+def rules_of(machine: Machine) -> str:
+    """Digest of the configuration that verdicts depend on: grouping, detection, topology, alarms."""
+    membership = machine.membership
+    rules = [
         [[_described(rule.group), rule.components.pattern] for rule in membership.rules],
         _digest(asdict(membership.default)),
         _digest(asdict(membership.functions)),
-        [asdict(branch) for branch in core.topology.branches],
-        core.pipeline.engine.alarms.after_seconds,
-        core.pipeline.windows.lateness_ns,
+        [asdict(branch) for branch in machine.topology.branches],
+        machine.judge.alarms.after_seconds,
+        machine.windows.lateness_ns,
     ]
-    return _digest(said)
+    return _digest(rules)
 
 
 def _head(section: Any) -> Head:
     if section.pop("version") != VERSION:
         raise ValueError("another version of Laggard wrote it")
-    head = Head(**section)
-    if not all(type(n) is int and 0 <= n < 2**63 for n in (head.run_ns, head.ordinal, head.taken_ns)):
+    head = Head(lsn=section.pop("ordinal"), **section)
+    if not all(type(n) is int and 0 <= n < 2**63 for n in (head.run_ns, head.lsn, head.taken_ns)):
         raise ValueError("a head without numbers")
     return head
 
 
-def _section(core: Core, section: Any) -> None:
+def _restore_section(machine: Machine, section: Any) -> None:
     if "group" in section:
-        group = _group_of(core.membership, section["group"])
+        group = _group_of(machine.membership, section["group"])
         if group is None:
-            _log.info("group %s is compared otherwise now, and starts afresh", section["group"]["name"])
+            _log.info("group %s: configuration changed, restarts without state", section["group"]["name"])
         else:
-            core.pipeline.restore_group(group, section)
+            machine.restore_group(group, section)
     elif "origins" in section:
-        core.pipeline.restore(section)
+        machine.restore(section)
     else:
-        core.intake.restore(section)
+        machine.admission.restore(section)
 
 
 def _group_of(membership: ConfiguredMembership, kept: dict[str, Any]) -> PeerGroup | None:
-    """The group that `kept` describes, None where there is none like it any more."""
+    """The group described by `kept`, None if its configuration changed."""
     group, source = None, kept["source"]
     if not kept["automatic"]:
         group = next((rule.group for rule in membership.rules if rule.group.name == kept["name"]), None)
@@ -129,7 +136,7 @@ def _group_of(membership: ConfiguredMembership, kept: dict[str, Any]) -> PeerGro
 
 
 def _described(group: PeerGroup) -> dict[str, Any]:
-    """What has to be the same for a group's state to go on: also what this version makes of its settings."""
+    """Everything that must be unchanged for a group's state to be restored, code versions included."""
     source = FUNCTIONS.get(group.source) or SOURCES[group.source]
     return {
         "name": group.name,

@@ -1,155 +1,314 @@
-"""Intake, pipeline and engine as one machine: the same entries in the same order give the same judgements.
+"""The aggregator's deterministic state machine: messages, closes, sweeps and forgets in; results out.
 
-No clock and no loop. What it records (`ingest.entries`), replayed into another core that was in the same
-state, takes that one through the same states, to the bit; that is what a restart does.
+No clock, no event loop. Every event that changes lasting state is recorded as a journal entry before its
+effect is visible. The same entries in the same order give the same judgements to the bit, in a restart from
+the journal and in the replay of an archive.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
-from laggard_aggregator.alarms.alarms import Ended, Transition
-from laggard_aggregator.alarms.judge import Engine, Judgement, Window
-from laggard_aggregator.alarms.overrides import Book
-from laggard_aggregator.engine.pipeline import Pipeline, closes
-from laggard_aggregator.groups.membership import ConfiguredMembership
+import numpy as np
+
+from laggard_aggregator.alarms.alarms import AlarmEvent, AlarmsCleared
+from laggard_aggregator.alarms.judge import Judge, Judgement
+from laggard_aggregator.alarms.overrides import Overrides, covering
+from laggard_aggregator.detect.interface import FunctionWindow, IntArray, Window
+from laggard_aggregator.engine.group_registry import GroupRegistry
+from laggard_aggregator.engine.routing import FunctionRoute, Routing
+from laggard_aggregator.groups.membership import ConfiguredMembership, PeerGroup
 from laggard_aggregator.groups.topology import Topology
-from laggard_aggregator.ingest.admission import Intake
-from laggard_aggregator.ingest.batches import TakenBatch, WindowClose
-from laggard_aggregator.ingest.offheap_queue import Received
+from laggard_aggregator.ingest.admission import NO_ROOM, Admission, Room
+from laggard_aggregator.ingest.batches import Batch, Message
+from laggard_aggregator.ingest.bulk_decode import MOST_VALUES
 from laggard_aggregator.log.entries import (
     BatchEntry,
-    CloseEntry,
-    Entry,
     ForgetEntry,
-    ReturnEntry,
+    LogEntry,
+    LogSequence,
     SchemaEntry,
     SweepEntry,
+    WindowClose,
 )
-from laggard_aggregator.log.sequence import Ordinals
-from laggard_aggregator.windows.schedule import DueWindow
+from laggard_aggregator.windows.bulk_store import BulkStore
+from laggard_aggregator.windows.counter_block import StoreCounts
+from laggard_aggregator.windows.function_store import FunctionStore
+from laggard_aggregator.windows.schedule import DueWindow, WindowSchedule
+from laggard_aggregator.windows.store import GroupStore
+
+Result = Batch | WindowClose | Judgement | AlarmsCleared
+"""What an entry results in, as the archive records it."""
 
 
-class Core:
-    """Everything that messages and closes change.
+class Machine:
+    """Admission, groups with their stores and windows, judge, overrides.
 
-    `record` is told of every entry before its effect is seen, in the thread of whoever calls `receive`,
-    `give_back`, `sweep` or asks for the next of `closes`. `forget_ns`: nodes and components that are silent
-    for so long are forgotten.
+    `forget_ns`: nodes and components that are silent for longer are dropped. `groups`, `stores`: by group
+    name. `refused`: components without room, by reason. A caller serializes all methods except
+    `judge.evaluate`, which may run beside `receive`.
     """
 
     def __init__(
         self,
-        site: str,
         membership: ConfiguredMembership,
-        topology: Topology,
+        topology: Topology | None = None,
         *,
         lateness_seconds: float,
         after_seconds: float = 0.0,
+        site: str = "",
         forget_ns: int = 2**62,
     ) -> None:
         self.membership = membership
-        self.topology = topology
-        self.ordinals = Ordinals()
-        self.intake = Intake(site, self.ordinals)
-        self.pipeline = Pipeline(membership, Engine({}, after_seconds, topology), lateness_seconds)
-        self.decisions = Book()
+        self.topology = topology or Topology()
+        self.sequence = LogSequence()
+        self.admission = Admission(site, self.sequence)
+        self.windows = WindowSchedule(round(lateness_seconds * 1e9))
+        self.judge = Judge({}, after_seconds, self.topology)
+        self.overrides = Overrides()
+        self.samples = self.windows_closed = 0
+        self.refused: Counter[str] = Counter()
+        self._registry = GroupRegistry(self.judge, self.windows, self.refused)
+        self._routing = Routing(membership, self._registry, self.refused)
+        self.groups = self._registry.groups
+        self.stores = self._registry.stores
+        self._cleared: list[AlarmEvent] = []
         self._forget_ns = forget_ns
-        self._record: Callable[[Entry], None] | None = None
+        self._record: Callable[[LogEntry], None] = _discard
 
-    def record(self, record: Callable[[Entry], None]) -> None:
-        """Tells `record` of every entry from now on."""
-        self._record = self.intake.record = record
+    @property
+    def names(self) -> Mapping[str, str]:
+        """Current names of components by permanent ID."""
+        return self._routing.names
 
-    def receive(self, topic: str, payload: bytes, received_ns: int) -> Iterator[TakenBatch]:
-        """The batches that a message lets be taken, each as it is taken."""
-        return self.pipeline.take_all(self.intake.receive_all(((topic, payload, received_ns),)))
+    def record(self, record: Callable[[LogEntry], None]) -> None:
+        """Calls `record` with every entry from now on, in the caller's thread."""
+        self._record = self.admission.record = record
 
-    def receive_all(self, messages: Sequence[Received]) -> Iterator[TakenBatch]:
-        """As `receive` of one message after the other, in less time; to be gone through to its end."""
-        run: list[Received] = []
+    def receive(self, messages: Sequence[Message], room: Room | None = None) -> Iterator[Batch]:
+        """Admits and stores messages; yields the accepted batches. To be iterated to the end.
+
+        `room`: free space of the archive's queue. A batch beyond it is judged but not accepted.
+        """
+        run: list[Message] = []
         for message in messages:
             run.append(message)
-            if "/schema/" in message[0]:  # which may let many batches be taken that waited for it
-                yield from self.pipeline.take_all(self.intake.receive_all(run))
+            if "/schema/" in message[0]:  # may release many batches
+                yield from self.store(self.admission.receive(run, room))
                 run = []
-        yield from self.pipeline.take_all(self.intake.receive_all(run))
+        yield from self.store(self.admission.receive(run, room))
 
-    def give_back(self, taken: TakenBatch) -> None:
-        """Lets a batch, which was not acknowledged, come again: somebody has no room for it now."""
-        self._tell(ReturnEntry(taken.ordinal))
-        self.intake.acks.give_back(taken.ordinal)
-        self.pipeline.samples -= taken.batch.tick_ns.size * taken.batch.indexes.size
+    def store(self, batches: Iterable[Batch]) -> Iterator[Batch]:
+        """Stores batches; yields the accepted ones, their late ticks flagged. To be iterated to the end."""
+        bulk, waiting = BulkStore(), set[tuple[str, str]]()
+        known = self._routing.routes
+        for batch in batches:
+            counters, name = batch.counters, (batch.schema.node, batch.schema.source)
+            if not counters.indexes.size:
+                if batch.accepted:
+                    yield batch  # no effect on any store, as it leaves no row in the archive for a replay
+                continue
+            routes = known.get(name)
+            if name in waiting or routes is None or not routes.match(batch):
+                bulk.flush()
+                waiting.clear()
+                routes = self._routing.routes_of(batch)
+            alone = routes.alone or counters.present is not None or counters.values.size > MOST_VALUES
+            waiting.add(name)
+            late_ns = -1
+            for route in routes.routes:
+                late_ns = max(late_ns, route.store.watermark_ns)
+                if isinstance(route, FunctionRoute):
+                    route.store.add(route.node, route.block(batch))
+                    continue
+                block, origins = route.block(batch)
+                if not block.rows.size:
+                    continue
+                if not alone and isinstance(origins, int):
+                    bulk.add(route.store, block, origins if route.varies else 0)
+                    continue
+                if route.varies:
+                    route.store.set_origin(block.rows, origins)
+                route.store.add(block)
+            if batch.accepted:
+                self.samples += counters.samples
+                on_time = counters.tick_ns[0] > late_ns
+                yield batch if on_time else replace(batch, late=counters.tick_ns <= late_ns)
+        bulk.flush()
 
-    def closes(self, due: list[DueWindow], now_ns: int) -> Iterator[WindowClose]:
-        """The closes of windows that are due, each to be sealed before the next one is asked for."""
-        for bare in closes(due, self.ordinals, self.pipeline.groups, now_ns):
-            close = self._decided(bare)
-            self._tell(CloseEntry(close))
+    def closes(self, due: Sequence[DueWindow], now_ns: int) -> Iterator[WindowClose]:
+        """The closes of windows that are due. Each is to be sealed before the next is requested."""
+        for window in due:
+            end = window.end_ns / 1e9
+            start = end - self.groups[window.group].detect.window_seconds
+            drained, restart = self._overridden(window.group)
+            lsn = next(self.sequence)
+            close = WindowClose(lsn, window.group, start, end, now_ns / 1e9, drained, restart)
+            self._record(close)
             yield close
 
     def seal(self, close: WindowClose) -> Window | None:
-        """The window that `close` closes, None when nobody had data; may run in a thread."""
-        return self.pipeline.seal(close)
+        """The window that `close` closes, None without data; ticks received for it later are late.
 
-    def sweep(self, now_ns: int, *, forget: bool = False) -> list[Transition]:
-        """Declares old gaps, and forgets what was silent for too long; the alarms that ended with it."""
-        self._tell(SweepEntry(self.ordinals.last, now_ns, forget))
+        Drops the state of the components to restart first.
+        """
+        self.windows_closed += 1
+        store = self.stores.get(close.group)
+        if store is not None and close.restart:
+            gone = set(close.restart)
+            absent = gone.union(close.drained)
+            left = [name for name in store.compared if name not in absent]
+            self._cleared += self.judge.forget(close.group, gone, left, close.end)
+        end_ns = round(close.end * 1e9)
+        if store is None or end_ns <= store.watermark_ns:
+            return None
+        window = store.close(end_ns)
+        if isinstance(window, FunctionWindow):
+            self.refused["functions"] += window.left_out
+        elif window is not None:
+            window = replace(window, tests_at_once=self._tests_at_once())
+        return window if window is None or not close.drained else window.without(close.drained)
+
+    def close(self, close: WindowClose) -> tuple[Judgement, ...]:
+        """Seals and judges a window in one step, as in a replay."""
+        window = self.seal(close)
+        return () if window is None else self.judge.evaluate(window)
+
+    def pop_cleared(self) -> list[AlarmEvent]:
+        """The alarms cleared since the last call because their components restarted."""
+        cleared, self._cleared = self._cleared, []
+        return cleared
+
+    def sweep(self, now_ns: int, *, forget: bool = False) -> list[AlarmEvent]:
+        """Declares old gaps; with `forget` drops silent nodes and components. Returns the alarms cleared."""
+        self._record(SweepEntry(self.sequence.last, now_ns, forget))
         return self._sweep(now_ns, forget)
 
-    def forget(self, target: str, now_ns: int, before_ns: int) -> tuple[list[str], list[Transition]]:
-        """Forgets what `target` names and was silent before `before_ns`: the nodes, and alarms that ended."""
-        self._tell(ForgetEntry(self.ordinals.last, now_ns, before_ns, target))
+    def forget(self, target: str, now_ns: int, before_ns: int) -> tuple[list[str], list[AlarmEvent]]:
+        """Drops what `target` names and is silent since `before_ns`: the nodes, and the alarms cleared."""
+        self._record(ForgetEntry(self.sequence.last, now_ns, before_ns, target))
         return self._forget(target, now_ns, before_ns)
 
-    def replay(self, entry: Entry) -> Iterator[TakenBatch | WindowClose | Judgement | Ended]:
-        """Goes through an entry again; what came of it, in order. Entries come as they were recorded."""
+    def replay(self, entry: LogEntry) -> Iterator[Result]:
+        """Applies a journal entry; yields its results in order. Entries come in the order of recording."""
         if isinstance(entry, BatchEntry | SchemaEntry):
-            self.ordinals.last = entry.ordinal - isinstance(entry, BatchEntry)
-            yield from self.receive(entry.topic, entry.payload, entry.received_ns)
-        elif isinstance(entry, CloseEntry):
-            close = entry.close
-            self.ordinals.last = close.ordinal
-            if close.group in self.pipeline.groups:
-                self.pipeline.windows.closed(close.group, round(close.end * 1e9))
-            yield close
-            yield from self.pipeline.close(close)
-            yield from _ended(close.ordinal, self.pipeline.ended())
+            self.sequence.last = entry.lsn - isinstance(entry, BatchEntry)
+            accepted = not isinstance(entry, BatchEntry) or entry.accepted
+            message = (entry.topic, entry.payload, entry.received_ns)
+            yield from self.receive((message,), None if accepted else NO_ROOM)
+        elif isinstance(entry, WindowClose):
+            self.sequence.last = entry.lsn
+            if entry.group in self.groups:
+                self.windows.closed(entry.group, round(entry.end * 1e9))
+            yield entry
+            yield from self.close(entry)
+            yield from _ended(entry.lsn, self.pop_cleared())
         elif isinstance(entry, SweepEntry):
-            yield from _ended(entry.ordinal, self._sweep(entry.now_ns, entry.forget))
-        elif isinstance(entry, ForgetEntry):
-            yield from _ended(entry.ordinal, self._forget(entry.target, entry.now_ns, entry.before_ns)[1])
+            yield from _ended(entry.lsn, self._sweep(entry.now_ns, entry.forget))
         else:
-            self.intake.acks.give_back(entry.ordinal)
+            yield from _ended(entry.lsn, self._forget(entry.target, entry.now_ns, entry.before_ns)[1])
 
-    def begin_counting(self) -> None:
-        """Counts from 0, and takes for safe what was replayed: it was counted, and journaled, before."""
-        self.intake.acks.safe(self.ordinals.last)
-        self.intake.begin_counting()
-        self.pipeline.begin_counting()
+    def start_counting(self) -> None:
+        """Resets all counters after a replay, whose entries were counted and are durable."""
+        self.admission.acks.durable(self.sequence.last)
+        self.admission.start_counting()
+        self.samples = self.windows_closed = 0
+        self._cleared = []
+        self.refused.clear()
+        for store in self.stores.values():
+            store.counts = StoreCounts()
 
-    def _decided(self, close: WindowClose) -> WindowClose:
-        """`close` with what operators decided about components of its group."""
-        if not self.decisions.concern(close.group):
-            return close
-        components = self.pipeline.stores[close.group].compared
-        drained, afresh = self.decisions.at_close(close.group, components, self.pipeline.shown)
-        return replace(close, drained=drained, afresh=afresh)
+    def state(self) -> Iterator[dict[str, Any]]:
+        """Groups, stores and judge as plain data and arrays: a common part, then one part per group."""
+        yield {**self._registry.state(), **self._routing.state(), "alarms": self.judge.alarms.state()}
+        for name, store in self.stores.items():
+            yield {
+                "group": name,
+                "spans": self.windows.spans(name),
+                "store": store.state(),
+                "engine": self.judge.state(name),
+            }
 
-    def _sweep(self, now_ns: int, forget: bool) -> list[Transition]:
-        self.intake.sweep(now_ns)
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Restores the common part of `state()`. Raises ValueError when it is malformed."""
+        self._registry.restore(state)
+        self._routing.restore(state)
+        self.judge.alarms.restore(state["alarms"])
+
+    def restore_group(self, group: PeerGroup, state: Mapping[str, Any]) -> None:
+        """Restores a group's part of `state()`. Raises ValueError on the state of another kind of group."""
+        self._registry.add(group, 0)
+        store = self.stores[group.name]
+        store.restore(state["store"])
+        self.judge.restore(group.name, state["engine"])
+        self.windows.closed(group.name, store.watermark_ns)
+        for node, span_ns in state["spans"].items():
+            self.windows.announce(group.name, str(node), int(span_ns))
+
+    def finish_restore(self, lsn: int) -> None:
+        """All groups are restored, up to `lsn`; the alarms of other groups are dropped."""
+        self.judge.alarms.only(self.groups)
+        self.sequence.last = lsn
+
+    def _overridden(self, group: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Components of `group` that are drained, and those to restart."""
+        if not self.overrides.concern(group):
+            return (), ()
+        return self.overrides.at_close(group, self.stores[group].compared, self.names)
+
+    def _tests_at_once(self) -> int:
+        """Component-metric series of the site, rounded up to a power of two so that it seldom changes."""
+        series = sum(store.series for store in self.stores.values())
+        return 1 << max(series - 1, 0).bit_length()
+
+    def _sweep(self, now_ns: int, forget: bool) -> list[AlarmEvent]:
+        self.admission.sweep(now_ns)
         if not forget:
             return []
         return self._forget("*", now_ns, now_ns - self._forget_ns)[1]
 
-    def _forget(self, target: str, now_ns: int, before_ns: int) -> tuple[list[str], list[Transition]]:
-        nodes = self.intake.forget(before_ns, target)
-        return nodes, self.pipeline.forget(before_ns, nodes, now_ns / 1e9, target)
+    def _forget(self, target: str, now_ns: int, before_ns: int) -> tuple[list[str], list[AlarmEvent]]:
+        nodes = self.admission.forget(before_ns, target)
+        return nodes, self.forget_components(before_ns, nodes, now_ns / 1e9, target)
 
-    def _tell(self, entry: Entry) -> None:
-        if self._record is not None:
-            self._record(entry)
+    def forget_components(
+        self, before_ns: int, nodes: Collection[str], at: float, target: str = "*"
+    ) -> list[AlarmEvent]:
+        """Drops `nodes`, and components named by `target` without a sample since `before_ns`.
+
+        `before_ns` is nominal time, by the node's clock. Returns the alarms cleared, at `at`.
+        """
+        cleared: list[AlarmEvent] = []
+        found = False
+        for name, store in self.stores.items():
+            silent = self._rows_named(target, store, store.silent_since(before_ns))
+            if silent.size:
+                found = True
+                gone = store.forget(silent)
+                cleared += self.judge.forget(name, gone, store.compared, at)
+        self._registry.forget(nodes)
+        if found or nodes:
+            self._routing.reset()
+        return cleared
+
+    def _rows_named(self, target: str, store: GroupStore | FunctionStore, rows: IntArray) -> IntArray:
+        """The `rows` whose components `target` names."""
+        if target == "*" or not rows.size:
+            return rows
+        keys, covered = list(store.components), covering((target,))
+        named = [
+            row
+            for row in rows.tolist()
+            if covered((*store.names_of(keys[row]), self.names.get(keys[row], keys[row])))
+        ]
+        return np.array(named, dtype=np.int64)
 
 
-def _ended(ordinal: int, transitions: list[Transition]) -> Iterator[Ended]:
-    if transitions:
-        yield Ended(ordinal, tuple(transitions))
+def _discard(_: LogEntry) -> None:
+    """The recorder of a machine without a journal."""
+
+
+def _ended(lsn: int, cleared: list[AlarmEvent]) -> Iterator[AlarmsCleared]:
+    if cleared:
+        yield AlarmsCleared(lsn, tuple(cleared))

@@ -1,6 +1,6 @@
-"""Where the components of a schema go: to which peer groups, and to which rows of their stores.
+"""Routes the components of a schema to peer groups and to rows of their stores.
 
-A group comes into being with its first member. What was worked out for a schema is kept for its batches.
+A group is created with its first member. Routes are computed once per schema and reused for its batches.
 """
 
 from collections import Counter, deque
@@ -10,28 +10,145 @@ from typing import Any
 
 import numpy as np
 
-from laggard_aggregator.detect.interface import IntArray
+from laggard_aggregator.detect.interface import BoolArray, IntArray
 from laggard_aggregator.engine.group_registry import GroupRegistry
-from laggard_aggregator.engine.schema_parts import ABSENT, ORIGIN_BITS, FunctionPart, Index, Part
-from laggard_aggregator.groups.membership import Membership, PeerGroup, component_key, moves, shown_name
-from laggard_aggregator.ingest.batches import TakenBatch
+from laggard_aggregator.groups.membership import (
+    ConfiguredMembership,
+    PeerGroup,
+    component_key,
+    moves,
+    shown_name,
+)
+from laggard_aggregator.ingest.batches import Batch
 from laggard_aggregator.ingest.dedup_state import MAX_STREAMS
 from laggard_aggregator.metrics.registry import SOURCES
 from laggard_aggregator.metrics.sums import JoinedMetrics
+from laggard_aggregator.windows.counter_block import Block
+from laggard_aggregator.windows.function_counters import NodeFunctions
 from laggard_aggregator.windows.function_store import FunctionStore
 from laggard_aggregator.windows.store import GroupStore
 from laggard_common.wire.schema import FieldType, Schema
 
 MAX_NODE_ROWS = 16_384
-"""Components that one node may bring, over all groups and over time: a quarter of a group's room."""
+"""Limit of components of one node, over all groups and over time: a quarter of a group's rows."""
 
 START_TIME = "start_time"
-"""The field by which a source tells when a component's counters began: docs/wire-format.md."""
+"""The field with the time since when a component's counters count: docs/wire-format.md."""
+
+ABSENT = -1
+"""Column of a counter that a schema lacks."""
+
+ORIGIN_BITS = 20
+"""Bits of an origin's number; the bits above say which of the `optional` counters a component lacks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """From the batches of one schema to one group's store. `rows` (components,): -1 for non-members.
+
+    `columns` (counters,): the field of each of the store's counters, ABSENT for a missing optional one,
+    `missing`: those. `optional`: optional counters that the schema has, and single components may lack.
+    `origin`: number of the node and its set of counters. `varies`: the origin may change with each batch, as
+    components move between nodes or lack counters. `moving`: components may move between nodes. `started`:
+    the column of START_TIME, or ABSENT.
+    """
+
+    store: GroupStore
+    rows: IntArray
+    complete: bool
+    columns: IntArray
+    missing: IntArray
+    optional: IntArray
+    origin: int
+    varies: bool
+    moving: bool
+    started: int
+
+    @property
+    def alone(self) -> bool:
+        """Whether its blocks cannot be stored together with those of other nodes."""
+        return self.moving or self.started != ABSENT
+
+    def block(self, batch: Batch) -> tuple[Block, IntArray | int]:
+        """The batch's rows of this group, and their origin: one number, or one per row."""
+        counters = batch.counters
+        rows = self.rows[counters.indexes]
+        values = counters.values.take(self.columns, axis=2)
+        origins: IntArray | int = self.origin
+        if counters.present is not None:
+            present = counters.present[:, self.columns] & (self.columns != ABSENT)
+            rows = np.where(self.store.has_metric(present), rows, -1)
+            if self.optional.size:
+                lacking = ~present[:, self.optional]
+                origins = self._origins(lacking)
+                at, counter = np.nonzero(lacking)
+                values[:, at, self.optional[counter]] = 0
+        if self.missing.size:
+            values[:, :, self.missing] = 0
+        started = counters.values[:, :, self.started] if self.started != ABSENT else None
+        changing = rows.size - counters.idle
+        if not self.complete or counters.present is not None:
+            keep = rows >= 0
+            changing = int(np.count_nonzero(keep[:changing]))
+            rows, values = rows[keep], values[:, keep]
+            started = None if started is None else started[:, keep]
+            origins = origins if isinstance(origins, int) else origins[keep]
+        block = Block(rows, values, counters.tick_ns, counters.read_ns, changing, batch.received_ns, started)
+        return block, origins
+
+    def _origins(self, lacking: BoolArray) -> IntArray:
+        """One origin per set of counters that components lack: `lacking` (c, optional), to (c,).
+
+        A counter without a value reads as 0; the change of origin hides its fall to 0 and its rise from
+        there.
+        """
+        bits = np.left_shift(1, ORIGIN_BITS + np.arange(self.optional.size, dtype=np.int64))
+        origins: IntArray = np.where(lacking, bits, 0).sum(axis=1) + self.origin
+        return origins
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionRoute:
+    """As Route, for a schema whose components are functions. `columns` as in Route."""
+
+    store: FunctionStore
+    node: NodeFunctions
+    columns: IntArray
+
+    def block(self, batch: Batch) -> Block:
+        """The batch's functions of this group of nodes."""
+        counters = batch.counters
+        rows = self.node.rows[counters.indexes]
+        keep = rows >= 0
+        if counters.present is not None:
+            keep &= counters.present[:, self.columns].all(axis=1)
+        changing = int(np.count_nonzero(keep[: rows.size - counters.idle]))
+        values = counters.values.take(self.columns, axis=2)[:, keep]
+        return Block(rows[keep], values, counters.tick_ns, counters.read_ns, changing, batch.received_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaRoutes:
+    """The routes of one schema with `width` of its fields, sent by a node of `role`.
+
+    `alone`: its blocks cannot be stored together with those of other nodes.
+    """
+
+    schema: Schema
+    role: str
+    width: int
+    routes: tuple[Route | FunctionRoute, ...]
+    alone: bool
+
+    def match(self, batch: Batch) -> bool:
+        """Whether they are those of `batch`; a forgotten stream may come back with another schema."""
+        width = batch.counters.values.shape[2]
+        return self.schema is batch.schema and (self.role, self.width) == (batch.role, width)
 
 
 @dataclass(slots=True)
 class _Members:
-    """A group's components in one schema. `rows` as in Part, None until the group reads a batch of it."""
+    """A group's components in one schema. `rows` as in Route, None until the first batch of the schema."""
 
     places: list[int]
     moving: bool
@@ -39,67 +156,68 @@ class _Members:
 
 
 @dataclass(frozen=True, slots=True)
-class _Placing:
-    """Which groups the components of a schema, sent by a node of a role, belong to."""
+class _SchemaGroups:
+    """The groups of a schema's components, by name, for a role."""
 
     schema: Schema
     role: str
     members: Mapping[str, _Members]
 
 
-class Placement:
-    """Which groups every node's components belong to, and in which rows; how batches are read accordingly.
+class Routing:
+    """Routes of every node's components. `routes`: those of the latest batch, by node and source.
 
-    `indexes`: by node and source, for batches like the last one. `shown`: components' names of the day by
-    key. What finds no room is counted in `refused`.
+    `names`: components' current names by permanent ID. Components without room are counted in `refused`.
     """
 
-    def __init__(self, membership: Membership, registry: GroupRegistry, refused: Counter[str]) -> None:
-        self.indexes: dict[tuple[str, str], Index] = {}
-        self.shown: dict[str, str] = {}
+    def __init__(
+        self, membership: ConfiguredMembership, registry: GroupRegistry, refused: Counter[str]
+    ) -> None:
+        self.routes: dict[tuple[str, str], SchemaRoutes] = {}
+        self.names: dict[str, str] = {}
         self._membership = membership
         self._registry = registry
         self._refused = refused
-        self._placings: dict[tuple[str, str], deque[_Placing]] = {}
+        self._schema_groups: dict[tuple[str, str], deque[_SchemaGroups]] = {}
         self._origins: dict[tuple[str, tuple[int, ...]], int] = {}
         self._node_rows: Counter[str] = Counter()
 
-    def index(self, taken: TakenBatch) -> Index:
-        """The index for batches like this, made again when the one before was for others."""
-        key = (taken.schema.node, taken.schema.source)
-        index = self.indexes.get(key)
-        if index is None or not index.reads(taken):
-            parts = tuple(self._parts(taken))
-            alone = any(isinstance(part, FunctionPart) or part.alone for part in parts)
-            index = Index(taken.schema, taken.role, taken.batch.values.shape[2], parts, alone)
-            self.indexes[key] = index
-        return index
+    def routes_of(self, batch: Batch) -> SchemaRoutes:
+        """The routes of `batch`, from `routes` where they match."""
+        key = (batch.schema.node, batch.schema.source)
+        known = self.routes.get(key)
+        if known is None or not known.match(batch):
+            routes = tuple(self._make_routes(batch))
+            alone = any(isinstance(route, FunctionRoute) or route.alone for route in routes)
+            width = batch.counters.values.shape[2]
+            known = self.routes[key] = SchemaRoutes(batch.schema, batch.role, width, routes, alone)
+        return known
 
-    def forgotten(self) -> None:
-        """Takes in that components or nodes were forgotten: rows have moved, and there is room again."""
-        self.indexes.clear()
-        self._placings.clear()
+    def reset(self) -> None:
+        """Drops all routes after components or nodes were dropped: rows have moved, and room is free."""
+        self.routes.clear()
+        self._schema_groups.clear()
         kept = {key for store in self._registry.stores.values() for key in store.components}
-        self.shown = {key: name for key, name in self.shown.items() if key in kept}
+        self.names = {key: name for key, name in self.names.items() if key in kept}
         self._count_rows()
 
     def state(self) -> dict[str, Any]:
-        """What lasts as plain data, from which `restore` goes on exactly."""
+        """Origins, rows per node and names as plain data."""
         return {
             "origins": [(node, absent, number) for (node, absent), number in self._origins.items()],
             "node_rows": dict(self._node_rows),
-            "shown": dict(self.shown),
+            "shown": dict(self.names),
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Goes on from `state()`. Raises ValueError on what is none."""
+        """Restores `state()`. Raises ValueError when it is malformed."""
         for node, absent, number in state["origins"]:
             self._origins[str(node), tuple(map(int, absent))] = int(number)
         self._node_rows.update({str(node): int(count) for node, count in state["node_rows"].items()})
-        self.shown.update(state["shown"])
+        self.names.update(state["shown"])
 
     def _count_rows(self) -> None:
-        """Counts anew how many rows each node has, by where the components' counters came from last."""
+        """Recounts the rows of each node by the latest origin of each row."""
         nodes = {number: node for (node, _), number in self._origins.items()}
         self._node_rows = Counter(
             nodes[origin & ((1 << ORIGIN_BITS) - 1)]
@@ -109,44 +227,44 @@ class Placement:
             if origin
         )
 
-    def _parts(self, taken: TakenBatch) -> Iterator[Part | FunctionPart]:
-        for name, members in self._placing(taken).members.items():
+    def _make_routes(self, batch: Batch) -> Iterator[Route | FunctionRoute]:
+        for name, members in self._groups_of(batch).items():
             store = self._registry.stores[name]
-            part: Part | FunctionPart | None
+            route: Route | FunctionRoute | None
             if isinstance(store, FunctionStore):
-                part = self._functions(store, taken, members)
+                route = self._function_route(store, batch, members)
             else:
-                part = self._part(store, taken, members)
-            if part is not None:
-                yield part
+                route = self._route(store, batch, members)
+            if route is not None:
+                yield route
 
-    def _placing(self, taken: TakenBatch) -> _Placing:
-        """The groups of the schema's components, kept for the streams that a source may have at a time.
+    def _groups_of(self, batch: Batch) -> Mapping[str, _Members]:
+        """The groups of the schema's components, cached for as many streams as a source may have at a time.
 
-        Two streams that take turns must not cost what their components cost with every message.
+        Two streams that alternate must not cost a lookup of every component with every message.
         """
-        schema, role = taken.schema, taken.role
-        kept = self._placings.setdefault((schema.node, schema.source), deque(maxlen=MAX_STREAMS))
-        for placing in kept:
-            if placing.schema is schema and placing.role == role:
-                return placing
+        schema, role = batch.schema, batch.role
+        cached = self._schema_groups.setdefault((schema.node, schema.source), deque(maxlen=MAX_STREAMS))
+        for known in cached:
+            if known.schema is schema and known.role == role:
+                return known.members
         members: dict[str, _Members] = {}
         for at, component in enumerate(schema.components):
             groups = self._membership.groups_of(
-                schema.node, role, schema.source, component, taken.received_ns / 1e9
+                schema.node, role, schema.source, component, batch.received_ns / 1e9
             )
             for group in groups:
-                if self._known(group, schema, taken.received_ns):
+                if self._exists(group, schema, batch.received_ns):
                     own = members.setdefault(group.name, _Members([], moving=False))
                     own.places.append(at)
                     own.moving |= moves(component)
-        kept.append(_Placing(schema, role, members))
-        return kept[-1]
+        cached.append(_SchemaGroups(schema, role, members))
+        return members
 
-    def _known(self, group: PeerGroup, schema: Schema, now_ns: int) -> bool:
-        """Whether `group`, of which `schema` has a member, has a store; made now if there is room for one.
+    def _exists(self, group: PeerGroup, schema: Schema, now_ns: int) -> bool:
+        """Whether `group`, of which `schema` has a member, has a store; creates it if there is room.
 
-        A group of sums comes with its leading part: the others may be there for their own sake.
+        A group of sums is created by its leading source: the others may be there for their own groups.
         """
         if group.name in self._registry.stores:
             return True
@@ -154,35 +272,35 @@ class Placement:
         if isinstance(known, JoinedMetrics):
             if known.leading != schema.source:
                 return False
-            self._placings.clear()  # those who were told so before are members now
-            self.indexes.clear()
+            self._schema_groups.clear()  # the other sources' components are members from now on
+            self.routes.clear()
         return self._registry.admit(group, schema.node, now_ns)
 
-    def _functions(self, store: FunctionStore, taken: TakenBatch, members: _Members) -> FunctionPart | None:
-        """How `store` reads a node's functions; None when counters are missing, or there is no room."""
-        schema = taken.schema
-        numbers = _counters_of(taken)
+    def _function_route(self, store: FunctionStore, batch: Batch, members: _Members) -> FunctionRoute | None:
+        """The route of a node's functions; None when counters are missing, or there is no room."""
+        schema = batch.schema
+        numbers = _columns_of(batch)
         if not set(store.counters) <= set(numbers):
             return None
-        node, strangers = store.join(schema, members.places)
-        self._refused["functions"] += strangers
+        node, refused = store.join(schema, members.places)
+        self._refused["functions"] += refused
         if node is None:
             return None
         self._registry.windows.announce(
             store.group.name, schema.node, schema.interval_ns * schema.batch_ticks
         )
         columns = np.array([numbers[name] for name in store.counters], dtype=np.int64)
-        return FunctionPart(store, node, columns)
+        return FunctionRoute(store, node, columns)
 
-    def _part(self, store: GroupStore, taken: TakenBatch, members: _Members) -> Part | None:
-        """How `store` reads its `members`; None when counters that it needs are missing."""
-        schema = taken.schema
-        numbers = _counters_of(taken)
+    def _route(self, store: GroupStore, batch: Batch, members: _Members) -> Route | None:
+        """The route of `members`; None when counters that the store requires are missing."""
+        schema = batch.schema
+        numbers = _columns_of(batch)
         columns = tuple(numbers.get(name, ABSENT) for name in store.counters)
-        if not store.tells(np.array([columns]) != ABSENT)[0]:
+        if not store.has_metric(np.array([columns]) != ABSENT)[0]:
             return None
         absent = tuple(at for at, column in enumerate(columns) if column == ABSENT)
-        unsure = [at for at in range(len(store.required), len(columns)) if columns[at] != ABSENT]
+        optional = [at for at in range(len(store.required), len(columns)) if columns[at] != ABSENT]
         rows = members.rows
         if rows is None:
             rows = members.rows = np.full(len(schema.components), -1, dtype=np.int64)
@@ -191,16 +309,16 @@ class Placement:
             store.group.name, schema.node, schema.interval_ns * schema.batch_ticks
         )
         origin = self._origins.setdefault((schema.node, absent), len(self._origins) + 1)
-        varies = members.moving or bool(unsure)
+        varies = members.moving or bool(optional)
         if not varies:
-            store.begin(rows[rows >= 0], origin)
-        return Part(
+            store.set_origin(rows[rows >= 0], origin)
+        return Route(
             store=store,
             rows=rows,
             complete=bool((rows >= 0).all()),
             columns=np.array(columns, dtype=np.int64),
             missing=np.array(absent, dtype=np.int64),
-            unsure=np.array(unsure, dtype=np.int64),
+            optional=np.array(optional, dtype=np.int64),
             origin=origin,
             varies=varies,
             moving=members.moving,
@@ -216,13 +334,13 @@ class Placement:
         self._node_rows[schema.node] += len(store.components) - known
         for key, component, row in zip(keys, components, rows.tolist(), strict=True):
             if row >= 0:
-                self.shown[key] = shown_name(schema.node, component)
+                self.names[key] = shown_name(schema.node, component)
             else:
                 self._refused["rows"] += 1
         return rows
 
 
-def _counters_of(taken: TakenBatch) -> dict[str, int]:
-    """The column of each integer field that the batch has, by name."""
-    sent = taken.schema.fields[: taken.batch.values.shape[2]]
+def _columns_of(batch: Batch) -> dict[str, int]:
+    """The column of each integer field of the batch, by name."""
+    sent = batch.schema.fields[: batch.counters.values.shape[2]]
     return {field.name: at for at, field in enumerate(sent) if field.type != FieldType.F64}

@@ -1,4 +1,4 @@
-"""What agents are told of their batches: which are safe, so that they may leave the spool."""
+"""Acknowledgements: which batches are durable, so that their agents may delete them from the spool."""
 
 from collections import deque
 from collections.abc import Iterator, Mapping
@@ -10,93 +10,78 @@ from laggard_common.wire import Ack
 from laggard_common.wire.topics import ack_topic
 
 ACK_RANGES = 8192  # of one message; with at most 19 bytes each they stay below MAX_ACK_BYTES
-MAX_UNSAFE = 1_000_000  # batches that wait to be safe; of more the oldest wait until all that is noted is
+MAX_PENDING = 1_000_000  # batches noted as not durable; the oldest beyond wait until all noted ones are
 
 
-class Acknowledging:
-    """Which batches of a site wait to be safe, and who is to hear of those that are.
+class Acks:
+    """Batches of a site that are not durable yet, and nodes to be sent an acknowledgement.
 
-    `sources`: of each node, then by source; those of the intake, which makes and forgets them.
+    `sources`: of each node, then by source; owned by the admission.
     """
 
     def __init__(self, site: str, sources: Mapping[str, Mapping[str, Source]]) -> None:
         self._site = site
         self._sources = sources
-        self._unsafe: deque[tuple[int, str, Stream, int]] = deque(maxlen=MAX_UNSAFE)
-        self._unnoted = 0  # the newest ordinal that MAX_UNSAFE left no room for
-        self._owed: dict[str, None] = {}  # nodes in the order of their waiting
+        self._pending: deque[tuple[int, str, Stream, int]] = deque(maxlen=MAX_PENDING)
+        self._dropped_lsn = 0  # the newest one that `_pending` had no room for
+        self._requested: dict[str, None] = {}  # nodes in the order of their requests
 
-    def wait(self, ordinal: int, node: str, stream: Stream, seq: int) -> None:
-        """Takes in that batch `seq` was received, as `ordinal` or as a part of it, and is not safe yet."""
-        if len(self._unsafe) == MAX_UNSAFE:
-            self._unnoted = self._unsafe[0][0]
-        self._unsafe.append((ordinal, node, stream, seq))
+    def accept(self, lsn: int, node: str, stream: Stream, seq: int) -> None:
+        """Notes batch `seq`, accepted as `lsn` or as a part of it, as not durable yet."""
+        if len(self._pending) == MAX_PENDING:
+            self._dropped_lsn = self._pending[0][0]
+        self._pending.append((lsn, node, stream, seq))
 
-    def safe(self, ordinal: int) -> None:
-        """Takes in that every batch up to `ordinal` is safe, and may be acknowledged."""
-        while self._unsafe and self._unsafe[0][0] <= ordinal:
-            _, node, stream, seq = self._unsafe.popleft()
-            stream.safe.add(seq)
-            stream.safe.give_up()  # as what was received did: bounded, whatever seqs a node sends
-            self._owed[node] = None
-        if 0 < self._unnoted <= ordinal:
-            self._all_but_unsafe()
+    def durable(self, lsn: int) -> None:
+        """Marks every batch up to `lsn` as durable, to be acknowledged."""
+        while self._pending and self._pending[0][0] <= lsn:
+            _, node, stream, seq = self._pending.popleft()
+            stream.durable.add(seq)
+            stream.durable.give_up()  # as `received` did: bounded, whatever seqs a node sends
+            self._requested[node] = None
+        if 0 < self._dropped_lsn <= lsn:
+            self._mark_all_but_pending()
 
-    def give_back(self, ordinal: int) -> None:
-        """Takes in that the batch `ordinal`, which is not safe, is not kept: it counts as not received.
-
-        Its sender keeps it, as it is not acknowledged, and sends it again.
-        """
-        at = next((i for i in range(len(self._unsafe) - 1, -1, -1) if self._unsafe[i][0] == ordinal), -1)
-        while at >= 0 and self._unsafe[at][0] == ordinal:  # each of the batches that were joined
-            _, _, stream, seq = self._unsafe[at]
-            stream.received.remove(seq)
-            del self._unsafe[at]
-            at -= 1
-
-    def owe(self, node: str) -> None:
-        """The node is to hear of its batches though none became safe."""
-        self._owed[node] = None
+    def request_ack(self, node: str) -> None:
+        """Sends the node an acknowledgement even if no batch of it became durable."""
+        self._requested[node] = None
 
     def forget(self, node: str) -> None:
-        """The node is to hear no more."""
-        self._owed.pop(node, None)
+        """Sends the node no acknowledgement."""
+        self._requested.pop(node, None)
 
     def messages(self, most: int | None = None) -> list[tuple[str, bytes]]:
-        """Topic and payload for nodes that sent something new, or something twice, since last told.
-
-        Those of at most `most` nodes, who waited longest; what comes meanwhile is told with the rest.
-        """
-        nodes = list(islice(self._owed, most))
+        """Topics and payloads of the requested acknowledgements, oldest request first, of `most` nodes."""
+        nodes = list(islice(self._requested, most))
         for node in nodes:
-            del self._owed[node]
+            del self._requested[node]
         return [
             (ack_topic(self._site, node), wire.encode_ack(acks))
             for node in nodes
             for acks in self._acks(node)
         ]
 
-    def _all_but_unsafe(self) -> None:
-        """Makes everything that was received safe but what is noted as unsafe, as not all was noted."""
-        self._unnoted = 0
+    def _mark_all_but_pending(self) -> None:
+        """Marks everything received as durable except the pending batches, as not all of them were noted."""
+        self._dropped_lsn = 0
         for node, sources in self._sources.items():
             for source in sources.values():
                 for stream in source.streams.values():
-                    stream.safe = stream.received.copy()
-            self._owed[node] = None
-        for _, _, stream, seq in self._unsafe:
-            stream.safe.remove(seq)
+                    stream.durable = stream.received.copy()
+            self._requested[node] = None
+        for _, _, stream, seq in self._pending:
+            stream.durable.remove(seq)
 
     def _acks(self, node: str) -> Iterator[list[Ack]]:
-        """What is safe of a node's batches, in messages of at most ACK_RANGES ranges.
+        """The durable ranges of a node, in messages of at most ACK_RANGES ranges.
 
-        Without a range of a stream whose schema did not come: its agent sends that again, then.
+        A stream without a schema gets an entry without ranges, on which its agent sends the schema again.
         """
         message: list[Ack] = []
         room = ACK_RANGES
         for name, source in self._sources.get(node, {}).items():
             for stream_id, stream in source.streams.items():
-                ranges = stream.safe.as_tuples()
+                ranges = stream.durable.as_tuples()
                 if stream.schema is None:
                     message.append(Ack(stream_id, name, ()))
                 while ranges:

@@ -1,7 +1,7 @@
-"""From bytes of the broker to batches taken for good, each once, with the schema that reads it.
+"""Admission: messages of the broker in; batches out, each once, with its schema.
 
-Everything that comes in is hostile until checked: against its topic, against bounds, against what the same
-stream said before. Whatever is not taken is counted by reason and harms nothing.
+Every message is hostile until checked against its topic, the limits, and the earlier messages of its stream.
+A rejected message is counted by reason.
 """
 
 from collections import Counter
@@ -15,15 +15,13 @@ import numpy as np
 
 from laggard_aggregator.alarms.overrides import covering
 from laggard_aggregator.detect.interface import BoolArray
-from laggard_aggregator.ingest.acks import Acknowledging
-from laggard_aggregator.ingest.batches import CounterBatch, TakenBatch
-from laggard_aggregator.ingest.decode import Decoder
+from laggard_aggregator.ingest.acks import Acks
+from laggard_aggregator.ingest.batches import Batch, CounterBatch, Message
+from laggard_aggregator.ingest.decode import Decoder, max_value_bytes
 from laggard_aggregator.ingest.dedup_state import Source, Stream, extends
 from laggard_aggregator.ingest.nodes import NodeBook
-from laggard_aggregator.ingest.offheap_queue import Received
-from laggard_aggregator.ingest.schema_wait import Held, Waiting
-from laggard_aggregator.log.entries import BatchEntry, SchemaEntry
-from laggard_aggregator.log.sequence import Ordinals
+from laggard_aggregator.ingest.schema_wait import Held, SchemaWait
+from laggard_aggregator.log.entries import BatchEntry, LogSequence, SchemaEntry
 from laggard_common import wire
 from laggard_common.errors import WireError
 from laggard_common.wire import Envelope, Kind
@@ -34,7 +32,7 @@ MAX_NODES = 65_536
 MAX_SOURCES = 64  # of one node
 MAX_NODE_COMPONENTS = 65_536  # over all sources and streams of one node
 MAX_SITE_COMPONENTS = 4_000_000
-MAX_TOPICS = 262_144  # that are kept as they were parsed
+MAX_TOPICS = 262_144  # in the cache of parsed topics
 GAP_HORIZON_NS = 3600 * 1_000_000_000
 OLDEST_NS = 366 * 86400 * 1_000_000_000
 _NODES_AT_ONCE = 1000  # in a snapshot
@@ -42,94 +40,112 @@ AHEAD_NS = 86400 * 1_000_000_000
 
 
 @dataclass(slots=True)
-class IntakeCounts:
-    """Totals since the start; see `view.Counters`."""
+class AdmissionCounts:
+    """Totals since the start; see `status.view.Counters`."""
 
     messages: int = 0
     duplicates: int = 0
     gaps: int = 0
     two_streams: int = 0
+    unaccepted: int = 0
 
 
-class _Noted(NamedTuple):
-    """A message of counters that is received, and not decoded yet. `chosen`: its ticks that are new."""
+@dataclass(slots=True)
+class Room:
+    """Free space of the archive's queue, claimed for each batch before it is accepted."""
 
-    ordinal: int
+    batches: int
+    value_bytes: int
+
+    def claim(self, value_bytes: int) -> bool:
+        """Claims space for a batch; False where there is not enough."""
+        if not self.batches or value_bytes > self.value_bytes:
+            return False
+        self.batches -= 1
+        self.value_bytes -= value_bytes
+        return True
+
+
+NO_ROOM = Room(0, 0)
+
+
+class _Admitted(NamedTuple):
+    """A batch before it is decoded. `chosen`: the ticks that are no duplicates, None for all."""
+
+    lsn: int
     topic: Topic
     envelope: Envelope
     received_ns: int
     schema: Schema
     chosen: BoolArray | None
+    accepted: bool
 
 
-def _nowhere(_: BatchEntry | SchemaEntry) -> None:
-    """Where entries go that nobody keeps."""
+def _discard(_: BatchEntry | SchemaEntry) -> None:
+    """The recorder of a machine without a journal."""
 
 
-class Intake:
-    """Takes messages of one site. `ordinals` are shared with whoever closes windows.
+class Admission:
+    """Admits messages of one site. `sequence` is shared with window closes.
 
-    `record` is told of every message that counts, before its effect is seen.
+    `record` is called with every journal entry before its effect is visible.
     """
 
-    def __init__(
-        self, site: str, ordinals: Ordinals, record: Callable[[BatchEntry | SchemaEntry], None] = _nowhere
-    ) -> None:
+    def __init__(self, site: str, sequence: LogSequence) -> None:
         self.site = site
-        self.record = record
+        self.record: Callable[[BatchEntry | SchemaEntry], None] = _discard
         self.nodes = NodeBook()
-        self.counts = IntakeCounts()
+        self.counts = AdmissionCounts()
         self.wire_errors: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
-        self._ordinals = ordinals
+        self._sequence = sequence
+        self._room: Room | None = None
         self._decoder = Decoder()
         self._sources: dict[str, dict[str, Source]] = {}  # by node, then by source
         self._topics: dict[str, Topic] = {}
         self._components: Counter[str] = Counter()  # by node
         self._components_in_all = 0
-        self._waiting = Waiting()
-        self.acks = Acknowledging(site, self._sources)
+        self._waiting = SchemaWait()
+        self.acks = Acks(site, self._sources)
 
     @property
     def held(self) -> int:
-        """How many messages wait for their schema."""
+        """Number of messages that wait for their schema."""
         return len(self._waiting)
 
-    def receive(self, topic: str, payload: bytes, received_ns: int) -> list[TakenBatch]:
-        """The batches that this message lets be taken: none, itself, or those that waited for it."""
-        return list(self.receive_all(((topic, payload, received_ns),)))
+    def receive(self, messages: Sequence[Message], room: Room | None = None) -> Iterator[Batch]:
+        """Admits all messages, then decodes and yields their batches, and those that waited for a schema.
 
-    def receive_all(self, messages: Sequence[Received]) -> Iterator[TakenBatch]:
-        """As `receive` of one message after the other, but that all are noted before the first is decoded."""
-        noted: list[_Noted] = []
+        A batch beyond `room` is not accepted: it is yielded, but not marked as received nor to be
+        acknowledged, so that its agent sends it again. None: no limit.
+        """
+        self._room = room
+        admitted: list[_Admitted] = []
         for topic, payload, received_ns in messages:
             if topic.split("/", 4)[3:4] == ["ack"]:
                 continue  # an aggregator's, under a wide subscription
             self.counts.messages += 1
             try:
-                noted += self._receive(topic, payload, received_ns)
+                admitted += self._receive(topic, payload, received_ns)
             except WireError as exc:
                 self.wire_errors[exc.reason] += 1
-        yield from self._decoded(noted)
+        yield from self._decoded(admitted)
 
-    def knows(self, node: str) -> bool:
-        """Whether a schema or a batch of a node of that name was taken."""
+    def is_known(self, node: str) -> bool:
+        """Whether a schema or a batch of the node was accepted."""
         return node in self._sources
 
     def sweep(self, now_ns: int) -> None:
-        """Declares old gaps and lets go of messages whose schema never came; to be called now and then."""
+        """Declares old gaps and drops messages whose schema never came; to be called periodically."""
         for sources in self._sources.values():
             for source in sources.values():
                 for stream in source.streams.values():
                     if len(stream.received) > 1:
                         self.counts.gaps += stream.received.declare(now_ns, GAP_HORIZON_NS)
-        self._let_go(self._waiting.expire(now_ns))
+        self._count_dropped(self._waiting.expire(now_ns))
 
     def forget(self, before_ns: int, target: str = "*") -> list[str]:
-        """Forgets the nodes of which nothing came since `before_ns`, and their streams; their names.
-
-        Only those that `target` names.
-        """
+        """Drops the nodes named by `target` without a message since `before_ns`; returns their names."""
         covered = covering((target,))
         gone = [node for node in self.nodes.silent_since(before_ns) if covered((node,))]
         for node in gone:
@@ -140,15 +156,15 @@ class Intake:
         return gone
 
     def state(self) -> Iterator[dict[str, Any]]:
-        """What lasts as plain data, a part of the nodes at a time; messages that wait are not in it."""
+        """Nodes and streams as plain data, in parts; without messages that wait for a schema."""
         yield {"nodes": self.nodes.state()}
         names = list(self._sources)
         for first in range(0, len(names), _NODES_AT_ONCE):
-            some = names[first : first + _NODES_AT_ONCE]
-            yield {"sources": [(node, _sources_state(self._sources[node])) for node in some]}
+            part = names[first : first + _NODES_AT_ONCE]
+            yield {"sources": [(node, _sources_state(self._sources[node])) for node in part]}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Takes over a part of `state()`; all of it was safe. Raises ValueError on what is none."""
+        """Restores a part of `state()`; all of it is durable. Raises ValueError when it is malformed."""
         self.nodes.restore(state.get("nodes", ()))
         for node, sources in state.get("sources", ()):
             if node not in self.nodes or len(sources) > MAX_SOURCES or len(self._sources) >= MAX_NODES:
@@ -156,20 +172,20 @@ class Intake:
             self._sources[node] = {str(name): Source.restore(kept) for name, kept in sources}
             self._account(node, sum(source.components for source in self._sources[node].values()))
 
-    def begin_counting(self) -> None:
-        """Counts from 0: what a replay went through was counted before."""
-        self.counts = IntakeCounts()
+    def start_counting(self) -> None:
+        """Resets all counters."""
+        self.counts = AdmissionCounts()
         self.wire_errors.clear()
         self.refused.clear()
 
-    def _receive(self, name: str, payload: bytes, received_ns: int) -> list[_Noted]:
+    def _receive(self, name: str, payload: bytes, received_ns: int) -> list[_Admitted]:
         topic = self._topics.get(name) or self._topic(name)
         if topic.site != self.site:
             self.refused["site"] += 1
             return []
         if topic.channel == "schema":
-            came = SchemaEntry(self._ordinals.last, received_ns, name, payload)
-            return self._schema(topic, wire.decode_schema(payload), came)
+            entry = SchemaEntry(self._sequence.last, received_ns, name, payload)
+            return self._schema(topic, wire.decode_schema(payload), entry)
         envelope = wire.decode_envelope(payload)
         if envelope.node != topic.node or (topic.channel == "data" and envelope.source != topic.source):
             self.refused["topic"] += 1
@@ -182,7 +198,7 @@ class Intake:
         return []
 
     def _topic(self, name: str) -> Topic:
-        """The topic; kept when its node is known, as a million strangers would each leave one here."""
+        """The parsed topic; cached where its node is known, so that unknown ones take no memory."""
         topic = parse_topic(name)
         if topic.node in self._sources:
             if len(self._topics) >= MAX_TOPICS:
@@ -198,11 +214,11 @@ class Intake:
         if self._node(topic, received_ns):
             self.nodes.status(topic.node, status, envelope.t0_ns, received_ns)
 
-    def _schema(self, topic: Topic, schema: Schema, came: SchemaEntry) -> list[_Noted]:
+    def _schema(self, topic: Topic, schema: Schema, entry: SchemaEntry) -> list[_Admitted]:
         if schema.node != topic.node or schema.source != topic.source:
             self.refused["topic"] += 1
             return []
-        source = self._source(topic, came.received_ns)
+        source = self._source(topic, entry.received_ns)
         if source is None:
             return []
         stream = self._stream(topic, source, schema.stream)
@@ -219,13 +235,13 @@ class Intake:
         ):
             self.refused["components"] += 1
             return []
-        self.record(came)
+        self.record(entry)
         self._account(topic.node, grown)
-        stream.schema, stream.schema_message = schema, came.payload
+        stream.schema, stream.schema_message = schema, entry.payload
         self.nodes.announced(topic.node, schema.interval_ns, schema.batch_ticks)
         return self._release(source, stream, schema)
 
-    def _counters(self, held: Held) -> list[_Noted]:
+    def _counters(self, held: Held) -> list[_Admitted]:
         topic, envelope, received_ns = held.topic, held.envelope, held.received_ns
         source = self._source(topic, received_ns)
         if source is None:
@@ -238,70 +254,76 @@ class Intake:
             return []
         stream = self._stream(topic, source, envelope.stream)
         if stream.schema is None or stream.schema.epoch < envelope.schema_epoch:
-            self._let_go(self._waiting.add(held))
-            self.acks.owe(topic.node)  # or who has no other source hears nothing of us
+            self._count_dropped(self._waiting.add(held))
+            self.acks.request_ack(topic.node)  # a node without any other source gets no ack otherwise
             return []
-        return self._note(held, source, stream, stream.schema)
+        return self._admit(held, source, stream, stream.schema)
 
-    def _note(self, held: Held, source: Source, stream: Stream, schema: Schema) -> list[_Noted]:
-        """What a message brings that `schema` reads and that did not come before, as received and unsafe.
+    def _admit(self, held: Held, source: Source, stream: Stream, schema: Schema) -> list[_Admitted]:
+        """The batch of a message unless it is a duplicate; marked as received if there is room for it.
 
-        Before it is decoded: a message that cannot be read now never can, and must not come again.
+        Before it is decoded: a malformed payload stays malformed, and must not be sent again.
         """
         topic, envelope, received_ns = held.topic, held.envelope, held.received_ns
         ticks: tuple[int, ...] = (envelope.n,)
         if envelope.kind == Kind.JOINED:
             ticks, envelope = wire.split_joined(envelope)
-        first = envelope.seq
-        is_new = [stream.received.add(seq, received_ns) for seq in range(first, first + len(ticks))]
+        seqs = range(envelope.seq, envelope.seq + len(ticks))
+        accepted = self._room is None or self._room.claim(max_value_bytes(envelope, schema))
+        if accepted:
+            is_new = [stream.received.add(seq, received_ns) for seq in seqs]
+        else:
+            is_new = [seq not in stream.received for seq in seqs]
         if not all(is_new):
             self.counts.duplicates += is_new.count(False)
-            self.acks.owe(topic.node)  # whoever sends again has not heard
+            self.acks.request_ack(topic.node)  # a node that sends again missed the acknowledgement
             if not any(is_new):
                 return []
         self.counts.gaps += stream.received.give_up()
         self.counts.two_streams += source.alternates(envelope.stream, received_ns)
-        ordinal = next(self._ordinals)
-        self.record(BatchEntry(ordinal, received_ns, held.name, held.data))
-        for seq in compress(range(first, first + len(ticks)), is_new):
-            self.acks.wait(ordinal, topic.node, stream, seq)
+        self.counts.unaccepted += not accepted
+        lsn = next(self._sequence)
+        self.record(BatchEntry(lsn, received_ns, held.name, held.data, accepted))
+        if accepted:
+            for seq in compress(seqs, is_new):
+                self.acks.accept(lsn, topic.node, stream, seq)
         chosen = None if all(is_new) else np.repeat(is_new, ticks)
-        return [_Noted(ordinal, topic, envelope, received_ns, schema, chosen)]
+        return [_Admitted(lsn, topic, envelope, received_ns, schema, chosen, accepted)]
 
-    def _decoded(self, noted: Sequence[_Noted]) -> Iterator[TakenBatch]:
-        """The batches of what was noted; what cannot be read is counted."""
-        batches = self._decoder.decode_all([each.envelope for each in noted])
-        for (ordinal, topic, envelope, received_ns, schema, chosen), batch in zip(
-            noted, batches, strict=True
+    def _decoded(self, admitted: Sequence[_Admitted]) -> Iterator[Batch]:
+        """The decoded batches; malformed payloads are counted."""
+        decoded = self._decoder.decode_all([each.envelope for each in admitted])
+        for (lsn, topic, envelope, received_ns, schema, chosen, accepted), counters in zip(
+            admitted, decoded, strict=True
         ):
-            if isinstance(batch, WireError):
-                self.wire_errors[batch.reason] += 1
+            if isinstance(counters, WireError):
+                self.wire_errors[counters.reason] += 1
                 continue
-            if batch.values.shape[2] > len(schema.fields) or _highest(batch) >= len(schema.components):
+            if counters.values.shape[2] > len(schema.fields) or _highest(counters) >= len(schema.components):
                 self.wire_errors["payload"] += 1  # fields or components that the schema does not have
                 continue
-            some = batch if chosen is None else batch.only(chosen)
-            self.nodes.data(topic.node, int(some.read_ns[-1]), received_ns)
-            late = _none_late(some.tick_ns.size)
+            new = counters if chosen is None else counters.only(chosen)
+            self.nodes.data(topic.node, int(new.read_ns[-1]), received_ns)
+            late = _none_late(new.tick_ns.size)
             stream, seq = envelope.stream, envelope.seq
-            yield TakenBatch(ordinal, topic.site, topic.role, stream, seq, received_ns, schema, some, late)
+            yield Batch(lsn, topic.site, topic.role, stream, seq, received_ns, schema, new, late, accepted)
 
-    def _release(self, source: Source, stream: Stream, schema: Schema) -> list[_Noted]:
+    def _release(self, source: Source, stream: Stream, schema: Schema) -> list[_Admitted]:
         """The batches that waited for `schema`."""
-        noted: list[_Noted] = []
+        admitted: list[_Admitted] = []
         for held in self._waiting.release(schema.node, schema.source, schema.stream, schema.epoch):
             try:
-                noted += self._note(held, source, stream, schema)
+                admitted += self._admit(held, source, stream, schema)
             except WireError as exc:
                 self.wire_errors[exc.reason] += 1
-        return noted
+        return admitted
 
-    def _let_go(self, messages: int) -> None:
+    def _count_dropped(self, messages: int) -> None:
         if messages:
             self.refused["schema never came"] += messages
 
     def _node(self, topic: Topic, now_ns: int) -> bool:
-        """Whether the node is known, made so now if there is room for one more."""
+        """Adds the node if it is new; False where there are MAX_NODES."""
         if topic.node not in self.nodes and len(self.nodes) >= MAX_NODES:
             self.refused["nodes"] += 1
             return False
@@ -309,7 +331,7 @@ class Intake:
         return True
 
     def _source(self, topic: Topic, now_ns: int) -> Source | None:
-        """The source, None where the node or the source is one too many."""
+        """The source, created if new; None at a limit."""
         sources = self._sources.get(topic.node)
         if sources is None:
             if not self._node(topic, now_ns):
@@ -324,7 +346,7 @@ class Intake:
         return source
 
     def _stream(self, topic: Topic, source: Source, stream_id: bytes) -> Stream:
-        """The stream; a new one may push out an old one, whose components no longer count then."""
+        """The stream, created if new, which may evict an old one and its components."""
         if stream_id in source.streams:
             return source.streams[stream_id]
         before = source.components
@@ -339,7 +361,7 @@ class Intake:
 
 @lru_cache(maxsize=64)
 def _none_late(ticks: int) -> BoolArray:
-    """The flags of a batch none of whose ticks is late; nobody may write to them."""
+    """Flags of a batch without late ticks, read-only."""
     flags = np.zeros(ticks, dtype=np.bool_)
     flags.flags.writeable = False
     return flags
@@ -349,8 +371,8 @@ def _sources_state(sources: Mapping[str, Source]) -> list[tuple[str, list[Any]]]
     return [(name, source.state()) for name, source in sources.items()]
 
 
-def _highest(batch: CounterBatch) -> int:
-    """The highest component index, -1 without components: that of either part, as both ascend."""
-    c = batch.indexes.size
-    ends = {c - 1, c - batch.idle - 1} - {-1}
-    return max((int(batch.indexes[end]) for end in ends), default=-1)
+def _highest(counters: CounterBatch) -> int:
+    """The highest component index, -1 without components: the last of either part, as both ascend."""
+    c = counters.indexes.size
+    ends = {c - 1, c - counters.idle - 1} - {-1}
+    return max((int(counters.indexes[end]) for end in ends), default=-1)

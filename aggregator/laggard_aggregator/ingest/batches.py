@@ -1,9 +1,4 @@
-"""Accepted batches and the closes of windows, in one order.
-
-`ordinal` counts batches and closes together. A batch reaches the windows whose close has a larger ordinal,
-but for ticks at or before the end of its group's last closed window: those are late. A replay in the order of
-ordinals therefore gives the verdicts that the daemon gave.
-"""
+"""Messages of the broker, and the batches decoded from them."""
 
 from dataclasses import dataclass
 
@@ -12,6 +7,9 @@ from numpy.typing import NDArray
 
 from laggard_common.wire.schema import Schema
 
+Message = tuple[str, bytes, int]
+"""Topic, payload, and receive time (ns since the epoch, by the aggregator's clock)."""
+
 
 @dataclass(frozen=True, slots=True)
 class CounterBatch:
@@ -19,8 +17,8 @@ class CounterBatch:
 
     `indexes` (c,) uint32: positions in the schema's components. `values` (n, c, f) int64: raw 64-bit lanes.
     `present` (c, f) bool, or None when every component has every field. `tick_ns` (n,) int64: nominal times,
-    `read_ns` (n,) int64: times of reading, both ns since the epoch. `idle` counts the last components of
-    `indexes` whose rows stayed the same over all ticks.
+    `read_ns` (n,) int64: times of reading, both ns since the epoch. `idle`: number of components at the end
+    of `indexes` whose rows are the same in all ticks.
     """
 
     indexes: NDArray[np.uint32]
@@ -30,45 +28,35 @@ class CounterBatch:
     read_ns: NDArray[np.int64]
     idle: int
 
+    @property
+    def samples(self) -> int:
+        """Ticks times components."""
+        return self.tick_ns.size * self.indexes.size
+
     def only(self, ticks: NDArray[np.bool_]) -> "CounterBatch":
-        """The batch with the ticks of mask `ticks` (n,) bool, at least one, only."""
+        """The same with the selected ticks, at least one: (n,) bool."""
         values, tick_ns, read_ns = self.values[ticks], self.tick_ns[ticks], self.read_ns[ticks]
         return CounterBatch(self.indexes, values, self.present, tick_ns, read_ns, self.idle)
 
 
 @dataclass(frozen=True, slots=True)
-class TakenBatch:
-    """An accepted batch with its schema.
+class Batch:
+    """A batch that is neither duplicate nor malformed, with its schema.
 
-    `seq` is the sequence number of the message, of coalesced batches the first; `batch.tick_ns` has a gap
-    where one of those was a duplicate. `received_ns`: arrival by the aggregator's clock, ns since the epoch.
-    `late` (n,) bool: ticks of which a window had closed in at least one group; they are archived and counted,
-    and each group skips them by its own watermark, online and offline alike.
+    `lsn`: its sequence number, common with window closes. `seq`: the message's, the first of coalesced
+    batches; `tick_ns` has a gap where one of those is a duplicate. `received_ns`: receive time by the
+    aggregator's clock, ns since the epoch. `late` (n,) bool: ticks received after a window over them was
+    closed in at least one group; they are archived and counted, and each group skips them by its own
+    watermark, online and offline alike. `accepted`: as in `log.entries.BatchEntry`.
     """
 
-    ordinal: int
+    lsn: int
     site: str
     role: str
     stream: bytes
     seq: int
     received_ns: int
     schema: Schema
-    batch: CounterBatch
+    counters: CounterBatch
     late: NDArray[np.bool_]
-
-
-@dataclass(frozen=True, slots=True)
-class WindowClose:
-    """The moment a group's window was closed: no batch after `ordinal` may change it. Epoch seconds.
-
-    Operators' decisions take effect here: the `drained` are absent from the window, and all that is known of
-    those to be judged `afresh` is forgotten before it.
-    """
-
-    ordinal: int
-    group: str
-    start: float
-    end: float
-    closed_at: float
-    drained: tuple[str, ...] = ()
-    afresh: tuple[str, ...] = ()
+    accepted: bool = True

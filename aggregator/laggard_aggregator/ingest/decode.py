@@ -10,6 +10,7 @@ from laggard_aggregator.ingest.batches import CounterBatch
 from laggard_aggregator.ingest.bulk_decode import LEAST_ALIKE, MOST_BYTES, decode_alike, layout
 from laggard_common.errors import WireError
 from laggard_common.wire import Envelope, codec, limits
+from laggard_common.wire.schema import Schema
 
 _CODES = frozenset((0, *(width for width, _ in codec.WIDTHS)))
 
@@ -74,10 +75,18 @@ class Decoder:
         return raw
 
 
+def max_value_bytes(envelope: Envelope, schema: Schema) -> int:
+    """Upper bound of the batch's `values.nbytes` before it is decoded: a series takes 8 bytes or more."""
+    raw = envelope.codec == codec.RAW
+    size = len(envelope.payload) if raw else _content_bytes(envelope)
+    series = min(len(schema.components) * len(schema.fields), size // 8)
+    return 8 * min(envelope.n * series, limits.MAX_VALUES)
+
+
 def _content_bytes(envelope: Envelope) -> int:
-    """How long the payload says to be after decompression; 0 where it does not say, and is refused."""
+    """Size after decompression by the payload's header; 0 without one: such a payload is malformed."""
     try:
-        return int(zstandard.frame_content_size(envelope.payload))
+        return max(int(zstandard.frame_content_size(envelope.payload)), 0)
     except zstandard.ZstdError:
         return 0
 

@@ -18,12 +18,12 @@ ALTERNATING_NS = 600 * 1_000_000_000
 
 @dataclass(slots=True)
 class Stream:
-    """`received` says what came, `safe` what may be acknowledged. `schema_message`: the schema as it came."""
+    """`received`, `durable`: ranges of seq; the latter are acknowledged. `schema_message`: as received."""
 
     schema: Schema | None = None
     schema_message: bytes = b""
     received: Ranges = field(default_factory=Ranges)
-    safe: Ranges = field(default_factory=Ranges)
+    durable: Ranges = field(default_factory=Ranges)
 
 
 @dataclass(slots=True)
@@ -68,7 +68,7 @@ class Source:
 
     @classmethod
     def restore(cls, state: Sequence[Any]) -> "Source":
-        """What `state()` was taken of, all that was received being safe. Raises ValueError."""
+        """Restores `state()`; everything received is durable. Raises ValueError when it is malformed."""
         current, left, streams = state
         source = cls()
         source._current = current

@@ -1,9 +1,8 @@
-"""Messages between the connection and the intake, so that neither waits for the other.
+"""The bounded queue between the broker's connection and the machine, in a live and a deferred part.
 
-Live data must not wait behind what an outage left, nor a node behind another that floods, nor those who are
-known behind a million strangers. So joined batches, what a node sends while much of it waits already, and
-what comes from nodes that are not known yet stand behind everything else, and are taken when there is nothing
-else.
+Live data must not wait behind the backlog of an outage, nor a node behind another that floods, nor known
+nodes behind a million unknown ones. So coalesced batches, messages of a node beyond its limit, and messages
+of unknown nodes are deferred: they are taken when no live message waits.
 """
 
 import asyncio
@@ -11,145 +10,146 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from laggard_aggregator.ingest.batches import Message
 from laggard_aggregator.ingest.flood_detector import Senders
-from laggard_aggregator.ingest.offheap_queue import PackedQueue, Received
+from laggard_aggregator.ingest.offheap_queue import PackedQueue
 from laggard_common.wire import VERSION, Kind
 from laggard_common.wire.limits import MAX_MESSAGE_BYTES
 
 BURST = 256
-BEHIND_AT_ONCE = 16
-"""So many are taken of those behind before others are looked for again."""
+DEFERRED_AT_ONCE = 16
+"""Deferred messages taken before live ones are looked for again."""
 
-MOST_BYTES = 256 * 1024**2
-"""What all that waits may take of memory, unless the configuration says otherwise."""
+MAX_BYTES = 256 * 1024**2
+"""Default limit of the queue's memory."""
 
 ENTRY_BYTES = 512
-"""What a message takes besides topic and payload at most: its objects, and what is noted of its node."""
+"""Upper bound of a message's memory besides topic and payload: its objects, and the notes on its node."""
 
 
 @dataclass(slots=True)
 class Amount:
-    """Messages, and bytes that they take: what waits, or the most that may."""
+    """A number of messages and their bytes: queued, or the limit."""
 
     messages: int = 0
     size_bytes: int = 0
 
-    def leaves_room(self, most: "Amount", size: int) -> bool:
-        """Whether one more message, of that size, is within `most`."""
-        return self.messages < most.messages and self.size_bytes + size <= most.size_bytes
+    def leaves_room(self, limit: "Amount", size: int) -> bool:
+        """Whether one more message of `size` bytes is within `limit`."""
+        return self.messages < limit.messages and self.size_bytes + size <= limit.size_bytes
 
     def change(self, messages: int, size: int) -> None:
-        """Takes in that there are more, or with negative numbers fewer."""
+        """Adds messages, or subtracts them where negative."""
         self.messages += messages
         self.size_bytes += size
 
 
-OF_NODE_IN_FRONT = Amount(256, MAX_MESSAGE_BYTES)
-"""What of a node waits beyond that waits behind, but for a message that waits alone."""
+NODE_LIVE = Amount(256, MAX_MESSAGE_BYTES)
+"""Per-node limit of the live part; further messages are deferred, except the only message of a node."""
 
-OF_NODE = Amount(8192, 8 * MAX_MESSAGE_BYTES)
-"""So much of a node may wait in all, in front and behind."""
+NODE_TOTAL = Amount(8192, 8 * MAX_MESSAGE_BYTES)
+"""Per-node limit of both parts."""
 
 _JOINED = bytes((0x9C, VERSION, Kind.JOINED))
-"""How a message with joined batches begins: an array of twelve, the version, the kind."""
+"""First bytes of a message with coalesced batches: an array of twelve, the version, the kind."""
 
 
-class Inbox:
-    """Two bounded queues that are emptied in bursts. What comes while one is full is dropped and counted.
+class IngestQueue:
+    """Messages beyond the limits are dropped and counted.
 
-    `most`: messages in each of them; `most_bytes`: what both may take of memory, a half each. `is_known`:
-    whether a node of that name has its place in front. `senders`: who sends how much.
+    `max_messages`: limit of each part. `max_bytes`: memory of both, a half each. `is_known`: whether a node's
+    messages are live. `senders`: message rates by node.
     """
 
     def __init__(
-        self, most: int, most_bytes: int = MOST_BYTES, is_known: Callable[[str], bool] = lambda _: True
+        self, max_messages: int, max_bytes: int = MAX_BYTES, is_known: Callable[[str], bool] = lambda _: True
     ) -> None:
         self.dropped = 0
         self.senders = Senders()
-        self._most = Amount(most, most_bytes // 2)
+        self._limit = Amount(max_messages, max_bytes // 2)
         self._is_known = is_known
-        self._front: deque[Received] = deque()
-        self._in_front = Amount()
-        self._behind = PackedQueue()
-        self._is_behind = Amount()
-        self._of_node: dict[str, Amount] = {}  # of those of whom something waits
-        self._some = asyncio.Event()
+        self._live: deque[Message] = deque()
+        self._live_amount = Amount()
+        self._deferred = PackedQueue()
+        self._deferred_amount = Amount()
+        self._node_amounts: dict[str, Amount] = {}  # of nodes with a queued message
+        self._not_empty = asyncio.Event()
 
     def __len__(self) -> int:
-        return len(self._front) + len(self._behind)
+        return len(self._live) + len(self._deferred)
 
     @property
     def size_bytes(self) -> int:
-        """What the messages that wait take of memory."""
-        return self._in_front.size_bytes + self._is_behind.size_bytes
+        """Memory of the queued messages."""
+        return self._live_amount.size_bytes + self._deferred_amount.size_bytes
 
-    def put(self, messages: Sequence[Received]) -> list[bool]:
-        """Adds messages as far as there is room; which of them `burst` will give. Never waits."""
-        in_front = []
+    def put(self, messages: Sequence[Message]) -> list[bool]:
+        """Adds messages as far as there is room; for each whether it is live. Never waits."""
+        are_live = []
         for message in messages:
             node, size = _node(message[0]), _size(message)
             self.senders.add(node)
-            of_node = self._of_node.get(node)
-            front = (
-                (of_node is None or of_node.leaves_room(OF_NODE_IN_FRONT, size))
+            node_amount = self._node_amounts.get(node)
+            live = (
+                (node_amount is None or node_amount.leaves_room(NODE_LIVE, size))
                 and not message[1].startswith(_JOINED)
                 and self._is_known(node)
             )
-            waiting = self._in_front if front else self._is_behind
-            room = waiting.leaves_room(self._most, size) and (
-                front or of_node is None or of_node.leaves_room(OF_NODE, size)
+            amount = self._live_amount if live else self._deferred_amount
+            room = amount.leaves_room(self._limit, size) and (
+                live or node_amount is None or node_amount.leaves_room(NODE_TOTAL, size)
             )
-            in_front.append(front and room)
+            are_live.append(live and room)
             if not room:
                 self.dropped += 1
                 continue
-            if of_node is None:
-                of_node = self._of_node[node] = Amount()
-            of_node.change(1, size)
-            waiting.change(1, size)
-            if front:
-                self._front.append(message)
+            if node_amount is None:
+                node_amount = self._node_amounts[node] = Amount()
+            node_amount.change(1, size)
+            amount.change(1, size)
+            if live:
+                self._live.append(message)
             else:
-                self._behind.append(message)
+                self._deferred.append(message)
         if len(self):
-            self._some.set()
-        return in_front
+            self._not_empty.set()
+        return are_live
 
-    async def some(self) -> None:
+    async def wait(self) -> None:
         """Waits until there is a message."""
-        await self._some.wait()
+        await self._not_empty.wait()
 
-    def burst(self) -> list[Received]:
-        """Up to BURST of the messages in front, in the order of their coming; empty without any."""
-        return self._taken(self._front, BURST, self._in_front)
+    def take_live(self) -> list[Message]:
+        """Removes up to BURST live messages, oldest first."""
+        return self._taken(self._live, BURST, self._live_amount)
 
-    def behind(self) -> list[Received]:
-        """A few of the messages behind; empty while there is one in front."""
-        return [] if self._front else self._taken(self._behind, BEHIND_AT_ONCE, self._is_behind)
+    def take_deferred(self) -> list[Message]:
+        """Removes a few deferred messages; none while a live one waits."""
+        return [] if self._live else self._taken(self._deferred, DEFERRED_AT_ONCE, self._deferred_amount)
 
-    def _taken(self, queue: deque[Received] | PackedQueue, most: int, waiting: Amount) -> list[Received]:
+    def _taken(self, queue: deque[Message] | PackedQueue, most: int, amount: Amount) -> list[Message]:
         taken = [queue.popleft() for _ in range(min(most, len(queue)))]
         for message in taken:
             node, size = _node(message[0]), _size(message)
-            waiting.change(-1, -size)
-            of_node = self._of_node[node]
-            of_node.change(-1, -size)
-            if not of_node.messages:
-                del self._of_node[node]
+            amount.change(-1, -size)
+            node_amount = self._node_amounts[node]
+            node_amount.change(-1, -size)
+            if not node_amount.messages:
+                del self._node_amounts[node]
         if not len(self):
-            self._some.clear()
+            self._not_empty.clear()
         return taken
 
 
-def _size(message: Received) -> int:
+def _size(message: Message) -> int:
     topic, payload, _ = message
-    wide = 1 if topic.isascii() else 4
-    return 2 * wide * len(topic) + len(payload) + ENTRY_BYTES  # the name of its node is kept once more
+    char_bytes = 1 if topic.isascii() else 4
+    return 2 * char_bytes * len(topic) + len(payload) + ENTRY_BYTES  # the node's name is stored once more
 
 
 def _node(topic: str) -> str:
-    """The node that a topic of `laggard/1/<site>/<role>/<node>/...` names, or what there is of it.
+    """The node in a topic `laggard/1/<site>/<role>/<node>/...`, or its last level if it is shorter.
 
-    Not its role: a node may write under all of them.
+    Without its role: a node may publish under all of them.
     """
     return topic.split("/", 5)[:5][-1]

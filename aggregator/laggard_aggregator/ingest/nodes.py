@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
+from laggard_aggregator.ingest.node_view import CollectorView, NodeState, NodeView, RoleView
 from laggard_aggregator.ingest.role_stats import Role
-from laggard_aggregator.status.view import CollectorView, NodeState, NodeView, RoleView
 from laggard_common.wire.topics import ROLES, is_level
 
 SILENT_BATCHES = 3

@@ -9,13 +9,12 @@ import mmap
 from collections import deque
 from struct import Struct
 
+from laggard_aggregator.ingest.batches import Message
+
 BLOCK_BYTES = 256 * 1024
 """A longer message has a block for itself."""
 
 _HEAD = Struct("<IIq")  # bytes of the topic and of the payload, when it came
-
-Received = tuple[str, bytes, int]
-"""Topic, payload, and when it came (ns since the epoch, the aggregator's clock)."""
 
 
 class PackedQueue:
@@ -30,7 +29,7 @@ class PackedQueue:
     def __len__(self) -> int:
         return self._count
 
-    def append(self, message: Received) -> None:
+    def append(self, message: Message) -> None:
         """Adds a message."""
         topic, payload, received_ns = message
         name = topic.encode()
@@ -43,7 +42,7 @@ class PackedQueue:
         self._ends[-1] = start + len(record)
         self._count += 1
 
-    def popleft(self) -> Received:
+    def popleft(self) -> Message:
         """Takes the oldest message. Raises IndexError without any."""
         if not self._count:
             raise IndexError("no message waits")

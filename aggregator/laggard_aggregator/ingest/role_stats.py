@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from laggard_aggregator.status.view import QUANTILES, CollectorsView, CollectorView, RoleView
+from laggard_aggregator.ingest.node_view import QUANTILES, CollectorsView, CollectorView, RoleView
 
 MOST_COLLECTORS = 64
 """So many collectors are told of a role, those of the most nodes: what one node invents does not add up."""

@@ -25,7 +25,7 @@ class Held:
     data: bytes
 
 
-class Waiting:
+class SchemaWait:
     """The waiting messages by node, source and stream. `len()` is their number."""
 
     def __init__(self) -> None:

@@ -1,1 +1,1 @@
-"""The ingest journal and the snapshots: log entries, codecs, group commit."""
+"""Write-ahead journal and snapshots: their entries, their formats, the files."""

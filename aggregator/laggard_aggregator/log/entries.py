@@ -1,70 +1,86 @@
-"""What a journal has to keep so that its replay goes through the same states: every input that counted.
+"""Journal entries: every input that changes the machine's state, in order of its sequence number (lsn).
 
-Duplicates, malformed messages and those that still wait for their schema change nothing that lasts, and are
-not among them.
+Duplicates, malformed messages, and messages that wait for their schema change no lasting state and are not
+journaled. A batch reaches the windows whose close has a larger lsn, except ticks at or before the end of its
+group's last closed window: those are late. Replaying the entries in order repeats every verdict to the bit.
 """
 
 from dataclasses import dataclass
 
-from laggard_aggregator.ingest.batches import WindowClose
+
+class LogSequence:
+    """Sequence numbers from 1 on, shared by batches and window closes. `last`: the newest one assigned."""
+
+    def __init__(self) -> None:
+        self.last = 0
+
+    def __iter__(self) -> "LogSequence":
+        return self
+
+    def __next__(self) -> int:
+        self.last += 1
+        return self.last
 
 
 @dataclass(frozen=True, slots=True)
 class BatchEntry:
-    """A message that was taken under `ordinal`, as it came."""
+    """A message with a batch, as received.
 
-    ordinal: int
+    `accepted` is False where the archive had no room for it: the batch is judged, but neither archived nor
+    acknowledged, and its agent sends it again.
+    """
+
+    lsn: int
     received_ns: int
     topic: str
     payload: bytes
+    accepted: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaEntry:
-    """A schema that was accepted after the batch or close `ordinal`, as it came."""
+    """A schema message as received, accepted after the batch or close `lsn`."""
 
-    ordinal: int
+    lsn: int
     received_ns: int
     topic: str
     payload: bytes
 
 
 @dataclass(frozen=True, slots=True)
-class CloseEntry:
-    """A window that was closed."""
+class WindowClose:
+    """The close of a group's window: batches after `lsn` do not change it. Epoch seconds.
 
-    close: WindowClose
+    Overrides take effect here: the window has no `drained` component, and the state of those to `restart` is
+    dropped before it.
+    """
 
-    @property
-    def ordinal(self) -> int:
-        """The close's own."""
-        return self.close.ordinal
-
-
-@dataclass(frozen=True, slots=True)
-class ReturnEntry:
-    """A batch that was taken under `ordinal` and given back: its sender keeps it, and sends it again."""
-
-    ordinal: int
+    lsn: int
+    group: str
+    start: float
+    end: float
+    closed_at: float
+    drained: tuple[str, ...] = ()
+    restart: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class SweepEntry:
-    """Old gaps were declared as of `now_ns`, and what was silent for too long forgotten if `forget`."""
+    """Old gaps were declared as of `now_ns`; with `forget`, silent nodes and components were dropped."""
 
-    ordinal: int
+    lsn: int
     now_ns: int
     forget: bool
 
 
 @dataclass(frozen=True, slots=True)
 class ForgetEntry:
-    """What `target` names and was silent since `before_ns` was forgotten: an operator asked for it."""
+    """An operator dropped what `target` names and was silent since `before_ns`."""
 
-    ordinal: int
+    lsn: int
     now_ns: int
     before_ns: int
     target: str
 
 
-Entry = BatchEntry | SchemaEntry | CloseEntry | ReturnEntry | SweepEntry | ForgetEntry
+LogEntry = BatchEntry | SchemaEntry | WindowClose | SweepEntry | ForgetEntry

@@ -1,15 +1,17 @@
-"""The journal as the event loop sees it: entries are taken at once, and are safe after the next group fsync.
+"""Group commit: entries recorded on the event loop become durable with the next fsync of the journal.
 
-One fsync covers everything that came while the one before was under way, and GROUP_SECONDS. A journal that
-cannot be written, is full or too slow takes nothing more until a snapshot covers what it has missed: then
-everything up to that snapshot is safe. What is not safe is not acknowledged, and its agents keep it.
+One fsync covers everything recorded during the previous one and GROUP_SECONDS. A journal that cannot be
+written, is full or too slow records nothing more until a snapshot covers the missing entries; with that
+snapshot everything up to it is durable. Batches that are not durable are not acknowledged, and their agents
+keep them.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 
-from laggard_aggregator.log.entries import BatchEntry, Entry, SchemaEntry
+from laggard_aggregator.log.entries import BatchEntry, LogEntry, SchemaEntry
 from laggard_aggregator.log.journal import Journal
 from laggard_common.errors import StateError
 
@@ -18,44 +20,61 @@ _log = logging.getLogger(__name__)
 GROUP_SECONDS = 0.02
 MAX_WAITING_BYTES = 64 * 1024 * 1024
 _ENTRY_BYTES = 200
-"""What an entry takes in memory besides its message."""
+"""Memory of an entry besides its message."""
 
 
-class Commits:
-    """Group commits to `journal`. `safe(ordinal)` is told how far everything is safe whenever that grows.
+@dataclass(frozen=True, slots=True)
+class Durability:
+    """State of journal and snapshots.
 
-    Until the first `covered` nothing is: the journal alone does not say what was before it.
+    `whole`: batches accepted now will be acknowledged after their group commit. `failures`: of writing
+    either. `snapshot_at`: time of the latest snapshot, epoch seconds, NaN before the first.
+    `snapshot_seconds`: time that it blocked ingest.
     """
 
-    def __init__(self, journal: Journal, safe: Callable[[int], None], last_ordinal: int) -> None:
+    whole: bool
+    journal_bytes: int
+    snapshot_bytes: int
+    snapshot_at: float
+    snapshot_seconds: float
+    failures: int
+
+
+class GroupCommit:
+    """Group commits to `journal`. `durable(lsn)` is called whenever the durable lsn grows.
+
+    Nothing is durable before the first `checkpointed`: the journal alone lacks the state before it.
+    """
+
+    def __init__(self, journal: Journal, durable: Callable[[int], None], last_lsn: int) -> None:
         self.failures = 0
         self.bytes = 0
         self._journal = journal
-        self._safe = safe
-        self._safe_until = last_ordinal
-        self._waiting: list[Entry] = []
+        self._durable = durable
+        self._durable_lsn = last_lsn
+        self._waiting: list[LogEntry] = []
         self._waiting_bytes = 0
-        self._written = last_ordinal
+        self._written = last_lsn
         self._broken = True
-        self._said = False
+        self._warned = False
         self._breaks = 0
         self._whole_since = -1  # the break that a snapshot has covered
-        self._some = asyncio.Event()
+        self._has_waiting = asyncio.Event()
         self._progress = asyncio.Event()
         self._busy = asyncio.Lock()
 
     @property
     def whole(self) -> bool:
-        """Whether what comes now will be safe after the next group fsync."""
+        """Whether an entry recorded now will be durable after the next group commit."""
         return not self._broken and self._whole_since == self._breaks
 
     @property
-    def safe_until(self) -> int:
-        """Everything up to this ordinal is safe."""
-        return self._safe_until
+    def durable_lsn(self) -> int:
+        """Everything up to this lsn is durable."""
+        return self._durable_lsn
 
-    def record(self, entry: Entry) -> None:
-        """Takes an entry; never waits."""
+    def record(self, entry: LogEntry) -> None:
+        """Adds an entry to the next group commit; never waits."""
         if self._broken:
             return
         size = _ENTRY_BYTES
@@ -66,16 +85,16 @@ class Commits:
             return
         self._waiting.append(entry)
         self._waiting_bytes += size
-        self._some.set()
+        self._has_waiting.set()
 
     async def run(self, ended: asyncio.Event) -> None:
-        """Commits until `ended`, and what waits then."""
+        """Commits until `ended`, and the rest then."""
         end = asyncio.create_task(ended.wait())
         try:
             while not ended.is_set():
-                some = asyncio.create_task(self._some.wait())
-                await asyncio.wait({some, end}, return_when=asyncio.FIRST_COMPLETED)
-                some.cancel()
+                waiting = asyncio.create_task(self._has_waiting.wait())
+                await asyncio.wait({waiting, end}, return_when=asyncio.FIRST_COMPLETED)
+                waiting.cancel()
                 if not ended.is_set():
                     await asyncio.sleep(GROUP_SECONDS)
                 await self.commit()
@@ -83,9 +102,9 @@ class Commits:
             end.cancel()
 
     async def commit(self) -> None:
-        """Writes what waits, and waits until it is on the disk."""
+        """Writes and fsyncs the waiting entries."""
         async with self._busy:
-            self._some.clear()
+            self._has_waiting.clear()
             entries, self._waiting, self._waiting_bytes = self._waiting, [], 0
             if not entries:
                 return
@@ -98,50 +117,50 @@ class Commits:
                 return
             finally:
                 self.bytes = self._journal.size_bytes
-            self._written = max(self._written, entries[-1].ordinal)
+            self._written = max(self._written, entries[-1].lsn)
             if self._whole_since == breaks:
-                self._is_safe(self._written)
+                self._set_durable(self._written)
 
-    async def settled(self, ordinal: int, seconds: float) -> None:
-        """Waits until `ordinal` is safe, or will not be soon; at most so long."""
+    async def wait_durable(self, lsn: int, seconds: float) -> None:
+        """Waits until `lsn` is durable, the group commit fails, or `seconds` elapse."""
         try:
             async with asyncio.timeout(seconds):
-                while self._safe_until < ordinal and self.whole:
+                while self._durable_lsn < lsn and self.whole:
                     self._progress.clear()
                     await self._progress.wait()
         except TimeoutError:
-            _log.debug("a group commit takes more than %.0f s", seconds)
+            _log.debug("group commit takes more than %.0f s", seconds)
 
-    async def cut(self) -> tuple[int, int]:
-        """Begins a new segment for everything that is recorded from now on: its number, and a token.
+    async def rotate(self) -> tuple[int, int]:
+        """Starts a new segment; its number, and a token for `checkpointed`.
 
-        The caller sees to it that nothing is recorded meanwhile.
+        The caller must record nothing meanwhile.
         """
         await self.commit()
         async with self._busy:
             try:
-                number = await asyncio.to_thread(self._journal.begin)
+                number = await asyncio.to_thread(self._journal.rotate)
                 self._broken = False
             except StateError as exc:
                 number = self._journal.next_number
                 self._break(str(exc))
             return number, self._breaks
 
-    def covered(self, ordinal: int, token: int) -> None:
-        """Takes in that a snapshot up to `ordinal`, for which `cut` gave `token`, is on the disk."""
+    def checkpointed(self, lsn: int, token: int) -> None:
+        """A snapshot up to `lsn` is on the disk; `token` comes from its `rotate`."""
         if token == self._breaks and not self._broken:
             self._whole_since = self._breaks
-            if self._said:
+            if self._warned:
                 _log.info("the state is written again: batches are acknowledged")
-            self._said = False
-            ordinal = max(ordinal, self._written)
-        self._is_safe(ordinal)
+            self._warned = False
+            lsn = max(lsn, self._written)
+        self._set_durable(lsn)
 
     def failed(self, reason: str) -> None:
-        """Takes in that a snapshot could not be written."""
+        """A snapshot could not be written."""
         self.failures += 1
         if not self.whole:
-            self._say(reason)
+            self._warn(reason)
 
     async def release(self, number: int) -> None:
         """Deletes the segments before `number`. Raises StateError."""
@@ -150,7 +169,7 @@ class Commits:
             self.bytes = self._journal.size_bytes
 
     def close(self) -> None:
-        """To be called when `run` is over."""
+        """Closes the journal after the end of `run`."""
         self._journal.close()
 
     def _break(self, reason: str) -> None:
@@ -158,15 +177,15 @@ class Commits:
         self._broken = True
         self._breaks += 1
         self._progress.set()
-        self._say(reason)
+        self._warn(reason)
 
-    def _say(self, reason: str) -> None:
-        if not self._said:
+    def _warn(self, reason: str) -> None:
+        if not self._warned:
             _log.warning("%s: batches are not acknowledged until the state is written again", reason)
-        self._said = True
+        self._warned = True
 
-    def _is_safe(self, ordinal: int) -> None:
-        if ordinal > self._safe_until:
-            self._safe_until = ordinal
-            self._safe(ordinal)
+    def _set_durable(self, lsn: int) -> None:
+        if lsn > self._durable_lsn:
+            self._durable_lsn = lsn
+            self._durable(lsn)
         self._progress.set()

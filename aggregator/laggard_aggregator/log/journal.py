@@ -1,17 +1,18 @@
-"""The ingest journal on disk: numbered segments of what was taken, in order. Nothing here is asynchronous.
+"""The journal on disk: numbered segments of entries in order. Synchronous.
 
-A snapshot names the segment that it is to be followed by; segments before that of the oldest snapshot kept
-are needed no more.
+A snapshot has the number of the segment that follows it; segments before the oldest snapshot kept are
+deleted.
 """
 
 import logging
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from laggard_aggregator.log import journal_codec
-from laggard_aggregator.log.entries import Entry
+from laggard_aggregator.log.entries import BatchEntry, LogEntry
 from laggard_common import segment_log as segments
 from laggard_common.errors import SpoolError, StateError
 
@@ -31,7 +32,7 @@ class _Segment:
 class Journal:
     """The journal in `directory`, at most about `max_bytes` long. One thread at a time.
 
-    `begin` before the first `append`; what an earlier process left is only read.
+    `rotate` before the first `append`: segments of an earlier process are only read.
     """
 
     def __init__(self, directory: Path, max_bytes: int) -> None:
@@ -50,23 +51,23 @@ class Journal:
 
     @property
     def size_bytes(self) -> int:
-        """All segments together."""
+        """Size of all segments."""
         return sum(segment.size_bytes for segment in self._segments)
 
     @property
     def segments(self) -> int:
-        """How many there are."""
+        """Number of segments."""
         return len(self._segments)
 
-    def begin(self) -> int:
-        """Begins a new segment, and says its number, which is not used again when this raises StateError."""
+    def rotate(self) -> int:
+        """Starts a new segment and returns its number, which is not reused after a StateError."""
         self.close()
         number, self.next_number = self.next_number, self.next_number + 1
         path = self._directory / f"{number:012d}{SUFFIX}"
         try:
             self._writer = segments.SegmentWriter(path)
             self._segments.append(_Segment(number, path, 0))
-            self._writer.append_all([journal_codec.begin()])
+            self._writer.append_all([journal_codec.header()])
             sync_folder(self._directory)
         except (SpoolError, OSError) as exc:
             self.close()
@@ -74,17 +75,17 @@ class Journal:
         self._segments[-1].size_bytes = self._writer.size_bytes
         return number
 
-    def append(self, entries: Sequence[Entry]) -> None:
-        """Appends `entries` and waits until they are on the disk itself. Raises StateError.
+    def append(self, entries: Sequence[LogEntry]) -> None:
+        """Appends and fsyncs `entries`, in a new segment if this one is full. Raises StateError.
 
-        It goes on in a new segment when this one is long; a journal of `max_bytes` takes no more.
+        It fails once the journal has `max_bytes`.
         """
         if self._writer is None:
             raise StateError(str(self._directory), "the journal is not open")
         if self.size_bytes >= self._max_bytes:
             raise StateError(str(self._directory), f"the journal has journal_max_bytes ({self._max_bytes})")
         if self._writer.size_bytes >= SEGMENT_BYTES:
-            self.begin()
+            self.rotate()
         segment = self._segments[-1]
         try:
             self._writer.append_all(map(journal_codec.encode, entries))
@@ -94,20 +95,22 @@ class Journal:
         finally:
             segment.size_bytes = self._writer.size_bytes
 
-    def entries(self, number: int) -> Iterator[Entry]:
-        """Everything from segment `number` on, as far as it can be read.
+    def entries(self, number: int) -> Iterator[LogEntry]:
+        """The entries from segment `number` on.
 
-        What is torn or damaged ends its segment; that is said, and the rest of it counted as missing. Only
-        the last one may be torn by a crash. Raises StateError when a file cannot be read.
+        A torn or damaged record ends its segment, with a WARNING. A crash tears the last segment only. Raises
+        StateError when a file cannot be read.
         """
-        for segment in self._segments:
-            if segment.number < number:
-                continue
+        following = [segment for segment in self._segments if segment.number >= number]
+        returned = set(_returned(following))
+        for segment in following:
             end = len(segments.MAGIC)
             try:
                 for record in segments.scan(segment.path):
                     entry = journal_codec.decode(record, str(segment.path))
                     end = record.end
+                    if isinstance(entry, BatchEntry) and entry.lsn in returned:
+                        entry = replace(entry, accepted=False)
                     if entry is not None:
                         yield entry
             except StateError as exc:
@@ -132,10 +135,19 @@ class Journal:
             del self._segments[0]
 
     def close(self) -> None:
-        """Nothing is appended any more, until `begin`."""
+        """Closes the open segment; `append` needs a `rotate` then."""
         if self._writer is not None:
             self._writer.close()
             self._writer = None
+
+
+def _returned(following: Sequence[_Segment]) -> Iterator[int]:
+    """The lsns of batches that earlier versions recorded as accepted, and took back with a RETURN record."""
+    for segment in following:
+        with suppress(StateError, SpoolError):  # reported when the entries are read
+            for record in segments.scan(segment.path):
+                if record.type == journal_codec.RecordType.RETURN:
+                    yield journal_codec.returned_lsn(record, str(segment.path))
 
 
 def sync_folder(folder: Path) -> None:

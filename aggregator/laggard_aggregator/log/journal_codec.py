@@ -1,120 +1,136 @@
 """Journal entries as records of a segment, and back.
 
-A batch or schema is `ordinal u64, received_ns i64, length of the topic u16`, little-endian, the topic in
-UTF-8, and the message; everything else is MessagePack.
+A batch or schema is `lsn u64, received_ns i64, length of the topic u16`, little-endian, the topic in UTF-8,
+and the payload; everything else is MessagePack.
 """
 
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import IntEnum
 from typing import Any
 
 import msgpack
 
-from laggard_aggregator.ingest.batches import WindowClose
 from laggard_aggregator.log.entries import (
     BatchEntry,
-    CloseEntry,
-    Entry,
     ForgetEntry,
-    ReturnEntry,
+    LogEntry,
     SchemaEntry,
     SweepEntry,
+    WindowClose,
 )
 from laggard_common.errors import StateError
 from laggard_common.segment_log import Record
 
 VERSION = 2
 _MESSAGE = struct.Struct("<QqH")
-_MOST_NS = 2**63 - 1
+_MAX_NS = 2**63 - 1
 
 
 class RecordType(IntEnum):
-    """What a record of the journal is."""
+    """Type of a journal record."""
 
-    BEGIN = 1  # the version of the format, at the beginning of each segment
+    HEADER = 1  # the version of the format, first in each segment
     BATCH = 2
     SCHEMA = 3
     CLOSE = 4
-    RETURN = 5
+    RETURN = 5  # of earlier versions: takes back the acceptance of an earlier BATCH
     SWEEP = 6
     FORGET = 7
+    UNACCEPTED = 8  # a batch that was judged only
 
 
 Pieces = tuple[int, tuple[bytes, ...]]
 """Type and payload of a record, as `SegmentWriter.append_all` takes them."""
 
 
-def begin() -> Pieces:
-    """The record that a segment begins with."""
-    return RecordType.BEGIN, (msgpack.packb(VERSION),)
+def header() -> Pieces:
+    """The first record of a segment."""
+    return RecordType.HEADER, (msgpack.packb(VERSION),)
 
 
-def encode(entry: Entry) -> Pieces:
-    """The record of `entry`; a message in it is not copied."""
+def encode(entry: LogEntry) -> Pieces:
+    """The record of `entry`; the payload of a message is not copied."""
     if isinstance(entry, BatchEntry | SchemaEntry):
         topic = entry.topic.encode()
-        head = _MESSAGE.pack(entry.ordinal, entry.received_ns, len(topic))
-        type_ = RecordType.BATCH if isinstance(entry, BatchEntry) else RecordType.SCHEMA
-        return type_, (head, topic, entry.payload)
-    if isinstance(entry, CloseEntry):
-        c = entry.close
-        said = (c.ordinal, c.group, c.start, c.end, c.closed_at, c.drained, c.afresh)
-        return RecordType.CLOSE, (msgpack.packb(said),)
+        head = _MESSAGE.pack(entry.lsn, entry.received_ns, len(topic))
+        if isinstance(entry, SchemaEntry):
+            return RecordType.SCHEMA, (head, topic, entry.payload)
+        return RecordType.BATCH if entry.accepted else RecordType.UNACCEPTED, (head, topic, entry.payload)
+    if isinstance(entry, WindowClose):
+        c = entry
+        fields = (c.lsn, c.group, c.start, c.end, c.closed_at, c.drained, c.restart)
+        return RecordType.CLOSE, (msgpack.packb(fields),)
     if isinstance(entry, SweepEntry):
-        return RecordType.SWEEP, (msgpack.packb((entry.ordinal, entry.now_ns, entry.forget)),)
-    if isinstance(entry, ForgetEntry):
-        forgotten = (entry.ordinal, entry.now_ns, entry.before_ns, entry.target)
-        return RecordType.FORGET, (msgpack.packb(forgotten),)
-    return RecordType.RETURN, (msgpack.packb((entry.ordinal,)),)
+        return RecordType.SWEEP, (msgpack.packb((entry.lsn, entry.now_ns, entry.forget)),)
+    return RecordType.FORGET, (msgpack.packb((entry.lsn, entry.now_ns, entry.before_ns, entry.target)),)
 
 
-def decode(record: Record, path: str) -> Entry | None:
-    """The entry in `record`, None for the beginning of a segment. Raises StateError on what is neither."""
-    try:
+def decode(record: Record, path: str) -> LogEntry | None:
+    """The entry in `record`, None for HEADER and RETURN. Raises StateError on any other record."""
+    with _state_errors(record, path):
         return _decode(record)
+
+
+def returned_lsn(record: Record, path: str) -> int:
+    """The lsn in a RETURN record. Raises StateError."""
+    with _state_errors(record, path):
+        (lsn,) = msgpack.unpackb(record.payload)
+        return _count(lsn)
+
+
+@contextmanager
+def _state_errors(record: Record, path: str) -> Iterator[None]:
+    try:
+        yield
     except (ValueError, TypeError, struct.error, OverflowError, msgpack.UnpackException) as exc:
         raise StateError(path, f"the record at {record.offset} is not of a journal: {exc}"[:300]) from exc
 
 
-def _decode(record: Record) -> Entry | None:
-    if record.type in {RecordType.BATCH, RecordType.SCHEMA}:
-        ordinal, received_ns, length = _MESSAGE.unpack_from(record.payload)
-        end = _MESSAGE.size + length
-        topic = record.payload[_MESSAGE.size : end].decode()
-        if end > len(record.payload) or received_ns < 0:
-            raise ValueError("cut short")
-        kind = BatchEntry if record.type == RecordType.BATCH else SchemaEntry
-        return kind(ordinal, received_ns, topic, record.payload[end:])
+def _message(record: Record) -> BatchEntry | SchemaEntry:
+    lsn, received_ns, length = _MESSAGE.unpack_from(record.payload)
+    end = _MESSAGE.size + length
+    topic = record.payload[_MESSAGE.size : end].decode()
+    if end > len(record.payload) or received_ns < 0:
+        raise ValueError("cut short")
+    if record.type == RecordType.SCHEMA:
+        return SchemaEntry(lsn, received_ns, topic, record.payload[end:])
+    return BatchEntry(lsn, received_ns, topic, record.payload[end:], record.type == RecordType.BATCH)
+
+
+def _decode(record: Record) -> LogEntry | None:
+    if record.type in {RecordType.BATCH, RecordType.SCHEMA, RecordType.UNACCEPTED}:
+        return _message(record)
     value = msgpack.unpackb(record.payload, use_list=False)
-    if record.type == RecordType.BEGIN:
+    if record.type == RecordType.HEADER:
         if value != VERSION:
             raise ValueError(f"version {value!r}, expected {VERSION}")
         return None
     if record.type == RecordType.CLOSE:
-        ordinal, group, start, end, closed_at, drained, afresh = value
+        lsn, group, start, end, closed_at, drained, restart = value
         times = _time(start), _time(end), _time(closed_at)
-        decided = tuple(map(_text, drained)), tuple(map(_text, afresh))
-        return CloseEntry(WindowClose(_count(ordinal), _text(group), *times, *decided))
+        overridden = tuple(map(_text, drained)), tuple(map(_text, restart))
+        return WindowClose(_count(lsn), _text(group), *times, *overridden)
     if record.type == RecordType.SWEEP:
-        ordinal, now_ns, forget = value
-        return SweepEntry(_count(ordinal), _count(now_ns), forget is True)
+        lsn, now_ns, forget = value
+        return SweepEntry(_count(lsn), _count(now_ns), forget is True)
     if record.type == RecordType.FORGET:
-        ordinal, now_ns, before_ns, target = value
-        return ForgetEntry(_count(ordinal), _count(now_ns), _count(before_ns), _text(target))
+        lsn, now_ns, before_ns, target = value
+        return ForgetEntry(_count(lsn), _count(now_ns), _count(before_ns), _text(target))
     if record.type == RecordType.RETURN:
-        (ordinal,) = value
-        return ReturnEntry(_count(ordinal))
+        return None
     raise ValueError(f"type {record.type}")
 
 
 def _count(value: Any) -> int:
-    if type(value) is not int or not 0 <= value <= _MOST_NS:
+    if type(value) is not int or not 0 <= value <= _MAX_NS:
         raise ValueError(repr(value)[:40])
     return value
 
 
 def _time(value: Any) -> float:
-    if type(value) is not float or not 0 <= value <= _MOST_NS / 1e9:
+    if type(value) is not float or not 0 <= value <= _MAX_NS / 1e9:
         raise ValueError(repr(value)[:40])
     return value
 

@@ -19,7 +19,7 @@ from laggard_aggregator.notify.outbox import Ledger, Queued, SharedLedger, Told
 from laggard_aggregator.notify.report import endings, report
 from laggard_aggregator.notify.timelines import Courses
 from laggard_aggregator.notify.worker import Sender
-from laggard_aggregator.status.view import View
+from laggard_aggregator.status.view import Status
 from laggard_common.clock import Clock
 from laggard_common.errors import StateError
 
@@ -68,7 +68,7 @@ class Post:
         self._over = _Gathering(settings.gather_seconds)
         self._held = False
 
-    async def run(self, view: View, page: str) -> None:
+    async def run(self, view: Status, page: str) -> None:
         """Tells what is to be told until cancelled. `page`: where the site's pages are reached."""
         ledger, courses = await self._opened()
         shared, writer = SharedLedger(ledger), Writer(self._settings, self._site, page)
@@ -108,7 +108,7 @@ class Post:
             self._in_memory = ledger
         return ledger, courses
 
-    async def _look(self, view: View, ledger: SharedLedger, courses: Courses, writer: Writer) -> None:
+    async def _look(self, view: Status, ledger: SharedLedger, courses: Courses, writer: Writer) -> None:
         save_due, prune_due, said, revision = 0.0, 0.0, "", -1
         while True:
             seconds, now = LOOK_SECONDS, self._now()
@@ -128,7 +128,7 @@ class Post:
                 said, seconds = str(exc), RETRY_SECONDS
             await asyncio.sleep(seconds)
 
-    async def _decide(self, view: View, ledger: SharedLedger, courses: Courses, writer: Writer) -> None:
+    async def _decide(self, view: Status, ledger: SharedLedger, courses: Courses, writer: Writer) -> None:
         s = self._settings
         fresh = due(
             view.alarms(),
@@ -151,7 +151,7 @@ class Post:
             await self._resolve(ended, view, ledger, writer)
 
     async def _tell(
-        self, fresh: list[Case], view: View, ledger: SharedLedger, courses: Courses, writer: Writer
+        self, fresh: list[Case], view: Status, ledger: SharedLedger, courses: Courses, writer: Writer
     ) -> None:
         """Writes of each case, or one digest of all, and notes both before anything is sent."""
         now = view.now
@@ -175,7 +175,7 @@ class Post:
             self.sender.some.set()
             _log.info("mail %s tells of %s and %d others", id_, reports[0].name, len(cases) - 1)
 
-    async def _resolve(self, ended: list[Case], view: View, ledger: SharedLedger, writer: Writer) -> None:
+    async def _resolve(self, ended: list[Case], view: Status, ledger: SharedLedger, writer: Writer) -> None:
         """Writes that cases are over."""
         now = view.now
         for cases in await self._in_mails(ended, ledger, now):
@@ -256,10 +256,10 @@ class _Gathering:
         return True
 
 
-def _silenced(view: View, *names: str) -> bool:
+def _silenced(view: Status, *names: str) -> bool:
     return view.silenced(*names) is not None
 
 
-def _stands(case: Case, view: View) -> bool:
+def _stands(case: Case, view: Status) -> bool:
     """Whether an alarm of the case's component still stands."""
     return any(component == case.component for _, component, _ in view.alarms())

@@ -11,7 +11,7 @@ from laggard_aggregator.notify.text import claim, moment, plain
 from laggard_aggregator.notify.timelines import Course, Courses
 from laggard_aggregator.status import formatting, urls
 from laggard_aggregator.status.next_steps import Command, commands
-from laggard_aggregator.status.view import View
+from laggard_aggregator.status.view import Status
 
 MAX_EVIDENCE = 8
 MAX_CAUSES = 10
@@ -77,7 +77,7 @@ class Ending:
     url: str
 
 
-def report(case: Case, view: View, courses: Courses, page: str) -> Report:
+def report(case: Case, view: Status, courses: Courses, page: str) -> Report:
     """The report on a case whose alarms stand. `page`: where the aggregator's pages are reached."""
     alarms = sorted((a for a in view.alarms().values() if a.component == case.component), key=rank)
     first = alarms[0]
@@ -109,7 +109,7 @@ def live(page: str) -> Command:
     return ("all stragglers, live", f"laggard top --url {shlex.quote(page)}")
 
 
-def endings(cases: Sequence[Case], view: View, page: str) -> list[Ending]:
+def endings(cases: Sequence[Case], view: Status, page: str) -> list[Ending]:
     """What became of cases none of whose alarms stands any more."""
     wanted, ends = {case.component for case in cases}, dict[str, float]()
     for judged in view.judgements():
@@ -149,7 +149,7 @@ def _evidence(alarm: Alarm, source: str) -> Evidence:
     )
 
 
-def _peers(view: View, alarm: Alarm) -> int:
+def _peers(view: Status, alarm: Alarm) -> int:
     """How many others of its kind the latest window judged."""
     for judged in view.judgements():
         if (judged.group, judged.metric) == (alarm.group, alarm.metric):

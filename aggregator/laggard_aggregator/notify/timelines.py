@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from laggard_aggregator.alarms.alarms import Alarm
 from laggard_aggregator.detect.interface import FloatArray
-from laggard_aggregator.status.view import View
+from laggard_aggregator.status.view import Status
 from laggard_aggregator.status.window_history import BAND, Column
 
 MAX_COURSES = 200
@@ -53,7 +53,7 @@ class Courses:
             if len(data) % (8 * _COLUMNS) == 0 and 0 < len(data) <= 8 * _COLUMNS * MAX_POINTS:
                 self._points[key] = np.frombuffer(data, dtype=np.float64).reshape(-1, _COLUMNS)
 
-    def look(self, view: View) -> bool:
+    def look(self, view: Status) -> bool:
         """Takes in the windows that were judged since the last look; whether courses began or ended.
 
         To be called on the event loop.
@@ -77,7 +77,7 @@ class Courses:
         """What a later process goes on with."""
         return {key: points.tobytes() for key, points in self._points.items() if len(points)}
 
-    def _extend(self, key: str, alarm: Alarm, view: View) -> None:
+    def _extend(self, key: str, alarm: Alarm, view: Status) -> None:
         points = self._points.get(key)
         last = points[-1, 0] if points is not None and len(points) else -np.inf
         columns = view.history.columns(alarm.group, alarm.metric)

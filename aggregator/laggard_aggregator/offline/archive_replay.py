@@ -1,15 +1,17 @@
 """Replays an archive: the recorded batches and window closes in the recorded order."""
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from laggard_aggregator.alarms.judge import Engine, Judgement, Window
+from laggard_aggregator.alarms.judge import Judgement
 from laggard_aggregator.archive.reader import ArchiveReader, RunStart
+from laggard_aggregator.detect.interface import Window
 from laggard_aggregator.detect.settings import DetectSettings
-from laggard_aggregator.engine.pipeline import Pipeline
+from laggard_aggregator.engine.machine import Machine
 from laggard_aggregator.groups.membership import ConfiguredMembership, Rule
 from laggard_aggregator.groups.topology import Topology
-from laggard_aggregator.ingest.batches import TakenBatch
+from laggard_aggregator.ingest.batches import Batch
 from laggard_common.errors import InputError
 
 Adjust = Callable[[str, DetectSettings], DetectSettings]
@@ -43,28 +45,28 @@ class Replay:
 
     def judgements(self, progress: Callable[[float], None] | None = None) -> Iterator[Judgement]:
         """The judgements of all runs in order; as `windows` for the rest."""
-        for window, pipeline in self.windows(progress):
-            yield from pipeline.judge(window)
+        for window, machine in self.windows(progress):
+            yield from machine.judge.evaluate(window)
 
-    def windows(self, progress: Callable[[float], None] | None = None) -> Iterator[tuple[Window, Pipeline]]:
-        """The windows of all runs in order, each with the pipeline that sealed it.
+    def windows(self, progress: Callable[[float], None] | None = None) -> Iterator[tuple[Window, Machine]]:
+        """The windows of all runs in order, each with the machine that sealed it.
 
         `progress` gets the share of window closes done so far. Raises InputError when the archive cannot
         be read or does not say how a run grouped its components.
         """
         closes = sum(1 for _ in self._reader.closes()) if progress else 0
-        running, pipeline, closed = -1, None, 0
+        running, machine, closed = -1, None, 0
         for run_ns, event in self._reader.events():
-            if pipeline is None or run_ns != running:
-                running, pipeline = run_ns, self._pipeline(run_ns)
-            if isinstance(event, TakenBatch):
-                pipeline.take(event)
+            if machine is None or run_ns != running:
+                running, machine = run_ns, self._machine(run_ns)
+            if isinstance(event, Batch):
+                deque(machine.store((event,)), maxlen=0)
                 continue
-            window = pipeline.seal(event)
-            if window is not None and self._judged(pipeline.groups[event.group].detect):
-                self._confirm[event.group] = pipeline.groups[event.group].detect.confirm
-                self.shown.update(pipeline.shown)
-                yield window, pipeline
+            window = machine.seal(event)
+            if window is not None and self._judged(machine.groups[event.group].detect):
+                self._confirm[event.group] = machine.groups[event.group].detect.confirm
+                self.shown.update(machine.names)
+                yield window, machine
             closed += 1
             if progress is not None:
                 progress(closed / closes)
@@ -73,15 +75,19 @@ class Replay:
         """The k of 2k - 1 of a group that was judged."""
         return self._confirm[group]
 
-    def _pipeline(self, run_ns: int) -> Pipeline:
+    def _machine(self, run_ns: int) -> Machine:
         start = self._starts.get(run_ns)
         if start is None:
             raise InputError(
                 str(self._reader.directory), f"no groups are recorded for the run of {run_ns} ns"
             )
         self.topology = self._topology or start.topology
-        engine = Engine({}, start.after_seconds, self.topology)
-        return Pipeline(self._membership(start), engine, start.lateness_seconds)
+        return Machine(
+            self._membership(start),
+            self.topology,
+            lateness_seconds=start.lateness_seconds,
+            after_seconds=start.after_seconds,
+        )
 
     def _membership(self, start: RunStart) -> ConfiguredMembership:
         recorded, adjust = start.membership, self._adjust

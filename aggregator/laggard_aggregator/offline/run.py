@@ -5,8 +5,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from laggard_aggregator.alarms.judge import Engine, Judgement, Window
+from laggard_aggregator.alarms.judge import Judge, Judgement
 from laggard_aggregator.archive.reader import ArchiveReader
+from laggard_aggregator.detect.interface import Window
 from laggard_aggregator.detect.registry import FUNCTION_DETECTORS, VERSIONS, judges
 from laggard_aggregator.detect.settings import DetectSettings
 from laggard_aggregator.detect.thresholds import Thresholds
@@ -76,7 +77,7 @@ def open_windows(
         return
     settings = _without_functions(given)
     grids = read_grids(paths, columns, settings)
-    engine = Engine({grid.group: settings for grid in grids})
+    engine = Judge({grid.group: settings for grid in grids})
     for window in windows_in_order(grids, settings.window_samples, history_of(engine, grids)):
         yield window, settings
 

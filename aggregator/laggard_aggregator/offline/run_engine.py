@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from laggard_aggregator.alarms.judge import Engine, Judgement
+from laggard_aggregator.alarms.judge import Judge, Judgement
 from laggard_aggregator.detect.settings import DetectSettings
 from laggard_aggregator.detect.thresholds import Thresholds
 from laggard_aggregator.groups.topology import Topology
@@ -28,18 +28,18 @@ def judge(
     thresholds. `progress` gets the share of the windows done so far.
     """
     settings = replace(settings, tests_at_once=max(tests_at_once(grids), 1))
-    engine = Engine({}, topology=topology)
+    engine = Judge({}, topology=topology)
     for grid in grids:
         engine.add_group(grid.group, trained.applied(settings, grid.group) if trained else settings)
     history = history_of(engine, grids)
     total = sum(grid.window_ends(settings.window_samples).size for grid in grids)
     for done, window in enumerate(windows_in_order(list(grids), settings.window_samples, history), 1):
-        yield from engine.judge(window)
+        yield from engine.evaluate(window)
         if progress is not None:
             progress(done / total)
 
 
-def history_of(engine: Engine, grids: Sequence[Grid]) -> dict[str, int]:
+def history_of(engine: Judge, grids: Sequence[Grid]) -> dict[str, int]:
     """Number of samples before a window that the detectors of each grid's group need."""
     return {
         grid.group: max(engine.history_samples(grid.group, metric) for metric in grid.metrics)

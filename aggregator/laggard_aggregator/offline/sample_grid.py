@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from laggard_aggregator.alarms.judge import GroupWindow
-from laggard_aggregator.detect.interface import FloatArray
+from laggard_aggregator.detect.interface import FloatArray, GroupWindow
 
 NS = 1_000_000_000
 

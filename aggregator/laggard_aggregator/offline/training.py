@@ -7,10 +7,10 @@ from typing import Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from laggard_aggregator.alarms.judge import FunctionWindow, GroupWindow, Judgement
+from laggard_aggregator.alarms.judge import Judgement
 from laggard_aggregator.detect.cdf.detector import CdfOptions
 from laggard_aggregator.detect.cdf.training import largest_deviation
-from laggard_aggregator.detect.interface import MetricWindow, VectorWindow
+from laggard_aggregator.detect.interface import FunctionWindow, GroupWindow, MetricWindow, VectorWindow
 from laggard_aggregator.detect.manhattan.detector import ManhattanOptions
 from laggard_aggregator.detect.manhattan.training import FunctionsTaken, SpreadTaken, ThresholdsTaken
 from laggard_aggregator.detect.settings import DetectSettings

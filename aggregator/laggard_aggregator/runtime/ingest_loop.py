@@ -1,102 +1,101 @@
-"""The way of messages: out of the inbox into the core, and on to the archive; then the broker hears of it."""
+"""Moves messages from the ingest queue into the machine and their batches to the archive."""
 
 import asyncio
 from collections.abc import Callable
 
-from laggard_aggregator.archive.write_queue import ArchiveFeed
-from laggard_aggregator.engine.machine import Core
-from laggard_aggregator.engine.recovery import Keeper
-from laggard_aggregator.ingest.ingest_queue import Inbox
+from laggard_aggregator.archive.write_queue import WriteQueue
+from laggard_aggregator.engine.machine import Machine
+from laggard_aggregator.ingest.batches import Message
+from laggard_aggregator.ingest.ingest_queue import IngestQueue
 from laggard_aggregator.ingest.mqtt.subscriber import Subscriber
-from laggard_aggregator.ingest.offheap_queue import Received
+from laggard_aggregator.log.group_commit import GroupCommit
 from laggard_common.daemon.service import is_set_within
 
 RELEASE_SECONDS = 0.2
-"""How long the broker keeps a message for us at most: it has a limited number of them under way."""
-MOST_CATCH_UP = 12
-"""After a restart windows wait at most so many times `catch_up_seconds` for the inbox to empty."""
-LOOK_SECONDS = 0.2
-"""How often is looked meanwhile whether it is empty."""
+"""Longest time without a PUBACK to the broker: it limits the messages in flight."""
+MAX_CATCH_UP = 12
+"""After a restart windows wait at most this many times `catch_up_seconds` for the queue to empty."""
+POLL_SECONDS = 0.2
+"""Interval of checking meanwhile whether it is empty."""
 
 
-class Inflow:
-    """Brings messages from `inbox` into `core`, while it holds `order`.
+class IngestLoop:
+    """Admits messages while it holds `order`.
 
-    `archive` is offered every batch. Where there is none, and nothing is `journaled`, a batch is safe as soon
-    as it is taken.
+    With an `archive`, its queue has room for a batch before the batch is accepted. Without an archive and a
+    `journal`, a batch is durable at once.
     """
 
     def __init__(
         self,
-        inbox: Inbox,
+        queue: IngestQueue,
         subscriber: Subscriber,
-        core: Core,
+        machine: Machine,
         order: asyncio.Lock,
         *,
-        archive: ArchiveFeed | None,
-        journaled: bool,
+        archive: WriteQueue | None,
+        journal: GroupCommit | None,
     ) -> None:
-        self._inbox = inbox
+        self._queue = queue
         self._subscriber = subscriber
-        self._core = core
+        self._machine = machine
         self._order = order
         self._archive = archive
-        self._journaled = journaled
-        self._taken = 0  # messages that the broker still keeps
-        self._some_taken = asyncio.Event()
+        self._journal = journal
+        self._unreleased = 0  # messages that the broker still keeps
+        self._has_unreleased = asyncio.Event()
 
-    async def run(self, moved: Callable[[], None]) -> None:
-        """Brings messages from the inbox into the core, a burst at a time; calls `moved` after each."""
+    async def run(self, progress: Callable[[], None]) -> None:
+        """Admits messages burst by burst until cancelled; calls `progress` after each."""
         while True:
-            await self._inbox.some()
+            await self._queue.wait()
             async with self._order:
-                self._take(self._inbox.burst())
-                self._bring(self._inbox.behind())
-            moved()
+                self._admit_live(self._queue.take_live())
+                self._admit(self._queue.take_deferred())
+            progress()
             await asyncio.sleep(0)
 
-    async def release(self, keeper: Keeper) -> None:
-        """Tells the broker what it need not keep, once it is in the journal, or has waited for that."""
+    async def release(self, journal: GroupCommit) -> None:
+        """Acknowledges messages to the broker once they are durable, or RELEASE_SECONDS have passed."""
         while True:
-            await self._some_taken.wait()
-            self._some_taken.clear()
-            messages, self._taken = self._taken, 0
-            await keeper.commits.settled(self._core.ordinals.last, RELEASE_SECONDS)
+            await self._has_unreleased.wait()
+            self._has_unreleased.clear()
+            messages, self._unreleased = self._unreleased, 0
+            await journal.wait_durable(self._machine.sequence.last, RELEASE_SECONDS)
             self._subscriber.done(messages)
 
-    async def caught_up(self, stop: asyncio.Event, seconds: float, moved: Callable[[], None]) -> None:
-        """Waits for what the broker kept: until the inbox is empty `seconds` after there is a connection."""
+    async def caught_up(self, stop: asyncio.Event, seconds: float, progress: Callable[[], None]) -> None:
+        """Waits until the queue is empty `seconds` after the connection to the broker, or `stop` is set."""
         loop = asyncio.get_running_loop()
-        latest = loop.time() + MOST_CATCH_UP * seconds
+        latest = loop.time() + MAX_CATCH_UP * seconds
         connected: float | None = None
-        while loop.time() < latest and not await is_set_within(stop, min(seconds, LOOK_SECONDS)):
-            moved()
+        while loop.time() < latest and not await is_set_within(stop, min(seconds, POLL_SECONDS)):
+            progress()
             if not self._subscriber.connected:
                 connected = None
             elif connected is None:
                 connected = loop.time()
-            elif loop.time() >= connected + seconds and not len(self._inbox):
+            elif loop.time() >= connected + seconds and not len(self._queue):
                 return
 
-    def drain(self) -> None:
-        """Takes in what is left, when nobody else does any more."""
-        while burst := self._inbox.burst():
-            self._take(burst)
+    async def drain(self) -> None:
+        """Admits what is left after `run` was cancelled, and waits until it is durable."""
+        while messages := self._queue.take_live():
+            self._admit_live(messages)
+        if self._journal is not None:
+            await self._journal.commit()
+            self._subscriber.done(self._unreleased)
 
-    def done(self) -> None:
-        """Tells the broker that everything taken is in the journal."""
-        self._subscriber.done(self._taken)
+    def _admit_live(self, messages: list[Message]) -> None:
+        """Admits messages that the broker keeps until they are durable."""
+        self._unreleased += len(messages)
+        self._has_unreleased.set()
+        self._admit(messages)
 
-    def _take(self, burst: list[Received]) -> None:
-        """Takes in what the broker keeps until it is in the journal."""
-        self._taken += len(burst)
-        self._some_taken.set()
-        self._bring(burst)
-
-    def _bring(self, messages: list[Received]) -> None:
-        for taken in self._core.receive_all(messages):
+    def _admit(self, messages: list[Message]) -> None:
+        room = None if self._archive is None else self._archive.room()
+        for batch in self._machine.receive(messages, room):
             if self._archive is not None:
-                if not self._archive.offer(taken):
-                    self._core.give_back(taken)
-            elif not self._journaled:
-                self._core.intake.acks.safe(taken.ordinal)
+                self._archive.put(batch)
+            elif self._journal is None:
+                self._machine.admission.acks.durable(batch.lsn)

@@ -1,54 +1,57 @@
-"""What was found is handed on: shown, archived, and where an alarm was raised or cleared, logged."""
+"""Hands judgements and alarm events to the status, the archive and the log."""
 
 import logging
 from collections.abc import Iterable
 
-from laggard_aggregator.alarms.alarms import Ended, Transition
-from laggard_aggregator.alarms.judge import Judgement, Window
-from laggard_aggregator.archive.write_queue import ArchiveFeed
-from laggard_aggregator.ingest.batches import WindowClose
-from laggard_aggregator.log.sequence import Ordinals
-from laggard_aggregator.status.live import LiveView
+from laggard_aggregator.alarms.alarms import AlarmEvent, AlarmsCleared
+from laggard_aggregator.alarms.judge import Judgement
+from laggard_aggregator.archive.write_queue import WriteQueue
+from laggard_aggregator.detect.interface import Window
+from laggard_aggregator.log.entries import LogSequence, WindowClose
+from laggard_aggregator.status.view import Status
 
 _log = logging.getLogger(__name__)
 
 
-class Announcer:
-    """Tells `view`, the `archive` where there is one, and the log. `ordinals`: of batches and closes."""
+class Results:
+    """Results of the machine go to `status`, to the `archive` if there is one, and to the log."""
 
-    def __init__(self, view: LiveView, archive: ArchiveFeed | None, ordinals: Ordinals) -> None:
-        self._view = view
+    def __init__(self, status: Status, archive: WriteQueue | None, sequence: LogSequence) -> None:
+        self._status = status
         self._archive = archive
-        self._ordinals = ordinals
+        self._sequence = sequence
 
-    def judged(self, close: WindowClose, judgements: tuple[Judgement, ...], sealed: Window | None) -> None:
-        """Hands on what was found, the archive's part without anything in between."""
-        self._view.judged(judgements, sealed)
+    def judged(self, close: WindowClose, judgements: tuple[Judgement, ...], window: Window | None) -> None:
+        """Publishes the judgements of a window; in the archive they follow their close directly."""
+        self._status.judged(judgements, window)
         if self._archive is not None:
-            self._archive.offer(close)
+            self._archive.put(close)
             for judgement in judgements:
-                self._archive.offer(judgement)
-        self._tell(transition for judgement in judgements for transition in judgement.transitions)
+                self._archive.put(judgement)
+        self._log_events(transition for judgement in judgements for transition in judgement.transitions)
 
-    def ended(self, transitions: list[Transition]) -> None:
-        """Takes in that alarms ended otherwise than by a window."""
-        self._view.ended(transitions)
-        if self._archive is not None and transitions:
-            self._archive.offer(Ended(self._ordinals.last, tuple(transitions)))
-        self._tell(transitions)
+    def cleared(self, events: list[AlarmEvent]) -> None:
+        """Publishes alarms that were cleared by something other than a window."""
+        self._status.alarms_changed(events)
+        if self._archive is not None and events:
+            self._archive.put(AlarmsCleared(self._sequence.last, tuple(events)))
+        self._log_events(events)
 
     def lagged(self, seconds: float) -> None:
-        """Takes in how long after its deadline a window was judged."""
-        self._view.lagged(seconds)
+        """Publishes the time from a window's deadline to its judgement."""
+        self._status.lagged(seconds)
 
-    def _tell(self, transitions: Iterable[Transition]) -> None:
-        """Logs alarms that were raised and cleared."""
-        for transition in transitions:
-            alarm = transition.alarm
-            name = self._view.shown(alarm.component)
-            if transition.kind == "raised":
+    def _log_events(self, events: Iterable[AlarmEvent]) -> None:
+        for event in events:
+            alarm = event.alarm
+            name = self._status.shown(alarm.component)
+            if event.kind == "raised":
                 _log.warning(
-                    "%s is a straggler of %s: %s %s", name, alarm.group, alarm.metric, alarm.evidence
+                    "alarm raised: component=%s group=%s metric=%s: %s",
+                    name,
+                    alarm.group,
+                    alarm.metric,
+                    alarm.evidence,
                 )
             else:
-                _log.info("%s of %s is no straggler any more", name, alarm.group)
+                _log.info("alarm cleared: component=%s group=%s", name, alarm.group)

@@ -1,4 +1,4 @@
-"""What the service manager hears of a running aggregator: a sign of life only while its loops get on."""
+"""Keep-alives to the service manager while the loops make progress."""
 
 import asyncio
 from collections.abc import Callable
@@ -6,14 +6,13 @@ from collections.abc import Callable
 from laggard_common.daemon.sd_notify import Notifier
 
 STATUS_SECONDS = 10.0
-SIGNS_A_WATCHDOG = 4
+CHECKS_PER_WATCHDOG = 4
 
 
-class Liveness:
-    """Passes on that every one of `loops` has gone round since the last sign of life.
+class Watchdog:
+    """Sends a keep-alive each time that all of `loops` made progress since the last one.
 
-    A loop that has nothing to do need not go round: `idle(loop)` says so. `status` makes the line that
-    describes the service.
+    `idle(loop)`: whether the loop has nothing to do. `status`: the service's status line.
     """
 
     def __init__(
@@ -28,27 +27,27 @@ class Liveness:
         self._loops = loops
         self._idle = idle
         self._status = status
-        self._moved: set[str] = set()
+        self._progressed: set[str] = set()
 
-    def moved(self, loop: str) -> None:
-        """Notes that a loop has gone round."""
-        self._moved.add(loop)
+    def progress(self, loop: str) -> None:
+        """Notes an iteration of a loop."""
+        self._progressed.add(loop)
 
-    def look(self) -> bool:
-        """Whether the loops got on since they were last found to, which the manager is told then."""
-        if not all(loop in self._moved or self._idle(loop) for loop in self._loops):
+    def check(self) -> bool:
+        """Sends a keep-alive if all loops made progress or are idle; whether it did."""
+        if not all(loop in self._progressed or self._idle(loop) for loop in self._loops):
             return False
-        self._moved.clear()
+        self._progressed.clear()
         self._notifier.alive()
         return True
 
     async def run(self) -> None:
-        """Says that the service is ready, and then how it is, until cancelled."""
+        """Reports readiness, then the status and keep-alives until cancelled."""
         self._notifier.ready(self._status())
         seconds = STATUS_SECONDS
         if self._notifier.watchdog_seconds is not None:
-            seconds = min(seconds, self._notifier.watchdog_seconds / SIGNS_A_WATCHDOG)
+            seconds = min(seconds, self._notifier.watchdog_seconds / CHECKS_PER_WATCHDOG)
         while True:
             await asyncio.sleep(seconds)
             self._notifier.status(self._status())
-            self.look()
+            self.check()

@@ -1,1 +1,1 @@
-"""A read-only view of the running aggregator for metrics, API, page and notifications."""
+"""The aggregator's status as read by exposition, API, page and notifications."""

@@ -1,28 +1,33 @@
-"""What the aggregator shows of itself: read-only values for the exposition, the API and the page.
+"""The aggregator's status: read-only values for exposition, API, page and notifications.
 
-Everything here is asked on the event loop. What is returned is frozen, so it may be rendered in a thread
-afterwards. Times are epoch seconds.
+Everything is read on the event loop. The values returned are frozen, so that a thread may render them. Times
+are epoch seconds.
 """
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Protocol
 
-from laggard_aggregator.alarms.alarms import Alarm, Key
+from laggard_aggregator.alarms.alarms import Alarm, AlarmEvent, Key
 from laggard_aggregator.alarms.judge import Judgement
 from laggard_aggregator.alarms.overrides import Decision
-from laggard_aggregator.status.window_history import History
-
-NodeState = Literal["up", "silent", "stopped", "down"]
-"""`silent`: no sample for several batches though the agent should be up; `stopped`: ended in order; `down`:
-the broker lost the agent."""
+from laggard_aggregator.detect.interface import Window
+from laggard_aggregator.engine.machine import Machine
+from laggard_aggregator.ingest.ingest_queue import IngestQueue
+from laggard_aggregator.ingest.mqtt.subscriber import Subscriber
+from laggard_aggregator.ingest.node_view import NodeState, NodeView, RoleView
+from laggard_aggregator.log.group_commit import Durability
+from laggard_aggregator.status.window_history import WindowHistory
+from laggard_common import __version__
+from laggard_common.clock import Clock
 
 
 @dataclass(frozen=True, slots=True)
 class GroupView:
     """A peer group. `live` of its `live + silent` components had data since the window before the latest.
 
-    `metrics`: what is judged. `automatic`: from the default grouping, not from configuration.
+    `metrics`: those judged. `automatic`: from the default grouping, not from configuration.
     """
 
     name: str
@@ -38,83 +43,17 @@ class GroupView:
 
 
 @dataclass(frozen=True, slots=True)
-class CollectorView:
-    """An agent's collector as of its latest reading; `error` is empty on success."""
-
-    success: bool
-    seconds: float
-    error: str
-
-
-@dataclass(frozen=True, slots=True)
-class NodeView:
-    """A node. NaN and None: not known, as before the first status or sample.
-
-    `last_sample`: newest time of reading. `clock_offset_seconds`: the node's clock less the aggregator's.
-    `well`: up, every collector succeeds, and the clock is off by less than one sampling interval. The agent's
-    own figures, `collectors` to `resident_bytes`, mean what docs/wire-format.md says.
-    """
-
-    node: str
-    role: str
-    state: NodeState
-    well: bool
-    last_sample: float
-    clock_offset_seconds: float
-    version: str = ""
-    collectors: Mapping[str, CollectorView] = field(default_factory=dict)
-    spool_bytes: int | None = None
-    dropped_samples: int | None = None
-    missed_ticks: int | None = None
-    cpu_seconds: float | None = None
-    resident_bytes: int | None = None
-
-
-QUANTILES = (0.5, 0.99, 1.0)
-"""Of which figures of a role's agents are told."""
-
-
-@dataclass(frozen=True, slots=True)
-class CollectorsView:
-    """A collector on all nodes of a role. `seconds`: the time of a reading, by quantile."""
-
-    failing: int
-    seconds: Mapping[float, float]
-
-
-@dataclass(frozen=True, slots=True)
-class RoleView:
-    """What the agents of a role say of themselves, as far as they do; figures as in NodeView.
-
-    Sums, and what is by quantile (nearest rank, QUANTILES): empty where no agent of the role says it.
-    `clock_offset_seconds`: how far off, to either side.
-    """
-
-    role: str
-    spool_bytes: int
-    dropped_samples: int
-    missed_ticks: int
-    cpu_seconds: float
-    spool: Mapping[float, float]
-    resident_bytes: Mapping[float, float]
-    clock_offset_seconds: Mapping[float, float]
-    collectors: Mapping[str, CollectorsView]
-
-
-@dataclass(frozen=True, slots=True)
 class Counters:
     """Totals since the start. Mappings are by reason.
 
-    `samples`: readings of one component (ticks x components). `gaps`: messages that never came.
-    `queue_dropped`: messages thrown away because ingest did not keep up; `queue_bytes`: what those take that
-    wait to be taken in, now; `archive_dropped`: records that the archive lost for the same reason;
-    `archive_returned`: batches that it had no room for, which are not acknowledged, so that they come again.
-    `refused`: messages over a limit, or against their topic or an earlier schema. `held`: messages that wait
-    for their schema, now. `two_streams`: how often two streams of one node and source turned out to be live
-    at once. `window_lag_seconds`: how long after its deadline the latest window was judged;
-    `window_lag_most_seconds`: the most of that. `mails`: by result, empty where none are sent;
-    `mails_waiting`: now. `flooding`: the node that sends most, and its messages a second, where it sends more
-    than any agent does.
+    `samples`: ticks times components. `gaps`: messages that never arrived. `queue_dropped`: messages dropped
+    because ingest did not keep up; `queue_bytes`: size of the ingest queue now. `archive_dropped`: records
+    the archive lost. `archive_returned`: batches not accepted for want of room in the archive's queue; their
+    agents send them again. `refused`: messages over a limit, or against their topic or an earlier schema.
+    `held`: messages that wait for their schema now. `two_streams`: times that two streams of one node and
+    source were live at once. `window_lag_seconds`: from the deadline of the latest window to its judgement;
+    `window_lag_most_seconds`: its maximum. `mails`: by result, empty without mail; `mails_waiting`: now.
+    `flooding`: the node with the highest message rate, per second, where it exceeds any agent's.
     """
 
     messages: int = 0
@@ -140,80 +79,226 @@ class Counters:
     flooding: tuple[str, float] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Durability:
-    """How journal and snapshots fare. `whole`: what is taken now will be acknowledged after its group commit.
+class JournalPart(Protocol):
+    """The part that keeps journal and snapshots."""
 
-    `failures`: how often one of them could not be written. `snapshot_at`: when the latest snapshot was taken,
-    epoch seconds, NaN before the first. `snapshot_seconds`: how long nothing was taken in for it.
+    @property
+    def durability(self) -> Durability:
+        """State of journal and snapshots."""
+
+
+class ArchivePart(Protocol):
+    """The archive's write queue."""
+
+    @property
+    def dropped(self) -> int:
+        """Records lost."""
+
+
+class OutboxPart(Protocol):
+    """The notifications on their way."""
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """Messages by result."""
+
+    @property
+    def waiting(self) -> int:
+        """Messages that wait to be sent."""
+
+
+class Status:
+    """The running aggregator, read from its parts; the parts are set as they come into being.
+
+    Alarms are copied after each judgement, as the judge works in a thread. `history`: the latest windows,
+    maybe from before a reload. `revision` changes with every judged window.
     """
 
-    whole: bool
-    journal_bytes: int
-    snapshot_bytes: int
-    snapshot_at: float
-    snapshot_seconds: float
-    failures: int
+    def __init__(
+        self,
+        machine: Machine,
+        clock: Clock,
+        history: WindowHistory | None = None,
+        *,
+        queue: IngestQueue | None = None,
+        subscriber: Subscriber | None = None,
+        outbox: OutboxPart | None = None,
+    ) -> None:
+        self.site = machine.admission.site
+        self.version = __version__
+        self.started_at = clock.wall_ns() / 1e9
+        self.history = history if history is not None else WindowHistory()
+        self.revision = 0
+        self.restored = False
+        self.journal: JournalPart | None = None
+        self.archive: ArchivePart | None = None
+        self._queue = queue
+        self._subscriber = subscriber
+        self._outbox = outbox
+        self._machine = machine
+        self._clock = clock
+        self._changed = asyncio.Event()
+        self._closed = False
+        self._lag_seconds = self._max_lag_seconds = 0.0
+        self._judgements: dict[tuple[str, str], Judgement] = {}
+        self._alarms: Mapping[Key, Alarm] = {}
 
+    def adopt(self, machine: Machine, judgements: Iterable[Judgement]) -> None:
+        """Shows a restored machine and the judgements of its replay from now on."""
+        self._machine = machine
+        self.judged(judgements)
+        self.restored = True
 
-class View(Protocol):
-    """The aggregator as others may see it."""
+    def judged(self, judgements: Iterable[Judgement], window: Window | None = None) -> None:
+        """Publishes the judgements of a window.
 
-    site: str
-    version: str
-    started_at: float
-    history: History
-    revision: int
+        A window without any belongs to a group without components, whose earlier judgements are dropped.
+        """
+        judgements = tuple(judgements)
+        if not judgements:
+            stores = self._machine.stores
+            compared = {name for name, store in stores.items() if store.compared}
+            self._judgements = {key: kept for key, kept in self._judgements.items() if kept.group in compared}
+        for judgement in judgements:
+            self._judgements[judgement.group, judgement.metric] = judgement
+        self.history.judged(judgements, window)
+        self.alarms_changed(())
+
+    def alarms_changed(self, events: Iterable[AlarmEvent]) -> None:
+        """Publishes the standing alarms, and `events` that no window caused."""
+        self._alarms = dict(self._machine.judge.alarms.standing)
+        self.history.transitions.extend(events)
+        self._notify()
+
+    def lagged(self, seconds: float) -> None:
+        """Publishes the time from a window's deadline to its judgement."""
+        self._lag_seconds = seconds
+        self._max_lag_seconds = max(self._max_lag_seconds, seconds)
+
+    def close(self) -> None:
+        """Ends every `changed`."""
+        self._closed = True
+        self._notify()
+
+    async def changed(self, revision: int) -> int | None:
+        """Waits until the revision is not `revision`, and returns it; None after `close`."""
+        while self.revision == revision and not self._closed:
+            await self._changed.wait()
+        return None if self._closed else self.revision
+
+    def _notify(self) -> None:
+        self.revision += 1
+        self._changed.set()
+        self._changed = asyncio.Event()
 
     @property
     def now(self) -> float:
         """The aggregator's clock."""
+        return self._clock.wall_ns() / 1e9
+
+    @property
+    def connected(self) -> bool:
+        """Whether it is connected to the broker and subscribed."""
+        return self._subscriber is None or self._subscriber.connected
 
     @property
     def ready(self) -> bool:
-        """Whether its state is restored, and it is connected to the broker and subscribed."""
-
-    async def changed(self, revision: int) -> int | None:
-        """The revision, once it is another than `revision`; None when there will be none any more.
-
-        It changes with every window that is judged.
-        """
+        """Whether the state is restored, and `connected`."""
+        return self.restored and self.connected
 
     def groups(self) -> tuple[GroupView, ...]:
         """All groups, by name."""
+        views = []
+        for name, group in sorted(self._machine.groups.items()):
+            store = self._machine.stores[name]
+            views.append(
+                GroupView(
+                    name=name,
+                    source=group.source,
+                    role=group.role,
+                    detector=group.detect.detector,
+                    metrics=group.metrics,
+                    live=store.live,
+                    silent=len(store.compared) - store.live,
+                    interval_seconds=group.detect.interval_seconds,
+                    window_seconds=group.detect.window_seconds,
+                    automatic=group.automatic,
+                )
+            )
+        return tuple(views)
 
     def judgements(self) -> tuple[Judgement, ...]:
-        """The latest judgement of every group and metric, by group and metric."""
+        """The latest judgement of every group and metric, in this order."""
+        return tuple(judgement for _, judgement in sorted(self._judgements.items()))
 
     def alarms(self) -> Mapping[Key, Alarm]:
-        """The alarms that stand."""
+        """The standing alarms."""
+        return self._alarms
 
     def shown(self, component: str) -> str:
-        """The name of the day (`node/sda`) of a component that judgements name by what never changes."""
+        """The current name (`node/sda`) of a component by its permanent ID."""
+        return self._machine.names.get(component, component)
 
     def decisions(self) -> tuple[Decision, ...]:
-        """What operators decided about components and nodes, and still stands, oldest first."""
+        """The operators' overrides in force, oldest first."""
+        return self._machine.overrides.standing
 
     def silenced(self, *names: str) -> Decision | None:
-        """The decision by which nobody is told of a component of these names, None where there is none."""
+        """The override that silences a component with these names, or None."""
+        return self._machine.overrides.silenced(*names)
 
     def node_counts(self) -> Mapping[tuple[str, NodeState], int]:
-        """How many nodes there are of each role and state."""
+        """Number of nodes by role and state."""
+        return self._machine.admission.nodes.counts(self._clock.wall_ns())
 
     def roles(self) -> tuple[RoleView, ...]:
-        """What the agents of each role say of themselves, by role."""
+        """The figures of each role's agents, by role."""
+        return self._machine.admission.nodes.roles()
 
     def nodes(self) -> tuple[NodeView, ...]:
         """Every node, by name."""
+        return self._machine.admission.nodes.views(self._clock.wall_ns())
 
     def node(self, name: str) -> NodeView | None:
         """One node, None when unknown."""
+        return self._machine.admission.nodes.view(name, self._clock.wall_ns())
 
     def unwell_nodes(self) -> tuple[NodeView, ...]:
-        """The nodes that are not well, by name."""
+        """The unhealthy nodes, by name."""
+        return self._machine.admission.nodes.unwell(self._clock.wall_ns())
 
     def durability(self) -> Durability | None:
-        """How the journal and the snapshots fare; None where there is no `[state]`."""
+        """State of journal and snapshots; None without `[state]`."""
+        return self.journal.durability if self.journal is not None and self.restored else None
 
     def counters(self) -> Counters:
         """Totals since the start."""
+        machine, admission = self._machine, self._machine.admission
+        queue, archive, outbox = self._queue, self.archive, self._outbox
+        stores = [store.counts for store in machine.stores.values()]
+        return Counters(
+            messages=admission.counts.messages,
+            samples=machine.samples,
+            gaps=admission.counts.gaps,
+            duplicates=admission.counts.duplicates,
+            late_samples=sum(store.late for store in stores),
+            future_samples=sum(store.future for store in stores),
+            resets=sum(store.resets for store in stores),
+            windows=machine.windows_closed,
+            window_lag_seconds=self._lag_seconds,
+            window_lag_most_seconds=self._max_lag_seconds,
+            queue_dropped=queue.dropped if queue is not None else 0,
+            queue_bytes=queue.size_bytes if queue is not None else 0,
+            archive_dropped=archive.dropped if archive is not None else 0,
+            archive_returned=admission.counts.unaccepted,
+            held=admission.held,
+            two_streams=admission.counts.two_streams,
+            wire_errors=dict(admission.wire_errors),
+            refused=admission.refused + machine.refused,
+            mails=dict(outbox.counts) if outbox is not None else {},
+            mails_waiting=outbox.waiting if outbox is not None else 0,
+            flooding=queue.senders.flooding if queue is not None else None,
+        )
+
+
+View = Status

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from laggard_aggregator.alarms.alarms import Transition
-from laggard_aggregator.alarms.judge import GroupWindow, Judgement, Window
-from laggard_aggregator.detect.interface import FloatArray
+from laggard_aggregator.alarms.alarms import AlarmEvent
+from laggard_aggregator.alarms.judge import Judgement
+from laggard_aggregator.detect.interface import FloatArray, GroupWindow, Window
 
 MAX_WINDOWS = 192
 """A day, at 7.5 minutes from one window to the next."""
@@ -115,12 +115,12 @@ class Samples:
 
 
 @dataclass
-class History:
+class WindowHistory:
     """The courses of all groups and metrics, the samples of latest windows, and what alarms did."""
 
     max_cells: int = MAX_CELLS
     max_samples: int = MAX_SAMPLES
-    transitions: deque[Transition] = field(default_factory=lambda: deque(maxlen=MAX_TRANSITIONS))
+    transitions: deque[AlarmEvent] = field(default_factory=lambda: deque(maxlen=MAX_TRANSITIONS))
     _columns: dict[tuple[str, str], deque[Column]] = field(default_factory=dict)
     _cells: int = 0
     _samples: dict[str, Samples] = field(default_factory=dict)
@@ -141,9 +141,9 @@ class History:
         if isinstance(window, GroupWindow):
             self._keep(window)
 
-    def frozen(self) -> "History":
+    def frozen(self) -> "WindowHistory":
         """The same as it is now, for a thread: what comes later does not show in it."""
-        return History(
+        return WindowHistory(
             transitions=self.transitions.copy(),
             _columns={key: kept.copy() for key, kept in self._columns.items()},
             _samples=dict(self._samples),

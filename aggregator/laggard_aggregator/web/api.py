@@ -9,14 +9,14 @@ from laggard_aggregator.alarms.judge import Judgement
 from laggard_aggregator.alarms.overrides import Decision
 from laggard_aggregator.metrics.registry import unit
 from laggard_aggregator.status.straggler_list import Standing, component_standings, standings
-from laggard_aggregator.status.view import GroupView, View
+from laggard_aggregator.status.view import GroupView, Status
 
 
 class NotKnownError(LookupError):
     """There is no such group or component; the text says which."""
 
 
-def stragglers(view: View) -> dict[str, Any]:
+def stragglers(view: Status) -> dict[str, Any]:
     """The stragglers and standing alarms, most persistent first (Intrepid 4.3), then by severity."""
     rows = standings(view.judgements(), view.alarms(), view.shown, view.silenced)
     chosen = [row for row in rows if row.straggler or row.alarm is not None]
@@ -25,7 +25,7 @@ def stragglers(view: View) -> dict[str, Any]:
     return {"time": view.now, "stragglers": [_standing(row, sources.get(row.group, "")) for row in chosen]}
 
 
-def groups(view: View) -> dict[str, Any]:
+def groups(view: Status) -> dict[str, Any]:
     """All peer groups, by name, and why a group got no verdict."""
     latest: dict[str, list[Judgement]] = {}
     for judged in view.judgements():
@@ -34,12 +34,12 @@ def groups(view: View) -> dict[str, Any]:
     return {"time": view.now, "groups": described}
 
 
-def decisions(view: View) -> dict[str, Any]:
+def decisions(view: Status) -> dict[str, Any]:
     """What operators decided, oldest first; `until` is null for until it is ended."""
     return {"time": view.now, "decisions": [_decision(each) for each in view.decisions()]}
 
 
-def nodes(view: View) -> dict[str, Any]:
+def nodes(view: Status) -> dict[str, Any]:
     """How many nodes there are by role and state, and those that are not well."""
     counts: dict[str, dict[str, int]] = {}
     for (role, state), count in sorted(view.node_counts().items()):
@@ -64,7 +64,7 @@ def nodes(view: View) -> dict[str, Any]:
     }
 
 
-def component(view: View, group: str, name: str) -> dict[str, Any]:
+def component(view: Status, group: str, name: str) -> dict[str, Any]:
     """One component by its lasting name or its name of the day. Raises NotKnownError."""
     found = next((g for g in view.groups() if g.name == group), None)
     if found is None:
@@ -100,7 +100,7 @@ def component_path(raw: bytes) -> tuple[str, str]:
         raise ValueError("not UTF-8 after percent-decoding") from exc
 
 
-def _called(view: View, judgements: Iterable[Judgement], name: str) -> Iterable[str]:
+def _called(view: Status, judgements: Iterable[Judgement], name: str) -> Iterable[str]:
     """The components whose name of the day is `name`."""
     known = {component: None for judged in judgements for component in judged.components}
     return (component for component in known if view.shown(component) == name)

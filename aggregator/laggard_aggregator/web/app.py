@@ -19,7 +19,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from laggard_aggregator.status.view import View
+from laggard_aggregator.status.view import Status
 from laggard_aggregator.web import api
 from laggard_aggregator.web.exposition import Exposition, Scrape, scrape
 from laggard_aggregator.web.metric_table import PER_NODE, TABLE
@@ -40,7 +40,7 @@ SECURITY_HEADERS = (
 COMPONENTS = "/api/v1/components/"
 
 
-def make_app(view: View, archive: Path | None = None, listed: Collection[str] = ()) -> ASGIApp:
+def make_app(view: Status, archive: Path | None = None, listed: Collection[str] = ()) -> ASGIApp:
     """The ASGI application over `view`. `archive`: the folder of the archive, where there is one.
 
     `listed`: nodes of which `/metrics` tells though they are well.
@@ -67,7 +67,7 @@ def make_app(view: View, archive: Path | None = None, listed: Collection[str] = 
 class _Endpoints:
     """The endpoints."""
 
-    def __init__(self, view: View, listed: Collection[str]) -> None:
+    def __init__(self, view: Status, listed: Collection[str]) -> None:
         self._view = view
         self._listed = listed
         self._process = ProcessCollector(registry=None)

@@ -14,16 +14,10 @@ from prometheus_client.registry import Collector
 
 from laggard_aggregator.alarms.judge import Judgement
 from laggard_aggregator.alarms.overrides import Decision
+from laggard_aggregator.ingest.node_view import NodeState, NodeView, RoleView
+from laggard_aggregator.log.group_commit import Durability
 from laggard_aggregator.status.straggler_list import Standing, standings
-from laggard_aggregator.status.view import (
-    Counters,
-    Durability,
-    GroupView,
-    NodeState,
-    NodeView,
-    RoleView,
-    View,
-)
+from laggard_aggregator.status.view import Counters, GroupView, Status
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +39,7 @@ class Scrape:
     started_at: float = math.nan
 
 
-def scrape(view: View, listed: Collection[str] = ()) -> Scrape:
+def scrape(view: Status, listed: Collection[str] = ()) -> Scrape:
     """The values of `view` now; to be called on the event loop.
 
     `listed`: names of nodes that have series even while they are healthy.

@@ -1,40 +1,39 @@
-"""Small readings of many nodes that are stored at once: what numpy costs a call is shared by all of them."""
+"""Stores small blocks of many nodes together, so that they share numpy's cost per call."""
 
 import numpy as np
 
-from laggard_aggregator.windows.counter_block import Reading
+from laggard_aggregator.windows.counter_block import Block
 from laggard_aggregator.windows.store import GroupStore
 
-LEAST_TOGETHER = 4
+MIN_BLOCKS = 4
+"""Fewer blocks of one shape are stored one by one."""
 
-_Waiting = tuple[GroupStore, list[Reading], list[int]]
 
-
-class Together:
-    """Readings that wait for `flush`; then stores are as if each had been taken when it was added."""
+class BulkStore:
+    """Blocks that wait for `flush`, which leaves the stores as if each had been stored when it was added."""
 
     def __init__(self) -> None:
-        self._waiting: dict[tuple[int, tuple[int, ...]], _Waiting] = {}
+        self._waiting: dict[tuple[int, tuple[int, ...]], tuple[GroupStore, list[Block], list[int]]] = {}
 
-    def add(self, store: GroupStore, reading: Reading, origin: int) -> None:
-        """Lets a reading wait. `origin`: what its counters come from, 0 when it is what it was."""
-        key = (id(store), reading.values.shape)
+    def add(self, store: GroupStore, block: Block, origin: int) -> None:
+        """Adds a block. `origin`: the new origin of its rows, 0 for no change."""
+        key = (id(store), block.values.shape)
         waiting = self._waiting.get(key)
         if waiting is None:
             waiting = self._waiting[key] = (store, [], [])
-        waiting[1].append(reading)
+        waiting[1].append(block)
         waiting[2].append(origin)
 
     def flush(self) -> None:
-        """Stores what waits, of which no two may be of one component."""
+        """Stores the waiting blocks, no two of which share a component."""
         if not self._waiting:
             return
         waiting, self._waiting = self._waiting, {}
-        for store, readings, origins in waiting.values():
-            stored = np.zeros(len(readings), dtype=np.bool_)
-            if len(readings) >= LEAST_TOGETHER:
-                stored = store.take_together(readings, np.array(origins))
+        for store, blocks, origins in waiting.values():
+            stored = np.zeros(len(blocks), dtype=np.bool_)
+            if len(blocks) >= MIN_BLOCKS:
+                stored = store.add_bulk(blocks, np.array(origins))
             for at in np.flatnonzero(~stored).tolist():
                 if origins[at]:
-                    store.begin(readings[at].rows, origins[at])
-                store.take(readings[at])
+                    store.set_origin(blocks[at].rows, origins[at])
+                store.add(blocks[at])

@@ -1,4 +1,4 @@
-"""What a message says, as a group's store takes it, and what the store counts."""
+"""The counters of one message as a group's store takes them, and the store's counts."""
 
 from dataclasses import dataclass
 
@@ -6,13 +6,13 @@ from laggard_aggregator.metrics.definition import IntArray
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """A message's counters as a group's store takes them.
+class Block:
+    """Counters of one message for one group.
 
-    `rows` (c,): the group's row of each component; `values` (n, c, counters) in the order of the store's own
-    counters; the first `changing` components are those whose values may differ from tick to tick; `tick_ns`,
-    `read_ns` (n,) ascending. `started` (n, c): when the counters began, in whatever unit, 0 where
-    it is not told; None where nobody tells it.
+    `rows` (c,): the group's row of each component. `values` (n, c, counters), in the order of the store's
+    counters; only the first `changing` components may differ from tick to tick. `tick_ns`, `read_ns` (n,)
+    ascending. `started` (n, c): time since when the counters count, in any unit, 0 for unknown; None where
+    the source has no such field.
     """
 
     rows: IntArray
@@ -26,7 +26,7 @@ class Reading:
 
 @dataclass(slots=True)
 class StoreCounts:
-    """Totals since the start; `late` and `future` count readings of one component, `resets` counters anew."""
+    """Totals since the start: `late` and `future` samples of one component, `resets` of counters."""
 
     late: int = 0
     future: int = 0

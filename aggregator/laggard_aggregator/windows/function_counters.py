@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from laggard_aggregator.metrics.definition import FloatArray, IntArray
-from laggard_aggregator.windows.counter_block import Reading
+from laggard_aggregator.windows.counter_block import Block
 from laggard_aggregator.windows.interval_metrics import BRIDGE
 from laggard_common import wire
 from laggard_common.wire.schema import Schema
@@ -127,10 +127,10 @@ class NodeFunctions:
             self._open[int(at)] = _Last(int(tick_ns), int(read_ns), rows, values, bool(reset))
         self._base_read, self._base_interval, self._latest_tick = state["base"]
 
-    def take(self, reading: Reading) -> int:
+    def add(self, block: Block) -> int:
         """Stores a message's counters, none of them late; returns how often they fell."""
-        ticks = reading.tick_ns
-        fell = self._falls(reading)
+        ticks = block.tick_ns
+        fell = self._falls(block)
         intervals = -(-ticks // self._interval_ns)
         ends = [*np.flatnonzero(intervals[1:] != intervals[:-1]).tolist(), ticks.size - 1]
         first = 0
@@ -139,9 +139,9 @@ class NodeFunctions:
                 int(intervals[end]),
                 _Last(
                     int(ticks[end]),
-                    int(reading.read_ns[end]),
-                    reading.rows,
-                    reading.values[end].copy(),
+                    int(block.read_ns[end]),
+                    block.rows,
+                    block.values[end].copy(),
                     bool(fell[first : end + 1].any()),
                 ),
             )
@@ -169,11 +169,11 @@ class NodeFunctions:
         sums: FloatArray = self._rises.sum(axis=0) * (seconds / self._covered.sum())
         return sums
 
-    def _falls(self, reading: Reading) -> NDArray[np.bool_]:
+    def _falls(self, block: Block) -> NDArray[np.bool_]:
         """At which ticks a counter is lower than before: inside the message, or than the newest before it."""
-        rows, values, ticks = reading.rows, reading.values, reading.tick_ns
+        rows, values, ticks = block.rows, block.values, block.tick_ns
         fell = np.zeros(ticks.size, dtype=np.bool_)
-        inside = values[:, : reading.changing]
+        inside = values[:, : block.changing]
         fell[1:] = (inside[1:] < inside[:-1]).any(axis=(1, 2))
         if ticks[0] > self._latest_tick:
             fell[0] = (values[0] < self._latest[rows])[self._latest_told[rows]].any()

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from laggard_aggregator.alarms.judge import FunctionWindow
+from laggard_aggregator.detect.interface import FunctionWindow
 from laggard_aggregator.groups.membership import PeerGroup
 from laggard_aggregator.metrics.definition import FloatArray, IntArray
 from laggard_aggregator.metrics.functions import FunctionMetrics
-from laggard_aggregator.windows.counter_block import Reading, StoreCounts
+from laggard_aggregator.windows.counter_block import Block, StoreCounts
 from laggard_aggregator.windows.function_counters import NodeFunctions
 from laggard_aggregator.windows.interval_metrics import BRIDGE
 from laggard_aggregator.windows.store import FUTURE_NS
@@ -142,11 +142,11 @@ class FunctionStore:
         node.grow(schema, rows, np.concatenate([node.ids, [at for _, at in found]]).astype(np.int64))
         return node, sum(place >= known for place in places) - len(found)
 
-    def take(self, node: NodeFunctions, reading: Reading) -> None:
+    def add(self, node: NodeFunctions, block: Block) -> None:
         """Stores a message's counters; late and future ticks are counted and skipped."""
-        ticks, functions = reading.tick_ns, reading.rows.size
+        ticks, functions = block.tick_ns, block.rows.size
         latest_ns = min(
-            reading.received_ns + FUTURE_NS + BRIDGE * self.interval_ns,
+            block.received_ns + FUTURE_NS + BRIDGE * self.interval_ns,
             self.watermark_ns + MAX_OPEN * self.interval_ns,
         )
         first = int(np.searchsorted(ticks, self.watermark_ns, side="right"))
@@ -155,8 +155,8 @@ class FunctionStore:
         self.counts.future += max(ticks.size - last, 0) * functions
         if first < last:
             usable = slice(first, last)
-            values, reads = reading.values[usable], reading.read_ns[usable]
-            fell = node.take(replace(reading, values=values, tick_ns=ticks[usable], read_ns=reads))
+            values, reads = block.values[usable], block.read_ns[usable]
+            fell = node.add(replace(block, values=values, tick_ns=ticks[usable], read_ns=reads))
             self.counts.resets += fell
 
     def close(self, end_ns: int) -> FunctionWindow | None:

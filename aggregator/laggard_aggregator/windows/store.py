@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from laggard_aggregator.alarms.judge import GroupWindow
+from laggard_aggregator.detect.interface import GroupWindow
 from laggard_aggregator.groups.membership import PeerGroup
 from laggard_aggregator.metrics.definition import IntArray, SourceMetrics
-from laggard_aggregator.windows.counter_block import Reading, StoreCounts
+from laggard_aggregator.windows.counter_block import Block, StoreCounts
 from laggard_aggregator.windows.counter_ring import BoundaryRing
 from laggard_aggregator.windows.interval_metrics import BRIDGE, IntervalMetrics, put_rows
 
@@ -96,14 +96,14 @@ class GroupStore:
             self._grow(min(max(64, 1 << (len(self._rows) - 1).bit_length()), MAX_COMPONENTS))
         return rows
 
-    def tells(self, there: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    def has_metric(self, there: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Whether the counters that are `there` (c, counters), in this store's order, make a metric: (c,)."""
         told = np.zeros(there.shape[0], dtype=np.bool_)
         for needs in self._enough:
             told |= there[:, needs].all(axis=1)
         return told
 
-    def begin(self, rows: IntArray, origin: int | IntArray) -> None:
+    def set_origin(self, rows: IntArray, origin: int | IntArray) -> None:
         """Takes in that the counters of `rows` come from `origin` from now on, another node or another set.
 
         They do not go on from what another origin said last. One origin for all, or one for each row.
@@ -112,49 +112,49 @@ class GroupStore:
         self._latest[other] = _ABOVE_ALL
         self._origin[rows] = origin
 
-    def take(self, reading: Reading) -> None:
+    def add(self, block: Block) -> None:
         """Stores a message's counters; late and future ticks are counted and skipped."""
-        ticks = reading.tick_ns
+        ticks = block.tick_ns
         if (
             int(ticks[0]) <= self.watermark_ns
-            or int(ticks[-1]) > reading.received_ns + self._future_ns
+            or int(ticks[-1]) > block.received_ns + self._future_ns
             or not self._ring.reaches(-(-int(ticks[-1]) // self.interval_ns))
         ):
-            first, last = self._usable(reading)
+            first, last = self._usable(block)
             if first >= last:
                 return
-            reading = replace(
-                reading,
-                values=reading.values[first:last],
+            block = replace(
+                block,
+                values=block.values[first:last],
                 tick_ns=ticks[first:last],
-                read_ns=reading.read_ns[first:last],
-                started=None if reading.started is None else reading.started[first:last],
+                read_ns=block.read_ns[first:last],
+                started=None if block.started is None else block.started[first:last],
             )
-        in_order = self._see_resets(reading)
-        for end in self._interval_ends(reading.tick_ns):
-            tick = int(reading.tick_ns[end])
+        in_order = self._mark_resets(block)
+        for end in self._interval_ends(block.tick_ns):
+            tick = int(block.tick_ns[end])
             self._ring.write(
                 -(-tick // self.interval_ns),
-                reading.rows,
-                reading.values[end],
+                block.rows,
+                block.values[end],
                 tick,
-                int(reading.read_ns[end]),
+                int(block.read_ns[end]),
                 in_order=in_order,
             )
 
-    def take_together(self, readings: Sequence[Reading], origins: IntArray) -> NDArray[np.bool_]:
+    def add_bulk(self, blocks: Sequence[Block], origins: IntArray) -> NDArray[np.bool_]:
         """Stores readings of one shape, no two of one component, as `take` would; which it did (m,).
 
         It leaves those that are not plain: with late or future ticks, out of order, with a reset, or from
         another of the `origins` (m,) than before, 0 for any.
         """
-        m = len(readings)
-        rows = np.concatenate([reading.rows for reading in readings]).reshape(m, -1)
-        ticks = np.concatenate([reading.tick_ns for reading in readings]).reshape(m, -1)
-        reads = np.concatenate([reading.read_ns for reading in readings]).reshape(m, -1)
-        values = np.concatenate([reading.values for reading in readings])
+        m = len(blocks)
+        rows = np.concatenate([block.rows for block in blocks]).reshape(m, -1)
+        ticks = np.concatenate([block.tick_ns for block in blocks]).reshape(m, -1)
+        reads = np.concatenate([block.read_ns for block in blocks]).reshape(m, -1)
+        values = np.concatenate([block.values for block in blocks])
         values = values.reshape(m, ticks.shape[1], rows.shape[1], -1)
-        received = np.array([reading.received_ns for reading in readings])
+        received = np.array([block.received_ns for block in blocks])
         intervals = -(-ticks // self.interval_ns)
         plain = (ticks[:, 0] > self.watermark_ns) & (ticks[:, -1] <= received + self._future_ns)
         plain &= intervals[:, -1] <= self._ring.watermark + self._ring.slots
@@ -242,11 +242,11 @@ class GroupStore:
         """Where the counters of each component came from last, as `begin` was told; one entry a row."""
         return self._origin[: len(self._rows)]
 
-    def _usable(self, reading: Reading) -> tuple[int, int]:
+    def _usable(self, block: Block) -> tuple[int, int]:
         """The range of ticks that are neither late nor of the future; counts the others."""
-        ticks, components = reading.tick_ns, reading.rows.size
+        ticks, components = block.tick_ns, block.rows.size
         first = int(np.searchsorted(ticks, self.watermark_ns, side="right"))
-        last = int(np.searchsorted(ticks, reading.received_ns + self._future_ns, side="right"))
+        last = int(np.searchsorted(ticks, block.received_ns + self._future_ns, side="right"))
         while last > first and not self._ring.reaches(-(-int(ticks[last - 1]) // self.interval_ns)):
             last -= 1
         self.counts.late += first * components
@@ -261,17 +261,17 @@ class GroupStore:
         intervals = -(-ticks // self.interval_ns)
         return [*np.flatnonzero(intervals[1:] != intervals[:-1]).tolist(), last]
 
-    def _see_resets(self, reading: Reading) -> bool:
+    def _mark_resets(self, block: Block) -> bool:
         """Marks the intervals in which a counter fell, inside the message or since the newest before it.
 
         So it does where counters say that they began anew: they may have grown past what they were. Says
         whether every component's reading is newer than all before it.
         """
-        rows, values, ticks = reading.rows, reading.values, reading.tick_ns
-        if reading.started is not None:
-            self._see_starts(reading, reading.started)
+        rows, values, ticks = block.rows, block.values, block.tick_ns
+        if block.started is not None:
+            self._mark_restarts(block, block.started)
         if ticks.size > 1:
-            inside = values[:, : reading.changing]
+            inside = values[:, : block.changing]
             fell = inside[1:] < inside[:-1]
             if fell.any():
                 tick, component = np.nonzero(fell.any(axis=2))
@@ -290,16 +290,16 @@ class GroupStore:
         self._latest[rows] = last
         return in_order
 
-    def _see_starts(self, reading: Reading, started: IntArray) -> None:
+    def _mark_restarts(self, block: Block, started: IntArray) -> None:
         """Marks the intervals in which counters began anew and none of them fell, which is seen besides."""
-        rows, values = reading.rows, reading.values
-        later = self._latest_tick[rows] < reading.tick_ns[0]
+        rows, values = block.rows, block.values
+        later = self._latest_tick[rows] < block.tick_ns[0]
         whole = np.vstack([np.where(later, self._started[rows], started[0]), started])
         tick, component = np.nonzero((whole[1:] != whole[:-1]) & (whole[1:] != 0) & (whole[:-1] != 0))
         if tick.size:
             before = np.where((tick > 0)[:, None], values[tick - 1, component], self._latest[rows[component]])
             grew = (values[tick, component] >= before).all(axis=1)
-            self._mark(reading.tick_ns[tick[grew]], rows[component[grew]])
+            self._mark(block.tick_ns[tick[grew]], rows[component[grew]])
         told = later & (started[-1] != 0)
         self._started[rows[told]] = started[-1, told]
 

@@ -105,7 +105,9 @@ class Service(Generic[S, R]):
 
 
 async def is_set_within(event: asyncio.Event, seconds: float) -> bool:
-    """True when `event` is set within `seconds`."""
+    """Waits at most `seconds` for `event`; whether it is set."""
+    if event.is_set():
+        return True
     try:
         await asyncio.wait_for(event.wait(), seconds)
     except TimeoutError:

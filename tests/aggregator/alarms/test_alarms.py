@@ -22,42 +22,42 @@ ALARM = Alarm(
 
 def test_raised_once_and_cleared_once() -> None:
     book = AlarmBook()
-    raised = book.straggling(ALARM)
+    raised = book.update(ALARM)
     assert raised is not None
     assert (raised.kind, raised.at) == ("raised", 1300.0)
     assert (
-        book.straggling(replace(ALARM, updated_at=1400.0, raised_at=1400.0, severity=5.0, worst_severity=5.0))
+        book.update(replace(ALARM, updated_at=1400.0, raised_at=1400.0, severity=5.0, worst_severity=5.0))
         is None
     )
     assert (
-        book.straggling(replace(ALARM, updated_at=1500.0, raised_at=1500.0, severity=2.0, worst_severity=2.0))
+        book.update(replace(ALARM, updated_at=1500.0, raised_at=1500.0, severity=2.0, worst_severity=2.0))
         is None
     )
     standing = book.standing[ALARM.key]
     assert (standing.raised_at, standing.updated_at) == (1300.0, 1500.0)
     assert (standing.severity, standing.worst_severity) == (2.0, 5.0)
-    cleared = book.recovered(ALARM.key, 1600.0)
+    cleared = book.clear(ALARM.key, 1600.0)
     assert cleared is not None
     assert (cleared.kind, cleared.at, cleared.alarm) == ("cleared", 1600.0, standing)
-    assert book.recovered(ALARM.key, 1700.0) is None
+    assert book.clear(ALARM.key, 1700.0) is None
     assert not book.standing
 
 
 def test_waits_for_after_seconds() -> None:
     book = AlarmBook(after_seconds=600.0)
-    assert book.straggling(ALARM) is None
+    assert book.update(ALARM) is None
     assert not book.standing
-    raised = book.straggling(replace(ALARM, updated_at=1600.0, raised_at=1600.0))
+    raised = book.update(replace(ALARM, updated_at=1600.0, raised_at=1600.0))
     assert raised is not None
     assert raised.alarm.since == 1000.0
 
 
 def test_goes_on_from_a_saved_state() -> None:
     book = AlarmBook()
-    book.straggling(ALARM)
+    book.update(ALARM)
     restored = AlarmBook()
     restored.restore(book.state())
-    assert restored.straggling(replace(ALARM, updated_at=1400.0)) is None
+    assert restored.update(replace(ALARM, updated_at=1400.0)) is None
     assert restored.standing[ALARM.key].raised_at == 1300.0
 
 
@@ -73,7 +73,7 @@ def test_evidence_says_what_is_known_and_nothing_else() -> None:
 def test_the_worst_severity_is_of_the_windows_that_had_one() -> None:
     none = float("nan")
     book = AlarmBook()
-    book.straggling(replace(ALARM, severity=none, worst_severity=none))
+    book.update(replace(ALARM, severity=none, worst_severity=none))
     for severity in (2.0, none, 1.5):
-        book.straggling(replace(ALARM, severity=severity, worst_severity=severity))
+        book.update(replace(ALARM, severity=severity, worst_severity=severity))
         assert book.standing[ALARM.key].worst_severity == 2.0

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from laggard_aggregator.alarms.judge import Engine, GroupWindow, Judgement
+from laggard_aggregator.alarms.judge import Judge, Judgement
+from laggard_aggregator.detect.interface import GroupWindow
 from laggard_aggregator.detect.settings import DetectSettings
 
 SETTINGS = DetectSettings(interval_seconds=1.0, window_samples=60, shift_samples=30)
@@ -12,7 +13,7 @@ COMPONENTS = tuple(f"oss-{server}/lun{lun}" for server in range(6) for lun in ra
 def run(slow: set[str], windows: int, healthy_after: int, factor: float = 3.0) -> list[Judgement]:
     """The judgements of a group in which `slow` are `factor` times slower until window `healthy_after`."""
     rng = np.random.default_rng(7)
-    engine = Engine({"luns": SETTINGS})
+    engine = Judge({"luns": SETTINGS})
     level = np.array([factor if name in slow else 1.0 for name in COMPONENTS])[:, None]
     samples = 60 + 30 * (windows - 1)
     await_ms = 5.0 * np.exp(0.2 * rng.standard_normal((len(COMPONENTS), samples)))
@@ -22,7 +23,7 @@ def run(slow: set[str], windows: int, healthy_after: int, factor: float = 3.0) -
         start = 1_760_000_000.0 + 30 * w
         values = await_ms[:, 30 * w : 30 * w + 60]
         window = GroupWindow("luns", COMPONENTS, start, start + 60, 0, {"await": values})
-        found.extend(engine.judge(window))
+        found.extend(engine.evaluate(window))
     assert not engine.alarms.standing
     return found
 

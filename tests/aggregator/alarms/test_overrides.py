@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from laggard_aggregator.alarms.overrides import MOST_DECISIONS, Book, Decision, covering, covers
+from laggard_aggregator.alarms.overrides import MOST_DECISIONS, Decision, Overrides, covering, covers
 
 SHOWN = {"oss-1/wwn-1": "oss-1/sda", "oss-1/wwn-2": "oss-1/sdb", "oss-10/wwn-3": "oss-10/sda"}
 
@@ -40,7 +40,7 @@ def test_many_targets_cover_what_any_of_them_covers(targets: list[str], name: st
 
 
 def test_a_drain_is_in_every_close_until_it_is_ended() -> None:
-    book = Book()
+    book = Overrides()
     book.decide(decision("drain", "oss-1/sda"))
     for _ in range(2):
         assert book.concern("luns")
@@ -52,7 +52,7 @@ def test_a_drain_is_in_every_close_until_it_is_ended() -> None:
 
 
 def test_afresh_is_in_the_next_close_of_each_group_and_no_other() -> None:
-    book = Book()
+    book = Overrides()
     book.afresh("oss-10", ["luns", "bricks"])
     assert not book.concern("others")
     assert book.at_close("luns", list(SHOWN), SHOWN) == ((), ("oss-10/wwn-3",))
@@ -61,7 +61,7 @@ def test_afresh_is_in_the_next_close_of_each_group_and_no_other() -> None:
 
 
 def test_silence_and_drain_both_keep_others_from_being_told() -> None:
-    book = Book()
+    book = Overrides()
     assert book.silenced("oss-1/wwn-1", "oss-1/sda") is None
     book.decide(decision("drain", "oss-1"))
     found = book.silenced("oss-1/wwn-1", "oss-1/sda")
@@ -71,13 +71,13 @@ def test_silence_and_drain_both_keep_others_from_being_told() -> None:
 
 
 def test_a_silence_changes_no_window() -> None:
-    book = Book()
+    book = Overrides()
     book.decide(decision("silence", "*"))
     assert not book.concern("luns")
 
 
 def test_decisions_lapse_when_their_time_is_over() -> None:
-    book = Book()
+    book = Overrides()
     book.decide(decision(until=200.0))
     book.decide(decision("drain", until=300.0))
     assert book.lapse(199.9) == []
@@ -86,14 +86,14 @@ def test_decisions_lapse_when_their_time_is_over() -> None:
 
 
 def test_the_same_target_again_takes_the_place_of_the_first() -> None:
-    book = Book()
+    book = Overrides()
     book.decide(decision(until=200.0))
     book.decide(decision(until=900.0))
     assert [each.until for each in book.standing] == [900.0]
 
 
 def test_there_is_a_bound() -> None:
-    book = Book()
+    book = Overrides()
     for n in range(MOST_DECISIONS):
         book.decide(decision(target=f"node-{n}"))
     with pytest.raises(ValueError, match="1000 decisions"):
@@ -102,11 +102,11 @@ def test_there_is_a_bound() -> None:
 
 
 def test_it_goes_on_from_its_state() -> None:
-    book = Book()
+    book = Overrides()
     book.decide(Decision("silence", "oss-1", "root", 1.5, 99.0, "ordered"))
     book.decide(Decision("drain", "oss-2/sd*", "1007", 2.5))
     book.afresh("oss-3", ["luns"])
-    again = Book()
+    again = Overrides()
     again.restore(json.loads(json.dumps(book.state())))
     assert again.standing == book.standing
     assert again.state() == book.state()
@@ -125,6 +125,6 @@ ENTRY = st.fixed_dictionaries(
 @given(JSON | st.fixed_dictionaries({"decisions": JSON | st.lists(ENTRY), "afresh": JSON}))
 def test_what_is_no_state_raises_value_errors(state: object) -> None:
     try:
-        Book().restore(state)  # type: ignore[arg-type]
+        Overrides().restore(state)  # type: ignore[arg-type]
     except ValueError:
         return

@@ -9,7 +9,7 @@ import pyarrow.dataset as ds
 from laggard_aggregator.archive import layout, tables
 from laggard_aggregator.archive.reader import ArchiveReader
 from laggard_aggregator.archive.writer import ArchiveWriter
-from laggard_aggregator.ingest.batches import WindowClose
+from laggard_aggregator.log.entries import WindowClose
 from laggard_common.wire.schema import Field
 from tests.aggregator.archive.test_writer import MIDNIGHT_NS, SCHEMA, batch, schema_with
 from tests.support.builders.archives import START_NS, judgement

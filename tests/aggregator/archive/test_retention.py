@@ -13,7 +13,7 @@ from laggard_aggregator.archive.parquet_files import write_parquet
 from laggard_aggregator.archive.reader import ArchiveReader
 from laggard_aggregator.archive.retention import Retention
 from laggard_aggregator.archive.writer import ArchiveWriter
-from laggard_aggregator.ingest.batches import WindowClose
+from laggard_aggregator.log.entries import WindowClose
 from tests.aggregator.archive.test_writer import MIDNIGHT_NS, SCHEMA, batch, files, read
 from tests.support.builders.batches import SECOND
 
@@ -45,7 +45,7 @@ def test_hours_that_are_over_become_one_file_each(tmp_path: Path) -> None:
         "20270116T130500Z-000004-000006.parquet",
         "20270116T140500Z-000007-000007.parquet",
     ]
-    assert [taken.ordinal for taken in read(tmp_path)] == [taken.ordinal for taken in before]
+    assert [taken.lsn for taken in read(tmp_path)] == [taken.lsn for taken in before]
 
 
 def test_a_day_that_is_over_becomes_one_file(tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_however_many_parts_there_are_little_is_in_memory_at_a_time(
     retention.compact(tmp_path, NOON_NS + 2 * HOUR_NS)
     (merged,) = files(tmp_path)
     assert pq.ParquetFile(tmp_path / merged).metadata.num_row_groups == len(rows) > 3
-    assert [taken.ordinal for taken in read(tmp_path)] == [taken.ordinal for taken in batches]
+    assert [taken.lsn for taken in read(tmp_path)] == [taken.lsn for taken in batches]
 
 
 def numbers(where: Path, parts: int, groups: int, rows: int) -> list[layout.Part]:
@@ -165,7 +165,7 @@ def test_a_crash_between_merging_and_deleting_doubles_nothing(
         patched.setattr(Path, "unlink", lambda *_, **__: None)
         retention.compact(tmp_path, NOON_NS + DAY_NS)
     assert len(files(tmp_path)) == 5
-    assert [taken.ordinal for taken in read(tmp_path)] == [0, 2, 4, 6]
+    assert [taken.lsn for taken in read(tmp_path)] == [0, 2, 4, 6]
     assert len(list(ArchiveReader(tmp_path).closes())) == 4
     retention.compact(tmp_path, NOON_NS + DAY_NS)
     assert len(files(tmp_path)) == 1
@@ -174,7 +174,7 @@ def test_a_crash_between_merging_and_deleting_doubles_nothing(
 def test_a_clock_that_went_back_hides_no_part(tmp_path: Path) -> None:
     write(tmp_path, [NOON_NS, NOON_NS + HOUR_NS, NOON_NS + 60 * SECOND, NOON_NS + 120 * SECOND])
     retention.compact(tmp_path, NOON_NS + HOUR_NS + 60 * SECOND)
-    assert [taken.ordinal for taken in read(tmp_path)] == [0, 2, 4, 6]
+    assert [taken.lsn for taken in read(tmp_path)] == [0, 2, 4, 6]
     assert len(files(tmp_path)) == 3
 
 
@@ -205,10 +205,10 @@ def test_a_reader_goes_on_while_parts_are_merged_and_added(tmp_path: Path) -> No
     times = [NOON_NS + minute * 60 * SECOND for minute in range(0, 180, 20)]
     write(tmp_path, times)
     reading = ArchiveReader(tmp_path).batches()
-    found = [next(reading)[1].ordinal]
+    found = [next(reading)[1].lsn]
     retention.compact(tmp_path, times[-1])
-    found += [next(reading)[1].ordinal for _ in range(3)]
+    found += [next(reading)[1].lsn for _ in range(3)]
     retention.compact(tmp_path, NOON_NS + DAY_NS)
     assert len(files(tmp_path)) == 1
-    found += [taken.ordinal for _, taken in reading]
+    found += [taken.lsn for _, taken in reading]
     assert found == [2 * place for place in range(len(times))]

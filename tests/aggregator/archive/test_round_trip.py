@@ -25,7 +25,7 @@ def test_batches_come_back_in_their_order_to_the_bit(
         writer = ArchiveWriter(Path(folder), "site", START_NS)
         for taken in run:
             writer.batch(taken)
-            if taken.ordinal in flush_after:
+            if taken.lsn in flush_after:
                 writer.flush()
         writer.flush()
         if compacted:

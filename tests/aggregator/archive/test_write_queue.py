@@ -4,14 +4,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from laggard_aggregator.alarms.alarms import Alarm, Ended, Transition
+from laggard_aggregator.alarms.alarms import Alarm, AlarmEvent, AlarmsCleared
 from laggard_aggregator.archive import resume, write_queue
 from laggard_aggregator.archive import writer as writer_module
 from laggard_aggregator.archive.reader import ArchiveReader
 from laggard_aggregator.archive.retention import Retention
-from laggard_aggregator.archive.write_queue import ArchiveFeed
+from laggard_aggregator.archive.write_queue import WriteQueue
 from laggard_aggregator.archive.writer import ArchiveWriter
-from laggard_aggregator.ingest.batches import TakenBatch, WindowClose
+from laggard_aggregator.ingest.admission import Room
+from laggard_aggregator.ingest.batches import Batch
+from laggard_aggregator.log.entries import WindowClose
 from laggard_common.clock import SystemClock
 from laggard_common.errors import ArchiveError
 from tests.support.builders.batches import SECOND, batch_of, schema_of
@@ -20,21 +22,21 @@ from tests.support.clock import HandClock
 START = 1_800_000_000 * SECOND
 
 
-def batch(ordinal: int) -> TakenBatch:
+def batch(ordinal: int) -> Batch:
     values = np.full((5, 1, 11), ordinal, dtype=np.int64)
-    return batch_of(schema_of(), values, START + 5 * ordinal * SECOND, ordinal=ordinal, seq=ordinal)
+    return batch_of(schema_of(), values, START + 5 * ordinal * SECOND, lsn=ordinal, seq=ordinal)
 
 
-def feed(folder: Path, safe: list[int]) -> ArchiveFeed:
+def feed(folder: Path, safe: list[int]) -> WriteQueue:
     writer = ArchiveWriter(folder, "site", START)
-    return ArchiveFeed(writer, Retention(), safe.append, SystemClock())
+    return WriteQueue(writer, Retention(), safe.append, SystemClock())
 
 
 def test_batches_are_safe_after_the_flush_and_not_before(tmp_path: Path) -> None:
     safe: list[int] = []
     fed = feed(tmp_path / "archive", safe)
     for ordinal in (1, 2, 3):
-        fed.offer(batch(ordinal))
+        fed.put(batch(ordinal))
     asyncio.run(fed.write(flush=False))
     assert safe == []
     asyncio.run(fed.write(flush=True))
@@ -42,37 +44,45 @@ def test_batches_are_safe_after_the_flush_and_not_before(tmp_path: Path) -> None
     assert list((tmp_path / "archive").rglob("*.parquet"))
 
 
-@pytest.mark.parametrize(("bound", "most"), [("MAX_SAMPLES", 12), ("MAX_VALUE_BYTES", 12 * 11 * 8)])
-def test_a_batch_that_does_not_fit_is_refused_and_counted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: str, most: int
-) -> None:
-    monkeypatch.setattr(write_queue, bound, most)
-    safe: list[int] = []
-    fed = feed(tmp_path, safe)
-    assert [fed.offer(batch(ordinal)) for ordinal in (1, 2, 3)] == [True, True, False]
-    assert (fed.returned, fed.dropped) == (1, 0)
+def test_room_is_what_waits_less_than_the_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(write_queue, "MAX_VALUE_BYTES", 1000)
+    monkeypatch.setattr(write_queue, "MAX_RECORDS", 3)
+    fed = feed(tmp_path, [])
+    assert fed.room() == Room(3, 1000)
+    fed.put(batch(1))
+    fed.put(batch(2))
+    assert fed.room() == Room(1, 1000 - 2 * 5 * 11 * 8)
     asyncio.run(fed.write(flush=True))
-    assert fed.offer(batch(4))
-    assert (fed.returned, safe) == (1, [2])
+    assert fed.room() == Room(3, 1000)
+
+
+def test_other_records_beyond_the_limit_are_dropped_and_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(write_queue, "MAX_RECORDS", 1)
+    fed = feed(tmp_path, [])
+    fed.put(batch(1))
+    fed.put(WindowClose(2, "g", 0.0, 60.0, START / 1e9))
+    assert fed.dropped == 1
 
 
 def test_nothing_is_written_before_it_is_safe(tmp_path: Path) -> None:
     until = 1
     writer = ArchiveWriter(tmp_path, "site", START)
-    fed = ArchiveFeed(writer, Retention(), lambda _: None, SystemClock(), until=lambda: until)
+    fed = WriteQueue(writer, Retention(), lambda _: None, SystemClock(), until=lambda: until)
     for ordinal in (1, 2, 3):
-        fed.offer(batch(ordinal))
+        fed.put(batch(ordinal))
     assert asyncio.run(fed.write(flush=True))
-    assert [taken.ordinal for _, taken in ArchiveReader(tmp_path).batches()] == [1]
+    assert [taken.lsn for _, taken in ArchiveReader(tmp_path).batches()] == [1]
     assert asyncio.run(fed.has(2))  # a snapshot is about to make it safe
-    assert [taken.ordinal for _, taken in ArchiveReader(tmp_path).batches()] == [1, 2]
+    assert [taken.lsn for _, taken in ArchiveReader(tmp_path).batches()] == [1, 2]
 
 
 def test_alarms_that_ended_otherwise_than_by_a_window_are_archived_once(tmp_path: Path) -> None:
     alarm = Alarm("g", "oss-5/sda", "await", "component", 60.0, 120.0, 180.0, 4.0, 2.0, 3.0, 20.0, 10.0)
-    ended = Ended(7, (Transition("cleared", alarm, 200.0),))
+    ended = AlarmsCleared(7, (AlarmEvent("cleared", alarm, 200.0),))
     fed = feed(tmp_path, [])
-    assert fed.offer(ended)
+    fed.put(ended)
     assert asyncio.run(fed.write(flush=True))
     written = resume.written(tmp_path, START)
     again = ArchiveWriter(tmp_path, "site", START, goes_on_ns=START + SECOND, written=written)
@@ -91,7 +101,7 @@ def test_of_many_alarms_that_ended_together_no_more_wait_than_may(
     monkeypatch.setattr(writer_module, "MAX_OWN_ROWS", 3)
     alarm = Alarm("g", "oss-5/sda", "await", "component", 60.0, 120.0, 180.0, 4.0, 2.0, 3.0, 20.0, 10.0)
     writer = ArchiveWriter(tmp_path, "site", START)
-    writer.ended(Ended(7, tuple(Transition("cleared", alarm, 200.0 + at) for at in range(10))))
+    writer.ended(AlarmsCleared(7, tuple(AlarmEvent("cleared", alarm, 200.0 + at) for at in range(10))))
     assert writer.dropped_rows == 7
     writer.flush()
     assert ArchiveReader(tmp_path).table("alarms", columns=("at",))["at"].to_pylist() == [207.0, 208.0, 209.0]
@@ -111,12 +121,12 @@ def test_a_run_that_goes_on_writes_nothing_twice(tmp_path: Path) -> None:
     second = ArchiveWriter(
         tmp_path, "site", START, goes_on_ns=START + SECOND, written=resume.written(tmp_path, START)
     )
-    fed = ArchiveFeed(second, Retention(), lambda _: None, SystemClock())
+    fed = WriteQueue(second, Retention(), lambda _: None, SystemClock())
     fed.replay([batch(1), batch(2), close, batch(4)])
     asyncio.run(fed.write(flush=True))
     reader = ArchiveReader(tmp_path)
-    assert [taken.ordinal for _, taken in reader.batches()] == [1, 2, 4]
-    assert [(run_ns, each.ordinal) for run_ns, each in reader.closes()] == [(START, 3)]
+    assert [taken.lsn for _, taken in reader.batches()] == [1, 2, 4]
+    assert [(run_ns, each.lsn) for run_ns, each in reader.closes()] == [(START, 3)]
 
 
 def test_a_disk_that_fails_is_told_once_and_nothing_is_safe_until_it_works(
@@ -127,7 +137,7 @@ def test_a_disk_that_fails_is_told_once_and_nothing_is_safe_until_it_works(
     safe: list[int] = []
     fed = feed(folder, safe)
     for ordinal in (1, 2):
-        fed.offer(batch(ordinal))
+        fed.put(batch(ordinal))
         asyncio.run(fed.write(flush=True))
         asyncio.run(fed.write(flush=False))  # in between nothing is tried, which says nothing of the disk
     assert safe == []
@@ -145,7 +155,7 @@ def test_the_rest_is_written_at_the_end(tmp_path: Path) -> None:
     async def story() -> None:
         stop = asyncio.Event()
         running = asyncio.create_task(fed.run(stop))
-        fed.offer(batch(7))
+        fed.put(batch(7))
         stop.set()
         await running
 
@@ -165,7 +175,7 @@ def test_old_days_go_also_where_there_is_no_room_to_compact(tmp_path: Path) -> N
 
     async def story() -> None:
         stop = asyncio.Event()
-        fed = ArchiveFeed(writer, Retention(raw_days=30), lambda _: None, HandClock(START))
+        fed = WriteQueue(writer, Retention(raw_days=30), lambda _: None, HandClock(START))
         running = asyncio.create_task(fed.run(stop))
         while any(part.exists() for part in parts):
             await asyncio.sleep(0.01)

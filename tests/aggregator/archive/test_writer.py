@@ -15,7 +15,8 @@ import pytest
 from laggard_aggregator.archive import layout
 from laggard_aggregator.archive.reader import ArchiveReader
 from laggard_aggregator.archive.writer import ArchiveWriter
-from laggard_aggregator.ingest.batches import TakenBatch, WindowClose
+from laggard_aggregator.ingest.batches import Batch
+from laggard_aggregator.log.entries import WindowClose
 from laggard_common.errors import ArchiveError, InputError
 from laggard_common.wire.schema import Component, Field, FieldKind, FieldType, Schema
 from tests.support.builders.archives import START_NS, assert_same, judgement
@@ -30,10 +31,10 @@ def schema_with(*fields: Field, epoch: int = 1, components: tuple[str, ...] = ("
     return Schema("oss-1", "diskstats", b"s" * 16, epoch, SECOND, 5, fields, parts)
 
 
-def batch(schema: Schema, ordinal: int = 0, at_ns: int = START_NS) -> TakenBatch:
+def batch(schema: Schema, ordinal: int = 0, at_ns: int = START_NS) -> Batch:
     shape = (2, len(schema.components), len(schema.fields))
     values = np.arange(np.prod(shape), dtype=np.int64).reshape(shape) + ordinal
-    return batch_of(schema, values, at_ns - SECOND, seq=ordinal, ordinal=ordinal, received_ns=at_ns)
+    return batch_of(schema, values, at_ns - SECOND, seq=ordinal, lsn=ordinal, received_ns=at_ns)
 
 
 SCHEMA = schema_with(Field("rd_ios"), Field("rd_ms", unit="ms"))
@@ -43,7 +44,7 @@ def files(directory: Path, kind: str = "counters") -> list[str]:
     return sorted(str(path.relative_to(directory)) for path in directory.rglob(f"kind={kind}/**/*.parquet"))
 
 
-def read(directory: Path) -> list[TakenBatch]:
+def read(directory: Path) -> list[Batch]:
     return [taken for _, taken in ArchiveReader(directory).batches()]
 
 
@@ -193,7 +194,7 @@ def test_while_nothing_can_be_written_memory_is_bounded_and_losses_counted(
     assert writer.dropped_rows == 100 - 30
     blocked.unlink()
     writer.flush()
-    assert [taken.ordinal for taken in read(blocked)] == list(range(35, 50))
+    assert [taken.lsn for taken in read(blocked)] == list(range(35, 50))
 
 
 def test_what_waits_is_bounded_by_the_values_of_all_sources_together(
@@ -220,7 +221,7 @@ def test_what_waits_is_bounded_by_the_values_of_all_sources_together(
     rows = sum(p.rows for waiting in writer._pending.values() for p in waiting)
     blocked.unlink()
     writer.flush()
-    assert sum(taken.batch.tick_ns.size for taken in read(blocked)) == rows
+    assert sum(taken.counters.tick_ns.size for taken in read(blocked)) == rows
     assert writer.dropped_rows > 0
     writer.batch(batch(wide, 301))
     assert writer._cells == 200
@@ -233,7 +234,7 @@ def test_a_batch_that_opens_a_day_is_kept_when_the_day_before_cannot_be_written(
         writer.batch(batch(SCHEMA, 1, MIDNIGHT_NS + 60 * SECOND))
     writer.batch(batch(SCHEMA, 2, MIDNIGHT_NS + 61 * SECOND))
     writer.flush()
-    assert [taken.ordinal for taken in read(tmp_path)] == [0, 1, 2]
+    assert [taken.lsn for taken in read(tmp_path)] == [0, 1, 2]
 
 
 def test_a_judgement_belongs_to_its_groups_close_whatever_came_since(tmp_path: Path) -> None:
@@ -285,7 +286,7 @@ def test_a_schema_that_contradicts_one_before_spoils_neither_the_run_nor_the_arc
     again = ArchiveWriter(tmp_path, "site", START_NS + 1)
     again.batch(batch(other, 0))
     again.flush()
-    assert [taken.ordinal for taken in read(tmp_path)] == [0, 2, 0]
+    assert [taken.lsn for taken in read(tmp_path)] == [0, 2, 0]
     assert [taken.schema for taken in read(tmp_path)] == [SCHEMA, SCHEMA, other]
 
 
@@ -303,4 +304,4 @@ def test_a_day_of_many_epochs_and_streams_leaves_one_schema_of_a_node_in_memory(
         del made
     writer.flush()
     assert alive() - before <= 1
-    assert [taken.ordinal for taken in read(tmp_path)] == list(range(20))
+    assert [taken.lsn for taken in read(tmp_path)] == list(range(20))

@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from laggard_aggregator.alarms.alarms import Transition
+from laggard_aggregator.alarms.alarms import AlarmEvent
 from laggard_aggregator.cli import decisions as client
 from laggard_aggregator.cli.main import main
 from laggard_aggregator.control import socket as control
 from laggard_aggregator.control import storage
 from laggard_aggregator.control.requests import Desk
 from laggard_aggregator.control.socket import MOST_BYTES, NAME, Control, at
-from laggard_aggregator.engine.machine import Core
+from laggard_aggregator.engine.machine import Machine
 from laggard_common.errors import ConfigError, StateError
 from tests.support.builders.site import SECOND, START, close, new_core, receive, steps
 from tests.support.clock import HandClock
@@ -32,10 +32,10 @@ GROUP = "storage/diskstats"
 @dataclass
 class Site:
     state: Path
-    core: Core
+    core: Machine
     clock: HandClock
     desk: Desk
-    ended: list[Transition]
+    ended: list[AlarmEvent]
 
     def told(self, *words: str) -> int:
         return main([*words, "--state", str(self.state)])
@@ -53,7 +53,7 @@ def _site(tmp_path: Path) -> Iterator[Site]:
         close(core, now_ns)
     state = tmp_path.joinpath(*["a-long-name-of-a-folder"] * 6)
     state.mkdir(parents=True)
-    clock, ended = HandClock(START + 130 * SECOND), list[Transition]()
+    clock, ended = HandClock(START + 130 * SECOND), list[AlarmEvent]()
     desk = Desk(state, core, clock, (asyncio.Lock(),), ended.extend)
     with served(state, desk):
         yield Site(state, core, clock, desk, ended)
@@ -76,10 +76,10 @@ def served(state: Path, desk: Desk) -> Iterator[None]:
 def test_silence(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
     assert site.told("silence", "oss-5/sd0", "--for", "2h", "--comment", "disk ordered") == 0
     assert "silence of oss-5/sd0 noted: 1 component (oss-5/sd0)" in capsys.readouterr().out
-    (decision,) = site.core.decisions.standing
+    (decision,) = site.core.overrides.standing
     assert (decision.kind, decision.target, decision.comment) == ("silence", "oss-5/sd0", "disk ordered")
     assert decision.until == decision.at + 7200
-    assert not site.core.decisions.concern(GROUP)
+    assert not site.core.overrides.concern(GROUP)
     assert storage.load(site.state).standing == (decision,)
     assert site.audit() == [
         {
@@ -92,7 +92,7 @@ def test_silence(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
         }
     ]
     assert site.told("silence", "oss-5/sd0", "--end") == 0
-    assert site.core.decisions.standing == storage.load(site.state).standing == ()
+    assert site.core.overrides.standing == storage.load(site.state).standing == ()
     assert [line["do"] for line in site.audit()] == ["silence", "end"]
 
 
@@ -101,8 +101,8 @@ def test_drain_and_replaced_reach_the_next_close(site: Site, capsys: pytest.Capt
     assert site.told("replaced", "oss-[67]/sd1") == 0
     assert "2 components (oss-6/sd1, oss-7/sd1)" in capsys.readouterr().out
     kept = storage.load(site.state)
-    store = site.core.pipeline.stores[GROUP]
-    drained, afresh = kept.at_close(GROUP, store.compared, site.core.pipeline.shown)
+    store = site.core.stores[GROUP]
+    drained, afresh = kept.at_close(GROUP, store.compared, site.core.names)
     assert drained == ("oss-5/wwn-0", "oss-5/wwn-1")
     assert set(afresh) == {*drained, "oss-6/wwn-1", "oss-7/wwn-1"}
 
@@ -114,7 +114,7 @@ def test_forget(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
     assert site.told("forget", "oss-5") == 0
     assert "2 components (oss-5/sd0, oss-5/sd1); nodes: oss-5" in capsys.readouterr().out
     assert [t.kind for t in site.ended] == ["cleared"]
-    assert "oss-5" not in site.core.intake.nodes
+    assert "oss-5" not in site.core.admission.nodes
 
 
 @pytest.mark.parametrize("command", ["silence", "drain", "replaced", "forget"])
@@ -199,7 +199,7 @@ def raw(site: Site, data: bytes) -> bytes:
 )
 def test_a_request_that_is_none_is_an_error_and_changes_nothing(site: Site, request_: bytes) -> None:
     assert set(json.loads(raw(site, request_))) == {"error"}
-    assert site.core.decisions.standing == ()
+    assert site.core.overrides.standing == ()
 
 
 def test_a_request_without_end_is_cut_off_and_others_are_served(site: Site) -> None:
@@ -241,7 +241,7 @@ def test_nothing_is_forgotten_while_a_window_is_judged(site: Site) -> None:
             asked = asyncio.create_task(desk.answer({"do": "forget", "target": "oss-5"}, "root"))
             await asyncio.sleep(0)
             assert not order.locked(), "messages are taken in meanwhile"
-            assert "oss-5" in site.core.intake.nodes
+            assert "oss-5" in site.core.admission.nodes
         assert (await asked)["nodes"] == ["oss-5"]
 
     asyncio.run(story())
@@ -264,7 +264,7 @@ def test_decisions_that_cannot_be_kept_are_said(site: Site, capsys: pytest.Captu
     (site.state / storage.FILE).mkdir()
     assert site.told("drain", "oss-5") == 1
     assert "done, but it could not be kept" in capsys.readouterr().err
-    assert [each.kind for each in site.core.decisions.standing] == ["drain"]
+    assert [each.kind for each in site.core.overrides.standing] == ["drain"]
 
 
 @pytest.mark.parametrize("data", [b"{", b"[]", b'{"decisions": 1, "afresh": {}}', b"\xff", b"{}"])
@@ -291,7 +291,7 @@ def test_what_is_over_lapses(site: Site) -> None:
     assert site.told("silence", "oss-5", "--for", "1h") == 0
     site.clock.ns += 3599 * SECOND
     asyncio.run(site.desk.lapse())
-    assert site.core.decisions.standing
+    assert site.core.overrides.standing
     site.clock.ns += SECOND
     asyncio.run(site.desk.lapse())
-    assert site.core.decisions.standing == storage.load(site.state).standing == ()
+    assert site.core.overrides.standing == storage.load(site.state).standing == ()

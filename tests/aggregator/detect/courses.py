@@ -32,7 +32,7 @@ def healthy(seed: int, rows: int = 12, ticks: int = 900, noise: float = 0.15, rh
 
 
 @dataclass
-class Course:
+class ComponentHistory:
     """What a detector said of a group over time; arrays (windows, components)."""
 
     verdicts: list[Verdicts] = field(default_factory=list)
@@ -85,11 +85,11 @@ def windows_of(
     ]
 
 
-def course_of(windows: list[MetricWindow], detector: LaggardDetector | None = None) -> Course:
+def course_of(windows: list[MetricWindow], detector: LaggardDetector | None = None) -> ComponentHistory:
     first = windows[0]
     shift = round((windows[1].end - first.end) / INTERVAL)
     detector = detector or detector_of(len(first.components), first.values.shape[1], shift)
-    course, persistence = Course(), Persistence(3)
+    course, persistence = ComponentHistory(), Persistence(3)
     for window in windows:
         course.verdicts.append(detector.observe(window))
         rows = persistence.update(window.components, window.start, course.verdicts[-1])

@@ -6,9 +6,10 @@ from functools import cache
 import numpy as np
 import pytest
 
-from laggard_aggregator.alarms.alarms import Transition
-from laggard_aggregator.alarms.judge import Engine, GroupWindow
+from laggard_aggregator.alarms.alarms import AlarmEvent
+from laggard_aggregator.alarms.judge import Judge
 from laggard_aggregator.demo.recording import Recording, read_recording
+from laggard_aggregator.detect.interface import GroupWindow
 from laggard_aggregator.detect.laggard.detector import NOT_PEERS, LaggardDetector
 from laggard_aggregator.detect.laggard.false_alarm_budget import chance_per_window
 from laggard_aggregator.detect.settings import DetectSettings
@@ -17,7 +18,7 @@ from laggard_aggregator.metrics.definition import Differences
 from tests import naive
 from tests.aggregator.detect.courses import (
     SHIFT,
-    Course,
+    ComponentHistory,
     Values,
     autocorrelated,
     course_of,
@@ -54,7 +55,7 @@ class Step:
         return values, first, first + self.lasting - 1
 
 
-def alarms_of(values: Values, detector: LaggardDetector | None = None) -> tuple[Course, list[int]]:
+def alarms_of(values: Values, detector: LaggardDetector | None = None) -> tuple[ComponentHistory, list[int]]:
     """The course with windows of one shift, and in which of them component 3 was an alarm."""
     course = course_of(windows_of(values, window=SHIFT, shift=SHIFT), detector)
     return course, np.flatnonzero(np.array(course.alarms)[:, 3]).tolist()
@@ -174,16 +175,16 @@ def recorded() -> tuple[Recording, Values, dict[str, Values]]:
     return recording, metrics["await"].derive(differences).reshape(rises.shape[:2]), load
 
 
-def transitions_of(begin: int, offset: int, window: int, shift: int) -> list[Transition]:
+def transitions_of(begin: int, offset: int, window: int, shift: int) -> list[AlarmEvent]:
     """What an engine that began to see the run at second `begin` raised and cleared."""
     recording, values, load = recorded()
     settings = DetectSettings(
         interval_seconds=1.0, window_samples=window, shift_samples=shift, tests_at_once=12
     )
-    engine, found = Engine({"luns": settings}), []
+    engine, found = Judge({"luns": settings}), []
     for end in range(begin + offset + window, values.shape[1] + 1, shift):
         at = slice(end - window, end)
-        judged = engine.judge(
+        judged = engine.evaluate(
             GroupWindow(
                 "luns",
                 recording.luns,

@@ -6,7 +6,7 @@ import pytest
 from laggard_aggregator.detect.laggard.load import SATURATED_BUSY_SHARE
 from tests.aggregator.detect.courses import (
     SHIFT,
-    Course,
+    ComponentHistory,
     Values,
     autocorrelated,
     course_of,
@@ -25,7 +25,7 @@ def served(seed: int, noise: float = 0.1) -> Values:
     return times
 
 
-def judged(waits: Values, service: Values | None, operations: Values | float = 500.0) -> Course:
+def judged(waits: Values, service: Values | None, operations: Values | float = 500.0) -> ComponentHistory:
     """`waits` and `service` in ms; each did `operations` in an interval of 15 s."""
     done = np.broadcast_to(np.asarray(operations, dtype=np.float64), waits.shape)
     load = {"operations": done}

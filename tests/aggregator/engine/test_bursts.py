@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from laggard_aggregator.engine.checkpoint import capture
-from laggard_aggregator.engine.machine import Core
-from laggard_aggregator.ingest.batches import TakenBatch
+from laggard_aggregator.engine.machine import Machine
+from laggard_aggregator.ingest.batches import Batch
 from laggard_aggregator.log import snapshot_codec
-from laggard_aggregator.log.entries import Entry
+from laggard_aggregator.log.entries import LogEntry
 from laggard_common import wire
 from laggard_common.wire import Envelope, Kind, codec, topics
 from laggard_common.wire.schema import Component, Field, Schema
@@ -95,39 +95,39 @@ class Site:
         return made
 
 
-def bits(core: Core) -> list[bytes]:
+def bits(core: Machine) -> list[bytes]:
     return [snapshot_codec.pack(section) for section in capture(core, 1, START)]
 
 
-def told(batch: TakenBatch) -> tuple[object, ...]:
-    b = batch.batch
+def told(batch: Batch) -> tuple[object, ...]:
+    b = batch.counters
     arrays = (b.indexes, b.values, b.tick_ns, b.read_ns, batch.late)
     return (
-        *(batch.ordinal, batch.role, batch.schema, batch.stream, batch.seq, batch.received_ns, b.idle),
+        *(batch.lsn, batch.role, batch.schema, batch.stream, batch.seq, batch.received_ns, b.idle),
         *(array.tobytes() for array in arrays),
         None if b.present is None else b.present.tobytes(),
     )
 
 
-def compared(bursts: Sequence[tuple[list[Message], int]]) -> Core:
+def compared(bursts: Sequence[tuple[list[Message], int]]) -> Machine:
     alone, together = new_core(), new_core()
-    entries: dict[str, list[Entry]] = {"alone": [], "together": []}
+    entries: dict[str, list[LogEntry]] = {"alone": [], "together": []}
     alone.record(entries["alone"].append)
     together.record(entries["together"].append)
     for some, now_ns in bursts:
-        one_by_one = [told(batch) for message in some for batch in alone.receive(*message)]
-        assert [told(batch) for batch in together.receive_all(some)] == one_by_one
+        one_by_one = [told(batch) for message in some for batch in alone.receive((message,))]
+        assert [told(batch) for batch in together.receive(some)] == one_by_one
         close(alone, now_ns)
         close(together, now_ns)
     assert bits(together) == bits(alone)
     assert entries["together"] == entries["alone"]
-    assert together.intake.counts == alone.intake.counts
-    assert together.intake.wire_errors == alone.intake.wire_errors
-    assert together.intake.refused == alone.intake.refused
-    assert together.pipeline.samples == alone.pipeline.samples
-    for name, store in together.pipeline.stores.items():
-        assert store.counts == alone.pipeline.stores[name].counts
-    assert together.intake.acks.messages() == alone.intake.acks.messages()
+    assert together.admission.counts == alone.admission.counts
+    assert together.admission.wire_errors == alone.admission.wire_errors
+    assert together.admission.refused == alone.admission.refused
+    assert together.samples == alone.samples
+    for name, store in together.stores.items():
+        assert store.counts == alone.stores[name].counts
+    assert together.admission.acks.messages() == alone.admission.acks.messages()
     return together
 
 
@@ -140,5 +140,5 @@ def test_whatever_comes(seed: int) -> None:
 
 def test_a_whole_day_in_short() -> None:
     core = compared(list(steps(25)))
-    assert core.pipeline.stores["storage/diskstats"].counts.resets
-    assert core.intake.counts.duplicates
+    assert core.stores["storage/diskstats"].counts.resets
+    assert core.admission.counts.duplicates

@@ -1,38 +1,35 @@
 """Function profiles through the real pipeline: from counters by function to the server at fault and why."""
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from laggard_aggregator.alarms.judge import Engine, Judgement
+from laggard_aggregator.alarms.judge import Judgement
 from laggard_aggregator.detect.settings import OF_FUNCTIONS, DetectSettings
-from laggard_aggregator.engine.pipeline import Pipeline, closes
+from laggard_aggregator.engine.machine import Machine
 from laggard_aggregator.groups.membership import ConfiguredMembership
 from laggard_aggregator.groups.topology import Branch, Topology
-from laggard_aggregator.ingest.batches import TakenBatch
-from tests.support.builders.batches import SECOND
+from laggard_aggregator.ingest.batches import Batch
+from tests.support.builders.batches import SECOND, stored
 from tests.support.builders.functions import Server, in_order, servers
 
 START = 1_800_000_000 * SECOND
 HOG = {"dd/dd/main": 150.0, "dd/kernel/copy_user": 100.0}
 
 
-def make(functions: DetectSettings = OF_FUNCTIONS, topology: Topology | None = None) -> Pipeline:
-    engine = Engine({}, topology=topology)
-    return Pipeline(ConfiguredMembership((), functions=functions), engine, lateness_seconds=2.0)
+def make(functions: DetectSettings = OF_FUNCTIONS, topology: Topology | None = None) -> Machine:
+    return Machine(ConfiguredMembership((), functions=functions), topology, lateness_seconds=2.0)
 
 
-def play(pipeline: Pipeline, batches: Sequence[TakenBatch]) -> list[Judgement]:
+def play(pipeline: Machine, batches: Sequence[Batch]) -> list[Judgement]:
     judged: list[Judgement] = []
-    ordinals = itertools.count(1)
     for batch in batches:
         now = batch.received_ns
-        for close in closes(pipeline.due(now), ordinals, pipeline.groups, now):
+        for close in pipeline.closes(pipeline.windows.due(now), now):
             judged.extend(pipeline.close(close))
-        pipeline.take(batch)
+        stored(pipeline, batch)
     return judged
 
 
@@ -46,7 +43,7 @@ def test_a_server_with_a_program_that_the_others_lack_is_indicted_and_the_progra
     judged = play(pipeline, in_order(*(s.profile(START, 700) for s in several)))
     assert {j.group for j in judged} == {"storage/fnprofile"}
     assert raised(judged) == [("oss-3", "samples")]
-    alarm = pipeline.engine.alarms.standing["storage/fnprofile", "oss-3", "samples"]
+    alarm = pipeline.judge.alarms.standing["storage/fnprofile", "oss-3", "samples"]
     assert alarm.level == "node"
     assert [name for name, _ in alarm.causes[:2]] == ["dd/dd/main", "dd/kernel/copy_user"]
     assert START / 1e9 + 240 <= alarm.since <= START / 1e9 + 330
@@ -63,7 +60,7 @@ def test_a_server_that_waits_in_one_call_is_indicted_by_time_and_not_by_count() 
         ("storage/fntrace", "time"),
     }
     assert raised(judged) == [("oss-3", "time")]
-    alarm = pipeline.engine.alarms.standing["storage/fntrace", "oss-3", "time"]
+    alarm = pipeline.judge.alarms.standing["storage/fntrace", "oss-3", "time"]
     assert alarm.causes[0][0] == "gfsd/gfsd/pwrite"
 
 
@@ -92,12 +89,12 @@ def test_both_servers_of_a_couplet_indict_the_couplet() -> None:
     several[3] = replace(several[3], extra=HOG)
     judged = play(pipeline, in_order(*(s.profile(START, 400) for s in several)))
     assert raised(judged) == [("c2", "samples")]
-    (alarm,) = pipeline.engine.alarms.standing.values()
+    (alarm,) = pipeline.judge.alarms.standing.values()
     assert alarm.level == "couplet"
     assert [name for name, _ in alarm.causes[:2]] == ["dd/dd/main", "dd/kernel/copy_user"]
     names = [f"oss-{n}" for n in range(8)]
-    assert pipeline.engine.forget(alarm.group, ["oss-7"], names[:7], 0.0) == []
-    (ended,) = pipeline.engine.forget(
+    assert pipeline.judge.forget(alarm.group, ["oss-7"], names[:7], 0.0) == []
+    (ended,) = pipeline.judge.forget(
         alarm.group, ["oss-2"], [n for n in names if n not in ("oss-2", "oss-7")], 0.0
     )
     assert ended.alarm.component == "c2"
@@ -114,20 +111,20 @@ def test_a_silent_server_is_absent_and_a_restart_of_its_profiler_no_fault() -> N
     several = servers(seed=7)
     batches = in_order(*(s.profile(START, 900) for s in several))
 
-    def without(batch: TakenBatch) -> bool:
-        after = (batch.batch.tick_ns[0] - START) // SECOND
+    def without(batch: Batch) -> bool:
+        after = (batch.counters.tick_ns[0] - START) // SECOND
         return batch.schema.node == "oss-1" and 300 < after <= 420
 
-    def begun_again(batch: TakenBatch) -> TakenBatch:
+    def begun_again(batch: Batch) -> Batch:
         """The profiler of oss-4 starts over after 600 s; its spool, and so the stream, goes on."""
-        if batch.schema.node != "oss-4" or batch.batch.tick_ns[0] <= START + 600 * SECOND:
+        if batch.schema.node != "oss-4" or batch.counters.tick_ns[0] <= START + 600 * SECOND:
             return batch
         before = next(
-            b for b in batches if b.schema.node == "oss-4" and b.batch.tick_ns[0] == START + 600 * SECOND
+            b for b in batches if b.schema.node == "oss-4" and b.counters.tick_ns[0] == START + 600 * SECOND
         )
-        values = batch.batch.values.copy()
-        values[:, : before.batch.values.shape[1]] -= before.batch.values
-        return replace(batch, batch=replace(batch.batch, values=values))
+        values = batch.counters.values.copy()
+        values[:, : before.counters.values.shape[1]] -= before.counters.values
+        return replace(batch, counters=replace(batch.counters, values=values))
 
     pipeline = make()
     judged = play(pipeline, [begun_again(b) for b in batches if not without(b)])
@@ -147,7 +144,7 @@ def test_a_few_servers_are_not_judged_and_it_says_so() -> None:
 def test_functions_of_the_site_take_no_share_of_the_false_alarm_budget() -> None:
     pipeline = make()
     play(pipeline, in_order(*(s.profile(START, 100) for s in servers(seed=9))))
-    assert pipeline.tests_at_once() == 1
+    assert pipeline._tests_at_once() == 1
 
 
 def server_of(names: int) -> Server:

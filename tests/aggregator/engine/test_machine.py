@@ -1,4 +1,3 @@
-import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -6,20 +5,22 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from laggard_aggregator.alarms.judge import Engine, GroupWindow, Judgement
+from laggard_aggregator.alarms.judge import Judgement
+from laggard_aggregator.detect.interface import GroupWindow
 from laggard_aggregator.detect.settings import DetectSettings
-from laggard_aggregator.engine.pipeline import Pipeline, closes
+from laggard_aggregator.engine.machine import Machine
 from laggard_aggregator.groups.membership import ConfiguredMembership, PeerGroup, Rule
-from laggard_aggregator.ingest.batches import TakenBatch, WindowClose
+from laggard_aggregator.ingest.batches import Batch
+from laggard_aggregator.log.entries import WindowClose
 from laggard_aggregator.metrics.definition import IntArray
 from laggard_common.wire.schema import Component
-from tests.support.builders.batches import DISKSTATS, SECOND, batch_of, schema_of
+from tests.support.builders.batches import DISKSTATS, SECOND, batch_of, schema_of, stored
 
 START = 1_800_000_000 * SECOND
 DETECT = DetectSettings(interval_seconds=1.0, window_samples=60, shift_samples=30)
 
 
-def run_of_luns(seconds: int, slow: str, slow_from: int) -> Iterator[TakenBatch]:
+def run_of_luns(seconds: int, slow: str, slow_from: int) -> Iterator[Batch]:
     """Twelve nodes with a LUN each, five ticks a message; one is three times slower from a second on."""
     chance = np.random.default_rng(1)
     nodes = [f"oss-{n}" for n in range(1, 13)]
@@ -40,35 +41,32 @@ def run_of_luns(seconds: int, slow: str, slow_from: int) -> Iterator[TakenBatch]
             )
 
 
-def play(
-    pipeline: Pipeline, batches: Iterator[TakenBatch]
-) -> tuple[list[Judgement], list[TakenBatch | WindowClose]]:
+def play(pipeline: Machine, batches: Iterator[Batch]) -> tuple[list[Judgement], list[Batch | WindowClose]]:
     """Everything through the pipeline, windows closed by the clock of reception; also what a replay needs."""
     judged: list[Judgement] = []
-    record: list[TakenBatch | WindowClose] = []
-    ordinals = itertools.count(1)
+    record: list[Batch | WindowClose] = []
     for batch in batches:
         now = batch.received_ns
-        for close in closes(pipeline.due(now), ordinals, pipeline.groups, now):
+        for close in pipeline.closes(pipeline.windows.due(now), now):
             record.append(close)
             judged.extend(pipeline.close(close))
-        record.append(pipeline.take(batch))
+        record.append(stored(pipeline, batch))
     return judged, record
 
 
-def make(detect: DetectSettings = DETECT) -> Pipeline:
-    return Pipeline(ConfiguredMembership((), detect), Engine({}), lateness_seconds=2.0)
+def make(detect: DetectSettings = DETECT) -> Machine:
+    return Machine(ConfiguredMembership((), detect), lateness_seconds=2.0)
 
 
 def test_the_slow_lun_and_no_other_is_found_from_raw_counters() -> None:
     pipeline = make()
     judged, _ = play(pipeline, run_of_luns(600, slow="oss-7", slow_from=300))
     assert {judgement.group for judgement in judged} == {"storage/diskstats"}
-    assert list(pipeline.engine.alarms.standing) == [("storage/diskstats", "oss-7/id-sda", "await")]
-    alarm = pipeline.engine.alarms.standing["storage/diskstats", "oss-7/id-sda", "await"]
+    assert list(pipeline.judge.alarms.standing) == [("storage/diskstats", "oss-7/id-sda", "await")]
+    alarm = pipeline.judge.alarms.standing["storage/diskstats", "oss-7/id-sda", "await"]
     assert alarm.observed / alarm.reference == pytest.approx(3.0, rel=0.15)
     assert START / 1e9 + 240 <= alarm.since <= START / 1e9 + 330
-    assert pipeline.shown["oss-7/id-sda"] == "oss-7/sda"
+    assert pipeline.names["oss-7/id-sda"] == "oss-7/sda"
     assert pipeline.samples == 600 * 12
 
 
@@ -80,7 +78,7 @@ def test_a_replay_of_batches_and_closes_gives_the_same_judgements() -> None:
         if isinstance(item, WindowClose):
             again.extend(replayed.close(item))
         else:
-            assert replayed.take(item) is item
+            assert stored(replayed, item) is item
     assert len(first) == len(again) > 5
     for one, other in zip(first, again, strict=True):
         assert one.components == other.components
@@ -96,13 +94,13 @@ def steady(seconds: range, components: int, fields: int = len(DISKSTATS), ios: i
     return np.array([[[ios * s] * fields] * components for s in seconds], dtype=np.int64)
 
 
-def end_of(pipeline: Pipeline, seconds: int, ordinal: int = 10) -> WindowClose:
+def end_of(pipeline: Machine, seconds: int, ordinal: int = 10) -> WindowClose:
     (group,) = pipeline.groups
     end = START / 1e9 + seconds
     return WindowClose(ordinal, group, end - 60, end, end)
 
 
-def rates(pipeline: Pipeline, seconds: int) -> dict[str, list[float]]:
+def rates(pipeline: Machine, seconds: int) -> dict[str, list[float]]:
     """What `throughput` of each component was in the last intervals before `seconds`, oldest first."""
     window = pipeline.seal(end_of(pipeline, seconds))
     assert isinstance(window, GroupWindow)
@@ -114,9 +112,9 @@ def test_ticks_that_come_after_their_window_are_flagged_and_skipped() -> None:
     pipeline = make()
     schema = schema_of()
     first = batch_of(schema, steady(range(1, 31), 1), START + SECOND)
-    assert pipeline.take(first) is first
+    assert stored(pipeline, first) is first
     pipeline.seal(end_of(pipeline, 30))
-    late = pipeline.take(batch_of(schema, steady(range(28, 33), 1), START + 28 * SECOND))
+    late = stored(pipeline, batch_of(schema, steady(range(28, 33), 1), START + 28 * SECOND))
     assert late.late.tolist() == [True, True, True, False, False]
     assert pipeline.stores["storage/diskstats"].counts.late == 3
 
@@ -126,10 +124,10 @@ def test_components_may_come_in_any_order_idle_ones_last_and_some_may_be_missing
     schema = schema_of(components=("a", "b", "c"))
     values = steady(range(1, 11), 3)
     values[:, 0] *= 2
-    pipeline.take(batch_of(schema, steady(range(1), 3) * 0, START))
+    stored(pipeline, batch_of(schema, steady(range(1), 3) * 0, START))
     taken = batch_of(schema, values, START + SECOND)
-    mixed = replace(taken.batch, indexes=np.array([2, 0, 1], dtype=np.uint32), idle=1)
-    pipeline.take(replace(taken, batch=mixed))
+    mixed = replace(taken.counters, indexes=np.array([2, 0, 1], dtype=np.uint32), idle=1)
+    stored(pipeline, replace(taken, counters=mixed))
     found = rates(pipeline, 30)
     assert found["oss-1/id-c"] == [2 * 2 * 10 * 512.0] * 10
     assert found["oss-1/id-a"] == found["oss-1/id-b"] == [2 * 10 * 512.0] * 10
@@ -140,23 +138,23 @@ def test_a_component_without_the_counters_of_a_metric_is_not_compared() -> None:
     taken = batch_of(schema_of(components=("a", "b")), steady(range(1, 11), 2), START + SECOND)
     present = np.ones((2, len(DISKSTATS)), dtype=np.bool_)
     present[1, DISKSTATS.index("rd_ms")] = False
-    pipeline.take(replace(taken, batch=replace(taken.batch, present=present)))
+    stored(pipeline, replace(taken, counters=replace(taken.counters, present=present)))
     assert list(rates(pipeline, 30)) == ["oss-1/id-a"]
 
 
 def test_a_source_without_the_counters_of_a_metric_is_not_compared() -> None:
     pipeline = make()
-    pipeline.take(batch_of(schema_of(fields=("rd_ios", "x")), steady(range(5), 1, 2), START))
+    stored(pipeline, batch_of(schema_of(fields=("rd_ios", "x")), steady(range(5), 1, 2), START))
     assert pipeline.stores["storage/diskstats"].components == []
 
 
 def test_a_schema_that_grows_brings_components_and_counters_without_a_spike() -> None:
     pipeline = make()
-    pipeline.take(batch_of(schema_of(), steady(range(1, 11), 1), START + SECOND))
+    stored(pipeline, batch_of(schema_of(), steady(range(1, 11), 1), START + SECOND))
     grown = replace(schema_of(components=("sda", "sdb"), fields=DISCARDS), epoch=2)
     values = steady(range(11, 21), 2, len(DISCARDS))
     values[:, :, len(DISKSTATS) :] += 10**9
-    pipeline.take(batch_of(grown, values, START + 11 * SECOND, seq=1))
+    stored(pipeline, batch_of(grown, values, START + 11 * SECOND, seq=1))
     found = rates(pipeline, 30)
     assert found["oss-1/id-sda"] == [10 * 2 * 512.0] * 9 + [10 * 3 * 512.0] * 9
     assert found["oss-1/id-sdb"] == [10 * 3 * 512.0] * 9
@@ -168,17 +166,17 @@ def test_a_component_that_moves_is_one_component_and_no_spike() -> None:
         schema = schema_of(node, ["ost"], labels={"scope": "site"})
         begin = 10 * at + 1
         values = steady(range(begin, begin + 10), 1) + (10**6 if node == "oss-2" else 0)
-        pipeline.take(batch_of(schema, values, START + begin * SECOND))
+        stored(pipeline, batch_of(schema, values, START + begin * SECOND))
     assert rates(pipeline, 60) == {"id-ost": [10 * 2 * 512.0] * 27}
-    assert pipeline.shown == {"id-ost": "ost"}
+    assert pipeline.names == {"id-ost": "ost"}
 
 
 def test_the_budget_is_shared_over_a_power_of_two_of_series() -> None:
     pipeline = make()
-    assert pipeline.tests_at_once() == 1
+    assert pipeline._tests_at_once() == 1
     names = [f"sd{n}" for n in range(33)]
-    pipeline.take(batch_of(schema_of(components=names), steady(range(1, 6), 33), START + SECOND))
-    assert pipeline.tests_at_once() == 64
+    stored(pipeline, batch_of(schema_of(components=names), steady(range(1, 6), 33), START + SECOND))
+    assert pipeline._tests_at_once() == 64
     window = pipeline.seal(end_of(pipeline, 30))
     assert isinstance(window, GroupWindow)
     assert window.tests_at_once == 64
@@ -189,7 +187,7 @@ def test_groups_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     pipeline = make()
     for n in range(4):
         schema = schema_of(f"oss-{n}", labels={"model": f"model-{n}"})
-        pipeline.take(batch_of(schema, steady(range(1, 6), 1), START + SECOND))
+        stored(pipeline, batch_of(schema, steady(range(1, 6), 1), START + SECOND))
     assert (len(pipeline.groups), pipeline.refused) == (2, {"groups": 2})
 
 
@@ -200,16 +198,16 @@ def test_one_node_takes_neither_all_groups_nor_all_rows(monkeypatch: pytest.Monk
     for n in range(4):
         schema = schema_of(components=["a", "b"], labels={"model": f"model-{n}"})
         schema = replace(schema, components=tuple(replace(c, id=f"{c.id}-{n}") for c in schema.components))
-        pipeline.take(batch_of(schema, steady(range(1, 6), 2), START + SECOND))
+        stored(pipeline, batch_of(schema, steady(range(1, 6), 2), START + SECOND))
     assert (len(pipeline.groups), pipeline.refused) == (2, {"groups": 4})
     churned = schema_of(components=["c", "d"], labels={"model": "model-0"})
-    pipeline.take(batch_of(churned, steady(range(1, 6), 2), START + SECOND))
+    stored(pipeline, batch_of(churned, steady(range(1, 6), 2), START + SECOND))
     assert pipeline.refused == {"groups": 4, "rows": 1}
-    assert len(pipeline.shown) == 5
+    assert len(pipeline.names) == 5
     other = schema_of("oss-2", labels={"model": "model-9"})
-    pipeline.take(batch_of(other, steady(range(1, 6), 1), START + SECOND))
+    stored(pipeline, batch_of(other, steady(range(1, 6), 1), START + SECOND))
     assert len(pipeline.groups) == 3
-    assert "oss-2/id-sda" in pipeline.shown
+    assert "oss-2/id-sda" in pipeline.names
 
 
 def test_a_configured_group_finds_room_among_any_number_of_automatic_ones(
@@ -217,16 +215,16 @@ def test_a_configured_group_finds_room_among_any_number_of_automatic_ones(
 ) -> None:
     monkeypatch.setattr("laggard_aggregator.engine.group_registry.MAX_GROUPS", 1)
     own = Rule(PeerGroup("own", "diskstats", "", ("await",), DETECT), re.compile("oss-2/.*"))
-    pipeline = Pipeline(ConfiguredMembership((own,), DETECT), Engine({}), lateness_seconds=2.0)
+    pipeline = Machine(ConfiguredMembership((own,), DETECT), lateness_seconds=2.0)
     for node in ("oss-1", "oss-2"):
-        pipeline.take(batch_of(schema_of(node), steady(range(1, 6), 1), START + SECOND))
+        stored(pipeline, batch_of(schema_of(node), steady(range(1, 6), 1), START + SECOND))
     assert list(pipeline.groups) == ["storage/diskstats", "own"]
 
 
 def test_closes_of_unknown_groups_and_of_windows_long_closed_do_nothing() -> None:
     pipeline = make()
     assert pipeline.close(WindowClose(1, "nobody", 0.0, 60.0, 60.0)) == ()
-    pipeline.take(batch_of(schema_of(), steady(range(1, 6), 1), START + SECOND))
+    stored(pipeline, batch_of(schema_of(), steady(range(1, 6), 1), START + SECOND))
     assert pipeline.close(end_of(pipeline, -600)) == ()
 
 
@@ -234,32 +232,30 @@ def test_a_forgotten_stream_that_comes_back_with_more_components_does_no_harm() 
     """The same node, stream and epoch, another schema: what was known of one says nothing of the other."""
     pipeline = make()
     values = np.zeros((5, 1, len(DISKSTATS)), dtype=np.int64)
-    pipeline.take(batch_of(schema_of(components=["sda"]), values, START + SECOND))
+    stored(pipeline, batch_of(schema_of(components=["sda"]), values, START + SECOND))
     more = schema_of(components=["sdb", "sdc", "sdd"])
-    pipeline.take(batch_of(more, np.repeat(values, 3, axis=1), START + 6 * SECOND))
+    stored(pipeline, batch_of(more, np.repeat(values, 3, axis=1), START + 6 * SECOND))
     assert pipeline.stores["storage/diskstats"].components == [f"oss-1/id-sd{x}" for x in "abcd"]
 
 
 def test_two_streams_that_take_turns_are_looked_up_once_each() -> None:
     asked = []
 
-    class Asked:
+    class Asked(ConfiguredMembership):
         """The automatic groups, and what was asked."""
-
-        rules = ConfiguredMembership((), DETECT)
 
         def groups_of(
             self, node: str, role: str, source: str, component: Component, at: float
         ) -> tuple[PeerGroup, ...]:
             asked.append(component.name)
-            return self.rules.groups_of(node, role, source, component, at)
+            return super().groups_of(node, role, source, component, at)
 
-    pipeline = Pipeline(Asked(), Engine({}), lateness_seconds=2.0)
+    pipeline = Machine(Asked((), DETECT), lateness_seconds=2.0)
     one, other = schema_of(components=["a", "b"]), replace(schema_of(components=["a"]), stream=b"t" * 16)
     for seconds in range(1, 41, 5):
         for schema in (one, other):
             count = len(schema.components)
             values = steady(range(seconds, seconds + 5), count)
-            pipeline.take(batch_of(schema, values, START + seconds * SECOND))
+            stored(pipeline, batch_of(schema, values, START + seconds * SECOND))
     assert asked == ["a", "b", "a"]
     assert len(rates(pipeline, 30)["oss-1/id-a"]) == 29

@@ -4,13 +4,12 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from laggard_aggregator.alarms.alarms import Ended
+from laggard_aggregator.alarms.alarms import AlarmsCleared
 from laggard_aggregator.alarms.judge import Judgement
-from laggard_aggregator.alarms.overrides import Book, Decision
-from laggard_aggregator.engine.machine import Core
-from laggard_aggregator.log.entries import Entry
-from laggard_aggregator.status.live import LiveView
-from laggard_aggregator.status.window_history import History
+from laggard_aggregator.alarms.overrides import Decision, Overrides
+from laggard_aggregator.engine.machine import Machine
+from laggard_aggregator.log.entries import LogEntry
+from laggard_aggregator.status.view import Status
 from tests.support.builders.site import SECOND, START, close, new_core, receive, steps, told
 from tests.support.clock import HandClock
 
@@ -20,10 +19,10 @@ SLOW = ("oss-5/wwn-0", "oss-5/wwn-1")
 BEFORE, AFTER = 24, 40
 """The alarm stands at BEFORE."""
 
-Act = Callable[[Core], None]
+Act = Callable[[Machine], None]
 
 
-def run(core: Core, acts: dict[int, Act]) -> list[Judgement]:
+def run(core: Machine, acts: dict[int, Act]) -> list[Judgement]:
     found: list[Judgement] = []
     for at, (messages, now_ns) in enumerate(steps(BATCHES)):
         receive(core, messages)
@@ -33,20 +32,20 @@ def run(core: Core, acts: dict[int, Act]) -> list[Judgement]:
     return found
 
 
-def drain(core: Core) -> None:
-    core.decisions.decide(Decision("drain", "oss-5", "root", 0.0))
-    core.decisions.afresh("oss-5", [GROUP])
+def drain(core: Machine) -> None:
+    core.overrides.decide(Decision("drain", "oss-5", "root", 0.0))
+    core.overrides.afresh("oss-5", [GROUP])
 
 
-def end(core: Core) -> None:
-    core.decisions.end("drain", "oss-5")
+def end(core: Machine) -> None:
+    core.overrides.end("drain", "oss-5")
 
 
-def replaced(core: Core) -> None:
-    core.decisions.afresh("oss-5", [GROUP])
+def replaced(core: Machine) -> None:
+    core.overrides.afresh("oss-5", [GROUP])
 
 
-def replayed(entries: Sequence[Entry]) -> list[Judgement]:
+def replayed(entries: Sequence[LogEntry]) -> list[Judgement]:
     core = new_core()
     return [j for entry in entries for j in core.replay(entry) if isinstance(j, Judgement)]
 
@@ -61,8 +60,8 @@ def test_without_decisions_the_alarm_stands_by_then() -> None:
     _stands(core, True)
 
 
-def _stands(core: Core, expected: bool) -> None:
-    assert any("oss-5" in key[1] for key in core.pipeline.engine.alarms.standing) is expected
+def _stands(core: Machine, expected: bool) -> None:
+    assert any("oss-5" in key[1] for key in core.judge.alarms.standing) is expected
 
 
 @pytest.mark.parametrize(
@@ -70,7 +69,7 @@ def _stands(core: Core, expected: bool) -> None:
     [{BEFORE: drain}, {BEFORE: drain, 32: end}, {5: drain, 9: end}, {BEFORE: replaced}, {3: replaced}],
 )
 def test_what_was_recorded_gives_the_same_verdicts(acts: dict[int, Act]) -> None:
-    core, entries = new_core(), list[Entry]()
+    core, entries = new_core(), list[LogEntry]()
     core.record(entries.append)
     judged = run(core, acts)
     assert list(map(told, replayed(entries))) == list(map(told, judged))
@@ -79,8 +78,8 @@ def test_what_was_recorded_gives_the_same_verdicts(acts: dict[int, Act]) -> None
 def test_a_drained_node_is_absent_and_its_alarm_ends() -> None:
     core = new_core()
     judged = run(core, {BEFORE: drain})
-    assert [t.kind for t in core.pipeline.ended()] == ["cleared"]
-    assert core.pipeline.ended() == []
+    assert [t.kind for t in core.pop_cleared()] == ["cleared"]
+    assert core.pop_cleared() == []
     _stands(core, False)
     last = judged[-1]
     assert not [name for name in last.components if name.startswith("oss-5")]
@@ -89,19 +88,19 @@ def test_a_drained_node_is_absent_and_its_alarm_ends() -> None:
 
 def test_a_parent_goes_when_drains_leave_too_few_of_its_children() -> None:
     def drain_disk(name: str) -> Act:
-        def act(core: Core) -> None:
-            core.decisions.decide(Decision("drain", name, "root", 0.0))
-            core.decisions.afresh(name, [GROUP])
+        def act(core: Machine) -> None:
+            core.overrides.decide(Decision("drain", name, "root", 0.0))
+            core.overrides.afresh(name, [GROUP])
 
         return act
 
     core = new_core()
     run(core, {25: drain_disk("oss-5/sd0")})
-    assert [(t.kind, t.alarm.component) for t in core.pipeline.ended()] == [("cleared", "oss-5")]
-    assert [key[1] for key in core.pipeline.engine.alarms.standing] == ["oss-5/wwn-1"]
+    assert [(t.kind, t.alarm.component) for t in core.pop_cleared()] == [("cleared", "oss-5")]
+    assert [key[1] for key in core.judge.alarms.standing] == ["oss-5/wwn-1"]
     core = new_core()
     run(core, {25: drain_disk("oss-5/sd0"), 26: drain_disk("oss-5/sd1")})
-    assert not core.pipeline.engine.alarms.standing
+    assert not core.judge.alarms.standing
 
 
 def test_a_node_that_is_slow_after_its_drain_is_found_again() -> None:
@@ -116,13 +115,13 @@ def test_a_node_that_is_slow_after_its_drain_is_found_again() -> None:
 def test_a_replaced_component_starts_over() -> None:
     core = new_core()
     judged = run(core, {BEFORE: replaced})
-    assert [t.kind for t in core.pipeline.ended()] == ["cleared"]
+    assert [t.kind for t in core.pop_cleared()] == ["cleared"]
     raised = [t for j in judged for t in j.transitions if t.kind == "raised"]
     assert len(raised) == 2, "it is as slow as before, and found as if it were new"
 
 
 def test_what_is_silent_is_forgotten_and_nothing_else() -> None:
-    core, entries = new_core(), list[Entry]()
+    core, entries = new_core(), list[LogEntry]()
     core.record(entries.append)
     run(core, {})
     now_ns = START + 5 * BATCHES * SECOND
@@ -131,45 +130,38 @@ def test_what_is_silent_is_forgotten_and_nothing_else() -> None:
     nodes, ended = core.forget("oss-5", later_ns, later_ns - 60 * SECOND)
     assert nodes == ["oss-5"]
     assert [t.kind for t in ended] == ["cleared"]
-    assert not [key for key in core.pipeline.stores[GROUP].components if key.startswith("oss-5")]
-    assert len(core.pipeline.stores[GROUP].components) == 15
+    assert not [key for key in core.stores[GROUP].components if key.startswith("oss-5")]
+    assert len(core.stores[GROUP].components) == 15
     other = new_core()
-    told = [record for entry in entries for record in other.replay(entry) if isinstance(record, Ended)]
+    told = [
+        record for entry in entries for record in other.replay(entry) if isinstance(record, AlarmsCleared)
+    ]
     assert [list(each.transitions) for each in told] == [ended]
-    assert other.pipeline.stores[GROUP].components == core.pipeline.stores[GROUP].components
-    assert "oss-5" not in other.intake.nodes
-    assert "oss-4" in other.intake.nodes
+    assert other.stores[GROUP].components == core.stores[GROUP].components
+    assert "oss-5" not in other.admission.nodes
+    assert "oss-4" in other.admission.nodes
 
 
 def test_a_book_is_empty_at_first() -> None:
-    assert new_core().decisions.state() == Book().state()
+    assert new_core().overrides.state() == Overrides().state()
 
 
 def test_a_replay_tells_that_an_alarm_ended_with_a_drain() -> None:
-    core, entries = new_core(), list[Entry]()
+    core, entries = new_core(), list[LogEntry]()
     core.record(entries.append)
     run(core, {BEFORE: drain})
     other = new_core()
-    told = [record for entry in entries for record in other.replay(entry) if isinstance(record, Ended)]
-    assert [list(each.transitions) for each in told] == [core.pipeline.ended()]
+    told = [
+        record for entry in entries for record in other.replay(entry) if isinstance(record, AlarmsCleared)
+    ]
+    assert [list(each.transitions) for each in told] == [core.pop_cleared()]
     assert [t.kind for t in told[0].transitions] == ["cleared"]
 
 
 def test_who_looks_sees_an_alarm_end_with_a_drain() -> None:
     core = new_core()
-    view = LiveView(
-        core,
-        HandClock(START),
-        ready=lambda: True,
-        queue_dropped=lambda: 0,
-        archive_dropped=lambda: 0,
-        archive_returned=lambda: 0,
-        durability=lambda: None,
-        history=History(),
-        mails=dict,
-        mails_waiting=lambda: 0,
-    )
+    view = Status(core, HandClock(START))
     view.judged(run(core, {BEFORE: drain}))
-    view.ended(core.pipeline.ended())
+    view.alarms_changed(core.pop_cleared())
     assert [t.kind for t in view.history.transitions] == ["raised", "cleared"]
     assert not view.alarms()

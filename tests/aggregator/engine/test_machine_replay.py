@@ -6,11 +6,10 @@ import pytest
 
 from laggard_aggregator.alarms.judge import Judgement
 from laggard_aggregator.engine.checkpoint import capture, restore
-from laggard_aggregator.engine.machine import Core
+from laggard_aggregator.engine.machine import Machine
 from laggard_aggregator.groups.membership import ConfiguredMembership
-from laggard_aggregator.groups.topology import Topology
 from laggard_aggregator.log import snapshot_codec
-from laggard_aggregator.log.entries import Entry
+from laggard_aggregator.log.entries import LogEntry
 from tests.aggregator.engine.test_functions import play
 from tests.support.builders.functions import in_order, servers
 from tests.support.builders.site import SECOND, START, close, new_core, receive, steps, told
@@ -18,7 +17,7 @@ from tests.support.builders.site import SECOND, START, close, new_core, receive,
 BATCHES = 40
 
 
-def run(core: Core, some: Sequence[tuple[list[tuple[str, bytes, int]], int]]) -> list[Judgement]:
+def run(core: Machine, some: Sequence[tuple[list[tuple[str, bytes, int]], int]]) -> list[Judgement]:
     found: list[Judgement] = []
     for at, (messages, now_ns) in enumerate(some):
         receive(core, messages)
@@ -28,7 +27,7 @@ def run(core: Core, some: Sequence[tuple[list[tuple[str, bytes, int]], int]]) ->
     return found
 
 
-def reborn(core: Core, later: Sequence[Entry] = ()) -> tuple[Core, list[Judgement]]:
+def reborn(core: Machine, later: Sequence[LogEntry] = ()) -> tuple[Machine, list[Judgement]]:
     sections = [snapshot_codec.unpack(snapshot_codec.pack(section)) for section in capture(core, 1, START)]
     other = new_core()
     restore(other, iter(sections), "test")
@@ -39,11 +38,11 @@ def test_the_made_site_has_all_that_may_happen() -> None:
     core = new_core()
     judged = run(core, list(steps(BATCHES)))
     assert [t.kind for j in judged for t in j.transitions] == ["raised"]
-    counts, stores = core.intake.counts, core.pipeline.stores["storage/diskstats"].counts
+    counts, stores = core.admission.counts, core.stores["storage/diskstats"].counts
     assert counts.duplicates > BATCHES // 2
     assert stores.late
     assert stores.resets
-    assert core.intake.wire_errors == core.intake.refused == {}
+    assert core.admission.wire_errors == core.admission.refused == {}
 
 
 @pytest.mark.parametrize("crash", range(1, BATCHES, 6))
@@ -64,39 +63,39 @@ def test_it_goes_on_from_a_snapshot_and_what_was_recorded_since(snapshot: int) -
     first = new_core()
     run(first, story[:snapshot])
     sections = capture(first, 1, START)
-    entries: list[Entry] = []
+    entries: list[LogEntry] = []
     first.record(entries.append)
     between = run(first, story[snapshot:crash])
     second = new_core()
     restore(second, iter(map(snapshot_codec.unpack, map(snapshot_codec.pack, sections))), "test")
     replayed = [j for entry in entries for j in second.replay(entry) if isinstance(j, Judgement)]
     assert list(map(told, replayed)) == list(map(told, between))
-    second.begin_counting()
+    second.start_counting()
     after = run(second, story[crash:])
     assert list(map(told, after)) == list(map(told, whole))[-len(after) :]
 
 
 @pytest.mark.parametrize("crash", [3, 200, 411])
 def test_groups_that_are_compared_by_functions_go_on_too(crash: int) -> None:
-    def new() -> Core:
-        return Core("site", ConfiguredMembership(()), Topology(), lateness_seconds=2.0)
+    def new() -> Machine:
+        return Machine(ConfiguredMembership(()), site="site", lateness_seconds=2.0)
 
     several = servers(seed=1, extra={"dd/dd/main": 150.0}, fault_from=300)
     batches = in_order(*(s.profile(START, 700) for s in several))
-    uninterrupted = play(new().pipeline, batches)
+    uninterrupted = play(new(), batches)
     first = new()
-    before = play(first.pipeline, batches[:crash])
+    before = play(first, batches[:crash])
     sections = [snapshot_codec.unpack(snapshot_codec.pack(section)) for section in capture(first, 1, START)]
     second = new()
     restore(second, iter(sections), "test")
-    after = play(second.pipeline, batches[crash:])
+    after = play(second, batches[crash:])
     assert list(map(told, [*before, *after])) == list(map(told, uninterrupted))
-    alarms = second.pipeline.engine.alarms.standing
+    alarms = second.judge.alarms.standing
     assert [(key[1:], alarm.causes[0][0]) for key, alarm in alarms.items()] == [
         (("oss-3", "samples"), "dd/dd/main")
     ]
-    assert [t.kind for t in second.pipeline.forget(2**62, {"oss-3"}, 0.0)] == ["cleared"]
-    assert second.pipeline.stores["storage/fnprofile"].components == []
+    assert [t.kind for t in second.forget_components(2**62, {"oss-3"}, 0.0)] == ["cleared"]
+    assert second.stores["storage/fnprofile"].components == []
 
 
 def test_nothing_in_a_snapshot_changes_when_the_core_does() -> None:
@@ -112,17 +111,17 @@ def test_nothing_in_a_snapshot_changes_when_the_core_does() -> None:
 def test_a_restart_counts_nothing_twice() -> None:
     story = list(steps(12))
     first = new_core()
-    entries: list[Entry] = []
+    entries: list[LogEntry] = []
     first.record(entries.append)
     run(first, story)
     second = new_core()
     for entry in entries:
         list(second.replay(entry))
-    assert second.pipeline.samples == first.pipeline.samples
-    second.begin_counting()
+    assert second.samples == first.samples
+    second.start_counting()
     receive(second, [message for messages, _ in story for message in messages])
-    assert second.pipeline.samples == 0
-    assert second.intake.counts.duplicates == sum(
+    assert second.samples == 0
+    assert second.admission.counts.duplicates == sum(
         topic.endswith("data/diskstats") for messages, _ in story for topic, _, _ in messages
     )
 
@@ -131,12 +130,12 @@ def test_what_is_silent_is_forgotten_and_begins_anew() -> None:
     core = new_core(forget_seconds=60)
     story = list(steps(BATCHES))
     run(core, story)
-    store = core.pipeline.stores["storage/diskstats"]
-    assert (len(store.components), len(core.intake.nodes)) == (17, 8)
-    alarms = core.pipeline.engine.alarms
+    store = core.stores["storage/diskstats"]
+    assert (len(store.components), len(core.admission.nodes)) == (17, 8)
+    alarms = core.judge.alarms
     assert len(alarms.standing) == 1
     ended = core.sweep(START + 5 * BATCHES * SECOND + 70 * SECOND, forget=True)
     assert [(t.kind, t.alarm.component, t.alarm.level) for t in ended] == [("cleared", "oss-5", "node")]
     assert alarms.standing == {}
-    assert (store.components, len(core.intake.nodes), core.pipeline.shown) == ([], 0, {})
-    assert core.intake.acks.messages() == []
+    assert (store.components, len(core.admission.nodes), core.names) == ([], 0, {})
+    assert core.admission.acks.messages() == []

@@ -8,16 +8,17 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from laggard_aggregator.alarms.judge import Engine, GroupWindow
+from laggard_aggregator.detect.interface import GroupWindow
 from laggard_aggregator.detect.settings import DetectSettings
-from laggard_aggregator.engine.pipeline import Pipeline
+from laggard_aggregator.engine.machine import Machine
 from laggard_aggregator.engine.routing import START_TIME
 from laggard_aggregator.groups.membership import ConfiguredMembership, PeerGroup, Rule
-from laggard_aggregator.ingest.batches import TakenBatch, WindowClose
+from laggard_aggregator.ingest.batches import Batch
+from laggard_aggregator.log.entries import WindowClose
 from laggard_aggregator.metrics.lwfs import LWFS
 from laggard_common.wire.schema import Component, Field, Schema
 from tests.aggregator.engine.test_machine import DETECT, START, play
-from tests.support.builders.batches import SECOND, batch_of
+from tests.support.builders.batches import SECOND, batch_of, stored
 
 Grown = Callable[[np.random.Generator, bool], Mapping[str, int]]
 """How much counters grow in a second, of a component that is slow or not."""
@@ -38,7 +39,7 @@ def schema_of(
     )
 
 
-def run_of(schemas: Sequence[Schema], grown: Grown, slow: tuple[str, str]) -> Iterator[TakenBatch]:
+def run_of(schemas: Sequence[Schema], grown: Grown, slow: tuple[str, str]) -> Iterator[Batch]:
     """Ten minutes, five ticks a message; `slow` (node or *, id) is so from the fifth minute on."""
     chance = np.random.default_rng(2)
     totals = [np.zeros((len(s.components), len(s.fields)), dtype=np.int64) for s in schemas]
@@ -56,16 +57,16 @@ def run_of(schemas: Sequence[Schema], grown: Grown, slow: tuple[str, str]) -> It
             yield batch_of(schema, np.array(ticks), START + (begin + 1) * SECOND, seq=begin // 5)
 
 
-def make(detect: DetectSettings = DETECT) -> Pipeline:
-    return Pipeline(ConfiguredMembership((), detect), Engine({}), lateness_seconds=2.0)
+def make(detect: DetectSettings = DETECT) -> Machine:
+    return Machine(ConfiguredMembership((), detect), lateness_seconds=2.0)
 
 
-def alarms_of(batches: Iterator[TakenBatch], *rules: Rule) -> dict[tuple[str, str, str], float]:
+def alarms_of(batches: Iterator[Batch], *rules: Rule) -> dict[tuple[str, str, str], float]:
     """Every alarm that was ever raised, by group, component and metric: how many times slower in the end."""
-    pipeline = Pipeline(ConfiguredMembership(rules, DETECT), Engine({}), lateness_seconds=2.0)
+    pipeline = Machine(ConfiguredMembership(rules, DETECT), lateness_seconds=2.0)
     judged, _ = play(pipeline, batches)
     raised = {transition.alarm.key for judgement in judged for transition in judgement.transitions}
-    last = pipeline.engine.alarms.standing
+    last = pipeline.judge.alarms.standing
     return {key: last[key].observed / last[key].reference for key in raised}
 
 
@@ -206,11 +207,11 @@ def test_disks_alone_make_no_group_of_servers_and_are_in_it_once_there_are_netwo
     for pipeline, schemas in ((first, [*disks, *networks]), (second, [*networks, *disks])):
         for at, schema in enumerate(schemas):
             counters = np.zeros((5, 1, len(schema.fields)), dtype=np.int64)
-            pipeline.take(batch_of(schema, counters, START + SECOND))
+            stored(pipeline, batch_of(schema, counters, START + SECOND))
             assert ("storage/server" in pipeline.stores) == any(one in networks for one in schemas[: at + 1])
         for schema in disks:
             counters = np.ones((5, 1, len(schema.fields)), dtype=np.int64)
-            pipeline.take(batch_of(schema, counters, START + 6 * SECOND, seq=1))
+            stored(pipeline, batch_of(schema, counters, START + 6 * SECOND, seq=1))
     compared = {f"{node}/server" for node in nodes}
     assert set(first.stores["storage/server"].compared) == compared
     assert set(second.stores["storage/server"].compared) == compared
@@ -227,7 +228,7 @@ def steady(seconds: range, fields: Sequence[str], components: int = 1) -> NDArra
     return np.array([[[PER_SECOND.get(f, 1) * s for f in fields]] * components for s in seconds])
 
 
-def told(pipeline: Pipeline, metric: str, seconds: int = 30) -> dict[str, list[float]]:
+def told(pipeline: Machine, metric: str, seconds: int = 30) -> dict[str, list[float]]:
     """A metric of each component in the window that ends at `seconds`, intervals without data left out."""
     (group,) = pipeline.groups
     end = START / 1e9 + seconds
@@ -246,14 +247,14 @@ def ost(fields: Sequence[str], components: Sequence[str] = ("a",)) -> Schema:
 
 def test_an_ost_that_was_never_written_is_compared_by_its_reads() -> None:
     pipeline = make()
-    pipeline.take(batch_of(ost(READS), steady(range(1, 11), READS), START + SECOND))
+    stored(pipeline, batch_of(ost(READS), steady(range(1, 11), READS), START + SECOND))
     assert list(pipeline.groups) == ["storage/lustre_ost/scratch"]
     assert told(pipeline, "read_latency") == {"a": [2_000.0] * 9}
 
 
 def test_what_was_never_written_has_a_write_latency_of_zero() -> None:
     pipeline = make()
-    pipeline.take(batch_of(ost(READS), steady(range(1, 11), READS), START + SECOND))
+    stored(pipeline, batch_of(ost(READS), steady(range(1, 11), READS), START + SECOND))
     assert told(pipeline, "write_latency") == {"a": [0.0] * 9}
 
 
@@ -266,17 +267,17 @@ def test_an_ost_without_times_is_not_compared() -> None:
         "write_bytes_sum",
         "punch_samples",
     )
-    pipeline.take(batch_of(ost(fields), steady(range(1, 11), fields), START + SECOND))
+    stored(pipeline, batch_of(ost(fields), steady(range(1, 11), fields), START + SECOND))
     assert told(pipeline, "read_latency") == {}
 
 
 def test_the_first_write_costs_an_interval_and_is_no_spike() -> None:
     pipeline = make()
-    pipeline.take(batch_of(ost(READS), steady(range(1, 11), READS), START + SECOND))
+    stored(pipeline, batch_of(ost(READS), steady(range(1, 11), READS), START + SECOND))
     grown = replace(ost((*READS, *WRITES)), epoch=2)
     values = steady(range(11, 21), (*READS, *WRITES))
     values[:, :, len(READS) :] += 10**9
-    pipeline.take(batch_of(grown, values, START + 11 * SECOND, seq=1))
+    stored(pipeline, batch_of(grown, values, START + 11 * SECOND, seq=1))
     assert told(pipeline, "load.throughput") == {"a": [40_960.0] * 9 + [3 * 40_960.0] * 9}
 
 
@@ -293,9 +294,9 @@ def test_a_file_that_is_not_understood_for_a_while_is_no_spike() -> None:
             if begin == 11:
                 present = np.ones((2, len(fields)), dtype=np.bool_)
                 present[0, [fields.index(name) for name in absent]] = False
-                values = np.where(present, taken.batch.values, 0)
-                taken = replace(taken, batch=replace(taken.batch, present=present, values=values))
-            pipeline.take(taken)
+                values = np.where(present, taken.counters.values, 0)
+                taken = replace(taken, counters=replace(taken.counters, present=present, values=values))
+            stored(pipeline, taken)
         found = told(pipeline, "load.throughput", seconds=60)
         assert found["b"] == [3 * 40_960.0] * 29
         partly = [40_960.0] * 9 if absent == WRITES else []
@@ -306,7 +307,7 @@ def test_a_reset_cuts_its_interval_out() -> None:
     pipeline = make()
     values = steady(range(1, 11), READS)
     values[5:] -= values[5] - 1
-    pipeline.take(batch_of(ost(READS), values, START + SECOND))
+    stored(pipeline, batch_of(ost(READS), values, START + SECOND))
     assert told(pipeline, "read_latency") == {"a": [2_000.0] * 8}
 
 
@@ -325,7 +326,7 @@ def test_counters_that_began_anew_and_passed_what_they_were_are_no_spike(
     pipeline = make()
     for seq, first in enumerate(range(0, 10, size)):
         some = values[first : first + size]
-        pipeline.take(batch_of(ost(fields, ("a", "b")), some, START + (1 + first) * SECOND, seq=seq))
+        stored(pipeline, batch_of(ost(fields, ("a", "b")), some, START + (1 + first) * SECOND, seq=seq))
     (store,) = pipeline.stores.values()
     assert store.counts.resets == 1
     assert told(pipeline, "load.throughput") == {"a": [40_960.0] * 8, "b": [40_960.0] * 9}
@@ -338,7 +339,7 @@ def test_a_start_time_that_is_not_told_for_a_while_is_no_reset() -> None:
         begin = 1 + 5 * seq
         values = steady(range(begin, begin + 5), fields)
         values[:, :, -1] = started
-        pipeline.take(batch_of(ost(fields), values, START + begin * SECOND, seq=seq))
+        stored(pipeline, batch_of(ost(fields), values, START + begin * SECOND, seq=seq))
     (store,) = pipeline.stores.values()
     assert store.counts.resets == 1
     assert told(pipeline, "load.throughput") == {"a": [40_960.0] * 18}
@@ -351,8 +352,8 @@ def test_groups_of_single_nodes_leave_room_for_the_others(monkeypatch: pytest.Mo
     for n in range(4):
         fields = ("ost_read_samples", "ost_read_sum")
         schema = schema_of("lustre_osc", f"c-{n}", ["a"], fields, fs="scratch")
-        pipeline.take(batch_of(schema, steady(range(1, 6), fields), START + SECOND, role="compute"))
-    pipeline.take(batch_of(ost(READS), steady(range(1, 6), READS), START + SECOND))
+        stored(pipeline, batch_of(schema, steady(range(1, 6), fields), START + SECOND, role="compute"))
+    stored(pipeline, batch_of(ost(READS), steady(range(1, 6), READS), START + SECOND))
     assert list(pipeline.groups) == [
         "compute/lustre_osc/c-0/scratch",
         "compute/lustre_osc/c-1/scratch",

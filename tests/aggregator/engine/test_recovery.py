@@ -13,8 +13,9 @@ import pytest
 
 from laggard_aggregator.alarms.judge import Judgement
 from laggard_aggregator.engine import recovery as keeper_module
-from laggard_aggregator.engine.recovery import Keeper
-from laggard_aggregator.ingest.batches import TakenBatch
+from laggard_aggregator.engine.recovery import Recovery
+from laggard_aggregator.ingest.admission import NO_ROOM, Room
+from laggard_aggregator.ingest.batches import Batch
 from laggard_aggregator.log import snapshots
 from laggard_aggregator.settings.aggregator import StateTable
 from laggard_common import wire
@@ -36,6 +37,7 @@ from tests.support.builders.site import (
 from tests.support.clock import HandClock
 
 BATCHES = 36
+FIXTURES = Path(__file__).parents[2] / "fixtures"
 
 
 class Process:
@@ -43,30 +45,30 @@ class Process:
 
     def __init__(self, directory: Path, **changes: float) -> None:
         self.clock = HandClock(START)
-        self.keeper = Keeper(StateTable(directory, **changes), self.clock)  # type: ignore[arg-type]
+        self.keeper = Recovery(StateTable(directory, **changes), self.clock)  # type: ignore[arg-type]
         self.core, self.head = self.keeper.load(new_core)
         records = list(self.keeper.replay(self.core))
         self.replayed = [record for record in records if isinstance(record, Judgement)]
-        self.retaken = [record.seq for record in records if isinstance(record, TakenBatch)]
-        self.core.begin_counting()
-        self.safe: list[int] = []
+        self.retaken = [record.seq for record in records if isinstance(record, Batch)]
+        self.core.start_counting()
+        self.durable_lsns: list[int] = []
 
-    async def begin(self) -> "Process":
-        def safe(ordinal: int) -> None:
-            self.safe.append(ordinal)
-            self.core.intake.acks.safe(ordinal)
+    async def start(self) -> "Process":
+        def durable(lsn: int) -> None:
+            self.durable_lsns.append(lsn)
+            self.core.admission.acks.durable(lsn)
 
-        await self.keeper.begin(self.core, 1, safe)
+        await self.keeper.start(self.core, 1, durable)
         return self
 
     async def commit(self) -> None:
-        await self.keeper.commits.commit()
+        await self.keeper.journal.commit()
 
     async def snapshot(self) -> bool:
         return await self.keeper.snapshot((), None)
 
     def acknowledged(self) -> dict[str, tuple[tuple[int, int], ...]]:
-        acks = {topic: wire.decode_ack(payload) for topic, payload in self.core.intake.acks.messages()}
+        acks = {topic: wire.decode_ack(payload) for topic, payload in self.core.admission.acks.messages()}
         return {topic.rpartition("/")[2]: ack[0].ranges for topic, ack in acks.items()}
 
     def durable(self) -> bool:
@@ -95,7 +97,7 @@ def test_verdicts_after_crashes_are_those_of_an_uninterrupted_run(
     async def story() -> None:
         found: list[Judgement] = []
         published = 0
-        process = await Process(tmp_path).begin()
+        process = await Process(tmp_path).start()
         before: list[Message] = []
         for at, (messages, now_ns) in enumerate(steps(BATCHES)):
             receive(process.core, messages)
@@ -105,13 +107,13 @@ def test_verdicts_after_crashes_are_those_of_an_uninterrupted_run(
                 assert await process.snapshot()
             if at in crashes:
                 process.kill()
-                process = await Process(tmp_path).begin()
+                process = await Process(tmp_path).start()
                 assert (
                     list(map(told, process.replayed))
                     == list(map(told, found))[len(found) - len(process.replayed) :]
                 )
                 receive(process.core, before + messages)  # whoever heard no acknowledgement sends again
-                assert process.core.pipeline.samples == 0
+                assert process.core.samples == 0
             before = messages
             published += len(messages)
         process.kill()
@@ -124,7 +126,7 @@ def test_verdicts_after_crashes_are_those_of_an_uninterrupted_run(
 def test_what_was_not_committed_comes_again_and_the_verdicts_are_the_same(tmp_path: Path) -> None:
     async def story() -> None:
         found: list[Judgement] = []
-        process = await Process(tmp_path).begin()
+        process = await Process(tmp_path).start()
         for at, (messages, now_ns) in enumerate(steps(BATCHES)):
             if at in {9, 22}:
                 lost = messages[: len(messages) // 2]
@@ -132,7 +134,7 @@ def test_what_was_not_committed_comes_again_and_the_verdicts_are_the_same(tmp_pa
                 for node, ranges in process.acknowledged().items():
                     assert (at - 1) not in range(ranges[-1][0], ranges[-1][1] + 1), node
                 process.kill()
-                process = await Process(tmp_path).begin()
+                process = await Process(tmp_path).start()
             receive(process.core, messages)
             found += close(process.core, now_ns)
             await process.commit()
@@ -144,7 +146,7 @@ def test_what_was_not_committed_comes_again_and_the_verdicts_are_the_same(tmp_pa
 
 def test_acknowledged_is_what_was_committed(tmp_path: Path) -> None:
     async def story() -> None:
-        process = await Process(tmp_path).begin()
+        process = await Process(tmp_path).start()
         of = schema(NODES[0])
         receive(process.core, [schema_message(of), data_message(of, 0), data_message(of, 1)])
         assert process.acknowledged() == {}
@@ -152,29 +154,65 @@ def test_acknowledged_is_what_was_committed(tmp_path: Path) -> None:
         assert process.acknowledged() == {NODES[0]: ((0, 1),)}
         receive(process.core, [data_message(of, 2)])
         process.kill()
-        process = await Process(tmp_path).begin()
+        process = await Process(tmp_path).start()
         assert process.acknowledged() == {NODES[0]: ((0, 1),)}
         receive(process.core, [data_message(of, 1)])
-        assert process.core.intake.counts.duplicates == 1
+        assert process.core.admission.counts.duplicates == 1
         process.kill()
 
     asyncio.run(story())
 
 
-def test_a_batch_that_was_given_back_is_not_acknowledged_and_comes_again(tmp_path: Path) -> None:
+def test_a_batch_without_room_is_not_acknowledged_and_is_accepted_later(tmp_path: Path) -> None:
     async def story() -> None:
-        process = await Process(tmp_path).begin()
+        process = await Process(tmp_path).start()
         of = schema(NODES[0])
         receive(process.core, [schema_message(of), data_message(of, 0)])
-        (taken,) = receive(process.core, [data_message(of, 1)])
-        process.core.give_back(taken)
+        assert list(process.core.receive([data_message(of, 1)], NO_ROOM)) == []
         await process.commit()
         assert process.acknowledged() == {NODES[0]: ((0, 0),)}
         process.kill()
-        process = await Process(tmp_path).begin()
+        process = await Process(tmp_path).start()
         assert process.acknowledged() == {NODES[0]: ((0, 0),)}
-        assert process.retaken == [0]  # the archive, too, has it when it comes again, and not before
+        assert process.retaken == [0]  # the archive gets the batch when it is accepted, and not before
         assert len(receive(process.core, [data_message(of, 1)])) == 1
+        process.kill()
+
+    asyncio.run(story())
+
+
+def test_batches_without_room_are_judged_and_a_replay_judges_them_too(tmp_path: Path) -> None:
+    async def story() -> None:
+        process = await Process(tmp_path).start()
+        found: list[Judgement] = []
+        for at, (messages, now_ns) in enumerate(steps(BATCHES)):
+            list(process.core.receive(messages, Room(3, 10**9) if at % 2 else None))
+            found += close(process.core, now_ns)
+        assert process.core.admission.counts.unaccepted > BATCHES
+        await process.commit()
+        process.kill()
+        again = Process(tmp_path)
+        assert list(map(told, again.replayed)) == list(map(told, found))
+        again.kill()
+
+    asyncio.run(story())
+
+
+def test_a_journal_of_version_0_1_with_returned_batches(tmp_path: Path) -> None:
+    """Batches that were taken back are judged, but neither archived nor acknowledged, as they were then."""
+    directory = tmp_path / "state"
+    shutil.copytree(FIXTURES / "state" / "journal_with_returns", directory)
+
+    async def story() -> None:
+        process = Process(directory)
+        assert process.core.sequence.last == 203
+        assert len(process.retaken) == 152 - 23
+        events = [(e.kind, e.alarm.component) for judged in process.replayed for e in judged.transitions]
+        assert (len(process.replayed), events) == (9, [("raised", "oss-5")])
+        await process.start()
+        acknowledged = process.acknowledged()
+        assert acknowledged["oss-1"] == ((1, 11), (13, 14), (16, 20), (22, 23))
+        assert acknowledged["oss-7"] == ((0, 2), (4, 20), (22, 23))
         process.kill()
 
     asyncio.run(story())
@@ -196,10 +234,10 @@ def full_disk(free_bytes: int) -> Iterator[None]:
 def test_a_full_disk_withholds_acknowledgements_and_nothing_else(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "laggard_aggregator.state")
+    caplog.set_level(logging.INFO, "laggard_aggregator.log")
 
     async def story() -> None:
-        process = await Process(tmp_path).begin()
+        process = await Process(tmp_path).start()
         of = schema(NODES[0])
         receive(process.core, [schema_message(of), data_message(of, 0)])
         await process.commit()
@@ -220,7 +258,7 @@ def test_a_full_disk_withholds_acknowledgements_and_nothing_else(
         receive(process.core, [data_message(of, 4)])
         await process.commit()
         process.kill()
-        process = await Process(tmp_path).begin()
+        process = await Process(tmp_path).start()
         assert process.acknowledged() == {NODES[0]: ((0, 4),)}
         process.kill()
 
@@ -233,7 +271,7 @@ def test_a_full_disk_withholds_acknowledgements_and_nothing_else(
 
 def test_what_no_journal_has_is_archived_before_it_is_acknowledged(tmp_path: Path) -> None:
     async def story() -> None:
-        process = await Process(tmp_path).begin()
+        process = await Process(tmp_path).start()
         of = schema(NODES[0])
         receive(process.core, [schema_message(of), data_message(of, 0)])
         await process.commit()
@@ -244,7 +282,7 @@ def test_what_no_journal_has_is_archived_before_it_is_acknowledged(tmp_path: Pat
         asked = []
 
         async def archived(ordinal: int) -> bool:
-            asked.append((ordinal, process.safe[-1], len(snapshots.numbers(tmp_path))))
+            asked.append((ordinal, process.durable_lsns[-1], len(snapshots.numbers(tmp_path))))
             return len(asked) > 1
 
         assert not await process.keeper.snapshot((), archived)
@@ -262,10 +300,10 @@ def test_what_no_journal_has_is_archived_before_it_is_acknowledged(tmp_path: Pat
 def test_a_snapshot_waits_for_a_moment_between_windows_but_not_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ever_free: bool
 ) -> None:
-    monkeypatch.setattr(keeper_module, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(keeper_module, "POLL_SECONDS", 0.01)
 
     async def story() -> list[tuple[float, int]]:
-        process = await Process(tmp_path, snapshot_seconds=60.0).begin()
+        process = await Process(tmp_path, snapshot_seconds=60.0).start()
         clock, stop = process.clock, asyncio.Event()
         asked: list[tuple[float, int]] = []  # seconds past the due moment, snapshots on the disk
 
@@ -291,7 +329,7 @@ def test_a_snapshot_waits_for_a_moment_between_windows_but_not_for_ever(
 
 def test_a_journal_that_is_full_waits_for_a_snapshot(tmp_path: Path) -> None:
     async def story() -> None:
-        process = await Process(tmp_path, journal_max_bytes=2000).begin()
+        process = await Process(tmp_path, journal_max_bytes=2000).start()
         of = schema(NODES[0])
         receive(process.core, [schema_message(of)])
         seq = 0
@@ -318,7 +356,7 @@ def test_a_disk_that_is_too_slow_withholds_acknowledgements(
     monkeypatch.setattr("laggard_aggregator.log.group_commit.MAX_WAITING_BYTES", 2500)
 
     async def story() -> None:
-        process = await Process(tmp_path).begin()
+        process = await Process(tmp_path).start()
         of = schema(NODES[0])
         receive(process.core, [schema_message(of), *(data_message(of, seq) for seq in range(20))])
         assert not process.durable()
@@ -333,7 +371,7 @@ def test_a_disk_that_is_too_slow_withholds_acknowledgements(
 
 async def filled(directory: Path, snapshots_taken: int = 2) -> Process:
     """A directory with so many snapshots more than the first, and a journal behind the last."""
-    process = await Process(directory).begin()
+    process = await Process(directory).start()
     of = schema(NODES[0])
     receive(process.core, [schema_message(of)])
     for seq in range(snapshots_taken + 1):
@@ -376,7 +414,7 @@ def test_a_snapshot_that_cannot_be_used_is_told_and_the_one_before_is(
             data[len(data) // 2] ^= 1
         newest.write_bytes(data[: {"cut": len(data) - 3, "empty": 0}.get(harm, len(data))])
         process = Process(tmp_path)
-        await process.begin()
+        await process.start()
         assert process.acknowledged() == {NODES[0]: ((0, 1 if harm == "newer" else 2),)}
         process.kill()
 
@@ -391,7 +429,7 @@ def test_a_torn_journal_is_read_as_far_as_it_goes(tmp_path: Path, caplog: pytest
         process.kill()
         journal = max(tmp_path.glob("*.journal"))
         journal.write_bytes(journal.read_bytes()[:-1])
-        process = await Process(tmp_path).begin()
+        process = await Process(tmp_path).start()
         assert process.acknowledged() == {}
         receive(process.core, [data_message(schema(NODES[0]), 0)])
         await process.commit()
@@ -405,22 +443,22 @@ def test_a_torn_journal_is_read_as_far_as_it_goes(tmp_path: Path, caplog: pytest
 
 def test_groups_that_are_judged_otherwise_now_start_afresh(tmp_path: Path) -> None:
     async def story() -> None:
-        process = await Process(tmp_path).begin()
+        process = await Process(tmp_path).start()
         for messages, now_ns in steps(BATCHES):
             receive(process.core, messages)
             close(process.core, now_ns)
         await process.commit()
         assert await process.snapshot()
-        assert len(process.core.pipeline.engine.alarms.standing) == 1
+        assert len(process.core.judge.alarms.standing) == 1
         process.kill()
 
     asyncio.run(story())
-    keeper = Keeper(StateTable(tmp_path), HandClock(START))
+    keeper = Recovery(StateTable(tmp_path), HandClock(START))
     core, head = keeper.load(lambda: new_core(detect=other_settings()))
     assert head is not None
-    assert core.pipeline.engine.alarms.standing == {}
-    assert core.pipeline.groups == {}
-    assert len(core.intake.nodes) == len(NODES)
+    assert core.judge.alarms.standing == {}
+    assert core.groups == {}
+    assert len(core.admission.nodes) == len(NODES)
     keeper.close()
 
 
@@ -432,7 +470,7 @@ def test_the_state_of_another_site_or_process_is_refused(tmp_path: Path) -> None
         process.kill()
 
     asyncio.run(story())
-    keeper = Keeper(StateTable(tmp_path), HandClock(START))
+    keeper = Recovery(StateTable(tmp_path), HandClock(START))
     with pytest.raises(ServiceError, match="is the state of site 'site', not of 'elsewhere'"):
         keeper.load(lambda: new_core("elsewhere"))
     keeper.close()
@@ -441,7 +479,7 @@ def test_the_state_of_another_site_or_process_is_refused(tmp_path: Path) -> None
 def test_a_directory_that_is_none_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StateError, match="is not a directory"):
-        Keeper(StateTable(tmp_path / "file"), HandClock(START))
+        Recovery(StateTable(tmp_path / "file"), HandClock(START))
 
 
 def test_a_directory_that_goes_away_is_survived(tmp_path: Path) -> None:
@@ -475,7 +513,7 @@ def test_a_snapshot_waits_for_the_archive_while_the_journal_has_room(tmp_path: P
         assert snapshots.numbers(tmp_path) == before
         assert await process.keeper.snapshot((), archived)
         assert snapshots.numbers(tmp_path)[0] > before[0]
-        assert asked == [process.core.ordinals.last] * 2
+        assert asked == [process.core.sequence.last] * 2
         process.kill()
 
     asyncio.run(story())

@@ -5,11 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from laggard_aggregator.ingest import acks as acknowledging
-from laggard_aggregator.ingest import admission, schema_wait, seq_ranges
-from laggard_aggregator.ingest.admission import Intake
-from laggard_aggregator.ingest.batches import TakenBatch
-from laggard_aggregator.log.sequence import Ordinals
+from laggard_aggregator.ingest import acks, admission, schema_wait, seq_ranges
+from laggard_aggregator.ingest.admission import NO_ROOM, Admission, Room
+from laggard_aggregator.ingest.batches import Batch
+from laggard_aggregator.log.entries import LogSequence
 from laggard_common import wire
 from laggard_common.wire import Envelope, Kind, codec, limits
 from laggard_common.wire.schema import Field, Schema
@@ -26,15 +25,15 @@ from tests.support.builders.messages import (
 )
 
 
-def make() -> Intake:
-    return Intake("site", Ordinals())
+def make() -> Admission:
+    return Admission("site", LogSequence())
 
 
-def feed(taker: Intake, *messages: tuple[str, bytes], at_ns: int = NOW + 5 * SECOND) -> list[TakenBatch]:
-    return [batch for topic, payload in messages for batch in taker.receive(topic, payload, at_ns)]
+def feed(taker: Admission, *messages: tuple[str, bytes], at_ns: int = NOW + 5 * SECOND) -> list[Batch]:
+    return [batch for message in messages for batch in taker.receive(((*message, at_ns),))]
 
 
-def acks_of(taker: Intake) -> dict[str, tuple[wire.Ack, ...]]:
+def acks_of(taker: Admission) -> dict[str, tuple[wire.Ack, ...]]:
     return {topic: wire.decode_ack(payload) for topic, payload in taker.acks.messages()}
 
 
@@ -43,9 +42,9 @@ def test_a_message_is_taken_with_its_schema_and_an_ordinal() -> None:
     first, second = feed(
         taker, schema_message(schema()), data_message(envelope(0)), data_message(envelope(1, t0_ns=NOW + 1))
     )
-    assert (first.seq, first.ordinal, second.ordinal) == (0, 1, 2)
+    assert (first.seq, first.lsn, second.lsn) == (0, 1, 2)
     assert first.schema == schema()
-    assert first.batch.values.shape == (5, 2, 2)
+    assert first.counters.values.shape == (5, 2, 2)
     assert (first.site, first.role, first.received_ns) == ("site", "storage", NOW + 5 * SECOND)
     assert not first.late.any()
     assert taker.counts.messages == 3
@@ -54,9 +53,9 @@ def test_a_message_is_taken_with_its_schema_and_an_ordinal() -> None:
 def test_known_is_who_said_what_its_batches_mean() -> None:
     taker = make()
     feed(taker, status_message({"state": "up"}), status_message({"state": "up"}, node="oss-2"))
-    assert not taker.knows("oss-1")
+    assert not taker.is_known("oss-1")
     feed(taker, schema_message(schema()))
-    assert (taker.knows("oss-1"), taker.knows("oss-2")) == (True, False)
+    assert (taker.is_known("oss-1"), taker.is_known("oss-2")) == (True, False)
 
 
 @given(st.lists(st.integers(0, 7), max_size=20))
@@ -86,7 +85,7 @@ def test_who_sent_batches_without_a_schema_hears_of_it() -> None:
     assert acks_of(taker) == {ack_topic("site", "oss-1"): (wire.Ack(STREAM, "diskstats", ()),)}
     assert acks_of(taker) == {}
     (batch,) = feed(taker, schema_message(schema()))
-    taker.acks.safe(batch.ordinal)
+    taker.acks.durable(batch.lsn)
     assert acks_of(taker) == {ack_topic("site", "oss-1"): (wire.Ack(STREAM, "diskstats", ((0, 0),)),)}
 
 
@@ -102,7 +101,7 @@ def test_a_message_of_an_earlier_epoch_is_read_with_a_later_schema() -> None:
     feed(taker, schema_message(schema(epoch=3, components=("a", "b", "c"))))
     (batch,) = feed(taker, data_message(envelope(0, epoch=1)))
     assert batch.schema.epoch == 3
-    assert batch.batch.indexes.tolist() in ([0, 1], [1, 0])
+    assert batch.counters.indexes.tolist() in ([0, 1], [1, 0])
 
 
 def test_waiting_is_bounded_in_number_and_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,7 +176,7 @@ def test_a_payload_beyond_its_schema_is_an_error_and_never_asked_for_again() -> 
     assert feed(taker, data_message(replace(envelope(1), payload=b"rubbish"))) == []
     assert taker.wire_errors == {"payload": 1, "zstd": 1}
     (batch,) = feed(taker, data_message(envelope(2)))
-    taker.acks.safe(batch.ordinal)
+    taker.acks.durable(batch.lsn)
     assert acks_of(taker)[ack_topic("site", "oss-1")][0].ranges == ((0, 2),)
 
 
@@ -217,7 +216,7 @@ def test_acknowledgements_of_many_ranges_fit_what_a_node_reads() -> None:
         bad = replace(envelope(0), source=source, payload=b"rubbish")  # never asked for again
         feed(taker, *(data_message(replace(bad, seq=seq)) for seq in seqs))
     (batch,) = feed(taker, data_message(replace(envelope(0), source=sources[0])))
-    taker.acks.safe(batch.ordinal)
+    taker.acks.durable(batch.lsn)
     payloads = [payload for _, payload in taker.acks.messages()]
     assert len(payloads) == 3
     assert max(map(len, payloads)) <= limits.MAX_ACK_BYTES
@@ -237,7 +236,7 @@ def test_acknowledged_is_what_is_safe_and_nothing_else() -> None:
     feed(taker, schema_message(schema()))
     batches = feed(taker, *(data_message(envelope(seq)) for seq in (0, 1, 2)))
     assert acks_of(taker) == {}
-    taker.acks.safe(batches[1].ordinal)
+    taker.acks.durable(batches[1].lsn)
     assert acks_of(taker) == {
         "laggard/1/site/ack/oss-1": (wire.Ack(stream=STREAM, source="diskstats", ranges=((0, 1),)),)
     }
@@ -290,7 +289,7 @@ def test_seqs_with_gaps_without_end_are_remembered_in_bounded_memory(monkeypatch
     monkeypatch.setattr(seq_ranges, "MAX_RANGES", 3)
     taker = make()
     taken = feed(taker, schema_message(schema()), *(data_message(envelope(2 * n)) for n in range(9)))
-    taker.acks.safe(taken[-1].ordinal)
+    taker.acks.durable(taken[-1].lsn)
     (ack,) = acks_of(taker)[ack_topic("site", "oss-1")]
     assert ack.ranges == ((0, 12), (14, 14), (16, 16))
     assert taker.counts.gaps == 6
@@ -299,31 +298,43 @@ def test_seqs_with_gaps_without_end_are_remembered_in_bounded_memory(monkeypatch
 def test_batches_that_wait_to_be_safe_are_bounded_and_the_oldest_are_acknowledged_together(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(acknowledging, "MAX_UNSAFE", 2)
+    monkeypatch.setattr(acks, "MAX_PENDING", 2)
     taker = make()
     taken = feed(taker, schema_message(schema()), *(data_message(envelope(seq)) for seq in range(5)))
-    taker.acks.safe(taken[1].ordinal)
+    taker.acks.durable(taken[1].lsn)
     assert acks_of(taker) == {}
-    taker.acks.safe(taken[2].ordinal)
+    taker.acks.durable(taken[2].lsn)
     (ack,) = acks_of(taker)[ack_topic("site", "oss-1")]
     assert ack.ranges == ((0, 2),)
-    taker.acks.safe(taken[4].ordinal)
+    taker.acks.durable(taken[4].lsn)
     (ack,) = acks_of(taker)[ack_topic("site", "oss-1")]
     assert ack.ranges == ((0, 4),)
 
 
-def test_what_is_given_back_is_not_acknowledged_and_is_taken_again() -> None:
+def test_a_batch_without_room_is_not_acknowledged_and_is_accepted_later() -> None:
     taker = make()
-    taken = feed(taker, schema_message(schema()), *(data_message(envelope(seq)) for seq in range(3)))
-    taker.acks.give_back(taken[1].ordinal)
-    taker.acks.give_back(99)
-    taker.acks.safe(taken[2].ordinal)
+    feed(taker, schema_message(schema()), data_message(envelope(0)))
+    (judged,) = taker.receive(((*data_message(envelope(1)), NOW + 5 * SECOND),), NO_ROOM)
+    (last,) = feed(taker, data_message(envelope(2)))
+    assert (judged.accepted, last.accepted, taker.counts.unaccepted) == (False, True, 1)
+    taker.acks.durable(last.lsn)
     (ack,) = acks_of(taker)[ack_topic("site", "oss-1")]
     assert ack.ranges == ((0, 0), (2, 2))
     (again,) = feed(taker, data_message(envelope(1)))
-    taker.acks.safe(again.ordinal)
+    taker.acks.durable(again.lsn)
     (ack,) = acks_of(taker)[ack_topic("site", "oss-1")]
     assert (ack.ranges, taker.counts.duplicates, taker.counts.gaps) == (((0, 2),), 0, 0)
+
+
+def test_room_is_claimed_before_a_batch_is_accepted() -> None:
+    """Two components with two counters of 8 bytes over five ticks: 160 bytes."""
+    taker, room = make(), Room(batches=9, value_bytes=400)
+    feed(taker, schema_message(schema()))
+    messages = [(*data_message(envelope(seq)), NOW + 5 * SECOND) for seq in range(4)]
+    found = list(taker.receive(messages, room))
+    assert [batch.accepted for batch in found] == [True, True, False, False]
+    assert all(batch.counters.values.nbytes <= 160 for batch in found)
+    assert (room.batches, room.value_bytes) == (7, 80)
 
 
 LATER = NOW + 600 * SECOND
@@ -341,22 +352,21 @@ def joined(seqs: range, last: int = 5) -> Envelope:
 def test_joined_batches_are_taken_together_and_acknowledged_one_by_one() -> None:
     taker = make()
     (taken,) = feed(taker, schema_message(schema()), data_message(joined(range(2, 5), last=3)), at_ns=LATER)
-    assert (taken.seq, taken.ordinal, taken.batch.tick_ns.size, taken.late.size) == (2, 1, 13, 13)
-    assert taken.batch.values[:, 0, 0].tolist() == [*range(200, 205), *range(300, 305), *range(400, 403)]
+    assert (taken.seq, taken.lsn, taken.counters.tick_ns.size, taken.late.size) == (2, 1, 13, 13)
+    assert taken.counters.values[:, 0, 0].tolist() == [*range(200, 205), *range(300, 305), *range(400, 403)]
     assert acks_of(taker) == {}
-    taker.acks.safe(1)
+    taker.acks.durable(1)
     assert acks_of(taker) == {ack_topic("site", "oss-1"): (wire.Ack(STREAM, "diskstats", ((2, 4),)),)}
 
 
-def test_joined_batches_that_are_given_back_are_all_taken_again() -> None:
+def test_coalesced_batches_without_room_are_all_accepted_later() -> None:
     taker = make()
     feed(taker, schema_message(schema()), data_message(envelope(0)))
-    (taken,) = feed(taker, data_message(joined(range(1, 4))), at_ns=LATER)
-    taker.acks.give_back(taken.ordinal)
-    taker.acks.safe(taken.ordinal)
+    (judged,) = taker.receive(((*data_message(joined(range(1, 4))), LATER),), NO_ROOM)
+    taker.acks.durable(judged.lsn)
     assert acks_of(taker) == {ack_topic("site", "oss-1"): (wire.Ack(STREAM, "diskstats", ((0, 0),)),)}
     (again,) = feed(taker, data_message(joined(range(1, 4))), at_ns=LATER)
-    assert again.batch.tick_ns.size == 15
+    assert again.counters.tick_ns.size == 15
 
 
 @given(st.sets(st.integers(0, 5)), st.lists(st.sampled_from([(0, 3), (1, 6), (2, 4), (0, 6)]), max_size=5))
@@ -369,7 +379,7 @@ def test_every_tick_is_taken_once_however_batches_were_joined(
     messages += [joined(range(*span)) for span in spans]
     taken = feed(taker, *map(data_message, messages), at_ns=LATER)
     seqs = alone.union(*(range(*span) for span in spans))
-    ticks = sorted(tick for batch in taken for tick in batch.batch.tick_ns.tolist())
+    ticks = sorted(tick for batch in taken for tick in batch.counters.tick_ns.tolist())
     assert ticks == [NOW + (5 * seq + t) * SECOND for seq in sorted(seqs) for t in range(5)]
     brought = len(alone) + sum(high - low for low, high in spans)
     assert taker.counts.duplicates == brought - len(seqs)

@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from laggard_aggregator.ingest.flood_detector import FLOOD_PER_SECOND, MAX_SENDERS, Senders
-from laggard_aggregator.ingest.ingest_queue import Inbox
+from laggard_aggregator.ingest.ingest_queue import IngestQueue
 
 TOO_MANY = round(FLOOD_PER_SECOND * 10) + 1
 
@@ -46,7 +46,7 @@ def test_strangers_names_are_bounded_and_what_is_no_name_is_not_told() -> None:
 
 
 def test_the_inbox_counts_what_it_drops_too() -> None:
-    box = Inbox(10)
+    box = IngestQueue(10)
     for _ in range(2):
         box.put([("laggard/1/site/storage/cn-7/status", b"", 0)] * TOO_MANY)
         box.senders.turn(10.0)

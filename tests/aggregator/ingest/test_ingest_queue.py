@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from laggard_aggregator.ingest import ingest_queue
-from laggard_aggregator.ingest.ingest_queue import BEHIND_AT_ONCE, OF_NODE_IN_FRONT, Amount, Inbox
-from laggard_aggregator.ingest.offheap_queue import Received
+from laggard_aggregator.ingest.batches import Message
+from laggard_aggregator.ingest.ingest_queue import DEFERRED_AT_ONCE, NODE_LIVE, Amount, IngestQueue
 from laggard_common import wire
 from laggard_common.wire import Kind, topics
 from laggard_common.wire.limits import MAX_MESSAGE_BYTES
@@ -16,29 +16,29 @@ from tests.aggregator.ingest.test_admission import joined
 from tests.support.builders.messages import NOW, data_message, envelope
 
 
-def of(node: str, number: int = 1) -> list[Received]:
+def of(node: str, number: int = 1) -> list[Message]:
     topic = topics.data_topic("site", "storage", node, "diskstats")
     return [(topic, b"x", at) for at in range(number)]
 
 
-def backlog(number: int) -> list[Received]:
+def backlog(number: int) -> list[Message]:
     topic, payload = data_message(joined(range(3)))
     return [(topic, payload, at) for at in range(number)]
 
 
-def nodes(messages: Iterable[Received]) -> list[str]:
+def nodes(messages: Iterable[Message]) -> list[str]:
     return [topic.split("/")[4] for topic, _, _ in messages]
 
 
 def test_joined_batches_stand_behind_everything_else() -> None:
-    box = Inbox(100)
+    box = IngestQueue(100)
     assert box.put([*backlog(2), *of("oss-2"), *backlog(1), *of("oss-1", 3)]) == [
         *(False, False, True),
         *(False, True, True, True),
     ]
-    assert box.behind() == []
-    assert nodes(box.burst()) == ["oss-2", "oss-1", "oss-1", "oss-1"]
-    assert box.behind() == [*backlog(2), *backlog(1)]
+    assert box.take_deferred() == []
+    assert nodes(box.take_live()) == ["oss-2", "oss-1", "oss-1", "oss-1"]
+    assert box.take_deferred() == [*backlog(2), *backlog(1)]
     assert (len(box), box.dropped) == (0, 0)
 
 
@@ -51,48 +51,46 @@ def test_a_message_begins_with_its_kind_as_the_inbox_knows_it() -> None:
 
 
 def test_who_floods_waits_behind_the_others() -> None:
-    box = Inbox(100_000)
-    box.put(of("evil", 3 * OF_NODE_IN_FRONT.messages))
+    box = IngestQueue(100_000)
+    box.put(of("evil", 3 * NODE_LIVE.messages))
     box.put(of("oss-1", 5))
-    assert nodes(box.burst()) == ["evil"] * OF_NODE_IN_FRONT.messages
-    assert nodes(box.burst()) == ["oss-1"] * 5
-    assert nodes(box.behind()) == ["evil"] * BEHIND_AT_ONCE
+    assert nodes(box.take_live()) == ["evil"] * NODE_LIVE.messages
+    assert nodes(box.take_live()) == ["oss-1"] * 5
+    assert nodes(box.take_deferred()) == ["evil"] * DEFERRED_AT_ONCE
     box.put(of("oss-2"))
-    assert box.behind() == []
-    assert nodes(box.burst()) == ["oss-2"]
+    assert box.take_deferred() == []
+    assert nodes(box.take_live()) == ["oss-2"]
 
 
 def test_a_node_has_one_share_under_whatever_role_it_sends() -> None:
-    box = Inbox(100_000)
-    of_roles = [
-        (f"laggard/1/site/role-{n}/evil/data/x", b"x", n) for n in range(2 * OF_NODE_IN_FRONT.messages)
-    ]
-    assert sum(box.put(of_roles)) == OF_NODE_IN_FRONT.messages
+    box = IngestQueue(100_000)
+    of_roles = [(f"laggard/1/site/role-{n}/evil/data/x", b"x", n) for n in range(2 * NODE_LIVE.messages)]
+    assert sum(box.put(of_roles)) == NODE_LIVE.messages
 
 
 def test_strangers_wait_behind_those_who_are_known() -> None:
     known = {"oss-1"}
-    box = Inbox(100_000, is_known=known.__contains__)
+    box = IngestQueue(100_000, is_known=known.__contains__)
     messages = [*(of(f"n{n}")[0] for n in range(50)), *of("oss-1")]
     assert box.put(messages) == [False] * 50 + [True]
-    assert nodes(box.burst()) == ["oss-1"]
-    assert nodes(box.behind()) == [f"n{n}" for n in range(BEHIND_AT_ONCE)]
+    assert nodes(box.take_live()) == ["oss-1"]
+    assert nodes(box.take_deferred()) == [f"n{n}" for n in range(DEFERRED_AT_ONCE)]
     known.add("n1")
     assert box.put(of("n1")) == [True]
 
 
 def test_a_node_that_flooded_is_in_front_again_when_little_of_it_waits() -> None:
-    box = Inbox(100_000)
-    box.put(of("oss-1", OF_NODE_IN_FRONT.messages + 1))
+    box = IngestQueue(100_000)
+    box.put(of("oss-1", NODE_LIVE.messages + 1))
     assert box.put(of("oss-1")) == [False]
-    box.burst()
+    box.take_live()
     assert box.put(of("oss-1")) == [True]
 
 
 def test_messages_of_a_node_and_of_all_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ingest_queue, "OF_NODE_IN_FRONT", Amount(2, 10**6))
-    monkeypatch.setattr(ingest_queue, "OF_NODE", Amount(5, 10**6))
-    box = Inbox(8)
+    monkeypatch.setattr(ingest_queue, "NODE_LIVE", Amount(2, 10**6))
+    monkeypatch.setattr(ingest_queue, "NODE_TOTAL", Amount(5, 10**6))
+    box = IngestQueue(8)
     box.put([*of("evil", 20), *of("worse", 20), *of("oss-1", 2), *of("worst", 20)])
     assert len(box) == 2 + 2 + 2 + 2 + 3 + 3 + 2
     assert box.dropped == 62 - len(box)
@@ -103,14 +101,14 @@ BIG_BYTES = ingest_queue._size(BIG[0])
 
 
 def test_what_takes_much_memory_waits_behind_and_then_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ingest_queue, "OF_NODE_IN_FRONT", Amount(100, 2 * BIG_BYTES))
-    monkeypatch.setattr(ingest_queue, "OF_NODE", Amount(100, 5 * BIG_BYTES))
-    box = Inbox(100)
+    monkeypatch.setattr(ingest_queue, "NODE_LIVE", Amount(100, 2 * BIG_BYTES))
+    monkeypatch.setattr(ingest_queue, "NODE_TOTAL", Amount(100, 5 * BIG_BYTES))
+    box = IngestQueue(100)
     assert box.put(BIG) == [True, True, False, False, False, False]
     assert (len(box), box.dropped, box.size_bytes) == (5, 1, 5 * BIG_BYTES)
     assert box.put(of("oss-2")) == [True]
-    box.burst()
-    assert len(box.behind()) == 3
+    box.take_live()
+    assert len(box.take_deferred()) == 3
     assert box.size_bytes == 0
     assert box.put(BIG) == [True, True, False, False, False, False]
 
@@ -119,7 +117,7 @@ def test_live_data_have_half_of_the_memory_for_themselves() -> None:
     every = [f"laggard/1/site/storage/oss-{number:02}/data/x" for number in range(20)]
     behind = [(topic, ingest_queue._JOINED + bytes(997), NOW) for topic in every]
     size = ingest_queue._size(behind[0])
-    box = Inbox(100, 10 * size)
+    box = IngestQueue(100, 10 * size)
     assert box.put(behind) == [False] * 20
     assert (len(box), box.dropped, box.size_bytes) == (5, 15, 5 * size)
     assert box.put([(topic, bytes(1000), NOW) for topic in every]) == [True] * 5 + [False] * 15
@@ -127,7 +125,7 @@ def test_live_data_have_half_of_the_memory_for_themselves() -> None:
 
 
 def test_one_message_that_is_as_long_as_any_may_be_stands_in_front() -> None:
-    box = Inbox(100, 4 * MAX_MESSAGE_BYTES)
+    box = IngestQueue(100, 4 * MAX_MESSAGE_BYTES)
     assert box.put([(of("oss-1")[0][0], bytes(MAX_MESSAGE_BYTES), NOW)]) == [True]
     assert box.put(of("oss-1")) == [False]
 
@@ -137,7 +135,7 @@ def test_no_more_memory_is_taken_than_is_counted(name: str) -> None:
     tracemalloc.start()
     try:
         before = tracemalloc.get_traced_memory()[0]
-        box = Inbox(1000)
+        box = IngestQueue(1000)
         for number in range(1000):
             topic = f"laggard/1/site/storage/{name.format(number)}/data/x"
             box.put([(topic, os.urandom(100), NOW + number)])
@@ -155,16 +153,16 @@ messages = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 3000), st.b
 def test_bounds_hold_whatever_comes_and_who_waits_is_taken_once(
     steps: list[list[tuple[str, int, bool]] | str],
 ) -> None:
-    box = Inbox(10, 12_000, is_known="ab".__contains__)
+    box = IngestQueue(10, 12_000, is_known="ab".__contains__)
     came = 0
     said: list[int] = []
     of_front: list[int] = []
     of_behind: list[int] = []
     for step in [*steps, *["burst", "behind"] * 5]:
         if step == "burst":
-            of_front += [number for _, _, number in box.burst()]
+            of_front += [number for _, _, number in box.take_live()]
         elif step == "behind":
-            of_behind += [number for _, _, number in box.behind()]
+            of_behind += [number for _, _, number in box.take_deferred()]
         elif isinstance(step, list):
             some = [
                 (
@@ -181,4 +179,4 @@ def test_bounds_hold_whatever_comes_and_who_waits_is_taken_once(
     assert of_front == said
     assert of_behind == sorted(set(of_behind) - set(of_front))
     assert len(of_front) + len(of_behind) == came - box.dropped
-    assert (len(box), box.size_bytes, box._of_node) == (0, 0, {})
+    assert (len(box), box.size_bytes, box._node_amounts) == (0, 0, {})

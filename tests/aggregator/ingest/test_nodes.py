@@ -4,6 +4,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from laggard_aggregator.ingest.node_view import QUANTILES
 from laggard_aggregator.ingest.nodes import (
     MAX_COLLECTORS,
     MOST_UNHEARD,
@@ -12,7 +13,6 @@ from laggard_aggregator.ingest.nodes import (
     NodeBook,
 )
 from laggard_aggregator.ingest.role_stats import MOST_COLLECTORS, quantiles
-from laggard_aggregator.status.view import QUANTILES
 from tests.support.builders.messages import NOW, SECOND
 
 STATUS: dict[str, Any] = {

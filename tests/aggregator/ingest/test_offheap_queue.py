@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from laggard_aggregator.ingest.offheap_queue import BLOCK_BYTES, PackedQueue, Received
+from laggard_aggregator.ingest.batches import Message
+from laggard_aggregator.ingest.offheap_queue import BLOCK_BYTES, PackedQueue
 
 TIMES = st.integers(0, 2**63 - 1)
 SHORT = st.tuples(
@@ -18,8 +19,8 @@ LONG = st.tuples(st.text(max_size=3), st.integers(0, 2 * BLOCK_BYTES).map(bytes)
 
 
 @given(steps=st.lists(st.one_of(SHORT, LONG, st.integers(1, 20)), max_size=60))
-def test_it_gives_what_a_deque_would_give(steps: list[Received | int]) -> None:
-    queue, naive = PackedQueue(), deque[Received]()
+def test_it_gives_what_a_deque_would_give(steps: list[Message | int]) -> None:
+    queue, naive = PackedQueue(), deque[Message]()
     for step in [*steps, 60]:
         if isinstance(step, int):
             for _ in range(min(step, len(naive))):

@@ -10,16 +10,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from laggard_aggregator.engine.checkpoint import capture, restore
-from laggard_aggregator.ingest.batches import WindowClose
 from laggard_aggregator.log import journal_codec, snapshot_codec, snapshots
 from laggard_aggregator.log.entries import (
     BatchEntry,
-    CloseEntry,
-    Entry,
     ForgetEntry,
-    ReturnEntry,
+    LogEntry,
     SchemaEntry,
     SweepEntry,
+    WindowClose,
 )
 from laggard_aggregator.log.journal import Journal
 from laggard_common import segment_log
@@ -27,22 +25,22 @@ from laggard_common.errors import ServiceError, StateError
 from tests.aggregator.engine.test_recovery import Process, filled
 from tests.support.builders.site import START, close, new_core, receive, steps
 
-ENTRIES: list[Entry] = [
+ENTRIES: list[LogEntry] = [
     SchemaEntry(0, START, "laggard/1/site/storage/oss-1/schema/diskstats", b"schema"),
     BatchEntry(1, START, "laggard/1/site/storage/oss-1/data/diskstats", b"payload"),
-    CloseEntry(WindowClose(2, "group/é", 1.5, 2.5, 3.0)),
+    WindowClose(2, "group/é", 1.5, 2.5, 3.0),
     BatchEntry(3, START, "laggard/1/site/storage/oss-1/data/diskstats", b""),
-    ReturnEntry(3),
+    BatchEntry(4, START, "laggard/1/site/storage/oss-1/data/diskstats", b"judged only", accepted=False),
     SweepEntry(3, START, forget=True),
     SweepEntry(3, START + 1, forget=False),
-    CloseEntry(WindowClose(4, "luns", 2.5, 3.5, 4.0, drained=("oss-1/wwn-1",), afresh=("oss-2/wwn-0", "é"))),
+    WindowClose(5, "luns", 2.5, 3.5, 4.0, drained=("oss-1/wwn-1",), restart=("oss-2/wwn-0", "é")),
     ForgetEntry(4, START + 2, START, "oss-[12]/*"),
 ]
 
 
 def written(directory: Path) -> Path:
     journal = Journal(directory, 10**6)
-    journal.begin()
+    journal.rotate()
     journal.append(ENTRIES[:4])
     journal.append(ENTRIES[4:])
     journal.close()
@@ -50,7 +48,7 @@ def written(directory: Path) -> Path:
     return path
 
 
-def entries(directory: Path) -> list[Entry]:
+def entries(directory: Path) -> list[LogEntry]:
     return list(Journal(directory, 10**6).entries(0))
 
 
@@ -92,7 +90,7 @@ def test_records_that_check_and_are_none_raise_one_error(type_: int, payload: by
     assert said.startswith("here: the record at 8 is not of a journal: ") or not said
 
 
-def _joined(entry: Entry) -> tuple[int, bytes]:
+def _joined(entry: LogEntry) -> tuple[int, bytes]:
     type_, pieces = journal_codec.encode(entry)
     return type_, b"".join(pieces)
 
@@ -102,7 +100,7 @@ def test_a_journal_of_a_later_version_is_left_alone(tmp_path: Path, caplog: pyte
     (path,) = tmp_path.glob("*.journal")
     path.unlink()
     with segment_log.SegmentWriter(path) as writer:
-        writer.append(journal_codec.RecordType.BEGIN, b"\x03")
+        writer.append(journal_codec.RecordType.HEADER, b"\x03")
         writer.append(*_joined(ENTRIES[1]))
     assert entries(tmp_path) == []
     assert "version 3, expected 2" in caplog.text
@@ -191,7 +189,7 @@ def test_what_is_left_without_snapshots_is_used(tmp_path: Path) -> None:
         path.unlink()
 
     async def story() -> None:
-        after = await Process(tmp_path).begin()
+        after = await Process(tmp_path).start()
         assert after.head is None
         assert after.acknowledged() == {"oss-1": ((0, 0),)}
         after.kill()

@@ -1,6 +1,5 @@
 """Function profiles offline: replay to the bit, training over fault-free runs, and what diagnose prints."""
 
-import itertools
 import json
 import tomllib
 from collections.abc import Sequence
@@ -10,23 +9,23 @@ from typing import Any
 
 import pytest
 
-from laggard_aggregator.alarms.judge import Engine, Judgement
+from laggard_aggregator.alarms.judge import Judgement
 from laggard_aggregator.archive.reader import ArchiveReader
 from laggard_aggregator.archive.writer import ArchiveWriter
 from laggard_aggregator.cli.main import main
 from laggard_aggregator.detect import thresholds
 from laggard_aggregator.detect.settings import DetectSettings
-from laggard_aggregator.engine.pipeline import Pipeline, closes
+from laggard_aggregator.engine.machine import Machine
 from laggard_aggregator.groups.membership import ConfiguredMembership
 from laggard_aggregator.groups.topology import Topology
-from laggard_aggregator.ingest.batches import TakenBatch
+from laggard_aggregator.ingest.batches import Batch
 from laggard_aggregator.offline.archive_replay import Replay
 from laggard_aggregator.settings.aggregator import AggregatorSettings
 from laggard_aggregator.settings.from_settings import membership
 from laggard_common.config import parse
 from tests.aggregator.engine.test_machine import steady
 from tests.aggregator.offline.test_replay import plain
-from tests.support.builders.batches import SECOND, batch_of, schema_of
+from tests.support.builders.batches import SECOND, batch_of, schema_of, stored
 from tests.support.builders.functions import in_order, servers
 
 START = 1_800_000_000 * SECOND
@@ -34,27 +33,27 @@ HOG = {"dd/dd/main": 150.0, "dd/kernel/copy_user": 100.0}
 
 
 def archived(
-    directory: Path, offered: Sequence[TakenBatch], rules: ConfiguredMembership | None = None
+    directory: Path, offered: Sequence[Batch], rules: ConfiguredMembership | None = None
 ) -> list[Judgement]:
     """The judgements of an aggregator that archives what it takes."""
     known = rules or ConfiguredMembership(())
-    pipeline = Pipeline(known, Engine({}), 2.0)
+    pipeline = Machine(known, lateness_seconds=2.0)
     writer = ArchiveWriter(directory, "site", START)
     writer.groups(known, Topology(), 2.0, 0.0)
-    ordinals, judged = itertools.count(), list[Judgement]()
+    judged = list[Judgement]()
     for batch in offered:
         now = batch.received_ns
-        for close in closes(pipeline.due(now), ordinals, pipeline.groups, now):
+        for close in pipeline.closes(pipeline.windows.due(now), now):
             writer.close(close)
             for judgement in pipeline.close(close):
                 writer.judgement(judgement)
                 judged.append(judgement)
-        writer.batch(pipeline.take(replace(batch, ordinal=next(ordinals))))
+        writer.batch(stored(pipeline, replace(batch, lsn=next(pipeline.sequence))))
     writer.flush()
     return judged
 
 
-def both(seed: int, seconds: int, **faults: Any) -> list[TakenBatch]:
+def both(seed: int, seconds: int, **faults: Any) -> list[Batch]:
     """Profiles and traces of eight servers, and a disk of one of them."""
     profiled, traced = servers(seed, **faults), servers(seed + 1, **faults)
     disk = [

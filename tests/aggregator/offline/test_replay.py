@@ -9,19 +9,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from laggard_aggregator.alarms.judge import Engine, Judgement
+from laggard_aggregator.alarms.judge import Judgement
 from laggard_aggregator.archive.reader import ArchiveReader
 from laggard_aggregator.archive.retention import Retention, retain
 from laggard_aggregator.archive.writer import ArchiveWriter
 from laggard_aggregator.detect.settings import DetectSettings
-from laggard_aggregator.engine.pipeline import Pipeline, closes
+from laggard_aggregator.engine.machine import Machine
 from laggard_aggregator.groups.membership import ConfiguredMembership, PeerGroup, Rule
 from laggard_aggregator.groups.topology import Topology
-from laggard_aggregator.ingest.batches import TakenBatch, WindowClose
+from laggard_aggregator.ingest.batches import Batch
+from laggard_aggregator.log.entries import WindowClose
 from laggard_aggregator.offline.archive_replay import Replay
 from laggard_common.errors import InputError
 from laggard_common.wire.schema import Component, Schema
-from tests.support.builders.batches import DISKSTATS, SECOND, batch_of, schema_of
+from tests.support.builders.batches import DISKSTATS, SECOND, batch_of, schema_of, stored
 
 START_NS = 1_800_000_000 * SECOND
 DETECT = DetectSettings(interval_seconds=1.0, window_samples=60, shift_samples=30)
@@ -30,7 +31,7 @@ SLOW_FROM = 150
 SLOW = "oss-3/id-sda"
 
 
-def counters(seed: int, seconds: int) -> Iterator[TakenBatch]:
+def counters(seed: int, seconds: int) -> Iterator[Batch]:
     """Eight nodes with two disks each, one of them three times slower after a while; in order of reception.
 
     Some batches come late or out of order, one node's disk is new after a while (a new epoch), one node is
@@ -41,7 +42,7 @@ def counters(seed: int, seconds: int) -> Iterator[TakenBatch]:
     yield from sorted(found, key=lambda batch: batch.received_ns)
 
 
-def _node(chance: np.random.Generator, node: str, seconds: int, slow: bool) -> Iterator[TakenBatch]:
+def _node(chance: np.random.Generator, node: str, seconds: int, slow: bool) -> Iterator[Batch]:
     schema = schema_of(node, ["sda", "sdb"])
     totals = np.zeros((2, len(DISKSTATS)), dtype=np.int64)
     for seq, begin in enumerate(range(0, seconds, 5)):
@@ -81,10 +82,10 @@ def _with_third_disk(schema: Schema) -> Schema:
     return dataclasses.replace(schema, components=more, epoch=schema.epoch + 1)
 
 
-def _without_first(taken: TakenBatch) -> TakenBatch:
-    batch = taken.batch
+def _without_first(taken: Batch) -> Batch:
+    batch = taken.counters
     less = dataclasses.replace(batch, indexes=batch.indexes[1:], values=batch.values[:, 1:])
-    return dataclasses.replace(taken, batch=less)
+    return dataclasses.replace(taken, counters=less)
 
 
 def run_online(
@@ -97,19 +98,18 @@ def run_online(
     """The judgements of a running aggregator that archives what it takes, with a flush now and then."""
     luns = PeerGroup("luns", "diskstats", "storage", ("await", "tps"), dataclasses.replace(DETECT, confirm=2))
     membership = ConfiguredMembership((Rule(luns, re.compile(r"oss-[0-5]/.*")),), DETECT)
-    pipeline = Pipeline(membership, Engine({}), LATENESS_SECONDS)
+    pipeline = Machine(membership, lateness_seconds=LATENESS_SECONDS)
     writer = ArchiveWriter(directory, "site", run_ns)
     writer.groups(membership, Topology(), LATENESS_SECONDS, 0.0)
-    ordinals = itertools.count()
     judged: list[Judgement] = []
     for place, offered in enumerate(counters(seed, seconds)):
-        due = pipeline.due(offered.received_ns)
-        for close in map(decided, closes(due, ordinals, pipeline.groups, offered.received_ns)):
+        due = pipeline.windows.due(offered.received_ns)
+        for close in map(decided, pipeline.closes(due, offered.received_ns)):
             writer.close(close)
             for judgement in pipeline.close(close):
                 writer.judgement(judgement)
                 judged.append(judgement)
-        writer.batch(pipeline.take(dataclasses.replace(offered, ordinal=next(ordinals))))
+        writer.batch(stored(pipeline, dataclasses.replace(offered, lsn=next(pipeline.sequence))))
         if place % 100 == 99:
             writer.flush()
     writer.flush()
@@ -159,7 +159,7 @@ def test_a_replay_across_a_drain_judges_as_the_running_aggregator_did(
         at = round(close.end - START_NS / 1e9)
         if close.group != "luns" or at not in (300, 330):
             return close
-        return dataclasses.replace(close, drained=(SLOW,), afresh=(SLOW,) if at == 300 else ())
+        return dataclasses.replace(close, drained=(SLOW,), restart=(SLOW,) if at == 300 else ())
 
     online = run_online(tmp_path, 1, 500, decided=drained)
     absent = [j.end - START_NS / 1e9 for j in online if j.group == "luns" and SLOW not in j.components]
@@ -204,7 +204,7 @@ def test_other_settings_judge_otherwise(tmp_path: Path) -> None:
 def test_an_archive_without_its_groups_says_so(tmp_path: Path) -> None:
     writer = ArchiveWriter(tmp_path, "site", START_NS)
     for place, taken in enumerate(itertools.islice(counters(1, 20), 5)):
-        writer.batch(dataclasses.replace(taken, ordinal=place))
+        writer.batch(dataclasses.replace(taken, lsn=place))
     writer.flush()
     with pytest.raises(InputError, match="no groups are recorded"):
         list(Replay(ArchiveReader(tmp_path)).judgements())

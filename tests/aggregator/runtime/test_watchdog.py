@@ -2,7 +2,7 @@ import asyncio
 from pathlib import Path
 
 from laggard_aggregator.app import App
-from laggard_aggregator.runtime.watchdog import Liveness
+from laggard_aggregator.runtime.watchdog import Watchdog
 from laggard_common.daemon.sd_notify import Notifier
 from tests.aggregator.test_app import running, settings
 from tests.support.service_manager import manager, told
@@ -12,21 +12,21 @@ from tests.support.wait import time_limit
 def test_a_sign_of_life_needs_every_loop_to_have_moved_or_to_be_idle(tmp_path: Path) -> None:
     idle: set[str] = set()
     with manager(address := str(tmp_path / "notify")) as listening:
-        liveness = Liveness(
+        liveness = Watchdog(
             Notifier(address, 60.0), ("intake", "windows"), idle=idle.__contains__, status=lambda: ""
         )
-        assert not liveness.look()
-        liveness.moved("windows")
-        assert not liveness.look()
-        liveness.moved("intake")
+        assert not liveness.check()
+        liveness.progress("windows")
+        assert not liveness.check()
+        liveness.progress("intake")
         assert told(listening) == []
-        assert liveness.look()
+        assert liveness.check()
         assert told(listening) == [["WATCHDOG=1"]]
-        assert not liveness.look()
+        assert not liveness.check()
         idle.add("intake")
-        assert not liveness.look()
-        liveness.moved("windows")
-        assert liveness.look()
+        assert not liveness.check()
+        liveness.progress("windows")
+        assert liveness.check()
 
 
 def test_an_aggregator_tells_that_it_serves_and_that_it_lives(tmp_path: Path) -> None:

@@ -1,31 +1,19 @@
 """What others see of the running aggregator."""
 
-from laggard_aggregator.engine.machine import Core
-from laggard_aggregator.status.live import LiveView
+from laggard_aggregator.engine.machine import Machine
 from laggard_aggregator.status.straggler_list import standings
-from laggard_aggregator.status.window_history import History
+from laggard_aggregator.status.view import Status
 from laggard_common.clock import SystemClock
 from tests.support.builders.site import SECOND, SLOW, START, close, new_core, receive, steps
 
 BATCHES = 40
 
 
-def view_of(core: Core) -> LiveView:
-    return LiveView(
-        core,
-        SystemClock(),
-        ready=lambda: True,
-        queue_dropped=lambda: 0,
-        archive_dropped=lambda: 0,
-        archive_returned=lambda: 0,
-        durability=lambda: None,
-        history=History(),
-        mails=dict,
-        mails_waiting=lambda: 0,
-    )
+def view_of(core: Machine) -> Status:
+    return Status(core, SystemClock())
 
 
-def stragglers(view: LiveView) -> set[str]:
+def stragglers(view: Status) -> set[str]:
     rows = standings(view.judgements(), view.alarms(), view.shown, view.silenced)
     return {row.component for row in rows if row.straggler}
 

@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from laggard_aggregator.alarms.judge import GroupWindow, Judgement
+from laggard_aggregator.alarms.judge import Judgement
+from laggard_aggregator.detect.interface import GroupWindow
 from laggard_aggregator.status.window_history import (
     ABSENT,
     ANOMALOUS,
@@ -13,7 +14,7 @@ from laggard_aggregator.status.window_history import (
     MAX_WINDOWS,
     NORMAL,
     UNJUDGED,
-    History,
+    WindowHistory,
     bands,
 )
 from tests.support.builders import live_status
@@ -29,7 +30,7 @@ def window(at: int, severities: dict[str, float]) -> Judgement:
 
 
 def test_a_course_goes_on_while_components_come_and_go_and_change_places() -> None:
-    history = History()
+    history = WindowHistory()
     history.judged([window(1, {"a": 1.0, "b": 2.0})])
     history.judged([window(2, {"b": 3.0})])
     history.judged([window(3, {"c": 1.0, "b": NAN, "a": 1.25})])
@@ -42,7 +43,7 @@ def test_a_course_goes_on_while_components_come_and_go_and_change_places() -> No
 
 
 def test_places_are_kept_of_the_latest_members_only() -> None:
-    history = History()
+    history = WindowHistory()
     for at, names in enumerate(("ab", "abc", "b", "b")):
         history.judged([window(at, dict.fromkeys(names, 1.0))])
         history.course("luns", "await", "b")
@@ -55,7 +56,7 @@ def test_places_are_kept_of_the_latest_members_only() -> None:
 def test_the_band_is_the_quantiles_of_the_peers_without_their_parents() -> None:
     judged = window(1, {f"n/{at}": 1.0 + at for at in range(21)} | {"n": 1000.0})
     judged = replace(judged, levels=("component",) * 21 + ("node",))
-    history = History()
+    history = WindowHistory()
     history.judged([judged])
     (band,) = history.course("luns", "await", "n/0").band
     assert band.tolist() == pytest.approx(np.quantile(2.0 * (1.0 + np.arange(21)), BAND).tolist())
@@ -70,14 +71,14 @@ def test_one_straggler_among_few_does_not_widen_the_band() -> None:
 
 
 def test_a_group_without_a_figure_has_no_band() -> None:
-    history = History()
+    history = WindowHistory()
     history.judged([live_status.unjudged("luns", ("a", "b"), "too few members")])
     assert np.isnan(history.course("luns", "await", "a").band).all()
     assert history.columns("luns", "await")[0].note == "too few members"
 
 
 def test_what_is_not_known_has_no_windows() -> None:
-    history = History()
+    history = WindowHistory()
     history.judged([window(1, {"a": 1.0})])
     assert history.course("luns", "await", "other").state.tolist() == [ABSENT]
     assert history.course("others", "await", "a").end.size == 0
@@ -85,7 +86,7 @@ def test_what_is_not_known_has_no_windows() -> None:
 
 
 def test_the_oldest_windows_of_the_largest_course_go_first() -> None:
-    history = History(max_cells=10)
+    history = WindowHistory(max_cells=10)
     for at in range(9):
         history.judged([window(at, {"a": 1.0})])
     history.judged([replace(window(9, {"b": 1.0, "c": 1.0}), group="others")])
@@ -94,13 +95,13 @@ def test_the_oldest_windows_of_the_largest_course_go_first() -> None:
     ]
     assert len(history.columns("others", "await")) == 1
     for at in range(MAX_WINDOWS + 5):
-        history = history if at else History()
+        history = history if at else WindowHistory()
         history.judged([window(at, {"a": 1.0})])
     assert len(history.columns("luns", "await")) == MAX_WINDOWS
 
 
 def test_a_small_group_keeps_its_windows_beside_a_large_one() -> None:
-    history = History(max_cells=50)
+    history = WindowHistory(max_cells=50)
     for at in range(20):
         history.judged([window(at, {"a": 1.0})])
         history.judged([replace(window(at, dict.fromkeys("bcdefghijk", 1.0)), group="others")])
@@ -112,7 +113,7 @@ def test_a_small_group_keeps_its_windows_beside_a_large_one() -> None:
 
 
 def test_a_window_that_is_judged_again_is_there_once() -> None:
-    history = History(max_cells=3)
+    history = WindowHistory(max_cells=3)
     for at, severity in ((1, 1.0), (2, 1.0), (3, 1.0), (2, 5.0)):
         history.judged([window(at, {"a": severity})])
     course = history.course("luns", "await", "a")
@@ -122,7 +123,7 @@ def test_a_window_that_is_judged_again_is_there_once() -> None:
 
 
 def test_what_is_frozen_stays_as_it_was() -> None:
-    history = History()
+    history = WindowHistory()
     history.judged([window(1, {"a": 1.0})])
     frozen = history.frozen()
     history.judged([window(2, {"a": 1.0})])
@@ -136,7 +137,7 @@ def test_the_samples_of_the_latest_window_are_kept_unless_they_are_too_many() ->
         values = np.arange(components * 4.0).reshape(components, 4)
         return GroupWindow(group, names, 60.0, 120.0, 1, {"await": values}, worse={"await": 1})
 
-    history = History(max_samples=16)
+    history = WindowHistory(max_samples=16)
     history.judged((), of("luns", 4))
     samples = history.samples("luns")
     assert samples is not None
@@ -156,6 +157,6 @@ def test_the_samples_of_the_latest_window_are_kept_unless_they_are_too_many() ->
 
 
 def test_more_than_a_float_can_hold_is_the_most_it_can() -> None:
-    history = History()
+    history = WindowHistory()
     history.judged([window(1, {"a": 1e300})])
     assert np.isfinite(history.course("luns", "await", "a").severity).all()

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from laggard_aggregator.alarms.alarms import Transition
+from laggard_aggregator.alarms.alarms import AlarmEvent
 from laggard_aggregator.alarms.judge import Judgement
 from laggard_aggregator.archive.writer import ArchiveWriter
-from laggard_aggregator.ingest.batches import WindowClose
-from laggard_aggregator.status.window_history import History
+from laggard_aggregator.log.entries import WindowClose
+from laggard_aggregator.status.window_history import WindowHistory
 from laggard_aggregator.web.pages import alarm_log as past
 from laggard_aggregator.web.pages.alarm_log import Event, Past
 from tests.support.builders import live_status
@@ -21,7 +21,7 @@ DAY = 86_400.0
 def raised(component: str, at: float, kind: str = "raised") -> Judgement:
     judged = live_status.judgement("luns", (component,), [3], [4.0], [True])
     alarm = replace(live_status.alarm("luns", component), since=at - 300, raised_at=at, updated_at=at)
-    transition = Transition("raised" if kind == "raised" else "cleared", alarm, at)
+    transition = AlarmEvent("raised" if kind == "raised" else "cleared", alarm, at)
     return replace(judged, start=at - 60, end=at, transitions=(transition,))
 
 
@@ -33,14 +33,14 @@ def written(directory: Path, *judgements: Judgement) -> None:
     writer.flush()
 
 
-def events(past: Past, history: History) -> list[Event]:
+def events(past: Past, history: WindowHistory) -> list[Event]:
     return list(asyncio.run(past.events(history, live_status.NOW)))
 
 
 def test_what_is_archived_and_what_came_since_are_one_story(tmp_path: Path) -> None:
     first, second = raised("a", live_status.NOW - 600), raised("a", live_status.NOW - 60, "cleared")
     written(tmp_path, first, second)
-    history = History()
+    history = WindowHistory()
     history.judged([second, raised("b", live_status.NOW - 30)])
     found = events(Past(tmp_path), history)
     assert [(event.component, event.kind, event.at) for event in found] == [
@@ -52,7 +52,7 @@ def test_what_is_archived_and_what_came_since_are_one_story(tmp_path: Path) -> N
 
 
 def test_it_is_put_together_anew_only_when_something_happened() -> None:
-    history, known = History(), Past(None)
+    history, known = WindowHistory(), Past(None)
     history.judged([raised("a", live_status.NOW)])
     first = asyncio.run(known.events(history, live_status.NOW))
     assert asyncio.run(known.events(history.frozen(), live_status.NOW + 1)) is first
@@ -61,17 +61,17 @@ def test_it_is_put_together_anew_only_when_something_happened() -> None:
 
 
 def test_without_an_archive_there_is_what_came_since_the_start() -> None:
-    history = History()
+    history = WindowHistory()
     history.judged([raised("a", live_status.NOW)])
     assert [event.component for event in events(Past(None), history)] == ["a"]
 
 
 def test_an_archive_that_cannot_be_read_keeps_no_page_from_being_shown(tmp_path: Path) -> None:
-    assert events(Past(tmp_path / "none"), History()) == []
+    assert events(Past(tmp_path / "none"), WindowHistory()) == []
     written(tmp_path, raised("a", live_status.NOW))
     (part,) = tmp_path.glob("kind=alarms/**/*.parquet")
     part.write_bytes(b"PAR1 no")
-    assert events(Past(tmp_path), History()) == []
+    assert events(Past(tmp_path), WindowHistory()) == []
 
 
 def test_what_was_read_stays_when_the_archive_cannot_be_read_for_once(
@@ -80,8 +80,8 @@ def test_what_was_read_stays_when_the_archive_cannot_be_read_for_once(
     monkeypatch.setattr(past, "KEPT_SECONDS", 0.0)
     written(tmp_path, raised("a", live_status.NOW))
     known = Past(tmp_path)
-    assert [event.component for event in events(known, History())] == ["a"]
+    assert [event.component for event in events(known, WindowHistory())] == ["a"]
     (part,) = tmp_path.glob("kind=alarms/**/*.parquet")
     part.unlink()
     part.with_name("20260101T000000Z-000001-000002.parquet").write_bytes(b"half")
-    assert [event.component for event in events(known, History())] == ["a"]
+    assert [event.component for event in events(known, WindowHistory())] == ["a"]

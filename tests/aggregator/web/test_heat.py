@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from laggard_aggregator.status.window_history import Column, History
+from laggard_aggregator.status.window_history import Column, WindowHistory
 from laggard_aggregator.web.pages.heat import (
     GONE,
     OPEN,
@@ -27,7 +27,7 @@ NAN = float("nan")
 
 
 def columns(*severities: dict[str, float], metric: str = "await") -> tuple[Column, ...]:
-    history = History()
+    history = WindowHistory()
     for at, window in enumerate(severities):
         names, values = tuple(window), list(window.values())
         judged = live_status.judgement("luns", names, [0] * len(names), values, [False] * len(names))
@@ -48,7 +48,7 @@ def test_without_a_factor_the_score_tells_how_bad_it_is() -> None:
         anomalous=np.array([True, True, False]),
         score=np.array([1.2, 9.0, 0.5]),
     )
-    history = History()
+    history = WindowHistory()
     history.judged([replace(judged, verdicts=verdicts)])
     assert levels_of(history.columns("luns", "await")[0]).tolist() == [SLOW, SLOWEST, WELL]
 

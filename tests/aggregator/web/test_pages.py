@@ -14,10 +14,11 @@ import httpx
 import numpy as np
 import pytest
 
-from laggard_aggregator.alarms.judge import GroupWindow, Judgement
+from laggard_aggregator.alarms.judge import Judgement
 from laggard_aggregator.alarms.overrides import Decision
+from laggard_aggregator.detect.interface import GroupWindow
+from laggard_aggregator.ingest.node_view import NodeView
 from laggard_aggregator.status import urls
-from laggard_aggregator.status.view import NodeView
 from laggard_aggregator.status.window_history import Samples
 from laggard_aggregator.web.app import make_app
 from laggard_aggregator.web.pages import site

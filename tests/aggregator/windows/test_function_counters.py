@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from laggard_aggregator.detect.settings import OF_FUNCTIONS
 from laggard_aggregator.groups.membership import PeerGroup
 from laggard_aggregator.metrics.functions import FNPROFILE
-from laggard_aggregator.windows.counter_block import Reading
+from laggard_aggregator.windows.counter_block import Block
 from laggard_aggregator.windows.function_counters import NodeFunctions
 from laggard_aggregator.windows.function_store import FunctionStore
 from laggard_common.wire.schema import Component, Schema
@@ -45,10 +45,10 @@ def node_of(names: tuple[str, ...] = NAMES) -> NodeFunctions:
     return node
 
 
-def reading_of(found: naive.FunctionReading) -> Reading:
+def reading_of(found: naive.FunctionReading) -> Block:
     told = [NAMES.index(name) for name in found.counters]
     tick = found.at * SECOND
-    return Reading(
+    return Block(
         rows=np.array(told, dtype=np.int64),
         values=np.array([[[found.counters[NAMES[row]]] for row in told]], dtype=np.int64).reshape(1, -1, 1),
         tick_ns=np.array([tick]),
@@ -83,7 +83,7 @@ def test_sums_are_the_naive_twins(drawn: list[dict[str, Any]], shift: int) -> No
     for end in range(shift, len(drawn) + 1, shift):
         for found in readings:
             if watermark * INTERVAL < found.at <= end * INTERVAL:
-                node.take(reading_of(found))
+                node.add(reading_of(found))
         node.close(watermark, end)
         watermark = end
         so_far = [found for found in readings if found.at <= end * INTERVAL]
@@ -96,15 +96,15 @@ def test_sums_are_the_naive_twins(drawn: list[dict[str, Any]], shift: int) -> No
 
 def test_a_fall_inside_a_message_cuts_its_interval_out() -> None:
     node = node_of(("a",))
-    node.take(reading_of(naive.FunctionReading(10, 0.0, {"a": 100})))
+    node.add(reading_of(naive.FunctionReading(10, 0.0, {"a": 100})))
     inside = replace(
         reading_of(naive.FunctionReading(11, 0.0, {"a": 0})),
         values=np.array([[[110]], [[5]], [[200]]]),
         tick_ns=np.array([11, 12, 20]) * SECOND,
         read_ns=np.array([11, 12, 20]) * SECOND,
     )
-    assert node.take(inside) == 1
-    node.take(reading_of(naive.FunctionReading(30, 0.0, {"a": 230})))
+    assert node.add(inside) == 1
+    node.add(reading_of(naive.FunctionReading(30, 0.0, {"a": 230})))
     node.close(0, 6)
     assert node.covered(INTERVALS) == 10.0
     assert node.sums(60.0).tolist() == [[180.0]]  # 30 in the 10 s that are known
@@ -115,7 +115,7 @@ def test_messages_out_of_order_are_put_in_order() -> None:
     readings = [naive.FunctionReading(at * 10, 0.0, {"a": at * 7, "b": at * at}) for at in range(1, 7)]
     for node, order in ((one, readings), (other, readings[::-1])):
         for found in order:
-            node.take(reading_of(found))
+            node.add(reading_of(found))
         node.close(0, 6)
     assert one.sums(60.0).tolist() == other.sums(60.0).tolist()
     assert one.covered(INTERVALS) == 50.0
@@ -138,7 +138,7 @@ def test_a_later_epoch_goes_on_an_earlier_one_changes_nothing_another_stream_sta
     first, later = announced("n", ("a",)), announced("n", ("a", "b"), epoch=2)
     node, _ = joined(store, first)
     assert node is not None
-    node.take(replace(reading_of(naive.FunctionReading(10, 0.0, {"a": 1}))))
+    node.add(replace(reading_of(naive.FunctionReading(10, 0.0, {"a": 1}))))
     assert joined(store, later)[0] is node
     assert joined(store, first)[0] is node
     assert node.ids.tolist() == [0, 1]
@@ -159,7 +159,7 @@ def test_names_that_nobody_has_make_room_for_new_ones(monkeypatch: pytest.Monkey
     assert node is not None
     for at in range(7):
         counters = {"a": 5 * at, "b": 9 * at}  # by its own rows: x and b
-        store.take(node, reading_of(naive.FunctionReading(at * 10 + 1, 0.0, counters)))
+        store.add(node, reading_of(naive.FunctionReading(at * 10 + 1, 0.0, counters)))
     window = store.close(60 * SECOND)
     assert window is not None
     assert window.functions == ("b", "x")
@@ -179,7 +179,7 @@ def test_of_too_many_functions_those_that_took_most_are_in_the_window(
         assert node is not None
         for at in range(7):
             counters = {function: rise * at for function, rise in own.items()}
-            store.take(node, reading_of(naive.FunctionReading(at * 10 + 1, 0.0, counters)))
+            store.add(node, reading_of(naive.FunctionReading(at * 10 + 1, 0.0, counters)))
     window = store.close(60 * SECOND)
     assert window is not None
     assert (window.functions, window.left_out) == (("b", "c"), 2)
@@ -192,6 +192,6 @@ def test_late_and_future_ticks_are_counted_and_skipped() -> None:
     node, _ = joined(store, announced("n", ("a",)))
     assert node is not None
     ticks = np.array([90, 100, 110, 500]) * SECOND
-    message = Reading(np.array([0]), np.arange(4).reshape(4, 1, 1), ticks, ticks, 1, 110 * SECOND)
-    store.take(node, message)
+    message = Block(np.array([0]), np.arange(4).reshape(4, 1, 1), ticks, ticks, 1, 110 * SECOND)
+    store.add(node, message)
     assert (store.counts.late, store.counts.future) == (2, 1)

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from laggard_aggregator.alarms.judge import GroupWindow
+from laggard_aggregator.detect.interface import GroupWindow
 from laggard_aggregator.detect.settings import DetectSettings
 from laggard_aggregator.groups.membership import PeerGroup
 from laggard_aggregator.metrics.definition import Differences, Metric, SourceMetrics
 from laggard_aggregator.windows import counter_ring, store
-from laggard_aggregator.windows.counter_block import Reading
+from laggard_aggregator.windows.counter_block import Block
 from laggard_aggregator.windows.interval_metrics import BRIDGE
 from laggard_aggregator.windows.store import GroupStore
 from tests.naive_store import StoreReading, store_differences
@@ -56,9 +56,9 @@ def give(
 ) -> None:
     """A message of one component; readings are (tick, read, (work, time))."""
     rows = into.rows_of([component])
-    into.begin(rows, origin)
-    into.take(
-        Reading(
+    into.set_origin(rows, origin)
+    into.add(
+        Block(
             rows=rows,
             values=np.array([[r[2]] for r in readings], dtype=np.int64),
             tick_ns=np.array([r[0] for r in readings], dtype=np.int64),

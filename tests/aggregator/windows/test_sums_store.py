@@ -8,7 +8,7 @@ from laggard_aggregator.detect.settings import DetectSettings
 from laggard_aggregator.groups.membership import PeerGroup
 from laggard_aggregator.metrics.definition import Metric
 from laggard_aggregator.metrics.sums import JoinedMetrics, summed
-from laggard_aggregator.windows.counter_block import Reading
+from laggard_aggregator.windows.counter_block import Block
 from laggard_aggregator.windows.sums_store import JoinedStore
 from tests.naive_metrics import sums_by_name
 
@@ -39,7 +39,7 @@ class Node:
         counters = np.zeros((len(values), 1, 2), dtype=np.int64)
         counters[:, 0, column] = values
         ticks = START + (first + np.arange(len(values))) * SECOND
-        self.store.take(Reading(np.array([row]), counters, ticks, ticks, 1, int(ticks[-1])))
+        self.store.add(Block(np.array([row]), counters, ticks, ticks, 1, int(ticks[-1])))
         return self
 
     def found(self, end: int = 5) -> dict[str, list[float]]:

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from laggard_aggregator.alarms.alarms import Alarm, Transition
+from laggard_aggregator.alarms.alarms import Alarm, AlarmEvent
 from laggard_aggregator.alarms.judge import Judgement
 from laggard_aggregator.detect.interface import Verdicts
-from laggard_aggregator.ingest.batches import CounterBatch, TakenBatch
+from laggard_aggregator.ingest.batches import Batch, CounterBatch
 from laggard_common.wire.schema import Component, Field, FieldKind, FieldType, Schema
 
 SECOND = 1_000_000_000
@@ -16,7 +16,7 @@ START_NS = 1_800_000_000 * SECOND  # 2027-01-15T08:00:00Z
 NAMES = ("rd_ios", "tick", "Node", "field.x", "site", "a b", "ü", "dot.ted", "x" * 200, '"')
 
 
-def run_of(seed: int) -> list[TakenBatch]:
+def run_of(seed: int) -> list[Batch]:
     """Batches of up to three nodes in one order, over as much as two days."""
     chance = np.random.default_rng(seed)
     types = {name: FieldType(int(chance.integers(3))) for name in NAMES}
@@ -48,7 +48,7 @@ def _schema(chance: np.random.Generator, node: str, types: Mapping[str, FieldTyp
     )
 
 
-def _batch(chance: np.random.Generator, schema: Schema, ordinal: int, received_ns: int) -> TakenBatch:
+def _batch(chance: np.random.Generator, schema: Schema, ordinal: int, received_ns: int) -> Batch:
     """A batch of some of the schema's components and of its first fields, often with gaps."""
     n, f = int(chance.integers(1, 5)), int(chance.integers(1, len(schema.fields) + 1))
     places = chance.permutation(len(schema.components))[: chance.integers(1, len(schema.components) + 1)]
@@ -62,15 +62,15 @@ def _batch(chance: np.random.Generator, schema: Schema, ordinal: int, received_n
         present = chance.random((c, f)) < 0.7
         values[:, ~present] = 0
     tick_ns = received_ns - (n - np.arange(n, dtype=np.int64)) * SECOND
-    return TakenBatch(
-        ordinal=ordinal,
+    return Batch(
+        lsn=ordinal,
         site="site",
         role=str(chance.choice(["storage", "compute"])),
         stream=schema.stream,
         seq=int(chance.integers(2**64, dtype=np.uint64)),
         received_ns=received_ns,
         schema=schema,
-        batch=CounterBatch(
+        counters=CounterBatch(
             indexes=indexes.astype(np.uint32),
             values=values,
             present=present,
@@ -105,23 +105,23 @@ def judgement() -> Judgement:
         straggler=np.array([True, False, False, False]),
         since=np.array([10.0, 0.0, 0.0, 0.0]),
         levels=("component",) * 4,
-        transitions=(Transition("raised", alarm, 60.0),),
+        transitions=(AlarmEvent("raised", alarm, 60.0),),
     )
 
 
-def assert_same(got: TakenBatch, expected: TakenBatch) -> None:
+def assert_same(got: Batch, expected: Batch) -> None:
     """Fails unless both say the same; no presence map is as good as one that is all True."""
-    for name in ("ordinal", "site", "role", "stream", "seq", "received_ns", "schema"):
+    for name in ("lsn", "site", "role", "stream", "seq", "received_ns", "schema"):
         assert getattr(got, name) == getattr(expected, name), name
     np.testing.assert_array_equal(got.late, expected.late)
-    assert got.batch.idle == expected.batch.idle
+    assert got.counters.idle == expected.counters.idle
     for name in ("indexes", "values", "tick_ns", "read_ns"):
-        ours, theirs = getattr(got.batch, name), getattr(expected.batch, name)
+        ours, theirs = getattr(got.counters, name), getattr(expected.counters, name)
         assert ours.dtype == theirs.dtype, name
         np.testing.assert_array_equal(ours, theirs, err_msg=name)
-    shape = (expected.batch.indexes.size, expected.batch.values.shape[2])
+    shape = (expected.counters.indexes.size, expected.counters.values.shape[2])
     everywhere = np.ones(shape, dtype=np.bool_)
     np.testing.assert_array_equal(
-        everywhere if got.batch.present is None else got.batch.present,
-        everywhere if expected.batch.present is None else expected.batch.present,
+        everywhere if got.counters.present is None else got.counters.present,
+        everywhere if expected.counters.present is None else expected.counters.present,
     )

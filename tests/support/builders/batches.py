@@ -1,11 +1,12 @@
-"""Batches as the intake hands them on, made from a table of counters."""
+"""Batches as the admission returns them, from a table of counters."""
 
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from laggard_aggregator.ingest.batches import CounterBatch, TakenBatch
+from laggard_aggregator.engine.machine import Machine
+from laggard_aggregator.ingest.batches import Batch, CounterBatch
 from laggard_common.wire.schema import Component, Field, Schema
 
 SECOND = 1_000_000_000
@@ -43,23 +44,23 @@ def batch_of(
     first_tick_ns: int,
     *,
     seq: int = 0,
-    ordinal: int = 1,
+    lsn: int = 1,
     received_ns: int | None = None,
     role: str = "storage",
     read_after_ns: Sequence[int] | int = 0,
-) -> TakenBatch:
+) -> Batch:
     """A batch of all components with `values` (n, c, f), a tick every `interval_ns` from `first_tick_ns`."""
     n, c, _ = values.shape
     ticks = first_tick_ns + np.arange(n, dtype=np.int64) * schema.interval_ns
-    return TakenBatch(
-        ordinal=ordinal,
+    return Batch(
+        lsn=lsn,
         site="site",
         role=role,
         stream=schema.stream,
         seq=seq,
         received_ns=int(ticks[-1]) + SECOND // 10 if received_ns is None else received_ns,
         schema=schema,
-        batch=CounterBatch(
+        counters=CounterBatch(
             indexes=np.arange(c, dtype=np.uint32),
             values=values,
             present=None,
@@ -69,3 +70,9 @@ def batch_of(
         ),
         late=np.zeros(n, dtype=np.bool_),
     )
+
+
+def stored(machine: Machine, batch: Batch) -> Batch:
+    """`batch` as the machine returns it after storing it."""
+    (found,) = machine.store((batch,))
+    return found

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from laggard_aggregator.ingest.batches import TakenBatch
+from laggard_aggregator.ingest.batches import Batch
 from laggard_common.wire.schema import Component, Field, Schema
 from tests.support.builders.batches import SECOND, batch_of
 
@@ -55,7 +55,7 @@ class Server:
     def _announce(self, names: Sequence[str]) -> None:
         self.announced += [name for name in names if name not in self.announced]
 
-    def profile(self, start_ns: int, seconds: int, role: str = "storage") -> Iterator[TakenBatch]:
+    def profile(self, start_ns: int, seconds: int, role: str = "storage") -> Iterator[Batch]:
         """A reading every 10 s, one a message; functions are announced when they are first seen."""
         fields = (Field("samples"), Field("cpu_ns", unit="ns"))
         sample_ns = round(1e9 / self.hz)
@@ -77,7 +77,7 @@ class Server:
             tick = start_ns + (at + 10) * SECOND
             yield batch_of(schema, values, tick, seq=seq, role=role)
 
-    def trace(self, start_ns: int, seconds: int) -> Iterator[TakenBatch]:
+    def trace(self, start_ns: int, seconds: int) -> Iterator[Batch]:
         """A reading every second, five a message."""
         names = list(CALLS_PER_SECOND)
         self._announce(names)
@@ -96,7 +96,7 @@ class Server:
             yield batch_of(schema, np.array(ticks), start_ns + (begin + 1) * SECOND, seq=seq)
 
 
-def in_order(*streams: Iterator[TakenBatch]) -> list[TakenBatch]:
+def in_order(*streams: Iterator[Batch]) -> list[Batch]:
     """All batches in the order in which they were received."""
     return sorted((batch for stream in streams for batch in stream), key=lambda batch: batch.received_ns)
 

@@ -9,25 +9,18 @@ from laggard_aggregator.alarms.alarms import Alarm, Key
 from laggard_aggregator.alarms.judge import Judgement
 from laggard_aggregator.alarms.overrides import Decision
 from laggard_aggregator.detect.interface import Verdicts, not_judged
-from laggard_aggregator.status.view import (
-    CollectorsView,
-    CollectorView,
-    Counters,
-    Durability,
-    GroupView,
-    NodeState,
-    NodeView,
-    RoleView,
-)
-from laggard_aggregator.status.window_history import History
+from laggard_aggregator.ingest.node_view import CollectorsView, CollectorView, NodeState, NodeView, RoleView
+from laggard_aggregator.log.group_commit import Durability
+from laggard_aggregator.status.view import Counters, GroupView, Status
+from laggard_aggregator.status.window_history import WindowHistory
 
 NOW = 1_760_000_500.0
 NAN = float("nan")
 
 
 @dataclass
-class MadeView:
-    """A View whose answers are its fields."""
+class MadeView(Status):
+    """A Status whose answers are its fields."""
 
     site: str = "site"
     version: str = "0.1.0"
@@ -43,7 +36,7 @@ class MadeView:
     counters_: Counters = field(default_factory=Counters)
     durability_: Durability | None = None
     decisions_: tuple[Decision, ...] = ()
-    history: History = field(default_factory=History)
+    history: WindowHistory = field(default_factory=WindowHistory)
     revision: int = 1
 
     async def changed(self, revision: int) -> int | None:

@@ -7,10 +7,9 @@ import numpy as np
 
 from laggard_aggregator.alarms.judge import Judgement
 from laggard_aggregator.detect.settings import DetectSettings
-from laggard_aggregator.engine.machine import Core
+from laggard_aggregator.engine.machine import Machine
 from laggard_aggregator.groups.membership import ConfiguredMembership
-from laggard_aggregator.groups.topology import Topology
-from laggard_aggregator.ingest.batches import TakenBatch
+from laggard_aggregator.ingest.batches import Batch
 from laggard_common import wire
 from laggard_common.wire import Envelope, Kind, codec, topics
 from laggard_common.wire.schema import Component, Field, Schema
@@ -25,10 +24,10 @@ DETECT = DetectSettings(interval_seconds=1.0, window_samples=20, shift_samples=1
 Message = tuple[str, bytes, int]
 
 
-def new_core(site: str = "site", detect: DetectSettings = DETECT, forget_seconds: int = 10**8) -> Core:
+def new_core(site: str = "site", detect: DetectSettings = DETECT, forget_seconds: int = 10**8) -> Machine:
     """A core of automatic groups."""
     membership = ConfiguredMembership((), detect)
-    return Core(site, membership, Topology(), lateness_seconds=1.0, forget_ns=forget_seconds * SECOND)
+    return Machine(membership, site=site, lateness_seconds=1.0, forget_ns=forget_seconds * SECOND)
 
 
 def schema(node: str, stream: bytes = b"s" * 16, disks: int = 2, epoch: int = 1) -> Schema:
@@ -114,18 +113,18 @@ def steps(batches: int) -> Iterator[tuple[list[Message], int]]:
         yield some, START + (5 * at + 2) * SECOND
 
 
-def receive(core: Core, some: list[Message]) -> list[TakenBatch]:
+def receive(core: Machine, some: list[Message]) -> list[Batch]:
     """All batches that were taken."""
-    return [batch for message in some for batch in core.receive(*message)]
+    return [batch for message in some for batch in core.receive((message,))]
 
 
-def close(core: Core, now_ns: int) -> list[Judgement]:
+def close(core: Machine, now_ns: int) -> list[Judgement]:
     """The judgements of what is due."""
     judged: list[Judgement] = []
-    due = core.pipeline.due(now_ns)
+    due = core.windows.due(now_ns)
     for each in core.closes(due, now_ns):
         window = core.seal(each)
-        judged += [] if window is None else core.pipeline.judge(window)
+        judged += [] if window is None else core.judge.evaluate(window)
     return judged
 
 

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import compress
 
-from laggard_aggregator.ingest.ingest_queue import Inbox
+from laggard_aggregator.ingest.ingest_queue import IngestQueue
 from laggard_aggregator.ingest.mqtt.connection import Connection
 from laggard_aggregator.ingest.mqtt.packets import Message
 from laggard_aggregator.settings.aggregator import BrokerSettings
@@ -43,7 +43,7 @@ class Subscriber:
         site: str,
         arguments: Callable[[], ClientArguments],
         *,
-        inbox: Inbox,
+        queue: IngestQueue,
         clock: Clock,
         rng: random.Random,
         hold_back: bool = False,
@@ -52,7 +52,7 @@ class Subscriber:
         self._arguments = arguments
         self.identifier = settings.client_id or f"laggard-aggregator-{site}"
         self._topics = settings.topics or tuple(f"{PREFIX}/{site}/+/+/{channel}" for channel in _CHANNELS)
-        self._inbox = inbox
+        self._queue = queue
         self._clock = clock
         self._rng = rng
         self._connection: Connection | None = None
@@ -110,7 +110,7 @@ class Subscriber:
 
     def _take(self, messages: list[Message]) -> None:
         now_ns, connection = self._clock.wall_ns(), self._connection
-        in_front = self._inbox.put([(topic, payload, now_ns) for topic, payload, _ in messages])
+        in_front = self._queue.put([(topic, payload, now_ns) for topic, payload, _ in messages])
         if self._hold_back:
             self._not_done.extend([(connection, number) for _, _, number in compress(messages, in_front)])
             # Of the others there may be more than the broker lets be under way; their agents have them.

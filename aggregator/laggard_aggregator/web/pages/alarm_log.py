@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from laggard_aggregator.alarms.alarms import Transition
+from laggard_aggregator.alarms.alarms import AlarmEvent
 from laggard_aggregator.archive.reader import ArchiveReader
-from laggard_aggregator.status.window_history import History
+from laggard_aggregator.status.window_history import WindowHistory
 from laggard_common.errors import InputError
 
 DAYS = 30
@@ -54,10 +54,10 @@ class Past:
         self._read: dict[tuple[str, ...], Event] = {}
         self._read_at = float("-inf")
         self._reading = asyncio.Lock()
-        self._latest: Transition | None = None
+        self._latest: AlarmEvent | None = None
         self._events: tuple[Event, ...] | None = None
 
-    async def events(self, history: History, now: float) -> tuple[Event, ...]:
+    async def events(self, history: WindowHistory, now: float) -> tuple[Event, ...]:
         """The events, newest first."""
         async with self._reading:
             if self._directory is not None and time.monotonic() - self._read_at > KEPT_SECONDS:
@@ -73,7 +73,7 @@ class Past:
             return self._events
 
 
-def _together(read: dict[tuple[str, ...], Event], since: Iterable[Transition]) -> tuple[Event, ...]:
+def _together(read: dict[tuple[str, ...], Event], since: Iterable[AlarmEvent]) -> tuple[Event, ...]:
     known = read | {_key(event): event for event in map(_of_transition, since)}
     return tuple(sorted(known.values(), key=lambda event: -event.at))
 
@@ -95,7 +95,7 @@ def _of_row(row: dict[str, Any]) -> Event:
     return Event(kind=kind, **row)
 
 
-def _of_transition(transition: Transition) -> Event:
+def _of_transition(transition: AlarmEvent) -> Event:
     alarm = transition.alarm
     return Event(
         at=transition.at,

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from laggard_aggregator.status.view import View
+from laggard_aggregator.status.view import Status
 from laggard_aggregator.web.pages.page_state import token
 
 _TYPE = "text/event-stream"
@@ -26,7 +26,7 @@ SHARE = 20.0
 class Events:
     """The streams of open pages. `took`: rendering time of a page, seconds."""
 
-    def __init__(self, view: View, took: Callable[[], float] = lambda: 0.0) -> None:
+    def __init__(self, view: Status, took: Callable[[], float] = lambda: 0.0) -> None:
         self._view = view
         self._took = took
         self._streams = 0

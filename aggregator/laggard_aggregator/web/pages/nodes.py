@@ -4,8 +4,8 @@ import math
 from dataclasses import dataclass
 
 from laggard_aggregator.alarms.overrides import Decision
+from laggard_aggregator.ingest.node_view import NodeView
 from laggard_aggregator.status import urls
-from laggard_aggregator.status.view import NodeView
 from laggard_aggregator.web.api import NotKnownError
 from laggard_aggregator.web.pages.page_state import Now
 from laggard_aggregator.web.pages.paging import Page, paged

@@ -9,9 +9,11 @@ from typing import Any, TypeVar, cast
 from laggard_aggregator.alarms.alarms import Alarm, Key
 from laggard_aggregator.alarms.judge import Judgement
 from laggard_aggregator.alarms.overrides import Decision
+from laggard_aggregator.ingest.node_view import NodeState, NodeView
+from laggard_aggregator.log.group_commit import Durability
 from laggard_aggregator.status.straggler_list import Standing, standings
-from laggard_aggregator.status.view import Counters, Durability, GroupView, NodeState, NodeView, View
-from laggard_aggregator.status.window_history import History
+from laggard_aggregator.status.view import Counters, GroupView, Status
+from laggard_aggregator.status.window_history import WindowHistory
 
 Answer = TypeVar("Answer")
 
@@ -35,7 +37,7 @@ class Now:
     alarms: Mapping[Key, Alarm]
     shown: Callable[[str], str]
     decisions: tuple[Decision, ...]
-    history: History
+    history: WindowHistory
     node_counts: Mapping[tuple[str, NodeState], int]
     unwell: tuple[NodeView, ...]
     nodes: tuple[NodeView, ...] | None
@@ -76,7 +78,7 @@ class Taking:
     that pages of a very large site do not block the event loop.
     """
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: Status) -> None:
         self._view = view
         self._kept: dict[str, tuple[float, Any]] = {}
 

@@ -18,7 +18,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from laggard_aggregator.status import formatting, urls
-from laggard_aggregator.status.view import View
+from laggard_aggregator.status.view import Status
 from laggard_aggregator.web.api import NotKnownError, component_path
 from laggard_aggregator.web.pages import component, groups, heat, nodes, overview, search
 from laggard_aggregator.web.pages.alarm_log import Past
@@ -58,7 +58,7 @@ class _Kept:
 class Site:
     """All pages over `view`. `archive`: its folder, for the alarm events of the last weeks."""
 
-    def __init__(self, view: View, archive: Path | None = None) -> None:
+    def __init__(self, view: Status, archive: Path | None = None) -> None:
         self._view = view
         self._taking = Taking(view)
         self._past = Past(archive)

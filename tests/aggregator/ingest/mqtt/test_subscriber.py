@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from laggard_aggregator.ingest.ingest_queue import BURST, Inbox
+from laggard_aggregator.ingest.ingest_queue import BURST, IngestQueue
 from laggard_aggregator.ingest.mqtt.subscriber import Subscriber
 from laggard_aggregator.settings.aggregator import BrokerSettings
 from laggard_common.clock import SystemClock
@@ -23,10 +23,10 @@ async def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
 
 
 @asynccontextmanager
-async def subscribed(broker: Broker, inbox: Inbox, **settings: object) -> AsyncIterator[Subscriber]:
+async def subscribed(broker: Broker, inbox: IngestQueue, **settings: object) -> AsyncIterator[Subscriber]:
     made = BrokerSettings(port=broker.port, **settings)  # type: ignore[arg-type]
     subscriber = Subscriber(
-        made, "site", partial(client_arguments, made), inbox=inbox, clock=SystemClock(), rng=random.Random(1)
+        made, "site", partial(client_arguments, made), queue=inbox, clock=SystemClock(), rng=random.Random(1)
     )
     task = asyncio.create_task(subscriber.run())
     try:
@@ -39,7 +39,7 @@ async def subscribed(broker: Broker, inbox: Inbox, **settings: object) -> AsyncI
 
 def test_messages_come_with_topic_payload_and_time() -> None:
     async def story() -> None:
-        inbox = Inbox(100)
+        inbox = IngestQueue(100)
         async with Broker() as broker, subscribed(broker, inbox):
             assert broker.logins[0][0] == "laggard-aggregator-site"
             broker.publish("laggard/1/site/storage/oss-1/data/diskstats", b"one")
@@ -47,7 +47,7 @@ def test_messages_come_with_topic_payload_and_time() -> None:
             broker.publish("laggard/1/elsewhere/storage/oss-1/status", b"nor this")
             broker.publish("laggard/1/site/storage/oss-1/status", b"two")
             await until(lambda: len(inbox) == 2)
-            (one, two) = inbox.burst()
+            (one, two) = inbox.take_live()
             assert one[:2] == ("laggard/1/site/storage/oss-1/data/diskstats", b"one")
             assert two[1] == b"two"
             assert 0 <= two[2] - one[2] < 10**10
@@ -57,7 +57,7 @@ def test_messages_come_with_topic_payload_and_time() -> None:
 
 def test_a_lost_broker_is_one_warning_and_a_found_one_one_info(caplog: pytest.LogCaptureFixture) -> None:
     async def story() -> None:
-        inbox = Inbox(100)
+        inbox = IngestQueue(100)
         async with Broker() as broker, subscribed(broker, inbox) as subscriber:
             broker.hang_up()
             await until(lambda: not subscriber.connected)
@@ -81,7 +81,7 @@ def test_a_password_that_is_renewed_is_used_by_the_next_connection(tmp_path: Pat
         password.write_text("swordfish")
         password.chmod(0o600)
         secret = {"username": "laggard", "password_file": password}
-        async with Broker() as broker, subscribed(broker, Inbox(100), **secret) as subscriber:
+        async with Broker() as broker, subscribed(broker, IngestQueue(100), **secret) as subscriber:
             password.unlink()
             broker.hang_up()
             await until(lambda: not subscriber.connected)
@@ -96,7 +96,7 @@ def test_a_password_that_is_renewed_is_used_by_the_next_connection(tmp_path: Pat
 def test_acknowledgements_are_published_and_nothing_happens_without_a_broker() -> None:
     async def story() -> None:
         async with Broker() as broker:
-            async with subscribed(broker, Inbox(100)) as subscriber:
+            async with subscribed(broker, IngestQueue(100)) as subscriber:
                 await subscriber.publish([(f"laggard/1/site/ack/n{n}", b"x") for n in range(150)])
                 assert len(broker.messages) == 150
                 assert all(message.qos == 1 for message in broker.messages)
@@ -108,7 +108,7 @@ def test_acknowledgements_are_published_and_nothing_happens_without_a_broker() -
 
 def test_what_is_subscribed_to_can_be_said() -> None:
     async def story() -> None:
-        inbox = Inbox(100)
+        inbox = IngestQueue(100)
         async with Broker() as broker, subscribed(broker, inbox, topics=("laggard/1/other/#",)):
             broker.publish("laggard/1/site/storage/oss-1/status", b"one")
             broker.publish("laggard/1/other/storage/oss-1/status", b"two")
@@ -119,20 +119,20 @@ def test_what_is_subscribed_to_can_be_said() -> None:
 
 def test_an_inbox_is_bounded_and_emptied_in_bursts() -> None:
     async def story() -> None:
-        inbox = Inbox(BURST + 10)
+        inbox = IngestQueue(BURST + 10)
         assert all(inbox.put([(f"t/{n}", b"", n) for n in range(BURST + 8)]))
         more = [(f"t/{n}", b"", n) for n in range(BURST + 8, BURST + 15)]
         assert inbox.put(more) == [True] * 2 + [False] * 5
         assert inbox.put([]) == []
         assert (len(inbox), inbox.dropped) == (BURST + 10, 5)
-        assert len(inbox.burst()) == BURST
-        assert [m[2] for m in inbox.burst()] == list(range(BURST, BURST + 10))
-        waiting = asyncio.create_task(inbox.some())
+        assert len(inbox.take_live()) == BURST
+        assert [m[2] for m in inbox.take_live()] == list(range(BURST, BURST + 10))
+        waiting = asyncio.create_task(inbox.wait())
         await asyncio.sleep(0)
         assert not waiting.done()
         inbox.put([("t", b"", 7)])
         await waiting
-        assert inbox.burst() == [("t", b"", 7)]
-        assert inbox.burst() == []
+        assert inbox.take_live() == [("t", b"", 7)]
+        assert inbox.take_live() == []
 
     asyncio.run(story())
