@@ -5,13 +5,11 @@ import json
 import logging
 import socket
 import urllib.request
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import Coroutine
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import aiomqtt
 import pytest
 
 from laggard_aggregator.app import App
@@ -20,110 +18,26 @@ from laggard_aggregator.offline.archive_replay import Replay
 from laggard_aggregator.settings.aggregator import (
     AggregatorSettings,
     AlarmTable,
-    ArchiveTable,
     BrokerSettings,
-    DetectTable,
     PeakTable,
 )
 from laggard_aggregator.settings.http import HttpSettings
 from laggard_common import wire
 from laggard_common.errors import ArchiveError, ServiceError
-from laggard_common.wire import Ack, Envelope, Kind, codec, topics
-from laggard_common.wire.schema import Component, Field, Schema
-from tests.support.builders.batches import SECOND
+from laggard_common.wire import Ack, topics
+from tests.support.aggregator import (
+    NODES,
+    SLOW,
+    START,
+    client,
+    envelope,
+    publish_seconds,
+    running,
+    schema,
+    settings,
+)
 from tests.support.clock import HandClock
 from tests.support.wait import LIMIT_SECONDS, async_wait_until, time_limit
-
-START = 1_800_000_000 * SECOND
-COUNTERS = ("rd_ios", "rd_sectors", "rd_ms", "wr_ios", "wr_sectors", "wr_ms", "io_ms", "weighted_ms")
-NODES = tuple(f"oss-{n}" for n in range(1, 9))
-SLOW = "oss-5"
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def settings(archive: Path | None = None, **changes: Any) -> AggregatorSettings:
-    made = AggregatorSettings(
-        mqtt=BrokerSettings(port=free_port(), embedded=True),
-        http=HttpSettings("127.0.0.1:0"),
-        detect=DetectTable(interval_seconds=1.0, window_samples=20, shift_samples=10, confirm=2),
-        archive=None if archive is None else ArchiveTable(archive),
-    )
-    return replace(made, **changes)
-
-
-def schema(node: str) -> Schema:
-    fields = tuple(Field(name) for name in COUNTERS)
-    return Schema(node, "diskstats", b"s" * 16, 1, SECOND, 5, fields, (Component("wwn", "sda"),))
-
-
-def envelope(node: str, seq: int) -> Envelope:
-    """Five seconds of a LUN with 100 reads a second of 5 ms give or take, the slow one 50 ms."""
-    ticks = range(5 * seq + 1, 5 * seq + 6)
-    ms = {t: (5_000 if node == SLOW else 500) * t + t * (17 * NODES.index(node) + 29) % 60 for t in ticks}
-    rows = [[[100 * t, 12_800 * t, ms[t], 0, 0, 0, 900 * t, ms[t]]] for t in ticks]
-    return Envelope(
-        kind=Kind.COUNTERS,
-        node=node,
-        source="diskstats",
-        stream=b"s" * 16,
-        seq=seq,
-        schema_epoch=1,
-        t0_ns=START + ticks[0] * SECOND,
-        dt_ns=SECOND,
-        n=5,
-        codec=codec.DELTA_ZSTD,
-        payload=codec.Encoder().encode([0], rows, [0] * 5),
-    )
-
-
-"""For what waits for the disk: an archive's first flush is some forty fsyncs, each slow on a busy disk."""
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Polls; the deadline fails the test."""
-    await async_wait_until(condition)
-
-
-@asynccontextmanager
-async def running(app: App) -> AsyncIterator[None]:
-    stop, started = asyncio.Event(), asyncio.Event()
-    task = asyncio.create_task(app.run(stop, started))
-    waiting = asyncio.create_task(started.wait())
-    await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
-    waiting.cancel()
-    if task.done():
-        await task
-    try:
-        await until(lambda: app.view.ready)
-        yield
-    finally:
-        stop.set()
-        async with time_limit():
-            await task
-
-
-@asynccontextmanager
-async def client(port: int) -> AsyncIterator[aiomqtt.Client]:
-    async with aiomqtt.Client("127.0.0.1", port, identifier="all-agents") as connected:
-        yield connected
-
-
-async def publish_seconds(to: aiomqtt.Client, app: App, clock: HandClock, batches: range) -> None:
-    """Every node's batches, each when it would come; windows close in between."""
-    for seq in batches:
-        clock.ns = START + (5 * seq + 6) * SECOND
-        for node in NODES:
-            payload = wire.encode_envelope(envelope(node, seq))
-            await to.publish(topics.data_topic("site", "storage", node, "diskstats"), payload, qos=1)
-        await until(lambda: app.view.counters().samples == 5 * len(NODES) * (seq + 1))  # noqa: B023
-        # a window is due at most 1 s of lateness, 5 s of batch and 1 s of stagger after its end
-        closed = max(5 * seq + 6 - 7, 0) // 10
-        await until(lambda: app.view.counters().windows >= closed)  # noqa: B023
 
 
 async def get(url: str) -> str:
@@ -151,7 +65,7 @@ def test_from_messages_to_alarm_metrics_acknowledgement_and_archive(tmp_path: Pa
                 await agents.publish(topic, wire.encode_schema(schema(node)), qos=1, retain=True)
             await publish_seconds(agents, app, clock, range(12))
             key = ("storage/diskstats", f"{SLOW}/wwn", "await")
-            await until(lambda: key in app.view.alarms())
+            await async_wait_until(lambda: key in app.view.alarms())
             assert list(app.view.alarms()) == [key]
             assert app.view.alarms()[key].observed == pytest.approx(50, rel=0.01)
             (group,) = app.view.groups()
@@ -225,7 +139,7 @@ def test_a_restart_finds_retained_schemas_by_itself() -> None:
                 await agent.publish(
                     topics.data_topic("site", "storage", "oss-1", "diskstats"), payload, qos=1
                 )
-                await until(lambda: app.view.counters().samples == 5)
+                await async_wait_until(lambda: app.view.counters().samples == 5)
 
     run(story())
 

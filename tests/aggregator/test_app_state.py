@@ -19,21 +19,20 @@ from laggard_aggregator.offline.archive_replay import Replay
 from laggard_aggregator.settings.aggregator import AggregatorSettings, StateTable
 from laggard_common import wire
 from laggard_common.wire import topics
-from tests.aggregator.test_app import (
+from tests.support.aggregator import (
     NODES,
     SLOW,
     START,
     client,
     envelope,
+    publish_schemas,
     publish_seconds,
     running,
-    schema,
     settings,
-    until,
 )
 from tests.support.builders.batches import SECOND
 from tests.support.clock import HandClock
-from tests.support.wait import LIMIT_SECONDS, time_limit
+from tests.support.wait import LIMIT_SECONDS, async_wait_until, time_limit
 
 KEY = ("storage/diskstats", f"{SLOW}/wwn", "await")
 
@@ -55,19 +54,13 @@ async def cut_off(app: App) -> AsyncIterator[None]:
     task = asyncio.create_task(app.run(stop, started))
     async with time_limit():
         await started.wait()
-    await until(lambda: app.view.ready)
+    await async_wait_until(lambda: app.view.ready)
     yield
     task.cancel()
     with suppress(asyncio.CancelledError):
         await task
     threads.shutdown(cancel_futures=True)
     loop.set_default_executor(ThreadPoolExecutor())
-
-
-async def publish_schemas(to: aiomqtt.Client) -> None:
-    for node in NODES:
-        topic = topics.schema_topic("site", "storage", node, "diskstats")
-        await to.publish(topic, wire.encode_schema(schema(node)), qos=1)
 
 
 async def acknowledged(agents: aiomqtt.Client, seq: int) -> None:
@@ -94,7 +87,9 @@ def test_a_restart_forgets_nothing_and_repeats_nothing(tmp_path: Path) -> None:
             await publish_schemas(agents)
             await publish_seconds(agents, app, clock, range(12))
             await acknowledged(agents, 11)
-            await until(lambda: app.view.judgements()[0].end >= START / SECOND + 50)  # the last to close
+            await async_wait_until(
+                lambda: app.view.judgements()[0].end >= START / SECOND + 50
+            )  # the last to close
             alarm, judged = app.view.alarms()[KEY], app.view.judgements()[0]
             durability = app.view.durability()
             assert durability is not None
@@ -113,13 +108,13 @@ def test_a_restart_forgets_nothing_and_repeats_nothing(tmp_path: Path) -> None:
                     await agents.publish(
                         topics.data_topic("site", "storage", node, "diskstats"), payload, qos=1
                     )
-                await until(
+                await async_wait_until(
                     lambda: (
                         again.view.counters().messages == 8 * (seq - 7)  # noqa: B023
                     )
                 )
             assert (again.view.counters().duplicates, again.view.counters().samples) == (32, 160)
-            await until(lambda: again.view.counters().windows >= 2)
+            await async_wait_until(lambda: again.view.counters().windows >= 2)
             assert again.view.alarms()[KEY].since == alarm.since
             assert again.view.alarms()[KEY].raised_at == alarm.raised_at
         reader = ArchiveReader(tmp_path / "archive")
@@ -172,7 +167,7 @@ def test_an_archive_that_is_ahead_of_a_damaged_state_takes_what_comes(tmp_path: 
             for node in NODES:
                 payload = wire.encode_envelope(envelope(node, 4))
                 await agents.publish(topics.data_topic("site", "storage", node, "diskstats"), payload, qos=1)
-            await until(lambda: again.view.counters().samples == 5 * len(NODES))
+            await async_wait_until(lambda: again.view.counters().samples == 5 * len(NODES))
         taken = [(batch.schema.node, batch.seq) for _, batch in ArchiveReader(tmp_path / "archive").batches()]
         assert sorted(taken) == [(node, seq) for node in NODES for seq in range(5)]
 
@@ -202,12 +197,11 @@ def test_it_is_not_ready_before_it_is_restored(tmp_path: Path, monkeypatch: pyte
                 with exc:
                     return exc.code, json.load(exc)
 
-        while not hasattr(app, "_http"):
-            await asyncio.sleep(0)
+        await async_wait_until(lambda: hasattr(app, "_http"))
         assert await asyncio.to_thread(answer, "/healthz") == (200, {"status": "ok"})
         assert await asyncio.to_thread(answer, "/readyz") == (503, {"ready": False})
         may_go_on.set()
-        await until(lambda: app.view.ready)
+        await async_wait_until(lambda: app.view.ready)
         assert await asyncio.to_thread(answer, "/readyz") == (200, {"ready": True})
         stop.set()
         await task
@@ -228,12 +222,12 @@ def test_what_the_archive_has_no_room_for_is_judged_and_comes_again(
             monkeypatch.setattr("laggard_aggregator.archive.write_queue.MAX_VALUE_BYTES", 4)
             for times in (1, 2):
                 await agents.publish(topic, payload, qos=1)
-                await until(lambda: app.view.counters().archive_returned == times)  # noqa: B023
+                await async_wait_until(lambda: app.view.counters().archive_returned == times)  # noqa: B023
             assert (app.view.counters().duplicates, app.view.counters().samples) == (0, 0)
             assert app.view.groups()[0].name == "storage/diskstats"
             monkeypatch.undo()
             await agents.publish(topic, payload, qos=1)
-            await until(lambda: app.view.counters().samples == 5)
+            await async_wait_until(lambda: app.view.counters().samples == 5)
         assert [batch.seq for _, batch in ArchiveReader(tmp_path / "archive").batches()] == [0]
 
     asyncio.run(story())

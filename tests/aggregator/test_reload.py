@@ -17,20 +17,22 @@ from laggard_aggregator.offline.archive_replay import Replay
 from laggard_aggregator.settings.aggregator import AggregatorSettings, DetectTable, GroupTable, StateTable
 from laggard_common import wire
 from laggard_common.wire import topics
-from tests.aggregator.test_app import (
+from tests.aggregator.test_app_state import KEY
+from tests.support.aggregator import (
     NODES,
     START,
     client,
     envelope,
-    free_port,
+    publish_schemas,
     publish_seconds,
     running,
     settings,
-    until,
 )
-from tests.aggregator.test_app_state import KEY, publish_schemas
 from tests.support.builders.batches import SECOND
 from tests.support.clock import HandClock
+from tests.support.ports import free_port
+from tests.support.processes import started
+from tests.support.wait import LIMIT_SECONDS, async_wait_until
 
 
 async def go_on(app: App, clock: HandClock, port: int, batches: range) -> None:
@@ -42,8 +44,8 @@ async def go_on(app: App, clock: HandClock, port: int, batches: range) -> None:
             for node in NODES:
                 payload = wire.encode_envelope(envelope(node, seq))
                 await agents.publish(topics.data_topic("site", "storage", node, "diskstats"), payload, qos=1)
-            await until(lambda: app.view.counters().samples == before + 5 * len(NODES))  # noqa: B023
-        await until(lambda: app.view.counters().windows >= 2)
+            await async_wait_until(lambda: app.view.counters().samples == before + 5 * len(NODES))  # noqa: B023
+        await async_wait_until(lambda: app.view.counters().windows >= 2)
 
 
 @pytest.mark.parametrize("lasting", [True, False], ids=["with state", "without"])
@@ -57,7 +59,9 @@ def test_another_in_its_place_knows_what_it_knew(tmp_path: Path, lasting: bool) 
             async with client(made.mqtt.port) as agents:
                 await publish_schemas(agents)
                 await publish_seconds(agents, app, clock, range(12))
-            await until(lambda: app.view.judgements()[0].end >= START / SECOND + 50)  # the last to close
+            await async_wait_until(
+                lambda: app.view.judgements()[0].end >= START / SECOND + 50
+            )  # the last to close
             alarm = app.view.alarms()[KEY]
         more = replace(made, group=(GroupTable("others", components="nobody/.*"),))
         again = App(more, clock, before=app)
@@ -86,7 +90,7 @@ def test_a_group_that_is_judged_otherwise_starts_afresh(tmp_path: Path) -> None:
             async with client(made.mqtt.port) as agents:
                 await publish_schemas(agents)
                 await publish_seconds(agents, app, clock, range(12))
-            await until(lambda: KEY in app.view.alarms())
+            await async_wait_until(lambda: KEY in app.view.alarms())
         other = DetectTable(interval_seconds=1.0, window_samples=20, shift_samples=10, confirm=3)
         again = App(replace(made, detect=other), clock, before=app)
         async with running(again):
@@ -111,21 +115,16 @@ def test_a_daemon_takes_good_files_and_refuses_bad_ones(tmp_path: Path) -> None:
     made, path, (first, second) = settings(), tmp_path / "aggregator.toml", (free_port(), free_port())
     taken = made.mqtt.port
     written(path, made, first)
-    daemon = subprocess.Popen(
-        [sys.executable, "-m", "laggard_aggregator.cli.daemon", "--config", str(path)],
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert daemon.stderr is not None
+    command = [sys.executable, "-m", "laggard_aggregator.cli.daemon", "--config", path]
 
     def said(pattern: str) -> str:
         assert daemon.stderr is not None
         for line in daemon.stderr:
             if re.search(pattern, line):
-                return line
+                return str(line)
         raise AssertionError(f"it ended before it said {pattern}")
 
-    try:
+    with started(command, stderr=subprocess.PIPE, text=True) as daemon:
         said(f"metrics at http://127.0.0.1:{first}/metrics")
         said("state: restored")
         path.write_text("sitee = 'x'\n")
@@ -142,10 +141,7 @@ def test_a_daemon_takes_good_files_and_refuses_bad_ones(tmp_path: Path) -> None:
         said(f"metrics at http://127.0.0.1:{second}/metrics")
         said("state: restored")
         daemon.send_signal(signal.SIGTERM)
+        assert daemon.stderr is not None
         rest = daemon.stderr.read()
-        assert daemon.wait(timeout=20) == 0
+        assert daemon.wait(LIMIT_SECONDS) == 0
         assert "Traceback" not in rest
-    finally:
-        daemon.kill()
-        daemon.wait()
-        daemon.stderr.close()

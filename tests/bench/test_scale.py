@@ -16,7 +16,8 @@ from bench.scale.shapes import SECOND, TAIHULIGHT, Shape, taihulight
 from laggard_agent.sampling.batcher import last_tick
 from laggard_aggregator.ingest.decode import Decoder
 from laggard_common.wire import Envelope, Kind, codec
-from tests.support.processes import run_command
+from tests.support.processes import run_command, started
+from tests.support.wait import LIMIT_SECONDS
 
 SHAPES = (Shape("compute", 9, 1, 8, 10), Shape("storage", 5, 3, 17, 5))
 
@@ -132,12 +133,12 @@ def test_ended_from_outside_it_leaves_nothing_behind(tmp_path: Path) -> None:
     if shutil.which("mosquitto", path="/usr/sbin:/usr/bin:/usr/local/sbin") is None:
         pytest.skip("needs mosquitto")
     command = [sys.executable, "-m", "bench.scale", "--nodes", "20", "--directory", str(tmp_path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with started(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         while not process.stdout.readline().startswith("|"):
             assert process.poll() is None
         process.terminate()
-        _, said = process.communicate(timeout=40)
+        _, said = process.communicate(timeout=LIMIT_SECONDS)
     assert said == "bench.scale: ended from outside\n"
     assert list(tmp_path.iterdir()) == []
     children = [

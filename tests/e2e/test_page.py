@@ -13,8 +13,7 @@ import aiomqtt
 import pytest
 
 from laggard_aggregator.app import App
-from tests.aggregator.test_app import SLOW, START, client, publish_seconds, running, settings
-from tests.aggregator.test_app_state import publish_schemas
+from tests.support.aggregator import SLOW, START, client, publish_schemas, publish_seconds, running, settings
 from tests.support.clock import HandClock
 from tests.support.wait import LIMIT_SECONDS
 

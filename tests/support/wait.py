@@ -19,7 +19,7 @@ LONG_TEST_LIMIT_SECONDS = 900.0 * PATIENCE
 """Limit of a test that boots machines or runs a site for minutes: `pytest.mark.timeout(...)`."""
 
 _FIRST_PAUSE_SECONDS = 0.002
-_LONGEST_PAUSE_SECONDS = 0.1
+_LONGEST_PAUSE_SECONDS = 0.05
 
 T = TypeVar("T")
 

@@ -18,6 +18,7 @@ from laggard_common.clock import SystemClock
 from laggard_common.errors import ArchiveError
 from tests.support.builders.batches import SECOND, batch_of, schema_of
 from tests.support.clock import HandClock
+from tests.support.wait import async_wait_until
 
 START = 1_800_000_000 * SECOND
 
@@ -177,8 +178,7 @@ def test_old_days_go_also_where_there_is_no_room_to_compact(tmp_path: Path) -> N
         stop = asyncio.Event()
         fed = WriteQueue(writer, Retention(raw_days=30), lambda _: None, HandClock(START))
         running = asyncio.create_task(fed.run(stop))
-        while any(part.exists() for part in parts):
-            await asyncio.sleep(0.01)
+        await async_wait_until(lambda: not any(part.exists() for part in parts))
         stop.set()
         await running
 

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from laggard_aggregator.cli.daemon import main
+from tests.support.processes import run_command, started
+from tests.support.wait import LIMIT_SECONDS
 
 
 def config(folder: Path, text: str = "") -> str:
@@ -79,13 +81,12 @@ def test_wrong_options_are_one_line(arguments: list[str], capsys: pytest.Capture
     assert told.startswith("laggard-aggregator: ")
 
 
-def run_daemon(path: str) -> "subprocess.Popen[str]":
-    return subprocess.Popen(
-        [sys.executable, "-m", "laggard_aggregator.cli.daemon", "--config", path],
-        stderr=subprocess.PIPE,
-        text=True,
-        env={key: value for key, value in os.environ.items() if key != "JOURNAL_STREAM"},
-    )
+def daemon_command(path: str) -> list[str]:
+    return [sys.executable, "-m", "laggard_aggregator.cli.daemon", "--config", path]
+
+
+def environment() -> dict[str, str]:
+    return {key: value for key, value in os.environ.items() if key != "JOURNAL_STREAM"}
 
 
 def test_a_taken_port_is_one_line(tmp_path: Path) -> None:
@@ -93,10 +94,10 @@ def test_a_taken_port_is_one_line(tmp_path: Path) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        daemon = run_daemon(config(tmp_path, f'[http]\nlisten = "127.0.0.1:{port}"\n'))
-        _, told = daemon.communicate(timeout=15)
-    assert daemon.returncode == 1
-    assert told == f"laggard-aggregator: cannot listen on 127.0.0.1:{port}: the port is taken\n"
+        path = config(tmp_path, f'[http]\nlisten = "127.0.0.1:{port}"\n')
+        done = run_command(daemon_command(path), env=environment(), check=False)
+    assert done.returncode == 1
+    assert done.stderr == f"laggard-aggregator: cannot listen on 127.0.0.1:{port}: the port is taken\n"
 
 
 def test_without_a_broker_it_serves_and_waits_and_ends_in_order(tmp_path: Path) -> None:
@@ -104,24 +105,24 @@ def test_without_a_broker_it_serves_and_waits_and_ends_in_order(tmp_path: Path) 
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     text = f'[mqtt]\nport = {port}\n[http]\nlisten = "127.0.0.1:0"\n[archive]\ndirectory = "{tmp_path}"\n'
-    daemon = run_daemon(config(tmp_path, text))
-    assert daemon.stderr is not None
+    command = daemon_command(config(tmp_path, text))
     told: list[str] = []
     url = ""
-    for line in daemon.stderr:
-        told.append(line)
-        if found := re.search(r"metrics at (http://\S+)/metrics", line):
-            url = found[1]
-        if "no connection to the broker" in line:
-            break
-    with urllib.request.urlopen(url + "/healthz", timeout=5) as answer:
-        assert answer.status == 200
-    with pytest.raises(urllib.error.HTTPError, match="503"):
-        urllib.request.urlopen(url + "/readyz", timeout=5)
-    daemon.send_signal(signal.SIGTERM)
-    rest = daemon.stderr.read()
-    assert daemon.wait(timeout=8) == 0
-    daemon.stderr.close()
+    with started(command, stderr=subprocess.PIPE, text=True, env=environment()) as daemon:
+        assert daemon.stderr is not None
+        for line in daemon.stderr:
+            told.append(line)
+            if found := re.search(r"metrics at (http://\S+)/metrics", line):
+                url = found[1]
+            if "no connection to the broker" in line:
+                break
+        with urllib.request.urlopen(url + "/healthz", timeout=LIMIT_SECONDS) as answer:
+            assert answer.status == 200
+        with pytest.raises(urllib.error.HTTPError, match="503"):
+            urllib.request.urlopen(url + "/readyz", timeout=LIMIT_SECONDS)
+        daemon.send_signal(signal.SIGTERM)
+        rest = daemon.stderr.read()
+        assert daemon.wait(LIMIT_SECONDS) == 0
     assert "Traceback" not in "".join(told) + rest
     assert rest.splitlines()[-1].endswith("INFO laggard_aggregator.app: stopped")
     assert sum("WARNING" in line for line in (*told, *rest.splitlines())) == 1

@@ -3,12 +3,11 @@ import os
 import pty
 import signal
 import socket
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 
@@ -18,6 +17,8 @@ from laggard_aggregator.web.server import HttpServer
 from laggard_common.errors import ConfigError, ServiceError
 from tests.support.builders import live_status
 from tests.support.loop_thread import beside
+from tests.support.processes import started
+from tests.support.wait import LIMIT_SECONDS
 
 
 @contextmanager
@@ -129,23 +130,16 @@ def test_ctrl_c_ends_the_live_ranking_cleanly() -> None:
     )
     with served(live_status.site()) as url:
         ours, theirs = pty.openpty()
-        child = subprocess.Popen(
-            [sys.executable, "-c", program, "--url", url], stdin=theirs, stdout=theirs, stderr=theirs
-        )
-        os.close(theirs)
+        command = [sys.executable, "-c", program, "--url", url]
         seen = b""
-        try:
+        with started(command, stdin=theirs, stdout=theirs, stderr=theirs) as child:
+            os.close(theirs)
             while b"too few members" not in seen:
                 seen += os.read(ours, 65536)
             child.send_signal(signal.SIGINT)
-            while True:
-                try:
-                    seen += os.read(ours, 65536)
-                except OSError:  # the terminal's other end is closed
-                    break
-            assert child.wait(10) == 0
-        finally:
-            child.kill()
-            child.wait()
-            os.close(ours)
+            with suppress(OSError):  # the terminal's other end is closed
+                while data := os.read(ours, 65536):
+                    seen += data
+            assert child.wait(LIMIT_SECONDS) == 0
+        os.close(ours)
     assert b"Traceback" not in seen

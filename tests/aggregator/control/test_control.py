@@ -25,6 +25,7 @@ from laggard_common.errors import ConfigError, StateError
 from tests.support.builders.site import SECOND, START, close, new_core, receive, steps
 from tests.support.clock import HandClock
 from tests.support.loop_thread import beside
+from tests.support.wait import LIMIT_SECONDS
 
 GROUP = "storage/diskstats"
 
@@ -69,7 +70,7 @@ def served(state: Path, desk: Desk) -> Iterator[None]:
             await stop.wait()
 
     with beside(run):
-        assert listening.wait(10)
+        assert listening.wait(LIMIT_SECONDS)
         yield
 
 
@@ -171,7 +172,7 @@ def test_no_aggregator_is_one_clear_line(
 def raw(site: Site, data: bytes) -> bytes:
     address, handle = at(site.state)
     with socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(10)
+        connection.settimeout(LIMIT_SECONDS)
         connection.connect(address)
         os.close(handle)
         connection.sendall(data)

@@ -3,41 +3,22 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 from laggard_aggregator.demo.children import LEASH, Children
-from tests.support.processes import run_command
-from tests.support.wait import async_wait_until
+from tests.support.processes import is_running, run_command, started
+from tests.support.wait import async_wait_until, wait_until
 
-SLEEPER = (sys.executable, "-c", "import time; print('up', flush=True); time.sleep(60)")
+SLEEPER = (sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)")
 DEAF = (
     sys.executable,
     "-c",
-    "import signal, time; signal.signal(15, signal.SIG_IGN); print('up', flush=True); time.sleep(60)",
+    "import signal, time; signal.signal(15, signal.SIG_IGN); print('up', flush=True); time.sleep(600)",
 )
 
 
-def alive(pid: int) -> bool:
-    """Whether a process runs; one that is dead and not yet waited for does not."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return False
-    return stat.rpartition(")")[2].split()[0] != "Z"
-
-
-def wait_for(condition, seconds: float = 10.0) -> bool:  # type: ignore[no-untyped-def]
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if condition():
-            return True
-        time.sleep(0.02)
-    return bool(condition())
-
-
 async def up(log: Path, lines: int) -> None:
-    assert await asyncio.to_thread(wait_for, lambda: log.exists() and log.read_text().count("up") == lines)
+    await async_wait_until(lambda: log.exists() and log.read_text().count("up") == lines)
 
 
 def test_they_end_with_the_block(tmp_path: Path) -> None:
@@ -47,11 +28,11 @@ def test_they_end_with_the_block(tmp_path: Path) -> None:
         async with Children() as children:
             pids = [await children.start(SLEEPER, log) for _ in range(2)]
             await up(log, 2)
-            assert all(alive(pid) for pid in pids)
+            assert all(is_running(pid) for pid in pids)
             assert children.ended() == {}
         return pids
 
-    assert not any(alive(pid) for pid in asyncio.run(started()))
+    assert not any(is_running(pid) for pid in asyncio.run(started()))
 
 
 def test_one_that_does_not_listen_is_killed(tmp_path: Path, monkeypatch) -> None:  # type: ignore[no-untyped-def]
@@ -63,7 +44,7 @@ def test_one_that_does_not_listen_is_killed(tmp_path: Path, monkeypatch) -> None
             await up(tmp_path / "log", 1)
         return pid
 
-    assert not alive(asyncio.run(started()))
+    assert not is_running(asyncio.run(started()))
 
 
 def test_one_that_ends_by_itself_is_told(tmp_path: Path) -> None:
@@ -78,30 +59,22 @@ def test_one_that_ends_by_itself_is_told(tmp_path: Path) -> None:
 
 def test_none_outlives_a_parent_that_was_killed(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    parent = subprocess.Popen(
-        [
-            sys.executable,
-            "-c",
-            "import asyncio, sys\n"
-            "from pathlib import Path\n"
-            "from laggard_aggregator.demo.children import Children\n"
-            "async def main():\n"
-            "    async with Children() as children:\n"
-            "        print(await children.start(sys.argv[2:], Path(sys.argv[1])), flush=True)\n"
-            "        await asyncio.sleep(60)\n"
-            "asyncio.run(main())\n",
-            str(log),
-            *SLEEPER,
-        ],
-        stdout=subprocess.PIPE,
-        text=True,
+    program = (
+        "import asyncio, sys\n"
+        "from pathlib import Path\n"
+        "from laggard_aggregator.demo.children import Children\n"
+        "async def main():\n"
+        "    async with Children() as children:\n"
+        "        print(await children.start(sys.argv[2:], Path(sys.argv[1])), flush=True)\n"
+        "        await asyncio.sleep(600)\n"
+        "asyncio.run(main())\n"
     )
-    with parent:
+    with started([sys.executable, "-c", program, log, *SLEEPER], stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
         pid = int(parent.stdout.readline())
-        assert wait_for(lambda: log.exists() and "up" in log.read_text())
+        wait_until(lambda: log.exists() and "up" in log.read_text())
         parent.send_signal(signal.SIGKILL)
-    assert wait_for(lambda: not alive(pid))
+        wait_until(lambda: not is_running(pid))
 
 
 def test_a_parent_that_is_gone_before_the_start(tmp_path: Path) -> None:

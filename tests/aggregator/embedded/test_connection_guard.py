@@ -20,7 +20,7 @@ from laggard_aggregator.embedded.connection_guard import (
     common_name,
     set_identity,
 )
-from tests.support.wait import time_limit
+from tests.support.wait import async_wait_until, time_limit
 
 HOST = "laggard-aggregator-site"
 CONNACK = b"\x20\x02\x00\x00"
@@ -161,8 +161,7 @@ def test_a_new_connection_of_a_name_ends_the_previous_one(monkeypatch: pytest.Mo
                 _, writer = await asyncio.open_connection(*address)
                 writers.append(writer)
                 writer.write(CONNECT)
-                while events.count("begins") < number:
-                    await asyncio.sleep(0.005)
+                await async_wait_until(lambda: events.count("begins") >= number)  # noqa: B023
             assert events == ["begins", "ends", "begins"]
             for writer in writers:
                 writer.close()

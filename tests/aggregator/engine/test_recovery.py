@@ -35,6 +35,7 @@ from tests.support.builders.site import (
     told,
 )
 from tests.support.clock import HandClock
+from tests.support.wait import async_wait_until
 
 BATCHES = 36
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -316,14 +317,13 @@ def test_a_snapshot_waits_for_a_moment_between_windows_but_not_for_ever(
         running = asyncio.create_task(process.keeper.run(stop, (), None, free_seconds))
         await asyncio.sleep(0)
         clock.ns = due_ns
-        while len(snapshots.numbers(tmp_path)) < 2:
-            await asyncio.sleep(0.01)
+        await async_wait_until(lambda: len(snapshots.numbers(tmp_path)) >= 2)
         stop.set()
         await running
         process.kill()
         return asked
 
-    asked = asyncio.run(asyncio.wait_for(story(), 30))
+    asked = asyncio.run(story())
     assert asked == [(4.0 * looked, 1) for looked in range(2 if ever_free else 3)]
 
 

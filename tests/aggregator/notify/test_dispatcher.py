@@ -19,7 +19,7 @@ from laggard_aggregator.notify.outbox import NAME
 from laggard_common.clock import SystemClock
 from tests.support.builders.live_status import NOW, MadeView, alarm, group, judgement
 from tests.support.smtp import Box, served, settings
-from tests.support.wait import async_wait_until, time_limit
+from tests.support.wait import async_wait_until
 
 PAGE = "https://laggard.example.org"
 LOOKS = 12
@@ -54,9 +54,7 @@ class Site(MadeView):
     async def looked_at(self) -> None:
         """Waits until it was looked at often enough for everything to have been decided."""
         looks = self.looks + LOOKS
-        async with time_limit():
-            while self.looks < looks:
-                await asyncio.sleep(0.005)
+        await async_wait_until(lambda: self.looks >= looks)
 
 
 def site() -> Site:
@@ -163,9 +161,7 @@ def test_what_was_written_during_an_outage_is_sent_by_the_next_process(tmp_path:
             pass
         async with mailing(view, box, tmp_path) as at_work:
             view.slow("oss-1/wwn-1")
-            async with time_limit():
-                while at_work.sender.counts["retried"] < 2:
-                    await asyncio.sleep(0.005)
+            await async_wait_until(lambda: at_work.sender.counts["retried"] >= 2)
         view.well("oss-1/wwn-1")  # nobody looks: the next process finds that it is over
         async with served(Box(), port=box.port) as again, mailing(view, again, tmp_path):
             await again.until(mails=2)

@@ -4,7 +4,7 @@ from pathlib import Path
 from laggard_aggregator.app import App
 from laggard_aggregator.runtime.watchdog import Watchdog
 from laggard_common.daemon.sd_notify import Notifier
-from tests.aggregator.test_app import running, settings
+from tests.support.aggregator import running, settings
 from tests.support.service_manager import manager, told
 from tests.support.wait import time_limit
 

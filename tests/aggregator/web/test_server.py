@@ -15,7 +15,7 @@ from starlette.routing import Route
 from laggard_aggregator.settings.http import parse_listen
 from laggard_aggregator.web.server import HttpServer
 from laggard_common.errors import ServiceError
-from tests.support.wait import time_limit
+from tests.support.wait import LIMIT_SECONDS, time_limit
 
 
 async def hello(request: Request) -> PlainTextResponse:
@@ -28,7 +28,7 @@ APP = Starlette(routes=[Route("/{path:path}", hello)])
 def get(url: str, path: str = "/x", headers: dict[str, str] | None = None) -> tuple[int, str]:
     parts = urlsplit(url)
     assert parts.hostname is not None
-    connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=5)
+    connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=LIMIT_SECONDS)
     try:
         connection.request("GET", path, headers=headers or {})
         response = connection.getresponse()
@@ -135,7 +135,7 @@ def test_it_ends_though_a_client_keeps_its_connection() -> None:
     async def use(server: HttpServer) -> None:
         parts = urlsplit(server.url)
         assert parts.hostname is not None
-        connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=5)
+        connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=LIMIT_SECONDS)
         kept.append(connection)
         await asyncio.to_thread(connection.request, "GET", "/keep")
         response = await asyncio.to_thread(connection.getresponse)
@@ -162,7 +162,7 @@ def test_connections_over_the_limit_are_answered_with_503(monkeypatch: pytest.Mo
 
     async def use(server: HttpServer) -> None:
         address = (urlsplit(server.url).hostname, urlsplit(server.url).port)
-        idle = await asyncio.to_thread(socket.create_connection, address, 5)
+        idle = await asyncio.to_thread(socket.create_connection, address, LIMIT_SECONDS)
         assert (await asyncio.to_thread(get, server.url))[0] == 503
         idle.close()
         async with time_limit():

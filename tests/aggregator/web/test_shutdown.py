@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from laggard_aggregator.app import App
-from tests.aggregator.test_app import START, running, settings
+from tests.support.aggregator import START, running, settings
 from tests.support.clock import HandClock
 
 

@@ -13,7 +13,7 @@ from laggard_aggregator.ingest.mqtt.connection import Connection
 from laggard_aggregator.ingest.mqtt.packets import Message, publish
 from laggard_common.errors import MqttError
 from laggard_common.mqtt.settings import MqttSettings, client_arguments
-from tests.support.wait import time_limit
+from tests.support.wait import async_wait_until, time_limit
 
 WELCOME = b"\x20\x02\x00\x00"
 Answer = Callable[[bytes], bytes]
@@ -127,15 +127,11 @@ def test_messages_are_acknowledged_when_they_are_said_to_be() -> None:
             made = await opened(port, came.extend)
             assert scripted.writer is not None
             scripted.writer.write(publish("a/b", b"one", 7) + publish("a/b", b"two", 8)[:-1])
-            async with time_limit():
-                while len(came) < 1:
-                    await asyncio.sleep(0)
+            await async_wait_until(lambda: len(came) >= 1)
             assert came == [("a/b", b"one", 7)]
             assert b"\x40" not in scripted.said[20:]
             scripted.writer.write(b"o")
-            async with time_limit():
-                while len(came) < 2:
-                    await asyncio.sleep(0.001)
+            await async_wait_until(lambda: len(came) >= 2)
             made.acknowledge([7, 8])
             await scripted.until_said(b"\x40\x02\x00\x07\x40\x02\x00\x08")
             made.close()
@@ -251,9 +247,7 @@ def test_a_lost_connection_goes_without_the_garbage_collector() -> None:
     async def story() -> None:
         async with broker(welcoming) as (scripted, port):
             gone = await lose(port, scripted)
-            async with time_limit():
-                while gone() is not None:
-                    await asyncio.sleep(0.001)
+            await async_wait_until(lambda: gone() is None)
 
     gc.collect()
     gc.disable()

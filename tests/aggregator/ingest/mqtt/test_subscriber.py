@@ -1,7 +1,7 @@
 import asyncio
 import logging
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -14,12 +14,7 @@ from laggard_aggregator.settings.aggregator import BrokerSettings
 from laggard_common.clock import SystemClock
 from laggard_common.mqtt.settings import client_arguments
 from tests.support.broker import Broker
-
-
-async def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
-    async with asyncio.timeout(seconds):
-        while not condition():
-            await asyncio.sleep(0.01)
+from tests.support.wait import async_wait_until
 
 
 @asynccontextmanager
@@ -30,7 +25,7 @@ async def subscribed(broker: Broker, inbox: IngestQueue, **settings: object) -> 
     )
     task = asyncio.create_task(subscriber.run())
     try:
-        await until(lambda: subscriber.connected)
+        await async_wait_until(lambda: subscriber.connected)
         yield subscriber
     finally:
         task.cancel()
@@ -46,7 +41,7 @@ def test_messages_come_with_topic_payload_and_time() -> None:
             broker.publish("laggard/1/site/ack/oss-1", b"not for us")
             broker.publish("laggard/1/elsewhere/storage/oss-1/status", b"nor this")
             broker.publish("laggard/1/site/storage/oss-1/status", b"two")
-            await until(lambda: len(inbox) == 2)
+            await async_wait_until(lambda: len(inbox) == 2)
             (one, two) = inbox.take_live()
             assert one[:2] == ("laggard/1/site/storage/oss-1/data/diskstats", b"one")
             assert two[1] == b"two"
@@ -60,10 +55,10 @@ def test_a_lost_broker_is_one_warning_and_a_found_one_one_info(caplog: pytest.Lo
         inbox = IngestQueue(100)
         async with Broker() as broker, subscribed(broker, inbox) as subscriber:
             broker.hang_up()
-            await until(lambda: not subscriber.connected)
-            await until(lambda: subscriber.connected)
+            await async_wait_until(lambda: not subscriber.connected)
+            await async_wait_until(lambda: subscriber.connected)
             broker.publish("laggard/1/site/storage/oss-1/status", b"again")
-            await until(lambda: len(inbox) == 1)
+            await async_wait_until(lambda: len(inbox) == 1)
 
     with caplog.at_level(logging.INFO):
         asyncio.run(story())
@@ -84,10 +79,10 @@ def test_a_password_that_is_renewed_is_used_by_the_next_connection(tmp_path: Pat
         async with Broker() as broker, subscribed(broker, IngestQueue(100), **secret) as subscriber:
             password.unlink()
             broker.hang_up()
-            await until(lambda: not subscriber.connected)
+            await async_wait_until(lambda: not subscriber.connected)
             password.write_text("marlin")
             password.chmod(0o600)
-            await until(lambda: subscriber.connected)
+            await async_wait_until(lambda: subscriber.connected)
         assert [given for _, _, given in broker.logins] == [b"swordfish", b"marlin"]
 
     asyncio.run(story())
@@ -112,7 +107,7 @@ def test_what_is_subscribed_to_can_be_said() -> None:
         async with Broker() as broker, subscribed(broker, inbox, topics=("laggard/1/other/#",)):
             broker.publish("laggard/1/site/storage/oss-1/status", b"one")
             broker.publish("laggard/1/other/storage/oss-1/status", b"two")
-            await until(lambda: len(inbox) == 1)
+            await async_wait_until(lambda: len(inbox) == 1)
 
     asyncio.run(story())
 

@@ -21,7 +21,7 @@ from tests.support.builders.batches import SECOND
 from tests.support.clock import HandClock
 from tests.support.processes import run_command
 from tests.support.smtp import Box, served, settings
-from tests.support.wait import time_limit
+from tests.support.wait import async_wait_until, time_limit
 
 BODY = b"From: laggard@example.org\r\nSubject: one\r\n\r\n.leading dot\r\n"
 DEPLOY = Path(__file__).parents[4] / "deploy"
@@ -52,9 +52,7 @@ class Desk:
         await self.ledger.do(lambda ledger: ledger._db.executescript(script))
 
     async def until(self, result: str, count: int) -> None:
-        async with time_limit():
-            while self.sender.counts[result] < count:
-                await asyncio.sleep(0.005)
+        await async_wait_until(lambda: self.sender.counts[result] >= count)
 
 
 @asynccontextmanager
@@ -216,9 +214,7 @@ def test_what_cannot_be_noted_is_not_sent_again(monkeypatch: pytest.MonkeyPatch)
             )
             await desk.queue("a")
             await box.until(mails=1)
-            async with time_limit():
-                while desk.sender._failures < 3:
-                    await asyncio.sleep(0.005)
+            await async_wait_until(lambda: desk.sender._failures >= 3)
             assert await desk.waiting() == ["a"]
             await desk.sql("DROP TRIGGER full")
             async with time_limit():
@@ -251,15 +247,11 @@ def test_after_days_a_mail_is_given_up_but_not_for_a_clock_that_is_set_ahead(
         async def looked(mails: int) -> None:
             sender.waiting = -1
             sender.some.set()
-            async with time_limit():
-                while sender.waiting != mails:
-                    await asyncio.sleep(0.005)
+            await async_wait_until(lambda: sender.waiting == mails)
 
         async def given_up(mails: int) -> None:
             sender.some.set()
-            async with time_limit():
-                while sender.counts["expired"] < mails:
-                    await asyncio.sleep(0.005)
+            await async_wait_until(lambda: sender.counts["expired"] >= mails)
 
         ledger.queue(Queued("a", 1000.0, ("ops@example.org",), BODY), [])
         task = asyncio.create_task(sender.run(SharedLedger(ledger)))
