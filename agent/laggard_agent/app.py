@@ -236,7 +236,7 @@ class App:
             "unconfirmed_samples": spool.unconfirmed_samples,
             "missed_ticks": sum(sampler.missed_ticks for sampler in self._samplers),
             "clock_steps": max((sampler.timeline.steps for sampler in self._samplers), default=0),
-            "cpu_seconds": self_usage.cpu_seconds(),
+            "cpu_seconds": self_usage.cpu_ns() / 1e9,
             "resident_bytes": self_usage.resident_bytes(),
             "acknowledged_by": "aggregator" if by_aggregator else "broker",
         }

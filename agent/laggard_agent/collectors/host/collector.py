@@ -69,7 +69,7 @@ class Host:
             *self._checked("stat", self._cpu),
             *self._checked("meminfo", self._memory),
             *self._checked("loadavg", self._load),
-            round(self_usage.cpu_seconds() * 1e6),
+            self_usage.cpu_ns() // 1000,
             self_usage.resident_bytes(),
         ]
         yield Reading("host", FIELDS, read_at_ns, COMPONENTS, [row])
