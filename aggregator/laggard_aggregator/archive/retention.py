@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from laggard_aggregator.archive import layout
-from laggard_aggregator.archive.parquet_files import ROW_GROUP_ROWS, write_parquet
+from laggard_aggregator.archive.layout import ROW_GROUP_ROWS, write_parquet
 from laggard_common.errors import ArchiveError
 
 RESULTS = ("verdicts", "windows", "alarms")

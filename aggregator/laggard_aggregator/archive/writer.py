@@ -9,7 +9,9 @@ from laggard_aggregator.alarms.alarms import AlarmsCleared
 from laggard_aggregator.alarms.judge import Judgement
 from laggard_aggregator.archive import layout, tables
 from laggard_aggregator.archive.counter_columns import Pending
-from laggard_aggregator.archive.event_rows import (
+from laggard_aggregator.archive.layout import write_parquet
+from laggard_aggregator.archive.retention import Retention, compact, retain
+from laggard_aggregator.archive.tables import (
     Row,
     alarm_rows,
     close_row,
@@ -20,8 +22,6 @@ from laggard_aggregator.archive.event_rows import (
     verdict_table,
     window_row,
 )
-from laggard_aggregator.archive.parquet_files import write_parquet
-from laggard_aggregator.archive.retention import Retention, compact, retain
 from laggard_aggregator.groups.membership import ConfiguredMembership
 from laggard_aggregator.groups.topology import Topology
 from laggard_aggregator.ingest.batches import Batch

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from laggard_aggregator.archive import layout, retention
-from laggard_aggregator.archive.parquet_files import write_parquet
+from laggard_aggregator.archive.layout import write_parquet
 from laggard_aggregator.archive.reader import ArchiveReader
 from laggard_aggregator.archive.retention import Retention
 from laggard_aggregator.archive.writer import ArchiveWriter

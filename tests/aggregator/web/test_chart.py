@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from laggard_aggregator.status.window_history import ANOMALOUS, NORMAL, Course
-from laggard_aggregator.web.pages.chart import band_chart, cdf_chart, sparkline
+from laggard_aggregator.web.pages.charts import band_chart, cdf_chart, sparkline
 
 NAN = float("nan")
 

@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from laggard_aggregator.status.window_history import Column, WindowHistory
-from laggard_aggregator.web.pages.heat import (
+from laggard_aggregator.web.pages.charts import (
     GONE,
     OPEN,
     SLOW,

@@ -17,11 +17,9 @@ from laggard_aggregator.status.view import GroupView
 from laggard_aggregator.status.window_history import ABSENT, ANOMALOUS, BAND, NORMAL, Course, Samples, bands
 from laggard_aggregator.web.api import NotKnownError
 from laggard_aggregator.web.pages.alarm_log import Event
-from laggard_aggregator.web.pages.chart import band_chart, cdf_chart, samples_chart
-from laggard_aggregator.web.pages.next_steps_view import Advice, NextSteps
-from laggard_aggregator.web.pages.page_state import Now
-from laggard_aggregator.web.pages.paging import Page, paged
-from laggard_aggregator.web.pages.straggler_rows import Evidence, Slow, evidence_of
+from laggard_aggregator.web.pages.charts import band_chart, cdf_chart, samples_chart
+from laggard_aggregator.web.pages.page_state import Now, Page, paged
+from laggard_aggregator.web.pages.straggler_rows import Advice, Evidence, NextSteps, Slow, evidence_of
 
 WINDOWS_A_PAGE = 24
 PEERS_DRAWN = 40

@@ -9,10 +9,9 @@ from markupsafe import Markup
 from laggard_aggregator.status import formatting, urls
 from laggard_aggregator.status.view import GroupView
 from laggard_aggregator.web.api import NotKnownError
-from laggard_aggregator.web.pages.heat import SLOW, Heat, drawing, heat
+from laggard_aggregator.web.pages.charts import SLOW, Heat, drawing, heat
 from laggard_aggregator.web.pages.overview import GroupMap, group_map, maps
-from laggard_aggregator.web.pages.page_state import Now
-from laggard_aggregator.web.pages.paging import Page, paged
+from laggard_aggregator.web.pages.page_state import Now, Page, paged
 from laggard_aggregator.web.pages.straggler_rows import slow
 
 GROUPS_A_PAGE = 40

@@ -7,8 +7,7 @@ from laggard_aggregator.alarms.overrides import Decision
 from laggard_aggregator.ingest.node_view import NodeView
 from laggard_aggregator.status import urls
 from laggard_aggregator.web.api import NotKnownError
-from laggard_aggregator.web.pages.page_state import Now
-from laggard_aggregator.web.pages.paging import Page, paged
+from laggard_aggregator.web.pages.page_state import Now, Page, paged
 
 NODES_A_PAGE = 100
 COMPONENTS_SHOWN = 200

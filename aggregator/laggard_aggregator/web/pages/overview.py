@@ -9,12 +9,9 @@ from markupsafe import Markup
 from laggard_aggregator.status import formatting
 from laggard_aggregator.status.straggler_list import Standing
 from laggard_aggregator.status.view import GroupView
-from laggard_aggregator.web.pages.chart import sparkline
-from laggard_aggregator.web.pages.heat import SLOW, Heat, bucketed, drawing, heat
-from laggard_aggregator.web.pages.next_steps_view import NextSteps
-from laggard_aggregator.web.pages.page_state import Now
-from laggard_aggregator.web.pages.paging import Page, paged
-from laggard_aggregator.web.pages.straggler_rows import Slow, slow, watched
+from laggard_aggregator.web.pages.charts import SLOW, Heat, bucketed, drawing, heat, sparkline
+from laggard_aggregator.web.pages.page_state import Now, Page, paged
+from laggard_aggregator.web.pages.straggler_rows import NextSteps, Slow, slow, watched
 
 SLOW_A_PAGE = 20
 GROUPS_SHOWN = 12

@@ -2,6 +2,7 @@
 
 import asyncio
 import gzip
+import hashlib
 import time
 from collections import OrderedDict
 from collections.abc import Callable
@@ -20,12 +21,10 @@ from starlette.routing import BaseRoute, Route
 from laggard_aggregator.status import formatting, urls
 from laggard_aggregator.status.view import Status
 from laggard_aggregator.web.api import NotKnownError, component_path
-from laggard_aggregator.web.pages import component, groups, heat, nodes, overview, search
+from laggard_aggregator.web.pages import charts, component, groups, nodes, overview, search
 from laggard_aggregator.web.pages.alarm_log import Past
 from laggard_aggregator.web.pages.events import Events
-from laggard_aggregator.web.pages.page_state import KEPT_SECONDS, Now, Taking
-from laggard_aggregator.web.pages.paging import paged
-from laggard_aggregator.web.pages.static_files import StaticFiles
+from laggard_aggregator.web.pages.page_state import KEPT_SECONDS, Now, Taking, paged
 
 CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -87,13 +86,13 @@ class Site:
     async def _overview(self, request: Request) -> Response:
         page = _number(request)
         return await self._page(
-            request, "overview.html", lambda now: {"page": overview.overview(now, page), "heat": heat}
+            request, "overview.html", lambda now: {"page": overview.overview(now, page), "heat": charts}
         )
 
     async def _groups(self, request: Request) -> Response:
         page = _number(request)
         return await self._page(
-            request, "groups.html", lambda now: {"page": groups.groups(now, page), "heat": heat}
+            request, "groups.html", lambda now: {"page": groups.groups(now, page), "heat": charts}
         )
 
     async def _group(self, request: Request) -> Response:
@@ -103,7 +102,7 @@ class Site:
         return await self._page(
             request,
             "group.html",
-            lambda now: {"page": groups.group(now, name, metric, order, page), "heat": heat},
+            lambda now: {"page": groups.group(now, name, metric, order, page), "heat": charts},
         )
 
     async def _component(self, request: Request) -> Response:
@@ -217,7 +216,7 @@ def _name(request: Request, before: str) -> str:
         raise HTTPException(400, "not UTF-8 after percent-decoding") from exc
 
 
-def _templates(files: StaticFiles) -> jinja2.Environment:
+def _templates(files: "StaticFiles") -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parents[1] / "templates"),
         autoescape=True,
@@ -228,3 +227,56 @@ def _templates(files: StaticFiles) -> jinja2.Environment:
     )
     environment.globals.update(links=urls, words=formatting, static=files.url)
     return environment
+
+
+_FOLDER = Path(__file__).parents[1] / "static"
+_TYPES = {
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+_FOR_EVER = "private, max-age=31536000, immutable"
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    body: bytes
+    packed: bytes
+    content_type: str
+    version: str
+
+
+class StaticFiles:
+    """Files of the folder `static` with an allowed type."""
+
+    def __init__(self) -> None:
+        self._files = {
+            path.relative_to(_FOLDER).as_posix(): _read(path)
+            for path in sorted(_FOLDER.rglob("*"))
+            if path.suffix in _TYPES
+        }
+
+    def url(self, name: str) -> str:
+        """URL of a file, which changes with its contents."""
+        return f"/static/{name}?v={self._files[name].version}"
+
+    async def answer(self, request: Request) -> Response:
+        """Serves one file; its versioned URL may be cached forever."""
+        file = self._files.get(request.path_params["name"])
+        if file is None:
+            raise HTTPException(404)
+        kept = request.query_params.get("v") == file.version
+        headers = {
+            "content-type": file.content_type,
+            "cache-control": _FOR_EVER if kept else "no-cache",
+            "vary": "accept-encoding",
+        }
+        if gzip_accepted(request.headers.get("accept-encoding", "")):
+            return Response(file.packed, headers=headers | {"content-encoding": "gzip"})
+        return Response(file.body, headers=headers)
+
+
+def _read(path: Path) -> _File:
+    body = path.read_bytes()
+    version = hashlib.sha256(body).hexdigest()[:12]
+    return _File(body, gzip.compress(body, 9, mtime=0), _TYPES[path.suffix], version)
