@@ -27,7 +27,7 @@ import uvloop
 
 from bench.machine import machine
 from laggard_aggregator.demo.site import free_port
-from laggard_aggregator.ingest.mqtt.connection import Connection
+from laggard_aggregator.ingest.mqtt.connection import MqttReader
 from laggard_aggregator.ingest.mqtt.packets import Message
 from laggard_common.mqtt.settings import MqttSettings, client_arguments
 from tests.support.shipped_brokers import program
@@ -54,7 +54,7 @@ class OwnReader:
     def __init__(self, port: int, name: str, *, clean: bool, processes: bool) -> None:
         self.received = 0
         self._port, self._name, self._clean, self._processes = port, name, clean, processes
-        self._connection = Connection(self._on_messages)
+        self._connection = MqttReader(self._on_messages)
 
     async def run(self) -> None:
         arguments = client_arguments(MqttSettings(port=self._port))
@@ -153,9 +153,9 @@ def broker(folder: Path) -> Iterator[int]:
 
 
 @contextlib.asynccontextmanager
-async def sender(port: int) -> AsyncIterator[Connection]:
+async def sender(port: int) -> AsyncIterator[MqttReader]:
     """A connection that publishes."""
-    connection = Connection(lambda _: None)
+    connection = MqttReader(lambda _: None)
     arguments = client_arguments(MqttSettings(port=port))
     await connection.open(arguments, "sender", clean=True, seconds=SECONDS)
     try:

@@ -20,7 +20,7 @@ from tempfile import TemporaryDirectory
 from bench.machine import machine
 
 NAMES = (
-    *("messages", "intake", "payloads", "agent's MQTT", "aggregator's MQTT"),
+    *("messages", "intake", "payloads", "aggregator's MQTT"),
     *("segments", "journal", "kernel's files", "file systems", "functions"),
 )
 LONGEST_INPUT = 4096

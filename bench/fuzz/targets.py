@@ -73,7 +73,7 @@ def payloads(data: bytes) -> None:
 
 def aggregators_packets(data: bytes) -> None:
     """What a broker sends to the aggregator, in pieces."""
-    incoming = packets.Incoming()
+    incoming = packets.PacketParser()
     with contextlib.suppress(MqttError):
         incoming.feed(data[:7])
         incoming.feed(data[7:])

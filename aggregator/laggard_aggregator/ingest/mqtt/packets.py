@@ -1,8 +1,8 @@
-"""MQTT 3.1.1 packets of a client that subscribes at QoS 1: bytes to messages, and the few packets it sends.
+"""MQTT 3.1.1 packets of a client that subscribes at QoS 1.
 
-What the broker hands on comes from strangers, so sizes are bounded: a message that is too long is passed over
-as it comes and handed on empty, as its broker would send it again for ever if it were not acknowledged.
-(OASIS, MQTT Version 3.1.1, sections 2 and 3.)
+Messages come from untrusted clients, so sizes are bounded. The payload of a message that is too long is
+skipped as it arrives and the message is passed on empty: the broker redelivers a message that is not
+acknowledged for ever. (OASIS, MQTT Version 3.1.1, sections 2 and 3.)
 """
 
 from collections.abc import Sequence
@@ -20,14 +20,14 @@ _MOST_TOPIC_BYTES = 2 + 65_535 + 2  # with its length, and the message's number
 _MAX_PUBLISH_BYTES = MAX_MESSAGE_BYTES + _MOST_TOPIC_BYTES
 
 Message = tuple[str, bytes, int]
-"""Topic, payload, and MQTT's number for it, 0 at QoS 0."""
+"""Topic, payload, and packet identifier, which is 0 at QoS 0."""
 
 
-class Incoming:
-    """Takes the broker's bytes in any pieces; at most one packet is kept for its end to come.
+class PacketParser:
+    """Parses the broker's bytes in pieces of any size; keeps at most one incomplete packet.
 
-    After `feed`, `published` has the numbers of our own messages that the broker has, and `control` the kind
-    and body of other packets; whoever reads them empties them.
+    After `feed`, `published` has the packet identifiers of received PUBACKs, and `control` the kind and body
+    of other packets. The caller clears both.
     """
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class Incoming:
         self._skip = 0
 
     def feed(self, data: bytes) -> list[Message]:
-        """The messages that are complete now. Raises MqttError for bytes that are not MQTT."""
+        """Messages that `data` completes. Raises MqttError for bytes that are not MQTT."""
         if self._skip:
             passed = min(self._skip, len(data))
             self._skip -= passed
@@ -58,7 +58,7 @@ class Incoming:
         return messages
 
     def _packets(self, data: bytes, messages: list[Message]) -> int:
-        """Where the first packet begins that is not complete; leaves in `_needed` how long it has to be."""
+        """Offset of the first incomplete packet; sets `_needed` to the bytes it needs."""
         at, size = 0, len(data)
         while size - at >= 2:
             first, length, start = data[at], data[at + 1], at + 2
@@ -99,7 +99,7 @@ class Incoming:
 def connect(
     identifier: str, *, clean: bool, keepalive: int, username: str | None, password: str | None
 ) -> bytes:
-    """The first packet of a connection."""
+    """A CONNECT packet."""
     flags, fields = 0x02 if clean else 0, [identifier.encode()]
     if username is not None:
         flags |= 0x80
@@ -112,22 +112,22 @@ def connect(
 
 
 def subscribe(number: int, filters: Sequence[str]) -> bytes:
-    """Asks for topics at QoS 1."""
+    """A SUBSCRIBE packet at QoS 1."""
     return _packet(0x82, number.to_bytes(2) + b"".join(_sized(each.encode()) + b"\x01" for each in filters))
 
 
 def publish(topic: str, payload: bytes, number: int) -> bytes:
-    """A message of ours at QoS 1."""
+    """A PUBLISH packet at QoS 1."""
     return _packet(0x32, _sized(topic.encode()) + number.to_bytes(2) + payload)
 
 
 def acknowledge(numbers: Sequence[int]) -> bytes:
-    """PUBACK for each of the broker's messages, in the order of their coming (MQTT-4.6.0-2)."""
+    """PUBACK packets, in the order in which the messages arrived (MQTT-4.6.0-2)."""
     return b"".join([b"\x40\x02" + number.to_bytes(2) for number in numbers])
 
 
 def _message(data: bytes, first: int, start: int, end: int) -> Message:
-    """The message whose packet's body lies there; one without a topic that can be read gets none."""
+    """The message of the PUBLISH packet in `data[start:end]`. Raises MqttError."""
     body = start + 2 + (data[start] << 8 | data[start + 1]) if end - start >= 2 else end + 1
     qos = first & 6  # shifted by one: 2 is QoS 1, and as long as its number
     if body + qos > end or qos > 2:
@@ -139,7 +139,7 @@ def _message(data: bytes, first: int, start: int, end: int) -> Message:
 
 
 def _long_length(data: bytes, at: int) -> tuple[int, int]:
-    """A length of more than one byte and where it ends, which is 0 while it is not complete."""
+    """A length of several bytes and its end, which is 0 while it is incomplete."""
     length = 0
     for place, byte in enumerate(data[at : at + 4]):
         length |= (byte & 127) << 7 * place

@@ -1,7 +1,7 @@
-"""The connection to the broker. Nothing else in the aggregator knows that there is MQTT.
+"""Subscribes to the site's topics and reconnects; the only user of MQTT in the aggregator.
 
-With a journal, messages are acknowledged to the broker once they are in it (`done`), so that the broker, and
-not only their agents, has what a crash takes. Losing the broker is one WARNING, finding it one INFO.
+With a journal, messages are acknowledged to the broker once they are durable (`done`), so the broker
+redelivers them after a crash. A lost broker is logged as one WARNING, a found one as one INFO.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from itertools import compress
 
 from laggard_aggregator.ingest.ingest_queue import IngestQueue
-from laggard_aggregator.ingest.mqtt.connection import Connection
+from laggard_aggregator.ingest.mqtt.connection import MqttReader
 from laggard_aggregator.ingest.mqtt.packets import Message
 from laggard_aggregator.settings.aggregator import BrokerSettings
 from laggard_common.clock import Clock
@@ -30,11 +30,11 @@ _CHANNELS = ("data/+", "schema/+", "status")
 
 
 class Subscriber:
-    """Puts every message of the site into `inbox`, over as many connections as it takes, until cancelled.
+    """Puts every message of the site into `queue`.
 
-    `hold_back`: the broker keeps messages until they are `done`, where it keeps a session for us. `arguments`
-    makes address, credentials and TLS for each connection: files may be renewed meanwhile. `identifier`: its
-    client id.
+    `hold_back`: with a persistent session the broker keeps messages until `done`. `arguments` reads the TLS
+    and password files, and is called for each connection, so renewed files need no restart. `identifier`:
+    the client id.
     """
 
     def __init__(
@@ -55,27 +55,27 @@ class Subscriber:
         self._queue = queue
         self._clock = clock
         self._rng = rng
-        self._connection: Connection | None = None
+        self._connection: MqttReader | None = None
         self._listening = False
         self._warned = False
         self._clean_session = settings.clean_session or settings.embedded
         self._hold_back = hold_back and not self._clean_session
-        self._not_done: deque[tuple[Connection | None, int]] = deque()  # and MQTT's number of each message
+        self._not_done: deque[tuple[MqttReader | None, int]] = deque()  # and packet identifiers
 
     @property
     def connected(self) -> bool:
-        """Whether there is a connection, and the subscription was granted."""
+        """Whether the broker granted the subscription of the current connection."""
         return self._listening
 
     async def run(self) -> None:
-        """Connects, listens, and connects again, with jittered pauses that grow.
+        """Connects and reconnects until cancelled, with exponential back-off and jitter.
 
-        They grow too when connections end at once: somebody else may be using our client id.
+        A short connection counts as a failure: another client may use the same client id.
         """
         failures = 0
         while True:
             begun_ns = self._clock.monotonic_ns()
-            connection = self._connection = Connection(self._take)
+            connection = self._connection = MqttReader(self._on_messages)
             try:
                 await self._listen(connection)
             except (MqttError, ConfigError, OSError) as exc:
@@ -89,7 +89,7 @@ class Subscriber:
             await asyncio.sleep(ceiling * self._rng.uniform(0.5, 1.0))
 
     async def publish(self, messages: Sequence[tuple[str, bytes]]) -> None:
-        """Publishes topics and payloads at QoS 1. What fails is left: agents ask for it by sending again."""
+        """Publishes acknowledgements at QoS 1. Drops them on failure: agents redeliver."""
         if self._connection is None or not self._listening:
             return
         try:
@@ -98,7 +98,7 @@ class Subscriber:
             _log.debug("acknowledgements could not be published: %s", exc)
 
     def done(self, messages: int) -> None:
-        """The oldest `messages` that were taken out of the inbox need not come again."""
+        """Acknowledges the oldest `messages` that left the queue to the broker."""
         if not self._hold_back:
             return
         oldest = [self._not_done.popleft() for _ in range(messages)]
@@ -108,24 +108,24 @@ class Subscriber:
                 [number for connection, number in oldest if connection is current and number]
             )
 
-    def _take(self, messages: list[Message]) -> None:
+    def _on_messages(self, messages: list[Message]) -> None:
         now_ns, connection = self._clock.wall_ns(), self._connection
         in_front = self._queue.put([(topic, payload, now_ns) for topic, payload, _ in messages])
         if self._hold_back:
             self._not_done.extend([(connection, number) for _, _, number in compress(messages, in_front)])
-            # Of the others there may be more than the broker lets be under way; their agents have them.
+            # Deferred messages may exceed the broker's in-flight limit; their agents still have them.
             messages = [message for message, front in zip(messages, in_front, strict=True) if not front]
         if connection is not None:
             connection.acknowledge([number for _, _, number in messages if number])
 
-    async def _listen(self, connection: Connection) -> None:
-        """Until the connection is lost, which raises MqttError."""
+    async def _listen(self, connection: MqttReader) -> None:
+        """Subscribes, and waits until the connection is lost. Raises MqttError."""
         await connection.open(
             self._arguments(), self.identifier, clean=self._clean_session, seconds=_TIMEOUT_SECONDS
         )
         refused = await connection.subscribe(self._topics, _TIMEOUT_SECONDS)
         if refused:
-            raise MqttError(f"the broker refuses the subscription to {', '.join(refused)}")
+            raise MqttError(f"the broker denies the subscription to {', '.join(refused)}")
         self._listening = True
         self._warned = False
         _log.info("connected to the broker at %s", self._settings.address)

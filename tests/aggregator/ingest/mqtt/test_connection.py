@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from laggard_aggregator.ingest.mqtt import connection as under_test
-from laggard_aggregator.ingest.mqtt.connection import Connection
+from laggard_aggregator.ingest.mqtt.connection import MqttReader
 from laggard_aggregator.ingest.mqtt.packets import Message, publish
 from laggard_common.errors import MqttError
 from laggard_common.mqtt.settings import MqttSettings, client_arguments
@@ -57,8 +57,8 @@ async def broker(answer: Answer) -> AsyncIterator[tuple[Scripted, int]]:
         await server.wait_closed()
 
 
-async def opened(port: int, take: Callable[[list[Message]], None] = lambda _: None) -> Connection:
-    made = Connection(take)
+async def opened(port: int, take: Callable[[list[Message]], None] = lambda _: None) -> MqttReader:
+    made = MqttReader(take)
     arguments = client_arguments(MqttSettings(port=port))
     await made.open(arguments, "me", clean=True, seconds=5)
     return made
@@ -96,7 +96,7 @@ def test_who_is_not_let_in_is_told_why(answer: bytes, why: str | None) -> None:
 def test_a_broker_that_says_nothing_is_not_waited_for() -> None:
     async def story() -> None:
         async with broker(lambda _: b"") as (_, port):
-            made = Connection(lambda _: None)
+            made = MqttReader(lambda _: None)
             with pytest.raises(MqttError, match=r"no answer within 0.1 s"):
                 await made.open(client_arguments(MqttSettings(port=port)), "me", clean=True, seconds=0.1)
             made.close()
@@ -235,7 +235,7 @@ def test_a_burst_is_taken_a_piece_at_a_time() -> None:
 
 
 def test_a_lost_connection_goes_without_the_garbage_collector() -> None:
-    async def lose(port: int, scripted: Scripted) -> "weakref.ref[Connection]":
+    async def lose(port: int, scripted: Scripted) -> "weakref.ref[MqttReader]":
         made = await opened(port)
         assert scripted.writer is not None
         scripted.writer.transport.abort()

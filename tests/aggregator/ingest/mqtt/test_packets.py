@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from laggard_aggregator.ingest.mqtt import packets
-from laggard_aggregator.ingest.mqtt.packets import MAX_CONTROL_BYTES, Incoming, Message
+from laggard_aggregator.ingest.mqtt.packets import MAX_CONTROL_BYTES, Message, PacketParser
 from laggard_common.errors import MqttError
 from laggard_common.wire.limits import MAX_MESSAGE_BYTES
 
@@ -37,9 +37,9 @@ def published(topic: str, payload: bytes, number: int) -> bytes:
     return naive_packet(0x32 if number else 0x30, body)
 
 
-def fed(data: bytes, cuts: Sequence[int]) -> tuple[list[Message], Incoming]:
+def fed(data: bytes, cuts: Sequence[int]) -> tuple[list[Message], PacketParser]:
     """What comes of bytes that are cut at these places."""
-    incoming, came, at = Incoming(), [], 0
+    incoming, came, at = PacketParser(), [], 0
     for cut in [*sorted(cut % (len(data) + 1) for cut in cuts), len(data)]:
         came += incoming.feed(data[at:cut])
         at = cut
@@ -90,7 +90,7 @@ def test_other_packets_are_told_apart() -> None:
 def test_a_message_that_is_too_long_is_passed_over_and_handed_on_empty(piece: int) -> None:
     long = published(TOPIC, bytes(MAX_MESSAGE_BYTES + 70_000), 7)
     data = published("a", b"1", 1) + long + published("b", b"2", 8)
-    incoming, came = Incoming(), []
+    incoming, came = PacketParser(), []
     for at in range(0, len(data), piece):
         came += incoming.feed(data[at : at + piece])
         assert sum(map(len, incoming._pieces)) <= piece + 70_000
@@ -118,12 +118,12 @@ def test_the_longest_message_that_counts_is_taken() -> None:
 )
 def test_what_is_not_mqtt_is_an_error(data: bytes) -> None:
     with pytest.raises(MqttError):
-        Incoming().feed(data)
+        PacketParser().feed(data)
 
 
 def test_a_topic_that_is_not_utf8_is_handed_on() -> None:
     """Nobody takes it then, and it is acknowledged, so that it does not come again for ever."""
-    came = Incoming().feed(b"\x32\x06\x00\x02\xff\xfe\x00\x05")
+    came = PacketParser().feed(b"\x32\x06\x00\x02\xff\xfe\x00\x05")
     assert came == [("��", b"", 5)]
 
 
