@@ -122,7 +122,7 @@ class Overrides:
                 self.decide(_decision(kept))
             for group, targets in state["afresh"].items():
                 self._afresh[str(group)] = {checked_target(target) for target in targets}
-        except (LookupError, TypeError, AttributeError) as exc:
+        except (LookupError, TypeError, AttributeError, OverflowError) as exc:
             raise ValueError(f"{type(exc).__name__}: {exc}") from exc
 
 

@@ -5,7 +5,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from laggard_aggregator.alarms.overrides import MOST_DECISIONS, Decision, Overrides, covering, covers
+from laggard_aggregator.alarms.overrides import (
+    MOST_DECISIONS,
+    MOST_TARGET_CHARS,
+    Decision,
+    Overrides,
+    covering,
+    covers,
+)
 
 SHOWN = {"oss-1/wwn-1": "oss-1/sda", "oss-1/wwn-2": "oss-1/sdb", "oss-10/wwn-3": "oss-10/sda"}
 
@@ -118,13 +125,56 @@ JSON = st.recursive(
     max_leaves=8,
 )
 ENTRY = st.fixed_dictionaries(
-    {name: JSON for name in ("kind", "target", "by", "at", "until", "comment")}  # noqa: C420
+    {
+        "kind": st.sampled_from(("silence", "drain")) | JSON,
+        "target": st.text(min_size=1, max_size=5) | JSON,
+        "by": JSON,
+        "at": st.floats() | JSON,
+        "until": st.none() | st.floats() | JSON,
+        "comment": JSON,
+    }
 )
+AFRESH = st.dictionaries(st.text(max_size=5), st.lists(st.text(max_size=5), max_size=3))
 
 
-@given(JSON | st.fixed_dictionaries({"decisions": JSON | st.lists(ENTRY), "afresh": JSON}))
-def test_what_is_no_state_raises_value_errors(state: object) -> None:
+def is_number(value: object) -> bool:
     try:
-        Overrides().restore(state)  # type: ignore[arg-type]
-    except ValueError:
+        float(value)  # type: ignore[arg-type]
+    except (ValueError, TypeError, OverflowError):
+        return False
+    return True
+
+
+def is_target(value: object) -> bool:
+    return isinstance(value, str) and 1 <= len(value) <= MOST_TARGET_CHARS and value.isprintable()
+
+
+def is_decision(value: object) -> bool:
+    if not isinstance(value, dict) or not {"kind", "target", "by", "at", "until", "comment"} <= set(value):
+        return False
+    numbers = is_number(value["at"]) and (value["until"] is None or is_number(value["until"]))
+    return numbers and value["kind"] in ("silence", "drain") and is_target(value["target"])
+
+
+def is_state(value: object) -> bool:
+    """A slow second implementation of the check of `Overrides.restore`."""
+    if not isinstance(value, dict) or not {"decisions", "afresh"} <= set(value):
+        return False
+    decisions, afresh = value["decisions"], value["afresh"]
+    if not isinstance(decisions, list | dict | str) or not isinstance(afresh, dict):
+        return False
+    named = all(isinstance(each, list | dict | str) and all(map(is_target, each)) for each in afresh.values())
+    return named and all(map(is_decision, decisions))
+
+
+@given(JSON | st.fixed_dictionaries({"decisions": JSON | st.lists(ENTRY), "afresh": JSON | AFRESH}))
+def test_a_state_is_restored_and_everything_else_is_a_value_error(state: object) -> None:
+    book = Overrides()
+    if not is_state(state):
+        with pytest.raises(ValueError):
+            book.restore(state)  # type: ignore[arg-type]
         return
+    book.restore(state)  # type: ignore[arg-type]
+    again = Overrides()
+    again.restore(json.loads(json.dumps(book.state())))
+    assert json.dumps(again.state()) == json.dumps(book.state())

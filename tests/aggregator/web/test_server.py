@@ -1,5 +1,4 @@
 import asyncio
-import contextlib
 import http.client
 import signal
 import socket
@@ -148,9 +147,12 @@ def test_it_ends_though_a_client_keeps_its_connection() -> None:
 def test_a_request_with_endless_headers_is_refused() -> None:
     async def use(server: HttpServer) -> None:
         # The answer is 400 and a closed connection; a client that is still sending may only see the latter.
-        with contextlib.suppress(ConnectionError):
+        try:
             status, _ = await asyncio.to_thread(get, server.url, "/x", {"X-Long": "x" * 300_000})
-            assert status == 400
+            refused = status == 400
+        except ConnectionError:
+            refused = True
+        assert refused
         assert await asyncio.to_thread(get, server.url) == (200, "hello /x")
 
     asyncio.run(served("127.0.0.1:0", use))

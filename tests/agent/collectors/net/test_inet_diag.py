@@ -18,6 +18,7 @@ from tests.support.builders.net import ERROR, FIXTURES, SOCKET_MESSAGE, Socket, 
 ONE = Socket("10.1.0.7", 5, 150, 3, 10_000_000_000, 700, 600, 10_000_900_000, 4344)
 SIX = replace(ONE, to="fd00::7", cookie=6)
 MOST = 1000
+DONE, HEADER_BYTES = 3, 16
 
 
 def answer_of(data: bytes, most: int = MOST) -> Answer:
@@ -118,12 +119,40 @@ def test_changed_at_every_byte() -> None:
             assert len(answer.sockets) == 2 or not answer.whole
 
 
-@given(st.binary(max_size=400))
-def test_arbitrary_bytes(data: bytes) -> None:
-    head = struct.pack("=IHHII", 16 + len(data), SOCKET_MESSAGE, 2, 0, 0)
-    for text in (data, head + data):
-        with contextlib.suppress(CollectError):
+def walked(data: bytes) -> tuple[int, bool, bool]:
+    """Number of whole messages in `data`, whether one ends the dump, and whether one is an error."""
+    at = count = 0
+    done, refused = False, False
+    while len(data) - at >= HEADER_BYTES and not refused:
+        length, kind = struct.unpack_from("=IH", data, at)
+        if not HEADER_BYTES <= length <= len(data) - at:
+            break
+        if kind in (ERROR, DONE):
+            done = True
+            refused = length >= HEADER_BYTES + 4 and struct.unpack_from("=i", data, at + HEADER_BYTES)[0] < 0
+        at += (length + 3) // 4 * 4
+        count += 1
+    return count, done, refused
+
+
+MESSAGE = st.builds(
+    lambda kind, body: struct.pack("=IHHII", HEADER_BYTES + len(body), kind, 2, 0, 0) + body,
+    st.sampled_from((SOCKET_MESSAGE, ERROR, DONE)) | st.integers(0, 2**16 - 1),
+    st.binary(max_size=40).map(lambda body: body[: len(body) // 4 * 4]),
+)
+
+
+@given(st.lists(MESSAGE, max_size=4), st.binary(max_size=400))
+def test_arbitrary_bytes(messages: list[bytes], data: bytes) -> None:
+    text = b"".join(messages) + data
+    count, done, refused = walked(text)
+    if refused:
+        with pytest.raises(CollectError):
             answer_of(text)
+        return
+    answer = answer_of(text)
+    assert answer.done == done
+    assert len(answer.sockets) + answer.not_understood <= count + 1
 
 
 def test_a_large_answer_in_one_piece() -> None:
