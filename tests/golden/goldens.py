@@ -17,7 +17,6 @@ import zstandard
 from tests.golden import entry, formats, site
 from tests.golden.before import continued
 from tests.golden.entry import Component, Field, FieldKind, FieldType, codec, trace_codec, trace_records, wire
-from tests.support.wait import LIMIT_SECONDS
 
 FOLDER = Path(__file__).parent / "data"
 FIXTURES = Path(__file__).parents[1] / "fixtures"
@@ -251,7 +250,7 @@ async def _agent_run(folder: Path) -> str:
         path, procfs = continued.agent_files(folder, broker.port)
         stop = asyncio.Event()
         task = asyncio.create_task(entry.agent(path, procfs).run(stop))
-        await broker.until(lambda: len(continued.came(broker)) >= 3, LIMIT_SECONDS)
+        await broker.until(lambda: len(continued.came(broker)) >= 3)
         stop.set()
         await task
         kinds: dict[str, Any] = {}

@@ -10,7 +10,6 @@ import pytest
 
 from tests.golden import entry, formats, site
 from tests.golden.before import continued
-from tests.support.wait import LIMIT_SECONDS
 
 GOLDEN: dict[str, Any] = json.loads(continued.PACKED.with_name("continued.json").read_text())
 
@@ -54,12 +53,11 @@ def test_a_spool_is_taken_over(how: str, tmp_path: Path) -> None:
             stop = asyncio.Event()
             task = asyncio.create_task(entry.agent(path, procfs).run(stop))
             wanted = {key for key in waiting if key[1] not in acknowledged}
-            await broker.until(lambda: wanted <= continued.came(broker).keys(), LIMIT_SECONDS)
+            await broker.until(lambda: wanted <= continued.came(broker).keys())
             # The first new batch may be backlog, and come after the next ones.
             first = max(seq for _, seq in waiting) + 1 if how == "orderly" else 0
             await broker.until(
-                lambda: first in {seq for _, seq in continued.came(broker).keys() - waiting.keys()},
-                LIMIT_SECONDS,
+                lambda: first in {seq for _, seq in continued.came(broker).keys() - waiting.keys()}
             )
             stop.set()
             await task
