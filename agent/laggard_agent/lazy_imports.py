@@ -16,20 +16,28 @@ UNTIL_NEEDED = (
     "urllib.request",
 )
 
-# asyncio asks whether a socket is an instance of these classes. None is before the module is loaded.
-_EMPTY_CLASSES = {"ssl": ("SSLSocket",)}
-
 
 class _NoInstances:
     """A class without instances."""
+
+
+class _NeverRaised(Exception):  # noqa: N818
+    """An exception that nothing raises."""
+
+
+# Names that asyncio and paho use with plain sockets: to ask for a class, and to catch an exception.
+_EMPTY_CLASSES: dict[str, dict[str, type]] = {
+    "ssl": {"SSLSocket": _NoInstances, "SSLWantReadError": _NeverRaised, "SSLWantWriteError": _NeverRaised}
+}
 
 
 class _StandIn(ModuleType):
     def __getattr__(self, name: str) -> object:
         if name.startswith("__"):  # the import system's questions
             raise AttributeError(name)
-        if name in _EMPTY_CLASSES.get(self.__name__, ()):
-            return _NoInstances
+        empty = _EMPTY_CLASSES.get(self.__name__, {}).get(name)
+        if empty is not None:
+            return empty
         if sys.modules.get(self.__name__) is self:
             del sys.modules[self.__name__]
         module = importlib.import_module(self.__name__)

@@ -1,4 +1,4 @@
-"""What a daemon without TLS does not load, and that it can."""
+"""Modules that a daemon without TLS does not load until it needs them."""
 
 import sys
 
@@ -23,6 +23,21 @@ def test_an_agent_without_tls_loads_none_of_them() -> None:
     )
     assert "laggard_agent.cli" in loaded
     assert not {*UNTIL_NEEDED, "_ssl", "_hashlib", "http.client", "email", "importlib.metadata"} & set(loaded)
+
+
+def test_a_reset_connection_loads_no_openssl() -> None:
+    said = _python(
+        "from laggard_agent.lazy_imports import postpone\n"
+        "postpone()\n"
+        "import asyncio, ssl, sys\n"
+        "try:\n"
+        "    raise ConnectionResetError\n"
+        "except ssl.SSLWantReadError:\n"
+        "    print('caught')\n"
+        "except ConnectionResetError:\n"
+        "    print('_ssl' in sys.modules)"
+    )
+    assert said == ["False"]
 
 
 def test_a_stand_in_becomes_the_module_when_a_name_of_it_is_asked_for() -> None:
