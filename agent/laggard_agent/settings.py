@@ -47,7 +47,8 @@ class AgentSettings:
     mqtt: MqttSettings = field(default_factory=MqttSettings)
     spool: SpoolSettings = field(default_factory=SpoolSettings)
     tables: Mapping[str, Any] = field(
-        default_factory=dict, metadata=further_tables(registry.names, registry.settings_class)
+        default_factory=dict,
+        metadata=further_tables(registry.names, registry.settings_class, skip_empty=True),
     )
 
     def problems(self) -> Iterator[tuple[str, str]]:

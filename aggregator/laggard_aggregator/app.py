@@ -27,8 +27,8 @@ from laggard_aggregator.engine.machine import Machine
 from laggard_aggregator.engine.recovery import Recovery
 from laggard_aggregator.ingest.ingest_queue import IngestQueue
 from laggard_aggregator.ingest.mqtt.subscriber import Subscriber
-from laggard_aggregator.notify.dispatcher import Post
-from laggard_aggregator.notify.email.settings import access
+from laggard_aggregator.notify.channel import configured
+from laggard_aggregator.notify.dispatcher import Dispatcher
 from laggard_aggregator.runtime.housekeeping import Housekeeping
 from laggard_aggregator.runtime.ingest_loop import IngestLoop
 from laggard_aggregator.runtime.results import Results
@@ -74,7 +74,15 @@ class App:
         self._arguments()  # so that unusable files are reported now
         self._tls = tls_context(settings.http)
         self._credentials = read_credentials(settings.http.credentials_file)
-        self._post: Post | None = self._make_post(before._post if before is not None else None)
+        self._dispatcher: Dispatcher = Dispatcher(
+            configured(settings.channels),
+            settings.site,
+            settings.http.page,
+            settings.state.directory if settings.state is not None else None,
+            clock=self._clock,
+            rng=self._rng,
+            before=before._dispatcher if before is not None else None,
+        )
         self._membership = membership(settings)
         self._topology = topology(settings.topology)
         self._machine = self._new_machine()
@@ -99,7 +107,7 @@ class App:
             before.view.history if before is not None else WindowHistory(),
             queue=self._queue,
             subscriber=self._subscriber,
-            outbox=self._post.sender if self._post is not None else None,
+            dispatcher=self._dispatcher,
         )
         self._watchdog = Watchdog(
             notifier or Notifier(),
@@ -205,8 +213,8 @@ class App:
             housekeeping=housekeeping.run(),
             windows=self._close_windows(windows, stop),
         )
-        if self._post is not None:
-            self._start(tasks, notify=self._post.run(self.view, self._settings.http.page))
+        if self._settings.channels:
+            self._start(tasks, notify=self._dispatcher.run(self.view))
         if archive is not None:
             self._start(tasks, archive=archive.run(self._ended))
         if recovery is not None:
@@ -248,21 +256,6 @@ class App:
             after_seconds=s.alarm.after_seconds,
             site=s.site,
             forget_ns=round((s.state or StateTable()).forget_days * 86_400 * 1e9),
-        )
-
-    def _make_post(self, before: Post | None) -> Post | None:
-        """The notifications, None where none are configured. Raises ConfigError."""
-        s = self._settings
-        if s.mail is None:
-            return None
-        return Post(
-            s.mail,
-            access(s.mail),
-            s.site,
-            s.state.directory if s.state is not None else None,
-            clock=self._clock,
-            rng=self._rng,
-            before=before,
         )
 
     async def _restore(self) -> None:
@@ -340,12 +333,12 @@ class App:
 
     def _status_line(self) -> str:
         """A line for `systemctl status`."""
-        counts, mail = self.view.node_counts(), self._settings.mail
+        counts = self.view.node_counts()
         up = sum(n for (_, state), n in counts.items() if state == "up")
         broker = f"{'' if self._subscriber.connected else 'not '}connected to {self._settings.mqtt.address}"
-        waiting = self._post.sender.waiting if self._post is not None else 0
-        mails = f", {waiting} mails wait for {mail.address}" if waiting and mail else ""
-        return f"{len(self.view.alarms())} alarms, {up} of {sum(counts.values())} nodes up, {broker}{mails}"
+        waiting = sum(each.waiting for each in self._dispatcher.status.values())
+        late = f", {waiting} notifications wait" if waiting else ""
+        return f"{len(self.view.alarms())} alarms, {up} of {sum(counts.values())} nodes up, {broker}{late}"
 
 
 @contextmanager

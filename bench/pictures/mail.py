@@ -18,8 +18,9 @@ from aiosmtpd.smtp import SMTP, Envelope, Session
 from bench.page.browser import chromium
 from bench.pictures.page import site
 from bench.pictures.shrink import command, shrink
-from laggard_aggregator.notify.dispatcher import Post
-from laggard_aggregator.notify.email.settings import Access, MailSettings
+from laggard_aggregator.notify.dispatcher import Dispatcher
+from laggard_aggregator.notify.email.channel import MailChannel
+from laggard_aggregator.notify.email.settings import MailSettings
 from laggard_aggregator.status.view import Status
 from laggard_common.clock import SystemClock
 
@@ -64,7 +65,7 @@ async def take(into: Path) -> list[Path]:
 
 
 async def first_mail(view: Status, digest_over: int) -> EmailMessage:
-    """The first mail that a post tells of the view's alarms, the worst, as a server got it."""
+    """The first mail about the view's alarms, the worst, as a server received it."""
     box = _Box()
     server = await asyncio.get_running_loop().create_server(lambda: SMTP(box), "127.0.0.1", 0)
     async with server, asyncio.timeout(PATIENCE_SECONDS):
@@ -78,11 +79,12 @@ async def first_mail(view: Status, digest_over: int) -> EmailMessage:
             gather_seconds=0.0,
             digest_over=digest_over,
         )
-        post = Post(settings, Access(), view.site, None, clock=SystemClock(), rng=random.Random(1))
-        at_work = asyncio.create_task(post.run(view, PAGE))
+        channels = [MailChannel(settings)]
+        dispatcher = Dispatcher(channels, view.site, PAGE, None, clock=SystemClock(), rng=random.Random(1))
+        running = asyncio.create_task(dispatcher.run(view))
         message = email.message_from_bytes(await box.mails.get(), policy=policy.default)
-        at_work.cancel()
-        await asyncio.gather(at_work, return_exceptions=True)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
     assert isinstance(message, EmailMessage)
     return message
 

@@ -41,12 +41,14 @@ def checked(*checks: Check) -> Mapping[str, tuple[Check, ...]]:
     return {_CHECKS: checks}
 
 
-def further_tables(names: Callable[[], Collection[str]], type_of: Callable[[str], type]) -> Mapping[str, Any]:
+def further_tables(
+    names: Callable[[], Collection[str]], type_of: Callable[[str], type], *, skip_empty: bool = False
+) -> Mapping[str, Any]:
     """Metadata for a field that holds the tables in `names()`, by name, each parsed as `type_of(name)`.
 
-    An empty table is left out: `type_of` may be expensive.
+    `skip_empty`: an empty table is left out, as `type_of` may be expensive.
     """
-    return {_TABLES: (names, type_of)}
+    return {_TABLES: (names, type_of, skip_empty)}
 
 
 def between(low: float, high: float = math.inf) -> Check:
@@ -176,7 +178,7 @@ def _os_problem(exc: OSError) -> str:
 def _table(cls: Any, table: Mapping[str, Any], prefix: str, problems: list[str]) -> Any:
     further = next((field for field in fields(cls) if _TABLES in field.metadata), None)
     known = {field.name: field for field in fields(cls) if field is not further}
-    names, type_of = further.metadata[_TABLES] if further else (tuple, type)
+    names, type_of, skip_empty = further.metadata[_TABLES] if further else (tuple, type, False)
     possible = (*known, *names())
     hints = get_type_hints(cls)
     before = len(problems)
@@ -194,9 +196,10 @@ def _table(cls: Any, table: Mapping[str, Any], prefix: str, problems: list[str])
         elif field.default is MISSING and field.default_factory is MISSING:
             problems.append(f"{prefix}{name}: missing, expected {_describe(hints[name])}")
     if further:
-        tables = [name for name in table if name in possible and name not in known and table[name] != {}]
         values[further.name] = {
-            name: _value(type_of(name), table[name], prefix + name, problems) for name in tables
+            name: _value(type_of(name), raw, prefix + name, problems)
+            for name, raw in table.items()
+            if name in possible and name not in known and not (skip_empty and raw == {})
         }
     if len(problems) > before:
         return _BROKEN

@@ -11,7 +11,10 @@ from pathlib import Path
 
 from laggard_aggregator.cli.credential import print_credential
 from laggard_aggregator.cli.parser import OneLineParser
+from laggard_aggregator.notify.channel import configured
+from laggard_aggregator.notify.test_notification import send_test
 from laggard_aggregator.settings.aggregator import AggregatorSettings
+from laggard_aggregator.settings.channels import channels
 from laggard_common import __version__
 from laggard_common.config import load
 from laggard_common.daemon import logs, memory
@@ -66,11 +69,15 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--check-config", action="store_true", help="say what is wrong with the files, and exit"
     )
-    parser.add_argument(
-        "--test-mail",
-        action="store_true",
-        help="send a mail that says it is a test to all of [mail], and exit",
-    )
+    tests = parser.add_mutually_exclusive_group()
+    for name in channels():
+        tests.add_argument(
+            f"--test-{name}",
+            action="store_const",
+            const=name,
+            dest="test_channel",
+            help=f"send a notification marked as a test by [{name}], and exit",
+        )
     parser.add_argument("--verbose", action="store_true", help="log every cycle")
     parser.add_argument("--version", action="version", version=f"laggard-aggregator {__version__}")
     return parser
@@ -79,16 +86,16 @@ def build_parser() -> argparse.ArgumentParser:
 def _run(options: argparse.Namespace) -> int:
     if options.credential is not None:
         return print_credential(options.credential, token=options.token)
-    if options.check_config and options.test_mail:
-        raise ConfigError("", ["--test-mail: not together with --check-config"])
+    if options.check_config and options.test_channel:
+        raise ConfigError("", [f"--test-{options.test_channel}: not together with --check-config"])
     if options.token:
         raise ConfigError("", ["--token: only together with --credential"])
     _settle_memory()
     settings = _load(options.config)
     if options.check_config:
         return 0
-    if options.test_mail:
-        return _test_mail(settings, options.config)
+    if options.test_channel:
+        return _test_channel(options.test_channel, settings, options.config)
     logs.configure(logging.DEBUG if options.verbose else logging.INFO)
     import uvloop  # noqa: PLC0415
 
@@ -116,14 +123,11 @@ def _settle_memory() -> None:
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
 
 
-def _test_mail(settings: AggregatorSettings, path: Path) -> int:
-    from laggard_aggregator.notify.email.settings import access  # noqa: PLC0415
-    from laggard_aggregator.notify.email.test_mail import send_trial  # noqa: PLC0415
-
-    if settings.mail is None:
-        raise ConfigError(str(path), ["mail: missing, there is nobody to send a mail to"])
-    page = settings.http.page
-    print(asyncio.run(send_trial(settings.mail, access(settings.mail), settings.site, page, time.time())))
+def _test_channel(name: str, settings: AggregatorSettings, path: Path) -> int:
+    if name not in settings.channels:
+        raise ConfigError(str(path), [f"{name}: missing, there is nobody to send a {name} to"])
+    (channel,) = configured({name: settings.channels[name]})
+    print(asyncio.run(send_test(channel, settings.site, settings.http.page, time.time())))
     return 0
 
 

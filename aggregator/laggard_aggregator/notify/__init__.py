@@ -1,1 +1,1 @@
-"""E-mail about stragglers that persist: what is told when, how it reads, and how it gets out."""
+"""Notifications about persistent stragglers: dispatcher, outbox, and one folder for each channel."""

@@ -1,9 +1,8 @@
-"""Who was told of what, and what is still to be sent: a small SQLite database beside journal and snapshots.
+"""Outbox: reported incidents and queued messages of all channels, in SQLite beside journal and snapshots.
 
-A mail and the cases that it tells of are written in one transaction, before it is sent; that it was sent is
-written after the server took it. So nothing is lost, and a mail is repeated only when the process dies or
-the connection breaks between these two moments; it has the same Message-ID then. Methods are for one thread
-at a time, and raise StateError when the database cannot be used.
+A message and the incidents that it reports are written in one transaction before it is sent; its outcome is
+written after the destination accepted it. So no message is lost, and one is repeated, with the same id, only
+when the process or the connection ends between these two moments.
 """
 
 import asyncio
@@ -18,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Concatenate, Literal, ParamSpec, TypeVar
 
-from laggard_aggregator.notify.incidents import Case
+from laggard_aggregator.notify.incidents import Incident
 from laggard_common.errors import StateError
 
 P = ParamSpec("P")
@@ -27,48 +26,65 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 Outcome = Literal["sent", "refused", "expired"]
-"""How a mail ended: the server took it, will never take it, or was away for too long."""
+"""End of a message: accepted, refused for good, or given up after days without the destination."""
 
-NAME = "mail.db"
-_VERSION = 1
-# Column cases.here: written as 1 and not read; earlier versions marked cases of another aggregator with 0.
+NAME = "mail.db"  # from the time when mail was the only channel
+_VERSION = 2
 _TABLES = """
-CREATE TABLE began (at REAL NOT NULL);
-CREATE TABLE mails (
-    id TEXT PRIMARY KEY, queued_at REAL NOT NULL, recipients TEXT NOT NULL, outcome TEXT, message BLOB
+CREATE TABLE messages (
+    channel TEXT NOT NULL, id TEXT NOT NULL, queued_at REAL NOT NULL, recipients TEXT NOT NULL,
+    resolves TEXT NOT NULL, outcome TEXT, message BLOB, PRIMARY KEY (channel, id)
 );
-CREATE TABLE cases (
-    id TEXT PRIMARY KEY, what TEXT NOT NULL, told_at REAL NOT NULL, mail TEXT NOT NULL, here INTEGER NOT NULL
+CREATE TABLE incidents (
+    channel TEXT NOT NULL, id TEXT NOT NULL, incident TEXT NOT NULL, message TEXT NOT NULL,
+    PRIMARY KEY (channel, id)
 );
-CREATE TABLE courses (key TEXT PRIMARY KEY, points BLOB NOT NULL);
 """
+_NEW = f"""{_TABLES}
+CREATE TABLE began (at REAL NOT NULL);
+CREATE TABLE timelines (key TEXT PRIMARY KEY, points BLOB NOT NULL);
+"""
+_FROM_VERSION_1 = f"""{_TABLES}
+INSERT INTO messages
+    SELECT 'mail', id, queued_at, recipients, '[]', outcome, message FROM mails ORDER BY rowid;
+INSERT INTO incidents SELECT 'mail', id, what, mail FROM cases;
+ALTER TABLE courses RENAME TO timelines;
+DROP TABLE mails;
+DROP TABLE cases;
+"""  # noqa: S608 - of constants
 
 
 @dataclass(frozen=True, slots=True)
-class Queued:
-    """A mail that is to be sent. `recipients`: those who do not have it yet. `message`: as it is sent."""
+class QueuedMessage:
+    """A message to be sent. `recipients`: those who do not have it yet. `message`: as rendered.
+
+    `resolves`: ids of the messages that raised the incidents which this one resolves.
+    """
 
     id: str
     queued_at: float
     recipients: tuple[str, ...]
     message: bytes
+    resolves: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """An open case. `mail`: the id of the mail that reported it."""
+class NotifiedIncident:
+    """An open incident. `message`: id of the message that reported it."""
 
     id: str
-    case: Case
-    told_at: float
-    mail: str
+    incident: Incident
+    message: str
 
 
-class Ledger:
-    """The database in `directory`, in memory where that is None. What is damaged is put aside."""
+class Outbox:
+    """The file in `directory`, in memory where that is None. A damaged file is renamed and replaced.
+
+    For one thread at a time. All methods raise StateError when the file cannot be used.
+    """
 
     def __init__(self, directory: Path | None, now: float) -> None:
-        """`now`: epoch seconds, which is when the site began if there was no ledger before."""
+        """`now`: epoch seconds, kept as `began_at` by a new outbox."""
         self._path = None if directory is None else directory / NAME
         try:
             self._db = self._opened(now)
@@ -76,86 +92,102 @@ class Ledger:
             if self._path is None or not isinstance(exc.__cause__, sqlite3.DatabaseError):
                 raise
             if isinstance(exc.__cause__, sqlite3.OperationalError):
-                raise  # a full disk, no permission: what is there is right
+                raise  # a full disk, no permission: the file itself is sound
             aside = self._path.with_suffix(".damaged")
             with suppress(OSError):
                 self._path.replace(aside)
-            _log.warning("%s: it is kept as %s; alarms that stand are mailed again", exc, aside.name)
+            _log.warning("%s: renamed to %s; standing alarms are reported again", exc, aside.name)
             self._db = self._opened(now)
 
     def close(self) -> None:
-        """Gives the file back."""
+        """Closes the file."""
         self._db.close()
 
     @property
     def began_at(self) -> float:
-        """When mail was first configured here, epoch seconds."""
-        with self._work() as db:
+        """When notifications were first configured at this site, epoch seconds."""
+        with self._transaction() as db:
             return float(db.execute("SELECT at FROM began").fetchone()[0])
 
-    def open_cases(self) -> list[Told]:
-        """The cases that somebody was told of, and that are not over."""
-        with self._work() as db:
-            rows = db.execute("SELECT id, what, told_at, mail FROM cases").fetchall()
-        return [Told(id_, _case(what), told_at, mail) for id_, what, told_at, mail in rows]
+    def open_incidents(self, channel: str) -> list[NotifiedIncident]:
+        """The incidents that the channel reported and that are not resolved."""
+        with self._transaction() as db:
+            query = "SELECT id, incident, message FROM incidents WHERE channel = ? ORDER BY rowid"
+            rows = db.execute(query, (channel,))
+            return [NotifiedIncident(id_, Incident(**json.loads(raw)), by) for id_, raw, by in rows]
 
-    def queue(self, mail: Queued, told: Sequence[Told], over: Sequence[str] = ()) -> None:
-        """Notes, all or nothing, a mail to be sent, the cases that it opens, and the ids of those it closes.
+    def queue(
+        self,
+        channel: str,
+        message: QueuedMessage,
+        opened: Sequence[NotifiedIncident] = (),
+        closed: Sequence[str] = (),
+    ) -> None:
+        """Adds a message, the incidents that it opens, and removes those it closes (ids), all or nothing.
 
-        A mail that was queued before, whatever became of it, is not queued again.
+        A message with the id of an earlier one is not queued again.
         """
-        with self._work() as db:
+        with self._transaction() as db:
+            lists = (json.dumps(message.recipients), json.dumps(message.resolves))
             db.execute(
-                "INSERT OR IGNORE INTO mails VALUES (?, ?, ?, NULL, ?)",
-                (mail.id, mail.queued_at, json.dumps(mail.recipients), mail.message),
+                "INSERT OR IGNORE INTO messages VALUES (?, ?, ?, ?, ?, NULL, ?)",
+                (channel, message.id, message.queued_at, *lists, message.message),
             )
-            rows = [(t.id, json.dumps(asdict(t.case)), t.told_at, t.mail, 1) for t in told]
-            db.executemany("INSERT OR REPLACE INTO cases VALUES (?, ?, ?, ?, ?)", rows)
-            db.executemany("DELETE FROM cases WHERE id = ?", [(each,) for each in over])
+            rows = [(channel, each.id, json.dumps(asdict(each.incident)), each.message) for each in opened]
+            db.executemany("INSERT OR REPLACE INTO incidents VALUES (?, ?, ?, ?)", rows)
+            _delete_incidents(db, channel, closed)
 
-    def close_cases(self, ids: Sequence[str]) -> None:
-        """Deletes the cases of these ids; no mail is queued."""
-        with self._work() as db:
-            db.executemany("DELETE FROM cases WHERE id = ?", [(each,) for each in ids])
+    def close_incidents(self, channel: str, ids: Sequence[str]) -> None:
+        """Removes incidents without a message."""
+        with self._transaction() as db:
+            _delete_incidents(db, channel, ids)
 
-    def waiting(self) -> list[Queued]:
-        """The mails that are to be sent, oldest first."""
-        with self._work() as db:
+    def waiting(self, channel: str) -> list[QueuedMessage]:
+        """The channel's messages without an outcome, oldest first."""
+        with self._transaction() as db:
             rows = db.execute(
-                "SELECT id, queued_at, recipients, message FROM mails WHERE outcome IS NULL ORDER BY rowid"
-            ).fetchall()
-        return [Queued(id_, at, tuple(json.loads(who)), message) for id_, at, who, message in rows]
+                "SELECT id, queued_at, recipients, message, resolves FROM messages"
+                " WHERE channel = ? AND outcome IS NULL ORDER BY rowid",
+                (channel,),
+            )
+            return [
+                QueuedMessage(id_, at, tuple(json.loads(to)), message, tuple(json.loads(resolves)))
+                for id_, at, to, message, resolves in rows
+            ]
 
-    def queued_since(self, at: float) -> int:
-        """How many mails were queued after `at`."""
-        with self._work() as db:
-            return int(db.execute("SELECT count(*) FROM mails WHERE queued_at > ?", (at,)).fetchone()[0])
+    def queued_since(self, channel: str, at: float) -> int:
+        """How many messages the channel queued after `at`."""
+        with self._transaction() as db:
+            query = "SELECT count(*) FROM messages WHERE channel = ? AND queued_at > ?"
+            return int(db.execute(query, (channel, at)).fetchone()[0])
 
-    def still_for(self, mail: str, recipients: Sequence[str]) -> None:
-        """Some have the mail now; these do not yet."""
-        with self._work() as db:
-            db.execute("UPDATE mails SET recipients = ? WHERE id = ?", (json.dumps(recipients), mail))
+    def set_recipients(self, channel: str, id_: str, recipients: Sequence[str]) -> None:
+        """Sets who does not have the message yet."""
+        with self._transaction() as db:
+            update = "UPDATE messages SET recipients = ? WHERE channel = ? AND id = ?"
+            db.execute(update, (json.dumps(recipients), channel, id_))
 
-    def ended(self, mail: str, outcome: Outcome) -> None:
-        """Nothing is to be done about the mail any more."""
-        with self._work() as db:
-            db.execute("UPDATE mails SET outcome = ?, message = NULL WHERE id = ?", (outcome, mail))
+    def set_outcome(self, channel: str, id_: str, outcome: Outcome) -> None:
+        """Ends the message; its content is deleted."""
+        with self._transaction() as db:
+            update = "UPDATE messages SET outcome = ?, message = NULL WHERE channel = ? AND id = ?"
+            db.execute(update, (outcome, channel, id_))
 
     def prune(self, before: float) -> None:
-        """Forgets mails that ended and were queued before that time."""
-        with self._work() as db:
-            db.execute("DELETE FROM mails WHERE outcome IS NOT NULL AND queued_at < ?", (before,))
+        """Deletes messages with an outcome that were queued before that time."""
+        with self._transaction() as db:
+            db.execute("DELETE FROM messages WHERE outcome IS NOT NULL AND queued_at < ?", (before,))
 
-    def courses(self) -> dict[str, bytes]:
-        """What was kept of courses, by their keys."""
-        with self._work() as db:
-            return dict(db.execute("SELECT key, points FROM courses").fetchall())
+    def timelines(self) -> dict[str, bytes]:
+        """The saved timelines by key."""
+        with self._transaction() as db:
+            return dict(db.execute("SELECT key, points FROM timelines").fetchall())
 
-    def keep_courses(self, courses: dict[str, bytes]) -> None:
-        """Keeps these, and no others."""
-        with self._work() as db:
-            db.execute("DELETE FROM courses")
-            db.executemany("INSERT INTO courses VALUES (?, ?)", courses.items())
+    def save_timelines(self, timelines: dict[str, bytes]) -> None:
+        """Replaces all saved timelines."""
+        with self._transaction() as db:
+            db.execute("DELETE FROM timelines")
+            db.executemany("INSERT INTO timelines VALUES (?, ?)", timelines.items())
 
     def _opened(self, now: float) -> sqlite3.Connection:
         try:
@@ -170,8 +202,7 @@ class Ledger:
         return db
 
     @contextmanager
-    def _work(self) -> Iterator[sqlite3.Connection]:
-        """One transaction."""
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
         try:
             with self._db as db:
                 yield db
@@ -179,43 +210,46 @@ class Ledger:
             raise self._error(exc) from exc
 
     def _error(self, exc: Exception) -> StateError:
-        return StateError(str(self._path or "mail"), f"the ledger of mails is not usable: {exc}"[:300])
+        return StateError(str(self._path or "memory"), f"the outbox is not usable: {exc}"[:300])
 
 
-class SharedLedger:
-    """A ledger that coroutines ask in turn, in a thread of its own.
+class OutboxThread:
+    """An outbox whose methods coroutines call in a thread of its own, one after the other.
 
-    Who is cancelled does not end what it asked for, and nobody else's question overtakes that.
+    Cancelling the caller does not interrupt a call.
     """
 
-    def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="mail ledger")
+    def __init__(self, outbox: Outbox) -> None:
+        self._outbox = outbox
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="outbox")
 
-    async def do(self, work: Callable[Concatenate[Ledger, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """What `work`, a method of Ledger, says. Raises StateError."""
-        asked = partial(work, self._ledger, *args, **kwargs)
-        return await asyncio.get_running_loop().run_in_executor(self._thread, asked)
+    async def do(self, method: Callable[Concatenate[Outbox, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Returns the result of a method of Outbox. Raises StateError."""
+        call = partial(method, self._outbox, *args, **kwargs)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, call)
 
-    async def leave(self, *, close: bool = True) -> None:
-        """Ends the thread after what is under way, and gives the file back unless it is to be kept."""
+    async def stop(self, *, close: bool = True) -> None:
+        """Ends the thread after the calls under way; `close`: the outbox, too."""
         if close:
-            await self.do(Ledger.close)
+            await self.do(Outbox.close)
         self._thread.shutdown(wait=False)
 
 
 def _prepare(db: sqlite3.Connection, now: float) -> None:
-    """Makes the tables where there are none; every commit is on the disk before it returns."""
+    """Creates or migrates the tables; every commit is on the disk before it returns."""
     db.execute("PRAGMA journal_mode = TRUNCATE")
     db.execute("PRAGMA synchronous = FULL")
     (version,) = db.execute("PRAGMA user_version").fetchone()
-    if version == 0:
-        with db:
-            db.executescript(f"BEGIN; {_TABLES} PRAGMA user_version = {_VERSION};")
-            db.execute("INSERT INTO began VALUES (?)", (now,))
-    elif version != _VERSION:
+    if version not in (0, 1, _VERSION):
         raise sqlite3.DatabaseError(f"it is of version {version}, expected {_VERSION}")
+    if version == _VERSION:
+        return
+    with db:
+        db.executescript(f"BEGIN; {_FROM_VERSION_1 if version else _NEW} PRAGMA user_version = {_VERSION};")
+        if not version:
+            db.execute("INSERT INTO began VALUES (?)", (now,))
 
 
-def _case(what: str) -> Case:
-    return Case(**json.loads(what))
+def _delete_incidents(db: sqlite3.Connection, channel: str, ids: Sequence[str]) -> None:
+    rows = [(channel, id_) for id_ in ids]
+    db.executemany("DELETE FROM incidents WHERE channel = ? AND id = ?", rows)

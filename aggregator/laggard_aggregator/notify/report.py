@@ -1,156 +1,214 @@
-"""All that a mail says of a case, as plain values: taken from the view on the loop, written up elsewhere."""
+"""Contents of notifications as plain values: read from the view on the event loop, rendered by a channel."""
 
+import math
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from laggard_aggregator.alarms.alarms import Alarm
 from laggard_aggregator.metrics.registry import unit
-from laggard_aggregator.notify.incidents import Case, rank
-from laggard_aggregator.notify.text import claim, moment, plain
-from laggard_aggregator.notify.timelines import Course, Courses
+from laggard_aggregator.notify.incidents import Incident, rank
+from laggard_aggregator.notify.text import plain, slower, spaced
+from laggard_aggregator.notify.timelines import AlarmTimeline, AlarmTimelines
 from laggard_aggregator.status import formatting, urls
 from laggard_aggregator.status.next_steps import Command, commands
 from laggard_aggregator.status.view import Status
 
-MAX_EVIDENCE = 8
+MAX_LISTED = 50
+"""Incidents listed in one notification; the page has all."""
+MAX_COMPARISONS = 8
 MAX_CAUSES = 10
-_LEVELS = {
+_PARENTS = {
     "node": "node: nearly all that belongs to it is slow together",
     "controller": "controller: nearly all behind it is slow together",
     "couplet": "couplet: nearly all behind it is slow together",
 }
 
-
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """One metric of one group: what was seen of the component and of its peers, in words."""
-
-    metric: str
-    group: str
-    own: str
-    peers: str
-    factor: str
-    worst: str
-    since: str
+Kind = Literal["straggler", "digest", "resolved", "test"]
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """What there is to say of a case at one moment. `severity` is NaN where it is not known.
+class Comparison:
+    """A component against its peers by one metric of one group, as its alarm has it.
 
-    `peers`: how many others it was held against. `course` is of `metric`, in `unit`.
+    `observed` and `reference` in `unit`; `severity`, `worst_severity`: times slower; NaN where unknown.
     """
 
-    case: Case
-    name: str
-    kind: str
-    severity: float
-    claim: str
-    since: str
-    lasted: str
-    group: str
-    peers: int
     metric: str
+    group: str
     unit: str
-    evidence: tuple[Evidence, ...]
-    causes: tuple[tuple[str, str], ...]
+    observed: float
+    reference: float
+    severity: float
+    worst_severity: float
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
+class IncidentReport:
+    """A standing incident. `comparisons`: one for each alarm, worst first. `peers`: count in the worst group.
+
+    `causes`: differences from the peers by function. `timeline`: of the first comparison.
+    """
+
+    incident: Incident
+    lasted_seconds: float
+    peers: int
+    comparisons: tuple[Comparison, ...]
+    causes: tuple[tuple[str, float], ...]
     commands: tuple[Command, ...]
     url: str
-    course: Course | None
+    timeline: AlarmTimeline | None
+
+    @property
+    def name(self) -> str:
+        """Its current name as one printable line."""
+        return plain(self.incident.name)
+
+    @property
+    def parent(self) -> str:
+        """Its level in words, empty for a component that carries no others."""
+        return _PARENTS.get(self.incident.level, "")
+
+    @property
+    def worst(self) -> Comparison:
+        """The comparison that the incident is named by."""
+        return self.comparisons[0]
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
-    """What there is to say of a case that is over. `recovered` False: it is not compared any more.
+class Resolution:
+    """An incident whose alarms are cleared. `recovered` False: the component is not compared any more."""
 
-    `factor`: when it was told of, empty where that is not known.
-    """
-
-    name: str
-    claim: str
-    lasted: str
-    since: str
-    ended: str
-    factor: str
+    incident: Incident
+    ended_at: float
     recovered: bool
     url: str
 
+    @property
+    def name(self) -> str:
+        """Its current name as one printable line."""
+        return plain(self.incident.name)
 
-def report(case: Case, view: Status, courses: Courses, page: str) -> Report:
-    """The report on a case whose alarms stand. `page`: where the aggregator's pages are reached."""
-    alarms = sorted((a for a in view.alarms().values() if a.component == case.component), key=rank)
-    first = alarms[0]
+    @property
+    def lasted_seconds(self) -> float:
+        """Length of the incident."""
+        return self.ended_at - self.incident.since
+
+    @property
+    def outcome(self) -> str:
+        """The predicate of a sentence about the component."""
+        return "keeps up with its peers again" if self.recovered else "is no longer compared"
+
+
+@dataclass(frozen=True, slots=True)
+class Notification:
+    """One message of a channel. `id`: the same on every attempt and in every process.
+
+    `count`: incidents that it reports, of which at most MAX_LISTED are in `reports` or `resolutions`.
+    `resolves`: ids of the notifications that raised these. `page`: address of the site's pages.
+    """
+
+    id: str
+    kind: Kind
+    site: str
+    page: str
+    count: int = 1
+    reports: tuple[IncidentReport, ...] = ()
+    resolutions: tuple[Resolution, ...] = ()
+    resolves: tuple[str, ...] = ()
+
+    @property
+    def url(self) -> str:
+        """The component's page, or the site's where there are several."""
+        listed = self.reports or self.resolutions
+        return listed[0].url if self.count == 1 else f"{self.page}/"
+
+    @property
+    def subject(self) -> str:
+        """One line: component, factor and duration."""
+        if self.resolutions:
+            first = self.resolutions[0]
+            if self.count > 1:
+                return f"{self.count} components are no longer slow, {first.name} among them"
+            return spaced(f"{first.name} {first.outcome}, after {formatting.lasting(first.lasted_seconds)}")
+        report = self.reports[0]
+        severity = report.worst.severity
+        if self.kind == "digest":
+            factor = f" ({formatting.factor(severity)})" if math.isfinite(severity) else ""
+            return f"{self.count} components are slower than their peers, {report.name} the most{factor}"
+        claim = f"{report.name} {slower(severity)}"
+        if self.kind == "test":
+            return f"TEST, nothing is wrong: {claim}"
+        return spaced(f"{claim} for {formatting.lasting(report.lasted_seconds)} ({report.worst.metric})")
+
+
+def report(incident: Incident, view: Status, timelines: AlarmTimelines, page: str) -> IncidentReport | None:
+    """The report of an incident, None when its last alarm was cleared meanwhile."""
+    alarms = sorted((a for a in view.alarms().values() if a.component == incident.component), key=rank)
+    if not alarms:
+        return None
+    worst = alarms[0]
     sources = {group.name: group.source for group in view.groups()}
+    source = sources.get(worst.group, "")
     causes = next((alarm.causes for alarm in alarms if alarm.causes), ())
-    source = sources.get(first.group, "")
-    return Report(
-        case=case,
-        name=plain(case.name),
-        kind=_LEVELS.get(case.level, ""),
-        severity=first.severity,
-        claim=claim(first.severity),
-        since=moment(case.since),
-        lasted=formatting.lasting(first.updated_at - case.since),
-        group=plain(first.group),
-        peers=_peers(view, first),
-        metric=plain(first.metric),
-        unit=unit(source, first.metric),
-        evidence=tuple(_evidence(alarm, sources.get(alarm.group, "")) for alarm in alarms[:MAX_EVIDENCE]),
-        causes=tuple((plain(name), formatting.figure(amount)) for name, amount in causes[:MAX_CAUSES]),
-        commands=(*commands(source, case.level, case.name), live(page)),
-        url=page + urls.component(first.group, case.component, first.metric),
-        course=courses.of(first),
+    return IncidentReport(
+        incident=incident,
+        lasted_seconds=worst.updated_at - incident.since,
+        peers=_peers(view, worst),
+        comparisons=tuple(
+            _comparison(each, sources.get(each.group, "")) for each in alarms[:MAX_COMPARISONS]
+        ),
+        causes=tuple((plain(name), amount) for name, amount in causes[:MAX_CAUSES]),
+        commands=(*commands(source, incident.level, incident.name), live_command(page)),
+        url=page + urls.component(worst.group, incident.component, worst.metric),
+        timeline=timelines.of(worst),
     )
 
 
-def live(page: str) -> Command:
-    """How to follow all stragglers in a terminal."""
+def live_command(page: str) -> Command:
+    """The command that follows all stragglers in a terminal."""
     return ("all stragglers, live", f"laggard top --url {shlex.quote(page)}")
 
 
-def endings(cases: Sequence[Case], view: Status, page: str) -> list[Ending]:
-    """What became of cases none of whose alarms stands any more."""
-    wanted, ends = {case.component for case in cases}, dict[str, float]()
+def resolutions(incidents: Sequence[Incident], view: Status, page: str) -> tuple[Resolution, ...]:
+    """The outcome of incidents without a standing alarm.
+
+    A component has recovered when the latest window of a group judged it and found no straggler.
+    """
+    wanted, healthy_at = {incident.component for incident in incidents}, dict[str, float]()
     for judged in view.judgements():
         for component in wanted.intersection(judged.components):
             at = judged.components.index(component)
             if judged.verdicts.judged[at] and not judged.straggler[at]:
-                ends[component] = max(ends.get(component, judged.end), judged.end)
-    return [_ending(case, ends.get(case.component), view.now, page) for case in cases]
-
-
-def _ending(case: Case, well_at: float | None, now: float, page: str) -> Ending:
-    """`well_at`: the end of the latest window if it kept up in it; None where it was silent or slow."""
-    recovered = well_at is not None
-    at = now if well_at is None else well_at
-    return Ending(
-        name=plain(case.name),
-        claim="keeps up with its peers again" if recovered else "is no longer compared",
-        lasted=formatting.lasting(at - case.since),
-        since=moment(case.since),
-        ended=moment(at),
-        factor=formatting.factor(case.severity) if case.severity else "",
-        recovered=recovered,
-        url=page + urls.component(case.group, case.component),
+                healthy_at[component] = max(healthy_at.get(component, judged.end), judged.end)
+    return tuple(
+        Resolution(
+            incident=each,
+            ended_at=healthy_at.get(each.component, view.now),
+            recovered=each.component in healthy_at,
+            url=page + urls.component(each.group, each.component),
+        )
+        for each in incidents
     )
 
 
-def _evidence(alarm: Alarm, source: str) -> Evidence:
-    measure = unit(source, alarm.metric)
-    return Evidence(
+def _comparison(alarm: Alarm, source: str) -> Comparison:
+    return Comparison(
         metric=plain(alarm.metric),
         group=plain(alarm.group),
-        own=formatting.figure(alarm.observed, measure),
-        peers=formatting.figure(alarm.reference, measure),
-        factor=formatting.factor(alarm.severity),
-        worst=formatting.factor(alarm.worst_severity),
-        since=moment(alarm.since),
+        unit=unit(source, alarm.metric),
+        observed=alarm.observed,
+        reference=alarm.reference,
+        severity=alarm.severity,
+        worst_severity=alarm.worst_severity,
+        since=alarm.since,
     )
 
 
 def _peers(view: Status, alarm: Alarm) -> int:
-    """How many others of its kind the latest window judged."""
+    """Components of the same level that the latest window judged, the alarm's own excluded."""
     for judged in view.judgements():
         if (judged.group, judged.metric) == (alarm.group, alarm.metric):
             members = judged.levels.count(judged.levels[0])  # parents stand behind them

@@ -1,8 +1,8 @@
-"""Gets queued mails to the server, in order, however often it takes.
+"""Sends the queued messages of one channel, in order, until each has an outcome.
 
-A server that is away, or does not let us in, keeps all mails waiting; a mail that it refuses for now (4yz)
-waits alone, with what says that it is over for those who do not have it yet; one that it refuses for good
-(5yz) is given up, as are those that waited for GIVE_UP_SECONDS.
+While the destination is unavailable all messages wait. A message that it refuses for now waits alone, with
+the one that resolves it, for the recipients who do not have it. One that it refuses for good is ended, as is
+one that waited for GIVE_UP_SECONDS.
 """
 
 import asyncio
@@ -11,186 +11,181 @@ import random
 from collections import Counter
 from contextlib import suppress
 
-from laggard_aggregator.notify.email.message import answered
-from laggard_aggregator.notify.email.settings import Access, MailSettings
-from laggard_aggregator.notify.email.smtp import Connection, connected
-from laggard_aggregator.notify.outbox import Ledger, Outcome, Queued, SharedLedger
+from laggard_aggregator.notify.channel import Channel, UnavailableError
+from laggard_aggregator.notify.outbox import Outbox, OutboxThread, Outcome, QueuedMessage
 from laggard_common.clock import Clock
-from laggard_common.errors import ServiceError, StateError
+from laggard_common.errors import StateError
 
 _log = logging.getLogger(__name__)
 
 FIRST_RETRY_SECONDS = 15.0
 LAST_RETRY_SECONDS = 900.0
+MAX_RETRY_AFTER_SECONDS = 3600.0
+"""Upper limit of a delay that the destination asks for."""
 GIVE_UP_SECONDS = 5 * 86_400.0
 """As RFC 5321 (4.5.4.1) has it for mail servers."""
-LEAST_TRYING_SECONDS = 3600.0
-"""So long this process tries in any case: a wall clock that was set ahead by days is no outage."""
+MIN_TRYING_SECONDS = 3600.0
+"""Each process tries for this long: a wall clock that was set ahead by days is no outage."""
 FINISH_SECONDS = 5.0
-"""At the end a mail under way has so long to be taken and noted."""
+"""At the end of the process an attempt under way may take this long to finish."""
 IDLE_SECONDS = 60.0
 
 RESULTS = ("sent", "retried", "refused", "expired")
-"""What `laggard_mails_total` counts: `retried` is each try that has to be made again."""
+"""Labels of `laggard_notifications_total`: outcomes, and attempts that have to be repeated (retried)."""
 
 
-class Sender:
-    """Sends what the ledger has. `some` is set when there may be more. `counts`: see RESULTS."""
+class DeliveryWorker:
+    """`counts`: by RESULTS. `waiting`: messages without an outcome. `wake`: set it when one was queued."""
 
-    def __init__(
-        self,
-        settings: MailSettings,
-        access: Access,
-        clock: Clock,
-        rng: random.Random,
-    ) -> None:
-        self.some = asyncio.Event()
+    def __init__(self, channel: Channel, clock: Clock, rng: random.Random) -> None:
+        self.wake = asyncio.Event()
         self.counts: Counter[str] = Counter(dict.fromkeys(RESULTS, 0))
         self.waiting = 0
-        self._settings = settings
-        self._access = access
+        self._channel = channel
         self._clock = clock
         self._rng = rng
-        self._ended: dict[str, Outcome] = {}  # what the ledger does not know yet
-        self._still_for: dict[str, tuple[str, ...]] = {}
-        self._do_not_have: dict[str, tuple[str, ...]] = {}  # of each mail that waits
-        self._seen: dict[str, tuple[float, float]] = {}  # when first, and how old it was then
-        self._tries: Counter[str] = Counter()
+        self._outcomes: dict[str, Outcome] = {}  # not in the outbox yet
+        self._recipients: dict[str, tuple[str, ...]] = {}  # not in the outbox yet
+        self._missing: dict[str, tuple[str, ...]] = {}  # by waiting message: who does not have it
+        self._first_seen: dict[str, tuple[float, float]] = {}  # monotonic time, and its age then
+        self._attempts: Counter[str] = Counter()
         self._not_before: dict[str, float] = {}
         self._failures = 0
-        self._said = ""
-        self._ending = False
+        self._unavailable = ""
+        self._stopping = False
 
-    async def run(self, ledger: SharedLedger) -> None:
-        """Sends until cancelled; what is under way then is brought to an end."""
+    async def run(self, outbox: OutboxThread) -> None:
+        """Sends until cancelled; an attempt under way is finished then."""
         while True:
-            self.some.clear()
+            self.wake.clear()
             seconds = IDLE_SECONDS
             try:
-                await self._note(ledger)
-                due = await self._due(ledger)
+                await self._save(outbox)
+                due = await self._due(outbox)
                 if due:
-                    await self._send(ledger, due)
-                    self._works()
+                    await self._send(outbox, due)
+                    self._set_available()
                 self._failures = 0
                 if self._not_before:
                     seconds = max(min(self._not_before.values()) - self._now(), 0.1)
-            except ServiceError as exc:
-                seconds = self._later("", str(exc))
+            except UnavailableError as exc:
+                self.counts["retried"] += 1
+                seconds = self._set_unavailable(str(exc), exc.retry_after_seconds)
             except StateError as exc:
-                seconds = self._later("", str(exc), counts=False)
-            if self._failures:  # news do not make a server come back
+                seconds = self._set_unavailable(str(exc))
+            if self._failures:  # a new message does not make the destination available
                 await asyncio.sleep(seconds)
                 continue
             with suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
-                    await self.some.wait()
+                    await self.wake.wait()
 
-    async def _due(self, ledger: SharedLedger) -> list[Queued]:
-        """The mails to be tried now; those that waited for too long are given up."""
-        waiting = await ledger.do(Ledger.waiting)
-        now = self._now()
-        self._seen = {m.id: self._seen.get(m.id) or (now, self._wall() - m.queued_at) for m in waiting}
-        expired = [mail for mail in waiting if self._waited_too_long(*self._seen[mail.id])]
-        for mail in expired:
-            _log.warning("mail %s is given up: it could not be sent for days", mail.id)
-            await self._end(ledger, mail, "expired")
-        left = [mail for mail in waiting if mail not in expired]
+    async def _due(self, outbox: OutboxThread) -> list[QueuedMessage]:
+        """The messages to be tried now; those that waited for too long are ended."""
+        queued = await outbox.do(Outbox.waiting, self._channel.name)
+        now, wall = self._now(), self._clock.wall_ns() / 1e9
+        self._first_seen = {m.id: self._first_seen.get(m.id) or (now, wall - m.queued_at) for m in queued}
+        expired = [message for message in queued if self._is_expired(*self._first_seen[message.id])]
+        for message in expired:
+            _log.warning("%s: %s is given up after days without delivery", self._channel.name, message.id)
+            await self._end(outbox, message, "expired")
+        left = [message for message in queued if message not in expired]
         self.waiting = len(left)
-        known = {mail.id for mail in left}
-        self._not_before = {id_: at for id_, at in self._not_before.items() if id_ in known}
-        self._do_not_have = {mail.id: mail.recipients for mail in left}
-        due = [mail for mail in left if self._not_before.get(mail.id, 0.0) <= self._now()]
-        return due if any(self._ready_for(mail) for mail in due) else []
+        self._missing = {message.id: message.recipients for message in left}
+        self._not_before = {id_: at for id_, at in self._not_before.items() if id_ in self._missing}
+        due = [message for message in left if self._not_before.get(message.id, 0.0) <= self._now()]
+        return due if any(self._ready_for(message) for message in due) else []
 
-    def _waited_too_long(self, seen: float, age: float) -> bool:
+    def _is_expired(self, seen: float, age: float) -> bool:
         tried = self._now() - seen
-        return tried > LEAST_TRYING_SECONDS and age + tried > GIVE_UP_SECONDS
+        return tried > MIN_TRYING_SECONDS and age + tried > GIVE_UP_SECONDS
 
-    def _ready_for(self, mail: Queued) -> tuple[str, ...]:
-        """Who may get the mail now: nobody hears that something is over before hearing of it."""
-        others = len(self._do_not_have) > 1
-        earlier = answered(mail.message, self._settings) if others else ()
-        first = {who for id_ in earlier for who in self._do_not_have.get(id_, ())}
-        return tuple(who for who in mail.recipients if who not in first)
+    def _ready_for(self, message: QueuedMessage) -> tuple[str, ...]:
+        """The recipients who have all messages that this one resolves."""
+        waiting = {who for id_ in message.resolves for who in self._missing.get(id_, ())}
+        return tuple(who for who in message.recipients if who not in waiting)
 
-    async def _send(self, ledger: SharedLedger, mails: list[Queued]) -> None:
-        """Sends them in a task of its own: what cancels us must not get lost in the SMTP client."""
-        session = asyncio.create_task(self._session(ledger, mails), name="smtp")
+    async def _send(self, outbox: OutboxThread, due: list[QueuedMessage]) -> None:
+        """Sends in a task of its own, so that cancellation does not interrupt an attempt."""
+        sending = asyncio.create_task(self._send_all(outbox, due), name=f"{self._channel.name} attempt")
         try:
-            await asyncio.shield(session)
+            await asyncio.shield(sending)
         except asyncio.CancelledError:
-            self._ending = True
-            await asyncio.wait({session}, timeout=FINISH_SECONDS)
-            session.cancel()
-            session.add_done_callback(lambda task: task.cancelled() or task.exception())
+            self._stopping = True
+            await asyncio.wait({sending}, timeout=FINISH_SECONDS)
+            sending.cancel()
+            sending.add_done_callback(lambda task: task.cancelled() or task.exception())
             raise
 
-    async def _session(self, ledger: SharedLedger, mails: list[Queued]) -> None:
-        async with connected(self._settings, self._access) as connection:
-            for mail in mails:
-                if self._ending:
-                    return
-                await self._one(ledger, connection, mail)
+    async def _send_all(self, outbox: OutboxThread, due: list[QueuedMessage]) -> None:
+        for message in due:
+            recipients = self._ready_for(message)
+            if recipients and not self._stopping:
+                await self._attempt(outbox, message, recipients)
 
-    async def _one(self, ledger: SharedLedger, connection: Connection, mail: Queued) -> None:
-        recipients = self._ready_for(mail)
-        if not recipients:
-            return
-        result = await connection.deliver(mail.message, recipients)
-        have = set(recipients) - {*result.later, *result.never}
-        for who, said in result.never.items():
-            _log.warning("mail %s is refused for %s: %s", mail.id, who, said)
-        left = tuple(who for who in mail.recipients if who in result.later or who not in recipients)
+    async def _attempt(
+        self, outbox: OutboxThread, message: QueuedMessage, recipients: tuple[str, ...]
+    ) -> None:
+        delivery = await self._channel.send(message.message, recipients)
+        for who, reason in delivery.refused.items():
+            _log.warning("%s: %s refused for %s: %s", self._channel.name, message.id, who, reason)
+        left = tuple(who for who in message.recipients if who in delivery.retry or who not in recipients)
         if not left:
-            await self._end(ledger, mail, "sent" if have else "refused")
+            delivered = set(recipients) - delivery.refused.keys()
+            await self._end(outbox, message, "sent" if delivered else "refused")
             return
-        if result.later:
-            self._not_before[mail.id] = self._now() + self._later(mail.id, next(iter(result.later.values())))
-        self._still_for[mail.id] = self._do_not_have[mail.id] = left
-        await self._note(ledger)
-
-    async def _end(self, ledger: SharedLedger, mail: Queued, outcome: Outcome) -> None:
-        """Notes an outcome; what cannot be noted now is noted before anything else is sent."""
-        self.waiting = max(self.waiting - 1, 0)
-        self._not_before.pop(mail.id, None)
-        self._do_not_have.pop(mail.id, None)
-        self._tries.pop(mail.id, None)
-        self._ended[mail.id] = outcome
-        _log.log(logging.INFO if outcome == "sent" else logging.DEBUG, "mail %s: %s", mail.id, outcome)
-        await self._note(ledger)
-
-    async def _note(self, ledger: SharedLedger) -> None:
-        for id_, outcome in list(self._ended.items()):
-            await ledger.do(Ledger.ended, id_, outcome)
-            self.counts[outcome] += 1
-            del self._ended[id_]
-        for id_, recipients in list(self._still_for.items()):
-            await ledger.do(Ledger.still_for, id_, recipients)
-            del self._still_for[id_]
-
-    def _later(self, mail: str, reason: str, *, counts: bool = True) -> float:
-        """Seconds until the next try, of everything or of one mail: longer each time, and never the same."""
-        if counts:
+        if delivery.retry:
+            reason = next(iter(delivery.retry.values()))
+            _log.info("%s: %s waits: %s", self._channel.name, message.id, reason)
             self.counts["retried"] += 1
-        if mail:
-            tries = self._tries[mail] = self._tries[mail] + 1
-            _log.info("mail %s has to wait: %s", mail, reason)
-        else:
-            tries = self._failures = self._failures + 1
-            if reason != self._said:
-                _log.warning("mails have to wait, %s: %s", self._settings.address, reason)
-            self._said = reason
-        seconds = min(FIRST_RETRY_SECONDS * 2.0 ** min(tries - 1, 16), LAST_RETRY_SECONDS)
-        return seconds * self._rng.uniform(0.8, 1.2)
+            self._attempts[message.id] += 1
+            seconds = self._delay(self._attempts[message.id], delivery.retry_after_seconds)
+            self._not_before[message.id] = self._now() + seconds
+        self._recipients[message.id] = self._missing[message.id] = left
+        await self._save(outbox)
 
-    def _works(self) -> None:
-        if self._said:
-            _log.info("%s takes mails again", self._settings.address)
-        self._said = ""
+    async def _end(self, outbox: OutboxThread, message: QueuedMessage, outcome: Outcome) -> None:
+        """Saves an outcome, at the latest before anything else is sent."""
+        self.waiting = max(self.waiting - 1, 0)
+        self._not_before.pop(message.id, None)
+        self._missing.pop(message.id, None)
+        self._attempts.pop(message.id, None)
+        self._outcomes[message.id] = outcome
+        level = logging.INFO if outcome == "sent" else logging.DEBUG
+        _log.log(level, "%s: %s %s", self._channel.name, message.id, outcome)
+        await self._save(outbox)
+
+    async def _save(self, outbox: OutboxThread) -> None:
+        for id_, outcome in list(self._outcomes.items()):
+            await outbox.do(Outbox.set_outcome, self._channel.name, id_, outcome)
+            self.counts[outcome] += 1
+            del self._outcomes[id_]
+        for id_, recipients in list(self._recipients.items()):
+            await outbox.do(Outbox.set_recipients, self._channel.name, id_, recipients)
+            del self._recipients[id_]
+
+    def _set_unavailable(self, reason: str, retry_after_seconds: float = 0.0) -> float:
+        """Logs a new reason; returns the seconds until the next attempt."""
+        self._failures += 1
+        if reason != self._unavailable:
+            _log.warning(
+                "%s: messages wait for %s: %s", self._channel.name, self._channel.destination, reason
+            )
+        self._unavailable = reason
+        return self._delay(self._failures, retry_after_seconds)
+
+    def _set_available(self) -> None:
+        if self._unavailable:
+            _log.info("%s: %s accepts messages again", self._channel.name, self._channel.destination)
+        self._unavailable = ""
+
+    def _delay(self, attempts: int, retry_after_seconds: float) -> float:
+        """Seconds until the next attempt: twice as many each time up to a limit, 20 % more or less.
+
+        A delay that the destination asks for is a lower limit, up to MAX_RETRY_AFTER_SECONDS.
+        """
+        seconds = min(FIRST_RETRY_SECONDS * 2.0 ** min(attempts - 1, 16), LAST_RETRY_SECONDS)
+        return max(seconds * self._rng.uniform(0.8, 1.2), min(retry_after_seconds, MAX_RETRY_AFTER_SECONDS))
 
     def _now(self) -> float:
         return self._clock.monotonic_ns() / 1e9
-
-    def _wall(self) -> float:
-        return self._clock.wall_ns() / 1e9

@@ -10,7 +10,7 @@ from laggard_aggregator.detect.registry import judges
 from laggard_aggregator.detect.settings import DETECTORS, OF_FUNCTIONS, DetectSettings
 from laggard_aggregator.metrics.functions import FUNCTIONS
 from laggard_aggregator.metrics.registry import SOURCES
-from laggard_aggregator.notify.email.settings import MailSettings
+from laggard_aggregator.settings import channels as registry
 from laggard_aggregator.settings.http import HttpSettings
 from laggard_common.config import (
     Check,
@@ -19,6 +19,7 @@ from laggard_common.config import (
     checked,
     distinct,
     each,
+    further_tables,
     is_loopback,
     non_empty,
     one_of,
@@ -244,7 +245,7 @@ class StateTable:
 
 @dataclass(frozen=True, slots=True)
 class AggregatorSettings:
-    """All of aggregator.toml."""
+    """All of aggregator.toml. `channels`: the settings of the notification channels, by name."""
 
     REMOVED: ClassVar[Mapping[str, str]] = {
         "standby": "removed; for fail-over see docs/reliability.md, section Fail-over to another machine"
@@ -258,9 +259,11 @@ class AggregatorSettings:
     topology: tuple[TopologyTable, ...] = ()
     peak: tuple[PeakTable, ...] = ()
     alarm: AlarmTable = field(default_factory=AlarmTable)
-    mail: MailSettings | None = None
     archive: ArchiveTable | None = None
     state: StateTable | None = None
+    channels: Mapping[str, Any] = field(
+        default_factory=dict, metadata=further_tables(registry.channels, registry.settings_class)
+    )
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Groups that repeat a name, or do not go together with what they take over from `[detect]`."""

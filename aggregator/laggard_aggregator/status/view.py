@@ -43,6 +43,14 @@ class GroupView:
 
 
 @dataclass(frozen=True, slots=True)
+class ChannelView:
+    """A notification channel. `results`: messages by outcome since the start, and repeated attempts."""
+
+    results: Mapping[str, int]
+    waiting: int
+
+
+@dataclass(frozen=True, slots=True)
 class Counters:
     """Totals since the start. Mappings are by reason.
 
@@ -52,7 +60,7 @@ class Counters:
     agents send them again. `refused`: messages over a limit, or against their topic or an earlier schema.
     `held`: messages that wait for their schema now. `two_streams`: times that two streams of one node and
     source were live at once. `window_lag_seconds`: from the deadline of the latest window to its judgement;
-    `window_lag_most_seconds`: its maximum. `mails`: by result, empty without mail; `mails_waiting`: now.
+    `window_lag_most_seconds`: its maximum. `notifications`: by channel.
     `flooding`: the node with the highest message rate, per second, where it exceeds any agent's.
     """
 
@@ -74,8 +82,7 @@ class Counters:
     two_streams: int = 0
     wire_errors: Mapping[str, int] = field(default_factory=dict)
     refused: Mapping[str, int] = field(default_factory=dict)
-    mails: Mapping[str, int] = field(default_factory=dict)
-    mails_waiting: int = 0
+    notifications: Mapping[str, ChannelView] = field(default_factory=dict)
     flooding: tuple[str, float] | None = None
 
 
@@ -95,16 +102,12 @@ class ArchivePart(Protocol):
         """Records lost."""
 
 
-class OutboxPart(Protocol):
+class DispatcherPart(Protocol):
     """The notifications on their way."""
 
     @property
-    def counts(self) -> Mapping[str, int]:
-        """Messages by result."""
-
-    @property
-    def waiting(self) -> int:
-        """Messages that wait to be sent."""
+    def status(self) -> Mapping[str, ChannelView]:
+        """The channels by name."""
 
 
 class Status:
@@ -122,7 +125,7 @@ class Status:
         *,
         queue: IngestQueue | None = None,
         subscriber: Subscriber | None = None,
-        outbox: OutboxPart | None = None,
+        dispatcher: DispatcherPart | None = None,
     ) -> None:
         self.site = machine.admission.site
         self.version = __version__
@@ -134,7 +137,7 @@ class Status:
         self.archive: ArchivePart | None = None
         self._queue = queue
         self._subscriber = subscriber
-        self._outbox = outbox
+        self._dispatcher = dispatcher
         self._machine = machine
         self._clock = clock
         self._changed = asyncio.Event()
@@ -274,7 +277,7 @@ class Status:
     def counters(self) -> Counters:
         """Totals since the start."""
         machine, admission = self._machine, self._machine.admission
-        queue, archive, outbox = self._queue, self.archive, self._outbox
+        queue, archive, dispatcher = self._queue, self.archive, self._dispatcher
         stores = [store.counts for store in machine.stores.values()]
         return Counters(
             messages=admission.counts.messages,
@@ -295,8 +298,7 @@ class Status:
             two_streams=admission.counts.two_streams,
             wire_errors=dict(admission.wire_errors),
             refused=admission.refused + machine.refused,
-            mails=dict(outbox.counts) if outbox is not None else {},
-            mails_waiting=outbox.waiting if outbox is not None else 0,
+            notifications=dispatcher.status if dispatcher is not None else {},
             flooding=queue.senders.flooding if queue is not None else None,
         )
 

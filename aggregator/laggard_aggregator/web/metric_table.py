@@ -47,6 +47,12 @@ def _state(get: Callable[[Durability], Value]) -> Getter:
     return lambda values: [] if values.durability is None else [((), get(values.durability))]
 
 
+def _notifications(values: Scrape) -> Iterable[tuple[tuple[str, ...], Value]]:
+    for name, channel in sorted(values.counters.notifications.items()):
+        for result, count in sorted(channel.results.items()):
+            yield (name, result), count
+
+
 def _component_names(values: Scrape) -> Iterable[tuple[tuple[str, ...], Value]]:
     return ((key, 1) for key in dict.fromkeys((s.group, s.component, s.name) for s in values.standings))
 
@@ -382,13 +388,27 @@ AGGREGATOR = (
         "laggard_mails_total",
         ("result",),
         "Mails by result (sent, refused, expired), and attempts that will be repeated (retried).",
-        lambda values: (((result,), n) for result, n in sorted(values.counters.mails.items())),
+        lambda values: (((labels[1],), n) for labels, n in _notifications(values) if labels[0] == "mail"),
     ),
     MetricRow(
         "laggard_mails_waiting",
         (),
         "Mails that wait for the mail server.",
-        _counter(lambda c: c.mails_waiting if c.mails else None),
+        _counter(lambda c: c.notifications["mail"].waiting if "mail" in c.notifications else None),
+    ),
+    MetricRow(
+        "laggard_notifications_total",
+        ("channel", "result"),
+        "Notifications by result (sent, refused, expired), and attempts that will be repeated (retried).",
+        _notifications,
+    ),
+    MetricRow(
+        "laggard_notifications_waiting",
+        ("channel",),
+        "Notifications that wait for their destination.",
+        lambda values: (
+            ((name,), channel.waiting) for name, channel in sorted(values.counters.notifications.items())
+        ),
     ),
     MetricRow(
         "laggard_decisions",

@@ -1,7 +1,6 @@
 """From standing alarms to mails on a real server: who is told of what, once, whatever happens meanwhile."""
 
 import asyncio
-import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -11,83 +10,25 @@ import numpy as np
 import pytest
 
 from laggard_aggregator.alarms.overrides import Decision
-from laggard_aggregator.notify import dispatcher as post
-from laggard_aggregator.notify import worker as sending
-from laggard_aggregator.notify.dispatcher import Post
-from laggard_aggregator.notify.email.settings import Access
+from laggard_aggregator.notify import route
+from laggard_aggregator.notify.dispatcher import Dispatcher
+from laggard_aggregator.notify.email.channel import MailChannel
 from laggard_aggregator.notify.outbox import NAME
-from laggard_common.clock import SystemClock
-from tests.support.builders.live_status import NOW, MadeView, alarm, group, judgement
+from tests.support.builders.live_status import NOW
+from tests.support.dispatching import PAGE, Site, dispatching, site
 from tests.support.smtp import Box, served, settings
 from tests.support.wait import async_wait_until
-
-PAGE = "https://laggard.example.org"
-LOOKS = 12
-"""After so many looks nothing more is to be expected."""
-
-
-@pytest.fixture(autouse=True)
-def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(post, "LOOK_SECONDS", 0.01)
-    monkeypatch.setattr(post, "RETRY_SECONDS", 0.02)
-    monkeypatch.setattr(sending, "FIRST_RETRY_SECONDS", 0.02)
-    monkeypatch.setattr(sending, "LAST_RETRY_SECONDS", 0.05)
-
-
-class Site(MadeView):
-    """A view that counts how often its alarms are looked at."""
-
-    looks = 0
-
-    def alarms(self):  # type: ignore[no-untyped-def]
-        self.looks += 1
-        return super().alarms()
-
-    def slow(self, *names: str, severity: float = 4.0) -> None:
-        for name in names:
-            one = alarm("luns", name, severity)
-            self.alarms_[one.key] = one
-
-    def well(self, *names: str) -> None:
-        self.alarms_ = {key: one for key, one in self.alarms_.items() if one.component not in names}
-
-    async def looked_at(self) -> None:
-        """Waits until it was looked at often enough for everything to have been decided."""
-        looks = self.looks + LOOKS
-        await async_wait_until(lambda: self.looks >= looks)
-
-
-def site() -> Site:
-    names = tuple(f"oss-{n}/wwn-{n}" for n in range(1, 8))
-    calm = judgement("luns", names, [0] * 7, [1.0] * 7, [False] * 7)
-    now = SystemClock().wall_ns() / 1e9
-    view = Site(groups_=(group("luns", 7),), judgements_=(calm,), now=now)
-    view.names = {name: name.replace("wwn-", "sd") for name in names}
-    return view
 
 
 @asynccontextmanager
 async def mailing(
-    view: Site,
-    box: Box,
-    state: Path | None = None,
-    **others: object,
-) -> AsyncIterator[Post]:
-    """A post at work while the block lasts; then it is cut off."""
-    made = Post(
-        settings(box.port, **others),
-        Access(),
-        "site",
-        state,
-        clock=SystemClock(),
-        rng=random.Random(1),
-    )
-    task = asyncio.create_task(made.run(view, PAGE))
-    try:
+    view: Site, box: Box, state: Path | None = None, before: Dispatcher | None = None, **others: object
+) -> AsyncIterator[Dispatcher]:
+    """A dispatcher with the mail channel while the block lasts; then it is cancelled."""
+    async with dispatching(
+        view, MailChannel(settings(box.port, **others)), state=state, before=before
+    ) as made:
         yield made
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
 
 
 def test_one_mail_an_episode_and_one_when_it_is_over() -> None:
@@ -96,10 +37,10 @@ def test_one_mail_an_episode_and_one_when_it_is_over() -> None:
         async with served(Box()) as box, mailing(view, box) as at_work:
             view.slow("oss-1/wwn-1")
             await box.until(mails=1)
-            await view.looked_at()
-            view.well("oss-1/wwn-1")
+            await view.polled()
+            view.healthy("oss-1/wwn-1")
             await box.until(mails=2)
-            await view.looked_at()
+            await view.polled()
             told, over = box.mails
             assert told.subject == (
                 "[Laggard site] oss-1/sd1 is 4.0 times slower than its peers for 4 min (await)"
@@ -111,7 +52,7 @@ def test_one_mail_an_episode_and_one_when_it_is_over() -> None:
             view.alarms_ = {key: replace(one, since=NOW - 100) for key, one in view.alarms_.items()}
             await box.until(mails=3)
             assert box.mails[2].message["Message-ID"] != told.message["Message-ID"]
-            assert at_work.sender.counts["sent"] >= 2
+            assert at_work.routes[0].worker.counts["sent"] >= 2
 
     asyncio.run(story())
 
@@ -127,7 +68,7 @@ def test_what_is_forgotten_before_its_next_window_has_not_recovered() -> None:
             for at, name in enumerate(("oss-1/wwn-1", "oss-2/wwn-2", "oss-3/wwn-3")):
                 view.slow(name)
                 await box.until(mails=2 * at + 1)
-                view.well(name)
+                view.healthy(name)
                 await box.until(mails=2 * at + 2)
             told = ["keeps up" in mail.subject for mail in box.mails[1::2]]
             assert told == [False, False, True]
@@ -142,13 +83,13 @@ def test_what_was_told_is_not_told_again_by_the_next_process(tmp_path: Path) -> 
             async with mailing(view, box, tmp_path):
                 view.slow("oss-1/wwn-1")
                 await box.until(mails=1)
-                await view.looked_at()
+                await view.polled()
             async with mailing(view, box, tmp_path):
-                await view.looked_at()
-                view.well("oss-1/wwn-1")
+                await view.polled()
+                view.healthy("oss-1/wwn-1")
                 await box.until(mails=2)
             async with mailing(view, box, tmp_path):
-                await view.looked_at()
+                await view.polled()
             assert ["keeps up" in mail.subject for mail in box.mails] == [False, True]
 
     asyncio.run(story())
@@ -161,11 +102,11 @@ def test_what_was_written_during_an_outage_is_sent_by_the_next_process(tmp_path:
             pass
         async with mailing(view, box, tmp_path) as at_work:
             view.slow("oss-1/wwn-1")
-            await async_wait_until(lambda: at_work.sender.counts["retried"] >= 2)
-        view.well("oss-1/wwn-1")  # nobody looks: the next process finds that it is over
+            await async_wait_until(lambda: at_work.routes[0].worker.counts["retried"] >= 2)
+        view.healthy("oss-1/wwn-1")  # nobody looks: the next process finds that it is over
         async with served(Box(), port=box.port) as again, mailing(view, again, tmp_path):
             await again.until(mails=2)
-            await view.looked_at()
+            await view.polled()
             assert ["keeps up" in mail.subject for mail in again.mails] == [False, True]
 
     asyncio.run(story())
@@ -178,15 +119,9 @@ def test_a_reload_without_a_state_directory_tells_nothing_again() -> None:
         async with served(Box()) as box:
             async with mailing(view, box) as first:
                 await box.until(mails=1)
-                await view.looked_at()
-            made = settings(box.port)
-            second = Post(
-                made, Access(), "site", None, clock=SystemClock(), rng=random.Random(1), before=first
-            )
-            task = asyncio.create_task(second.run(view, PAGE))
-            await view.looked_at()
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+                await view.polled()
+            async with mailing(view, box, before=first):
+                await view.polled()
             assert len(box.mails) == 1
 
     asyncio.run(story())
@@ -203,11 +138,11 @@ def test_many_at_once_are_one_digest_and_so_is_their_end() -> None:
             assert box.mails[0].subject == (
                 "[Laggard site] 5 components are slower than their peers, oss-5/sd5 the most (9.0×)"
             )
-            await view.looked_at()
-            view.well(*names)
+            await view.polled()
+            view.healthy(*names)
             await box.until(mails=2)
             assert box.mails[1].subject.startswith("[Laggard site] 5 components are no longer slow")
-            await view.looked_at()
+            await view.polled()
             assert len(box.mails) == 2
 
     asyncio.run(story())
@@ -234,9 +169,9 @@ def test_over_the_hours_limit_the_rest_waits_for_one_digest() -> None:
             await box.until(mails=2)
             assert "2 components are slower" in box.mails[1].subject
             view.slow("oss-4/wwn-4")
-            await view.looked_at()
+            await view.polled()
             view.slow("oss-5/wwn-5")
-            await view.looked_at()
+            await view.polled()
             assert len(box.mails) == 2
             view.now += 3601
             await box.until(mails=3)
@@ -250,7 +185,7 @@ def test_what_falls_due_together_is_gathered() -> None:
         view = site()
         async with served(Box()) as box, mailing(view, box, gather_seconds=0.5, digest_over=1):
             view.slow("oss-1/wwn-1")
-            await view.looked_at()
+            await view.polled()
             assert box.mails == []
             view.slow("oss-2/wwn-2")
             await box.until(mails=1)
@@ -265,16 +200,16 @@ def test_a_silenced_component_is_told_of_when_that_is_over() -> None:
         view.decisions_ = (Decision("silence", "oss-1/sd1", "root", NOW),)
         view.slow("oss-1/wwn-1")
         async with served(Box()) as box, mailing(view, box):
-            await view.looked_at()
+            await view.polled()
             assert box.mails == []
             view.decisions_ = ()
             await box.until(mails=1)
-            await view.looked_at()
+            await view.polled()
             view.decisions_ = (Decision("drain", "oss-1", "root", NOW),)
-            view.well("oss-1/wwn-1")
-            await view.looked_at()
+            view.healthy("oss-1/wwn-1")
+            await view.polled()
             view.decisions_ = ()
-            await view.looked_at()
+            await view.polled()
             assert len(box.mails) == 1
 
     asyncio.run(story())
@@ -286,10 +221,10 @@ def test_in_the_sites_first_day_nothing_is_mailed(tmp_path: Path) -> None:
         view.slow("oss-1/wwn-1")
         async with served(Box()) as box:
             async with mailing(view, box, tmp_path, learning_seconds=86_400.0):
-                await view.looked_at()
+                await view.polled()
             view.now += 86_000
             async with mailing(view, box, tmp_path, learning_seconds=86_400.0):
-                await view.looked_at()
+                await view.polled()
                 assert box.mails == []
                 view.now += 1000
                 await box.until(mails=1)
@@ -303,7 +238,7 @@ def test_one_that_is_not_compared_any_more_has_not_recovered() -> None:
         async with served(Box()) as box, mailing(view, box):
             view.slow("oss-9/gone")
             await box.until(mails=1)
-            view.well("oss-9/gone")
+            view.healthy("oss-9/gone")
             await box.until(mails=2)
             assert "oss-9/gone is no longer compared" in box.mails[1].subject
 
@@ -316,8 +251,8 @@ def test_without_resolved_mails_an_end_is_only_noted() -> None:
         async with served(Box()) as box, mailing(view, box, resolved=False):
             view.slow("oss-1/wwn-1")
             await box.until(mails=1)
-            view.well("oss-1/wwn-1")
-            await view.looked_at()
+            view.healthy("oss-1/wwn-1")
+            await view.polled()
             view.slow("oss-1/wwn-1")
             view.alarms_ = {key: replace(one, since=NOW - 90) for key, one in view.alarms_.items()}
             await box.until(mails=2)
@@ -350,7 +285,7 @@ def test_a_ledger_that_cannot_be_written_delays_and_does_not_end_anything(
         (tmp_path / NAME).mkdir()
         async with served(Box()) as box, mailing(view, box, tmp_path):
             await async_wait_until(lambda: caplog.messages)
-            assert "no mails until it is: " in caplog.messages[0]
+            assert "notifications wait: " in caplog.messages[0]
             (tmp_path / NAME).rmdir()
             await box.until(mails=1)
 
@@ -363,12 +298,12 @@ def test_an_error_that_nobody_thought_of_ends_nothing(
     async def story() -> None:
         view = site()
         async with served(Box()) as box, mailing(view, box):
-            await view.looked_at()
+            await view.polled()
             with monkeypatch.context() as patch:
-                patch.setattr(post, "report", None)
+                patch.setattr(route, "report", None)
                 view.slow("oss-1/wwn-1")
                 await async_wait_until(lambda: caplog.records)
             await box.until(mails=1)
 
     asyncio.run(story())
-    assert "an error in the program" in caplog.messages[0]
+    assert "a program error" in caplog.messages[0]

@@ -1,6 +1,6 @@
 import re
 import tomllib
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,6 @@ import pytest
 from laggard_aggregator.detect import thresholds
 from laggard_aggregator.detect.cdf.detector import CdfDetector
 from laggard_aggregator.detect.thresholds import Thresholds
-from laggard_aggregator.notify.email.settings import MailSettings
 from laggard_aggregator.settings.aggregator import AggregatorSettings
 from laggard_aggregator.settings.from_settings import membership, topology
 from laggard_common.config import load, parse
@@ -29,7 +28,7 @@ EXAMPLES = {
     "lateness_seconds",
 }
 # Sections of which this version makes no use, and those that are shown as examples.
-NOT_SHOWN = {"topology", "peak", "mail", "state", "group", "archive"}
+NOT_SHOWN = {"topology", "peak", "channels", "state", "group", "archive"}
 
 
 def test_the_sample_as_it_is_changes_nothing() -> None:
@@ -50,7 +49,7 @@ def test_the_sample_shows_every_setting_with_its_default() -> None:
 
 def test_the_samples_examples_are_right_too() -> None:
     examples = re.findall(
-        r"^## (\[\[?(?:group|topology|archive|state|mail)\]?\]\n(?:## .*\n)+)",
+        r"^## (\[\[?(?:group|topology|archive|state)\]?\]\n(?:## .*\n)+)",
         SAMPLE.read_text(),
         re.MULTILINE,
     )
@@ -62,12 +61,6 @@ def test_the_samples_examples_are_right_too() -> None:
     assert settings.archive == type(settings.archive)()
     assert settings.state is not None
     assert settings.state == type(settings.state)()
-    mail = settings.mail
-    assert mail is not None
-    assert {each.name for each in fields(mail)} == set(table["mail"])
-    defaults = MailSettings(mail.server, mail.sender, mail.recipients)
-    given = ("port", "tls", "ca_file", "username", "password_file")
-    assert replace(mail, **{name: getattr(defaults, name) for name in given}) == defaults
 
 
 def test_the_documented_example_is_understood() -> None:
@@ -178,6 +171,7 @@ PROFILED = {"source": "fnprofile", "metrics": ["samples"]}
         ({"archive": {"raw_days": 0}}, "archive.raw_days: expected at least 1, got 0"),
         ({"archive": {"directory": ""}}, "archive.directory: expected a path"),
         ({"mail": {"server": "x"}}, "mail.sender: missing, expected a string"),
+        ({"webhok": {}}, "webhok: unknown key, did you mean webhook?"),
     ],
 )
 def test_bad_settings(table: dict[str, Any], problem: str) -> None:

@@ -11,7 +11,7 @@ from laggard_aggregator.alarms.overrides import Decision
 from laggard_aggregator.detect.interface import Verdicts, not_judged
 from laggard_aggregator.ingest.node_view import CollectorsView, CollectorView, NodeState, NodeView, RoleView
 from laggard_aggregator.log.group_commit import Durability
-from laggard_aggregator.status.view import Counters, GroupView, Status
+from laggard_aggregator.status.view import ChannelView, Counters, GroupView, Status
 from laggard_aggregator.status.window_history import WindowHistory
 
 NOW = 1_760_000_500.0
@@ -242,8 +242,10 @@ def site() -> MadeView:
             held=9,
             wire_errors={"msgpack": 10, "version": 1},
             refused={"too many components": 12},
-            mails={"sent": 16, "retried": 17, "refused": 18, "expired": 19},
-            mails_waiting=20,
+            notifications={
+                "mail": ChannelView({"sent": 16, "retried": 17, "refused": 18, "expired": 19}, 20),
+                "webhook": ChannelView({"sent": 21}, 22),
+            },
         ),
         durability_=Durability(
             whole=True,

@@ -1,53 +1,62 @@
-"""The plot of a report, drawn by a child process (`picture`) in bounded time, where there can be one."""
+"""Plot of a component against its peers, drawn by a child process in bounded time.
+
+`python -m laggard_aggregator.notify.email.plot` reads a JSON object from standard input and writes a PNG to
+standard output. A process of its own neither delays the aggregator nor leaves matplotlib's 60 MB there.
+"""
 
 import asyncio
+import io
 import json
 import logging
 import os
 import sys
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from laggard_aggregator.detect.interface import FloatArray
-from laggard_aggregator.notify.report import Report
-from laggard_aggregator.notify.text import plain
+if TYPE_CHECKING:  # not imported by the child process
+    from matplotlib.axes import Axes
+
+    from laggard_aggregator.notify.report import IncidentReport
 
 _log = logging.getLogger(__name__)
 
 DRAW_SECONDS = 60.0
 MAX_BYTES = 1024 * 1024
 MAX_NAME_CHARS = 40
-PROGRAM = "laggard_aggregator.notify.email.plot_process"
+PROGRAM = __name__
+_SERIES = ("own", "low", "median", "high")
+_OWN, _PEERS, _BAND, _INK, _FAINT = "#c8321e", "#2b5c8a", "#b9d2e8", "#333333", "#8a8a8a"
+_INCHES, _DPI = (6.4, 2.9), 180
 
 
-async def drawn(report: Report) -> bytes | None:
-    """A PNG of the report's course, None when there is too little to see or it cannot be drawn.
-
-    Why it cannot is a WARNING, as a mail without it still says all.
-    """
-    course = report.course
-    if course is None or not np.isfinite(course.own).any():
+async def drawn(report: "IncidentReport") -> bytes | None:
+    """A PNG of the report's timeline, None when it is empty or cannot be drawn, with a WARNING."""
+    timeline = report.timeline
+    if timeline is None or not np.isfinite(timeline.own).any():
         return None
-    asked = {
-        "name": plain(report.name, MAX_NAME_CHARS),
-        "metric": report.metric,
-        "unit": report.unit,
-        "since": report.case.since,
-        "end": course.end.tolist(),
-        **{key: _listed(getattr(course, key)) for key in ("own", "low", "middle", "high")},
+    series = {key: _jsonable(getattr(timeline, key)) for key in _SERIES}
+    request = {
+        "name": report.name[:MAX_NAME_CHARS],
+        "metric": report.worst.metric,
+        "unit": report.worst.unit,
+        "since": report.incident.since,
+        "end": timeline.end.tolist(),
     }
     try:
         with TemporaryDirectory(prefix="laggard-", ignore_cleanup_errors=True) as scratch:
-            return await _child(json.dumps(asked).encode(), scratch)
+            return await _child(json.dumps(request | series).encode(), scratch)
     except OSError as exc:
-        _log.warning("a mail goes without its plot: %s", exc.strerror or exc)
+        _log.warning("mail without plot: %s", exc.strerror or exc)
         return None
 
 
-async def _child(asked: bytes, scratch: str) -> bytes | None:
+async def _child(request: bytes, scratch: str) -> bytes | None:
     """Raises OSError where no process can be started."""
     environment = {"MPLCONFIGDIR": scratch, "HOME": scratch, "PATH": os.environ.get("PATH", os.defpath)}
     process = await asyncio.create_subprocess_exec(
@@ -60,20 +69,103 @@ async def _child(asked: bytes, scratch: str) -> bytes | None:
     )
     try:
         async with asyncio.timeout(DRAW_SECONDS):
-            picture, said = await process.communicate(asked)
+            png, errors = await process.communicate(request)
     except TimeoutError:
-        _log.warning("a mail goes without its plot: it took more than %.0f s", DRAW_SECONDS)
+        _log.warning("mail without plot: drawing took more than %.0f s", DRAW_SECONDS)
         return None
     finally:
         with suppress(ProcessLookupError):
             process.kill()
         await process.wait()
-    if process.returncode or not picture.startswith(b"\x89PNG") or len(picture) > MAX_BYTES:
-        last = said.decode("utf-8", "replace").strip().rpartition("\n")[2]
-        _log.warning("a mail goes without its plot: %s", plain(last) or "nothing was drawn")
+    if process.returncode or not png.startswith(b"\x89PNG") or len(png) > MAX_BYTES:
+        last = errors.decode("utf-8", "replace").strip().rpartition("\n")[2]
+        shown = "".join(c for c in last[:160] if c.isprintable())
+        _log.warning("mail without plot: %s", shown or "the child process drew nothing")
         return None
-    return picture
+    return png
 
 
-def _listed(values: FloatArray) -> list[float | None]:
+def _jsonable(values: NDArray[np.float64]) -> list[float | None]:
     return [float(value) if np.isfinite(value) else None for value in values]
+
+
+def draw(request: Mapping[str, Any]) -> bytes:
+    """The PNG of a timeline: `end`, `own`, `low`, `median`, `high` (N,), null where nothing was observed.
+
+    `since`: start of the alarm, epoch seconds.
+    """
+    import matplotlib as mpl  # noqa: PLC0415 - for the child process alone
+    from matplotlib.dates import ConciseDateFormatter  # noqa: PLC0415
+    from matplotlib.figure import Figure  # noqa: PLC0415
+
+    mpl.rcParams["font.family"] = "DejaVu Sans"  # it comes with matplotlib, everywhere the same
+    figure = Figure(figsize=_INCHES, dpi=_DPI, layout="constrained", facecolor="white")
+    panel = figure.subplots()
+    times = _times(request["end"])
+    own, low, median, high = (_floats(request[key]) for key in _SERIES)
+    marker = "o" if len(times) < 3 else ""
+    panel.plot(
+        times, own, color=_OWN, linewidth=2.2, label=request["name"], zorder=3, marker=marker, markersize=3
+    )
+    panel.fill_between(times, low, high, color=_BAND, linewidth=0, label="peers, 5 to 95 %")
+    panel.plot(times, median, color=_PEERS, linewidth=1.2, label="their median", marker=marker, markersize=3)
+    _mark_since(panel, request["since"], times)
+    label = f"{request['metric']}, {request['unit']}" if request["unit"] else request["metric"]
+    panel.set_ylabel(label, color=_INK, parse_math=False)
+    panel.set_ylim(bottom=0.0, top=_top(own, high))
+    panel.margins(x=0.01)
+    panel.grid(axis="y", color="#e6e6e6", linewidth=0.6)
+    panel.set_axisbelow(True)
+    panel.spines[["top", "right"]].set_visible(False)
+    panel.tick_params(colors=_INK, labelsize=8)
+    locator = panel.xaxis.get_major_locator()
+    panel.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
+    panel.xaxis.get_offset_text().set_fontsize(8)
+    panel.set_xlabel("UTC", color=_INK, fontsize=8, loc="left")
+    legend = panel.legend(
+        fontsize=8, loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=3, frameon=False, borderaxespad=0.2
+    )
+    for text in legend.get_texts():
+        text.set_parse_math(False)
+    png = io.BytesIO()
+    figure.savefig(png, format="png")
+    return png.getvalue()
+
+
+def _mark_since(panel: "Axes", since: float, times: NDArray[np.datetime64]) -> None:
+    """Marks the start of the alarm, labelled on the side with more room."""
+    at = _times([since])[0]
+    if not times[0] <= at <= times[-1]:
+        return
+    panel.axvline(at, color=_FAINT, linewidth=1, linestyle=(0, (4, 3)))
+    left = at - times[0] > times[-1] - at
+    panel.annotate(
+        "slow since ",
+        (at, 1.0),
+        xycoords=("data", "axes fraction"),
+        xytext=(-4 if left else 4, -4),
+        textcoords="offset points",
+        ha="right" if left else "left",
+        va="top",
+        fontsize=8,
+        color=_INK,
+    )
+
+
+def _top(own: NDArray[np.float64], high: NDArray[np.float64]) -> float:
+    """The end of the axis: a little above the highest known value."""
+    known = np.concatenate([own, high])
+    known = known[np.isfinite(known)]
+    return float(known.max()) * 1.15 or 1.0 if known.size else 1.0
+
+
+def _times(seconds: Sequence[float]) -> NDArray[np.datetime64]:
+    return (np.array(seconds, dtype=np.float64) * 1e6).astype("datetime64[us]")
+
+
+def _floats(values: Sequence[float | None]) -> NDArray[np.float64]:
+    return np.array([np.nan if value is None else value for value in values], dtype=np.float64)
+
+
+if __name__ == "__main__":
+    sys.stdout.buffer.write(draw(json.load(sys.stdin)))

@@ -1,4 +1,4 @@
-"""`[mail]`: who is told by e-mail, through which server, after how long."""
+"""`[mail]`: server, encryption, sender and recipients."""
 
 import ssl
 from collections.abc import Iterator
@@ -8,24 +8,14 @@ from email.headerregistry import Address
 from email.utils import parseaddr
 from pathlib import Path
 
-from laggard_common.config import (
-    Check,
-    between,
-    checked,
-    distinct,
-    each,
-    host_name,
-    is_loopback,
-    non_empty,
-    tcp_port,
-)
+from laggard_aggregator.notify.access import read_secret, tls_client
+from laggard_aggregator.notify.channel import ChannelSettings
+from laggard_common.config import Check, checked, distinct, each, host_name, is_loopback, non_empty, tcp_port
 from laggard_common.errors import ConfigError
-from laggard_common.secret_files import unfit
 
 NO_TLS, STARTTLS, IMPLICIT_TLS = "none", "starttls", "implicit"
 _PORTS = {NO_TLS: 25, STARTTLS: 587, IMPLICIT_TLS: 465}
-_SAID = {False: NO_TLS, True: IMPLICIT_TLS}
-MAX_PASSWORD_BYTES = 4096
+_OF_BOOL = {False: NO_TLS, True: IMPLICIT_TLS}
 MAX_RECIPIENTS = 100
 
 
@@ -41,7 +31,7 @@ def _tls() -> Check:
 def _address() -> Check:
     def check(value: str) -> str | None:
         try:
-            spec(value)
+            bare(value)
         except ValueError:
             return f"expected an address such as laggard@example.org, got {value[:100]!r}"
         return None
@@ -53,8 +43,8 @@ def _at_most(most: int) -> Check:
     return lambda values: None if len(values) <= most else f"expected at most {most}, got {len(values)}"
 
 
-def spec(address: str) -> str:
-    """The bare `local@domain` of `Name <local@domain>` or of itself. Raises ValueError for anything else."""
+def bare(address: str) -> str:
+    """`local@domain` of an address with or without a name. Raises ValueError when it is no address."""
     if not (address.isascii() and address.isprintable()) or len(address) > 320 or {*address} & {*",;"}:
         raise ValueError("not one address in printable ASCII")
     found = parseaddr(address)[1]
@@ -69,14 +59,11 @@ def spec(address: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class MailSettings:
-    """`[mail]`. `port` None: 25, 587 or 465, as `tls` goes. `tls`: none, starttls or implicit.
+class MailSettings(ChannelSettings):
+    """`[mail]`. `port` None: 25, 587 or 465, depending on `tls` (none, starttls or implicit).
 
-    `ca_file`: who signed the server's certificate, None for the system's authorities. The password is in
-    `password_file`. An alarm is mailed when its component has straggled for `after_seconds` and is at least
-    `least_severity` times slower, not in the site's first `learning_seconds`, and with what else falls due in
-    `gather_seconds`. Of more than `digest_over` components at once there is one digest. At most
-    `most_per_hour` mails are written; `resolved`: also one when it is over.
+    `ca_file`: authority of the server's certificate, None for the system's. `password_file` holds the
+    password of `username`.
     """
 
     server: str = field(metadata=checked(non_empty(), host_name()))
@@ -89,28 +76,22 @@ class MailSettings:
     ca_file: Path | None = None
     username: str = ""
     password_file: Path | None = None
-    after_seconds: float = field(default=345_600.0, metadata=checked(between(0)))
-    least_severity: float = field(default=1.0, metadata=checked(between(0)))
-    learning_seconds: float = field(default=86_400.0, metadata=checked(between(0)))
-    gather_seconds: float = field(default=30.0, metadata=checked(between(0, 3600)))
-    digest_over: int = field(default=3, metadata=checked(between(0, 1000)))
-    most_per_hour: int = field(default=12, metadata=checked(between(1, 10_000)))
-    resolved: bool = True
 
     @property
     def encryption(self) -> str:
         """NO_TLS, STARTTLS or IMPLICIT_TLS."""
-        return _SAID[self.tls] if isinstance(self.tls, bool) else self.tls
+        return _OF_BOOL[self.tls] if isinstance(self.tls, bool) else self.tls
 
     @property
-    def at_port(self) -> int:
+    def effective_port(self) -> int:
         """The port to connect to."""
         return self.port or _PORTS[self.encryption]
 
     @property
     def address(self) -> str:
-        """`host:port` as it is shown in logs; IPv6 in brackets."""
-        return f"[{self.server}]:{self.at_port}" if ":" in self.server else f"{self.server}:{self.at_port}"
+        """`host:port` for logs; IPv6 in brackets."""
+        host = f"[{self.server}]" if ":" in self.server else self.server
+        return f"{host}:{self.effective_port}"
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Settings that do not go together."""
@@ -124,7 +105,7 @@ class MailSettings:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What the server wants to see of us. `password` is not shown by `repr`."""
+    """Password and TLS of the connection. `repr` does not show the password."""
 
     password: str | None = field(default=None, repr=False)
     tls: ssl.SSLContext | None = None
@@ -133,41 +114,9 @@ class Access:
 def access(settings: MailSettings) -> Access:
     """Reads the files that `settings` name. Raises ConfigError with all that is wrong with them."""
     problems: list[str] = []
-    found = Access(_password(settings.password_file, problems), _context(settings, problems))
+    password = read_secret("password_file", settings.password_file, problems)
+    encrypted = settings.encryption != NO_TLS
+    tls = tls_client("ca_file", settings.ca_file, problems) if encrypted else None
     if problems:
         raise ConfigError("", problems)
-    return found
-
-
-def _password(path: Path | None, problems: list[str]) -> str | None:
-    """The file's first line; what is wrong never shows it."""
-    if path is None:
-        return None
-    reason = unfit(path)
-    if reason is None:
-        try:
-            with path.open("rb") as file:
-                line = file.read(MAX_PASSWORD_BYTES).decode().partition("\n")[0].rstrip("\r")
-        except UnicodeDecodeError:
-            reason = "not UTF-8"
-        except OSError as exc:
-            reason = exc.strerror or str(exc)
-        else:
-            if line:
-                return line
-            reason = "is empty"
-    problems.append(f"mail.password_file: {path}: {reason}")
-    return None
-
-
-def _context(settings: MailSettings, problems: list[str]) -> ssl.SSLContext | None:
-    if settings.encryption == NO_TLS:
-        return None
-    try:
-        context = ssl.create_default_context(cafile=settings.ca_file)
-    except OSError as exc:
-        reason = f"not usable: {exc.reason}" if isinstance(exc, ssl.SSLError) else exc.strerror
-        problems.append(f"mail.ca_file: {settings.ca_file}: {reason}")
-        return None
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    return context
+    return Access(password[0] if password else None, tls)

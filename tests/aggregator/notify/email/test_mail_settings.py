@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from laggard_aggregator.cli.daemon import main
-from laggard_aggregator.notify.email.settings import MailSettings, access, spec
+from laggard_aggregator.notify.email.settings import MailSettings, access, bare
 from laggard_aggregator.settings.aggregator import AggregatorSettings
 from laggard_common.config import parse
 from laggard_common.errors import ConfigError
@@ -14,14 +14,15 @@ EXPECTED_ADDRESS = "expected an address such as laggard@example.org, got"
 
 
 def made(**others: object) -> MailSettings:
-    settings = parse(AggregatorSettings, {"mail": {**LEAST, **others}}).mail
-    assert settings is not None
+    table = {"mail": {**LEAST, **others}}
+    settings = parse(AggregatorSettings, table).channels["mail"]
+    assert isinstance(settings, MailSettings)
     return settings
 
 
 def test_four_days_and_no_encryption_unless_told_otherwise() -> None:
     settings = made()
-    assert (settings.after_seconds, settings.encryption, settings.at_port) == (345_600.0, "none", 25)
+    assert (settings.after_seconds, settings.encryption, settings.effective_port) == (345_600.0, "none", 25)
 
 
 @pytest.mark.parametrize(
@@ -35,7 +36,7 @@ def test_four_days_and_no_encryption_unless_told_otherwise() -> None:
     ],
 )
 def test_the_port_goes_with_the_encryption(tls: bool | str, encryption: str, port: int) -> None:
-    assert (made(tls=tls).encryption, made(tls=tls).at_port) == (encryption, port)
+    assert (made(tls=tls).encryption, made(tls=tls).effective_port) == (encryption, port)
     assert made(tls=tls, port=2525).address == "mail.example.org:2525"
 
 
@@ -69,15 +70,15 @@ def test_what_is_wrong_is_one_line(wrong: dict[str, object], problem: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("address", "bare"),
+    ("address", "local"),
     [
         ("a@b.example", "a@b.example"),
         ("Storage team <ops@b.example>", "ops@b.example"),
         ("a@[192.0.2.1]", "a@[192.0.2.1]"),
     ],
 )
-def test_addresses_may_have_a_name(address: str, bare: str) -> None:
-    assert spec(address) == bare
+def test_addresses_may_have_a_name(address: str, local: str) -> None:
+    assert bare(address) == local
 
 
 @pytest.mark.parametrize(
@@ -85,7 +86,7 @@ def test_addresses_may_have_a_name(address: str, bare: str) -> None:
 )
 def test_what_is_no_address(address: str) -> None:
     with pytest.raises(ValueError):
-        spec(address)
+        bare(address)
 
 
 def check(tmp_path: Path, mail: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from laggard_aggregator.notify import worker as sending
-from laggard_aggregator.notify.email.settings import Access, MailSettings, access
-from laggard_aggregator.notify.outbox import Ledger, Queued, SharedLedger
-from laggard_aggregator.notify.worker import GIVE_UP_SECONDS, LEAST_TRYING_SECONDS, Sender
+from laggard_aggregator.notify.email.channel import MailChannel
+from laggard_aggregator.notify.email.settings import MailSettings
+from laggard_aggregator.notify.outbox import Outbox, OutboxThread, QueuedMessage
+from laggard_aggregator.notify.worker import GIVE_UP_SECONDS, MIN_TRYING_SECONDS, DeliveryWorker
 from laggard_common.clock import SystemClock
 from tests.support.builders.batches import SECOND
 from tests.support.clock import HandClock
@@ -24,51 +24,48 @@ from tests.support.smtp import Box, served, settings
 from tests.support.wait import async_wait_until, time_limit
 
 BODY = b"From: laggard@example.org\r\nSubject: one\r\n\r\n.leading dot\r\n"
-DEPLOY = Path(__file__).parents[4] / "deploy"
+DEPLOY = Path(__file__).parents[3] / "deploy"
 
 
-@pytest.fixture(autouse=True)
-def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sending, "FIRST_RETRY_SECONDS", 0.02)
-    monkeypatch.setattr(sending, "LAST_RETRY_SECONDS", 0.1)
+class Delivering:
+    """A worker with its outbox."""
 
+    def __init__(self, made: MailSettings) -> None:
+        self.outbox = OutboxThread(Outbox(None, 0.0))
+        self.worker = DeliveryWorker(MailChannel(made), SystemClock(), random.Random(1))
 
-class Desk:
-    """A sender at work, and its ledger."""
-
-    def __init__(self, made: MailSettings, let_in: Access | None = None) -> None:
-        self.ledger = SharedLedger(Ledger(None, 0.0))
-        self.sender = Sender(made, let_in or Access(), SystemClock(), random.Random(1))
-
-    async def queue(self, id_: str, *recipients: str, body: bytes = BODY) -> None:
+    async def queue(
+        self, id_: str, *recipients: str, body: bytes = BODY, resolves: tuple[str, ...] = ()
+    ) -> None:
         to = recipients or ("ops@example.org",)
-        await self.ledger.do(Ledger.queue, Queued(id_, SystemClock().wall_ns() / 1e9, to, body), [])
-        self.sender.some.set()
+        queued = QueuedMessage(id_, SystemClock().wall_ns() / 1e9, to, body, resolves)
+        await self.outbox.do(Outbox.queue, "mail", queued)
+        self.worker.wake.set()
 
     async def waiting(self) -> list[str]:
-        return [mail.id for mail in await self.ledger.do(Ledger.waiting)]
+        return [mail.id for mail in await self.outbox.do(Outbox.waiting, "mail")]
 
     async def sql(self, script: str) -> None:
-        await self.ledger.do(lambda ledger: ledger._db.executescript(script))
+        await self.outbox.do(lambda outbox: outbox._db.executescript(script))
 
     async def until(self, result: str, count: int) -> None:
-        await async_wait_until(lambda: self.sender.counts[result] >= count)
+        await async_wait_until(lambda: self.worker.counts[result] >= count)
 
 
 @asynccontextmanager
-async def sending_by(desk: Desk) -> AsyncIterator[Desk]:
-    task = asyncio.create_task(desk.sender.run(desk.ledger))
+async def sending_by(desk: Delivering) -> AsyncIterator[Delivering]:
+    task = asyncio.create_task(desk.worker.run(desk.outbox))
     try:
         yield desk
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        await desk.ledger.leave()
+        await desk.outbox.stop()
 
 
 def test_mails_go_in_order_to_everyone() -> None:
     async def story() -> None:
-        async with served(Box()) as box, sending_by(Desk(settings(box.port))) as desk:
+        async with served(Box()) as box, sending_by(Delivering(settings(box.port))) as desk:
             await desk.queue("a", "x@example.org", "y@example.org")
             await desk.queue("b")
             await desk.until("sent", 2)
@@ -77,7 +74,7 @@ def test_mails_go_in_order_to_everyone() -> None:
                 ("ops@example.org",),
             ]
             assert box.mails[0].raw == BODY
-            assert (await desk.waiting(), desk.sender.waiting) == ([], 0)
+            assert (await desk.waiting(), desk.worker.waiting) == ([], 0)
 
     asyncio.run(story())
 
@@ -86,16 +83,16 @@ def test_an_outage_delays_and_neither_loses_nor_repeats(caplog: pytest.LogCaptur
     async def story() -> None:
         async with served(Box()) as box:
             port = box.port
-        async with sending_by(Desk(settings(port))) as desk:
+        async with sending_by(Delivering(settings(port))) as desk:
             for id_ in "abc":
                 await desk.queue(id_)
             await desk.until("retried", 3)
-            assert desk.sender.waiting == 3
+            assert desk.worker.waiting == 3
             async with served(Box(), port=port) as box:
                 await desk.until("sent", 3)
                 assert len(box.mails) == 3
         said = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
-        assert said == [f"mails have to wait, 127.0.0.1:{port}: Connection refused"]
+        assert said == [f"mail: messages wait for 127.0.0.1:{port}: Connection refused"]
 
     asyncio.run(story())
 
@@ -103,12 +100,12 @@ def test_an_outage_delays_and_neither_loses_nor_repeats(caplog: pytest.LogCaptur
 def test_what_is_refused_for_now_waits_alone() -> None:
     async def story() -> None:
         box = Box(replies=deque(["451 later", "250 OK", "452 still later"]))
-        async with served(box), sending_by(Desk(settings(box.port))) as desk:
+        async with served(box), sending_by(Delivering(settings(box.port))) as desk:
             await desk.queue("a")
             await desk.queue("b")
             await desk.until("sent", 2)
             assert (len(box.mails), box.tried) == (2, 4)
-            assert desk.sender.counts["retried"] == 2
+            assert desk.worker.counts["retried"] == 2
 
     asyncio.run(story())
 
@@ -116,11 +113,11 @@ def test_what_is_refused_for_now_waits_alone() -> None:
 def test_what_is_refused_for_good_is_given_up(caplog: pytest.LogCaptureFixture) -> None:
     async def story() -> None:
         box = Box(replies=deque(["554 \x1b[31mno\r\n"]))
-        async with served(box), sending_by(Desk(settings(box.port))) as desk:
+        async with served(box), sending_by(Delivering(settings(box.port))) as desk:
             await desk.queue("a")
             await desk.queue("b")
             await desk.until("sent", 1)
-            assert desk.sender.counts["refused"] == 1
+            assert desk.worker.counts["refused"] == 1
             assert (await desk.waiting(), box.tried) == ([], 2)
             warned = [each for each in caplog.messages if "refused" in each]
             assert len(warned) == 1
@@ -138,7 +135,7 @@ def test_only_those_who_do_not_have_it_get_it_again() -> None:
                 "no@example.org": deque(["550 no"]),
             }
         )
-        async with served(box), sending_by(Desk(settings(box.port))) as desk:
+        async with served(box), sending_by(Delivering(settings(box.port))) as desk:
             await desk.queue("a", "ops@example.org", "late@example.org", "no@example.org")
             await desk.until("sent", 1)
             assert [mail.recipients for mail in box.mails] == [("ops@example.org",), ("late@example.org",)]
@@ -148,13 +145,13 @@ def test_only_those_who_do_not_have_it_get_it_again() -> None:
 
 
 def test_nobody_hears_that_it_is_over_before_hearing_of_it() -> None:
-    over = b"References: <laggard.s.0@example.org> <laggard.s.1@example.org>\r\n" + BODY
+    over = b"Subject: over\r\n" + BODY
 
     async def story() -> None:
         box = Box(recipients={"late@example.org": deque(["450 busy", "450 busy"])})
-        async with served(box), sending_by(Desk(settings(box.port))) as desk:
+        async with served(box), sending_by(Delivering(settings(box.port))) as desk:
             await desk.queue("s.1", "ops@example.org", "late@example.org")
-            await desk.queue("r.1", "ops@example.org", "late@example.org", body=over)
+            await desk.queue("r.1", "ops@example.org", "late@example.org", body=over, resolves=("s.0", "s.1"))
             await desk.until("sent", 2)
             assert [(mail.recipients, mail.raw) for mail in box.mails] == [
                 (("ops@example.org",), BODY),
@@ -168,16 +165,16 @@ def test_nobody_hears_that_it_is_over_before_hearing_of_it() -> None:
 
 
 def test_what_is_over_is_told_though_the_mail_before_it_is_given_up() -> None:
-    over = b"References: <laggard.s.1@example.org>\r\n" + BODY
+    over = b"Subject: over\r\n" + BODY
 
     async def story() -> None:
         box = Box(replies=deque(["451 later", "554 no"]))
-        async with served(box), sending_by(Desk(settings(box.port))) as desk:
+        async with served(box), sending_by(Delivering(settings(box.port))) as desk:
             await desk.queue("s.1")
-            await desk.queue("r.1", body=over)
+            await desk.queue("r.1", body=over, resolves=("s.0", "s.1"))
             await desk.until("sent", 1)
             assert [mail.raw for mail in box.mails] == [over]
-            assert (desk.sender.counts["refused"], box.tried) == (1, 3)
+            assert (desk.worker.counts["refused"], box.tried) == (1, 3)
 
     asyncio.run(story())
 
@@ -185,7 +182,7 @@ def test_what_is_over_is_told_though_the_mail_before_it_is_given_up() -> None:
 def test_a_sender_that_is_refused_keeps_mails_until_the_configuration_is_right() -> None:
     async def story() -> None:
         box = Box(sender="550 relay not permitted")
-        async with served(box), sending_by(Desk(settings(box.port))) as desk:
+        async with served(box), sending_by(Delivering(settings(box.port))) as desk:
             await desk.queue("a")
             await desk.until("retried", 2)
             box.sender = ""
@@ -198,7 +195,7 @@ def test_a_sender_that_is_refused_keeps_mails_until_the_configuration_is_right()
 def test_a_server_that_goes_before_it_answers_gets_the_same_mail_again() -> None:
     async def story() -> None:
         box = Box(replies=deque(["gone"]))
-        async with served(box), sending_by(Desk(settings(box.port))) as desk:
+        async with served(box), sending_by(Delivering(settings(box.port))) as desk:
             await desk.queue("a")
             await desk.until("sent", 1)
             assert [mail.raw for mail in box.mails] == [BODY, BODY]
@@ -208,13 +205,13 @@ def test_a_server_that_goes_before_it_answers_gets_the_same_mail_again() -> None
 
 def test_what_cannot_be_noted_is_not_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
     async def story() -> None:
-        async with served(Box()) as box, sending_by(Desk(settings(box.port))) as desk:
+        async with served(Box()) as box, sending_by(Delivering(settings(box.port))) as desk:
             await desk.sql(
-                "CREATE TRIGGER full BEFORE UPDATE ON mails BEGIN SELECT RAISE(ABORT, 'full'); END"
+                "CREATE TRIGGER full BEFORE UPDATE ON messages BEGIN SELECT RAISE(ABORT, 'full'); END"
             )
             await desk.queue("a")
             await box.until(mails=1)
-            await async_wait_until(lambda: desk.sender._failures >= 3)
+            await async_wait_until(lambda: desk.worker._failures >= 3)
             assert await desk.waiting() == ["a"]
             await desk.sql("DROP TRIGGER full")
             async with time_limit():
@@ -241,35 +238,40 @@ def test_after_days_a_mail_is_given_up_but_not_for_a_clock_that_is_set_ahead(
 ) -> None:
     async def story() -> None:
         clock, days = SteppedClock(1000 * SECOND), round(GIVE_UP_SECONDS + 1) * SECOND
-        ledger = Ledger(None, 0.0)
-        sender = Sender(settings(1), Access(), clock, random.Random(1))
+        outbox = Outbox(None, 0.0)
+        worker = DeliveryWorker(MailChannel(settings(1)), clock, random.Random(1))
 
         async def looked(mails: int) -> None:
-            sender.waiting = -1
-            sender.some.set()
-            await async_wait_until(lambda: sender.waiting == mails)
+            worker.waiting = -1
+            worker.wake.set()
+            await async_wait_until(lambda: worker.waiting == mails)
 
         async def given_up(mails: int) -> None:
-            sender.some.set()
-            await async_wait_until(lambda: sender.counts["expired"] >= mails)
+            worker.wake.set()
+            await async_wait_until(lambda: worker.counts["expired"] >= mails)
 
-        ledger.queue(Queued("a", 1000.0, ("ops@example.org",), BODY), [])
-        task = asyncio.create_task(sender.run(SharedLedger(ledger)))
+        outbox.queue("mail", QueuedMessage("a", 1000.0, ("ops@example.org",), BODY))
+        task = asyncio.create_task(worker.run(OutboxThread(outbox)))
         await looked(1)
         clock.ahead_ns = days
-        ledger.queue(Queued("b", 1000.0, ("ops@example.org",), BODY), [])  # by a clock that was right
+        outbox.queue(
+            "mail", QueuedMessage("b", 1000.0, ("ops@example.org",), BODY)
+        )  # by a clock that was right
         await looked(2)
-        clock.ns += round(LEAST_TRYING_SECONDS + 1) * SECOND
+        clock.ns += round(MIN_TRYING_SECONDS + 1) * SECOND
         await given_up(1)
-        assert [mail.id for mail in ledger.waiting()] == ["a"]
+        assert [mail.id for mail in outbox.waiting("mail")] == ["a"]
         clock.ns += days
         await given_up(2)
-        assert ledger.waiting() == []
+        assert outbox.waiting("mail") == []
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        ledger.close()
-        given_up_in_order = [f"mail {id_} is given up: it could not be sent for days" for id_ in "ba"]
-        assert caplog.messages == ["mails have to wait, 127.0.0.1:1: Connection refused", *given_up_in_order]
+        outbox.close()
+        given_up_in_order = [f"mail: {id_} is given up after days without delivery" for id_ in "ba"]
+        assert caplog.messages == [
+            "mail: messages wait for 127.0.0.1:1: Connection refused",
+            *given_up_in_order,
+        ]
 
     asyncio.run(story())
 
@@ -285,8 +287,8 @@ def test_at_the_end_a_mail_under_way_is_brought_to_its_end() -> None:
                 return await super().handle_DATA(*given)  # type: ignore[arg-type]
 
         async with served(Slow()) as box:
-            desk = Desk(settings(box.port))
-            task = asyncio.create_task(desk.sender.run(desk.ledger))
+            desk = Delivering(settings(box.port))
+            task = asyncio.create_task(desk.worker.run(desk.outbox))
             await desk.queue("a")
             await desk.queue("b")
             await entered.wait()
@@ -295,7 +297,7 @@ def test_at_the_end_a_mail_under_way_is_brought_to_its_end() -> None:
             await asyncio.gather(task, return_exceptions=True)
             assert await desk.waiting() == ["b"]
             assert len(box.mails) == 1
-            await desk.ledger.leave()
+            await desk.outbox.stop()
 
     asyncio.run(story())
 
@@ -339,7 +341,7 @@ def test_encrypted_and_with_a_password(tls: str, certificates: Path, tmp_path: P
                 username="laggard",
                 password_file=secret(tmp_path, "open sesame"),
             )
-            async with sending_by(Desk(made, access(made))) as desk:
+            async with sending_by(Delivering(made)) as desk:
                 await desk.queue("a")
                 await desk.until("sent", 1)
                 assert (box.mails[0].encrypted or tls == "implicit", box.mails[0].authenticated) == (
@@ -365,13 +367,13 @@ def test_a_wrong_password_keeps_the_mails_and_stands_in_no_log(
                 username="laggard",
                 password_file=secret(tmp_path, "hunter2-wrong"),
             )
-            async with sending_by(Desk(made, access(made))) as desk:
+            async with sending_by(Delivering(made)) as desk:
                 await desk.queue("a")
                 await desk.until("retried", 2)
-                assert (box.mails, desk.sender.waiting) == ([], 1)
+                assert (box.mails, desk.worker.waiting) == ([], 1)
 
     asyncio.run(story())
-    ours = [each for each in caplog.messages if "mails have to wait" in each]
+    ours = [each for each in caplog.messages if "messages wait" in each]
     assert len(ours) == 1
     assert "laggard is not let in: 535 " in ours[0]
     assert "hunter2" not in caplog.text
@@ -386,7 +388,7 @@ def test_a_certificate_that_nobody_vouches_for(
         box = Box()
         async with served(box, starttls=contexts.get("starttls"), implicit=contexts.get("implicit")):
             made = settings(box.port, tls=tls)
-            async with sending_by(Desk(made, access(made))) as desk:
+            async with sending_by(Delivering(made)) as desk:
                 await desk.queue("a")
                 await desk.until("retried", 1)
                 assert box.mails == []
@@ -401,7 +403,7 @@ def test_no_starttls_where_it_is_asked_for_sends_nothing() -> None:
     async def story() -> None:
         async with served(Box()) as box:
             made = settings(box.port, tls="starttls")
-            async with sending_by(Desk(made, access(made))) as desk:
+            async with sending_by(Delivering(made)) as desk:
                 await desk.queue("a")
                 await desk.until("retried", 1)
                 assert box.mails == []

@@ -1,0 +1,1 @@
+"""Webhook as a notification channel: JSON by HTTP POST."""

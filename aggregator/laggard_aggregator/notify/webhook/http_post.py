@@ -1,0 +1,91 @@
+"""One POST by HTTP/1.1 with a limit for the whole attempt.
+
+http.client limits single reads and blocks a thread; urllib follows redirects. Only the headers of the answer
+are read. Its body is neither needed nor logged, as servers repeat the secret address in it.
+"""
+
+import asyncio
+import http.client
+import io
+import re
+from dataclasses import dataclass
+from email.utils import mktime_tz, parsedate_tz
+
+from laggard_aggregator.notify.channel import UnavailableError
+from laggard_aggregator.notify.webhook.settings import Endpoint
+from laggard_common import __version__
+
+MAX_HEADER_BYTES = 65_536
+_STATUS_LINE = re.compile(rb"HTTP/1\.[01] ([1-9][0-9]{2})(?: [^\r\n]*)?")
+_PORTS = {"http": 80, "https": 443}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """`status`: of the response. `retry_after_seconds`: from `Retry-After`, 0 without it."""
+
+    status: int
+    retry_after_seconds: float = 0.0
+
+
+async def post(endpoint: Endpoint, body: bytes, timeout_seconds: float) -> Answer:
+    """Sends `body` as JSON. Raises UnavailableError when there is no answer of HTTP in time."""
+    try:
+        async with asyncio.timeout(timeout_seconds):
+            return await _exchange(endpoint, body)
+    except TimeoutError as exc:
+        raise UnavailableError(f"no answer within {timeout_seconds:g} s") from exc
+    except EOFError as exc:
+        raise UnavailableError("it closed the connection without an answer") from exc
+    except OSError as exc:
+        raise UnavailableError.caused_by(exc) from exc
+    except (ValueError, asyncio.LimitOverrunError, http.client.HTTPException) as exc:
+        raise UnavailableError("its answer is not HTTP/1.1") from exc
+
+
+async def _exchange(endpoint: Endpoint, body: bytes) -> Answer:
+    url = endpoint.url
+    port = url.port or _PORTS[url.scheme]
+    reader, writer = await asyncio.open_connection(
+        url.hostname, port, ssl=endpoint.tls, limit=MAX_HEADER_BYTES
+    )
+    try:
+        writer.write(_request(endpoint, body))
+        answer = await _answer(reader)
+    finally:
+        writer.transport.abort()
+    return answer
+
+
+def _request(endpoint: Endpoint, body: bytes) -> bytes:
+    headers = [
+        ("Host", endpoint.url.netloc),
+        ("Content-Type", "application/json"),
+        ("Content-Length", str(len(body))),
+        ("User-Agent", f"laggard/{__version__}"),
+        ("Connection", "close"),
+        *endpoint.headers,
+    ]
+    lines = [f"POST {endpoint.target} HTTP/1.1", *(f"{name}: {value}" for name, value in headers), "", ""]
+    return "\r\n".join(lines).encode("ascii") + body
+
+
+async def _answer(reader: asyncio.StreamReader) -> Answer:
+    status = 100
+    while status < 200:  # interim responses
+        head = await reader.readuntil(b"\r\n\r\n")
+        line, _, rest = head.partition(b"\r\n")
+        found = _STATUS_LINE.fullmatch(line)
+        if found is None:
+            raise ValueError("no status line")
+        status = int(found[1])
+    return Answer(status, _retry_after(http.client.parse_headers(io.BytesIO(rest))))
+
+
+def _retry_after(headers: http.client.HTTPMessage) -> float:
+    """Seconds, or a date against the server's own (RFC 9110, 10.2.3); 0 for anything else."""
+    value = headers.get("Retry-After", "")
+    if value.isascii() and value.isdigit():
+        return float(value[:9])
+    at, now = parsedate_tz(value), parsedate_tz(headers.get("Date", ""))
+    return max(mktime_tz(at) - mktime_tz(now), 0.0) if at is not None and now is not None else 0.0

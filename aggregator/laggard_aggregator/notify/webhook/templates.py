@@ -1,0 +1,156 @@
+"""Payloads of the webhook: JSON of version 1, and texts for Slack and Mattermost."""
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from laggard_aggregator.notify.report import Comparison, IncidentReport, Notification, Resolution
+from laggard_aggregator.notify.text import plain, slower, spaced
+from laggard_aggregator.status.formatting import figure, iso, lasting
+
+VERSION = 1
+MAX_TEXT_CHARS = 2800
+"""Slack takes 3000 characters in a section, Mattermost more."""
+
+
+def json_payload(notification: Notification) -> Any:
+    """The notification as JSON; README.md lists the fields. Unknown numbers are null."""
+    return {
+        "version": VERSION,
+        "id": notification.id,
+        "kind": notification.kind,
+        "site": notification.site,
+        "subject": notification.subject,
+        "url": notification.url,
+        "resolves": list(notification.resolves),
+        "count": notification.count,
+        "incidents": [
+            *(_raised(each) for each in notification.reports),
+            *(_cleared(each) for each in notification.resolutions),
+        ],
+    }
+
+
+def slack(notification: Notification) -> Any:
+    """A message of Slack's incoming webhooks: one section in mrkdwn, and the subject for notifications."""
+    text = _text(notification, bold="*", link=lambda url, text: f"<{escaped(url)}|{text}>")
+    section = {"type": "section", "text": {"type": "mrkdwn", "text": text}}
+    return {"text": escaped(_title(notification)), "blocks": [section]}
+
+
+def mattermost(notification: Notification) -> Any:
+    """A message of Mattermost's incoming webhooks in Markdown."""
+    return {"text": _text(notification, bold="**", link=lambda url, text: f"[{text}]({url})")}
+
+
+TEMPLATES: Mapping[str, Callable[[Notification], Any]] = {
+    "json": json_payload,
+    "slack": slack,
+    "mattermost": mattermost,
+}
+
+
+def rendered(template: str, notification: Notification) -> bytes:
+    """The request's body in ASCII."""
+    return json.dumps(TEMPLATES[template](notification), allow_nan=False).encode()
+
+
+def escaped(text: str) -> str:
+    """`text` without the characters that begin links, mentions and entities in mrkdwn."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _code(name: str) -> str:
+    """A name as a code span, in which neither markup nor mentions work."""
+    return f"`{escaped(plain(name)).replace('`', chr(0x2019))}`"
+
+
+def _title(notification: Notification) -> str:
+    return f"[Laggard {notification.site}] {notification.subject}"
+
+
+def _text(notification: Notification, *, bold: str, link: Callable[[str, str], str]) -> str:
+    """Heading, one line for each incident as far as they fit, and the link."""
+    last = link(notification.url, "Open in Laggard")
+    lines = [*map(_line, notification.reports), *map(_line, notification.resolutions)]
+    heading = f"{bold}{_heading(notification)}{bold}"
+    kept: list[str] = []
+    for line in lines:
+        if len("\n".join((heading, *kept, line, last))) > MAX_TEXT_CHARS - 40:
+            break
+        kept.append(line)
+    more = [f"and {notification.count - len(kept)} more"] if notification.count > len(kept) else []
+    return "\n".join((heading, *kept, *more, last))
+
+
+def _heading(notification: Notification) -> str:
+    site = f"Laggard {escaped(notification.site)}"
+    if notification.kind == "test":
+        return f"{site}: TEST, nothing is wrong"
+    state = "cleared" if notification.kind == "resolved" else "raised"
+    return f"{site}: alarm {state}" + (
+        f" for {notification.count} components" if notification.count > 1 else ""
+    )
+
+
+def _line(each: IncidentReport | Resolution) -> str:
+    lasted = lasting(each.lasted_seconds)
+    if isinstance(each, Resolution):
+        return spaced(f"{_code(each.name)} {each.outcome}, after {lasted}")
+    worst = each.worst
+    values = f"{figure(worst.observed, worst.unit)}, peers {figure(worst.reference, worst.unit)}"
+    return spaced(f"{_code(each.name)} {slower(worst.severity)} for {lasted}: {_code(worst.metric)} {values}")
+
+
+def _raised(report: IncidentReport) -> Any:
+    return {
+        **_incident(report),
+        "status": "raised",
+        "severity": _number(report.worst.severity),
+        "peers": report.peers,
+        "comparisons": [_comparison(each) for each in report.comparisons],
+        "causes": [{"function": name, "difference": _number(amount)} for name, amount in report.causes],
+        "next_steps": [{"purpose": purpose, "command": command} for purpose, command in report.commands],
+    }
+
+
+def _cleared(resolution: Resolution) -> Any:
+    return {
+        **_incident(resolution),
+        "status": "cleared",
+        "severity": _number(resolution.incident.severity) or None,
+        "ended_at": iso(resolution.ended_at),
+        "recovered": resolution.recovered,
+    }
+
+
+def _incident(each: IncidentReport | Resolution) -> dict[str, Any]:
+    incident = each.incident
+    return {
+        "component": plain(incident.component, 1000),
+        "name": each.name,
+        "group": plain(incident.group),
+        "level": incident.level,
+        "metric": plain(incident.metric),
+        "since": iso(incident.since),
+        "lasted_seconds": _number(each.lasted_seconds),
+        "url": each.url,
+    }
+
+
+def _comparison(comparison: Comparison) -> Any:
+    return {
+        "metric": comparison.metric,
+        "group": comparison.group,
+        "unit": comparison.unit,
+        "observed": _number(comparison.observed),
+        "reference": _number(comparison.reference),
+        "severity": _number(comparison.severity),
+        "worst_severity": _number(comparison.worst_severity),
+        "since": iso(comparison.since),
+    }
+
+
+def _number(value: float) -> float | None:
+    return value if math.isfinite(value) else None

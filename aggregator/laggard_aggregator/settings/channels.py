@@ -1,0 +1,50 @@
+"""Registry of the notification channels: a folder of `notify` each, whose class registers itself on import.
+
+It stands below the channels, since aggregator.toml has a table for each. It imports them by the names of
+their folders, so that nothing else names a channel.
+"""
+
+import importlib
+import pkgutil
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+_NOTIFY = "laggard_aggregator.notify"
+_FOLDER = Path(__file__).parents[1] / "notify"
+
+
+class ChannelClass(Protocol):
+    """Declarations of a channel's class. `name`: of its table in aggregator.toml, whose dataclass follows."""
+
+    @property
+    def name(self) -> str: ...  # noqa: D102
+
+    @property
+    def settings_class(self) -> type[Any]: ...  # noqa: D102
+
+
+C = TypeVar("C", bound=ChannelClass)
+_registered: dict[str, ChannelClass] = {}
+
+
+def register(channel: C) -> C:
+    """Class decorator: adds a channel to the registry."""
+    _registered[channel.name] = channel
+    return channel
+
+
+@cache
+def channels() -> Mapping[str, Any]:
+    """The classes of all channels by name; imports the module `channel` of each folder."""
+    for folder in pkgutil.iter_modules([str(_FOLDER)]):
+        if folder.ispkg:
+            importlib.import_module(f"{_NOTIFY}.{folder.name}.channel")
+    return dict(sorted(_registered.items()))
+
+
+def settings_class(name: str) -> type[Any]:
+    """The dataclass of the channel's table."""
+    found: type[Any] = channels()[name].settings_class
+    return found
