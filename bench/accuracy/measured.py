@@ -10,9 +10,9 @@ from bench.accuracy.simulation.scenario import Array, BoolArray
 from laggard_aggregator.detect.settings import DetectSettings
 from laggard_aggregator.metrics.block import BLOCK
 from laggard_aggregator.metrics.definition import Differences, Metric, SourceMetrics
-from laggard_aggregator.metrics.server import SERVER
 from laggard_aggregator.metrics.sums import JoinedMetrics, joined, summed
 from laggard_aggregator.metrics.tcp import TCP
+from laggard_aggregator.metrics.traffic import SERVER
 
 NETWORK = (TCP, SERVER)
 _FIELDS = {"diskstats": DISK_FIELDS, "net": NET_FIELDS, "tcp": NET_FIELDS}

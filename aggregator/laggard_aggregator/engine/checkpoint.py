@@ -14,8 +14,7 @@ from typing import Any
 from laggard_aggregator.detect.registry import VERSIONS
 from laggard_aggregator.engine.machine import Machine
 from laggard_aggregator.groups.membership import ConfiguredMembership, PeerGroup
-from laggard_aggregator.metrics.functions import FUNCTIONS
-from laggard_aggregator.metrics.registry import SOURCES
+from laggard_aggregator.metrics.registry import FUNCTIONS, SOURCES
 from laggard_common.errors import ServiceError, StateError, WireError
 
 _log = logging.getLogger(__name__)

@@ -6,8 +6,7 @@ from typing import Any
 
 from laggard_aggregator.alarms.judge import Judge
 from laggard_aggregator.groups.membership import PeerGroup
-from laggard_aggregator.metrics.functions import FUNCTIONS
-from laggard_aggregator.metrics.registry import SOURCES
+from laggard_aggregator.metrics.registry import FUNCTIONS, SOURCES
 from laggard_aggregator.metrics.sums import JoinedMetrics
 from laggard_aggregator.windows.function_store import FunctionStore
 from laggard_aggregator.windows.schedule import WindowSchedule

@@ -12,8 +12,7 @@ from typing import Protocol
 
 from laggard_aggregator.detect.settings import OF_FUNCTIONS, DetectSettings
 from laggard_aggregator.metrics.definition import SourceMetrics
-from laggard_aggregator.metrics.functions import FUNCTIONS
-from laggard_aggregator.metrics.registry import COMPARED_AS
+from laggard_aggregator.metrics.registry import COMPARED_AS, FUNCTIONS
 from laggard_aggregator.metrics.sums import JoinedMetrics
 from laggard_common.wire.schema import Component
 

@@ -5,7 +5,15 @@ kernel counts them (4.18 and later) and flushes do not, both as in sysstat. An i
 await of 0. `svctm` is included because the Intrepid paper uses it; sysstat has dropped it.
 """
 
-from laggard_aggregator.metrics.definition import Differences, FloatArray, Metric, SourceMetrics, ratio
+from laggard_aggregator.metrics.definition import (
+    KERNEL_MESSAGES,
+    Differences,
+    FloatArray,
+    Metric,
+    NextStep,
+    SourceMetrics,
+    ratio,
+)
 
 SECTOR_BYTES = 512.0
 
@@ -105,4 +113,11 @@ BLOCK = SourceMetrics(
         "busy_share": Metric("1", 0, ("io_ms",), _busy_share),
     },
     optional=("dc_ios", "dc_sectors", "dc_ms"),
+    next_steps=(
+        NextStep("the disk now, beside its neighbours", "ssh {node} iostat -x 5"),
+        NextStep("its own error counters", "ssh {node} sudo smartctl -x /dev/{device}"),
+        KERNEL_MESSAGES,
+    ),
 )
+
+SOURCES = (BLOCK,)

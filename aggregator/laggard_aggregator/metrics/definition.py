@@ -85,6 +85,19 @@ class Metric:
 
 
 @dataclass(frozen=True, slots=True)
+class NextStep:
+    """A command that only looks: `run` with `{node}` and `{device}`, and the subject that it `shows`."""
+
+    shows: str
+    run: str
+
+
+KERNEL_MESSAGES = NextStep(
+    "what the kernel says", "ssh {node} journalctl --dmesg --since -2d --priority warning"
+)
+
+
+@dataclass(frozen=True, slots=True)
 class SourceMetrics:
     """All metrics of one source, and the load of its components (see `detect.interface`).
 
@@ -102,6 +115,7 @@ class SourceMetrics:
     peers: tuple[str, ...] = ()
     one_node: bool = False
     roles: tuple[str, ...] = ()
+    next_steps: tuple[NextStep, ...] = ()
 
     def counters(self, metrics: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The counters that `metrics` and the load need, and the optional ones among them."""

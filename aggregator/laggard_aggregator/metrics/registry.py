@@ -1,20 +1,36 @@
-"""Which sources can be compared, and by what. A new source is a file beside this one and a line in it."""
+"""Registry of the sources that can be compared, and of their metrics.
 
+Collectors declare them in their folders (`declared`); a module in this package may define more as `SOURCES`.
+Nothing lists either.
+"""
+
+import importlib
+import pkgutil
 from collections.abc import Mapping
 
-from laggard_aggregator.metrics.block import BLOCK
-from laggard_aggregator.metrics.definition import SourceMetrics
-from laggard_aggregator.metrics.functions import FUNCTIONS
-from laggard_aggregator.metrics.gluster import GLUSTER
-from laggard_aggregator.metrics.lustre import LUSTRE
-from laggard_aggregator.metrics.lwfs import LWFS
-from laggard_aggregator.metrics.server import SERVER
+from laggard_aggregator import metrics
+from laggard_aggregator.metrics.declared import declarations
+from laggard_aggregator.metrics.definition import NextStep, SourceMetrics
+from laggard_aggregator.metrics.functions import FunctionMetrics
 from laggard_aggregator.metrics.sums import JoinedMetrics
-from laggard_aggregator.metrics.tcp import TCP, TCP_DESTINATION
 
+
+def _defined() -> list[SourceMetrics]:
+    """Sources of the modules in this package, by the modules' names."""
+    names = sorted(module.name for module in pkgutil.iter_modules(metrics.__path__))
+    own = __name__.rpartition(".")[2]
+    modules = [importlib.import_module(f"{metrics.__name__}.{name}") for name in names if name != own]
+    return [source for module in modules for source in getattr(module, "SOURCES", ())]
+
+
+_DECLARED = declarations()
 SOURCES: Mapping[str, SourceMetrics] = {
-    known.source: known for known in (BLOCK, *LUSTRE, *GLUSTER, LWFS, TCP, TCP_DESTINATION, SERVER)
+    known.source: known for known in (*_defined(), *(s.source() for file in _DECLARED for s in file.source))
 }
+FUNCTIONS: Mapping[str, FunctionMetrics] = {
+    known.name: known.source() for file in _DECLARED for known in file.functions
+}
+"""Sources whose components are functions."""
 
 _SENT = {name for known in SOURCES.values() for name in getattr(known, "parts", {known.source: ()})}
 COMPARED_AS: Mapping[str, tuple[SourceMetrics, ...]] = {
@@ -25,10 +41,16 @@ COMPARED_AS: Mapping[str, tuple[SourceMetrics, ...]] = {
     )
     for sent in _SENT
 }
-"""By source that agents send: what its components are compared as, by themselves and as parts of sums."""
+"""Comparisons of the components of each source that agents send: by themselves and as parts of sums."""
 
 
 def unit(source: str, metric: str) -> str:
     """The unit of a source's metric, empty when the metric is not known here."""
     known = FUNCTIONS.get(source) or SOURCES.get(source)
     return known.metrics[metric].unit if known is not None and metric in known.metrics else ""
+
+
+def next_steps(source: str) -> tuple[NextStep, ...]:
+    """Commands that show more of a component of the source."""
+    known = FUNCTIONS.get(source) or SOURCES.get(source)
+    return known.next_steps if known is not None else ()

@@ -6,7 +6,13 @@ the kernel's sockets (struct tcp_info). `shares` defines the compared value.
 
 import numpy as np
 
-from laggard_aggregator.metrics.definition import Differences, FloatArray, Metric
+from laggard_aggregator.metrics.definition import (
+    KERNEL_MESSAGES,
+    Differences,
+    FloatArray,
+    Metric,
+    NextStep,
+)
 from laggard_aggregator.metrics.operations import amount
 from laggard_aggregator.metrics.shares import Share
 from laggard_aggregator.metrics.sums import JoinedMetrics
@@ -41,6 +47,11 @@ TCP = JoinedMetrics(
         ),
     },
     parts={"tcp": ("RetransSegs",), "net": ("tx_bytes", "tx_packets")},
+    next_steps=(
+        NextStep("drops and errors of its ports", "ssh {node} ip -s link"),
+        NextStep("retransmits by connection", "ssh {node} ss -ti"),
+        KERNEL_MESSAGES,
+    ),
 )
 
 TCP_DESTINATION = JoinedMetrics(
@@ -53,4 +64,7 @@ TCP_DESTINATION = JoinedMetrics(
     },
     parts={"tcp_destination": ("total_retrans", "data_segs_out")},
     by_node=False,
+    next_steps=(NextStep("the way there", "mtr -rwc 20 {device}"),),
 )
+
+SOURCES = (TCP, TCP_DESTINATION)

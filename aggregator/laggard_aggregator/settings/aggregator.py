@@ -8,8 +8,7 @@ from typing import Any, ClassVar
 
 from laggard_aggregator.detect.registry import judges
 from laggard_aggregator.detect.settings import DETECTORS, OF_FUNCTIONS, DetectSettings
-from laggard_aggregator.metrics.functions import FUNCTIONS
-from laggard_aggregator.metrics.registry import SOURCES
+from laggard_aggregator.metrics.registry import FUNCTIONS, SOURCES
 from laggard_aggregator.settings import channels as registry
 from laggard_aggregator.settings.http import HttpSettings
 from laggard_common.config import (

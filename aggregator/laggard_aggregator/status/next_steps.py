@@ -1,74 +1,49 @@
-"""What an operator looks at next, by what the component is: for pages and mails.
+"""Next steps of an operator for a component: commands and a hint, for pages and mails.
 
-Commands only look. A name that is not a plain one (letters, digits and . _ : + -) is in none: names come from
-the network, and nobody must be made to paste what a node chose.
+Commands only look. A name that is not plain (letters, digits and . _ : + -) has none: names come from the
+network, and an operator must never paste text that a node chose. Names with slashes are in no command.
 """
 
 import re
-from collections.abc import Mapping
 
-from laggard_aggregator.metrics.functions import FUNCTIONS
+from laggard_aggregator.metrics.definition import KERNEL_MESSAGES, NextStep
+from laggard_aggregator.metrics.registry import FUNCTIONS, SOURCES, next_steps
+from laggard_aggregator.metrics.sums import JoinedMetrics
 
 _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:+-]{0,127}", re.ASCII)
 
 Command = tuple[str, str]
-"""What it shows, and what to type."""
+"""The subject that a command shows, and the command."""
 
-_KERNEL = ("what the kernel says", "ssh {node} journalctl --dmesg --since -2d --priority warning")
-_BY_SOURCE: Mapping[str, tuple[Command, ...]] = {
-    "diskstats": (
-        ("the disk now, beside its neighbours", "ssh {node} iostat -x 5"),
-        ("its own error counters", "ssh {node} sudo smartctl -x /dev/{device}"),
-        _KERNEL,
-    ),
-    "lustre_ost": (
-        ("sizes and times of its disk I/O", "lctl get_param obdfilter.{device}.brw_stats"),
-        ("how full it is", "lfs df | grep {device}"),
-    ),
-    "lustre_mdt": (
-        ("its operations", "lctl get_param mdt.{device}.md_stats"),
-        ("how full it is", "lfs df | grep {device}"),
-    ),
-    "lustre_osc": (("its requests", "ssh {node} lctl get_param osc.{device}*.rpc_stats"), _KERNEL),
-    "lustre_mdc": (("its requests", "ssh {node} lctl get_param mdc.{device}*.rpc_stats"), _KERNEL),
-    "gluster_brick": (("the bricks' state", "gluster volume status all detail"),),
-    "tcp": (
-        ("drops and errors of its ports", "ssh {node} ip -s link"),
-        ("retransmits by connection", "ssh {node} ss -ti"),
-        _KERNEL,
-    ),
-    "server": (
-        ("its disks", "ssh {node} iostat -x 5"),
-        ("drops and errors of its ports", "ssh {node} ip -s link"),
-        _KERNEL,
-    ),
-    "tcp_destination": (("the way there", "mtr -rwc 20 {device}"),),
-    "fnprofile": (("where its CPU time goes", "ssh {node} sudo perf top"), _KERNEL),
-    "fntrace": (("what it does", "ssh {node} top -b -n 1"), _KERNEL),
-}
-_OF_NODES: tuple[Command, ...] = (
-    ("load, memory, disks", "ssh {node} vmstat 5 6"),
-    ("its disks", "ssh {node} iostat -x 5"),
-    _KERNEL,
+_OF_NODES = (
+    NextStep("load, memory, disks", "ssh {node} vmstat 5 6"),
+    NextStep("its disks", "ssh {node} iostat -x 5"),
+    KERNEL_MESSAGES,
 )
 
 
 def commands(source: str, level: str, name: str) -> tuple[Command, ...]:
-    """What to run about a component of that source and level.
+    """Commands to run about a component of that source and level.
 
-    `name`: of the day: `node/device`, a node, or something that belongs to no node.
+    `name`: current name: `node/device`, a node, or something that belongs to no node.
     """
-    chosen = (
-        _OF_NODES if level == "node" and source not in ("tcp", *FUNCTIONS) else _BY_SOURCE.get(source, ())
-    )
     if level in ("controller", "couplet"):
-        chosen = ()
+        return ()
+    chosen = _OF_NODES if level == "node" and not _compares_nodes(source) else next_steps(source)
     node, slash, device = name.partition("/")
     if not slash:
         device = node
-    if not (_PLAIN.fullmatch(node) and _PLAIN.fullmatch(device)):
+    if "/" in device and any("{device}" in step.run for step in chosen):
         return ()
-    return tuple((what, line.format(node=node, device=device)) for what, line in chosen)
+    if not all(map(_PLAIN.fullmatch, (node, *device.split("/")))):
+        return ()
+    return tuple((step.shows, step.run.format(node=node, device=device)) for step in chosen)
+
+
+def _compares_nodes(source: str) -> bool:
+    """Whether the components of a source are nodes."""
+    known = SOURCES.get(source)
+    return source in FUNCTIONS or (isinstance(known, JoinedMetrics) and known.by_node)
 
 
 def hint(source: str, level: str, name: str, slow_siblings: int, siblings: int) -> str:

@@ -15,13 +15,16 @@ from laggard_aggregator.engine.routing import START_TIME
 from laggard_aggregator.groups.membership import ConfiguredMembership, PeerGroup, Rule
 from laggard_aggregator.ingest.batches import Batch
 from laggard_aggregator.log.entries import WindowClose
-from laggard_aggregator.metrics.lwfs import LWFS
+from laggard_aggregator.metrics.registry import SOURCES
 from laggard_common.wire.schema import Component, Field, Schema
 from tests.aggregator.engine.test_machine import DETECT, START, play
 from tests.support.builders.batches import SECOND, batch_of, stored
 
 Grown = Callable[[np.random.Generator, bool], Mapping[str, int]]
 """How much counters grow in a second, of a component that is slow or not."""
+
+
+LWFS = SOURCES["lwfs"]
 
 
 def schema_of(

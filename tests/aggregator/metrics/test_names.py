@@ -11,8 +11,7 @@ from laggard_agent.collectors.fntrace.collector import FIELDS as FNTRACE_FIELDS
 from laggard_agent.collectors.net.destinations import DESTINATION_FIELDS
 from laggard_agent.collectors.net.interfaces import INTERFACE_FIELDS
 from laggard_agent.collectors.net.tcp import TCP_FIELDS
-from laggard_aggregator.metrics.functions import FUNCTIONS
-from laggard_aggregator.metrics.registry import SOURCES
+from laggard_aggregator.metrics.registry import FUNCTIONS, SOURCES
 from laggard_aggregator.metrics.sums import JoinedMetrics
 from laggard_common.wire.schema import Field
 from tests.support.builders.gluster import BRICK, CLIENT, Folder

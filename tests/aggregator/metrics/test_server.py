@@ -2,7 +2,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from laggard_aggregator.metrics.server import SERVER
+from laggard_aggregator.metrics.traffic import SERVER
 from tests.aggregator.metrics.derived import derive
 
 MB = 2**20

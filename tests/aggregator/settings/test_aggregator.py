@@ -145,7 +145,7 @@ PROFILED = {"source": "fnprofile", "metrics": ["samples"]}
         ({"group": [{}]}, "group[0].name: missing, expected a string"),
         ({"group": [{"name": "a\nb"}]}, "group[0].name: expected 1-128 printable characters"),
         ({"group": [GROUP, GROUP]}, "group[1].name: must not repeat, got 'g'"),
-        ({"group": [GROUP | {"source": "disk"}]}, "group[0].source: expected one of diskstats, lustre_ost, "),
+        ({"group": [GROUP | {"source": "disk"}]}, "group[0].source: expected one of diskstats, tcp, "),
         ({"group": [GROUP | {"role": "client"}]}, "group[0].role: expected one of "),
         ({"group": [GROUP | {"components": "("}]}, "group[0].components: not a regular expression"),
         ({"group": [GROUP | {"metrics": []}]}, "group[0].metrics: must not be empty"),

@@ -2,8 +2,7 @@
 
 import pytest
 
-from laggard_aggregator.metrics.functions import FUNCTIONS
-from laggard_aggregator.metrics.registry import SOURCES
+from laggard_aggregator.metrics.registry import FUNCTIONS, SOURCES
 from laggard_aggregator.status.next_steps import commands, hint
 
 

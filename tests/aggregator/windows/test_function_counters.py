@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from laggard_aggregator.detect.settings import OF_FUNCTIONS
 from laggard_aggregator.groups.membership import PeerGroup
-from laggard_aggregator.metrics.functions import FNPROFILE
+from laggard_aggregator.metrics.registry import FUNCTIONS
 from laggard_aggregator.windows.counter_block import Block
 from laggard_aggregator.windows.function_counters import NodeFunctions
 from laggard_aggregator.windows.function_store import FunctionStore
@@ -134,7 +134,7 @@ def announced(node: str, names: tuple[str, ...], epoch: int = 1, stream: bytes =
 
 
 def test_a_later_epoch_goes_on_an_earlier_one_changes_nothing_another_stream_starts_over() -> None:
-    store = FunctionStore(GROUP, FNPROFILE, 0)
+    store = FunctionStore(GROUP, FUNCTIONS["fnprofile"], 0)
     first, later = announced("n", ("a",)), announced("n", ("a", "b"), epoch=2)
     node, _ = joined(store, first)
     assert node is not None
@@ -150,7 +150,7 @@ def test_a_later_epoch_goes_on_an_earlier_one_changes_nothing_another_stream_sta
 
 def test_names_that_nobody_has_make_room_for_new_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("laggard_aggregator.windows.function_store.MAX_NAMES", 4)
-    store = FunctionStore(GROUP, FNPROFILE, 0)
+    store = FunctionStore(GROUP, FUNCTIONS["fnprofile"], 0)
     joined(store, announced("n", ("a", "b")))
     joined(store, announced("m", ("b", "c")))
     assert joined(store, announced("o", ("d", "e")))[1] == 1  # e finds no room
@@ -170,7 +170,7 @@ def test_of_too_many_functions_those_that_took_most_are_in_the_window(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("laggard_aggregator.windows.function_store.MAX_FUNCTIONS", 2)
-    store = FunctionStore(GROUP, FNPROFILE, 0)
+    store = FunctionStore(GROUP, FUNCTIONS["fnprofile"], 0)
     for name, own in (
         ("n", {"a": 5, "b": 9, "c": 7, "d": 1}),
         ("m", {"a": 6, "b": 1, "c": 1, "d": 1}),  # on another node they take little
@@ -188,7 +188,7 @@ def test_of_too_many_functions_those_that_took_most_are_in_the_window(
 
 
 def test_late_and_future_ticks_are_counted_and_skipped() -> None:
-    store = FunctionStore(GROUP, FNPROFILE, 100 * SECOND)
+    store = FunctionStore(GROUP, FUNCTIONS["fnprofile"], 100 * SECOND)
     node, _ = joined(store, announced("n", ("a",)))
     assert node is not None
     ticks = np.array([90, 100, 110, 500]) * SECOND

@@ -9,7 +9,13 @@ same on all peers.
 import numpy as np
 
 from laggard_aggregator.metrics.block import SECTOR_BYTES
-from laggard_aggregator.metrics.definition import Differences, FloatArray, Metric
+from laggard_aggregator.metrics.definition import (
+    KERNEL_MESSAGES,
+    Differences,
+    FloatArray,
+    Metric,
+    NextStep,
+)
 from laggard_aggregator.metrics.operations import total
 from laggard_aggregator.metrics.sums import JoinedMetrics
 
@@ -53,4 +59,11 @@ SERVER = JoinedMetrics(
     optional=("dc_sectors",),
     parts={"net": ("rx_bytes", "tx_bytes", "tx_packets"), "diskstats": _SECTORS},
     roles=("storage",),
+    next_steps=(
+        NextStep("its disks", "ssh {node} iostat -x 5"),
+        NextStep("drops and errors of its ports", "ssh {node} ip -s link"),
+        KERNEL_MESSAGES,
+    ),
 )
+
+SOURCES = (SERVER,)

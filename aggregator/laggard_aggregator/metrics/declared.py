@@ -1,0 +1,182 @@
+"""Sources declared by their collectors: `compare.toml` in a collector's folder.
+
+A declaration is data, so that the aggregator imports nothing of the agent. Sources whose metrics need a
+formula have a module beside this one instead (see `registry`).
+"""
+
+import importlib.util
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from laggard_aggregator.metrics.definition import Compared, Metric, NextStep, SourceMetrics
+from laggard_aggregator.metrics.functions import FunctionMetric, FunctionMetrics
+from laggard_aggregator.metrics.operations import amount, mean, transfers
+from laggard_aggregator.metrics.shares import Share
+from laggard_common.config import load
+
+COLLECTORS = "laggard_agent.collectors"
+FILE = "compare.toml"
+
+
+def _filled(names: Sequence[str], of: Sequence[str]) -> tuple[str, ...]:
+    """`names` with each of `of` in place of `{}`; as they are without any."""
+    return tuple(name.replace("{}", one) for one in of for name in names) if of else tuple(names)
+
+
+@dataclass(frozen=True, slots=True)
+class MeanTable:
+    """A metric: the rise of the counters `sum`, times `scale`, over the rise of the counters `count`.
+
+    With `of`, each of its words stands in place of `{}` in the counters' names.
+    """
+
+    name: str
+    unit: str
+    count: tuple[str, ...]
+    sum: tuple[str, ...]
+    scale: float = 1.0
+    of: tuple[str, ...] = ()
+
+    def metric(self) -> Metric:
+        """The metric itself."""
+        pairs = zip(_filled(self.count, self.of), _filled(self.sum, self.of), strict=True)
+        return mean(self.unit, tuple(pairs), self.scale)
+
+
+@dataclass(frozen=True, slots=True)
+class ShareTable:
+    """A metric: the share of `trials` that are `events`, see `shares.Share`. `unit` is that of both."""
+
+    name: str
+    unit: str
+    events: tuple[str, ...]
+    trials: tuple[str, ...]
+    harmless: float
+
+    def metric(self) -> Share:
+        """The metric itself."""
+        return Share(amount(self.unit, self.events), amount(self.unit, self.trials), self.harmless)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadTable:
+    """The load: counters of reads and writes, operations and bytes, or of `operations` alone."""
+
+    operations: tuple[str, ...] = ()
+    reads: str = ""
+    writes: str = ""
+    read_bytes: str = ""
+    written_bytes: str = ""
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Counters that are missing."""
+        transferred = (self.reads, self.writes, self.read_bytes, self.written_bytes)
+        if any(transferred) != all(transferred) or any(transferred) == bool(self.operations):
+            yield "operations", "expected operations alone, or reads, writes, read_bytes and written_bytes"
+
+    def metrics(self) -> Mapping[str, Metric]:
+        """As `SourceMetrics.load`."""
+        if self.operations:
+            return {"operations": amount("operations", self.operations)}
+        return transfers((self.reads, self.writes), (self.read_bytes, self.written_bytes))
+
+
+@dataclass(frozen=True, slots=True)
+class SourceTable:
+    """A `[[source]]`; names as in SourceMetrics.
+
+    `all_optional`: every counter is; `optional_of`: for `optional`, as `MeanTable.of`.
+    """
+
+    name: str
+    load: LoadTable
+    defaults: tuple[str, ...] = ()
+    mean: tuple[MeanTable, ...] = ()
+    share: tuple[ShareTable, ...] = ()
+    optional: tuple[str, ...] = ()
+    optional_of: tuple[str, ...] = ()
+    all_optional: bool = False
+    peers: tuple[str, ...] = ()
+    one_node: bool = False
+    roles: tuple[str, ...] = ()
+    next_steps: tuple[NextStep, ...] = ()
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Defaults that are no metrics."""
+        known = [metric.name for metric in self.metrics]
+        if len(set(known)) < len(known) or not set(self.defaults) <= set(known):
+            yield "defaults", f"expected some of {', '.join(known)}, each once"
+
+    @property
+    def metrics(self) -> tuple[MeanTable | ShareTable, ...]:
+        """Shares, then means."""
+        return *self.share, *self.mean
+
+    def source(self) -> SourceMetrics:
+        """The metrics of the source."""
+        metrics: dict[str, Compared] = {one.name: one.metric() for one in self.metrics}
+        under = self.load.metrics()
+        every = (name for metric in (*metrics.values(), *under.values()) for name in metric.needs)
+        return SourceMetrics(
+            source=self.name,
+            defaults=self.defaults,
+            metrics=metrics,
+            load=under,
+            optional=tuple(dict.fromkeys(every))
+            if self.all_optional
+            else _filled(self.optional, self.optional_of),
+            peers=self.peers,
+            one_node=self.one_node,
+            roles=self.roles,
+            next_steps=self.next_steps,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionMetricTable:
+    """As FunctionMetric."""
+
+    unit: str
+    counter: str
+    name: str = ""
+    scale: float = 1.0
+
+    def metric(self) -> FunctionMetric:
+        """The metric itself."""
+        return FunctionMetric(self.unit, self.counter, self.scale)
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionsTable:
+    """A `[[functions]]`: a source whose components are functions, as FunctionMetrics."""
+
+    name: str
+    defaults: tuple[str, ...]
+    metric: tuple[FunctionMetricTable, ...]
+    seconds: FunctionMetricTable
+    roles: tuple[str, ...]
+    next_steps: tuple[NextStep, ...] = ()
+
+    def source(self) -> FunctionMetrics:
+        """The metrics of the source."""
+        metrics = {one.name: one.metric() for one in self.metric}
+        return FunctionMetrics(
+            self.name, self.defaults, metrics, self.seconds.metric(), self.roles, self.next_steps
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CompareFile:
+    """A whole compare.toml."""
+
+    source: tuple[SourceTable, ...] = ()
+    functions: tuple[FunctionsTable, ...] = ()
+
+
+def declarations() -> Iterable[CompareFile]:
+    """The compare.toml of every collector that has one, by the collectors' names. Raises ConfigError."""
+    spec = importlib.util.find_spec(COLLECTORS)
+    folders = spec.submodule_search_locations if spec else None
+    files = (path for folder in folders or () for path in Path(folder).glob(f"*/{FILE}"))
+    return [load(CompareFile, path) for path in sorted(files, key=lambda path: path.parent.name)]
