@@ -9,6 +9,7 @@ from laggard_agent import collectors
 from laggard_agent.collectors import registry
 from laggard_agent.collectors.gluster.process import INTERVAL, START_TIME
 from laggard_agent.collectors.lwfs.trace import KINDS
+from laggard_agent.collectors.mountstats.collector import fields_of
 from laggard_common.wire.schema import Field
 
 FOLDERS = Path(collectors.__path__[0])
@@ -23,7 +24,7 @@ def page(name: str) -> str:
 
 def plain(fields: tuple[Field, ...]) -> list[str]:
     """Names that are not one of a numbered or named family."""
-    return [field.name for field in fields if not re.search(r"^fop_|_\d$", field.name)]
+    return [field.name for field in fields if not re.search(r"^fop_|_\d$|^(WRITE|GETATTR)_", field.name)]
 
 
 @pytest.mark.parametrize("name", registry.names())
@@ -36,6 +37,7 @@ def test_families_of_fields() -> None:
     assert all(f"`{kind}`" in page("lwfs") or f"`{kind}_0`" in page("lwfs") for kind in KINDS)
     assert all(f"`fop_<name>_{part}`" in page("gluster") for part in ("count", "latency_ns"))
     assert all(f"`{field.name}`" in page("gluster") for field in (START_TIME, INTERVAL))
+    assert all(f"`{field.name}`" in page("mountstats") for field in fields_of("READ"))
 
 
 @pytest.mark.parametrize("name", registry.names())

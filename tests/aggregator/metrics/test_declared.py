@@ -49,7 +49,9 @@ def test_a_new_source_is_one_file_in_a_collectors_folder(tmp_path: Path) -> None
 
 
 def test_declarations_are_those_of_the_collectors() -> None:
-    declared = [one.name for file in declarations() for one in (*file.source, *file.functions)]
+    files = list(declarations())
+    declared = [source.name for file in files for source in file.source]
+    declared += [source.name for file in files for source in file.functions]
     assert {"lustre_ost", "gluster_brick", "lwfs", "fnprofile"} <= set(declared)
     assert len(set(declared)) == len(declared)
     assert set(declared) <= {*SOURCES, *FUNCTIONS}

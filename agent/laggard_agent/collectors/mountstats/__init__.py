@@ -1,0 +1,1 @@
+"""NFS client statistics of each mount, from /proc/self/mountstats."""
