@@ -1,8 +1,8 @@
-"""The short int64 ring: each component's last reading in every detection interval that is still open.
+"""Ring of counters: each component's last reading in every detection interval that is still open.
 
-Interval k covers the nominal times ((k - 1) D, k D], D being the detection interval. A rate over an interval
-needs the readings at its two ends and nothing between, so whatever the agents' own interval is, one row a
-component and interval is all that has to be kept. float64 would lose integers past 2^53; these are int64.
+Interval k covers the nominal times ((k - 1) D, k D], where D is the detection interval. A rate over an
+interval needs only the readings at its two ends, so one row per component and interval is enough for any
+sampling interval of the agents. Values are int64, as float64 loses integers past 2^53.
 """
 
 from collections.abc import Mapping
@@ -20,11 +20,11 @@ _ARRAYS = ("values", "tick", "read", "reset")
 class BoundaryRing:
     """Readings after the watermark (an interval number), written in any order. Rows are components.
 
-    There is room for `slots` intervals at first, for more while something lies so far ahead (windows close
-    late, a clock is ahead), and for no more than is needed when that is over.
+    It has `slots` intervals, grows while readings lie further ahead (windows close late, a clock is ahead),
+    and shrinks afterwards.
 
-    `tick` (slots, rows): nominal time of the reading kept, ns, 0 for none. `read`: when it was read.
-    `reset`: whether a counter was seen to fall inside the interval. `values` (slots, rows, counters).
+    `tick` (slots, rows): nominal time of the reading, ns, 0 for none. `read`: time of reading. `reset`:
+    whether a counter fell inside the interval. `values` (slots, rows, counters).
     """
 
     def __init__(self, counters: int, watermark: int, slots: int) -> None:
@@ -37,11 +37,11 @@ class BoundaryRing:
 
     @property
     def slots(self) -> int:
-        """How many open intervals there is room for."""
+        """Number of open intervals it has room for."""
         return self.tick.shape[0]
 
     def grow_rows(self, rows: int) -> None:
-        """Makes room for `rows` components in all."""
+        """Grows to `rows` components."""
         more = rows - self.tick.shape[1]
         self.values = np.pad(self.values, ((0, 0), (0, more), (0, 0)))
         self.tick = np.pad(self.tick, ((0, 0), (0, more)))
@@ -68,11 +68,9 @@ class BoundaryRing:
         *,
         in_order: bool = False,
     ) -> None:
-        """Keeps a reading of `rows`, each once, where it is the newest of its interval so far.
+        """Stores a reading of distinct `rows` where it is the newest of its interval; always with `in_order`.
 
-        `in_order`: it is known to be.
-        `values` (len(rows), counters). The interval lies after the watermark
-        and `reaches`.
+        `values` (len(rows), counters). The interval lies after the watermark and `reaches`.
         """
         slot = interval % self.slots
         tick = self.tick[slot]
@@ -86,7 +84,7 @@ class BoundaryRing:
     def write_together(
         self, intervals: IntArray, rows: IntArray, values: IntArray, tick_ns: IntArray, read_ns: IntArray
     ) -> None:
-        """Keeps K readings as `write` does, which are in order, and no two of one row and interval.
+        """Stores K readings as `write` with `in_order`, no two of one row and interval.
 
         `intervals`, `tick_ns`, `read_ns` (K,), `rows` (K, c), `values` (K, c, counters).
         """
@@ -96,19 +94,19 @@ class BoundaryRing:
         self.values[slots, rows] = values
 
     def mark_reset(self, intervals: IntArray, rows: IntArray) -> None:
-        """Takes in that counters of each of `rows` fell inside the interval beside it."""
+        """Marks a reset of each of `rows` inside its interval."""
         self.reset[intervals % self.slots, rows] = True
 
     def open_until(self, interval: int) -> IntArray:
-        """The slots of the intervals after the watermark up to `interval`, in order; at most all of them."""
+        """The slots of the intervals after the watermark up to `interval`, in order."""
         count = min(max(interval - self.watermark, 0), self.slots)
         return (self.watermark + 1 + np.arange(count, dtype=np.int64)) % self.slots
 
     def advance(self, interval: int) -> None:
-        """Moves the watermark to `interval` and frees what lies before, and room that was needed for a while.
+        """Moves the watermark to `interval`, frees the slots before it, and shrinks the ring if it can.
 
-        As much is needed as there is now, and comes until the watermark moves as far again. That follows from
-        `state` alone, so that a ring that was restored has the same room as one that was not.
+        The size needed covers the readings stored now and those to come until the watermark moves as far
+        again. It follows from `state` alone, so that a restored ring has the same size.
         """
         done = self.open_until(interval)
         self.tick[done] = 0
@@ -124,7 +122,7 @@ class BoundaryRing:
                 self._resize(slots)
 
     def state(self, rows: int) -> dict[str, Any]:
-        """Everything of the first `rows` components: only the slots in which there is something."""
+        """State of the first `rows` components, without empty slots."""
         used = np.flatnonzero(self._used())
         return {
             "watermark": self.watermark,
@@ -134,7 +132,7 @@ class BoundaryRing:
         }
 
     def restore(self, state: Mapping[str, Any], rows: int) -> None:
-        """Goes on from `state(rows)` of a ring with the same counters. Raises ValueError."""
+        """Restores `state(rows)` of a ring with the same counters. Raises ValueError when it is malformed."""
         slots, watermark, used = state["slots"], state["watermark"], state["used"]
         if not self.slots <= slots <= MAX_SLOTS or not 0 <= watermark < 2**62:
             raise ValueError("a ring out of bounds")
@@ -150,16 +148,16 @@ class BoundaryRing:
             setattr(self, name, whole)
 
     def keep_rows(self, keep: IntArray) -> None:
-        """Frees all components but those in the rows `keep`, which move together."""
+        """Drops all components except the rows `keep`, which are renumbered."""
         for name in _ARRAYS:
             setattr(self, name, np.ascontiguousarray(getattr(self, name)[:, keep]))
 
     def _used(self) -> BoolArray:
-        """In which slots there is something: (slots,)."""
+        """The slots in use: (slots,)."""
         return np.logical_or(self.tick.any(axis=1), self.reset.any(axis=1))
 
     def _resize(self, slots: int) -> None:
-        """Makes it `slots`; what lies further ahead is gone."""
+        """Resizes to `slots`; readings further ahead are dropped."""
         intervals = self.watermark + 1 + np.arange(min(self.slots, slots), dtype=np.int64)
         old, new = intervals % self.slots, intervals % slots
         for name in _ARRAYS:

@@ -1,8 +1,8 @@
-"""What one node's functions did: cumulative counters in, rises by detection interval out.
+"""Function counters of one node: cumulative counters in, rises by detection interval out.
 
-All of a node's functions come in one message with one time of reading, so times, resets and gaps are the
-node's. A function that is new has counted from 0. One that is missing from readings, as its row was given to
-a busier one, comes back where it stood (a tracer's) or, when it tells less than then, from 0 (a profiler's).
+All functions of a node come in one message with one time of reading, so times, resets and gaps are the
+node's. A new function counts from 0. A function missing from readings, because its row went to a busier one,
+continues from its last value (a tracer's), or from 0 if its value is lower (a profiler's).
 """
 
 from collections.abc import Mapping
@@ -40,17 +40,18 @@ _ARRAYS = {
     "_latest": 0,
     "_latest_told": 0,
 }
-"""By name, the axis along which there is one entry a function (of `rows`: a place), None without one."""
+"""By name, the axis with one entry per function (of `rows`: per place), None without such an axis."""
 
 
 class NodeFunctions:
-    """One node's functions, a row each in the order of their schema; `ids` (rows,) are the group's for them.
+    """One node's functions, one row each in the order of the schema.
 
-    `rows` (places,): the row of each of the schema's components, -1 for those that are not compared.
+    `ids` (rows,): their numbers in the group. `rows` (places,): the row of each of the schema's components, -1
+    for those not compared.
     """
 
     def __init__(self, schema: Schema, width: int, intervals: int, interval_ns: int) -> None:
-        """`width`: how many counters a function has. `intervals`: how many make a window."""
+        """`width`: counters per function. `intervals`: intervals per window."""
         self.schema = schema
         self.rows = np.zeros(0, dtype=np.int64)
         self.ids = np.zeros(0, dtype=np.int64)
@@ -58,18 +59,18 @@ class NodeFunctions:
         self._open: dict[int, _Last] = {}
         self._rises = np.zeros((intervals, 0, width))
         self._covered = np.zeros(intervals)
-        # The last reading before the watermark: what the next interval is differenced against.
+        # The last reading before the watermark: the start of the next difference.
         self._base = np.zeros((0, width), dtype=np.int64)
         self._base_told = np.zeros(0, dtype=np.bool_)
         self._base_read = 0
         self._base_interval: int | None = None
-        # The newest reading, to see resets between messages.
+        # The newest reading, to detect resets between messages.
         self._latest = np.zeros((0, width), dtype=np.int64)
         self._latest_told = np.zeros(0, dtype=np.bool_)
         self._latest_tick = 0
 
     def goes_on(self, schema: Schema) -> bool:
-        """Whether `schema` is this node's own, an earlier or a later epoch of it."""
+        """Whether `schema` is this node's schema, or an earlier or later epoch of it."""
         if schema is self.schema:
             return True
         shared = min(len(schema.components), len(self.schema.components))
@@ -79,7 +80,7 @@ class NodeFunctions:
         )
 
     def grow(self, schema: Schema, rows: IntArray, ids: IntArray) -> None:
-        """Takes over a later epoch: `rows` (places,) goes on from the one before, `ids` are of all rows."""
+        """Switches to a later epoch: `rows` (places,) extends the earlier one, `ids` are of all rows."""
         self.schema, self.rows, self.ids = schema, rows, ids
         more = ids.size - self._base.shape[0]
         self._base = np.pad(self._base, ((0, more), (0, 0)))
@@ -94,7 +95,7 @@ class NodeFunctions:
         return self._latest_tick
 
     def state(self) -> dict[str, Any]:
-        """Everything as plain data and copied arrays, from which `restore` goes on exactly."""
+        """State as plain data and copied arrays."""
         return {
             "schema": wire.encode_schema(self.schema),
             "open": [
@@ -106,7 +107,10 @@ class NodeFunctions:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Goes on from `state()` of a node with this schema and the same counters. Raises ValueError."""
+        """Restores `state()` of a node with this schema and the same counters.
+
+        Raises ValueError when it is malformed.
+        """
         arrays = state["arrays"]
         places, functions = arrays["rows"].size, arrays["ids"].size
         for name, rows in _ARRAYS.items():
@@ -128,7 +132,7 @@ class NodeFunctions:
         self._base_read, self._base_interval, self._latest_tick = state["base"]
 
     def add(self, block: Block) -> int:
-        """Stores a message's counters, none of them late; returns how often they fell."""
+        """Stores a message's counters, none of them late; returns the number of resets."""
         ticks = block.tick_ns
         fell = self._falls(block)
         intervals = -(-ticks // self._interval_ns)
@@ -149,7 +153,7 @@ class NodeFunctions:
         return int(np.count_nonzero(fell))
 
     def close(self, watermark: int, end: int) -> None:
-        """Takes the open intervals up to `end` in as final, `watermark` being the one before."""
+        """Closes the open intervals after `watermark` up to `end`."""
         self._shift_left(end - watermark)
         for interval in sorted(at for at in self._open if at <= end):
             last = self._open.pop(interval)
@@ -161,16 +165,16 @@ class NodeFunctions:
             self._base_read, self._base_interval = last.read_ns, interval
 
     def covered(self, intervals: int) -> float:
-        """Seconds of the last `intervals` that are known."""
+        """Seconds of the last `intervals` with data."""
         return float(self._covered[self._covered.size - intervals :].sum())
 
     def sums(self, seconds: float) -> FloatArray:
-        """The window's rises (rows, counters), scaled from the time that is known to `seconds`."""
+        """The window's rises (rows, counters), scaled from the time with data to `seconds`."""
         sums: FloatArray = self._rises.sum(axis=0) * (seconds / self._covered.sum())
         return sums
 
     def _falls(self, block: Block) -> NDArray[np.bool_]:
-        """At which ticks a counter is lower than before: inside the message, or than the newest before it."""
+        """The ticks with a counter lower than before, inside the message or in the newest one before it."""
         rows, values, ticks = block.rows, block.values, block.tick_ns
         fell = np.zeros(ticks.size, dtype=np.bool_)
         inside = values[:, : block.changing]
@@ -195,7 +199,7 @@ class NodeFunctions:
             known.reset |= last.reset
 
     def _difference(self, last: _Last, interval: int, end: int) -> None:
-        """Shares the rise since the base out over the intervals between; after a reset there is none."""
+        """Spreads the rise since the base evenly over the intervals between; none after a reset."""
         assert self._base_interval is not None
         rises = last.values - self._base[last.rows]
         fell = (rises < 0).any(axis=1)
@@ -204,7 +208,7 @@ class NodeFunctions:
         span = interval - self._base_interval
         seconds = (last.read_ns - self._base_read) / 1e9
         if last.reset or (rises < 0).any():
-            self._base[:] = 0  # all counters began again, also those that have not been told since
+            self._base[:] = 0  # all counters restarted, including those missing since
             return
         if span > BRIDGE or seconds <= 0:
             return

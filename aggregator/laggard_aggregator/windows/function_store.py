@@ -1,9 +1,9 @@
-"""What is known of one peer group of nodes that are compared by what their functions did.
+"""Store of one peer group of nodes that are compared by their function profiles.
 
-The counterpart of `store.GroupStore`: here the component is the node, and its value in a window is a vector
-over functions, joined by name over the group's nodes. A node keeps its own functions; only those that did
-something in a window become columns of it. A message and a node's share of a close cost a handful of numpy
-calls, however many functions there are.
+The counterpart of `store.GroupStore`: the component is the node, and its value in a window is a vector over
+functions, joined by name over the group's nodes. A node keeps its own functions; only functions with a rise
+in a window become its columns. A message, and a node's share of a close, cost a handful of numpy calls for
+any number of functions.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,24 +24,24 @@ from laggard_common import wire
 from laggard_common.wire.schema import Schema
 
 MAX_SERVERS = 1024
-"""Nodes of a group: every pair of them is compared."""
+"""Limit of a group's nodes: every pair is compared."""
 MAX_NODE_FUNCTIONS = 8192
-"""Functions of one node, in the order in which it announced them."""
+"""Limit of one node's functions, in the order of its schema."""
 MAX_NAMES = 65_536
-"""Different names that a group's nodes may have announced, all together."""
+"""Limit of distinct function names of a group."""
 MAX_FUNCTIONS = 8192
-"""Functions in a window; of more, those that took the most time on any node."""
+"""Limit of functions in a window: those with the most time on any node."""
 MAX_OPEN = 64
-"""Intervals after the watermark for which data is kept."""
+"""Limit of open intervals after the watermark."""
 ENOUGH = 0.75
-"""Share of a window that must be known of a node: 45 of 60 samples, as for `cdf`."""
+"""Share of a window that a node needs data for: 45 of 60 samples, as for `cdf`."""
 
 
 class FunctionStore:
     """The functions of one group's nodes. `watermark_ns`: end of the last closed window."""
 
     series = 0
-    """`manhattan` has thresholds, and no share of the site's budget of false alarms."""
+    """`manhattan` has thresholds, and no share of the site's false-alarm budget."""
 
     def __init__(self, group: PeerGroup, source: FunctionMetrics, watermark_ns: int) -> None:
         self.group = group
@@ -59,12 +59,12 @@ class FunctionStore:
 
     @property
     def components(self) -> list[str]:
-        """The nodes, in the order in which they came."""
+        """The nodes, in the order of their first batch."""
         return list(self._nodes)
 
     @property
     def compared(self) -> list[str]:
-        """The names of what is compared: the nodes."""
+        """The compared components: the nodes."""
         return self.components
 
     @property
@@ -74,12 +74,12 @@ class FunctionStore:
 
     @property
     def live(self) -> int:
-        """Nodes that had data in the last `shift` intervals of the window closed last."""
+        """Number of nodes with data in the last `shift` intervals of the last closed window."""
         shift = self.group.detect.shift_samples
         return sum(node.covered(shift) > 0 for node in self._nodes.values())
 
     def state(self) -> dict[str, Any]:
-        """Everything as plain data and copied arrays, from which `restore` goes on exactly."""
+        """State as plain data and copied arrays."""
         return {
             "counters": list(self.counters),
             "watermark": self._watermark,
@@ -88,7 +88,7 @@ class FunctionStore:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Goes on from `state()`. Raises ValueError when it is of other counters, or out of bounds."""
+        """Restores `state()`. Raises ValueError when it has other counters, or is out of bounds."""
         if state["counters"] != list(self.counters):
             raise ValueError("the group is compared by something else now")
         if len(state["nodes"]) > MAX_SERVERS or len(state["names"]) > MAX_NAMES:
@@ -104,15 +104,15 @@ class FunctionStore:
             self._nodes[str(name)] = node
 
     def names_of(self, key: str) -> tuple[str, ...]:
-        """As GroupStore's."""
+        """As in GroupStore."""
         return (key,)
 
     def silent_since(self, before_ns: int) -> IntArray:
-        """The places among `components` of nodes whose newest reading is from before `before_ns`."""
+        """The places in `components` of nodes whose newest reading is from before `before_ns`."""
         return np.flatnonzero([node.latest_tick_ns < before_ns for node in self._nodes.values()])
 
     def forget(self, rows: IntArray) -> list[str]:
-        """Frees the nodes at the places `rows`, and says which they are. Whoever remembers one asks again."""
+        """Drops the nodes at the places `rows` and returns their names; cached nodes are invalid then."""
         names = self.components
         gone = [names[row] for row in rows]
         for name in gone:
@@ -120,10 +120,10 @@ class FunctionStore:
         return gone
 
     def join(self, schema: Schema, places: Sequence[int]) -> tuple[NodeFunctions | None, int]:
-        """The node that `schema` is of, with its functions at `places`, and how many found no room.
+        """The node of `schema` with its functions at `places`, and the number of functions without room.
 
-        None when the group has no room for the node. A node whose schema is not the one before continued
-        starts over.
+        None when the group has no room for the node. A node whose schema does not continue the earlier one
+        restarts.
         """
         node = self._nodes.get(schema.node)
         if node is None and len(self._nodes) >= MAX_SERVERS:
@@ -143,7 +143,7 @@ class FunctionStore:
         return node, sum(place >= known for place in places) - len(found)
 
     def add(self, node: NodeFunctions, block: Block) -> None:
-        """Stores a message's counters; late and future ticks are counted and skipped."""
+        """Stores a message's counters; late and future ticks are skipped and counted."""
         ticks, functions = block.tick_ns, block.rows.size
         latest_ns = min(
             block.received_ns + FUTURE_NS + BRIDGE * self.interval_ns,
@@ -162,8 +162,8 @@ class FunctionStore:
     def close(self, end_ns: int) -> FunctionWindow | None:
         """The window that ends at `end_ns`, a multiple of the interval after the watermark; None when empty.
 
-        Everything up to `end_ns` is final from here on. A node of which less than ENOUGH of the window is
-        known is absent; one of which a little is missing counts as if the rest had been like it.
+        Data up to `end_ns` is late afterwards. A node with data for less than ENOUGH of the window is absent;
+        smaller gaps are filled by scaling.
         """
         end = end_ns // self.interval_ns
         for node in self._nodes.values():
@@ -195,7 +195,7 @@ class FunctionStore:
         )
 
     def _joined(self, nodes: Sequence[str], seconds: float) -> tuple[tuple[str, ...], FloatArray, int]:
-        """Names (F,) of what rose anywhere, by name, sums (nodes, F, counters), and how many are left out."""
+        """Names (F,) of functions with a rise, sorted, sums (nodes, F, counters), and the number left out."""
         self._number()
         deciding = self.counters.index(self._seconds.counter)
         peak = np.zeros(self._names.size)
@@ -224,7 +224,7 @@ class FunctionStore:
         return tuple(self._names[chosen].tolist()), joined, left_out
 
     def _ids_of(self, names: Sequence[str]) -> list[int]:
-        """The group's number of each function, -1 where there is no room even without what nobody has now."""
+        """The group's number of each function; -1 without room, after dropping unused numbers."""
         new = sum(name not in self._ids for name in names)
         if len(self._ids) + new > MAX_NAMES:
             self._forget()
@@ -240,14 +240,14 @@ class FunctionStore:
         return NodeFunctions(schema, len(self.counters), samples, self.interval_ns)
 
     def _number(self) -> None:
-        """Puts the names in order, once for all that came since: with each message it would take too long."""
+        """Sorts the names once for all new ones, as sorting with each message would take too long."""
         if not self._is_numbered:
             self._names = np.array(list(self._ids), dtype=object)
             self._rank = np.argsort(np.argsort(self._names))
             self._is_numbered = True
 
     def _forget(self) -> None:
-        """Frees the numbers of functions that belong to no node any more, as it started over."""
+        """Frees the numbers of functions that no node has."""
         self._number()
         none = np.zeros(0, dtype=np.int64)
         kept = np.unique(np.concatenate([none, *(node.ids for node in self._nodes.values())]))

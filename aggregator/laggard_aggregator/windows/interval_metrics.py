@@ -1,8 +1,8 @@
-"""The metrics of one peer group by interval, made of its counters at interval boundaries.
+"""Metrics of one peer group by interval, derived from its counters at interval boundaries.
 
 When a window closes, the intervals up to its end are differenced once, with the times of reading. A component
-that missed up to BRIDGE intervals gets the mean over them in each (a missed sample costs resolution and
-nothing else); an interval in which a counter was reset is cut out.
+that missed up to BRIDGE intervals gets their mean in each, so that a missed sample costs only resolution; an
+interval with a counter reset has no value.
 """
 
 from collections.abc import Mapping
@@ -15,14 +15,14 @@ from laggard_aggregator.metrics.definition import Differences, IntArray, Metric
 from laggard_aggregator.windows.counter_ring import BoundaryRing
 
 BRIDGE = 4
-"""How many intervals one difference may span."""
+"""Longest span of one difference, in intervals."""
 
 _BASE = ("_base", "_base_read", "_base_interval")
 _CHUNK = 65_536  # readings differenced at once: bounds the memory of a close, and fits the cache
 
 
 class IntervalMetrics:
-    """What was derived of every component, a row each, in the intervals up to the last that was closed.
+    """Metrics of every component, one row each, in the closed intervals.
 
     `metrics`, `load`: by name, float32 (rows, columns), the newest interval last, NaN where data is missing.
     """
@@ -34,21 +34,19 @@ class IntervalMetrics:
         load: Mapping[str, Metric],
         columns: int,
     ) -> None:
-        """`counters`: the ring's, in its order. `columns`: how many intervals are kept."""
+        """`counters`: the ring's, in its order. `columns`: number of intervals kept."""
         self._counters = counters
         self._derived, self._derived_load = metrics, load
         self._columns = columns
         self.metrics = {name: _missing(0, columns) for name in metrics}
         self.load = {name: _missing(0, columns) for name in load}
-        # The last reading before the watermark: what the next interval is differenced against.
+        # The last reading before the watermark: the start of the next difference.
         self._base = np.zeros((0, len(counters)), dtype=np.int64)
         self._base_read = np.zeros(0, dtype=np.int64)
         self._base_interval = np.zeros(0, dtype=np.int64)
 
     def close(self, ring: BoundaryRing, end: int, rows: int) -> None:
-        """Takes in as final what `ring` has of its first `rows` components up to the interval `end`.
-
-        To be called before the ring frees it.
+        """Derives the metrics of the first `rows` components up to the interval `end`.
         """
         self._shift_left(end - ring.watermark)
         slots = ring.open_until(end)
@@ -57,7 +55,7 @@ class IntervalMetrics:
             self._difference(ring, slots, end, slice(first, min(first + rows_at_once, rows)))
 
     def grow_rows(self, rows: int) -> None:
-        """Makes room for `rows` components in all."""
+        """Grows to `rows` components."""
         more = rows - self._base_read.size
         for rings in (self.metrics, self.load):
             for name, ring in rings.items():
@@ -67,7 +65,7 @@ class IntervalMetrics:
         self._base = np.pad(self._base, ((0, more), (0, 0)))
 
     def keep_rows(self, keep: IntArray) -> None:
-        """Frees all components but those in the rows `keep`, which move together."""
+        """Drops all components except the rows `keep`, which are renumbered."""
         for name in _BASE:
             setattr(self, name, getattr(self, name)[keep])
         for rings in (self.metrics, self.load):
@@ -75,7 +73,7 @@ class IntervalMetrics:
                 rings[name] = ring[keep]
 
     def state(self, rows: int) -> dict[str, Any]:
-        """Everything of the first `rows` components as copied arrays."""
+        """State of the first `rows` components as copied arrays."""
         return {
             "metrics": {name: ring[:rows].copy() for name, ring in self.metrics.items()},
             "load": {name: ring[:rows].copy() for name, ring in self.load.items()},
@@ -83,7 +81,7 @@ class IntervalMetrics:
         }
 
     def restore(self, state: Mapping[str, Any], rows: int) -> None:
-        """Goes on from `state(rows)` of the same metrics. Raises ValueError."""
+        """Restores `state(rows)` of the same metrics. Raises ValueError when it is malformed."""
         for name in _BASE:
             put_rows(getattr(self, name), state[name], rows)
         for rings, kept in ((self.metrics, state["metrics"]), (self.load, state["load"])):
@@ -91,7 +89,7 @@ class IntervalMetrics:
                 put_rows(ring, kept[name], rows)
 
     def _difference(self, ring: BoundaryRing, slots: IntArray, end: int, rows: slice) -> None:
-        """Fills the columns of `rows` from the boundaries in `slots`, the last of which is `end`'s."""
+        """Fills the columns of `rows` from the ring's `slots`, the last of which is that of `end`."""
         first = ring.watermark + 1
         present = ring.tick[slots, rows] > 0  # (S, C)
         known = self._base_interval[rows] > 0
@@ -116,7 +114,7 @@ class IntervalMetrics:
         self._rebase(ring, slots, first, rows, present)
 
     def _fill(self, differences: Differences, row: IntArray, back: IntArray, span: IntArray) -> None:
-        """Writes derived values into the column that lies `back` before the last, and into those spanned."""
+        """Writes derived values into the column `back` before the last, and into the others spanned."""
         for metrics, rings in ((self._derived, self.metrics), (self._derived_load, self.load)):
             for name, metric in metrics.items():
                 values = metric.derive(differences)
@@ -130,7 +128,7 @@ class IntervalMetrics:
     def _rebase(
         self, ring: BoundaryRing, slots: IntArray, first: int, rows: slice, present: NDArray[np.bool_]
     ) -> None:
-        """Makes the last reading in `slots` the base of each component that has one."""
+        """Makes each component's last reading in `slots` its base."""
         if not slots.size:
             return
         some = present.any(axis=0)
@@ -141,7 +139,7 @@ class IntervalMetrics:
         self._base_interval[row] = first + last
 
     def _shift_left(self, intervals: int) -> None:
-        """Makes room for the columns of so many new intervals."""
+        """Shifts the columns by `intervals` new ones."""
         keep = max(self._columns - intervals, 0)
         for ring in (*self.metrics.values(), *self.load.values()):
             ring[:, :keep] = ring[:, self._columns - keep :].copy()
@@ -149,7 +147,7 @@ class IntervalMetrics:
 
 
 def put_rows(into: NDArray[Any], kept: NDArray[Any], count: int) -> None:
-    """Writes what was kept of `count` rows. Raises ValueError when it is not of this shape and type."""
+    """Copies `count` restored rows. Raises ValueError on another shape or type."""
     if kept.shape != (count, *into.shape[1:]) or kept.dtype != into.dtype:
         raise ValueError(f"an array of shape {kept.shape}")
     into[:count] = kept

@@ -1,15 +1,15 @@
-"""When windows close: aligned to multiples of the shift, by the aggregator's clock alone.
+"""The window schedule: aligned to multiples of the shift, by the aggregator's clock only.
 
-A window is due at its end, plus the longest batch span that members of its group announced, plus the
-allowed lateness, plus the group's own share of the stagger, so that groups are not judged in one burst. Lag
-is counted from there. A node whose clock runs ahead moves nothing.
+A window is due at its end, plus the longest batch span that members of its group announced, plus the allowed
+lateness, plus the group's stagger, which spreads the judging of groups. Lag counts from there. A node whose
+clock is ahead changes nothing.
 """
 
 import zlib
 from dataclasses import dataclass, field
 
 MAX_SPAN_NS = 600 * 1_000_000_000
-"""An announced batch span counts up to this; one node must not hold up its group for hours."""
+"""Limit of an announced batch span: one node must not delay its group for hours."""
 
 STAGGER_NS = 2_000_000_000
 
@@ -29,7 +29,7 @@ class _Group:
 
 @dataclass(frozen=True, slots=True)
 class DueWindow:
-    """A window that may be closed: `end_ns` its end, `due_ns` the deadline from which lag is counted."""
+    """A window that is due: `end_ns` is its end, `due_ns` the deadline from which lag counts."""
 
     group: str
     end_ns: int
@@ -37,14 +37,14 @@ class DueWindow:
 
 
 class WindowSchedule:
-    """Which windows are due. `lateness_ns`: how long after the last announced batch data may still come."""
+    """The windows that are due. `lateness_ns`: time allowed for data after the last announced batch."""
 
     def __init__(self, lateness_ns: int) -> None:
         self.lateness_ns = lateness_ns
         self._groups: dict[str, _Group] = {}
 
     def add(self, group: str, shift_ns: int, window_ns: int, now_ns: int) -> int:
-        """Makes a group known, and says from which time on it takes data: the end before its first window."""
+        """Adds a group; returns the time from which on its data counts, the end before its first window."""
         known = self._groups.get(group)
         if known is None:
             stagger = zlib.crc32(group.encode()) % 1000 * min(shift_ns // 10, STAGGER_NS) // 1000
@@ -53,27 +53,27 @@ class WindowSchedule:
         return known.end_ns - known.shift_ns
 
     def closed(self, group: str, end_ns: int) -> None:
-        """Takes in that the window up to `end_ns` was closed, which nobody here had said was due."""
+        """Marks the window up to `end_ns` as closed, as a replay does."""
         known = self._groups[group]
         known.end_ns = max(known.end_ns, end_ns + known.shift_ns)
 
     def spans(self, group: str) -> dict[str, int]:
-        """What each member of a group announced."""
+        """The announced span of each member of a group."""
         return dict(self._groups[group].spans_ns)
 
     def forget(self, group: str, member: str) -> None:
-        """A member is gone, and nobody waits for its messages any more."""
+        """Drops a member and its span."""
         self._groups[group].spans_ns.pop(member, None)
 
     def announce(self, group: str, member: str, span_ns: int) -> None:
-        """Takes in how much time a member's messages span."""
+        """Sets the span of a member's messages."""
         self._groups[group].spans_ns[member] = span_ns
 
     def due(self, now_ns: int) -> list[DueWindow]:
-        """The windows that are due and were not handed out before, in order of their deadlines.
+        """The windows that are due and were not returned before, in order of their deadlines.
 
-        After a long pause (suspended machine, clock set forward) a group goes on with the windows over the
-        latest window's length; the ones before had no data.
+        After a long pause (suspended machine, clock set forward) a group continues with the windows over the
+        latest window's length; earlier ones have no data.
         """
         found = []
         for name, group in self._groups.items():

@@ -1,7 +1,7 @@
-"""What is known of one peer group: counters at interval boundaries, and the metrics made of them.
+"""Store of one peer group: counters at interval boundaries, and the metrics derived from them.
 
-A message costs a handful of numpy calls whatever it holds: its counters go to the boundaries' ring, with the
-intervals marked in which one was reset. The metrics are made when a window closes.
+A message costs a handful of numpy calls: its counters go to the ring, and intervals with a reset are marked.
+Metrics are derived when a window closes.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,11 +20,11 @@ from laggard_aggregator.windows.interval_metrics import BRIDGE, IntervalMetrics,
 
 MAX_COMPONENTS = 65_536
 FUTURE_NS = 5 * 1_000_000_000
-"""A nominal time so far, and BRIDGE intervals, past its reception is of a wrong clock, and not stored."""
+"""Ticks further ahead of their reception, by this and BRIDGE intervals, have a wrong clock and are skipped."""
 
 Table = NDArray[np.float32] | NDArray[np.float64]
 
-_ABOVE_ALL = np.iinfo(np.int64).max  # whatever a counter says next, it fell
+_ABOVE_ALL = np.iinfo(np.int64).max  # any next value counts as a fall
 _PER_ROW = ("_latest_tick", "_latest", "_started", "_origin")
 
 
@@ -32,7 +32,7 @@ class GroupStore:
     """The rings of one group. `watermark_ns`: end of the last closed window, a multiple of the interval."""
 
     def __init__(self, group: PeerGroup, source: SourceMetrics, history: int, watermark_ns: int) -> None:
-        """`history`: samples before a window that the detectors want to see."""
+        """`history`: samples before a window that the detectors need."""
         detect = group.detect
         self.group = group
         self.counts = StoreCounts()
@@ -54,7 +54,7 @@ class GroupStore:
             self.counters, *source.kept(group.metrics), columns=history + detect.window_samples
         )
         self._live = np.zeros(0, dtype=np.bool_)
-        # The newest reading of each component that was stored, to see resets between messages.
+        # The newest stored reading of each component, to detect resets between messages.
         self._latest_tick = np.zeros(0, dtype=np.int64)
         self._started = np.zeros(0, dtype=np.int64)
         self._latest = np.zeros((0, width), dtype=np.int64)
@@ -67,29 +67,29 @@ class GroupStore:
 
     @property
     def series(self) -> int:
-        """How many series share the site's budget of false alarms."""
+        """Number of series that share the site's false-alarm budget."""
         return len(self.compared) * len(self._metrics)
 
     @property
     def compared(self) -> list[str]:
-        """The names of what is compared."""
+        """The compared components."""
         return self.components
 
     def key(self, source: str, component: str) -> str:  # noqa: ARG002 - there is one
-        """The key under which a component of a source that agents send has its row."""
+        """Key of the row of a source's component."""
         return component
 
     def names_of(self, key: str) -> tuple[str, ...]:
-        """The lasting names by which somebody may mean one of `components`."""
+        """The permanent IDs that may refer to `key`."""
         return (key,)
 
     @property
     def live(self) -> int:
-        """Components that had data in the last `shift` intervals of the window closed last."""
+        """Number of components with data in the last `shift` intervals of the last closed window."""
         return int(np.count_nonzero(self._live))
 
     def rows_of(self, keys: Iterable[str], most_new: int = MAX_COMPONENTS) -> IntArray:
-        """The row of each component, new ones added; -1 where the group is full, or after `most_new`."""
+        """The row of each component, added if new; -1 in a full group, or after `most_new` new ones."""
         most = min(len(self._rows) + most_new, MAX_COMPONENTS)
         rows = np.fromiter((self._row(key, most) for key in keys), dtype=np.int64)
         if len(self._rows) > self._latest_tick.size:
@@ -97,23 +97,23 @@ class GroupStore:
         return rows
 
     def has_metric(self, there: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Whether the counters that are `there` (c, counters), in this store's order, make a metric: (c,)."""
+        """Whether the counters `there` (c, counters), in this store's order, suffice for a metric: (c,)."""
         told = np.zeros(there.shape[0], dtype=np.bool_)
         for needs in self._enough:
             told |= there[:, needs].all(axis=1)
         return told
 
     def set_origin(self, rows: IntArray, origin: int | IntArray) -> None:
-        """Takes in that the counters of `rows` come from `origin` from now on, another node or another set.
+        """Sets the origin of `rows`; no delta is computed across a change of origin.
 
-        They do not go on from what another origin said last. One origin for all, or one for each row.
+        One origin for all rows, or one per row. An origin is a node with its set of counters.
         """
         other = rows[(self._origin[rows] != origin) & (self._origin[rows] != 0)]
         self._latest[other] = _ABOVE_ALL
         self._origin[rows] = origin
 
     def add(self, block: Block) -> None:
-        """Stores a message's counters; late and future ticks are counted and skipped."""
+        """Stores a message's counters; late and future ticks are skipped and counted."""
         ticks = block.tick_ns
         if (
             int(ticks[0]) <= self.watermark_ns
@@ -143,10 +143,10 @@ class GroupStore:
             )
 
     def add_bulk(self, blocks: Sequence[Block], origins: IntArray) -> NDArray[np.bool_]:
-        """Stores readings of one shape, no two of one component, as `take` would; which it did (m,).
+        """Stores blocks of one shape, no two with a common component, as `add` would; returns which (m,).
 
-        It leaves those that are not plain: with late or future ticks, out of order, with a reset, or from
-        another of the `origins` (m,) than before, 0 for any.
+        It skips blocks with late or future ticks, out of order, with a reset, or with another origin than
+        before: `origins` (m,), 0 for any.
         """
         m = len(blocks)
         rows = np.concatenate([block.rows for block in blocks]).reshape(m, -1)
@@ -179,7 +179,7 @@ class GroupStore:
     def close(self, end_ns: int) -> GroupWindow | None:
         """The window that ends at `end_ns`, a multiple of the interval after the watermark; None when empty.
 
-        Everything up to `end_ns` is final from here on.
+        Data up to `end_ns` is late afterwards.
         """
         end = end_ns // self.interval_ns
         self._intervals.close(self._ring, end, len(self._rows))
@@ -187,7 +187,7 @@ class GroupStore:
         return self._window(end_ns)
 
     def state(self) -> dict[str, Any]:
-        """Everything as plain data and copied arrays, from which `restore` goes on exactly."""
+        """State as plain data and copied arrays."""
         count = len(self._rows)
         return {
             "components": list(self.components),
@@ -200,7 +200,7 @@ class GroupStore:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Goes on from `state()`. Raises ValueError when it is of other counters, metrics or detectors."""
+        """Restores `state()`. Raises ValueError when it has other counters, metrics or detectors."""
         keys = state["components"]
         same = (list(self.counters), self._history, set(self._intervals.metrics), set(self._intervals.load))
         if same != (state["counters"], state["history"], set(state["metrics"]), set(state["load"])):
@@ -223,9 +223,7 @@ class GroupStore:
         return np.flatnonzero(self._latest_tick[: len(self._rows)] < before_ns)
 
     def forget(self, rows: IntArray) -> list[str]:
-        """Frees the `rows`, whose components it returns; the other rows move together.
-
-        Whoever remembers rows has to ask again.
+        """Drops the `rows` and returns their components; the other rows are renumbered.
         """
         keep = np.setdiff1d(np.arange(len(self._rows)), rows)
         gone = [self.components[row] for row in rows]
@@ -239,11 +237,11 @@ class GroupStore:
         return gone
 
     def origins(self) -> IntArray:
-        """Where the counters of each component came from last, as `begin` was told; one entry a row."""
+        """The latest origin of each row."""
         return self._origin[: len(self._rows)]
 
     def _usable(self, block: Block) -> tuple[int, int]:
-        """The range of ticks that are neither late nor of the future; counts the others."""
+        """The range of ticks that are neither late nor future; counts the others."""
         ticks, components = block.tick_ns, block.rows.size
         first = int(np.searchsorted(ticks, self.watermark_ns, side="right"))
         last = int(np.searchsorted(ticks, block.received_ns + self._future_ns, side="right"))
@@ -264,7 +262,7 @@ class GroupStore:
     def _mark_resets(self, block: Block) -> bool:
         """Marks the intervals in which a counter fell, inside the message or since the newest before it.
 
-        So it does where counters say that they began anew: they may have grown past what they were. Says
+        START_TIME marks restarted counters too, which may have grown past their earlier value. Returns
         whether every component's reading is newer than all before it.
         """
         rows, values, ticks = block.rows, block.values, block.tick_ns
@@ -291,7 +289,7 @@ class GroupStore:
         return in_order
 
     def _mark_restarts(self, block: Block, started: IntArray) -> None:
-        """Marks the intervals in which counters began anew and none of them fell, which is seen besides."""
+        """Marks the intervals in which counters restarted without a fall."""
         rows, values = block.rows, block.values
         later = self._latest_tick[rows] < block.tick_ns[0]
         whole = np.vstack([np.where(later, self._started[rows], started[0]), started])
@@ -304,12 +302,12 @@ class GroupStore:
         self._started[rows[told]] = started[-1, told]
 
     def _mark(self, ticks: IntArray, rows: IntArray) -> None:
-        """Marks a reset of each of `rows` at the tick beside it, or at the only one."""
+        """Marks a reset of each of `rows` at its tick, or at the only one."""
         self._ring.mark_reset(-(-ticks // self.interval_ns), rows)
         self.counts.resets += rows.size
 
     def _window(self, end_ns: int) -> GroupWindow | None:
-        """The components that have data in the window, and only those."""
+        """The window of the components with data in it."""
         names, columns, load = self._tables()
         some = np.logical_or.reduce([~np.isnan(column[:, self._history :]) for column in columns.values()])
         self._live = some[:, -self._shift :].any(axis=1)
@@ -330,7 +328,7 @@ class GroupStore:
         )
 
     def _tables(self) -> tuple[list[str], Mapping[str, Table], Mapping[str, Table]]:
-        """Names (C,) of what is compared, what is kept of every interval for the metrics, and the load."""
+        """Compared components (C,), and the values of every interval for metrics and load."""
         count = len(self._rows)
         metrics = {name: ring[:count] for name, ring in self._intervals.metrics.items()}
         return self.components, metrics, {name: ring[:count] for name, ring in self._intervals.load.items()}

@@ -1,7 +1,7 @@
-"""What is known of one peer group whose members are sums over components: of a node, or towards one address.
+"""Store of one peer group whose members are sums over components: of a node, or towards one address.
 
-A row is a component of one of the sources that are summed; it counts nothing but its own part's counters, and
-the sums are made when a window closes. So every component has its own resets, gaps and beginnings.
+A row is a component of one of the summed sources and has only its own part's counters; the sums are computed
+when a window closes. So every component has its own resets and gaps.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ _APART = "\t"  # no name holds it
 
 
 class JoinedStore(GroupStore):
-    """The rings of one group of sums. `components`: what is summed; `compared`: the sums."""
+    """The rings of one group of sums. `components` are summed; `compared` are the sums."""
 
     def __init__(self, group: PeerGroup, source: JoinedMetrics, history: int, watermark_ns: int) -> None:
         super().__init__(group, source, history, watermark_ns)
@@ -30,21 +30,21 @@ class JoinedStore(GroupStore):
 
     @property
     def compared(self) -> list[str]:
-        """The names of the sums of which there is every part, in the order in which they came."""
+        """The sums that have every part, in the order of their first component."""
         self._learn()
         return self._whole
 
     def key(self, source: str, component: str) -> str:
-        """Components of two sources may have one name."""
+        """Key with the source, as components of two sources may have one name."""
         return f"{source}{_APART}{component}"
 
     def names_of(self, key: str) -> tuple[str, ...]:
-        """Its own, and that of the sum it is a part of."""
+        """The component's own ID, and that of its sum."""
         own = key.partition(_APART)[2]
         return own, self._source.name_of(own)
 
     def forget(self, rows: IntArray) -> list[str]:
-        """As GroupStore's; returns the sums that are of nothing any more."""
+        """As in GroupStore; returns the sums left without components."""
         before = self.compared
         super().forget(rows)
         self._names, self._sum_of, self._part_of, self._whole = [], [], [], []
@@ -53,7 +53,7 @@ class JoinedStore(GroupStore):
         return [name for name in before if name not in kept]
 
     def _tables(self) -> tuple[list[str], Mapping[str, Table], Mapping[str, Table]]:
-        """As GroupStore's, of the sums. A part of which no component was read is unknown, not 0."""
+        """As in GroupStore, for the sums. A part without a reading is unknown, not 0."""
         self._learn()
         sums, parts = np.array(self._sum_of, dtype=np.intp), np.array(self._part_of, dtype=np.intp)
         amounts: dict[str, FloatArray] = {}
@@ -67,7 +67,7 @@ class JoinedStore(GroupStore):
         return self._names, columns, load
 
     def _learn(self) -> None:
-        """Takes in the rows that are new."""
+        """Assigns new rows to their sums."""
         if len(self._sum_of) == len(self.components):
             return
         places = {name: at for at, name in enumerate(self._names)}
