@@ -1,7 +1,7 @@
-"""Many small payloads of one layout at once: what numpy costs a call is shared by all of them.
+"""Decodes many small payloads of one layout together, so that they share numpy's cost per call.
 
-A compute node's message holds a component or two, so that decoding it alone is nearly all overhead. What is
-not plain, or not right, is left to `decode.Decoder`, which also says what is wrong with it.
+A compute node's message has a component or two, and decoding it alone is mostly overhead. Unusual or
+malformed payloads fall back to `decode.Decoder`, which reports the error.
 """
 
 from collections.abc import Sequence
@@ -13,9 +13,9 @@ from laggard_aggregator.ingest.batches import CounterBatch
 from laggard_common.wire import Envelope, codec, limits
 
 MOST_VALUES = 1024
-"""A payload with more values shares nothing that is worth the copies."""
+"""Payloads with more values are decoded alone: the copies would cost more than the calls."""
 MOST_BYTES = 16 * MOST_VALUES
-"""More than such a payload has after decompression."""
+"""Upper bound of such a payload after decompression."""
 LEAST_ALIKE = 4
 
 _VALID = np.zeros(256, dtype=np.bool_)
@@ -23,7 +23,7 @@ _VALID[[0, *(width for width, _ in codec.WIDTHS)]] = True
 
 
 def layout(envelope: Envelope, raw: bytes) -> bytes | None:
-    """What payloads that are decoded together have in common; None for one to be decoded alone.
+    """Key of payloads that are decoded together; None for one to be decoded alone.
 
     `raw` is the payload after decompression.
     """
@@ -36,7 +36,7 @@ def layout(envelope: Envelope, raw: bytes) -> bytes | None:
 
 
 def decode_alike(envelopes: Sequence[Envelope], raws: Sequence[bytes]) -> list[CounterBatch | None]:
-    """The batches of payloads of one `layout`, None for each that is not right."""
+    """The batches of payloads of one `layout`, None for malformed ones."""
     n = envelopes[0].n
     _, f, c, _ = codec.HEADER.unpack_from(raws[0])
     series, at = c * f, codec.HEADER.size
@@ -70,17 +70,17 @@ def decode_alike(envelopes: Sequence[Envelope], raws: Sequence[bytes]) -> list[C
 
 
 def _lanes(heads: NDArray[np.uint8], at: int, kind: str, count: int) -> NDArray[np.int64]:
-    """(len(heads), count): numbers of a type that lie at one place of all."""
+    """(len(heads), count): numbers of one type at the same place of every head."""
     end = at + count * np.dtype(kind).itemsize
     lanes: NDArray[np.int64] = np.ascontiguousarray(heads[:, at:end]).view(kind)
     return lanes
 
 
 def _add_deltas(values: NDArray[np.int64], codes: NDArray[np.uint8], deltas: bytes) -> None:
-    """Turns the ticks 1.. of `values` (m, n, series), all holding the first values, into the running ones.
+    """Adds the deltas to ticks 1.. of `values` (m, n, series), which hold the first values.
 
-    `codes` (m, series): the width of each series' differences. `deltas`: those of all payloads, one payload
-    after the other; in each the widths ascend, and within a width tick follows tick.
+    `codes` (m, series): the width of each series' deltas. `deltas`: of all payloads one after the other, in
+    each by ascending width, then by tick.
     """
     _, n, _ = values.shape
     if n == 1:

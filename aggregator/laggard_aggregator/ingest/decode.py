@@ -1,4 +1,4 @@
-"""Counter payloads straight into numpy, without an object per record. The layout is docs/wire-format.md's."""
+"""Decodes counter payloads into numpy arrays. The layout is in docs/wire-format.md."""
 
 from collections.abc import Iterator, Sequence
 
@@ -16,19 +16,19 @@ _CODES = frozenset((0, *(width for width, _ in codec.WIDTHS)))
 
 
 class Decoder:
-    """Decodes counter payloads; keeps the zstd context, so it belongs to one thread."""
+    """Decodes counter payloads. Not thread-safe: it reuses a zstd context."""
 
     def __init__(self) -> None:
         self._zstd = zstandard.ZstdDecompressor()
 
     def decode(self, envelope: Envelope) -> CounterBatch:
-        """The batch in `envelope`. Raises WireError on any payload that is not exactly one."""
+        """The batch in `envelope`. Raises WireError on a malformed payload."""
         return _decoded(envelope, self._raw(envelope))
 
     def decode_all(self, envelopes: Sequence[Envelope]) -> Iterator[CounterBatch | WireError]:
-        """For each envelope what `decode` returns or raises; small ones that are alike cost less together.
+        """For each envelope the result of `decode` or its WireError; small payloads are decoded together.
 
-        One that is not small is decoded when it is asked for, so that few are in memory at a time.
+        Large ones are decoded one by one as the iterator advances, so that few are in memory at a time.
         """
         found: dict[int, CounterBatch | WireError | None] = {}
         raws: dict[int, bytes] = {}
@@ -123,7 +123,7 @@ def _decoded(envelope: Envelope, data: bytes) -> CounterBatch:
 
 
 class _Reader:
-    """Takes arrays from the front of a payload, and insists on its exact length."""
+    """Reads arrays from a payload and checks its exact length."""
 
     def __init__(self, data: bytes, offset: int) -> None:
         self._data = data
@@ -143,7 +143,7 @@ class _Reader:
 
 
 def _check_indexes(indexes: NDArray[np.int64], changing: int) -> None:
-    """Each part ascends strictly and no component is in both."""
+    """Checks that each part ascends strictly and that no component is in both."""
     for part in (indexes[:changing], indexes[changing:]):
         if part.size > 1 and not (part[1:] > part[:-1]).all():
             raise WireError("payload", "component indexes do not ascend")
@@ -159,7 +159,7 @@ def _presence(bitmap: NDArray[np.int64], c: int, f: int) -> NDArray[np.bool_]:
 
 
 def _add_deltas(body: NDArray[np.int64], take: _Reader, n: int) -> None:
-    """Turns rows 1.. of `body` (n, series), all holding the first values, into the running values."""
+    """Adds the deltas to rows 1.. of `body` (n, series), which hold the first values."""
     codes = take.array("u1", body.shape[1])
     widths = set(codes.tobytes())
     if not widths <= _CODES:

@@ -1,4 +1,4 @@
-"""What is remembered of the streams of one node and source."""
+"""Streams of one node and source: their schemas and the sequence numbers received."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from laggard_common.wire.limits import STREAM_BYTES
 from laggard_common.wire.schema import Schema
 
 MAX_STREAMS = 4
-"""An agent makes a new stream when its spool is new; beyond so many the one used longest ago is forgotten."""
+"""Limit of streams of a source, one per new spool; the least recently used one is dropped."""
 
 ALTERNATING_NS = 600 * 1_000_000_000
 
@@ -28,7 +28,7 @@ class Stream:
 
 @dataclass(slots=True)
 class Source:
-    """The streams of one node and source, the one used last at the end."""
+    """The streams of one node and source, the latest one last."""
 
     streams: dict[bytes, Stream] = field(default_factory=dict)
     _current: bytes = b""
@@ -36,11 +36,11 @@ class Source:
 
     @property
     def components(self) -> int:
-        """How many components are remembered, over all streams."""
+        """Number of components over all streams."""
         return sum(len(stream.schema.components) for stream in self.streams.values() if stream.schema)
 
     def stream(self, stream_id: bytes) -> Stream:
-        """The stream of that id, made if need be."""
+        """The stream of that ID, created if new."""
         stream = self.streams.get(stream_id)
         if stream is None:
             stream = self.streams[stream_id] = Stream()
@@ -51,7 +51,7 @@ class Source:
         return stream
 
     def alternates(self, stream_id: bytes, now_ns: int) -> bool:
-        """Whether a stream goes on though another had followed it: two agents, or one spool twice."""
+        """Whether a stream continues after another followed it: two agents, or one spool twice."""
         if stream_id == self._current:
             return False
         back = now_ns - self._left.pop(stream_id, -ALTERNATING_NS) < ALTERNATING_NS
@@ -62,7 +62,7 @@ class Source:
         return back
 
     def state(self) -> list[Any]:
-        """Everything that lasts as plain data."""
+        """State as plain data."""
         streams = [(key, s.schema_message, s.received.state()) for key, s in self.streams.items()]
         return [self._current, dict(self._left), streams]
 
@@ -92,7 +92,7 @@ def _stream_id(value: Any) -> bytes:
 
 
 def extends(schema: Schema, earlier: Schema) -> bool:
-    """Whether `schema` only adds to `earlier`: the same fields and component ids in the same places."""
+    """Whether `schema` only appends to `earlier`: the same fields and component IDs in the same places."""
     ids = [component.id for component in earlier.components]
     return (
         schema.fields[: len(earlier.fields)] == earlier.fields

@@ -1,4 +1,4 @@
-"""Who sends so fast that it is no agent: its certificate is one to revoke."""
+"""Detects a node whose message rate exceeds any agent's; its certificate should be revoked."""
 
 import logging
 from collections import Counter
@@ -9,36 +9,37 @@ from laggard_common.wire.topics import is_level
 _log = logging.getLogger(__name__)
 
 FLOOD_PER_SECOND = 200.0
-"""Ten collectors at 0.05 s, each sample a message of its own: no agent is configured to send more."""
+"""Ten collectors at 0.05 s with one message per sample: more than any agent's configuration."""
 
 MAX_SENDERS = 65_536
 
 
 class Flooding(NamedTuple):
-    """A node, and how many messages a second came of it on average since the turn before."""
+    """A node and its mean message rate over a period."""
 
     node: str
     messages_per_second: float
 
 
 class Senders:
-    """Counts messages by the node that their topic names. `flooding`: the fastest, if it is too fast.
+    """Counts messages by the node in their topic.
 
-    For two periods in a row: what a broker kept while nobody listened comes at once, and then no more.
+    `flooding`: the fastest node, if it is too fast. In two periods in a row: the broker's stored messages
+    after an outage come in one burst.
     """
 
     def __init__(self) -> None:
         self.flooding: Flooding | None = None
-        self._fast: str | None = None  # in the period before
+        self._fast: str | None = None  # in the previous period
         self._came: Counter[str] = Counter()
 
     def add(self, node: str) -> None:
-        """Takes in that a message came; what is no name, and names beyond MAX_SENDERS, are not counted."""
+        """Counts a message, except those of invalid names and of names beyond MAX_SENDERS."""
         if node in self._came or (len(self._came) < MAX_SENDERS and is_level(node)):
             self._came[node] += 1
 
     def turn(self, seconds: float) -> None:
-        """Ends a period that was so long. Logs who floods, once, and that nobody does any more."""
+        """Ends a period of `seconds`. Logs the start and the end of a flood once."""
         before, self.flooding = self.flooding, None
         fast_before, self._fast = self._fast, None
         for node, messages in self._came.most_common(1):

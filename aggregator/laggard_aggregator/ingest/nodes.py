@@ -1,4 +1,4 @@
-"""What is known of each node: whether it is there, how its clock stands, and how its agent fares."""
+"""Nodes: their state, clock offset, and the figures of their agents."""
 
 import math
 from collections import Counter
@@ -12,24 +12,24 @@ from laggard_aggregator.ingest.role_stats import Role
 from laggard_common.wire.topics import ROLES, is_level
 
 SILENT_BATCHES = 3
-"""A node that should be up is silent when so many announced batch spans went by without a sample."""
+"""A node is silent after this number of announced batch spans without a sample."""
 
 SILENT_LEAST_NS = 15 * 1_000_000_000
 OFFSET_HORIZON_NS = 300 * 1_000_000_000
 MAX_COLLECTORS = 64
 MAX_ERROR_CHARS = 200
-MOST_UNHEARD = 1000
-"""Of nodes that never sent a sample so many are told of one by one: a name costs a stranger nothing."""
+MAX_UNHEARD = 1000
+"""Limit of listed nodes that never sent a sample: unknown clients can invent names at no cost."""
 
 _STATES: Mapping[str, NodeState] = {"up": "up", "stopped": "stopped", "down": "down"}
 
 
 class ClockOffset:
-    """How far a node's clock is ahead of ours, from when its messages say they were made and when they came.
+    """Estimate of a node's clock minus the aggregator's, from the send and receive times of its messages.
 
-    A message is never received before it was made, so every one bounds the offset from below; delays only
-    make the bound looser. The best bound of the last five to ten minutes is the estimate, too low by the
-    shortest delay on the way, and moved by no delayed or retained message.
+    A message is never received before it was sent, so each bounds the offset from below, and a delay only
+    loosens the bound. The best bound of the last five to ten minutes is the estimate: too low by the shortest
+    delay, and unaffected by delayed or retained messages.
     """
 
     __slots__ = ("_before", "_best", "_bucket")
@@ -40,7 +40,7 @@ class ClockOffset:
         self._before = -math.inf
 
     def add(self, made_ns: int, received_ns: int) -> None:
-        """Takes in one message."""
+        """Adds a message."""
         bucket = received_ns // OFFSET_HORIZON_NS
         if bucket != self._bucket:
             self._before = self._best if bucket == self._bucket + 1 else -math.inf
@@ -57,7 +57,7 @@ class ClockOffset:
 
 @dataclass(frozen=True, slots=True)
 class _Figures:
-    """What an agent says of itself; None for what it does not say, or not in the right type."""
+    """An agent's figures; None for missing ones and those of the wrong type."""
 
     version: str = ""
     spool_bytes: int | None = None
@@ -86,7 +86,7 @@ class _Node:
 
 
 class NodeBook:
-    """All nodes by name. Times are the aggregator's clock, ns, unless they say otherwise."""
+    """All nodes by name. Times are by the aggregator's clock, ns, unless stated otherwise."""
 
     def __init__(self) -> None:
         self._nodes: dict[str, _Node] = {}
@@ -98,7 +98,7 @@ class NodeBook:
         return name in self._nodes
 
     def add(self, name: str, role: str, now_ns: int) -> None:
-        """Makes a node known; its role is the one it used last."""
+        """Adds a node, or sets its role to the latest one."""
         node = self._nodes.get(name)
         if node is None:
             self._nodes[name] = _Node(role, now_ns)
@@ -106,26 +106,26 @@ class NodeBook:
             node.role = role
 
     def announced(self, name: str, interval_ns: int, batch_ticks: int) -> None:
-        """Takes in a schema's announcement; the longest span of a node's sources counts."""
+        """Notes the interval and batch span of a schema; the longest of a node's sources counts."""
         node = self._nodes[name]
         node.span_ns = max(node.span_ns, interval_ns * batch_ticks)
         node.interval_ns = max(node.interval_ns, interval_ns)
 
     def data(self, name: str, newest_read_ns: int, received_ns: int) -> None:
-        """Takes in that a batch came, the last reading of which was made at `newest_read_ns` of its clock."""
+        """Notes a batch whose last reading was at `newest_read_ns` by the node's clock."""
         node = self._nodes[name]
         node.last_sample_ns = max(node.last_sample_ns, newest_read_ns)
         node.last_data_ns = received_ns
         node.offset.add(newest_read_ns, received_ns)
 
     def status(self, name: str, status: Mapping[str, Any], made_ns: int, received_ns: int) -> None:
-        """Takes in a status message: of it only what has the right type is believed, and kept."""
+        """Notes a status message, without fields of the wrong type."""
         node = self._nodes[name]
         state = _STATES.get(_text(status.get("state")))
         if state is None:
             return
         node.state = state
-        if state == "down":  # a last will was made when its agent connected, and says nothing else
+        if state == "down":  # a last will was composed when the agent connected, and has no figures
             return
         node.offset.add(made_ns, received_ns)
         figures = _Figures(
@@ -140,7 +140,7 @@ class NodeBook:
         node.collectors = dict(_collectors(status.get("collectors")))
 
     def silent_since(self, before_ns: int) -> list[str]:
-        """The nodes of which nothing came since `before_ns`."""
+        """The nodes without a batch since `before_ns`."""
         return [
             name
             for name, node in self._nodes.items()
@@ -148,11 +148,11 @@ class NodeBook:
         ]
 
     def forget(self, name: str) -> None:
-        """Lets a node be unknown again."""
+        """Drops a node."""
         del self._nodes[name]
 
     def state(self) -> list[tuple[Any, ...]]:
-        """What lasts as plain data, by node; agents say soon again what is not in it."""
+        """State as plain data by node, without the figures, which agents send again soon."""
         return [
             (
                 *(name, node.role, node.first_seen_ns, node.state),
@@ -162,7 +162,7 @@ class NodeBook:
         ]
 
     def restore(self, state: Sequence[Sequence[Any]]) -> None:
-        """Knows the nodes of `state()`. Raises ValueError on what is none."""
+        """Restores `state()`. Raises ValueError when it is malformed."""
         for name, role, first_seen_ns, said, *times in state:
             if not is_level(name) or role not in ROLES or said not in _STATES or len(times) != 4:
                 raise ValueError(f"node {name!r}"[:100])
@@ -172,23 +172,23 @@ class NodeBook:
             node.last_sample_ns, node.last_data_ns, node.span_ns, node.interval_ns = times
 
     def listening(self, since_ns: int) -> None:
-        """Nobody could be heard before `since_ns`, and so nobody is silent because of that time."""
+        """The aggregator did not listen before `since_ns`; that time makes no node silent."""
         for node in self._nodes.values():
             node.heard_from_ns = since_ns
 
     def counts(self, now_ns: int) -> Mapping[tuple[str, NodeState], int]:
-        """How many nodes of each role are in each state."""
+        """Number of nodes by role and state."""
         return Counter((node.role, _state(node, now_ns)) for node in self._nodes.values())
 
     def roles(self) -> tuple[RoleView, ...]:
-        """What the agents of each role say of themselves, by role."""
+        """The figures of each role's agents, by role."""
         roles: dict[str, Role] = {}
         for node in self._nodes.values():
             role, figures = roles.get(node.role), node.figures
             if role is None:
                 role = roles[node.role] = Role()
             if figures is _NOTHING and not node.collectors and not node.last_data_ns:
-                continue  # no agent, as far as is known: there may be tens of thousands
+                continue  # no agent known: there may be tens of thousands of such names
             if figures.spool_bytes is not None:
                 role.spool_bytes.append(figures.spool_bytes)
             if figures.resident_bytes is not None:
@@ -212,12 +212,12 @@ class NodeBook:
         return None if node is None else _view(name, node, now_ns)
 
     def unwell(self, now_ns: int) -> tuple[NodeView, ...]:
-        """The nodes that are not well, by name; of those that never sent a sample the first MOST_UNHEARD."""
+        """The unhealthy nodes, by name; of those that never sent a sample the first MAX_UNHEARD."""
         heard = [name for name, node in self._nodes.items() if node.last_data_ns and not _well(node, now_ns)]
         others = (
             name for name, node in self._nodes.items() if not node.last_data_ns and not _well(node, now_ns)
         )
-        names = sorted((*heard, *islice(others, MOST_UNHEARD)))
+        names = sorted((*heard, *islice(others, MAX_UNHEARD)))
         return tuple(_view(name, self._nodes[name], now_ns) for name in names)
 
 
@@ -230,9 +230,9 @@ def _state(node: _Node, now_ns: int) -> NodeState:
 
 
 def _well(node: _Node, now_ns: int) -> bool:
-    """Up, all collectors fine, clock right to within one sampling interval.
+    """Whether it is up, all collectors succeed, and the clock is right to within one sampling interval.
 
-    The offset is known to no better than the way of a message, so intervals under a second count as one.
+    The estimate is no better than a message's delay, so intervals under a second count as one second.
     """
     return (
         _state(node, now_ns) == "up"
@@ -277,7 +277,7 @@ def _collectors(value: object) -> Iterable[tuple[str, CollectorView]]:
 
 
 def _text(value: object) -> str:
-    """Printable text of bounded length, whatever came."""
+    """Printable text of bounded length from any value."""
     if not isinstance(value, str):
         return ""
     return "".join(c if c.isprintable() else " " for c in value[:MAX_ERROR_CHARS])

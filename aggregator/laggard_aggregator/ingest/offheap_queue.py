@@ -1,8 +1,7 @@
-"""Messages that wait for long, as bytes in blocks of memory of their own.
+"""Queue of messages as bytes in memory-mapped blocks.
 
-As objects they lie among those that stay, and what thousands of them took at their worst is never given back:
-an interpreter returns memory by the MiB, and one object that lives on keeps it. A block goes back to the
-system as soon as the last message in it is taken.
+Python objects of a long queue lie among objects that stay, and the interpreter returns memory by the MiB, so
+that one surviving object keeps it. A block is returned to the system with its last message.
 """
 
 import mmap
@@ -12,18 +11,18 @@ from struct import Struct
 from laggard_aggregator.ingest.batches import Message
 
 BLOCK_BYTES = 256 * 1024
-"""A longer message has a block for itself."""
+"""A longer message has its own block."""
 
-_HEAD = Struct("<IIq")  # bytes of the topic and of the payload, when it came
+_HEAD = Struct("<IIq")  # bytes of the topic and of the payload, receive time
 
 
 class PackedQueue:
-    """First in, first out. An empty one keeps nothing."""
+    """First in, first out; an empty queue holds no block."""
 
     def __init__(self) -> None:
         self._blocks: deque[mmap.mmap] = deque()
         self._read_at = 0  # in the first block
-        self._ends: deque[int] = deque()  # of what is written in each block
+        self._ends: deque[int] = deque()  # bytes written in each block
         self._count = 0
 
     def __len__(self) -> int:
@@ -43,7 +42,7 @@ class PackedQueue:
         self._count += 1
 
     def popleft(self) -> Message:
-        """Takes the oldest message. Raises IndexError without any."""
+        """Removes the oldest message. Raises IndexError on an empty queue."""
         if not self._count:
             raise IndexError("no message waits")
         while self._read_at == self._ends[0]:

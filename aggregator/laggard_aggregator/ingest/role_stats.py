@@ -1,4 +1,4 @@
-"""What the agents of each role say of themselves, over all of them: sums and quantiles."""
+"""Figures of a role's agents: sums and quantiles."""
 
 import heapq
 import math
@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from laggard_aggregator.ingest.node_view import QUANTILES, CollectorsView, CollectorView, RoleView
 
 MOST_COLLECTORS = 64
-"""So many collectors are told of a role, those of the most nodes: what one node invents does not add up."""
+"""Limit of a role's collectors, those on the most nodes: names that one node invents do not add up."""
 
 
 @dataclass(slots=True)
 class Role:
-    """Takes in one agent after the other. None and NaN: it does not say, and does not count."""
+    """Aggregates agents one by one, without figures that are None or NaN."""
 
     spool_bytes: list[int] = field(default_factory=list)
     dropped_samples: int = 0
@@ -27,7 +27,7 @@ class Role:
     seconds: dict[str, list[float]] = field(default_factory=dict)
 
     def add_collectors(self, collectors: Mapping[str, CollectorView]) -> None:
-        """An agent's collectors."""
+        """Adds an agent's collectors."""
         for name, collector in collectors.items():
             self.nodes[name] += 1
             self.failing[name] += not collector.success
@@ -35,7 +35,7 @@ class Role:
                 self.seconds.setdefault(name, []).append(collector.seconds)
 
     def view(self, role: str) -> RoleView:
-        """What there is to tell of `role`."""
+        """The figures of `role`."""
         told = heapq.nlargest(MOST_COLLECTORS, self.nodes, key=self.nodes.__getitem__)
         return RoleView(
             role=role,

@@ -1,4 +1,4 @@
-"""Messages that wait for a schema that this aggregator has not seen yet: bounded, the oldest let go first."""
+"""Bounded buffer of messages that wait for their schema; the oldest are dropped first."""
 
 from collections import Counter, deque
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ _Key = tuple[str, str, bytes]
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A message of kind counters, not decoded, not counted as received; `name` and `data` as it came."""
+    """A message of kind counters, neither decoded nor received yet; `name` and `data`: topic and payload."""
 
     topic: Topic
     envelope: Envelope
@@ -38,7 +38,7 @@ class SchemaWait:
         return self._count
 
     def add(self, held: Held) -> int:
-        """Holds a message; how many were let go instead, this one or older ones."""
+        """Adds a message; returns the number dropped for it, itself or older ones."""
         if self._of_node[held.envelope.node] >= MAX_HELD_OF_NODE:
             return 1
         self._by_stream.setdefault(_key(held.envelope), deque()).append(held)
@@ -50,7 +50,7 @@ class SchemaWait:
         return let_go
 
     def release(self, node: str, source: str, stream: bytes, epoch: int) -> list[Held]:
-        """The messages of that stream that need no later epoch than `epoch`; they wait no more."""
+        """Removes the stream's messages that need no later epoch than `epoch`."""
         waiting = self._by_stream.pop((node, source, stream), deque())
         ready = [held for held in waiting if held.envelope.schema_epoch <= epoch]
         for held in ready:
@@ -61,7 +61,7 @@ class SchemaWait:
         return ready
 
     def expire(self, now_ns: int) -> int:
-        """Lets go of messages that waited too long; how many."""
+        """Drops messages that waited too long; returns their number."""
         let_go = 0
         for key in list(self._by_stream):
             while key in self._by_stream and now_ns - self._by_stream[key][0].received_ns > HELD_NS:

@@ -1,7 +1,7 @@
-"""Which messages of a stream came: merged inclusive ranges of seq, in bounded memory.
+"""Sequence numbers received of a stream, as merged inclusive ranges in bounded memory.
 
-Live data comes before the backlog of an outage, so what is missing now may still come: a gap is declared only
-when it has been open for a while.
+Live data comes before the backlog of an outage, so missing messages may still come: a gap is declared only
+after a while.
 """
 
 from bisect import bisect_right
@@ -11,16 +11,16 @@ MAX_RANGES = 4096
 
 
 class Ranges:
-    """Inclusive ranges, ascending, never touching each other.
+    """Inclusive ranges, ascending, never adjacent.
 
-    Beyond MAX_RANGES the oldest gap is given up: it is declared missing, and its messages count as received,
-    so that nobody goes on sending them.
+    Beyond MAX_RANGES the oldest gap is given up: it is declared, and its messages count as received, so that
+    they are not sent again.
     """
 
     def __init__(self) -> None:
         self._starts: list[int] = []
         self._ends: list[int] = []
-        self._opened: list[int] = []  # when the gap before each range was first seen; 0 once declared
+        self._opened: list[int] = []  # time when the gap before each range was first seen; 0 once declared
 
     def __len__(self) -> int:
         return len(self._starts)
@@ -34,7 +34,7 @@ class Ranges:
         return tuple(zip(self._starts, self._ends, strict=True))
 
     def add(self, seq: int, now_ns: int = 0) -> bool:
-        """Takes in `seq` at `now_ns`; False when it was there already."""
+        """Adds `seq` at `now_ns`; False for a duplicate."""
         starts, ends = self._starts, self._ends
         at = bisect_right(starts, seq) - 1
         if at >= 0 and seq <= ends[at]:
@@ -53,7 +53,7 @@ class Ranges:
         return True
 
     def remove(self, seq: int) -> None:
-        """Takes back `seq`, as if it had not come yet; it may come as long as no gap is given up."""
+        """Removes `seq`."""
         at = bisect_right(self._starts, seq) - 1
         if at < 0 or seq > self._ends[at]:
             return
@@ -66,7 +66,7 @@ class Ranges:
         self._opened[at : at + 1] = [each[2] for each in kept]
 
     def declare(self, now_ns: int, horizon_ns: int) -> int:
-        """How many messages of gaps older than `horizon_ns` are missing that were not declared before."""
+        """Declares gaps older than `horizon_ns`; returns the number of their messages."""
         missing = 0
         for at in range(1, len(self._starts)):
             if self._opened[at] and now_ns - self._opened[at] >= horizon_ns:
@@ -75,7 +75,7 @@ class Ranges:
         return missing
 
     def give_up(self) -> int:
-        """Closes the oldest gaps beyond MAX_RANGES; how many messages were thereby declared missing."""
+        """Closes the oldest gaps beyond MAX_RANGES; returns the number of messages declared missing."""
         missing = 0
         while len(self._starts) > MAX_RANGES:
             if self._opened[1]:
@@ -85,12 +85,12 @@ class Ranges:
         return missing
 
     def state(self) -> list[tuple[int, ...]]:
-        """Everything as plain data: starts, ends, and when the gap before each was first seen."""
+        """State as plain data: starts, ends, and the time when the gap before each was first seen."""
         return [tuple(self._starts), tuple(self._ends), tuple(self._opened)]
 
     @classmethod
     def restore(cls, state: Sequence[Sequence[int]]) -> "Ranges":
-        """What `state()` was taken of. Raises ValueError on ranges that are none."""
+        """Restores `state()`. Raises ValueError when it is malformed."""
         starts, ends, opened = (list(each) for each in state)
         if not len(starts) == len(ends) == len(opened) or len(starts) > MAX_RANGES:
             raise ValueError("ranges of different lengths")
@@ -105,11 +105,11 @@ class Ranges:
         return ranges
 
     def copy(self) -> "Ranges":
-        """The same ranges, to go on from separately."""
+        """An independent copy."""
         return Ranges.restore(self.state())
 
     def _insert(self, at: int, seq: int, now_ns: int) -> None:
-        """A new range of one; a gap that it splits in two keeps its age on both sides."""
+        """Inserts a range of one; a gap split by it keeps its age on both sides."""
         inside = 0 < at < len(self._starts)
         self._starts.insert(at, seq)
         self._ends.insert(at, seq)

@@ -46,8 +46,7 @@ class IntervalMetrics:
         self._base_interval = np.zeros(0, dtype=np.int64)
 
     def close(self, ring: BoundaryRing, end: int, rows: int) -> None:
-        """Derives the metrics of the first `rows` components up to the interval `end`.
-        """
+        """Derives the metrics of the first `rows` components up to the interval `end`."""
         self._shift_left(end - ring.watermark)
         slots = ring.open_until(end)
         rows_at_once = max(_CHUNK // (slots.size + 1), 1)

@@ -20,7 +20,7 @@ from laggard_aggregator.windows.interval_metrics import BRIDGE, IntervalMetrics,
 
 MAX_COMPONENTS = 65_536
 FUTURE_NS = 5 * 1_000_000_000
-"""Ticks further ahead of their reception, by this and BRIDGE intervals, have a wrong clock and are skipped."""
+"""Ticks further ahead of their reception than this and BRIDGE intervals are skipped: the clock is wrong."""
 
 Table = NDArray[np.float32] | NDArray[np.float64]
 
@@ -223,8 +223,7 @@ class GroupStore:
         return np.flatnonzero(self._latest_tick[: len(self._rows)] < before_ns)
 
     def forget(self, rows: IntArray) -> list[str]:
-        """Drops the `rows` and returns their components; the other rows are renumbered.
-        """
+        """Drops the `rows` and returns their components; the other rows are renumbered."""
         keep = np.setdiff1d(np.arange(len(self._rows)), rows)
         gone = [self.components[row] for row in rows]
         self.components = [self.components[row] for row in keep]

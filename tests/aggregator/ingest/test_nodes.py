@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from laggard_aggregator.ingest.node_view import QUANTILES
 from laggard_aggregator.ingest.nodes import (
     MAX_COLLECTORS,
-    MOST_UNHEARD,
+    MAX_UNHEARD,
     OFFSET_HORIZON_NS,
     ClockOffset,
     NodeBook,
@@ -61,13 +61,13 @@ def test_a_node_is_silent_when_three_spans_went_by_without_data() -> None:
 def test_names_without_a_sample_are_not_all_told_of_and_hide_nobody() -> None:
     nodes = book()
     nodes.data("oss-1", NOW, NOW)
-    for number in range(MOST_UNHEARD + 10):
+    for number in range(MAX_UNHEARD + 10):
         nodes.add(f"n{number}", "compute", NOW)
     late = NOW + 60 * SECOND
     unwell = nodes.unwell(late)
-    assert len(unwell) == MOST_UNHEARD + 1
+    assert len(unwell) == MAX_UNHEARD + 1
     assert unwell[-1].node == "oss-1"
-    assert nodes.counts(late)["compute", "silent"] == MOST_UNHEARD + 10
+    assert nodes.counts(late)["compute", "silent"] == MAX_UNHEARD + 10
 
 
 def test_last_will_and_orderly_end_are_told_apart() -> None:
