@@ -19,7 +19,7 @@ from laggard_aggregator.archive.retention import Retention
 from laggard_aggregator.archive.write_queue import WriteQueue
 from laggard_aggregator.archive.writer import ArchiveWriter
 from laggard_aggregator.control import storage
-from laggard_aggregator.control.requests import Desk
+from laggard_aggregator.control.requests import RequestHandler
 from laggard_aggregator.control.socket import Control
 from laggard_aggregator.embedded.broker import embedded_broker
 from laggard_aggregator.engine.checkpoint import Head, capture, restore, rules_of
@@ -169,8 +169,8 @@ class App:
     ) -> None:
         """Starts all loops and waits for `stop`."""
         results = Results(self.view, self._archive, self._machine.sequence)
-        desk = await self._open_control(results)
-        self._start_loops(tasks, stop, results, desk)
+        requests = await self._open_control(results)
+        self._start_loops(tasks, stop, results, requests)
         if started is not None:
             started.set()
         await stop.wait()
@@ -193,7 +193,7 @@ class App:
         self._tasks["subscriber"].cancel()
 
     def _start_loops(
-        self, tasks: asyncio.TaskGroup, stop: asyncio.Event, results: Results, desk: Desk | None
+        self, tasks: asyncio.TaskGroup, stop: asyncio.Event, results: Results, requests: RequestHandler | None
     ) -> None:
         machine, clock, locks = self._machine, self._clock, self._locks
         archive, recovery = self._archive, self._recovery
@@ -201,7 +201,7 @@ class App:
         self._ingest = IngestLoop(
             self._queue, self._subscriber, machine, locks[1], archive=archive, journal=journal
         )
-        windows = WindowLoop(machine, clock, locks, results, journal=journal, desk=desk)
+        windows = WindowLoop(machine, clock, locks, results, journal=journal, requests=requests)
         housekeeping = Housekeeping(
             machine, clock, locks, results, subscriber=self._subscriber, senders=self._queue.senders
         )
@@ -321,15 +321,15 @@ class App:
         """The archive's `has`, which a snapshot waits for; None without an archive."""
         return self._archive.has if self._archive is not None else None
 
-    async def _open_control(self, results: Results) -> Desk | None:
+    async def _open_control(self, results: Results) -> RequestHandler | None:
         """Loads the overrides and serves the control socket until shutdown."""
         if self._settings.state is None:
             return None
         directory = self._settings.state.directory
         self._machine.overrides = await asyncio.to_thread(storage.load, directory)
-        desk = Desk(directory, self._machine, self._clock, self._locks, results.cleared)
-        await self._control.enter_async_context(Control(directory, desk.answer))
-        return desk
+        requests = RequestHandler(directory, self._machine, self._clock, self._locks, results.cleared)
+        await self._control.enter_async_context(Control(directory, requests.answer))
+        return requests
 
     def _status_line(self) -> str:
         """A line for `systemctl status`."""

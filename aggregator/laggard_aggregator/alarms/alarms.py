@@ -1,4 +1,4 @@
-"""The life of an alarm: raised once for an episode, kept up to date, cleared once."""
+"""Alarms: raised once per episode, updated with each window, cleared once."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -14,9 +14,10 @@ class Alarm:
     """A standing alarm.
 
     `since`: start of the first anomalous window; `raised_at`: end of the window that raised it; both epoch
-    seconds of sample time. `severity`: times slower than the peers, now; `worst_severity`: at most so far.
+    seconds of sample time. `severity`: times slower than the peers, now; `worst_severity`: its maximum so
+    far.
     `observed` and `reference`: the component's value and its peers', in the metric's unit. `causes`: as in
-    Verdicts, of the latest window that named some.
+    Verdicts, of the latest window that has some.
     """
 
     group: str
@@ -35,12 +36,12 @@ class Alarm:
 
     @property
     def key(self) -> Key:
-        """What tells this alarm from any other that may stand at the same time."""
+        """Identity of the alarm among the standing ones."""
         return (self.group, self.component, self.metric)
 
     @property
     def evidence(self) -> str:
-        """What speaks against the component, in words for a log: as much of it as its detector tells."""
+        """Evidence for a log line, as far as the detector gives it."""
         values = f"{self.observed:.4g}, its peers {self.reference:.4g}"
         if self.causes:
             how = f"most in {self.causes[0][0]}"
@@ -69,7 +70,7 @@ class AlarmsCleared:
 
 
 class AlarmBook:
-    """The alarms that stand, by key. An alarm is raised once a straggler has lasted `after_seconds`."""
+    """The standing alarms by key. An alarm is raised once a straggler has lasted `after_seconds`."""
 
     def __init__(self, after_seconds: float = 0.0) -> None:
         self.after_seconds = after_seconds
@@ -77,11 +78,11 @@ class AlarmBook:
 
     @property
     def standing(self) -> Mapping[Key, Alarm]:
-        """The alarms that stand now."""
+        """The standing alarms."""
         return self._standing
 
     def update(self, now: Alarm) -> AlarmEvent | None:
-        """The raising, if this is one: takes in that `now.component` straggles as of `now.updated_at`."""
+        """Updates or raises the alarm of a straggler as of `now.updated_at`; the event if it was raised."""
         standing = self._standing.get(now.key)
         if standing is not None:
             known = [s for s in (standing.worst_severity, now.severity) if not isnan(s)]
@@ -99,12 +100,12 @@ class AlarmBook:
         return AlarmEvent("raised", now, now.updated_at)
 
     def clear(self, key: Key, at: float) -> AlarmEvent | None:
-        """The clearing of the alarm, if one stood: takes in that a component is no straggler (any more)."""
+        """Clears the alarm; the event if one stood."""
         alarm = self._standing.pop(key, None)
         return None if alarm is None else AlarmEvent("cleared", alarm, at)
 
     def only(self, groups: Collection[str]) -> None:
-        """Drops the alarms of all other groups, which nobody could clear."""
+        """Drops the alarms of all other groups, which could never be cleared."""
         self._standing = {key: alarm for key, alarm in self._standing.items() if key[0] in groups}
 
     def state(self) -> list[dict[str, Any]]:
@@ -112,11 +113,11 @@ class AlarmBook:
         return [asdict(alarm) for alarm in self._standing.values()]
 
     def restore(self, state: list[dict[str, Any]]) -> None:
-        """Stands where `state()` stood."""
+        """Restores `state()`."""
         alarms = [Alarm(**{**kept, "causes": _causes(kept["causes"])}) for kept in state]
         self._standing = {alarm.key: alarm for alarm in alarms}
 
 
 def _causes(kept: Sequence[Sequence[Any]]) -> tuple[tuple[str, float], ...]:
-    """Pairs again, as plain data has lists."""
+    """Tuples from the lists of plain data."""
     return tuple((str(name), float(amount)) for name, amount in kept)

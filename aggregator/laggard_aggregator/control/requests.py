@@ -1,4 +1,7 @@
-"""Where operators' requests are checked, carried out, kept and noted. On the event loop; no sockets."""
+"""Operators' requests: checked, executed, saved, and written to the audit log.
+
+On the event loop, without sockets.
+"""
 
 import asyncio
 import logging
@@ -10,16 +13,10 @@ from pathlib import Path
 from typing import Any, cast
 
 from laggard_aggregator.alarms.alarms import AlarmEvent
-from laggard_aggregator.alarms.overrides import (
-    MOST_COMMENT_CHARS,
-    Decision,
-    Kind,
-    checked_target,
-    covering,
-    covers,
-)
+from laggard_aggregator.alarms.overrides import MOST_COMMENT_CHARS, Decision, Kind, checked_target
 from laggard_aggregator.control import storage
 from laggard_aggregator.engine.machine import Machine
+from laggard_aggregator.groups.patterns import covering, covers
 from laggard_common.clock import Clock
 from laggard_common.errors import StateError
 
@@ -27,16 +24,15 @@ _log = logging.getLogger(__name__)
 
 MOST_SECONDS = 10 * 366 * 86400.0
 MOST_NAMED = 100
-"""So many of the components that a request concerns are named in the answer."""
+"""Limit of component names in an answer."""
 FORGET_SILENT_SECONDS = 60.0
-"""Only what was silent for so long can be forgotten: anything else would be back with its next sample."""
+"""Silence required before a forget: a component that still sends would be back with its next sample."""
 
 
-class Desk:
-    """Answers requests about the components of `machine`, and keeps decisions in `directory`.
+class RequestHandler:
+    """Executes requests on `machine` and saves overrides in `directory`.
 
-    While all of `locked` are held nobody else changes the core. `ended` is told of alarms that end with a
-    request.
+    It holds all of `locked` meanwhile. `ended` is called with the alarms that a request clears.
     """
 
     def __init__(
@@ -51,13 +47,13 @@ class Desk:
         self._machine = machine
         self._clock = clock
         self._locked = locked
-        self._writing = asyncio.Lock()  # held while decisions or the audit log are written
+        self._writing = asyncio.Lock()  # held while overrides or the audit log are written
         self._ended = ended
 
     async def answer(self, request: Mapping[str, Any], by: str) -> dict[str, Any]:
-        """Does what `request` asks on behalf of `by`; what came of it.
+        """Executes `request` on behalf of `by`; the answer.
 
-        Raises ValueError in one line when it cannot be done, StateError when it could not be kept.
+        Raises ValueError in one line when it is refused, StateError when it could not be saved.
         """
         do, target = request.get("do"), checked_target(request.get("target"))
         comment = request.get("comment", "")
@@ -84,23 +80,23 @@ class Desk:
         await self._note(do, request, target, by, comment)
         return said
 
-    async def lapse(self) -> None:
-        """Ends the decisions whose time is over; to be called before windows are closed."""
-        lapsed = self._machine.overrides.lapse(self._clock.wall_ns() / 1e9)
+    async def expire(self) -> None:
+        """Ends expired overrides; to be called before windows are closed."""
+        lapsed = self._machine.overrides.expire(self._clock.wall_ns() / 1e9)
         for over in lapsed:
             _log.info("%s of %s is over", over.kind, over.target)
         if lapsed:
             await self.changed()
 
     async def changed(self) -> None:
-        """Takes in that a decision lapsed or took effect; a disk that is full is said, no more."""
+        """Saves the overrides after one expired or took effect; a full disk is a WARNING."""
         try:
             await self.keep()
         except StateError as exc:
             _log.warning("decisions: %s", exc)
 
     async def keep(self) -> None:
-        """Puts the decisions on the disk. Raises StateError."""
+        """Saves the overrides. Raises StateError."""
         async with self._writing:
             await asyncio.to_thread(storage.save, self._directory, self._machine.overrides.state())
 
@@ -109,9 +105,9 @@ class Desk:
         if not any(named.values()) and not self._known_node(target):
             raise ValueError(f"{target}: no node or component is called so")
         now = self._clock.wall_ns() / 1e9
-        self._machine.overrides.decide(Decision(kind, target, by, now, now + seconds, comment))
+        self._machine.overrides.add(Decision(kind, target, by, now, now + seconds, comment))
         if kind == "drain":
-            self._machine.overrides.afresh(target, [group for group, names in named.items() if names])
+            self._machine.overrides.restart(target, [group for group, names in named.items() if names])
         return _said(named)
 
     def _end(self, kind: Any, target: str) -> dict[str, Any]:
@@ -123,7 +119,7 @@ class Desk:
         named = self._named(target)
         if not any(named.values()):
             raise ValueError(f"{target}: no component is called so")
-        self._machine.overrides.afresh(target, [group for group, names in named.items() if names])
+        self._machine.overrides.restart(target, [group for group, names in named.items() if names])
         return _said(named)
 
     def _forget(self, target: str) -> dict[str, Any]:
@@ -142,7 +138,7 @@ class Desk:
         return {**_said(gone), "nodes": nodes[:MOST_NAMED]}
 
     def _named(self, target: str) -> dict[str, list[str]]:
-        """The components by their names of the day that `target` names, by group."""
+        """Current names of the components that `target` names, by group."""
         machine, covered = self._machine, covering((target,))
         found: dict[str, list[str]] = {}
         for group, store in machine.stores.items():
@@ -167,7 +163,7 @@ class Desk:
 
 
 def _seconds(value: Any) -> float:
-    """How long a decision stands; None for until it is ended. Raises ValueError."""
+    """Duration of an override, infinite by default. Raises ValueError."""
     if value is None:
         return math.inf
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= MOST_SECONDS:
@@ -176,6 +172,6 @@ def _seconds(value: Any) -> float:
 
 
 def _said(named: Mapping[str, list[str]]) -> dict[str, Any]:
-    """How many components a request is about, and the first of them."""
+    """The number of components of a request, and the first of them."""
     names = sorted({name for group in named.values() for name in group})
     return {"count": len(names), "components": names[:MOST_NAMED]}

@@ -1,7 +1,7 @@
-"""The control socket: a local socket in the state directory, for those whom its file's mode lets in.
+"""The control socket: a Unix socket in the state directory; the file's mode decides on access.
 
-A connection is one request and one answer, each a line of JSON. Who asks is what the kernel says of the
-process at the other end; nothing comes over a network.
+A connection is one request and one answer, each a line of JSON. The kernel identifies the user at the other
+end (SO_PEERCRED).
 """
 
 import asyncio
@@ -27,7 +27,7 @@ MOST_AT_ONCE = 16
 _CREDENTIALS = struct.Struct("3i")  # SO_PEERCRED: pid, uid, gid
 
 Answer = Callable[[Mapping[str, Any], str], Awaitable[dict[str, Any]]]
-"""What answers a request of somebody; raises ValueError or StateError in one line."""
+"""Executes a request of a user; raises ValueError or StateError in one line."""
 
 
 class Control:
@@ -41,7 +41,7 @@ class Control:
         self._serving: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> "Control":
-        """Without room for the socket there is none, and a WARNING."""
+        """Binds the socket; a failure is a WARNING."""
         try:
             listening = await asyncio.to_thread(_listening, self._directory)
             self._server = await asyncio.start_unix_server(self._serve, sock=listening, limit=MOST_BYTES)
@@ -50,11 +50,11 @@ class Control:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Takes the socket away, and waits for the requests that came before."""
+        """Removes the socket and waits for open requests."""
         if self._server is None:
             return
         self._server.close()
-        with suppress(OSError):  # a disk may have become read-only
+        with suppress(OSError):  # the disk may be read-only by now
             (self._directory / NAME).unlink(missing_ok=True)
         await asyncio.gather(*self._serving)
 
@@ -64,7 +64,7 @@ class Control:
         task.add_done_callback(self._serving.discard)
 
     async def _answered(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Takes its time for nothing but the answer: what is carried out is not left off in the middle."""
+        """Times out reading and writing, but never the execution of a request."""
         try:
             async with self._room:
                 async with asyncio.timeout(REQUEST_SECONDS):
@@ -91,7 +91,7 @@ class Control:
 
 
 def at(directory: Path) -> tuple[str, int]:
-    """An address of the socket in `directory`, however long its path is, and what to close afterwards.
+    """An address of the socket in `directory` for paths of any length, and a descriptor to close.
 
     Raises OSError.
     """
@@ -103,7 +103,7 @@ def _listening(directory: Path) -> socket.socket:
     address, handle = at(directory)
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        (directory / NAME).unlink(missing_ok=True)  # of a process that was killed: the directory is ours
+        (directory / NAME).unlink(missing_ok=True)  # left over by a killed process
         listening.bind(address)
         (directory / NAME).chmod(0o660)
         listening.listen(MOST_AT_ONCE)
@@ -116,7 +116,7 @@ def _listening(directory: Path) -> socket.socket:
 
 
 def _who(writer: asyncio.StreamWriter) -> str:
-    """The name of the user at the other end. To look it up may take a while."""
+    """The user name at the other end. The lookup may be slow."""
     kept = writer.get_extra_info("socket").getsockopt(
         socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size
     )

@@ -1,4 +1,4 @@
-"""Decisions on disk, whole or not there, and the log of who decided what. Nothing here is asynchronous."""
+"""Overrides on disk, written atomically, and the audit log. Synchronous."""
 
 import json
 import os
@@ -16,9 +16,10 @@ MOST_BYTES = 16 * 1024 * 1024
 
 
 def load(directory: Path) -> Overrides:
-    """The decisions that `save` left in `directory`. Raises StateError when its file cannot be used.
+    """Loads the overrides in `directory`.
 
-    To go on without them would page people for what they know, and compare what is being repaired.
+    Raises StateError when the file is unusable: without them, silenced components would notify and drained
+    ones be compared.
     """
     book, path = Overrides(), directory / FILE
     try:
@@ -37,7 +38,7 @@ def load(directory: Path) -> Overrides:
 
 
 def save(directory: Path, state: Mapping[str, Any]) -> None:
-    """Puts a book's `state()` on the disk. Raises StateError."""
+    """Saves the `state()` of overrides. Raises StateError."""
     try:
         with written(directory / FILE) as file:
             json.dump(state, file, indent=1)
@@ -47,7 +48,7 @@ def save(directory: Path, state: Mapping[str, Any]) -> None:
 
 
 def note(directory: Path, entry: dict[str, Any]) -> None:
-    """Adds a line to the audit log, and waits until it is on the disk. Raises StateError."""
+    """Appends and fsyncs a line of the audit log. Raises StateError."""
     path = directory / AUDIT_FILE
     try:
         with path.open("a", encoding="utf-8") as file:

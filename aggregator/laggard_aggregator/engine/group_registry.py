@@ -11,7 +11,7 @@ from laggard_aggregator.metrics.sums import JoinedMetrics
 from laggard_aggregator.windows.function_store import FunctionStore
 from laggard_aggregator.windows.schedule import WindowSchedule
 from laggard_aggregator.windows.store import GroupStore
-from laggard_aggregator.windows.sums_store import JoinedStore
+from laggard_aggregator.windows.sums_store import SumsStore
 
 MAX_GROUPS = 1024
 """Limit of automatic groups; configured groups are always admitted."""
@@ -60,7 +60,7 @@ class GroupRegistry:
         history = max(self._judge.history_samples(group.name, metric) for metric in group.metrics)
         known = SOURCES[group.source]
         self.stores[group.name] = (
-            JoinedStore(group, known, history, begun_ns)
+            SumsStore(group, known, history, begun_ns)
             if isinstance(known, JoinedMetrics)
             else GroupStore(group, known, history, begun_ns)
         )

@@ -14,11 +14,12 @@ import numpy as np
 
 from laggard_aggregator.alarms.alarms import AlarmEvent, AlarmsCleared
 from laggard_aggregator.alarms.judge import Judge, Judgement
-from laggard_aggregator.alarms.overrides import Overrides, covering
+from laggard_aggregator.alarms.overrides import Overrides
 from laggard_aggregator.detect.interface import FunctionWindow, IntArray, Window
 from laggard_aggregator.engine.group_registry import GroupRegistry
 from laggard_aggregator.engine.routing import FunctionRoute, Routing
 from laggard_aggregator.groups.membership import ConfiguredMembership, PeerGroup
+from laggard_aggregator.groups.patterns import covering
 from laggard_aggregator.groups.topology import Topology
 from laggard_aggregator.ingest.admission import NO_ROOM, Admission, Room
 from laggard_aggregator.ingest.batches import Batch, Message

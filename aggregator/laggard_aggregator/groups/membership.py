@@ -1,14 +1,13 @@
-"""Who is compared with whom: membership is a function of a component and a time.
+"""Peer groups and their members.
 
-Configured groups come first; a component that none of them claims goes, where its source can be compared at
-all, into the automatic group of its role, source and class, so that upgraded hardware is not held against old
-(Intrepid, Table 2), and of what its source says that peers share: a file system, a volume, a service.
+Configured groups come first. Any other component of a comparable source goes into the automatic group of its
+role, source and class, so that upgraded hardware is not compared with old (Intrepid, Table 2), and of its
+file system, volume or service.
 """
 
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from laggard_aggregator.detect.settings import OF_FUNCTIONS, DetectSettings
 from laggard_aggregator.metrics.definition import SourceMetrics
@@ -21,9 +20,9 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9._+-]+", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class PeerGroup:
-    """A peer group and how it is judged. `role` is empty for any role.
+    """A peer group and its detection settings.
 
-    `one_node`: an automatic group whose members are all of one node, of which a site may have very many.
+    `role` is empty for any role. `one_node`: an automatic group within one node; a site may have very many.
     """
 
     name: str
@@ -39,27 +38,18 @@ class PeerGroup:
 class Rule:
     """A configured group: all components of its source and role whose `node/name` or key matches in full.
 
-    Of a joined source it is the name of the sum that matches: `node/source`, or `*/id`.
+    For a source of sums the name of the sum matches: `node/source`, or `*/id`.
     """
 
     group: PeerGroup
     components: re.Pattern[str]
 
 
-class Membership(Protocol):
-    """Which groups a component belongs to at a time."""
-
-    def groups_of(
-        self, node: str, role: str, source: str, component: Component, at: float
-    ) -> tuple[PeerGroup, ...]:
-        """The groups of `component`, which `node` reported at `at` (epoch seconds): often one, maybe none."""
-
-
 @dataclass(frozen=True, slots=True)
 class ConfiguredMembership:
-    """Membership by rules, with the automatic default for what no rule claims; the same at all times.
+    """Membership by rules, with automatic groups for other components; constant over time.
 
-    `functions`: as `default`, of sources whose components are functions.
+    `functions`: as `default`, for sources whose components are functions.
     """
 
     rules: Sequence[Rule]
@@ -74,7 +64,7 @@ class ConfiguredMembership:
         component: Component,
         at: float,  # noqa: ARG002 - these rules do not change with time
     ) -> tuple[PeerGroup, ...]:
-        """The groups of all rules that match, or the automatic one; of each kind that it is compared as."""
+        """The groups of all matching rules, or the automatic one, for each kind of comparison."""
         if source in FUNCTIONS:
             names = (shown_name(node, component), component_key(node, component))
             return self._claimed(source, role, names) or self._of_functions(role, source)
@@ -108,7 +98,7 @@ class ConfiguredMembership:
         )
 
     def _claimed(self, source: str, role: str, names: Collection[str]) -> tuple[PeerGroup, ...]:
-        """The groups of the rules for a source that match one of a component's names."""
+        """The groups of a source's rules that match one of a component's names."""
         return tuple(
             rule.group
             for rule in self.rules
@@ -118,7 +108,7 @@ class ConfiguredMembership:
         )
 
     def _of_functions(self, role: str, source: str) -> tuple[PeerGroup, ...]:
-        """The automatic group of all nodes of a role, by what their functions do."""
+        """The automatic group of all nodes of a role, compared by functions."""
         if role not in FUNCTIONS[source].roles:
             return ()
         return (
@@ -134,17 +124,17 @@ class ConfiguredMembership:
 
 
 def component_key(node: str, component: Component) -> str:
-    """What state and archive know a component by; with the node, unless it may move between nodes."""
+    """The permanent ID of a component: with its node, unless it may move between nodes."""
     return component.id if moves(component) else f"{node}/{component.id}"
 
 
 def shown_name(node: str, component: Component) -> str:
-    """The name of the day, as the operator knows the component."""
+    """The current name of the component."""
     return component.name if moves(component) else f"{node}/{component.name}"
 
 
 def component_class(component: Component) -> str:
-    """Model, kind and size in one word, such as `ST4000NM0035_hdd_4.0TB`; empty where nothing is known."""
+    """Model, kind and size in one word, such as `ST4000NM0035_hdd_4.0TB`; empty if unknown."""
     labels = dict(component.labels)
     kind = {"1": "hdd", "0": "ssd"}.get(labels.get("rotational", ""), "")
     parts = (_UNSAFE.sub("_", labels.get("model", "").strip()), kind, _size(labels.get("size", "")))
@@ -154,21 +144,21 @@ def component_class(component: Component) -> str:
 def moves(component: Component) -> bool:
     """Whether the component may move between nodes, as an OST does in a failover.
 
-    One with a slash in its id or name is its node's own, whatever its label says: without the node in front
-    it could be called `other-node/sda`, and pass for another node's.
+    With a slash in its ID or name it may not, regardless of its label: without the node in front it could
+    pose as `other-node/sda`.
     """
     return ("scope", "site") in component.labels and "/" not in component.id + component.name
 
 
 def _shared(source: SourceMetrics, node: str, component: Component) -> tuple[str, ...]:
-    """What `component` has in common with its automatic peers besides role and source, in words."""
+    """The common properties of automatic peers of `component` besides role and source."""
     labels = dict(component.labels)
     common = (_UNSAFE.sub("_", labels.get(name, "")) for name in source.peers)
     return (node if source.one_node else "", component_class(component), *common)
 
 
 def _size(text: str) -> str:
-    """Bytes to two figures, so that a few blocks more or less do not make another class."""
+    """Bytes to two figures, so that a few blocks do not make another class."""
     if not (text.isascii() and text.isdigit() and len(text) < 25) or int(text) == 0:
         return ""
     size = float(f"{int(text):.1e}")

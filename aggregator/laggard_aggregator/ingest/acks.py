@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from itertools import islice
 
-from laggard_aggregator.ingest.dedup_state import Source, Stream
+from laggard_aggregator.ingest.dedup_state import SourceStreams, StreamState
 from laggard_common import wire
 from laggard_common.wire import Ack
 from laggard_common.wire.topics import ack_topic
@@ -19,14 +19,14 @@ class Acks:
     `sources`: of each node, then by source; owned by the admission.
     """
 
-    def __init__(self, site: str, sources: Mapping[str, Mapping[str, Source]]) -> None:
+    def __init__(self, site: str, sources: Mapping[str, Mapping[str, SourceStreams]]) -> None:
         self._site = site
         self._sources = sources
-        self._pending: deque[tuple[int, str, Stream, int]] = deque(maxlen=MAX_PENDING)
+        self._pending: deque[tuple[int, str, StreamState, int]] = deque(maxlen=MAX_PENDING)
         self._dropped_lsn = 0  # the newest one that `_pending` had no room for
         self._requested: dict[str, None] = {}  # nodes in the order of their requests
 
-    def accept(self, lsn: int, node: str, stream: Stream, seq: int) -> None:
+    def accept(self, lsn: int, node: str, stream: StreamState, seq: int) -> None:
         """Notes batch `seq`, accepted as `lsn` or as a part of it, as not durable yet."""
         if len(self._pending) == MAX_PENDING:
             self._dropped_lsn = self._pending[0][0]

@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from laggard_aggregator.alarms.overrides import covering
 from laggard_aggregator.detect.interface import BoolArray
+from laggard_aggregator.groups.patterns import covering
 from laggard_aggregator.ingest.acks import Acks
 from laggard_aggregator.ingest.batches import Batch, CounterBatch, Message
 from laggard_aggregator.ingest.decode import Decoder, max_value_bytes
-from laggard_aggregator.ingest.dedup_state import Source, Stream, extends
-from laggard_aggregator.ingest.nodes import NodeBook
+from laggard_aggregator.ingest.dedup_state import SourceStreams, StreamState, extends
+from laggard_aggregator.ingest.nodes import Nodes
 from laggard_aggregator.ingest.schema_wait import Held, SchemaWait
 from laggard_aggregator.log.entries import BatchEntry, LogSequence, SchemaEntry
 from laggard_common import wire
@@ -94,14 +94,14 @@ class Admission:
     def __init__(self, site: str, sequence: LogSequence) -> None:
         self.site = site
         self.record: Callable[[BatchEntry | SchemaEntry], None] = _discard
-        self.nodes = NodeBook()
+        self.nodes = Nodes()
         self.counts = AdmissionCounts()
         self.wire_errors: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
         self._sequence = sequence
         self._room: Room | None = None
         self._decoder = Decoder()
-        self._sources: dict[str, dict[str, Source]] = {}  # by node, then by source
+        self._sources: dict[str, dict[str, SourceStreams]] = {}  # by node, then by source
         self._topics: dict[str, Topic] = {}
         self._components: Counter[str] = Counter()  # by node
         self._components_in_all = 0
@@ -169,7 +169,7 @@ class Admission:
         for node, sources in state.get("sources", ()):
             if node not in self.nodes or len(sources) > MAX_SOURCES or len(self._sources) >= MAX_NODES:
                 raise ValueError(f"sources of node {node!r}"[:100])
-            self._sources[node] = {str(name): Source.restore(kept) for name, kept in sources}
+            self._sources[node] = {str(name): SourceStreams.restore(kept) for name, kept in sources}
             self._account(node, sum(source.components for source in self._sources[node].values()))
 
     def start_counting(self) -> None:
@@ -259,7 +259,9 @@ class Admission:
             return []
         return self._admit(held, source, stream, stream.schema)
 
-    def _admit(self, held: Held, source: Source, stream: Stream, schema: Schema) -> list[_Admitted]:
+    def _admit(
+        self, held: Held, source: SourceStreams, stream: StreamState, schema: Schema
+    ) -> list[_Admitted]:
         """The batch of a message unless it is a duplicate; marked as received if there is room for it.
 
         Before it is decoded: a malformed payload stays malformed, and must not be sent again.
@@ -308,7 +310,7 @@ class Admission:
             stream, seq = envelope.stream, envelope.seq
             yield Batch(lsn, topic.site, topic.role, stream, seq, received_ns, schema, new, late, accepted)
 
-    def _release(self, source: Source, stream: Stream, schema: Schema) -> list[_Admitted]:
+    def _release(self, source: SourceStreams, stream: StreamState, schema: Schema) -> list[_Admitted]:
         """The batches that waited for `schema`."""
         admitted: list[_Admitted] = []
         for held in self._waiting.release(schema.node, schema.source, schema.stream, schema.epoch):
@@ -330,7 +332,7 @@ class Admission:
         self.nodes.add(topic.node, topic.role, now_ns)
         return True
 
-    def _source(self, topic: Topic, now_ns: int) -> Source | None:
+    def _source(self, topic: Topic, now_ns: int) -> SourceStreams | None:
         """The source, created if new; None at a limit."""
         sources = self._sources.get(topic.node)
         if sources is None:
@@ -342,10 +344,10 @@ class Admission:
             if len(sources) >= MAX_SOURCES:
                 self.refused["sources"] += 1
                 return None
-            source = sources[topic.source] = Source()
+            source = sources[topic.source] = SourceStreams()
         return source
 
-    def _stream(self, topic: Topic, source: Source, stream_id: bytes) -> Stream:
+    def _stream(self, topic: Topic, source: SourceStreams, stream_id: bytes) -> StreamState:
         """The stream, created if new, which may evict an old one and its components."""
         if stream_id in source.streams:
             return source.streams[stream_id]
@@ -367,7 +369,7 @@ def _none_late(ticks: int) -> BoolArray:
     return flags
 
 
-def _sources_state(sources: Mapping[str, Source]) -> list[tuple[str, list[Any]]]:
+def _sources_state(sources: Mapping[str, SourceStreams]) -> list[tuple[str, list[Any]]]:
     return [(name, source.state()) for name, source in sources.items()]
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from laggard_aggregator.ingest.seq_ranges import Ranges
+from laggard_aggregator.ingest.seq_ranges import SeqRanges
 from laggard_common import wire
 from laggard_common.errors import WireError
 from laggard_common.wire.limits import STREAM_BYTES
@@ -17,20 +17,20 @@ ALTERNATING_NS = 600 * 1_000_000_000
 
 
 @dataclass(slots=True)
-class Stream:
+class StreamState:
     """`received`, `durable`: ranges of seq; the latter are acknowledged. `schema_message`: as received."""
 
     schema: Schema | None = None
     schema_message: bytes = b""
-    received: Ranges = field(default_factory=Ranges)
-    durable: Ranges = field(default_factory=Ranges)
+    received: SeqRanges = field(default_factory=SeqRanges)
+    durable: SeqRanges = field(default_factory=SeqRanges)
 
 
 @dataclass(slots=True)
-class Source:
+class SourceStreams:
     """The streams of one node and source, the latest one last."""
 
-    streams: dict[bytes, Stream] = field(default_factory=dict)
+    streams: dict[bytes, StreamState] = field(default_factory=dict)
     _current: bytes = b""
     _left: dict[bytes, int] = field(default_factory=dict)
 
@@ -39,11 +39,11 @@ class Source:
         """Number of components over all streams."""
         return sum(len(stream.schema.components) for stream in self.streams.values() if stream.schema)
 
-    def stream(self, stream_id: bytes) -> Stream:
+    def stream(self, stream_id: bytes) -> StreamState:
         """The stream of that ID, created if new."""
         stream = self.streams.get(stream_id)
         if stream is None:
-            stream = self.streams[stream_id] = Stream()
+            stream = self.streams[stream_id] = StreamState()
             while len(self.streams) > MAX_STREAMS:
                 forgotten = next(iter(self.streams))
                 del self.streams[forgotten]
@@ -67,7 +67,7 @@ class Source:
         return [self._current, dict(self._left), streams]
 
     @classmethod
-    def restore(cls, state: Sequence[Any]) -> "Source":
+    def restore(cls, state: Sequence[Any]) -> "SourceStreams":
         """Restores `state()`; everything received is durable. Raises ValueError when it is malformed."""
         current, left, streams = state
         source = cls()
@@ -80,8 +80,8 @@ class Source:
                 schema = wire.decode_schema(message) if message else None
             except WireError as exc:
                 raise ValueError(str(exc)) from exc
-            received = Ranges.restore(ranges)
-            source.streams[_stream_id(key)] = Stream(schema, message, received, received.copy())
+            received = SeqRanges.restore(ranges)
+            source.streams[_stream_id(key)] = StreamState(schema, message, received, received.copy())
         return source
 
 

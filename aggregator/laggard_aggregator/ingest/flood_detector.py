@@ -21,7 +21,7 @@ class Flooding(NamedTuple):
     messages_per_second: float
 
 
-class Senders:
+class FloodDetector:
     """Counts messages by the node in their topic.
 
     `flooding`: the fastest node, if it is too fast. In two periods in a row: the broker's stored messages
@@ -38,7 +38,7 @@ class Senders:
         if node in self._came or (len(self._came) < MAX_SENDERS and is_level(node)):
             self._came[node] += 1
 
-    def turn(self, seconds: float) -> None:
+    def end_period(self, seconds: float) -> None:
         """Ends a period of `seconds`. Logs the start and the end of a flood once."""
         before, self.flooding = self.flooding, None
         fast_before, self._fast = self._fast, None

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from laggard_aggregator.ingest.batches import Message
-from laggard_aggregator.ingest.flood_detector import Senders
-from laggard_aggregator.ingest.offheap_queue import PackedQueue
+from laggard_aggregator.ingest.flood_detector import FloodDetector
+from laggard_aggregator.ingest.offheap_queue import OffheapQueue
 from laggard_common.wire import VERSION, Kind
 from laggard_common.wire.limits import MAX_MESSAGE_BYTES
 
@@ -65,12 +65,12 @@ class IngestQueue:
         self, max_messages: int, max_bytes: int = MAX_BYTES, is_known: Callable[[str], bool] = lambda _: True
     ) -> None:
         self.dropped = 0
-        self.senders = Senders()
+        self.senders = FloodDetector()
         self._limit = Amount(max_messages, max_bytes // 2)
         self._is_known = is_known
         self._live: deque[Message] = deque()
         self._live_amount = Amount()
-        self._deferred = PackedQueue()
+        self._deferred = OffheapQueue()
         self._deferred_amount = Amount()
         self._node_amounts: dict[str, Amount] = {}  # of nodes with a queued message
         self._not_empty = asyncio.Event()
@@ -127,7 +127,7 @@ class IngestQueue:
         """Removes a few deferred messages; none while a live one waits."""
         return [] if self._live else self._taken(self._deferred, DEFERRED_AT_ONCE, self._deferred_amount)
 
-    def _taken(self, queue: deque[Message] | PackedQueue, most: int, amount: Amount) -> list[Message]:
+    def _taken(self, queue: deque[Message] | OffheapQueue, most: int, amount: Amount) -> list[Message]:
         taken = [queue.popleft() for _ in range(min(most, len(queue)))]
         for message in taken:
             node, size = _node(message[0]), _size(message)

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any
 
 from laggard_aggregator.ingest.node_view import CollectorView, NodeState, NodeView, RoleView
-from laggard_aggregator.ingest.role_stats import Role
+from laggard_aggregator.ingest.role_stats import RoleStats
 from laggard_common.wire.topics import ROLES, is_level
 
 SILENT_BATCHES = 3
@@ -85,7 +85,7 @@ class _Node:
     offset: ClockOffset = field(default_factory=ClockOffset)
 
 
-class NodeBook:
+class Nodes:
     """All nodes by name. Times are by the aggregator's clock, ns, unless stated otherwise."""
 
     def __init__(self) -> None:
@@ -182,11 +182,11 @@ class NodeBook:
 
     def roles(self) -> tuple[RoleView, ...]:
         """The figures of each role's agents, by role."""
-        roles: dict[str, Role] = {}
+        roles: dict[str, RoleStats] = {}
         for node in self._nodes.values():
             role, figures = roles.get(node.role), node.figures
             if role is None:
-                role = roles[node.role] = Role()
+                role = roles[node.role] = RoleStats()
             if figures is _NOTHING and not node.collectors and not node.last_data_ns:
                 continue  # no agent known: there may be tens of thousands of such names
             if figures.spool_bytes is not None:

@@ -16,7 +16,7 @@ BLOCK_BYTES = 256 * 1024
 _HEAD = Struct("<IIq")  # bytes of the topic and of the payload, receive time
 
 
-class PackedQueue:
+class OffheapQueue:
     """First in, first out; an empty queue holds no block."""
 
     def __init__(self) -> None:

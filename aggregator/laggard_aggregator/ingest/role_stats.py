@@ -13,7 +13,7 @@ MOST_COLLECTORS = 64
 
 
 @dataclass(slots=True)
-class Role:
+class RoleStats:
     """Aggregates agents one by one, without figures that are None or NaN."""
 
     spool_bytes: list[int] = field(default_factory=list)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 MAX_RANGES = 4096
 
 
-class Ranges:
+class SeqRanges:
     """Inclusive ranges, ascending, never adjacent.
 
     Beyond MAX_RANGES the oldest gap is given up: it is declared, and its messages count as received, so that
@@ -89,7 +89,7 @@ class Ranges:
         return [tuple(self._starts), tuple(self._ends), tuple(self._opened)]
 
     @classmethod
-    def restore(cls, state: Sequence[Sequence[int]]) -> "Ranges":
+    def restore(cls, state: Sequence[Sequence[int]]) -> "SeqRanges":
         """Restores `state()`. Raises ValueError when it is malformed."""
         starts, ends, opened = (list(each) for each in state)
         if not len(starts) == len(ends) == len(opened) or len(starts) > MAX_RANGES:
@@ -104,9 +104,9 @@ class Ranges:
         ranges._starts, ranges._ends, ranges._opened = starts, ends, opened
         return ranges
 
-    def copy(self) -> "Ranges":
+    def copy(self) -> "SeqRanges":
         """An independent copy."""
-        return Ranges.restore(self.state())
+        return SeqRanges.restore(self.state())
 
     def _insert(self, at: int, seq: int, now_ns: int) -> None:
         """Inserts a range of one; a gap split by it keeps its age on both sides."""

@@ -1,6 +1,6 @@
-"""Plain data with numpy arrays in it as bytes, and back: what a snapshot's sections are made of.
+"""Encodes a snapshot's sections: plain data with numpy arrays, as compressed MessagePack.
 
-MessagePack; an array is an extension `[dtype, shape, bytes]`. Floats come back to the bit, NaN included.
+An array is an extension `[dtype, shape, bytes]`. Floats are restored to the bit, NaN included.
 """
 
 from typing import Any
@@ -16,13 +16,13 @@ MAX_SECTION_BYTES = 2 * 1024 * 1024 * 1024
 
 
 def pack(value: Any) -> bytes:
-    """`value` (dict, list, tuple, str, bytes, int, float, bool, None, numpy array), compressed."""
+    """`value` (dict, list, tuple, str, bytes, int, float, bool, None, numpy array) as compressed bytes."""
     packed = msgpack.packb(value, default=_array, use_bin_type=True)
     return zstandard.ZstdCompressor(level=_LEVEL, write_checksum=False).compress(packed)
 
 
 def unpack(data: bytes) -> Any:
-    """The value in `data`; tuples come back as lists. Raises ValueError on anything else."""
+    """The value in `data`; tuples become lists. Raises ValueError when it is malformed."""
     try:
         size = zstandard.frame_content_size(data)
         if not 0 <= size <= MAX_SECTION_BYTES:

@@ -1,7 +1,7 @@
-"""Snapshots on disk: whole or not there, checked, the newest two kept. Nothing here is asynchronous.
+"""Snapshots on disk: written atomically, checksummed, the newest two kept.
 
-A snapshot is a segment file. Its sections (`packing`) are cut into pieces that fit a record; the last record
-says how many sections there are, so that a file without it is none.
+Synchronous. A snapshot is a segment file. Its sections (`snapshot_codec`) are split into pieces that fit a
+record; the last record has the number of sections, and a file without it is invalid.
 """
 
 import logging
@@ -26,9 +26,9 @@ _PIECE, _LAST_PIECE, _END = 1, 2, 3
 
 
 def write(directory: Path, number: int, sections: Iterator[Any]) -> int:
-    """Writes the snapshot that journal segment `number` follows; its size in bytes.
+    """Writes and fsyncs the snapshot before journal segment `number`; its size in bytes.
 
-    It is complete and on the disk itself then, and none before `publish`. Raises StateError.
+    It is not valid before `publish`. Raises StateError.
     """
     temporary = _temporary(directory, number)
     try:
@@ -49,7 +49,7 @@ def write(directory: Path, number: int, sections: Iterator[Any]) -> int:
 
 
 def publish(directory: Path, number: int) -> None:
-    """Gives a snapshot that is written its name. Raises StateError."""
+    """Renames a written snapshot to its final name. Raises StateError."""
     path = _path(directory, number)
     try:
         _temporary(directory, number).replace(path)
@@ -59,13 +59,13 @@ def publish(directory: Path, number: int) -> None:
 
 
 def discard(directory: Path, number: int) -> None:
-    """Gives up a snapshot that is written, or half written, and has no name."""
+    """Deletes an unpublished snapshot."""
     with suppress(OSError):
         _temporary(directory, number).unlink(missing_ok=True)
 
 
 def numbers(directory: Path) -> list[int]:
-    """The snapshots there are, the newest first. Raises StateError."""
+    """Numbers of the snapshots, newest first. Raises StateError."""
     try:
         found = [path.stem for path in directory.glob(f"*{SUFFIX}")]
     except OSError as exc:
@@ -74,7 +74,7 @@ def numbers(directory: Path) -> list[int]:
 
 
 def read(directory: Path, number: int) -> Iterator[Any]:
-    """The sections of a snapshot, one at a time. Raises StateError, maybe only after some of them."""
+    """The sections of a snapshot, one at a time. Raises StateError, possibly after some of them."""
     path = _path(directory, number)
     pieces: list[bytes] = []
     found, ended = 0, False
@@ -102,9 +102,9 @@ def read(directory: Path, number: int) -> Iterator[Any]:
 
 
 def prune(directory: Path) -> int:
-    """Deletes all but the newest KEPT, and what a crash left; the number of the oldest that stays.
+    """Deletes all but the newest KEPT and the leftovers of a crash; the number of the oldest kept.
 
-    Nothing is being written meanwhile. Raises StateError.
+    The caller writes no snapshot meanwhile. Raises StateError.
     """
     found = numbers(directory)
     try:

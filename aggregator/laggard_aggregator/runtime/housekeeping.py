@@ -3,7 +3,7 @@
 import asyncio
 
 from laggard_aggregator.engine.machine import Machine
-from laggard_aggregator.ingest.flood_detector import Senders
+from laggard_aggregator.ingest.flood_detector import FloodDetector
 from laggard_aggregator.ingest.mqtt.subscriber import Subscriber
 from laggard_aggregator.runtime.results import Results
 from laggard_common.clock import Clock
@@ -31,7 +31,7 @@ class Housekeeping:
         results: Results,
         *,
         subscriber: Subscriber,
-        senders: Senders,
+        senders: FloodDetector,
     ) -> None:
         self._machine = machine
         self._clock = clock
@@ -51,7 +51,7 @@ class Housekeeping:
             if now_ns < sweep_due_ns:
                 continue
             if sweeps:
-                self._senders.turn((now_ns - swept_ns) / 1e9)
+                self._senders.end_period((now_ns - swept_ns) / 1e9)
             swept_ns, sweep_due_ns = now_ns, now_ns + round(SWEEP_SECONDS * 1e9)
             sweeps += 1
             async with self._judging, self._order:

@@ -4,7 +4,7 @@ import asyncio
 import math
 from collections.abc import Callable
 
-from laggard_aggregator.control.requests import Desk
+from laggard_aggregator.control.requests import RequestHandler
 from laggard_aggregator.engine.machine import Machine
 from laggard_aggregator.log.group_commit import GroupCommit
 from laggard_aggregator.runtime.results import Results
@@ -32,14 +32,14 @@ class WindowLoop:
         results: Results,
         *,
         journal: GroupCommit | None,
-        desk: Desk | None,
+        requests: RequestHandler | None,
     ) -> None:
         self._machine = machine
         self._clock = clock
         self._judging, self._order = locks
         self._results = results
         self._journal = journal
-        self._desk = desk
+        self._requests = requests
         self._closing = False  # windows that are due
 
     async def run(self, stop: asyncio.Event, progress: Callable[[], None]) -> None:
@@ -47,8 +47,8 @@ class WindowLoop:
         seconds = 0.0
         while not await is_set_within(stop, seconds):
             progress()
-            if self._desk is not None:
-                await self._desk.lapse()
+            if self._requests is not None:
+                await self._requests.expire()
             await self._close_due(stop, progress)
             seconds = min(self.free_seconds(), POLL_SECONDS)
 
@@ -78,9 +78,9 @@ class WindowLoop:
             if self._journal is not None:
                 await self._journal.wait_durable(close.lsn, DURABLE_SECONDS)
             self._results.judged(close, judged, sealed)
-            if close.restart and self._desk is not None:
+            if close.restart and self._requests is not None:
                 self._results.cleared(machine.pop_cleared())
-                await self._desk.changed()
+                await self._requests.changed()
             progress()
             self._results.lagged(max(self._clock.wall_ns() - window.due_ns, 0) / 1e9)
         self._closing = False

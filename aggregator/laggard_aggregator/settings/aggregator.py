@@ -59,13 +59,14 @@ def _name() -> Check:
 class BrokerSettings(MqttSettings):
     """`[mqtt]`. `embedded`: start the embedded broker on `host` and `port`, for demo and first small site.
 
-    It lets everyone in, on loopback only; with `ca_file` and `cert_file`, which is then both its certificate
-    and ours, only those with a certificate that `ca_file` signed and `crl_file` does not list as revoked.
+    Without TLS it accepts every client, on loopback only. With `ca_file` and `cert_file`, which is the
+    certificate of broker and aggregator, it accepts clients with a certificate signed by `ca_file` and not
+    revoked by `crl_file`.
 
-    `topics`: what to subscribe to; empty for all of this site. With `clean_session` the broker keeps nothing
-    for us while we are away, and agents send again what was not acknowledged. `client_id` is empty for
-    `laggard-aggregator-<site>`. `queue_messages`: how many may wait to be taken in, live ones
-    and those behind them each; `queue_max_bytes`: what all of them may take of memory.
+    `topics`: the subscription; empty for all topics of this site. With `clean_session` the broker stores
+    nothing while the aggregator is away, and agents send unacknowledged batches again. `client_id` is empty
+    for `laggard-aggregator-<site>`. `queue_messages`: limit of the ingest queue, for live and deferred
+    messages each; `queue_max_bytes`: limit of its memory.
     """
 
     topics: tuple[str, ...] = field(default=(), metadata=checked(distinct(), each(_topic_filter())))
@@ -97,8 +98,8 @@ class BrokerSettings(MqttSettings):
 class DetectTable:
     """`[detect]`. `lateness_seconds` None: the detection interval, at least 1 s and at most 5 s.
 
-    `function_thresholds` takes the place of `thresholds` for sources whose components are functions, which
-    have a detector, an interval and windows of their own (`OF_FUNCTIONS`).
+    `function_thresholds` replaces `thresholds` for sources whose components are functions, which have their
+    own detector, interval and windows (`OF_FUNCTIONS`).
     """
 
     detector: str = field(default=_DETECT.detector, metadata=checked(one_of(_OF_METRICS)))
@@ -115,7 +116,7 @@ class DetectTable:
 
     @property
     def lateness(self) -> float:
-        """How long after the last announced batch data may still come, seconds."""
+        """Time allowed for data after the last announced batch, seconds."""
         if self.lateness_seconds is not None:
             return self.lateness_seconds
         return min(max(self.interval_seconds, 1.0), 5.0)
@@ -130,7 +131,7 @@ class DetectTable:
 
 @dataclass(frozen=True, slots=True)
 class GroupTable:
-    """A `[[group]]`: who is compared, by which metrics, and what of `[detect]` is different for it."""
+    """A `[[group]]`: its components, its metrics, and its differences from `[detect]`."""
 
     name: str = field(metadata=checked(_name()))
     source: str = field(default="diskstats", metadata=checked(one_of((*SOURCES, *FUNCTIONS))))
@@ -146,7 +147,7 @@ class GroupTable:
     thresholds: str | None = None
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Metrics that the source does not have, and a detector that is not for it."""
+        """Metrics that the source lacks, and a detector of another kind."""
         functions = self.source in FUNCTIONS
         known = FUNCTIONS[self.source].metrics if functions else SOURCES[self.source].metrics
         if self.detector is not None and not judges(self.detector, functions=functions):
@@ -159,7 +160,7 @@ class GroupTable:
 
 @dataclass(frozen=True, slots=True)
 class TopologyTable:
-    r"""A `[[topology]]`: what is above the components that either `node` or `components` matches in full.
+    r"""A `[[topology]]`: the parents of the components that `node` or `components` matches in full.
 
     `node` is matched with a node's name, `components` with `node/device`. The names of `controller` and
     `couplet` may hold groups of the expression (`\1`, `\g<name>`).
@@ -171,7 +172,7 @@ class TopologyTable:
     couplet: str = ""
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Settings that do not go together, and names that refer to groups which are not there."""
+        """Settings that do not go together, and names of unknown groups."""
         if bool(self.node) == bool(self.components):
             yield "node", "expected either node or components"
             return
@@ -219,7 +220,7 @@ class AlarmTable:
 
 @dataclass(frozen=True, slots=True)
 class ArchiveTable:
-    """`[archive]`; without it nothing is kept."""
+    """`[archive]`; without it there is no archive."""
 
     directory: Path = Path("/var/lib/laggard/archive")
     raw_days: int = field(default=30, metadata=checked(between(1)))
@@ -229,10 +230,10 @@ class ArchiveTable:
 
 @dataclass(frozen=True, slots=True)
 class StateTable:
-    """`[state]`: the ingest journal and snapshots; without it a restart begins from nothing.
+    """`[state]`: journal and snapshots; without it a restart begins without state.
 
-    `catch_up_seconds`: how long windows wait after a restart for what the broker kept. `forget_days`: after
-    so long in silence nodes and components are forgotten, and their alarms end.
+    `catch_up_seconds`: time that windows wait after a restart for messages that the broker kept.
+    `forget_days`: nodes and components silent for longer are dropped, and their alarms cleared.
     """
 
     directory: Path = Path("/var/lib/laggard/state")
@@ -265,7 +266,7 @@ class AggregatorSettings:
     )
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Groups that repeat a name, or do not go together with what they take over from `[detect]`."""
+        """Groups with a repeated name, or in conflict with the rest of `[detect]`."""
         names: set[str] = set()
         for at, group in enumerate(self.group):
             if group.name in names:
@@ -278,7 +279,7 @@ class AggregatorSettings:
                 yield f"group[{at}].thresholds", f"{merged.detector} needs a file from laggard train"
 
     def detect_of(self, group: GroupTable) -> DetectTable:
-        """`[detect]` with what `group` says differently."""
+        """`[detect]` with the differences of `group`."""
         own = {each.name: getattr(group, each.name, None) for each in fields(DetectTable)}
         kept = {each.name: getattr(self.detect, each.name) for each in fields(DetectTable)}
         if group.source in FUNCTIONS:
@@ -287,7 +288,7 @@ class AggregatorSettings:
 
     @property
     def of_functions(self) -> dict[str, Any]:
-        """What of `[detect]` is different for sources whose components are functions."""
+        """Differences from `[detect]` for sources whose components are functions."""
         own = ("detector", "interval_seconds", "window_samples", "shift_samples")
         return {name: getattr(OF_FUNCTIONS, name) for name in own} | {
             "thresholds": self.detect.function_thresholds
@@ -295,7 +296,7 @@ class AggregatorSettings:
 
     @property
     def unused(self) -> Mapping[str, bool]:
-        """Sections that are understood and checked, and of which this version makes no use."""
+        """Sections that are checked but have no effect in this version."""
         return {
             "[[peak]]": bool(self.peak),
         }

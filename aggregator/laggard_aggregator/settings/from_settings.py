@@ -1,4 +1,4 @@
-"""From settings to what the pipeline needs: peer groups, each with its detector and thresholds."""
+"""Builds peer groups with their detectors and thresholds, and the topology, from settings."""
 
 import re
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from laggard_common.errors import ConfigError
 
 
 def membership(settings: AggregatorSettings) -> ConfiguredMembership:
-    """The peer groups of `settings`. Raises ConfigError for thresholds that are missing or do not fit."""
+    """The peer groups of `settings`. Raises ConfigError for missing or mismatched thresholds."""
     files: dict[str, Thresholds] = {}
     rules = []
     for table in settings.group:
@@ -31,12 +31,12 @@ def membership(settings: AggregatorSettings) -> ConfiguredMembership:
 
 
 def topology(tables: Sequence[TopologyTable]) -> Topology:
-    """Who shares a parent, by `[[topology]]`."""
+    """The topology of `[[topology]]`."""
     return Topology([Branch(table.expression, table.parents) for table in tables])
 
 
 def _detect(table: DetectTable, group: str, files: dict[str, Thresholds]) -> DetectSettings:
-    """The group's settings, with its thresholds where its detector has some. `files` were read already."""
+    """The group's settings, with its thresholds if its detector has some. `files`: those read already."""
     settings = DetectSettings(
         detector=table.detector,
         interval_seconds=table.interval_seconds,

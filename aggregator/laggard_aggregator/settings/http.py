@@ -1,4 +1,4 @@
-"""`[http]`: where the HTTP interface listens, and for whom."""
+"""`[http]`: address and access of the HTTP server."""
 
 import re
 import socket
@@ -35,10 +35,11 @@ def _url() -> Check:
 
 @dataclass(frozen=True, slots=True)
 class HttpSettings:
-    """`[http]`. With `cert_file` it is HTTPS; with `credentials_file` only who is named there is let in.
+    """`[http]`.
 
-    `nodes`: of which `/metrics` tells though they are well.
-    `external_url`: where others reach it, for links in mails; empty for the address that it listens on.
+    With `cert_file` it is HTTPS; with `credentials_file` only users named there have access. `nodes`: nodes
+    that have series in `/metrics` even while healthy. `external_url`: its address for others, for links in
+    mails; empty for the listening address.
     """
 
     listen: str = field(default="127.0.0.1:9464", metadata=checked(_listen()))
@@ -50,7 +51,7 @@ class HttpSettings:
 
     @property
     def page(self) -> str:
-        """Where others reach it, without a slash at the end."""
+        """The address for others, without a trailing slash."""
         if self.external_url:
             return self.external_url.rstrip("/")
         host, port = parse_listen(self.listen)
@@ -66,9 +67,9 @@ class HttpSettings:
 
 
 def tls_context(settings: HttpSettings) -> ssl.SSLContext | None:
-    """TLS 1.2 or newer with the certificate of `settings`; None where there is none.
+    """TLS 1.2 or newer with the certificate of `settings`; None without one.
 
-    Raises ConfigError for files that cannot be used.
+    Raises ConfigError for unusable files.
     """
     if settings.cert_file is None:
         return None
@@ -82,7 +83,7 @@ _LISTEN = re.compile(r"(?:\[(?P<v6>[^\[\]]+)\]|(?P<host>[^\[\]:]+)):(?P<port>[0-
 
 
 def parse_listen(listen: str) -> tuple[str, int]:
-    """Host and port of `host:port` or `[IPv6]:port`; port 0 lets the system choose. Raises ValueError."""
+    """Host and port of `host:port` or `[IPv6]:port`; the system chooses for port 0. Raises ValueError."""
     match = _LISTEN.fullmatch(listen)
     if match is None or int(match["port"]) > 65535:
         raise ValueError(f"expected HOST:PORT or [IPv6]:PORT, got {listen}")

@@ -1,4 +1,4 @@
-"""Figures as an operator reads them. What is not known is a dash."""
+"""Formats figures for operators; unknown values are a dash."""
 
 import math
 from datetime import UTC, datetime
@@ -7,7 +7,7 @@ DASH = "–"
 
 
 def factor(severity: float) -> str:
-    """How many times slower than its peers: `4.2×`."""
+    """Times slower than the peers: `4.2×`."""
     if not math.isfinite(severity):
         return DASH
     return f"{severity:,.0f}×" if severity >= 9.95 else f"{severity:.1f}×"
@@ -49,12 +49,12 @@ def day_and_clock(at: float) -> str:
 
 
 def iso(at: float) -> str:
-    """A time as machines read it, empty when it is none."""
+    """A time in ISO 8601, empty when invalid."""
     return _datetime(at).strftime("%Y-%m-%dT%H:%M:%SZ") if _is_time(at) else ""
 
 
 def lasting(seconds: float) -> str:
-    """How long something took, in its two largest units at most: `3 h 5 min`."""
+    """A duration in its two largest units: `3 h 5 min`."""
     if not math.isfinite(seconds):
         return DASH
     left = max(round(seconds), 0)
@@ -69,12 +69,12 @@ def lasting(seconds: float) -> str:
 
 
 def ago(at: float, now: float) -> str:
-    """How long ago something was."""
+    """The age of a time."""
     return f"{lasting(now - at)} ago" if _is_time(at) else DASH
 
 
 def sentence(text: str) -> str:
-    """`text` with a capital at its beginning, and as it is from there on."""
+    """`text` with its first letter in upper case."""
     return text[:1].upper() + text[1:]
 
 

@@ -1,4 +1,4 @@
-"""Which components matter now, and what is said of each: the rows that exposition and API share."""
+"""Rows of the straggler list, shared by exposition and API."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Set
@@ -11,18 +11,18 @@ from laggard_aggregator.alarms.judge import Judgement
 from laggard_aggregator.alarms.overrides import Decision
 
 Silenced = Callable[..., Decision | None]
-"""As `View.silenced`."""
+"""As `Status.silenced`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
     """A component and metric as of its group's latest window, and its alarm if one stands.
 
-    `name`: the component's name of the day. `judged` False: the latest window said nothing of it; `anomalous`
-    is False then, and `score`, `severity`, `observed` and `reference` are those of its alarm, or NaN.
+    `name`: the component's current name. `judged` False: the latest window did not judge it; `anomalous` is
+    False then, and `score`, `severity`, `observed` and `reference` are those of its alarm, or NaN.
     `persistence` is None for a component that is absent from its group. `since`: the episode's start, or NaN.
-    `causes`: of the latest window if it named some, else those of its alarm. `silenced`: by which decision
-    nobody is told of it.
+    `causes`: of the latest window if it has some, else those of its alarm. `silenced`: the override that
+    silences it.
     """
 
     group: str
@@ -79,7 +79,7 @@ def component_standings(
     group: str,
     component: str,
 ) -> tuple[Standing, ...]:
-    """Every metric of one component, whether it matters or not; empty when the group does not know it."""
+    """Every metric of one component; empty when the group does not have it."""
     rows: list[Standing] = []
     for judged in judgements:
         if judged.group == group and component in judged.components:
@@ -139,7 +139,7 @@ def _of(alarm: Alarm | None, figure: str) -> float:
 
 
 def _of_absent(alarm: Alarm, shown: Callable[[str], str]) -> Standing:
-    """The standing of a component that has an alarm and is absent from its group's latest window."""
+    """The row of a component with an alarm that is absent from its group's latest window."""
     return Standing(
         group=alarm.group,
         component=alarm.component,

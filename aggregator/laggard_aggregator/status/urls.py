@@ -1,11 +1,11 @@
-"""Where each page is. Every view is a link that says all: it can be pasted into a ticket."""
+"""URLs of the pages. Every view has a complete link that can be pasted into a ticket."""
 
 from collections.abc import Mapping
 from urllib.parse import quote, urlencode
 
 
 def component(group: str, name: str, metric: str = "") -> str:
-    """The page of a component, by its lasting name."""
+    """The page of a component, by its permanent ID."""
     return f"/component/{quote(group, safe='')}/{quote(name, safe='/')}" + _query({"metric": metric})
 
 
@@ -39,4 +39,4 @@ ENDPOINTS = (
     ("/healthz", "whether the aggregator runs"),
     ("/readyz", "whether it is connected to the broker"),
 )
-"""What is there for programs, to be listed on the pages."""
+"""Endpoints for programs, listed on the pages."""

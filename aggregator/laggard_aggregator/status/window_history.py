@@ -1,9 +1,8 @@
-"""What the last windows said, kept in memory for those who look at it: pages, and plots in mails.
+"""Results of the latest windows in memory, for pages and for plots in mails.
 
-Of every group and metric a column a window, until all of them together hold more than `max_cells`; then the
-largest course loses its oldest window, so that small groups keep theirs. Columns never change, so that a
-thread may read what was asked for on the loop. It is lost with the process; the archive keeps the same for
-longer.
+Each group and metric has one column per window, up to `max_cells` in total; beyond it the largest history
+loses its oldest window, so that small groups keep theirs. Columns are immutable, so that a thread may read
+those returned on the event loop. The history is lost with the process; the archive keeps the same for longer.
 """
 
 from collections import deque
@@ -20,24 +19,25 @@ from laggard_aggregator.detect.interface import FloatArray, GroupWindow, Window
 MAX_WINDOWS = 192
 """A day, at 7.5 minutes from one window to the next."""
 MAX_CELLS = 8_000_000
-"""Components times windows of all courses: 13 bytes each."""
+"""Components times windows of all histories: 13 bytes each."""
 MAX_SAMPLES = 4_000_000
-"""Values of the latest window that are kept of one group, and four times as many of all: 4 bytes each."""
+"""Values of the latest window kept per group, and four times as many in total: 4 bytes each."""
 MAX_TRANSITIONS = 10_000
 BAND = (0.05, 0.25, 0.5, 0.75, 0.95)
-"""Which quantiles of a group's values make the band that a component is held against.
+"""Quantiles of a group's values that make the band on a chart.
 
-Of few values each is one of them, the next one towards the median: a single straggler does not widen it.
+Each is one of the values, the next one towards the median, so that a single straggler does not widen the
+band.
 """
 
 ABSENT, UNJUDGED, NORMAL, ANOMALOUS = range(4)
-"""What a window said of a component."""
+"""State of a component in a window."""
 
 
 class Members:
     """Components in the order of a column's arrays.
 
-    Places are kept of the latest members of a course only: they take four times what a column does.
+    Places are cached for the latest members only: they take four times a column's memory.
     """
 
     def __init__(self, names: tuple[str, ...]) -> None:
@@ -58,7 +58,7 @@ class Members:
             return -1
 
     def superseded(self) -> None:
-        """There are others now."""
+        """Drops the cached places, as there are newer members."""
         self._latest, self._places = False, None
 
 
@@ -66,8 +66,8 @@ class Members:
 class Column:
     """One window of a group and metric; arrays (C,) as in Verdicts, `state` one of ABSENT to ANOMALOUS.
 
-    `band`: the quantiles BAND of what was observed of all components of the group, NaN where nobody was;
-    parents, which stand behind them, are in none.
+    `band`: the quantiles BAND of the observed values of the group's components, without parents; NaN without
+    values.
     """
 
     start: float
@@ -82,8 +82,8 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
-    """One component over the windows that are kept, oldest first; arrays (N,), NaN where it was absent.
+class ComponentHistory:
+    """One component over the kept windows, oldest first; arrays (N,), NaN where it was absent.
 
     `band` (N, len(BAND)).
     """
@@ -99,7 +99,7 @@ class Course:
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """The values that a group's latest window was judged by: (C, H + W) as in GroupWindow, by metric."""
+    """The values of a group's latest window: (C, H + W) as in GroupWindow, by metric."""
 
     components: tuple[str, ...]
     start: float
@@ -110,13 +110,13 @@ class Samples:
 
     @property
     def size(self) -> int:
-        """How many values there are."""
+        """Number of values."""
         return sum(values.size for values in self.metrics.values())
 
 
 @dataclass
 class WindowHistory:
-    """The courses of all groups and metrics, the samples of latest windows, and what alarms did."""
+    """The histories of all groups and metrics, the samples of latest windows, and alarm events."""
 
     max_cells: int = MAX_CELLS
     max_samples: int = MAX_SAMPLES
@@ -126,7 +126,7 @@ class WindowHistory:
     _samples: dict[str, Samples] = field(default_factory=dict)
 
     def judged(self, judgements: Iterable[Judgement], window: Window | None = None) -> None:
-        """Takes in what was found of a window, and the window itself where it is known."""
+        """Adds the judgements of a window, and the window's samples where given."""
         for judgement in judgements:
             self.transitions.extend(judgement.transitions)
             kept = self._columns.setdefault((judgement.group, judgement.metric), deque())
@@ -142,7 +142,7 @@ class WindowHistory:
             self._keep(window)
 
     def frozen(self) -> "WindowHistory":
-        """The same as it is now, for a thread: what comes later does not show in it."""
+        """A copy for a thread, without later changes."""
         return WindowHistory(
             transitions=self.transitions.copy(),
             _columns={key: kept.copy() for key, kept in self._columns.items()},
@@ -150,11 +150,11 @@ class WindowHistory:
         )
 
     def columns(self, group: str, metric: str) -> tuple[Column, ...]:
-        """The windows that are kept of a group and metric, oldest first."""
+        """The kept windows of a group and metric, oldest first."""
         return tuple(self._columns.get((group, metric), ()))
 
-    def course(self, group: str, metric: str, component: str) -> Course:
-        """One component's way through the windows that are kept of its group."""
+    def course(self, group: str, metric: str, component: str) -> ComponentHistory:
+        """One component over the kept windows of its group."""
         columns = self.columns(group, metric)
         known = {members: members.place(component) for members in {column.members for column in columns}}
         both = [(column, known[column.members]) for column in columns]
@@ -162,7 +162,7 @@ class WindowHistory:
         def of(name: str) -> FloatArray:
             return np.array([getattr(c, name)[at] if at >= 0 else np.nan for c, at in both], dtype=np.float64)
 
-        return Course(
+        return ComponentHistory(
             start=np.array([column.start for column in columns], dtype=np.float64),
             end=np.array([column.end for column in columns], dtype=np.float64),
             state=np.array([c.state[at] if at >= 0 else ABSENT for c, at in both], dtype=np.uint8),
@@ -173,7 +173,7 @@ class WindowHistory:
         )
 
     def samples(self, group: str) -> Samples | None:
-        """The values of the group's latest window; None where they are too many, or of functions."""
+        """The values of the group's latest window; None beyond the limit, or for functions."""
         return self._samples.get(group)
 
     def _keep(self, window: GroupWindow) -> None:
@@ -196,19 +196,19 @@ class WindowHistory:
 
 
 def _size(columns: deque[Column]) -> int:
-    """About how many cells a course has, 0 only where it has no window."""
+    """Approximate number of cells of a history, 0 only without a window."""
     return len(columns) * max(len(columns[0].members.names), 1) if columns else 0
 
 
 def _column(judgement: Judgement, before: Members | None) -> Column:
-    """The column of a judgement; it shares its members with the one before where they are the same."""
+    """The column of a judgement; it shares unchanged members with the previous one."""
     verdicts = judgement.verdicts
     names = judgement.components
     judged, anomalous = verdicts.judged, verdicts.judged & verdicts.anomalous
     if before is not None and before.names != names:
         before.superseded()
         before = None
-    peers = judgement.levels.count(judgement.levels[0]) if names else 0  # parents stand behind them
+    peers = judgement.levels.count(judgement.levels[0]) if names else 0  # parents follow the components
     observed = verdicts.observed[:peers][np.isfinite(verdicts.observed[:peers])]
     return Column(
         start=judgement.start,
@@ -224,7 +224,7 @@ def _column(judgement: Judgement, before: Members | None) -> Column:
 
 
 def bands(values: FloatArray) -> FloatArray:
-    """The quantiles BAND of each column of `values` (C, N): (N, len(BAND)), NaN of a column without any."""
+    """The quantiles BAND of each column of `values` (C, N): (N, len(BAND)), NaN for an empty column."""
     ordered = np.sort(np.where(np.isfinite(values), values, np.nan), axis=0).T  # NaN last
     known = np.isfinite(ordered).sum(axis=1)
     found = np.full((len(ordered), len(BAND)), np.nan)

@@ -17,7 +17,7 @@ MAX_SLOTS = 4096
 _ARRAYS = ("values", "tick", "read", "reset")
 
 
-class BoundaryRing:
+class CounterRing:
     """Readings after the watermark (an interval number), written in any order. Rows are components.
 
     It has `slots` intervals, grows while readings lie further ahead (windows close late, a clock is ahead),

@@ -46,8 +46,8 @@ _ARRAYS = {
 class NodeFunctions:
     """One node's functions, one row each in the order of the schema.
 
-    `ids` (rows,): their numbers in the group. `rows` (places,): the row of each of the schema's components, -1 if
-    not compared.
+    `ids` (rows,): their numbers in the group. `rows` (places,): the row of each of the schema's components,
+    -1 if not compared.
     """
 
     def __init__(self, schema: Schema, width: int, intervals: int, interval_ns: int) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from laggard_aggregator.metrics.definition import Differences, IntArray, Metric
-from laggard_aggregator.windows.counter_ring import BoundaryRing
+from laggard_aggregator.windows.counter_ring import CounterRing
 
 BRIDGE = 4
 """Longest span of one difference, in intervals."""
@@ -45,7 +45,7 @@ class IntervalMetrics:
         self._base_read = np.zeros(0, dtype=np.int64)
         self._base_interval = np.zeros(0, dtype=np.int64)
 
-    def close(self, ring: BoundaryRing, end: int, rows: int) -> None:
+    def close(self, ring: CounterRing, end: int, rows: int) -> None:
         """Derives the metrics of the first `rows` components up to the interval `end`."""
         self._shift_left(end - ring.watermark)
         slots = ring.open_until(end)
@@ -87,7 +87,7 @@ class IntervalMetrics:
             for name, ring in rings.items():
                 put_rows(ring, kept[name], rows)
 
-    def _difference(self, ring: BoundaryRing, slots: IntArray, end: int, rows: slice) -> None:
+    def _difference(self, ring: CounterRing, slots: IntArray, end: int, rows: slice) -> None:
         """Fills the columns of `rows` from the ring's `slots`, the last of which is that of `end`."""
         first = ring.watermark + 1
         present = ring.tick[slots, rows] > 0  # (S, C)
@@ -125,7 +125,7 @@ class IntervalMetrics:
                     rings[name][row[inside], column[inside]] = values[inside]
 
     def _rebase(
-        self, ring: BoundaryRing, slots: IntArray, first: int, rows: slice, present: NDArray[np.bool_]
+        self, ring: CounterRing, slots: IntArray, first: int, rows: slice, present: NDArray[np.bool_]
     ) -> None:
         """Makes each component's last reading in `slots` its base."""
         if not slots.size:

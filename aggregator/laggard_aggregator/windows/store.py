@@ -15,7 +15,7 @@ from laggard_aggregator.detect.interface import GroupWindow
 from laggard_aggregator.groups.membership import PeerGroup
 from laggard_aggregator.metrics.definition import IntArray, SourceMetrics
 from laggard_aggregator.windows.counter_block import Block, StoreCounts
-from laggard_aggregator.windows.counter_ring import BoundaryRing
+from laggard_aggregator.windows.counter_ring import CounterRing
 from laggard_aggregator.windows.interval_metrics import BRIDGE, IntervalMetrics, put_rows
 
 MAX_COMPONENTS = 65_536
@@ -49,7 +49,7 @@ class GroupStore:
         self._rows: dict[str, int] = {}
         watermark = watermark_ns // self.interval_ns
         width = len(self.counters)
-        self._ring = BoundaryRing(width, watermark, slots=detect.shift_samples + 16)
+        self._ring = CounterRing(width, watermark, slots=detect.shift_samples + 16)
         self._intervals = IntervalMetrics(
             self.counters, *source.kept(group.metrics), columns=history + detect.window_samples
         )

@@ -16,7 +16,7 @@ from laggard_aggregator.windows.store import GroupStore, Table
 _APART = "\t"  # no name holds it
 
 
-class JoinedStore(GroupStore):
+class SumsStore(GroupStore):
     """The rings of one group of sums. `components` are summed; `compared` are the sums."""
 
     def __init__(self, group: PeerGroup, source: JoinedMetrics, history: int, watermark_ns: int) -> None:

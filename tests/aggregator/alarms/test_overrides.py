@@ -48,7 +48,7 @@ def test_many_targets_cover_what_any_of_them_covers(targets: list[str], name: st
 
 def test_a_drain_is_in_every_close_until_it_is_ended() -> None:
     book = Overrides()
-    book.decide(decision("drain", "oss-1/sda"))
+    book.add(decision("drain", "oss-1/sda"))
     for _ in range(2):
         assert book.concern("luns")
         assert book.at_close("luns", list(SHOWN), SHOWN) == (("oss-1/wwn-1",), ())
@@ -60,7 +60,7 @@ def test_a_drain_is_in_every_close_until_it_is_ended() -> None:
 
 def test_afresh_is_in_the_next_close_of_each_group_and_no_other() -> None:
     book = Overrides()
-    book.afresh("oss-10", ["luns", "bricks"])
+    book.restart("oss-10", ["luns", "bricks"])
     assert not book.concern("others")
     assert book.at_close("luns", list(SHOWN), SHOWN) == ((), ("oss-10/wwn-3",))
     assert book.at_close("luns", list(SHOWN), SHOWN) == ((), ())
@@ -70,7 +70,7 @@ def test_afresh_is_in_the_next_close_of_each_group_and_no_other() -> None:
 def test_silence_and_drain_both_keep_others_from_being_told() -> None:
     book = Overrides()
     assert book.silenced("oss-1/wwn-1", "oss-1/sda") is None
-    book.decide(decision("drain", "oss-1"))
+    book.add(decision("drain", "oss-1"))
     found = book.silenced("oss-1/wwn-1", "oss-1/sda")
     assert found is not None
     assert found.kind == "drain"
@@ -79,40 +79,40 @@ def test_silence_and_drain_both_keep_others_from_being_told() -> None:
 
 def test_a_silence_changes_no_window() -> None:
     book = Overrides()
-    book.decide(decision("silence", "*"))
+    book.add(decision("silence", "*"))
     assert not book.concern("luns")
 
 
 def test_decisions_lapse_when_their_time_is_over() -> None:
     book = Overrides()
-    book.decide(decision(until=200.0))
-    book.decide(decision("drain", until=300.0))
-    assert book.lapse(199.9) == []
-    assert [each.kind for each in book.lapse(200.0)] == ["silence"]
+    book.add(decision(until=200.0))
+    book.add(decision("drain", until=300.0))
+    assert book.expire(199.9) == []
+    assert [each.kind for each in book.expire(200.0)] == ["silence"]
     assert [each.kind for each in book.standing] == ["drain"]
 
 
 def test_the_same_target_again_takes_the_place_of_the_first() -> None:
     book = Overrides()
-    book.decide(decision(until=200.0))
-    book.decide(decision(until=900.0))
+    book.add(decision(until=200.0))
+    book.add(decision(until=900.0))
     assert [each.until for each in book.standing] == [900.0]
 
 
 def test_there_is_a_bound() -> None:
     book = Overrides()
     for n in range(MOST_DECISIONS):
-        book.decide(decision(target=f"node-{n}"))
+        book.add(decision(target=f"node-{n}"))
     with pytest.raises(ValueError, match="1000 decisions"):
-        book.decide(decision(target="one-more"))
-    book.decide(decision(target="node-7", until=9.0))
+        book.add(decision(target="one-more"))
+    book.add(decision(target="node-7", until=9.0))
 
 
 def test_it_goes_on_from_its_state() -> None:
     book = Overrides()
-    book.decide(Decision("silence", "oss-1", "root", 1.5, 99.0, "ordered"))
-    book.decide(Decision("drain", "oss-2/sd*", "1007", 2.5))
-    book.afresh("oss-3", ["luns"])
+    book.add(Decision("silence", "oss-1", "root", 1.5, 99.0, "ordered"))
+    book.add(Decision("drain", "oss-2/sd*", "1007", 2.5))
+    book.restart("oss-3", ["luns"])
     again = Overrides()
     again.restore(json.loads(json.dumps(book.state())))
     assert again.standing == book.standing

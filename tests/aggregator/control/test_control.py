@@ -1,4 +1,4 @@
-"""The commands, the control socket and the desk behind it; the state directory is a real one."""
+"""The commands, the control socket and the requests; the state directory is a real one."""
 
 import asyncio
 import json
@@ -18,7 +18,7 @@ from laggard_aggregator.cli import decisions as client
 from laggard_aggregator.cli.main import main
 from laggard_aggregator.control import socket as control
 from laggard_aggregator.control import storage
-from laggard_aggregator.control.requests import Desk
+from laggard_aggregator.control.requests import RequestHandler
 from laggard_aggregator.control.socket import MOST_BYTES, NAME, Control, at
 from laggard_aggregator.engine.machine import Machine
 from laggard_common.errors import ConfigError, StateError
@@ -35,7 +35,7 @@ class Site:
     state: Path
     core: Machine
     clock: HandClock
-    desk: Desk
+    requests: RequestHandler
     ended: list[AlarmEvent]
 
     def told(self, *words: str) -> int:
@@ -55,17 +55,17 @@ def _site(tmp_path: Path) -> Iterator[Site]:
     state = tmp_path.joinpath(*["a-long-name-of-a-folder"] * 6)
     state.mkdir(parents=True)
     clock, ended = HandClock(START + 130 * SECOND), list[AlarmEvent]()
-    desk = Desk(state, core, clock, (asyncio.Lock(),), ended.extend)
-    with served(state, desk):
-        yield Site(state, core, clock, desk, ended)
+    requests = RequestHandler(state, core, clock, (asyncio.Lock(),), ended.extend)
+    with served(state, requests):
+        yield Site(state, core, clock, requests, ended)
 
 
 @contextmanager
-def served(state: Path, desk: Desk) -> Iterator[None]:
+def served(state: Path, requests: RequestHandler) -> Iterator[None]:
     listening = threading.Event()
 
     async def run(stop: asyncio.Event) -> None:
-        async with Control(state, desk.answer):
+        async with Control(state, requests.answer):
             listening.set()
             await stop.wait()
 
@@ -219,7 +219,7 @@ def test_an_answer_may_take_its_time_and_is_waited_for(
         async def slow(request: Mapping[str, Any], by: str) -> dict[str, Any]:
             asked.set()
             await asyncio.sleep(1.1)
-            return await site.desk.answer(request, by)
+            return await site.requests.answer(request, by)
 
         async with Control(tmp_path, slow):
             reader, writer = await asyncio.open_unix_connection(tmp_path / NAME)
@@ -234,12 +234,12 @@ def test_an_answer_may_take_its_time_and_is_waited_for(
 
 def test_nothing_is_forgotten_while_a_window_is_judged(site: Site) -> None:
     judging, order = asyncio.Lock(), asyncio.Lock()
-    desk = Desk(site.state, site.core, site.clock, (judging, order), site.ended.extend)
+    requests = RequestHandler(site.state, site.core, site.clock, (judging, order), site.ended.extend)
     site.clock.ns += 600 * SECOND
 
     async def story() -> None:
         async with judging:
-            asked = asyncio.create_task(desk.answer({"do": "forget", "target": "oss-5"}, "root"))
+            asked = asyncio.create_task(requests.answer({"do": "forget", "target": "oss-5"}, "root"))
             await asyncio.sleep(0)
             assert not order.locked(), "messages are taken in meanwhile"
             assert "oss-5" in site.core.admission.nodes
@@ -256,7 +256,7 @@ def test_a_socket_that_a_killed_process_left_is_taken_over(site: Site, tmp_path:
     other = tmp_path / "other"
     other.mkdir()
     (other / NAME).touch()
-    with served(other, site.desk):
+    with served(other, site.requests):
         assert main(["drain", "oss-5", "--state", str(other)]) == 0
     assert not (other / NAME).exists()
 
@@ -291,8 +291,8 @@ def test_what_is_no_duration(text: str) -> None:
 def test_what_is_over_lapses(site: Site) -> None:
     assert site.told("silence", "oss-5", "--for", "1h") == 0
     site.clock.ns += 3599 * SECOND
-    asyncio.run(site.desk.lapse())
+    asyncio.run(site.requests.expire())
     assert site.core.overrides.standing
     site.clock.ns += SECOND
-    asyncio.run(site.desk.lapse())
+    asyncio.run(site.requests.expire())
     assert site.core.overrides.standing == storage.load(site.state).standing == ()

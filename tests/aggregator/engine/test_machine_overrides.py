@@ -33,8 +33,8 @@ def run(core: Machine, acts: dict[int, Act]) -> list[Judgement]:
 
 
 def drain(core: Machine) -> None:
-    core.overrides.decide(Decision("drain", "oss-5", "root", 0.0))
-    core.overrides.afresh("oss-5", [GROUP])
+    core.overrides.add(Decision("drain", "oss-5", "root", 0.0))
+    core.overrides.restart("oss-5", [GROUP])
 
 
 def end(core: Machine) -> None:
@@ -42,7 +42,7 @@ def end(core: Machine) -> None:
 
 
 def replaced(core: Machine) -> None:
-    core.overrides.afresh("oss-5", [GROUP])
+    core.overrides.restart("oss-5", [GROUP])
 
 
 def replayed(entries: Sequence[LogEntry]) -> list[Judgement]:
@@ -89,8 +89,8 @@ def test_a_drained_node_is_absent_and_its_alarm_ends() -> None:
 def test_a_parent_goes_when_drains_leave_too_few_of_its_children() -> None:
     def drain_disk(name: str) -> Act:
         def act(core: Machine) -> None:
-            core.overrides.decide(Decision("drain", name, "root", 0.0))
-            core.overrides.afresh(name, [GROUP])
+            core.overrides.add(Decision("drain", name, "root", 0.0))
+            core.overrides.restart(name, [GROUP])
 
         return act
 

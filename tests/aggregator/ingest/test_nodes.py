@@ -10,7 +10,7 @@ from laggard_aggregator.ingest.nodes import (
     MAX_UNHEARD,
     OFFSET_HORIZON_NS,
     ClockOffset,
-    NodeBook,
+    Nodes,
 )
 from laggard_aggregator.ingest.role_stats import MOST_COLLECTORS, quantiles
 from tests.support.builders.messages import NOW, SECOND
@@ -30,8 +30,8 @@ STATUS: dict[str, Any] = {
 }
 
 
-def book(**changed: Any) -> NodeBook:
-    nodes = NodeBook()
+def book(**changed: Any) -> Nodes:
+    nodes = Nodes()
     nodes.add("oss-1", "storage", NOW)
     nodes.announced("oss-1", SECOND, 5)
     nodes.status("oss-1", {**STATUS, **changed}, NOW, NOW)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from laggard_aggregator.ingest.batches import Message
-from laggard_aggregator.ingest.offheap_queue import BLOCK_BYTES, PackedQueue
+from laggard_aggregator.ingest.offheap_queue import BLOCK_BYTES, OffheapQueue
 
 TIMES = st.integers(0, 2**63 - 1)
 SHORT = st.tuples(
@@ -20,7 +20,7 @@ LONG = st.tuples(st.text(max_size=3), st.integers(0, 2 * BLOCK_BYTES).map(bytes)
 
 @given(steps=st.lists(st.one_of(SHORT, LONG, st.integers(1, 20)), max_size=60))
 def test_it_gives_what_a_deque_would_give(steps: list[Message | int]) -> None:
-    queue, naive = PackedQueue(), deque[Message]()
+    queue, naive = OffheapQueue(), deque[Message]()
     for step in [*steps, 60]:
         if isinstance(step, int):
             for _ in range(min(step, len(naive))):
@@ -35,7 +35,7 @@ def test_it_gives_what_a_deque_would_give(steps: list[Message | int]) -> None:
 
 
 def test_what_thousands_of_messages_took_is_given_back_though_others_live_on() -> None:
-    queue, kept = PackedQueue(), []
+    queue, kept = OffheapQueue(), []
     begun = resident_bytes()
     for number in range(200_000):
         queue.append((f"laggard/1/site/storage/oss-{number}/data/diskstats", bytes(200), number))

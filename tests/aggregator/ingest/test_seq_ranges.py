@@ -3,12 +3,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from laggard_aggregator.ingest import seq_ranges
-from laggard_aggregator.ingest.seq_ranges import Ranges
+from laggard_aggregator.ingest.seq_ranges import SeqRanges
 
 
 @given(st.lists(st.integers(0, 40)))
 def test_ranges_are_the_set_of_what_was_added(seqs: list[int]) -> None:
-    kept, seen = Ranges(), set[int]()
+    kept, seen = SeqRanges(), set[int]()
     for now, seq in enumerate(seqs, 1):
         assert kept.add(seq, now) == (seq not in seen)
         seen.add(seq)
@@ -22,7 +22,7 @@ def test_ranges_are_the_set_of_what_was_added(seqs: list[int]) -> None:
 
 @given(st.permutations(range(12)))
 def test_any_order_of_a_whole_ends_as_one_range(order: list[int]) -> None:
-    kept = Ranges()
+    kept = SeqRanges()
     for seq in order:
         kept.add(seq)
     assert kept.as_tuples() == ((0, 11),)
@@ -31,7 +31,7 @@ def test_any_order_of_a_whole_ends_as_one_range(order: list[int]) -> None:
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 20))))
 def test_what_is_taken_back_may_come_again(steps: list[tuple[bool, int]]) -> None:
-    kept, seen = Ranges(), set[int]()
+    kept, seen = SeqRanges(), set[int]()
     for now, (adds, seq) in enumerate(steps, 1):
         if adds:
             assert kept.add(seq, now) == (seq not in seen)
@@ -41,7 +41,7 @@ def test_what_is_taken_back_may_come_again(steps: list[tuple[bool, int]]) -> Non
             seen.discard(seq)
         covered = [each for low, high in kept.as_tuples() for each in range(low, high + 1)]
         assert covered == sorted(seen)
-        assert Ranges.restore(kept.state()).state() == kept.state()
+        assert SeqRanges.restore(kept.state()).state() == kept.state()
 
 
 @pytest.mark.parametrize(
@@ -58,21 +58,21 @@ def test_what_is_taken_back_may_come_again(steps: list[tuple[bool, int]]) -> Non
 )
 def test_ranges_that_are_none_are_refused(state: tuple[tuple[int, ...], ...]) -> None:
     with pytest.raises(ValueError, match="ranges"):
-        Ranges.restore(state)
+        SeqRanges.restore(state)
 
 
 def test_a_restored_gap_is_declared_when_it_would_have_been() -> None:
-    kept = Ranges()
+    kept = SeqRanges()
     kept.add(5, now_ns=100)
     kept.add(9, now_ns=200)
     assert kept.declare(now_ns=250, horizon_ns=100) == 0
-    kept = Ranges.restore(kept.state())
+    kept = SeqRanges.restore(kept.state())
     assert kept.declare(now_ns=300, horizon_ns=100) == 3
-    assert Ranges.restore(kept.state()).declare(now_ns=900, horizon_ns=100) == 0
+    assert SeqRanges.restore(kept.state()).declare(now_ns=900, horizon_ns=100) == 0
 
 
 def test_a_gap_is_declared_once_after_the_horizon() -> None:
-    kept = Ranges()
+    kept = SeqRanges()
     kept.add(5, now_ns=100)
     kept.add(9, now_ns=200)
     assert kept.declare(now_ns=250, horizon_ns=100) == 0
@@ -81,13 +81,13 @@ def test_a_gap_is_declared_once_after_the_horizon() -> None:
 
 
 def test_what_came_before_the_first_message_is_no_gap() -> None:
-    kept = Ranges()
+    kept = SeqRanges()
     kept.add(1000, now_ns=1)
     assert kept.declare(now_ns=10**18, horizon_ns=1) == 0
 
 
 def test_a_gap_split_in_two_keeps_its_age() -> None:
-    kept = Ranges()
+    kept = SeqRanges()
     kept.add(0, now_ns=100)
     kept.add(10, now_ns=200)
     kept.add(5, now_ns=290)
@@ -95,7 +95,7 @@ def test_a_gap_split_in_two_keeps_its_age() -> None:
 
 
 def test_a_backlog_in_front_of_live_data_opens_its_gap_when_it_begins_to_come() -> None:
-    kept = Ranges()
+    kept = SeqRanges()
     kept.add(100, now_ns=100)
     kept.add(10, now_ns=500)
     assert kept.declare(now_ns=550, horizon_ns=100) == 0
@@ -104,7 +104,7 @@ def test_a_backlog_in_front_of_live_data_opens_its_gap_when_it_begins_to_come() 
 
 def test_memory_is_bounded_by_giving_up_the_oldest_gaps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(seq_ranges, "MAX_RANGES", 4)
-    kept = Ranges()
+    kept = SeqRanges()
     missing = 0
     for seq in range(0, 20, 2):
         kept.add(seq, now_ns=1)
@@ -114,7 +114,7 @@ def test_memory_is_bounded_by_giving_up_the_oldest_gaps(monkeypatch: pytest.Monk
 
 
 def test_the_largest_seqs_are_taken() -> None:
-    kept = Ranges()
+    kept = SeqRanges()
     assert kept.add(2**64 - 1)
     assert kept.add(2**64 - 2)
     assert kept.as_tuples() == ((2**64 - 2, 2**64 - 1),)

@@ -7,15 +7,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from laggard_aggregator.status.window_history import ANOMALOUS, NORMAL, Course
+from laggard_aggregator.status.window_history import ANOMALOUS, NORMAL, ComponentHistory
 from laggard_aggregator.web.pages.charts import band_chart, cdf_chart, sparkline
 
 NAN = float("nan")
 
 
-def course(observed: list[float], state: int = NORMAL) -> Course:
+def course(observed: list[float], state: int = NORMAL) -> ComponentHistory:
     values = np.array(observed)
-    return Course(
+    return ComponentHistory(
         start=np.arange(len(values), dtype=np.float64),
         end=np.arange(len(values), dtype=np.float64) + 1,
         state=np.full(len(values), state, dtype=np.uint8),
@@ -52,7 +52,7 @@ def test_the_slow_part_lies_above_the_band() -> None:
 def test_what_is_too_little_is_not_drawn(values: list[float]) -> None:
     nothing = course(values)
     assert sparkline(nothing) == ""
-    without_peers = Course(
+    without_peers = ComponentHistory(
         nothing.start,
         nothing.end,
         nothing.state,

@@ -8,7 +8,7 @@ from prometheus_client.openmetrics.exposition import generate_latest as generate
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse
 
-from laggard_aggregator.ingest.nodes import NodeBook
+from laggard_aggregator.ingest.nodes import Nodes
 from laggard_aggregator.web.exposition import Exposition, Scrape, scrape
 from laggard_aggregator.web.metric_table import PER_NODE, TABLE
 from tests.support.builders import live_status
@@ -142,7 +142,7 @@ TAIHULIGHT = {"compute": 40_960, "forwarding": 288, "storage": 288, "metadata": 
 
 def test_the_largest_healthy_site_is_told_of_in_less_than_a_megabyte() -> None:
     book, status = (
-        NodeBook(),
+        Nodes(),
         {"state": "up", "spool_bytes": 0, "cpu_seconds": 9.5, "resident_bytes": 26_000_000},
     )
     sources = ("diskstats", "net", "host", "lustre", "fnprofile")

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from laggard_aggregator.windows.counter_ring import BoundaryRing
+from laggard_aggregator.windows.counter_ring import CounterRing
 
 LEAST = 8
 WATERMARK = 1000
@@ -21,19 +21,19 @@ steps = st.lists(
 )
 
 
-def made() -> BoundaryRing:
-    ring = BoundaryRing(counters=1, watermark=WATERMARK, slots=LEAST)
+def made() -> CounterRing:
+    ring = CounterRing(counters=1, watermark=WATERMARK, slots=LEAST)
     ring.grow_rows(3)
     return ring
 
 
-def wrote(ring: BoundaryRing, interval: int, row: int, value: int) -> None:
+def wrote(ring: CounterRing, interval: int, row: int, value: int) -> None:
     assert ring.reaches(interval)
     rows = np.array([row])
     ring.write(interval, rows, np.array([[value]]), tick_ns=interval, read_ns=interval + 1)
 
 
-def held(ring: BoundaryRing) -> dict[int, dict[int, tuple[Any, ...]]]:
+def held(ring: CounterRing) -> dict[int, dict[int, tuple[Any, ...]]]:
     """What the ring has of each row, by interval: value, time, time of reading, reset."""
     found: dict[int, dict[int, tuple[Any, ...]]] = {}
     for ahead in range(1, ring.slots + 1):

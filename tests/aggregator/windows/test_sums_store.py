@@ -9,7 +9,7 @@ from laggard_aggregator.groups.membership import PeerGroup
 from laggard_aggregator.metrics.definition import Metric
 from laggard_aggregator.metrics.sums import JoinedMetrics, summed
 from laggard_aggregator.windows.counter_block import Block
-from laggard_aggregator.windows.sums_store import JoinedStore
+from laggard_aggregator.windows.sums_store import SumsStore
 from tests.naive_metrics import sums_by_name
 
 SECOND = 10**9
@@ -30,7 +30,7 @@ class Node:
     def __init__(self, source: JoinedMetrics = PER) -> None:
         detect = DetectSettings(interval_seconds=1.0, window_samples=4, shift_samples=2)
         group = PeerGroup("g", source.source, "", source.defaults, detect)
-        self.store = JoinedStore(group, source, 0, START)
+        self.store = SumsStore(group, source, 0, START)
 
     def read(self, source: str, key: str, *values: int, first: int = 1) -> "Node":
         """A component's only counter, second by second from `first` on."""

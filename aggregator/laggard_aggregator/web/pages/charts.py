@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from laggard_aggregator.detect.interface import FloatArray
 from laggard_aggregator.status import formatting
-from laggard_aggregator.status.window_history import ABSENT, ANOMALOUS, UNJUDGED, Column, Course
+from laggard_aggregator.status.window_history import ABSENT, ANOMALOUS, UNJUDGED, Column, ComponentHistory
 
 SPARK_WINDOWS = 48
 WIDTH, HEIGHT = 1100, 250
@@ -19,7 +19,7 @@ _STEPS = (1, 5, 15, 30, 60, 120, 300, 600, 1800, 3600, 7200, 10_800, 21_600, 43_
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 12, 10, 28
 
 
-def sparkline(course: Course) -> Markup:
+def sparkline(course: ComponentHistory) -> Markup:
     """The factor over the last windows, with a line at its peers."""
     values = course.severity[-SPARK_WINDOWS:]
     if not np.isfinite(values).any():
@@ -40,7 +40,7 @@ def sparkline(course: Course) -> Markup:
     ).format(label, peers, _line(x, y))
 
 
-def band_chart(course: Course, unit: str, title: str) -> Markup:
+def band_chart(course: ComponentHistory, unit: str, title: str) -> Markup:
     """A component's value in each window against the band of its peers."""
     return _chart(
         x=course.end,

@@ -14,7 +14,15 @@ from laggard_aggregator.metrics.registry import unit
 from laggard_aggregator.status import formatting
 from laggard_aggregator.status.straggler_list import Standing, component_standings
 from laggard_aggregator.status.view import GroupView
-from laggard_aggregator.status.window_history import ABSENT, ANOMALOUS, BAND, NORMAL, Course, Samples, bands
+from laggard_aggregator.status.window_history import (
+    ABSENT,
+    ANOMALOUS,
+    BAND,
+    NORMAL,
+    ComponentHistory,
+    Samples,
+    bands,
+)
 from laggard_aggregator.web.api import NotKnownError
 from laggard_aggregator.web.pages.alarm_log import Event
 from laggard_aggregator.web.pages.charts import band_chart, cdf_chart, samples_chart
@@ -46,7 +54,7 @@ class MetricPart:
 
     metric: str
     unit: str
-    course: Course
+    course: ComponentHistory
     picture: Markup
     samples: Markup
     samples_from: float
@@ -158,7 +166,7 @@ def _part(
     )
 
 
-def _windows(course: Course, known: str) -> list[WindowRow]:
+def _windows(course: ComponentHistory, known: str) -> list[WindowRow]:
     """The windows as text, newest first."""
     middle = BAND.index(0.5)
     columns = (course.start, course.end, course.state, course.observed, course.band[:, middle])

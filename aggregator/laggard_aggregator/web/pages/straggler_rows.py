@@ -12,7 +12,7 @@ from laggard_aggregator.metrics.registry import unit
 from laggard_aggregator.status import formatting, urls
 from laggard_aggregator.status.next_steps import Command, commands, hint
 from laggard_aggregator.status.straggler_list import Standing
-from laggard_aggregator.status.window_history import ABSENT, Course
+from laggard_aggregator.status.window_history import ABSENT, ComponentHistory
 from laggard_aggregator.web.pages.page_state import Now
 
 _SLOWER_FROM = 1.05
@@ -26,7 +26,7 @@ class Evidence:
 
     standing: Standing
     unit: str
-    course: Course
+    course: ComponentHistory
 
     @property
     def value(self) -> str:
