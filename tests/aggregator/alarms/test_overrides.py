@@ -5,14 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from laggard_aggregator.alarms.overrides import (
-    MOST_DECISIONS,
-    MOST_TARGET_CHARS,
-    Decision,
-    Overrides,
-    covering,
-    covers,
-)
+from laggard_aggregator.alarms.overrides import MOST_DECISIONS, MOST_TARGET_CHARS, Decision, Overrides
+from laggard_aggregator.groups.patterns import covering, covers
 
 SHOWN = {"oss-1/wwn-1": "oss-1/sda", "oss-1/wwn-2": "oss-1/sdb", "oss-10/wwn-3": "oss-10/sda"}
 
