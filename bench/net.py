@@ -41,7 +41,7 @@ def measure(count: int) -> tuple[float, float]:
                 end.send(b"x")
             for seconds in (busy, idle):
                 started = time.thread_time()
-                found.take(ask(MOST_SOCKETS), n)
+                found.update(ask(MOST_SOCKETS), n)
                 seconds.append(time.thread_time() - started)
         for end in ends:
             end.close()

@@ -67,13 +67,13 @@ class SegmentQueue:
         self._next_file = next_file
         self._segments.extendleft(reversed(segments))
 
-    def begin(self, header: Header, *, in_memory: bool) -> None:
+    def start_segment(self, header: Header, *, in_memory: bool) -> None:
         """Begins a newest segment. Raises SpoolError without any change."""
         segment: Segment
         if in_memory:
             segment = MemorySegment()
         else:
-            segment = DiskSegment.begin(self._directory / f"{self._next_file:010d}{SUFFIX}")
+            segment = DiskSegment.create(self._directory / f"{self._next_file:010d}{SUFFIX}")
         try:
             segment.append(RecordType.HEADER, encode_header(header))
         except SpoolError:

@@ -170,7 +170,7 @@ class DiskSegment:
         self.size_bytes = path.stat().st_size
 
     @classmethod
-    def begin(cls, path: Path) -> "DiskSegment":
+    def create(cls, path: Path) -> "DiskSegment":
         """Creates a segment at `path`, open for appending. Raises SpoolError."""
         return cls(path, segment_log.SegmentWriter(path))
 

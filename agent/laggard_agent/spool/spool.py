@@ -254,7 +254,7 @@ class Spool:
     def _begin_segment(self) -> None:
         """Begins a newest segment. Raises SpoolError without any change."""
         header = Header(self._owner.node, self._boot_id, self._streams.now())
-        self._queue.begin(header, in_memory=self.in_memory)
+        self._queue.start_segment(header, in_memory=self.in_memory)
 
     def _make_room(self, newest_ns: int) -> None:
         try:

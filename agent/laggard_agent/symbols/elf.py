@@ -110,7 +110,7 @@ class Symbols:
         return name
 
 
-class Found:
+class SymbolColumns:
     """Functions in the order found, as columns: a tuple each would take ten times the memory.
 
     `names`: bytes that the functions' names point into; a name ends at its NUL.
@@ -253,14 +253,18 @@ class _Image:
 
 def _parsed(read: Read, path: str) -> Symbols:
     image = _opened(read, path)
-    found = Found()
+    found = SymbolColumns()
     _take(found, image, image.first(_SHT_SYMTAB))
     if not found:
         _take(found, image, image.first(_SHT_DYNSYM))
         hidden = _hidden(image)
         if hidden is not None:
             _take(found, hidden, hidden.first(_SHT_SYMTAB))
-    return found.symbols(image.segments) if len(found) <= MOST_FUNCTIONS else Found().symbols(image.segments)
+    return (
+        found.symbols(image.segments)
+        if len(found) <= MOST_FUNCTIONS
+        else SymbolColumns().symbols(image.segments)
+    )
 
 
 def _opened(read: Read, path: str) -> _Image:
@@ -285,7 +289,7 @@ def _entries(read: Read, entry: struct.Struct, offset: int, size: int, count: in
         yield from entry.iter_unpack(data[: len(data) // size * size])
 
 
-def _take(found: Found, image: _Image, table: Sequence[int] | None) -> None:
+def _take(found: SymbolColumns, image: _Image, table: Sequence[int] | None) -> None:
     """Adds the functions of a symbol table, and the names that they point into."""
     entry = image.layout.symbol
     if table is None or table[6] >= len(image.sections) or image.sections[table[6]][5] > _MOST_NAMES_BYTES:

@@ -9,7 +9,7 @@ import pytest
 
 from laggard_agent.collectors import registry
 from laggard_agent.collectors.diskstats.collector import parse
-from laggard_agent.collectors.lustre.lctl import Dump
+from laggard_agent.collectors.lustre.lctl import ParamDump
 from laggard_common.wire.codec import Row
 from tests.support.builders.gluster import Folder
 from tests.support.builders.lustre import Watched, trees
@@ -31,7 +31,7 @@ def diskstats(path: Path, _: Path) -> str:
 
 
 def lustre(path: Path, _: Path) -> str:
-    watched = Watched(trees(path) if path.is_dir() else Dump(path), job_stats=True).sample()
+    watched = Watched(trees(path) if path.is_dir() else ParamDump(path), job_stats=True).sample()
     assert watched.error == ""
     tables = [reading for source, reading in watched.readings.items() if source != "lustre"]
     rows = [row for reading in tables for row in reading.rows]

@@ -49,7 +49,7 @@ class Queued:
     def fill(self, *counts: int, in_memory: bool = False) -> None:
         """A segment of so many batches for each of `counts`."""
         for count in counts:
-            self.queue.begin(HEADER, in_memory=in_memory)
+            self.queue.start_segment(HEADER, in_memory=in_memory)
             self.add(count)
 
     def make_room(self) -> bool:
@@ -158,7 +158,7 @@ def test_a_segment_that_cannot_be_begun_leaves_all_as_it_was(made: Make) -> None
     before = queued.queue.newest
     too_large = Header("oss-1", "b" * (MAX_RECORD_BYTES + 1), ())
     with pytest.raises(SpoolError):
-        queued.queue.begin(too_large, in_memory=False)
+        queued.queue.start_segment(too_large, in_memory=False)
     assert queued.queue.newest is before
     assert queued.files() == ["0000000000.segment"]
     queued.add(1)
@@ -172,7 +172,7 @@ def test_a_segment_that_cannot_be_begun_leaves_all_as_it_was(made: Make) -> None
 def test_what_an_earlier_agent_left_comes_before_all_others(made: Make, tmp_path: Path) -> None:
     queued = made()
     queued.fill(1, in_memory=True)
-    left = [DiskSegment.begin(tmp_path / f"{number:010d}.segment") for number in (3, 4)]
+    left = [DiskSegment.create(tmp_path / f"{number:010d}.segment") for number in (3, 4)]
     queued.queue.put_before(left, 5)
     queued.fill(1)
     order: list[Segment] = list(queued.queue)
@@ -185,7 +185,7 @@ def test_a_file_that_cannot_be_removed_is_not_a_failure(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    segment = DiskSegment.begin(tmp_path / "0000000000.segment")
+    segment = DiskSegment.create(tmp_path / "0000000000.segment")
     segment.path.unlink()
     segment.path.mkdir()
     discard(segment)

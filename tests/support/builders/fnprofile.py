@@ -78,5 +78,5 @@ def resolver(
     """One that has looked at what is in `procfs`."""
     monotonic_ns = (clock or FakeClock()).monotonic_ns
     made = Resolver(procfs, Kernel(procfs, monotonic_ns), monotonic_ns, cpu_ns)
-    made.look()
+    made.refresh()
     return made

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import ClassVar, Self
 
 from laggard_agent.collectors.fnprofile import perf
-from laggard_agent.collectors.fnprofile.cpu_sampler import Sampler, Taken
+from laggard_agent.collectors.fnprofile.cpu_sampler import CpuSampler, CpuSamples
 from laggard_agent.collectors.fnprofile.functions import FIELDS, Functions
 from laggard_agent.collectors.fnprofile.kernel import Kernel
 from laggard_agent.collectors.fnprofile.symbolizer import Resolver
@@ -62,7 +62,7 @@ class FnprofileSettings:
 
 @register
 class Fnprofile:
-    """Samples from the first reading on, which takes FIRST_SECONDS and has what was sampled in them.
+    """Samples from the first reading on, which takes FIRST_SECONDS and returns the samples of that time.
 
     A vector is added at the first reading in each span of `vector_seconds` of the wall clock; in between,
     readings say the same again. `sysfs` None: the trees are of another node, and this one is not sampled.
@@ -93,7 +93,7 @@ class Fnprofile:
         self._vector_ns = round(settings.vector_seconds * 1e9)
         self._vector = 0
         self._kernel = Kernel(procfs, monotonic_ns)
-        self._sampler: Sampler | None = None
+        self._sampler: CpuSampler | None = None
         self._at_end: weakref.finalize[..., Fnprofile] | None = None
         self._cgroup = 0
         self._functions: Functions | None = None
@@ -147,7 +147,7 @@ class Fnprofile:
         try:
             resolver = Resolver(self._procfs, self._kernel, self._monotonic_ns, time.thread_time_ns)
             event = replace(self._event(sysfs), cgroup=self._settings.cgroup)
-            sampler = Sampler(event, self._open, self._procfs, sysfs, resolver)
+            sampler = CpuSampler(event, self._open, self._procfs, sysfs, resolver)
             sampler.start()
         except CollectError as exc:
             self._failure = exc
@@ -167,7 +167,7 @@ class Fnprofile:
         except OSError:
             return 0
 
-    def _event(self, sysfs: Path) -> perf.Event:
+    def _event(self, sysfs: Path) -> perf.PerfEvent:
         """What to sample: cycles where the CPU counts them and tells its frequency, else the CPU's clock."""
         wanted, hz = self._settings.event, self._settings.frequency_hz
         if wanted == "cpu-clock":
@@ -192,14 +192,14 @@ class Fnprofile:
         sampler, functions = self._sampler, self._functions
         if sampler is None or functions is None:
             return
-        taken = sampler.take()
-        functions.take(taken.counts, self._monotonic_ns())
+        taken = sampler.drain()
+        functions.add(taken.counts, self._monotonic_ns())
         row = self._sampler_row(taken, functions, sampler.event)
         if row != self._row:
             self._row = row
         self._say_nothing(not taken.samples, f"no sample of {sampler.event.name}")
 
-    def _sampler_row(self, taken: Taken, functions: Functions, event: perf.Event) -> Row:
+    def _sampler_row(self, taken: CpuSamples, functions: Functions, event: perf.PerfEvent) -> Row:
         return (
             taken.cpus,
             taken.processes,

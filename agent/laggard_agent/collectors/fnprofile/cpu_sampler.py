@@ -18,11 +18,11 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 
 from laggard_agent.collectors.fnprofile.address_spaces import Spaces
-from laggard_agent.collectors.fnprofile.perf import Event, Open, refusal, ring_bytes
+from laggard_agent.collectors.fnprofile.perf import Open, PerfEvent, refusal, ring_bytes
 from laggard_agent.collectors.fnprofile.perf_ring import Ring
 from laggard_agent.collectors.fnprofile.procfiles import beginning_of
 from laggard_agent.collectors.fnprofile.records import parse
-from laggard_agent.collectors.fnprofile.sample_counts import Tally
+from laggard_agent.collectors.fnprofile.sample_counts import SampleCounter
 from laggard_agent.collectors.fnprofile.symbolizer import Resolver
 from laggard_common.errors import CollectError
 
@@ -35,7 +35,7 @@ _MOST_CPUS = 1 << 13
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class CpuSamples:
     """`counts`: samples by function since someone asked last. The other counters are in all so far."""
 
     counts: Counter[str]
@@ -58,22 +58,22 @@ def online_cpus(sysfs: Path) -> list[int]:
     return cpus[:_MOST_CPUS] or [0]
 
 
-class Sampler:
+class CpuSampler:
     """Samples from `start` until `stop`. Raises CollectError without permission."""
 
-    def __init__(self, event: Event, opened: Open, procfs: Path, sysfs: Path, resolver: Resolver) -> None:
+    def __init__(self, event: PerfEvent, opened: Open, procfs: Path, sysfs: Path, resolver: Resolver) -> None:
         self.event = event
         self._open = opened
         self._procfs = procfs
         self._sysfs = sysfs
         self._resolver = resolver
         self._spaces = Spaces(procfs)
-        self._tally = Tally(self._spaces, resolver)
+        self._tally = SampleCounter(self._spaces, resolver)
         self._rings: dict[int, Ring] = {}
         self._poll = select.poll()
         self._asked = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._closing = threading.Lock()
-        self._answers: SimpleQueue[Taken | None] = SimpleQueue()
+        self._answers: SimpleQueue[CpuSamples | None] = SimpleQueue()
         self._wanted = False
         self._stopped = False
         self._failure = ""
@@ -90,7 +90,7 @@ class Sampler:
             self._failure = "sampling never began"
             self._close()
             raise refusal(exc, self._procfs) from exc
-        self._resolver.look()
+        self._resolver.refresh()
         self._thread.start()
 
     def stop(self, wait_seconds: float = 0.0) -> None:
@@ -105,7 +105,7 @@ class Sampler:
         """True when the thread has ended."""
         return bool(self._failure)
 
-    def take(self) -> Taken:
+    def drain(self) -> CpuSamples:
         """What was sampled up to now. Raises CollectError when the thread does not answer or has ended."""
         if not self._wanted:  # otherwise the answer to the previous request is still due
             self._wanted = True
@@ -143,10 +143,10 @@ class Sampler:
             os.eventfd_read(self._asked)  # before the request, or its remains would wake the thread forever
         wanted = self._wanted
         if wanted:
-            self._resolver.look()
-            self._tally.look()
+            self._resolver.refresh()
+            self._tally.resynchronize()
         self._resolver.earn()
-        self._tally.take([parse(ring.take()) for ring in self._rings.values()])
+        self._tally.add([parse(ring.drain()) for ring in self._rings.values()])
         if wanted:
             self._give()
 
@@ -155,7 +155,7 @@ class Sampler:
         counts, tally.counts = tally.counts, Counter()
         self._wanted = False
         self._answers.put(
-            Taken(
+            CpuSamples(
                 counts,
                 tally.samples,
                 tally.lost,

@@ -39,7 +39,7 @@ class Functions:
         self.rows: list[Row] = [(0, 0)]
         self.replaced = 0
 
-    def take(self, counts: Mapping[str, int], at_ns: int) -> None:
+    def add(self, counts: Mapping[str, int], at_ns: int) -> None:
         """Adds the samples of one vector, taken at `at_ns` of a monotonic clock."""
         for name, count in counts.items():
             if name not in self._totals:

@@ -26,7 +26,7 @@ def parse_kallsyms(blocks: Iterator[bytes]) -> elf.Symbols:
 
     None where the kernel hides its addresses: they are all 0 then. Lines of another shape are left out.
     """
-    found = elf.Found()
+    found = elf.SymbolColumns()
     rest = b""
     for block in blocks:
         text, newline, rest = (rest + block).rpartition(b"\n")
@@ -37,7 +37,7 @@ def parse_kallsyms(blocks: Iterator[bytes]) -> elf.Symbols:
                 found.add(address, _MOST_SIZE, len(found.names), line[2] != b"T")
                 found.names += line[3] + (b"\t" + line[4] if line[4] else b"") + b"\0"
         if len(found) > elf.MOST_FUNCTIONS:
-            return elf.Found().symbols()
+            return elf.SymbolColumns().symbols()
     return found.symbols()
 
 
@@ -52,7 +52,7 @@ class Kernel:
         self._monotonic_ns = monotonic_ns
         self._look_at_ns: int | None = None
         self._modules = b""
-        self._symbols = elf.Found().symbols()
+        self._symbols = elf.SymbolColumns().symbols()
         self._functions: dict[int, tuple[str, str]] = {}
         self.is_hidden = False
 
@@ -67,7 +67,7 @@ class Kernel:
             self._functions[address] = found
         return found
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Reads the names anew when it is time and something has changed."""
         now = self._monotonic_ns()
         if self._look_at_ns is not None and now < self._look_at_ns:

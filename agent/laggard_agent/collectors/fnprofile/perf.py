@@ -30,11 +30,11 @@ _REASONS = {
     errno.EMFILE: "too many open files: one is needed for each CPU",
 }
 
-Open = Callable[["Event", int], int]  # (event, cpu) -> file descriptor; raises OSError
+Open = Callable[["PerfEvent", int], int]  # (event, cpu) -> file descriptor; raises OSError
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class PerfEvent:
     """What is sampled: every `period` of `name`, which is `cpu_ns` of CPU time.
 
     `cgroup`: the folder of the control group that is sampled alone; empty, all processes are.
@@ -49,16 +49,16 @@ class Event:
     cgroup: str = ""
 
 
-def clock_event(frequency_hz: float) -> Event:
+def clock_event(frequency_hz: float) -> PerfEvent:
     """The kernel's CPU clock, by a timer; there is nothing of it in the idle task."""
     period = round(1e9 / frequency_hz)
-    return Event("cpu-clock", _SOFTWARE, _CPU_CLOCK, period, period, _FLAGS | _EXCLUDE_IDLE)
+    return PerfEvent("cpu-clock", _SOFTWARE, _CPU_CLOCK, period, period, _FLAGS | _EXCLUDE_IDLE)
 
 
-def cycles_event(frequency_hz: float, cpu_hz: float) -> Event:
+def cycles_event(frequency_hz: float, cpu_hz: float) -> PerfEvent:
     """Cycles in which a CPU is not halted, of a CPU that runs at `cpu_hz` by its description."""
     period = round(cpu_hz / frequency_hz)
-    return Event("cycles", _HARDWARE, _CPU_CYCLES, period, round(1e9 / frequency_hz), _FLAGS)
+    return PerfEvent("cycles", _HARDWARE, _CPU_CYCLES, period, round(1e9 / frequency_hz), _FLAGS)
 
 
 def cpu_hz(sysfs: Path) -> float | None:
@@ -71,7 +71,7 @@ def cpu_hz(sysfs: Path) -> float | None:
     return None
 
 
-def open_event(event: Event, cpu: int) -> int:
+def open_event(event: PerfEvent, cpu: int) -> int:
     """The file descriptor of `event` on this CPU, of all processes or of those in its control group.
 
     Raises OSError, with the name of the folder where it is no control group in which events can be.
@@ -89,7 +89,7 @@ def open_event(event: Event, cpu: int) -> int:
         os.close(folder)
 
 
-def _open(event: Event, cpu: int, whose: int, flags: int) -> int:
+def _open(event: PerfEvent, cpu: int, whose: int, flags: int) -> int:
     number = _SYSCALLS.get(platform.machine())
     if number is None:
         raise OSError(errno.ENOSYS, f"perf events are not known on {platform.machine()}")
@@ -110,7 +110,7 @@ def _open(event: Event, cpu: int, whose: int, flags: int) -> int:
     return fd
 
 
-def ring_bytes(event: Event) -> int:
+def ring_bytes(event: PerfEvent) -> int:
     """How much a CPU's ring buffer holds: 8 s of samples or more, but 512 KiB at most (a user's share)."""
     wanted = 8 * 32 * 1_000_000_000 // event.cpu_ns
     return int(min(max(1 << (wanted - 1).bit_length(), 64 << 10), 512 << 10))

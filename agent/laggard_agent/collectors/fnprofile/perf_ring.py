@@ -18,7 +18,7 @@ class Ring:
             os.close(fd)
             raise exc if isinstance(exc, OSError) else OSError(exc) from exc
 
-    def take(self) -> bytes:
+    def drain(self) -> bytes:
         """Everything that is new, whole records in order of writing; its place is free for others."""
         control = memoryview(self._memory)[: mmap.PAGESIZE].cast("Q")
         try:

@@ -21,7 +21,7 @@ class _Sample(NamedTuple):
     address: int
 
 
-class Tally:
+class SampleCounter:
     """Counts samples in `counts` by function. `lost`, `throttled`, `garbled`, `samples`: totals."""
 
     def __init__(self, spaces: Spaces, resolver: Resolver) -> None:
@@ -34,13 +34,13 @@ class Tally:
         self.garbled = 0
         self._missed = False
 
-    def look(self) -> None:
+    def resynchronize(self) -> None:
         """Reads all processes again after lost records, with a delay, as that costs further time."""
         if self._missed:
             self._missed = False
             self._spaces.forget()
 
-    def take(self, rings: Iterable[Records]) -> None:
+    def add(self, rings: Iterable[Records]) -> None:
         """Counts the contents of all CPUs' ring buffers since the previous call.
 
         Samples of a process that changed in that time (started, executed, mapped a file, ended) are ordered

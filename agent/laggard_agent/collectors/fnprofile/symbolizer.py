@@ -39,9 +39,9 @@ class Resolver:
         self._left_ns = _BURST_CPU_NS
         self._images: dict[tuple[int, str], elf.Symbols | None] = {}
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Retries missing files, and drops files that are no longer needed in memory."""
-        self._kernel.look()
+        self._kernel.refresh()
         self._images.clear()
         memory.give_back()
 

@@ -12,7 +12,7 @@ from typing import ClassVar, Self
 from laggard_agent.collectors.fntrace.processes import Processes
 from laggard_agent.collectors.fntrace.program_totals import Totals
 from laggard_agent.collectors.fntrace.symbolizer import Namer
-from laggard_agent.collectors.fntrace.table import MOST_HELD_BYTES, Table
+from laggard_agent.collectors.fntrace.table import MOST_HELD_BYTES, CallTable
 from laggard_agent.collectors.interface import ABSENT, Context, Now, Reading
 from laggard_agent.collectors.read_recorder import note_name, note_not_read
 from laggard_agent.collectors.registry import register
@@ -66,7 +66,7 @@ class _Process:
     """A table, its counts reported so far, and the end of its process before the last read."""
 
     def __init__(self, path: Path) -> None:
-        self.table = Table(path)
+        self.table = CallTable(path)
         self.has_ended = False
         self._taken: list[int] = []
 
@@ -174,7 +174,7 @@ class Fntrace:
             failures.append(CollectError(str(self._directory), f"more than {_MOST_TABLES} tables"))
         found: dict[Key, _Process] = {}
         room_bytes = MOST_HELD_BYTES
-        self._namer.begin()
+        self._namer.start_sample()
         for one in named[:_MOST_TABLES]:
             key = (one.name, one.inode)
             process = self._found.get(key) or _Process(self._directory / one.name)
@@ -182,7 +182,7 @@ class Fntrace:
                 continue
             has_ended = self._has_ended(one, process.table)
             try:
-                if not process.table.look(room_bytes):
+                if not process.table.read(room_bytes):
                     continue
             except CollectError as exc:
                 failures.append(exc)
@@ -228,7 +228,7 @@ class Fntrace:
         except OSError:
             return None
 
-    def _has_ended(self, one: _Named, table: Table) -> bool:
+    def _has_ended(self, one: _Named, table: CallTable) -> bool:
         """True when a table will not be written again. An incomplete one gets a minute."""
         if table.head is not None:
             if not one.is_last:

@@ -33,7 +33,7 @@ _TICKS_PER_SECOND = range(1_000_000, 100_000_000_000)
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class TableHead:
     """Header of a table: its process, and the used part of the table.
 
     `start_ticks`: when the process started, as field 22 of /proc/PID/stat. `pid_namespace`: the inode of the
@@ -107,7 +107,7 @@ class Slot:
     unmatched: int
 
 
-def parse_head(data: bytes, path: str) -> Head | None:
+def parse_head(data: bytes, path: str) -> TableHead | None:
     """Parses the first HEAD_BYTES of a table; None while it is being created. Raises CollectError."""
     if len(data) < HEAD_BYTES or data == bytes(len(data)):
         return None
@@ -139,7 +139,7 @@ def parse_head(data: bytes, path: str) -> Head | None:
     fits = all(0 < c <= m and u <= c for c, m, u in zip(capacities, most, used, strict=True))
     if not fits or not 0 < pid < 2**31 or rate not in _TICKS_PER_SECOND:
         raise CollectError(path, "a table whose head cannot be right")
-    return Head(
+    return TableHead(
         pid=pid,
         start_ticks=start,
         pid_namespace=space,

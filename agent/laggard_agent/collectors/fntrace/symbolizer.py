@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from laggard_agent.collectors.fnprofile.names import function_id, other_of
 from laggard_agent.collectors.fntrace.shm_layout import Module
-from laggard_agent.collectors.fntrace.table import Table
+from laggard_agent.collectors.fntrace.table import CallTable
 from laggard_agent.symbols.elf import Symbols, symbols_of
 from laggard_common.errors import CollectError
 
@@ -41,12 +41,12 @@ class Namer:
         self._left = 0
         self._lately: set[tuple[Module, int]] = set()
 
-    def begin(self) -> None:
+    def start_sample(self) -> None:
         """Starts a new sample."""
         self._left = IMAGES_A_SAMPLE
         self._left_ns = min(self._left_ns + CPU_NS_A_SAMPLE, _MOST_CPU_NS)
 
-    def name(self, table: Table) -> None:
+    def name(self, table: CallTable) -> None:
         """Fills in `table.names`; entries that remain None are resolved in a later sample.
 
         A function without a symbol is named by its offset in the file, `0x1a2b`; one outside all images

@@ -10,7 +10,7 @@ from operator import add, sub
 from pathlib import Path
 
 from laggard_agent.collectors.fntrace import shm_layout
-from laggard_agent.collectors.fntrace.shm_layout import Head, Module, Slot
+from laggard_agent.collectors.fntrace.shm_layout import Module, Slot, TableHead
 from laggard_agent.collectors.interface import ABSENT
 from laggard_agent.collectors.read_recorder import is_recorded, note_not_read, note_read
 from laggard_common.errors import CollectError
@@ -22,7 +22,7 @@ _MOST_RISE = 2**60  # of one counter between samples; no process counts faster
 
 
 @dataclass(slots=True)
-class Table:
+class CallTable:
     """Counts of one process over all its threads, including ended ones.
 
     `sums[2 * i]` are the calls of function i, `sums[2 * i + 1]` its ticks; they never decrease. `names`:
@@ -30,7 +30,7 @@ class Table:
     """
 
     path: Path
-    head: Head | None = None
+    head: TableHead | None = None
     modules: list[Module] = field(default_factory=list)
     functions: list[tuple[int, int]] = field(default_factory=list)
     sums: list[int] = field(default_factory=list)
@@ -45,7 +45,7 @@ class Table:
         """Approximate memory in use."""
         return self.head.held_bytes if self.head is not None else 0
 
-    def look(self, room_bytes: int = MOST_HELD_BYTES) -> bool:
+    def read(self, room_bytes: int = MOST_HELD_BYTES) -> bool:
         """Reads the table; False when it is missing. Raises CollectError for an invalid table.
 
         `room_bytes`: memory available for it.
@@ -85,13 +85,13 @@ class Table:
         self._read_names(fd, head)
         self._read_counts(fd, head)
 
-    def _record(self, fd: int, head: Head) -> None:
+    def _record(self, fd: int, head: TableHead) -> None:
         if head.file_bytes > _MOST_DUMP_BYTES:
             note_not_read(self.path, f"longer than {_MOST_DUMP_BYTES} bytes")
         else:
             note_read(self.path, os.pread(fd, head.file_bytes, 0))
 
-    def _read_names(self, fd: int, head: Head) -> None:
+    def _read_names(self, fd: int, head: TableHead) -> None:
         known, more = len(self.modules), head.modules - len(self.modules)
         at = shm_layout.HEADER_BYTES + known * shm_layout.MODULE_BYTES
         self.modules += (
@@ -104,7 +104,7 @@ class Table:
         )
         self.sums += [0] * (2 * len(self.functions) - len(self.sums))
 
-    def _read_counts(self, fd: int, head: Head) -> None:
+    def _read_counts(self, fd: int, head: TableHead) -> None:
         size = shm_layout.SLOT_HEAD_BYTES + len(self.functions) * shm_layout.COUNTER_BYTES
         for i in range(head.slots):
             data = os.pread(fd, size, head.slots_at + i * head.slot_stride)
@@ -127,7 +127,7 @@ class Table:
         self.sums = list(map(add, self.sums, rises))
 
 
-def _goes_on(before: Head, inode: int, after: Head, inode_before: int) -> bool:
+def _goes_on(before: TableHead, inode: int, after: TableHead, inode_before: int) -> bool:
     """True when it is the same process's table and has not shrunk."""
     return (
         inode == inode_before

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Self
 
-from laggard_agent.collectors.gluster.dump import Dump, NotADumpError, parse_dump
+from laggard_agent.collectors.gluster.dump import NotADumpError, ProcessDump, parse_dump
 from laggard_agent.collectors.gluster.identity import brick_path
 from laggard_agent.collectors.gluster.process import Process
-from laggard_agent.collectors.gluster.reader import State, read_text
-from laggard_agent.collectors.gluster.table import ALWAYS, Table
+from laggard_agent.collectors.gluster.reader import FileState, read_text
+from laggard_agent.collectors.gluster.table import ALWAYS, ProcessTable
 from laggard_agent.collectors.interface import Context, Now, Reading
 from laggard_agent.collectors.read_recorder import note_name, note_not_read
 from laggard_agent.collectors.registry import register
@@ -39,7 +39,7 @@ _MOST_DUMPS = 1024
 _STALE_INTERVALS = 3
 
 
-class _File:
+class _DumpFile:
     """A dump file over the samples. `partial`: the latest read found less than a dump."""
 
     def __init__(self, path: Path, now_ns: int) -> None:
@@ -47,10 +47,10 @@ class _File:
         self.process = Process()
         self.component: Component | None = None
         self.partial = False
-        self._state: State | None = None
+        self._state: FileState | None = None
         self._changed_ns = now_ns
 
-    def look(self, now_ns: int) -> None:
+    def read(self, now_ns: int) -> None:
         """Reads the file if it changed. Raises CollectError."""
         text = read_text(self.path, self._state)
         if text is None:
@@ -63,7 +63,7 @@ class _File:
         if dump is not None:
             self._state = text.state
             self._changed_ns = now_ns
-            self.process.take(dump, text.state.changed_ns, now_ns)
+            self.process.add(dump, text.state.changed_ns, now_ns)
 
     def is_stale(self, now_ns: int, stale_seconds: float) -> bool:
         """True when no dump was written for `stale_seconds` and three of its intervals."""
@@ -103,9 +103,9 @@ class Gluster:
         self._now = now
         self._monotonic_ns = monotonic_ns
         self._stale_seconds = stale_seconds
-        self._files: dict[str, _File] = {}
-        self._bricks = Table("gluster_brick")
-        self._clients = Table("gluster_client")
+        self._files: dict[str, _DumpFile] = {}
+        self._bricks = ProcessTable("gluster_brick")
+        self._clients = ProcessTable("gluster_client")
         self._node_row: Row = ()
         self._nothing_said = False
         self.leftovers: Mapping[str, tuple[str, ...]] = {}
@@ -151,12 +151,12 @@ class Gluster:
         except CollectError as exc:
             self._files = {}
             return [exc]
-        self._files = {p.name: self._files.get(p.name) or _File(p, now_ns) for p in paths}
+        self._files = {p.name: self._files.get(p.name) or _DumpFile(p, now_ns) for p in paths}
         failures = []
         bricks: list[tuple[str, str]] | None = None
         for file in self._files.values():
             try:
-                file.look(now_ns)
+                file.read(now_ns)
             except CollectError as exc:
                 failures.append(exc)
             dump = file.process.dump
@@ -195,7 +195,7 @@ class Gluster:
                 found.append((folder.name, path.name))
         return found
 
-    def _of_kind(self, live: Mapping[str, _File], is_brick: bool) -> list[tuple[Component, Process]]:
+    def _of_kind(self, live: Mapping[str, _DumpFile], is_brick: bool) -> list[tuple[Component, Process]]:
         found = {}
         for file in live.values():
             if file.component is not None and file.process.dump and file.process.dump.is_brick == is_brick:
@@ -223,7 +223,7 @@ class Gluster:
         self._nothing_said = nothing
 
 
-def _component(dump: Dump, bricks: list[tuple[str, str]]) -> Component | None:
+def _component(dump: ProcessDump, bricks: list[tuple[str, str]]) -> Component | None:
     """Component of the dump; None for an impossible name."""
     path, volume = brick_path(dump.name, bricks) if dump.is_brick else (dump.name, dump.name)
     if not path.isprintable() or len(path) > MAX_NAME_CHARS:

@@ -50,7 +50,7 @@ class Fop:
 
 
 @dataclass(frozen=True, slots=True)
-class Dump:
+class ProcessDump:
     """A whole dump. `name`: the brick's path with `_` for `/`, or the volume of a client.
 
     `counts`: calls by block size (`read_64kb`) and bytes; `gauges`: both by the names of the dump. Most of a
@@ -72,7 +72,7 @@ class NotADumpError(Exception):
     """The file is complete but not a JSON io-stats dump; the text gives the reason."""
 
 
-def parse_dump(data: bytes) -> Dump | None:
+def parse_dump(data: bytes) -> ProcessDump | None:
     """Parses the dump in a file; None while it is incomplete or empty, as in a rewrite.
 
     Raises NotADumpError for a file that does not start like a dump, or is too short.
@@ -85,10 +85,10 @@ def parse_dump(data: bytes) -> Dump | None:
         return None
     if not begins or len(objects) > _PARTS or objects[2].strip():
         raise NotADumpError("not the two JSON objects of io-stats; is diagnostics.stats-dump-format json?")
-    return _Gathering().dump(*(part.lstrip()[1:].lstrip() for part in objects[:2]))
+    return _DumpParser().dump(*(part.lstrip()[1:].lstrip() for part in objects[:2]))
 
 
-class _Gathering:
+class _DumpParser:
     """Sorts the lines of the two objects."""
 
     def __init__(self) -> None:
@@ -98,7 +98,7 @@ class _Gathering:
         self._counts: dict[str, int] = {}
         self._gauges: dict[str, int] = {}
 
-    def dump(self, aggregate: str, interval: str) -> Dump:
+    def dump(self, aggregate: str, interval: str) -> ProcessDump:
         """The dump of the two objects' lines. Raises NotADumpError."""
         prefix, found, _ = aggregate.partition(".aggr.")
         scope, _, name = prefix.partition(".")
@@ -115,7 +115,7 @@ class _Gathering:
                 self._left_over(f"{key}: {text}")
         kind, _, brick = name.partition(".")
         is_brick = kind == "brick" and bool(brick)
-        return Dump(
+        return ProcessDump(
             name=brick if is_brick else name,
             is_brick=is_brick,
             uptime_s=uptime,

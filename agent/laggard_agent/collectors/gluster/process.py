@@ -1,6 +1,6 @@
 """One brick or client process, followed through its dumps."""
 
-from laggard_agent.collectors.gluster.dump import Dump
+from laggard_agent.collectors.gluster.dump import ProcessDump
 from laggard_agent.collectors.gluster.latency import LatencySums
 from laggard_common.wire.schema import Field, FieldKind
 
@@ -24,14 +24,14 @@ class Process:
     """
 
     def __init__(self) -> None:
-        self.dump: Dump | None = None
+        self.dump: ProcessDump | None = None
         self.values: dict[str, int | None] = {}
         self.foreign = 0
         self._start_time_s = 0
         self._seen_ns = 0
         self._sums = LatencySums()
 
-    def take(self, dump: Dump, written_ns: int, now_ns: int) -> None:
+    def add(self, dump: ProcessDump, written_ns: int, now_ns: int) -> None:
         """Adds a dump written at `written_ns` (wall clock) and read at `now_ns` (monotonic)."""
         start = written_ns // 10**9 - dump.uptime_s
         if self._is_other(dump, start):
@@ -46,7 +46,7 @@ class Process:
         self.dump = dump
         self.values = self._values(dump)
 
-    def _is_other(self, dump: Dump, start_time_s: int) -> bool:
+    def _is_other(self, dump: ProcessDump, start_time_s: int) -> bool:
         """True when the dump is not the followed process's; its file may lag."""
         if self.dump is None:
             return True
@@ -55,7 +55,7 @@ class Process:
             return moved_s > _SLOW_DISK_SECONDS
         return moved_s > _SAME_START_SECONDS
 
-    def _values(self, dump: Dump) -> dict[str, int | None]:
+    def _values(self, dump: ProcessDump) -> dict[str, int | None]:
         values: dict[str, int | None] = {
             START_TIME.name: self._start_time_s,
             INTERVAL.name: round(dump.interval_s * 1000),

@@ -14,7 +14,7 @@ _GONE = (errno.ENOENT, errno.ESTALE)
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class FileState:
     """File attributes that change with a rewrite; `changed_ns` is since the epoch."""
 
     inode: int
@@ -27,10 +27,10 @@ class Text:
     """Contents of a file and its state at that time."""
 
     data: bytes
-    state: State
+    state: FileState
 
 
-def read_text(path: Path, before: State | None) -> Text | None:
+def read_text(path: Path, before: FileState | None) -> Text | None:
     """Reads `path`; None when it is unchanged since `before`, is missing, or changed during the read.
 
     Raises CollectError, also for a file that is longer than a dump can be or is not a regular file.
@@ -64,5 +64,5 @@ def _refused(path: Path, reason: str) -> CollectError:
     return CollectError(str(path), reason)
 
 
-def _state(found: os.stat_result) -> State:
-    return State(found.st_ino, found.st_size, found.st_mtime_ns)
+def _state(found: os.stat_result) -> FileState:
+    return FileState(found.st_ino, found.st_size, found.st_mtime_ns)

@@ -24,7 +24,7 @@ ALWAYS = tuple(
 )
 
 
-class Table:
+class ProcessTable:
     """One source. A brick has some 190 counters, most of which never count and get no column.
 
     A counter missing from a fully parsed dump never counted: it is 0. In any other dump it is None.

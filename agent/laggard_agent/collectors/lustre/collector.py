@@ -8,9 +8,9 @@ from typing import ClassVar, Self
 
 from laggard_agent.collectors.interface import Context, Now, Reading
 from laggard_agent.collectors.lustre.jobtable import JobTable
-from laggard_agent.collectors.lustre.lctl import Dump
+from laggard_agent.collectors.lustre.lctl import ParamDump
 from laggard_agent.collectors.lustre.param_paths import Parameters, Trees
-from laggard_agent.collectors.lustre.table import Outcome, Table
+from laggard_agent.collectors.lustre.table import Outcome, ParamTable
 from laggard_agent.collectors.lustre.table_specs import JOB_TABLES, TABLES
 from laggard_agent.collectors.registry import register
 from laggard_common.config import between, checked
@@ -71,7 +71,7 @@ class LustreCollector:
         self._now = now
         self._monotonic_ns = monotonic_ns
         self._jobs = tuple(JobTable(spec, max_job_entries) for spec in JOB_TABLES) if job_stats else ()
-        self._tables: tuple[Table | JobTable, ...] = (*map(Table, TABLES), *self._jobs)
+        self._tables: tuple[ParamTable | JobTable, ...] = (*map(ParamTable, TABLES), *self._jobs)
         self._looks = deque(self._tables)  # the first is searched next
         self._looked_ns: int | None = None
         self._health_place: str | None = None
@@ -85,7 +85,7 @@ class LustreCollector:
         roots = context.roots
         trees = Trees(roots.procfs, roots.sysfs, roots.debugfs)
         return cls(
-            trees if roots.lctl_dump is None else Dump(roots.lctl_dump),
+            trees if roots.lctl_dump is None else ParamDump(roots.lctl_dump),
             context.now,
             context.monotonic_ns,
             job_stats=settings.job_stats,
@@ -127,7 +127,7 @@ class LustreCollector:
             return
         self._parameters.refresh()
         for _ in range(min(due, every)):
-            self._looks[0].located.look(self._parameters)
+            self._looks[0].located.locate(self._parameters)
             self._looks.rotate(-1)
         self._health_place = self._parameters.find("health_check")
         self._looked_ns = now if self._looked_ns is None else self._looked_ns + due * _LOOK_EVERY_NS // every

@@ -8,7 +8,7 @@ from laggard_agent.collectors.lustre.columns import Columns
 from laggard_agent.collectors.lustre.devices import job
 from laggard_agent.collectors.lustre.jobstats import job_id, parse_job, split_jobs
 from laggard_agent.collectors.lustre.param_paths import Parameters
-from laggard_agent.collectors.lustre.table import Located, Outcome
+from laggard_agent.collectors.lustre.table import LocatedTable, Outcome
 from laggard_agent.collectors.lustre.table_specs import TableSpec
 from laggard_agent.collectors.lustre.template_cache import Shape, Shapes, Values
 from laggard_common.wire.codec import Row
@@ -23,12 +23,12 @@ class JobTable:
 
     def __init__(self, spec: TableSpec, most: int) -> None:
         self.spec = spec
-        self.located = Located(spec)
+        self.located = LocatedTable(spec)
         self.left_out = 0
         self._most = most
         self._shapes = Shapes(parse_job)
         self._columns = Columns()
-        self._files: dict[str, _File] = {}
+        self._files: dict[str, _JobFile] = {}
         self._known: dict[tuple[str, str], Component] = {}
         self._components: tuple[Component, ...] = ()
         self._turn = 0
@@ -36,7 +36,7 @@ class JobTable:
     def read(self, parameters: Parameters, at_ns: int, outcome: Outcome) -> Reading | None:
         """Reads all jobs of all targets; None without any."""
         room = self._most
-        files: dict[str, _File] = {}
+        files: dict[str, _JobFile] = {}
         self._turn += 1
         for place, (name, places) in enumerate(self.located.places.items(), self._turn):
             if places[0] is None:
@@ -66,7 +66,7 @@ class JobTable:
             rows += self._rows(file)
         return Reading(self.spec.source, self._columns.fields, at_ns, self._components, rows)
 
-    def _file(self, name: str, data: bytes, room: int) -> "_File":
+    def _file(self, name: str, data: bytes, room: int) -> "_JobFile":
         before = self._files.get(name)
         if before is not None and before.data == data and len(before.entries) <= room and not before.left_out:
             return before
@@ -85,7 +85,7 @@ class JobTable:
         names = tuple(dict.fromkeys([entry.name for entry in entries.values()]))
         if before is not None and before.names == names:
             names = before.names
-        return _File(data, entries, names, tuple(leftovers), max(len(texts) - room, 0))
+        return _JobFile(data, entries, names, tuple(leftovers), max(len(texts) - room, 0))
 
     def _read_entry(self, entry: "_Entry", lines: bytes) -> None:
         shape, entry.values = self._shapes.read(lines)
@@ -95,7 +95,7 @@ class JobTable:
             entry.shapes = (shape,)
             self._columns.learn(entry.shapes)
 
-    def _rows(self, file: "_File") -> Iterable[Row]:
+    def _rows(self, file: "_JobFile") -> Iterable[Row]:
         """One row per name; the later of two entries of one name, which Lustre does not produce."""
         count = len(self._columns.fields)
         if file.columns != count:  # rows of a file that was not read this time remain
@@ -127,7 +127,7 @@ class _Entry:
 
 
 @dataclass(slots=True)
-class _File:
+class _JobFile:
     """A file as read; `names`: its jobs, the same object while the set of jobs is unchanged.
 
     `rows` are built on demand, and again when the table has grown beyond `columns`.

@@ -24,7 +24,7 @@ def parse_dump(data: bytes) -> dict[str, bytes]:
     }
 
 
-class Dump:
+class ParamDump:
     """Parameters of a saved output; `refresh` reads the file again."""
 
     def __init__(self, path: Path) -> None:

@@ -45,7 +45,7 @@ class Outcome:
         return data
 
 
-class Located:
+class LocatedTable:
     """Devices of a table and the locations of their files, as of the latest search.
 
     `devices`: their names, distinct from those of other kinds.
@@ -59,7 +59,7 @@ class Located:
         self.devices: frozenset[str] = frozenset()
         self.problem: CollectError | None = None
 
-    def look(self, parameters: Parameters) -> None:
+    def locate(self, parameters: Parameters) -> None:
         """Searches devices and files again; an error is kept in `problem`."""
         spec = self._spec
         located = parameters.locate(spec.kinds, spec.files)
@@ -83,7 +83,7 @@ class Located:
             self.problem = CollectError(*located.refused[0].rsplit(": ", 1))
 
 
-class Table:
+class ParamTable:
     """A table with one row per device.
 
     A file that is unchanged since the previous sample, apart from its timestamps, is not parsed, and a row of
@@ -92,10 +92,10 @@ class Table:
 
     def __init__(self, spec: TableSpec) -> None:
         self.spec = spec
-        self.located = Located(spec)
+        self.located = LocatedTable(spec)
         self._readers = tuple(map(reader_of, spec.files))
         self._columns = Columns()
-        self._devices: dict[str, _Device] = {}
+        self._devices: dict[str, _TableDevice] = {}
         self._components: tuple[Component, ...] = ()
         self._turn = 0
 
@@ -106,7 +106,7 @@ class Table:
         for place, (name, places) in enumerate(self.located.places.items(), self._turn):
             device = self._devices.get(name)
             if device is None or place % self.spec.every == 0:
-                device = device or _Device(self._readers)
+                device = device or _TableDevice(self._readers)
                 device.read(parameters, places, outcome, self._columns)
             if device.is_there:
                 devices[name] = device
@@ -124,7 +124,7 @@ class Table:
         return Reading(self.spec.source, self._columns.fields, at_ns, self._components, rows)
 
 
-class _Device:
+class _TableDevice:
     """The files of a device as last read, and their row.
 
     `is_there`: at least one was readable. `leftovers`: lines that are unparsed or contradict the table, by
@@ -134,7 +134,7 @@ class _Device:
     def __init__(self, readers: Iterable[Read]) -> None:
         self.is_there = False
         self.leftovers: list[tuple[str, tuple[bytes, ...]]] = []
-        self._files = tuple(map(_File, readers))
+        self._files = tuple(map(_TableFile, readers))
         self._shapes: Shown = ()
         self._row: Row = ()
         self._is_old = False  # the row: a file changed
@@ -167,7 +167,7 @@ class _Device:
         return self._row
 
 
-class _File:
+class _TableFile:
     """Contents of one file; `shape` is None while it is unreadable."""
 
     def __init__(self, read: Read) -> None:

@@ -93,7 +93,7 @@ class Lwfs:
                     leftovers.append(line[:200])
                 else:
                     self._traces += 1
-                    self._servers.take(trace, counts_queue=not self._follower.are_old)
+                    self._servers.add(trace, counts_queue=not self._follower.are_old)
         self._not_understood += len(leftovers)
         self.leftovers = tuple(leftovers[:100])
 

@@ -35,7 +35,7 @@ class Servers:
         self._changed: set[str] = set()
         self._done: dict[str, Row] = {}
 
-    def take(self, trace: Trace, *, counts_queue: bool = True) -> None:
+    def add(self, trace: Trace, *, counts_queue: bool = True) -> None:
         """Adds a line; queue lengths of lines from before the agent's start do not count."""
         row = self._row(trace.server)
         if row is None:

@@ -156,7 +156,7 @@ class Net:
         answer = self._answer()
         row = _NOT_AVAILABLE
         if answer is not None:
-            rows = known.take(answer, at)
+            rows = known.update(answer, at)
             if rows:
                 yield Reading("tcp_destination", DESTINATION_FIELDS, at, known.components, rows)
             left_out = known.sockets_left_out

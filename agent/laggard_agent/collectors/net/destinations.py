@@ -82,7 +82,7 @@ class Destinations:
         """Number of remembered sockets: those of the latest sample, and some that it may have missed."""
         return len(self._sockets)
 
-    def take(self, answer: Answer, now_ns: int) -> list[Row]:
+    def update(self, answer: Answer, now_ns: int) -> list[Row]:
         """Adds a sample; returns the rows of DESTINATION_FIELDS, in the order of `components`."""
         self._begin(now_ns)
         before = self._sockets

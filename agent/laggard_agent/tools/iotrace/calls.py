@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from laggard_agent.tools.iotrace.descriptors import OpenFile, Table
+from laggard_agent.tools.iotrace.descriptors import DescriptorTable, OpenFile
 
 _FD = re.compile(r"([0-9]{1,10})(?:<(.*?)>)?(?:, |$)")
 _PATH = re.compile(r'[^"]*"((?:[^"\\]|\\.)*)"(?:\.\.\.)?(.*)', re.DOTALL)
@@ -38,10 +38,10 @@ class Move:
     path: str
 
 
-Change = Callable[[Table, Call], Sequence[Move] | None]  # None: its arguments were not parsed
+Change = Callable[[DescriptorTable, Call], Sequence[Move] | None]  # None: its arguments were not parsed
 
 
-def _open(table: Table, call: Call) -> Sequence[Move] | None:
+def _open(table: DescriptorTable, call: Call) -> Sequence[Move] | None:
     found = _PATH.match(call.arguments)
     if found is None:
         return None
@@ -52,7 +52,7 @@ def _open(table: Table, call: Call) -> Sequence[Move] | None:
     return (Move("open", call.result, None, 0, file.path),)
 
 
-def _close(table: Table, call: Call) -> Sequence[Move] | None:
+def _close(table: DescriptorTable, call: Call) -> Sequence[Move] | None:
     fd = _fd(call.arguments)
     if fd is None:
         return None
@@ -61,7 +61,7 @@ def _close(table: Table, call: Call) -> Sequence[Move] | None:
     return (Move("close", fd, None, 0, path),)
 
 
-def _close_range(table: Table, call: Call) -> Sequence[Move] | None:
+def _close_range(table: DescriptorTable, call: Call) -> Sequence[Move] | None:
     first, _, rest = call.arguments.partition(", ")
     last, _, flags = rest.partition(", ")
     low, high = _number(first), _number(last)
@@ -80,7 +80,7 @@ def _close_range(table: Table, call: Call) -> Sequence[Move] | None:
 def _moving(operation: str) -> Change:
     """read, write and their vectored forms: at the open file's own position."""
 
-    def change(table: Table, call: Call) -> Sequence[Move] | None:
+    def change(table: DescriptorTable, call: Call) -> Sequence[Move] | None:
         fd = _fd(call.arguments)
         return None if fd is None else (_at_position(table, fd, operation, call),)
 
@@ -90,7 +90,7 @@ def _moving(operation: str) -> Change:
 def _placed(operation: str, after: int = 0) -> Change:
     """pread, pwrite and their vectored forms: the offset is the last argument but `after`."""
 
-    def change(table: Table, call: Call) -> Sequence[Move] | None:
+    def change(table: DescriptorTable, call: Call) -> Sequence[Move] | None:
         fd = _fd(call.arguments)
         last = call.arguments.rsplit(", ", after + 1)
         if fd is None or len(last) != after + 2:
@@ -107,7 +107,7 @@ def _placed(operation: str, after: int = 0) -> Change:
     return change
 
 
-def _at_position(table: Table, fd: int, operation: str, call: Call) -> Move:
+def _at_position(table: DescriptorTable, fd: int, operation: str, call: Call) -> Move:
     file = table.get(fd)
     if operation == "write" and file.append:
         file.position = None
@@ -121,16 +121,16 @@ def _move(file: OpenFile, operation: str, fd: int, offset: int | None, call: Cal
     return Move(operation, fd, offset, call.result, file.path or _shown(call.arguments))
 
 
-def _lseek(table: Table, call: Call) -> Sequence[Move] | None:
+def _lseek(table: DescriptorTable, call: Call) -> Sequence[Move] | None:
     return _seek(table, call, call.result)
 
 
-def _llseek(table: Table, call: Call) -> Sequence[Move] | None:
+def _llseek(table: DescriptorTable, call: Call) -> Sequence[Move] | None:
     found = _BRACKETED.search(call.arguments)
     return None if found is None else _seek(table, call, int(found[1]))
 
 
-def _seek(table: Table, call: Call, position: int) -> Sequence[Move] | None:
+def _seek(table: DescriptorTable, call: Call, position: int) -> Sequence[Move] | None:
     fd = _fd(call.arguments)
     if fd is None:
         return None
@@ -138,7 +138,7 @@ def _seek(table: Table, call: Call, position: int) -> Sequence[Move] | None:
     return ()
 
 
-def _dup(table: Table, call: Call) -> Sequence[Move] | None:
+def _dup(table: DescriptorTable, call: Call) -> Sequence[Move] | None:
     fd = _fd(call.arguments)
     if fd is None:
         return None
@@ -147,7 +147,7 @@ def _dup(table: Table, call: Call) -> Sequence[Move] | None:
     return ()
 
 
-def _fcntl(table: Table, call: Call) -> Sequence[Move] | None:
+def _fcntl(table: DescriptorTable, call: Call) -> Sequence[Move] | None:
     fd = _fd(call.arguments)
     if fd is None:
         return None
@@ -160,7 +160,7 @@ def _fcntl(table: Table, call: Call) -> Sequence[Move] | None:
     return ()
 
 
-def _pipe(table: Table, call: Call) -> Sequence[Move] | None:
+def _pipe(table: DescriptorTable, call: Call) -> Sequence[Move] | None:
     found = _PAIR.match(call.arguments)
     if found is None:
         return None
@@ -169,12 +169,12 @@ def _pipe(table: Table, call: Call) -> Sequence[Move] | None:
     return ()
 
 
-def _new_stream(table: Table, call: Call) -> Sequence[Move] | None:
+def _new_stream(table: DescriptorTable, call: Call) -> Sequence[Move] | None:
     table.put(call.result, OpenFile(), close_on_exec="CLOEXEC" in call.arguments)
     return ()
 
 
-def _copy(table: Table, call: Call) -> Sequence[Move] | None:
+def _copy(table: DescriptorTable, call: Call) -> Sequence[Move] | None:
     """copy_file_range and splice: `in, offset or NULL, out, offset or NULL, length, flags`."""
     parts = call.arguments.split(", ")
     if len(parts) != 6:
@@ -182,7 +182,7 @@ def _copy(table: Table, call: Call) -> Sequence[Move] | None:
     return _both(table, call, source=(parts[0], parts[1]), target=(parts[2], parts[3]))
 
 
-def _sendfile(table: Table, call: Call) -> Sequence[Move] | None:
+def _sendfile(table: DescriptorTable, call: Call) -> Sequence[Move] | None:
     parts = call.arguments.split(", ")
     if len(parts) != 4:
         return None
@@ -190,7 +190,7 @@ def _sendfile(table: Table, call: Call) -> Sequence[Move] | None:
 
 
 def _both(
-    table: Table, call: Call, *, source: tuple[str, str], target: tuple[str, str]
+    table: DescriptorTable, call: Call, *, source: tuple[str, str], target: tuple[str, str]
 ) -> Sequence[Move] | None:
     moves = []
     for operation, (where, at) in (("read", source), ("write", target)):
@@ -205,7 +205,7 @@ def _both(
     return moves
 
 
-def _truncate(table: Table, call: Call) -> Sequence[Move] | None:
+def _truncate(table: DescriptorTable, call: Call) -> Sequence[Move] | None:
     fd, length = _fd(call.arguments), _number(call.arguments.rpartition(", ")[2])
     if fd is None or length is None:
         return None
@@ -215,7 +215,7 @@ def _truncate(table: Table, call: Call) -> Sequence[Move] | None:
 def _about(operation: str, *, moves_bytes: bool = False) -> Change:
     """Calls on a descriptor without a file position; calls on a path alone make no record."""
 
-    def change(table: Table, call: Call) -> Sequence[Move] | None:
+    def change(table: DescriptorTable, call: Call) -> Sequence[Move] | None:
         fd = _fd(call.arguments)
         if fd is None:
             return () if call.arguments.startswith(("AT_FDCWD", '"')) else None
@@ -233,7 +233,7 @@ def _about(operation: str, *, moves_bytes: bool = False) -> Change:
     return change
 
 
-def _exec(table: Table, _call: Call) -> Sequence[Move]:
+def _exec(table: DescriptorTable, _call: Call) -> Sequence[Move]:
     table.exec()
     return ()
 

@@ -20,7 +20,7 @@ class OpenFile:
     append: bool = False
 
 
-class Table:
+class DescriptorTable:
     """The descriptors of one process, shared by its threads. `name`: its process id."""
 
     def __init__(self, name: int, files: dict[int, OpenFile] | None = None, on_exec: set[int] | None = None):
@@ -53,7 +53,7 @@ class Table:
             self.drop(fd)
 
 
-class Processes:
+class ProcessTables:
     """The tables of all processes of a trace.
 
     A child whose `clone` is in the trace starts with its parent's descriptors: shared for a thread, otherwise
@@ -62,11 +62,11 @@ class Processes:
     """
 
     def __init__(self) -> None:
-        self._tables: OrderedDict[int, Table] = OrderedDict()  # least recently seen first
+        self._tables: OrderedDict[int, DescriptorTable] = OrderedDict()  # least recently seen first
         self._cloning: dict[int, bool] = {}  # parents with a pending clone; True if the table is shared
-        self._unnamed_parent: Table | None = None
+        self._unnamed_parent: DescriptorTable | None = None
 
-    def table(self, pid: int) -> Table:
+    def table(self, pid: int) -> DescriptorTable:
         """The table of this process or thread."""
         table = self._tables.get(pid)
         if table is None:
@@ -97,21 +97,21 @@ class Processes:
         self._tables.pop(pid, None)
         self._cloning.pop(pid, None)
 
-    def _newcomer(self, pid: int) -> Table:
+    def _newcomer(self, pid: int) -> DescriptorTable:
         if len(self._cloning) == 1:
             parent, shared = self._cloning.popitem()
             return self._put(pid, _inherited(self.table(parent), pid, shared=shared))
         if self._unnamed_parent is not None:  # strace prints process ids only once there are two
             table, self._unnamed_parent = self._unnamed_parent, None
             return self._put(pid, table)
-        return self._put(pid, Table(pid))
+        return self._put(pid, DescriptorTable(pid))
 
-    def _put(self, pid: int, table: Table) -> Table:
+    def _put(self, pid: int, table: DescriptorTable) -> DescriptorTable:
         if len(self._tables) >= MAX_PROCESSES:
             self.gone(next(iter(self._tables)))
         self._tables[pid] = table
         return table
 
 
-def _inherited(parent: Table, child: int, *, shared: bool) -> Table:
-    return parent if shared else Table(child, dict(parent.files), set(parent.close_on_exec))
+def _inherited(parent: DescriptorTable, child: int, *, shared: bool) -> DescriptorTable:
+    return parent if shared else DescriptorTable(child, dict(parent.files), set(parent.close_on_exec))

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from laggard_agent.tools.iotrace.calls import CALLS, CLONES, Call
-from laggard_agent.tools.iotrace.descriptors import MAX_PROCESSES, Processes
+from laggard_agent.tools.iotrace.descriptors import MAX_PROCESSES, ProcessTables
 from laggard_agent.tools.iotrace.reader import is_possible, time_ns
 from laggard_common.wire.trace_records import Record
 
@@ -43,7 +43,7 @@ class StraceParser:
 
     def __init__(self, node: str) -> None:
         self._node = node
-        self._processes = Processes()
+        self._processes = ProcessTables()
         self._begun: OrderedDict[int, _Begun] = OrderedDict()
 
     def parse(self, line: str) -> Sequence[Record] | None:

@@ -23,7 +23,7 @@ from laggard_agent.collectors.fnprofile.collector import (
     Fnprofile,
     FnprofileSettings,
 )
-from laggard_agent.collectors.fnprofile.cpu_sampler import Sampler, online_cpus
+from laggard_agent.collectors.fnprofile.cpu_sampler import CpuSampler, online_cpus
 from laggard_agent.collectors.interface import Reading
 from laggard_common.errors import CollectError
 from tests.support.builders.fnprofile import process, resolver
@@ -248,26 +248,26 @@ def test_cpus_come_and_go(tmp_path: Path) -> None:
     online = tmp_path / "devices/system/cpu/online"
     online.parent.mkdir(parents=True)
     online.write_text("0\n")
-    sampler = Sampler(
+    sampler = CpuSampler(
         perf.clock_event(97), perf.open_event, Path("/proc"), tmp_path, resolver(tmp_path / "proc")
     )
     sampler.start()
     try:
-        assert sampler.take().cpus == 1
+        assert sampler.drain().cpus == 1
         online.write_text(f"0-{len(online_cpus(Path('/sys')))}\n")  # one more than there is
-        sampler.take()
-        assert sampler.take().cpus == len(online_cpus(Path("/sys")))
+        sampler.drain()
+        assert sampler.drain().cpus == len(online_cpus(Path("/sys")))
         online.write_text("0\n")
-        sampler.take()
-        assert sampler.take().cpus == 1
+        sampler.drain()
+        assert sampler.drain().cpus == 1
     finally:
         sampler.stop()
 
 
-def take_until_the_end(sampler: Sampler) -> None:
+def take_until_the_end(sampler: CpuSampler) -> None:
     """It may answer once more before it sees that it should end."""
-    sampler.take()
-    sampler.take()
+    sampler.drain()
+    sampler.drain()
 
 
 class _Watched:
@@ -296,12 +296,14 @@ class _Watched:
 @needs_perf
 def test_it_sleeps_when_nobody_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Woken without a question, it looks once and sleeps again. Full ring buffers may wake it, too."""
-    sampler = Sampler(perf.clock_event(1), perf.open_event, Path("/proc"), Path("/sys"), resolver(tmp_path))
+    sampler = CpuSampler(
+        perf.clock_event(1), perf.open_event, Path("/proc"), Path("/sys"), resolver(tmp_path)
+    )
     watched = _Watched(sampler._poll, sampler._asked)
     monkeypatch.setattr(sampler, "_poll", watched)
     sampler.start()
     try:
-        sampler.take()
+        sampler.drain()
         while not watched.sleeps.empty():
             watched.sleeps.get()
         sampler._wake()
@@ -340,7 +342,7 @@ def test_however_much_there_is_to_read_it_takes_a_fifth_of_a_cpu(
             pass
 
     monkeypatch.setattr(made, "earn", work)
-    sampler = Sampler(perf.clock_event(1), perf.open_event, Path("/proc"), Path("/sys"), made)
+    sampler = CpuSampler(perf.clock_event(1), perf.open_event, Path("/proc"), Path("/sys"), made)
     monkeypatch.setattr(sampler, "_poll", _AlwaysFull())
     sampler.start()
     try:
@@ -353,9 +355,11 @@ def test_however_much_there_is_to_read_it_takes_a_fifth_of_a_cpu(
 @needs_perf
 def test_after_the_end_nothing_is_open(tmp_path: Path) -> None:
     before = open_files()
-    sampler = Sampler(perf.clock_event(97), perf.open_event, Path("/proc"), Path("/sys"), resolver(tmp_path))
+    sampler = CpuSampler(
+        perf.clock_event(97), perf.open_event, Path("/proc"), Path("/sys"), resolver(tmp_path)
+    )
     sampler.start()
-    sampler.take()
+    sampler.drain()
     assert len(open_files()) > len(before)
     sampler.stop()
     with pytest.raises(CollectError, match="sampling was stopped"):
@@ -412,7 +416,7 @@ def test_samples_that_do_not_come_in_time(monkeypatch: pytest.MonkeyPatch) -> No
 def refused(number: int) -> perf.Open:
     """A kernel that says no."""
 
-    def open_event(event: perf.Event, cpu: int) -> int:
+    def open_event(event: perf.PerfEvent, cpu: int) -> int:
         raise OSError(number, os.strerror(number))
 
     return open_event
@@ -439,7 +443,7 @@ def test_refused(number: int, reason: str, tmp_path: Path) -> None:
     before = open_files()
     clock, asked = FakeClock(), []
 
-    def open_event(event: perf.Event, cpu: int) -> int:
+    def open_event(event: perf.PerfEvent, cpu: int) -> int:
         asked.append(cpu)
         return refused(number)(event, cpu)
 
@@ -470,15 +474,17 @@ def test_refused_by_this_kernel() -> None:
             os.seteuid(0)
 
 
-def event_of(tmp_path: Path, settings: FnprofileSettings, khz: str | None, number: int | None) -> perf.Event:
+def event_of(
+    tmp_path: Path, settings: FnprofileSettings, khz: str | None, number: int | None
+) -> perf.PerfEvent:
     """What is sampled on a machine whose CPU says this and whose kernel opens cycles or does not."""
-    opened: list[perf.Event] = []
+    opened: list[perf.PerfEvent] = []
     folder = tmp_path / "devices/system/cpu/cpu0/cpufreq"
     folder.mkdir(parents=True)
     if khz is not None:
         (folder / "cpuinfo_max_freq").write_text(khz)
 
-    def open_event(event: perf.Event, cpu: int) -> int:
+    def open_event(event: perf.PerfEvent, cpu: int) -> int:
         if event.name == "cycles" and number is not None:
             raise OSError(number, os.strerror(number))
         if opened:

@@ -68,7 +68,7 @@ def kernel(tmp_path: Path, text: str | None) -> tuple[Kernel, FakeClock]:
         (tmp_path / "kallsyms").write_text(text)
     clock = FakeClock()
     made = Kernel(tmp_path, clock.monotonic_ns)
-    made.look()
+    made.refresh()
     return made, clock
 
 
@@ -86,7 +86,7 @@ def test_hidden(tmp_path: Path, text: str | None, caplog: pytest.LogCaptureFixtu
     with caplog.at_level(logging.WARNING):
         made, clock = kernel(tmp_path, text)
         clock.sleep(61)
-        made.look()
+        made.refresh()
     assert (made.is_hidden, made.function_at(AT)) == (True, ("[kernel]", "?"))
     assert [r.getMessage() for r in caplog.records] == [
         "collector fnprofile: the kernel hides its functions (kernel.kptr_restrict, CAP_SYSLOG):"
@@ -94,7 +94,7 @@ def test_hidden(tmp_path: Path, text: str | None, caplog: pytest.LogCaptureFixtu
     ]
     (tmp_path / "kallsyms").write_text(TEXT)
     clock.sleep(61)
-    made.look()
+    made.refresh()
     assert (made.is_hidden, made.function_at(AT + 0x111)) == (False, ("[kernel]", "vfs_read"))
 
 
@@ -105,11 +105,11 @@ def test_read_again_when_modules_changed(tmp_path: Path) -> None:
     assert made.function_at(address) == ("[kernel]", "?")
     (tmp_path / "kallsyms").write_text(TEXT + "ffffffffc0200000 t lustre_read\t[lustre]\n")
     clock.sleep(61)
-    made.look()
+    made.refresh()
     assert made.function_at(address) == ("[kernel]", "?")  # nothing told that it changed
     (tmp_path / "modules").write_text("lustre 1 0 - Live 0x0\n")
-    made.look()
+    made.refresh()
     assert made.function_at(address) == ("[kernel]", "?")  # not yet time
     clock.sleep(61)
-    made.look()
+    made.refresh()
     assert made.function_at(address) == ("[lustre]", "lustre_read")

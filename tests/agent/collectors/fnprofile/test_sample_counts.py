@@ -5,7 +5,7 @@ from pathlib import Path
 
 from laggard_agent.collectors.fnprofile.address_spaces import Spaces
 from laggard_agent.collectors.fnprofile.records import parse
-from laggard_agent.collectors.fnprofile.sample_counts import Tally
+from laggard_agent.collectors.fnprofile.sample_counts import SampleCounter
 from tests.support.builders.fnprofile import (
     KERNEL_MODE,
     comm,
@@ -22,16 +22,16 @@ from tests.support.builders.fnprofile import (
 MAPS = "1000-2000 r-xp 00000000 08:01 7 /bin/{}\n"
 
 
-def tally(procfs: Path) -> Tally:
+def tally(procfs: Path) -> SampleCounter:
     """A shell (5) and a server (6) that were there before."""
     for pid, name in ((5, "sh"), (6, "server")):
         process(procfs, pid, name, f"/bin/{name}", MAPS.format(name))
-    return Tally(Spaces(procfs), resolver(procfs))
+    return SampleCounter(Spaces(procfs), resolver(procfs))
 
 
 def test_one_cpu(tmp_path: Path) -> None:
     made = tally(tmp_path)
-    made.take(
+    made.add(
         [parse(sample(5, 0x1000, 1) * 3 + sample(6, 0x1010, 2, tid=60) + sample(6, 0x99, 3, KERNEL_MODE))]
     )
     assert made.counts == {"sh/sh/?": 3, "server/server/?": 1, "server/[kernel]/?": 1}
@@ -41,7 +41,7 @@ def test_one_cpu(tmp_path: Path) -> None:
 def test_the_order_of_things_on_several_cpus(tmp_path: Path) -> None:
     """A shell starts a program that moves from CPU to CPU; each sample counts for what ran at that time."""
     made = tally(tmp_path)
-    made.take([parse(sample(5, 0x1000, 1))])  # somebody has looked at the shell
+    made.add([parse(sample(5, 0x1000, 1))])  # somebody has looked at the shell
     events = [
         (0, fork(7, 5, 10)),
         (1, sample(7, 0x1100, 11)),
@@ -53,31 +53,31 @@ def test_the_order_of_things_on_several_cpus(tmp_path: Path) -> None:
         (1, ended(7, 17)),
         (0, sample(5, 0x1100, 18)),
     ]
-    made.take([parse(b"".join(data for at, data in events if at == cpu)) for cpu in (0, 1)])
+    made.add([parse(b"".join(data for at, data in events if at == cpu)) for cpu in (0, 1)])
     assert made.counts == {"sh/sh/?": 3, "dd/dd/?": 2, "server/server/?": 1}
 
 
 def test_the_idle_task_is_nobody(tmp_path: Path) -> None:
     made = tally(tmp_path)
-    made.take([parse(sample(0, 0x1000, 1, KERNEL_MODE))])
+    made.add([parse(sample(0, 0x1000, 1, KERNEL_MODE))])
     assert (made.samples, made.counts) == (0, {})
 
 
 def test_after_a_loss_everything_is_read_again(tmp_path: Path) -> None:
     """The start of another program may have been among what was lost."""
     made = tally(tmp_path)
-    made.take([parse(sample(5, 0x1000, 1))])
+    made.add([parse(sample(5, 0x1000, 1))])
     (tmp_path / "5/exe").unlink()
     (tmp_path / "5/exe").symlink_to("/bin/other")
     (tmp_path / "5/maps").write_text(MAPS.format("other"))
-    made.take([parse(sample(5, 0x1000, 2))])
-    made.look()
-    made.take([parse(lost(4))])
-    made.look()
-    made.take([parse(sample(5, 0x1000, 3))])
+    made.add([parse(sample(5, 0x1000, 2))])
+    made.resynchronize()
+    made.add([parse(lost(4))])
+    made.resynchronize()
+    made.add([parse(sample(5, 0x1000, 3))])
     assert made.counts == {"sh/sh/?": 2, "other/other/?": 1}
     assert (made.lost, made.samples) == (4, 3)
-    made.take([parse(record(5, bytes(24)) + b"1234")])
+    made.add([parse(record(5, bytes(24)) + b"1234")])
     assert (made.throttled, made.garbled) == (1, 4)
 
 
@@ -94,5 +94,5 @@ def test_however_samples_are_spread(tmp_path: Path) -> None:
             expected["sh/sh/?" if pid == 5 else "server/server/?"] += 1
             if rng.random() < 0.01:
                 rings[cpu] += mmap2(pid, 0x8000, 0x1000, 0, "/lib/x", 9, time)
-        made.take(map(parse, rings))
+        made.add(map(parse, rings))
     assert made.counts == expected

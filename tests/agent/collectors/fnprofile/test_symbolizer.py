@@ -122,10 +122,10 @@ def test_reading_files_may_take_so_much_cpu_and_no_more(procfs: Path) -> None:
         return [made.name(space, USER_MODE, HOT + i * TEXT_BYTES).rpartition("/")[2] for i in range(5)]
 
     assert names() == ["hot", "hot", "hot", "?", "?"]
-    made.look()
+    made.refresh()
     assert names() == ["hot", "hot", "?", "?", "?"]  # kept for these addresses
     clock.sleep(1000)
-    made.look()
+    made.refresh()
     made.earn()
     assert names() == ["hot"] * 5
 

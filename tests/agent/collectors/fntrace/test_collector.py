@@ -12,7 +12,7 @@ from laggard_agent.collectors.fntrace import collector as fntrace
 from laggard_agent.collectors.fntrace.collector import FntraceSettings
 from laggard_agent.collectors.fntrace.program_totals import MOST_KNOWN, MOST_PROGRAMS, Totals
 from laggard_agent.collectors.fntrace.symbolizer import CPU_NS_A_SAMPLE, IMAGES_A_SAMPLE, Namer
-from laggard_agent.collectors.fntrace.table import Table
+from laggard_agent.collectors.fntrace.table import CallTable
 from laggard_agent.collectors.interface import Roots
 from laggard_agent.settings import AgentSettings
 from laggard_agent.tools.once import read_once
@@ -70,11 +70,11 @@ def test_images_that_take_long_to_read_wait_for_time(tmp_path: Path, made: Made)
     namer = Namer(lambda: next(took))  # each image takes as much as 20 samples may
     modules = [(i, b"", f"/no/{i}".encode()) for i in range(3)]
     made = replace(made, modules=modules, functions=[(16, i) for i in range(3)], capacities=(8, 8, 1))
-    table = Table(made.write(tmp_path / "tables"))
-    table.look()
+    table = CallTable(made.write(tmp_path / "tables"))
+    table.read()
     named = []
     for _ in range(32):
-        namer.begin()
+        namer.start_sample()
         namer.name(table)
         named.append(sum(name is not None for name in table.names))
     assert named == [1] * 11 + [2] * 20 + [3]

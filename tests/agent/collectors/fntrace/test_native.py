@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from laggard_agent.collectors.fntrace.table import Table
+from laggard_agent.collectors.fntrace.table import CallTable
 from tests.support.builders.fntrace import ROOT, SOURCES, Compiler, Traced, needs_gcc, run, sampled
 from tests.support.processes import run_command, started
 
@@ -109,8 +109,8 @@ def test_signal_handlers_that_never_return(traced: Traced, how: str) -> None:
 def test_threads_that_end_leave_their_counts_and_their_slots(traced: Traced) -> None:
     traced.trace("threads", "1000")
     assert traced.calls() == {"leaf": 40_000, "leaves": 40}
-    table = Table(next(traced.directory.iterdir()))
-    assert table.look()
+    table = CallTable(next(traced.directory.iterdir()))
+    assert table.read()
     assert table.head is not None
     assert table.head.slots <= 8
 

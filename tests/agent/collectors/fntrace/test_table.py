@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from laggard_agent.collectors.fntrace import shm_layout
 from laggard_agent.collectors.fntrace.symbolizer import build_id
-from laggard_agent.collectors.fntrace.table import Table
+from laggard_agent.collectors.fntrace.table import CallTable
 from laggard_common.errors import CollectError
 from tests.support.builders.fntrace import Made, sampled
 
@@ -21,8 +21,8 @@ MADE = Made()
 
 
 def test_reads_what_was_written(tmp_path: Path) -> None:
-    table = Table(MADE.write(tmp_path))
-    assert table.look()
+    table = CallTable(MADE.write(tmp_path))
+    assert table.read()
     assert table.head is not None
     assert (table.head.pid, table.head.program) == (MADE.pid, "server")
     assert table.functions == [(0, shm_layout.NO_MODULE), (0x1000, 0), (0x2000, 0)]
@@ -38,27 +38,27 @@ def test_truncated_at_every_byte(tmp_path: Path) -> None:
     whole = path.stat().st_size
     for length in range(whole - 1, -1, -1):
         os.truncate(path, length)
-        table = Table(path)
+        table = CallTable(path)
         if length < shm_layout.HEAD_BYTES:  # its process still makes it
-            assert table.look()
+            assert table.read()
             assert table.head is None
         else:
             with pytest.raises(CollectError, match=f"{length} bytes, expected {whole}"):
-                table.look()
+                table.read()
         assert sum(table.sums) == 0
 
 
 def test_truncated_after_it_was_read(tmp_path: Path) -> None:
     path = MADE.write(tmp_path)
-    table = Table(path)
-    table.look()
+    table = CallTable(path)
+    table.read()
     for length in (5000, 100, 0):
         os.truncate(path, length)
         if length == 5000:
             with pytest.raises(CollectError):
-                table.look()
+                table.read()
         else:
-            assert table.look()
+            assert table.read()
         assert table.sums == [0, 0, 5, 500, 7, 700]
 
 
@@ -84,18 +84,18 @@ def test_truncated_after_it_was_read(tmp_path: Path) -> None:
 def test_heads_that_cannot_be_right(tmp_path: Path, head: dict[str, int | bytes], reason: str) -> None:
     path = MADE.write(tmp_path)
     path.write_bytes(MADE.data(**head))
-    table = Table(path)
+    table = CallTable(path)
     with pytest.raises(CollectError, match=reason):
-        table.look()
+        table.read()
     assert table.sums == []
 
 
 def test_one_that_is_not_finished_is_waited_for(tmp_path: Path) -> None:
-    table = Table(MADE.write(tmp_path, complete=0))
-    assert table.look()
+    table = CallTable(MADE.write(tmp_path, complete=0))
+    assert table.read()
     assert table.head is None
     MADE.write(tmp_path)
-    assert table.look()
+    assert table.read()
     assert table.sums[2:] == [5, 500, 7, 700]
 
 
@@ -104,20 +104,20 @@ def test_more_counts_than_are_read(tmp_path: Path) -> None:
     functions = [(i, 0) for i in range(32768)]
     huge = replace(MADE, capacities=capacities, functions=functions, slots=[()] * 16)
     with pytest.raises(CollectError, match="more than 8388608 bytes of counts"):
-        Table(huge.write(tmp_path)).look()
+        CallTable(huge.write(tmp_path)).read()
 
 
 def test_counters_that_fall_or_leap_do_neither_here(tmp_path: Path) -> None:
     path = MADE.write(tmp_path)
-    table = Table(path)
-    table.look()
+    table = CallTable(path)
+    table.read()
     for counters, sums in (
         ([(0, 0), (4, 600), (8, 0)], [0, 0, 5, 600, 8, 700]),
         ([(0, 0), (2**64 - 1, 601), (9, 2**63)], [0, 0, 5, 601, 9, 700]),
         ([(0, 0), (3, 602), (10, 50)], [0, 0, 5, 602, 10, 700]),
     ):
         replace(MADE, slots=[counters]).write(tmp_path)
-        table.look()
+        table.read()
         assert table.sums == sums
 
 
@@ -163,7 +163,7 @@ def test_no_regular_file(tmp_path: Path, spoil: Callable[[Path], None]) -> None:
     path = MADE.write(tmp_path)
     spoil(path)
     with pytest.raises(CollectError):
-        Table(path).look()
+        CallTable(path).read()
 
 
 @pytest.mark.parametrize("closed", ["table", "directory"])
@@ -187,10 +187,10 @@ def test_permission_denied(closed: str) -> None:
 
 def test_vanished(tmp_path: Path) -> None:
     path = MADE.write(tmp_path)
-    table = Table(path)
-    assert table.look()
+    table = CallTable(path)
+    assert table.read()
     path.unlink()
-    assert not table.look()
+    assert not table.read()
 
 
 def test_build_ids_of_what_is_no_image(tmp_path: Path) -> None:

@@ -5,14 +5,14 @@ from itertools import pairwise
 
 import pytest
 
-from laggard_agent.collectors.gluster.dump import Dump, Fop, NotADumpError, parse_dump
+from laggard_agent.collectors.gluster.dump import Fop, NotADumpError, ProcessDump, parse_dump
 from laggard_agent.collectors.gluster.latency import LatencySums
 from tests.support.builders.gluster import brick, client
 
 QUOTED = re.compile(r'": ?([0-9.]+)')
 
 
-def parsed(text: str) -> Dump:
+def parsed(text: str) -> ProcessDump:
     dump = parse_dump(text.encode())
     assert dump is not None
     return dump

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from laggard_agent.collectors.lustre.lctl import Dump
+from laggard_agent.collectors.lustre.lctl import ParamDump
 from laggard_agent.collectors.lustre.param_paths import Parameters
 from laggard_agent.collectors.lustre.table_specs import JOB_TABLES, TABLES
 from tests.agent.collectors.lustre.test_hostile import PARSERS
@@ -68,7 +68,7 @@ def test_the_captures_are_there() -> None:
 @pytest.mark.parametrize("name", [*TREES, *DUMPS])
 def test_no_line_is_left_over(name: str) -> None:
     capture = shared(f"lustre/{name}")
-    parameters: Parameters = Dump(capture) if capture.is_file() else trees(capture)
+    parameters: Parameters = ParamDump(capture) if capture.is_file() else trees(capture)
     watched = Watched(parameters, job_stats=True)
     for _ in range(2):
         watched.sample()
@@ -105,7 +105,7 @@ def test_the_page_shows_what_is_found() -> None:
     assert head[1:] == list(SHOWN)
     for column, name in enumerate(SHOWN.values(), 1):
         capture = shared(f"lustre/{name}")
-        parameters: Parameters = Dump(capture) if capture.is_file() else trees(capture)
+        parameters: Parameters = ParamDump(capture) if capture.is_file() else trees(capture)
         found = Watched(parameters, job_stats=True).sample().readings
         told = {row[0].strip("`"): row[column] for row in rows if row[column] not in ("", "empty")}
         assert told == {s: f"{len(r.rows)} x {len(r.fields)}" for s, r in found.items() if s != "lustre"}, (

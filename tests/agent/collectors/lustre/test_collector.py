@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from laggard_agent.collectors.lustre.lctl import Dump
+from laggard_agent.collectors.lustre.lctl import ParamDump
 from laggard_agent.collectors.lustre.param_paths import Trees
 from laggard_agent.collectors.lustre.table_specs import SLOW, SLOWER
 from laggard_common.wire.schema import FieldKind
@@ -78,7 +78,7 @@ def test_a_client_of_2_16_with_two_mounts_of_one_file_system() -> None:
 
 
 def test_a_saved_dump() -> None:
-    watched = Watched(Dump(FIXTURES / "client-2.17.lctl"), job_stats=True).sample()
+    watched = Watched(ParamDump(FIXTURES / "client-2.17.lctl"), job_stats=True).sample()
     assert (watched.error, watched.collector.leftovers) == ("", {})
     assert watched.row("lustre_ost", "scratch-OST0007")["create_samples"] == 4
     assert watched.row("lustre_osc_rpc", "scratch-OST0000-osc")["write_rpcs_in_flight"] == 3

@@ -9,7 +9,7 @@ import pytest
 from laggard_agent.collectors.lustre.histograms import parse_histograms
 from laggard_agent.collectors.lustre.import_state import parse_import
 from laggard_agent.collectors.lustre.jobstats import parse_job, split_jobs
-from laggard_agent.collectors.lustre.lctl import Dump, parse_dump
+from laggard_agent.collectors.lustre.lctl import ParamDump, parse_dump
 from laggard_agent.collectors.lustre.parse_result import Parsed
 from laggard_agent.collectors.lustre.stats import parse_stats
 from laggard_common.errors import CollectError
@@ -238,7 +238,7 @@ def test_every_reading_can_be_encoded() -> None:
 
 
 def test_a_dump_that_is_gone(tmp_path: Path) -> None:
-    watched = Watched(Dump(tmp_path / "none")).sample()
+    watched = Watched(ParamDump(tmp_path / "none")).sample()
     assert watched.error == f"{tmp_path / 'none'}: No such file or directory"
     assert watched.readings == {}
 
@@ -256,12 +256,12 @@ def test_a_dump_truncated_at_every_byte() -> None:
 @pytest.mark.parametrize("text", [b"", bytes(range(256)) * 40, b"a" * 1_000_000 + b"=1", b"=" * 10_000])
 def test_a_dump_that_is_none(tmp_path: Path, text: bytes) -> None:
     (tmp_path / "dump").write_bytes(text)
-    watched = Watched(Dump(tmp_path / "dump"), job_stats=True).sample()
+    watched = Watched(ParamDump(tmp_path / "dump"), job_stats=True).sample()
     assert (watched.error, watched.node("devices")) == ("", 0)
 
 
 def test_a_dump_without_end(tmp_path: Path) -> None:
     with (tmp_path / "dump").open("wb") as file:
         file.truncate(100 * 1024 * 1024)
-    watched = Watched(Dump(tmp_path / "dump")).sample()
+    watched = Watched(ParamDump(tmp_path / "dump")).sample()
     assert watched.error == f"{tmp_path / 'dump'}: longer than 67108864 bytes"

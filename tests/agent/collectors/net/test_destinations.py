@@ -30,7 +30,7 @@ class Node:
         answer = Answer([])
         read(b"".join(each.message() for each in sockets) + done(), answer, 1000)
         answer.whole = whole
-        self.rows = self.found.take(answer, self.now_ns)
+        self.rows = self.found.update(answer, self.now_ns)
         return self
 
     def row(self, name: str) -> dict[str, int | float | None]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from laggard_agent.tools.iotrace.descriptors import MAX_DESCRIPTORS, MAX_PROCESSES, Processes
+from laggard_agent.tools.iotrace.descriptors import MAX_DESCRIPTORS, MAX_PROCESSES, ProcessTables
 from laggard_agent.tools.iotrace.fold import fold
 from laggard_agent.tools.iotrace.strace import StraceParser
 from tests.support.builders.iotrace import read, sample
@@ -230,7 +230,7 @@ def test_signals_ends_and_failures_are_understood() -> None:
 
 
 def test_memory_is_bounded() -> None:
-    processes = Processes()
+    processes = ProcessTables()
     for pid in range(1, MAX_PROCESSES + 100):
         processes.table(pid)
     assert len(processes._tables) == MAX_PROCESSES
