@@ -148,7 +148,7 @@ class App:
     async def _startup(self, stack: AsyncExitStack, tasks: asyncio.TaskGroup) -> None:
         """Opens ports and directories, then restores the machine while HTTP is served already."""
         s = self._settings
-        for section in (name for name, given in s.unused.items() if given):
+        for section in s.unused:
             _log.warning("%s is checked but has no effect in this version", section)
         app = make_app(self.view, s.archive.directory if s.archive is not None else None, s.http.nodes)
         self._http = HttpServer(authenticated(app, self._credentials), s.http.listen, self._tls)

@@ -1,4 +1,4 @@
-"""`laggard-aggregator --credential NAME`: a line for the file of those who may ask the HTTP interface."""
+"""`laggard-aggregator --credential NAME`: a line for `http.credentials_file`."""
 
 import getpass
 import sys
@@ -11,7 +11,7 @@ _MOST_PASSWORD_CHARS = 512
 
 
 def print_credential(name: str, *, token: bool) -> int:
-    """Prints the line; a token itself goes to standard error, once. Raises ConfigError for bad input."""
+    """Prints the line, and a token to standard error. Raises ConfigError for invalid input."""
     try:
         if token:
             secret, line = new_token(name)

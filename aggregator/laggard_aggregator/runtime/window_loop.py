@@ -20,7 +20,7 @@ POLL_SECONDS = 0.2
 class WindowLoop:
     """Holds both of `locks` while a window is closed, and the first until it is judged.
 
-    `results` gets the judgements once the close is durable in the `journal`. Overrides of `desk` expire
+    `results` gets the judgements once the close is durable in the `journal`. Overrides of `requests` expire
     before windows are closed.
     """
 

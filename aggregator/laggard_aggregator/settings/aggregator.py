@@ -202,7 +202,7 @@ class TopologyFile:
 
 @dataclass(frozen=True, slots=True)
 class PeakTable:
-    """A `[[peak]]`: an alarm under `below` times the known peak for so many minutes."""
+    """A `[[peak]]`: checked, without effect in this version."""
 
     component: str = field(metadata=checked(regex()))
     metric: str = field(metadata=checked(non_empty()))
@@ -295,11 +295,9 @@ class AggregatorSettings:
         }
 
     @property
-    def unused(self) -> Mapping[str, bool]:
-        """Sections that are checked but have no effect in this version."""
-        return {
-            "[[peak]]": bool(self.peak),
-        }
+    def unused(self) -> tuple[str, ...]:
+        """Sections that are given and checked but have no effect in this version."""
+        return ("[[peak]]",) if self.peak else ()
 
 
 def _gaps(shift: int, window: int) -> str:

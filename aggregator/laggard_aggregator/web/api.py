@@ -1,4 +1,4 @@
-"""The answers of `/api/v1` as plain data; docs/api.md describes them. NaN becomes null."""
+"""The answers of `/api/v1` as plain data, as docs/api.md describes them. NaN becomes null."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -13,7 +13,7 @@ from laggard_aggregator.status.view import GroupView, Status
 
 
 class NotKnownError(LookupError):
-    """There is no such group or component; the text says which."""
+    """An unknown group or component; the text names it."""
 
 
 def stragglers(view: Status) -> dict[str, Any]:
@@ -26,7 +26,7 @@ def stragglers(view: Status) -> dict[str, Any]:
 
 
 def groups(view: Status) -> dict[str, Any]:
-    """All peer groups, by name, and why a group got no verdict."""
+    """All peer groups by name, with the reason for a missing verdict."""
     latest: dict[str, list[Judgement]] = {}
     for judged in view.judgements():
         latest.setdefault(judged.group, []).append(judged)
@@ -35,12 +35,12 @@ def groups(view: Status) -> dict[str, Any]:
 
 
 def decisions(view: Status) -> dict[str, Any]:
-    """What operators decided, oldest first; `until` is null for until it is ended."""
+    """The decisions in force, oldest first; `until` is null without an end."""
     return {"time": view.now, "decisions": [_decision(each) for each in view.decisions()]}
 
 
 def nodes(view: Status) -> dict[str, Any]:
-    """How many nodes there are by role and state, and those that are not well."""
+    """Number of nodes by role and state, and the unhealthy nodes."""
     counts: dict[str, dict[str, int]] = {}
     for (role, state), count in sorted(view.node_counts().items()):
         counts.setdefault(role, {})[state] = count
@@ -65,7 +65,7 @@ def nodes(view: Status) -> dict[str, Any]:
 
 
 def component(view: Status, group: str, name: str) -> dict[str, Any]:
-    """One component by its lasting name or its name of the day. Raises NotKnownError."""
+    """One component by its permanent ID or current name. Raises NotKnownError."""
     found = next((g for g in view.groups() if g.name == group), None)
     if found is None:
         raise NotKnownError(f"no group {group!r}")
@@ -101,13 +101,13 @@ def component_path(raw: bytes) -> tuple[str, str]:
 
 
 def _called(view: Status, judgements: Iterable[Judgement], name: str) -> Iterable[str]:
-    """The components whose name of the day is `name`."""
+    """The components with the current name `name`."""
     known = {component: None for judged in judgements for component in judged.components}
     return (component for component in known if view.shown(component) == name)
 
 
 def _group(group: GroupView, latest: Sequence[Judgement]) -> dict[str, Any]:
-    """A group and its latest judgements, one a metric."""
+    """A group and its latest judgements, one per metric."""
     notes = {judged.verdicts.note: None for judged in latest if judged.verdicts.note}
     return {
         "group": group.name,

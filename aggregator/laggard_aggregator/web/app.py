@@ -1,6 +1,6 @@
-"""The aggregator's HTTP interface: metrics, health, the JSON API, and the pages of `laggard_aggregator.web`.
+"""The aggregator's HTTP interface: metrics, health, JSON API and pages. Read-only.
 
-Everything is read-only. The view is asked on the event loop; what may be long is rendered in a thread.
+The status is read on the event loop; expositions are rendered in a thread.
 """
 
 import asyncio
@@ -41,9 +41,9 @@ COMPONENTS = "/api/v1/components/"
 
 
 def make_app(view: Status, archive: Path | None = None, listed: Collection[str] = ()) -> ASGIApp:
-    """The ASGI application over `view`. `archive`: the folder of the archive, where there is one.
+    """The ASGI application. `archive`: directory of the archive, None without one.
 
-    `listed`: nodes of which `/metrics` tells though they are well.
+    `listed`: nodes with series in `/metrics` even while they are healthy.
     """
     pages = _Endpoints(view, listed)
     app = Starlette(
@@ -71,7 +71,7 @@ class _Endpoints:
         self._view = view
         self._listed = listed
         self._process = ProcessCollector(registry=None)
-        self._one_at_a_time = asyncio.Semaphore(1)  # an exposition of every node may take tens of MB
+        self._one_at_a_time = asyncio.Semaphore(1)  # an exposition of all nodes may be tens of MB
 
     async def metrics(self, request: Request) -> Response:
         values = scrape(self._view, self._listed)
@@ -121,7 +121,7 @@ class _Endpoints:
 
 
 def _encoder(accept: str) -> tuple[Callable[[Collector], bytes], str]:
-    """What renders a collector for a client that accepts `accept`, and the content type of that."""
+    """The encoder of a collector for a client that accepts `accept`, and its content type."""
     try:
         return choose_encoder(accept)
     except TypeError:  # the library compares a version that is no number
@@ -129,7 +129,7 @@ def _encoder(accept: str) -> tuple[Callable[[Collector], bytes], str]:
 
 
 class _SecurityHeaders:
-    """Adds to every answer those of SECURITY_HEADERS that it does not have."""
+    """Adds the missing SECURITY_HEADERS to every response."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -145,7 +145,7 @@ class _SecurityHeaders:
 
 
 class _NoBodies:
-    """Refuses requests that carry a body: nothing here takes one."""
+    """Answers requests with a body with 413."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -166,9 +166,9 @@ async def _http_error(_: Request, exc: Exception) -> Response:
 
 
 async def _server_error(_: Request, exc: Exception) -> Response:
-    del exc  # told in the log; nothing of it is for the client
+    del exc  # logged; the client gets no detail
     return _problem(500, "internal error")
 
 
-def _problem(status: int, what: str) -> JSONResponse:
-    return JSONResponse({"error": what or http.HTTPStatus(status).phrase, "status": status}, status)
+def _problem(status: int, text: str) -> JSONResponse:
+    return JSONResponse({"error": text or http.HTTPStatus(status).phrase, "status": status}, status)
