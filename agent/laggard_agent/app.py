@@ -14,13 +14,12 @@ from typing import Any
 from laggard_agent.collectors.host import self_usage
 from laggard_agent.collectors.interface import Roots
 from laggard_agent.collectors.registry import make_collectors
-from laggard_agent.sampling.batcher import Batch, Batcher, Dictionary, splay_ns
-from laggard_agent.sampling.sampler import Sampler
-from laggard_agent.sampling.timeline import Timeline
+from laggard_agent.sampling.batcher import Batcher, Dictionary, splay_ns
+from laggard_agent.sampling.sampler import Sampler, Timeline
 from laggard_agent.settings import AgentSettings
 from laggard_agent.spool.segments import SpoolFacts, SpoolIdentity
 from laggard_agent.spool.spool import Spool
-from laggard_agent.spool.worker import Worker
+from laggard_agent.spool.worker import SpoolWriter, Worker
 from laggard_agent.transport.publisher import Publisher
 from laggard_common.clock import Clock, SystemClock
 from laggard_common.daemon.sd_notify import Notifier
@@ -30,7 +29,6 @@ from laggard_common.wire.codec import Encoder
 _log = logging.getLogger(__name__)
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-_QUEUED_BATCHES = 1000
 _WATCH_SECONDS = 10.0
 _WATCHES_A_WATCHDOG = 3
 # An orderly end takes at most the sum of these, spooling counted twice (batches, then closing).
@@ -60,18 +58,18 @@ class App:
         self._rng = rng or random.SystemRandom()
         self._notifier = notifier or Notifier()
         self._arguments = partial(client_arguments, settings.mqtt)
-        self._arguments()  # so that what is wrong from the beginning is told now
+        self._arguments()  # reports an unusable file at the start
         batch_ns = settings.batch_samples * settings.interval_ns
         phase = splay_ns(settings.site, settings.node, batch_ns)
         self._phase_ticks, phase_rest_ns = divmod(phase, settings.interval_ns)
         self._publish_delay_seconds = phase_rest_ns / 1e9
         self._encoder = Encoder()
         self._dictionaries: dict[str, Dictionary] = {}
-        self._overflow_samples = 0
         self._samplers: list[Sampler] = []
         self._failure: asyncio.Future[None]
         self._worker: Worker
         self._spool: Spool
+        self._writer: SpoolWriter
         self._publisher: Publisher
 
     async def run(self, stop: asyncio.Event, started: asyncio.Event | None = None) -> None:
@@ -104,7 +102,9 @@ class App:
             status=self._status,
             clock=self._clock,
             rng=self._rng,
+            delay_seconds=self._publish_delay_seconds,
         )
+        self._writer = SpoolWriter(self._worker, self._spool, self._publisher.offer)
         self._samplers = [sampler for name in s.collectors for sampler in self._make_samplers(name)]
         _log.info(
             "node %s (%s) samples %s every %g s", s.node, s.role, ", ".join(s.collectors), s.interval_seconds
@@ -120,7 +120,7 @@ class App:
                 timeline,
                 self._clock,
                 batcher=self._batcher,
-                deliver=self._deliver,
+                deliver=self._writer.submit,
                 changed=lambda: self._worker.run_on_loop(self._health_changed),
                 failed=self._fail,
             )
@@ -201,19 +201,6 @@ class App:
             encoder=self._encoder,
         )
 
-    def _deliver(self, batches: list[Batch]) -> None:
-        """Queues batches for the spool and the publisher; called on the samplers' threads."""
-        for batch in batches:
-            if self._worker.waiting < _QUEUED_BATCHES:
-                self._worker.submit(partial(self._store, batch))
-            else:  # the spool's disk hangs
-                self._overflow_samples += batch.n
-
-    def _store(self, batch: Batch) -> None:
-        stored = self._spool.append(batch)
-        if stored is not None:
-            self._publisher.offer(stored, self._publish_delay_seconds)
-
     def _status(self, spool: SpoolFacts) -> dict[str, Any]:
         s = self._settings
         by_aggregator = s.spool.acknowledge == "aggregator" and self._publisher.acks_seen
@@ -232,9 +219,9 @@ class App:
             },
             "spool_bytes": spool.pending_bytes,
             "spool_in_memory": spool.in_memory,
-            "dropped_samples": spool.dropped_samples + self._overflow_samples,
+            "dropped_samples": spool.dropped_samples + self._writer.overflow_samples,
             "unconfirmed_samples": spool.unconfirmed_samples,
-            "missed_ticks": sum(sampler.missed_ticks for sampler in self._samplers),
+            "missed_ticks": sum(sampler.timeline.missed_ticks for sampler in self._samplers),
             "clock_steps": max((sampler.timeline.steps for sampler in self._samplers), default=0),
             "cpu_seconds": self_usage.cpu_ns() / 1e9,
             "resident_bytes": self_usage.resident_bytes(),

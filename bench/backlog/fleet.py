@@ -18,9 +18,9 @@ from bench.backlog.one import KEPT
 from bench.backlog.spool_capacity import counters, messages
 from bench.backlog.watch import Seen, verdicts
 from bench.hostile_clients.site import SLOW, Site
-from laggard_agent.spool.coalesce import ENOUGH_TICKS
+from laggard_agent.spool.backlog import ENOUGH_TICKS
 from laggard_agent.spool.segments import SpooledBatch
-from laggard_agent.transport.backlog_rate import BacklogRate
+from laggard_agent.transport.pacing import BacklogRate
 from laggard_common import wire
 from laggard_common.wire import topics
 from laggard_common.wire.codec import Row

@@ -21,8 +21,8 @@ from laggard_agent.collectors.interface import Reading, Roots
 from laggard_agent.sampling.batcher import Batch, splay_ns
 from laggard_agent.sampling.sampler import Sampler
 from laggard_agent.settings import AgentSettings, SpoolSettings
-from laggard_agent.spool.seq_ranges import SeqRanges
 from laggard_agent.spool.spool import Spool
+from laggard_agent.spool.streams import SeqRanges
 from laggard_agent.transport.publisher import Publisher
 from laggard_common import wire
 from laggard_common.clock import SystemClock
@@ -286,7 +286,7 @@ def test_no_broker_at_the_start_is_one_warning_and_no_loss(
 
 
 def test_live_data_goes_before_the_backlog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("laggard_agent.spool.coalesce.ENOUGH_TICKS", 8)
+    monkeypatch.setattr("laggard_agent.spool.backlog.ENOUGH_TICKS", 8)
 
     async def test(site: Site) -> None:
         await site.run(lambda: site.published(30))
@@ -412,8 +412,8 @@ def test_a_connection_that_is_lost_is_not_tried_again_at_once(
     async def test(site: Site) -> None:
         async def hang_up() -> None:
             await site.published(1)
-            monkeypatch.setattr("laggard_agent.transport.backoff._LEAST_SECONDS", 3600.0)
-            monkeypatch.setattr("laggard_agent.transport.backoff._MOST_SECONDS", 3600.0)
+            monkeypatch.setattr("laggard_agent.transport.pacing._LEAST_SECONDS", 3600.0)
+            monkeypatch.setattr("laggard_agent.transport.pacing._MOST_SECONDS", 3600.0)
             site.broker.hang_up()
             enough = segment_bytes(spool) + 1000
             await async_wait_until(lambda: segment_bytes(spool) >= enough)
@@ -540,7 +540,7 @@ def test_user_name_and_password_reach_the_broker(tmp_path: Path) -> None:
 def test_a_password_that_is_renewed_is_used_by_the_next_connection(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("laggard_agent.transport.backoff._LEAST_SECONDS", 0.05)
+    monkeypatch.setattr("laggard_agent.transport.pacing._LEAST_SECONDS", 0.05)
 
     async def test(site: Site) -> None:
         password = site.folder / "password"
@@ -618,7 +618,7 @@ def test_a_collector_that_never_returns_does_not_hold_up_the_end(tmp_path: Path)
 def test_a_spool_whose_disk_hangs_does_not_hold_up_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("laggard_agent.app._QUEUED_BATCHES", 3)
+    monkeypatch.setattr("laggard_agent.spool.worker._MAX_QUEUED_BATCHES", 3)
 
     async def test(site: Site) -> None:
         stop, answers = asyncio.Event(), threading.Event()

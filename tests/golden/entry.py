@@ -11,7 +11,7 @@ from laggard_agent.app import App as AgentApp
 from laggard_agent.cli import main as agent_main
 from laggard_agent.collectors.interface import Roots
 from laggard_agent.settings import AgentSettings
-from laggard_agent.spool.coalesce import Coalescer
+from laggard_agent.spool.backlog import Coalescer
 from laggard_agent.spool.segments import SpooledBatch
 from laggard_aggregator.app import App as AggregatorApp
 from laggard_aggregator.cli.daemon import main as aggregator_main

@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from laggard_agent.spool.delivery_state import Progress
 from laggard_agent.spool.segments import (
     SUFFIX,
     DiskSegment,
@@ -22,6 +21,7 @@ from laggard_agent.spool.segments import (
     begin_ns,
     encode_header,
 )
+from laggard_agent.spool.streams import Progress
 from laggard_common.errors import SpoolError
 
 _log = logging.getLogger(__name__)

@@ -20,8 +20,6 @@ from typing import IO
 
 from laggard_agent.sampling.batcher import Batch, Dictionary
 from laggard_agent.spool.backlog import Backlog
-from laggard_agent.spool.delivery_state import Progress
-from laggard_agent.spool.directory import free_bytes, take_lock
 from laggard_agent.spool.recovery import Recovered, recover
 from laggard_agent.spool.segment_queue import SegmentQueue, discard
 from laggard_agent.spool.segments import (
@@ -34,8 +32,9 @@ from laggard_agent.spool.segments import (
     SpoolIdentity,
     Stream,
 )
-from laggard_agent.spool.streams import Streams
+from laggard_agent.spool.streams import Progress, Streams
 from laggard_common import wire
+from laggard_common.daemon import file_lock
 from laggard_common.errors import ServiceError, SpoolError
 from laggard_common.wire.limits import MAX_ACK_BYTES, MAX_MESSAGE_BYTES
 from laggard_common.wire.schema import Schema
@@ -88,7 +87,7 @@ class Spool:
         """
         spool = cls(directory, owner, max_bytes, boot_id, random_bytes)
         try:
-            spool._lock = take_lock(directory)
+            spool._lock = _take_lock(directory)
             recovered = spool._take_over()
             spool._streams.go_on(recovered.streams_that_go_on(boot_id))
             spool._begin_segment()
@@ -330,10 +329,10 @@ class Spool:
         self.in_memory = False
         try:
             if self._lock is None:
-                self._lock = take_lock(self._directory)
+                self._lock = _take_lock(self._directory)
             if not self._taken_over:  # missing at the start, such as a late mount
                 self.found_late = bool(self._take_over().segments)
-            if free_bytes(self._directory) < self._queue.segment_bytes:
+            if _free_bytes(self._directory) < self._queue.segment_bytes:
                 raise SpoolError(str(self._directory), "is nearly full")
             self._begin_segment()
         except (SpoolError, ServiceError) as exc:
@@ -341,3 +340,23 @@ class Spool:
             _log.debug("spool: still in memory: %s", exc)
             return
         _log.info("spool: %s can be used again", self._directory)
+
+
+def _take_lock(directory: Path) -> IO[bytes]:
+    """Locks `directory`, which is created if needed; closing the lock releases it.
+
+    Raises ServiceError when another agent holds it, SpoolError when the directory is unusable.
+    """
+    try:
+        return file_lock.take_lock(directory, "the spool is in use by another agent")
+    except OSError as exc:
+        raise SpoolError(str(directory), exc.strerror or str(exc)) from exc
+
+
+def _free_bytes(directory: Path) -> int:
+    """Bytes this process may still write on the file system of `directory`. Raises SpoolError."""
+    try:
+        found = os.statvfs(directory)
+    except OSError as exc:
+        raise SpoolError(str(directory), exc.strerror or str(exc)) from exc
+    return found.f_bavail * found.f_frsize

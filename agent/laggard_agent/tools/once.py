@@ -5,7 +5,7 @@ from typing import TextIO
 
 from laggard_agent.collectors.interface import Reading, Roots
 from laggard_agent.collectors.registry import make_collectors
-from laggard_agent.sampling.collect_once import collect
+from laggard_agent.sampling.sampler import collect
 from laggard_agent.settings import AgentSettings
 from laggard_common.clock import Clock
 

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from laggard_agent.collectors.interface import Roots
-from laggard_agent.collectors.read_recorder import recorded_by
+from laggard_agent.collectors.interface import Roots, recorded_by
 from laggard_agent.collectors.registry import make_collectors
-from laggard_agent.sampling.collect_once import collect
+from laggard_agent.sampling.sampler import collect
 from laggard_agent.settings import AgentSettings
 from laggard_common import __version__
 from laggard_common.clock import Clock

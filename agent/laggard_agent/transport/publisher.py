@@ -1,7 +1,7 @@
 """Publishing loop: live batches first, then the backlog, then redelivery of batches that the broker lost.
 
-A session begins with the status and all current schemas. A lost broker is logged as one WARNING, a found one
-as one INFO.
+A session begins with the status and all current schemas, and publishes a schema before the batches that need
+it. A lost broker is logged as one WARNING, a found one as one INFO.
 """
 
 import asyncio
@@ -9,38 +9,43 @@ import gc
 import logging
 import random
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
+import aiomqtt
+
 from laggard_agent.settings import AgentSettings
-from laggard_agent.spool.coalesce import ENOUGH_TICKS
-from laggard_agent.spool.segments import SpooledBatch, SpoolFacts
+from laggard_agent.spool.backlog import ENOUGH_TICKS
+from laggard_agent.spool.segments import Key, SpooledBatch, SpoolFacts
 from laggard_agent.spool.spool import Spool
 from laggard_agent.spool.worker import Worker
-from laggard_agent.transport.backlog_rate import BacklogRate
-from laggard_agent.transport.backoff import Backoff
 from laggard_agent.transport.heartbeat import Heartbeat
+from laggard_agent.transport.pacing import BacklogRate, Backoff
 from laggard_agent.transport.redelivery import Redelivery
-from laggard_agent.transport.session import Session
 from laggard_common import wire
 from laggard_common.clock import Clock
 from laggard_common.errors import ConfigError, MqttError, WireError
+from laggard_common.mqtt.client import MqttClient
 from laggard_common.mqtt.settings import ClientArguments
+from laggard_common.wire import topics
 from laggard_common.wire.limits import STREAM_BYTES
+from laggard_common.wire.schema import Schema
 
 _log = logging.getLogger(__name__)
 
 STATUS_SECONDS = 30.0
 _LIVE_BATCHES = 64
 _FINISH_SECONDS = 1.0
+_CLOSE_SECONDS = 0.5
 
 
 class Publisher:
     """Publishes the batches of `spool`, whose jobs run on `worker`.
 
     `arguments` reads the TLS and password files, and is called for each connection, so renewed files need no
-    restart. `status` returns the status fields other than `state`.
+    restart. `status` returns the status fields other than `state`. Live batches are due `delay_seconds`, the
+    node's splay, after they are offered.
     """
 
     def __init__(
@@ -53,6 +58,7 @@ class Publisher:
         status: Callable[[SpoolFacts], Mapping[str, Any]],
         clock: Clock,
         rng: random.Random,
+        delay_seconds: float,
     ) -> None:
         self._settings = settings
         self._arguments = arguments
@@ -60,6 +66,7 @@ class Publisher:
         self._worker = worker
         self._status = status
         self._clock = clock
+        self._delay_seconds = delay_seconds
         self._session: Session
         self._loop = asyncio.get_running_loop()
         self._heartbeat = Heartbeat(settings, clock, rng.randbytes(STREAM_BYTES))
@@ -86,8 +93,8 @@ class Publisher:
         """Whether an aggregator ever acknowledged a batch."""
         return self._redelivery.acks_seen
 
-    def offer(self, batch: SpooledBatch, delay_seconds: float) -> None:
-        """Queues a new batch, due in `delay_seconds`. Without a session it stays backlog.
+    def offer(self, batch: SpooledBatch) -> None:
+        """Queues a new batch. Without a session it stays backlog.
 
         Called on the spool's thread.
         """
@@ -99,7 +106,7 @@ class Publisher:
         if self._spool.found_late:
             self._spool.found_late = False
             self._overflowed = True
-        self._live.append((self._now() + delay_seconds, batch))
+        self._live.append((self._now() + self._delay_seconds, batch))
         self._worker.run_on_loop(self._wake.set)
 
     def status_soon(self) -> None:
@@ -247,7 +254,8 @@ class Publisher:
             return
         for ack in acks:
             self._worker.piggyback(partial(self._redelivery.acknowledged, ack))
-            self._rate.acknowledged(ack, self._now())
+            if self._backlog or self._rate.in_flight:
+                self._rate.acknowledged(ack, self._now())
         if self._backlog:
             self._wake.set()
 
@@ -270,3 +278,81 @@ class Publisher:
         finally:
             timer.cancel()
         self._wake.clear()
+
+
+class Session:
+    """Publishes batches, schemas and statuses at QoS 1; each call returns when the broker has the message.
+
+    Jobs on `spool` run on `worker`. Every method but `close` raises MqttError when the connection is lost or
+    the broker does not answer in time.
+    """
+
+    def __init__(
+        self,
+        arguments: ClientArguments,
+        settings: AgentSettings,
+        heartbeat: Heartbeat,
+        *,
+        on_message: Callable[[bytes], None],
+        on_lost: Callable[[], None],
+        spool: Spool,
+        worker: Worker,
+    ) -> None:
+        self._settings = settings
+        self._heartbeat = heartbeat
+        self._spool = spool
+        self._worker = worker
+        self._published_schemas: dict[Key, int] = {}
+        self._topics: dict[str, str] = {}  # by source
+        self._client = MqttClient(
+            arguments,
+            f"laggard-{settings.node}@{settings.site}",
+            on_message=on_message,
+            on_lost=on_lost,
+            will=aiomqtt.Will(heartbeat.topic, heartbeat.will(), qos=1, retain=True),
+        )
+
+    async def open(self) -> bool:
+        """Connects and subscribes to acknowledgements; False when the broker denies the subscription."""
+        await self._client.connect()
+        return await self._client.subscribe(topics.ack_topic(self._settings.site, self._settings.node))
+
+    async def close(self) -> None:
+        """Disconnects in order, so that the broker drops the will."""
+        await self._client.close(_CLOSE_SECONDS)
+
+    def check(self) -> None:
+        """Raises MqttError when the connection is lost."""
+        self._client.check()
+
+    async def publish(self, batch: SpooledBatch) -> None:
+        """Publishes a batch, after its schema when this session has not published that one."""
+        schema = batch.schema
+        if schema is not None and self._published_schemas.get(batch.key, -1) < batch.epoch:
+            await self.publish_schema(schema)
+        s = self._settings
+        if batch.source not in self._topics:
+            self._topics[batch.source] = topics.data_topic(s.site, s.role, s.node, batch.source)
+        await self._client.publish(self._topics[batch.source], batch.data)
+        if s.spool.acknowledge == "broker":
+            self._worker.piggyback(partial(self._spool.acknowledge, batch.key, (batch.seqs,)))
+        else:
+            self._worker.piggyback(partial(self._spool.mark_sent, batch))
+
+    async def publish_schema(self, schema: Schema) -> None:
+        """Publishes a schema, retained only while its stream is the source's current one."""
+        s = self._settings
+        current = await self._worker.call(self._spool.current_schemas)
+        topic = topics.schema_topic(s.site, s.role, s.node, schema.source)
+        retain = any(schema.stream == other.stream for other in current)
+        await self._client.publish(topic, wire.encode_schema(schema), retain=retain)
+        self._published_schemas[schema.stream, schema.source] = schema.epoch
+
+    def forget_schemas(self, keys: Iterable[Key]) -> None:
+        """Publishes the schemas of these streams again before their next batch."""
+        for key in keys:
+            self._published_schemas.pop(key, None)
+
+    async def publish_status(self, state: str, facts: Mapping[str, Any]) -> None:
+        """Publishes the agent's status, retained."""
+        await self._client.publish(self._heartbeat.topic, self._heartbeat.next(state, facts), retain=True)

@@ -14,7 +14,7 @@ import msgpack
 from laggard_common.errors import WireError
 from laggard_common.wire import limits
 from laggard_common.wire.schema import Component, Field, FieldKind, FieldType, Schema
-from laggard_common.wire.topics import is_level
+from laggard_common.wire.topics import LEVEL
 
 VERSION = 1
 OLDEST_VERSION = 1  # an aggregator takes this version and the one before
@@ -242,7 +242,7 @@ def _text(value: object, what: str) -> str:
 
 
 def _level(value: object, what: str) -> str:
-    if not isinstance(value, str) or not is_level(value):
+    if not isinstance(value, str) or LEVEL.fullmatch(value) is None:
         raise WireError(what, repr(value)[:40])
     return value
 

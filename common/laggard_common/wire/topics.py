@@ -10,7 +10,8 @@ from laggard_common.errors import WireError
 ROLES = ("compute", "forwarding", "storage", "metadata")
 PREFIX = "laggard/1"
 
-_LEVEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}", re.ASCII)
+LEVEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}", re.ASCII)
+"""One level of a topic: a site, node or source name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,7 @@ class Topic:
 
 def is_level(name: str) -> bool:
     """True when `name` may stand as one level of a topic (site, node or source name)."""
-    return _LEVEL.fullmatch(name) is not None
+    return LEVEL.fullmatch(name) is not None
 
 
 def data_topic(site: str, role: str, node: str, source: str) -> str:

@@ -20,7 +20,7 @@ from laggard_agent.collectors.lustre.collector import LustreSettings
 from laggard_agent.collectors.lustre.table_specs import SLOWER
 from laggard_agent.collectors.lwfs.collector import LwfsSettings
 from laggard_agent.collectors.registry import make_collectors
-from laggard_agent.sampling.collect_once import Collected, collect
+from laggard_agent.sampling.sampler import Collected, collect
 from laggard_agent.settings import AgentSettings
 from laggard_common.wire.codec import RAW, Encoder
 from tests.agent.collectors.diskstats.test_block_devices import SYSFS

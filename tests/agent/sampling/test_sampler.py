@@ -7,8 +7,7 @@ import pytest
 
 from laggard_agent.collectors.interface import Collector, Reading
 from laggard_agent.sampling.batcher import Batch, Batcher
-from laggard_agent.sampling.sampler import Sampler
-from laggard_agent.sampling.timeline import Timeline
+from laggard_agent.sampling.sampler import Sampler, Timeline
 from laggard_agent.spool.worker import Worker
 from laggard_common.clock import SystemClock
 from laggard_common.errors import CollectError
@@ -252,5 +251,5 @@ def test_a_sampler_that_misses_its_ticks_does_not_work_and_one_that_reads_does()
     assert sampler.works()  # the first tick came at 1 s
     clock.sleep(2.0)
     assert not sampler.works()
-    assert sampler.timeline.due_tick() is not None
+    assert sampler.timeline.due_tick_ns() is not None
     assert sampler.works()

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from laggard_agent.spool.delivery_state import Progress
 from laggard_agent.spool.segment_queue import SegmentQueue, discard
 from laggard_agent.spool.segments import DiskSegment, Header, RecordType, Segment
+from laggard_agent.spool.streams import Progress
 from laggard_common import wire
 from laggard_common.errors import SpoolError
 from laggard_common.segment_log import MAX_RECORD_BYTES

@@ -3,7 +3,7 @@ from collections import deque
 from itertools import pairwise
 
 from laggard_agent.spool.segments import SpooledBatch
-from laggard_agent.transport.backlog_rate import LATE_SECONDS, MAX_IN_FLIGHT, BacklogRate
+from laggard_agent.transport.pacing import LATE_SECONDS, MAX_IN_FLIGHT, BacklogRate
 from laggard_common.wire import Ack
 
 STREAM = bytes(16)

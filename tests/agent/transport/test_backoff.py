@@ -2,7 +2,7 @@ import random
 
 import pytest
 
-from laggard_agent.transport.backoff import Backoff
+from laggard_agent.transport.pacing import Backoff
 
 
 def failed(times: int) -> tuple[Backoff, list[float]]:

@@ -2,25 +2,23 @@
 
 Not peers: partitions (they are not in /sys/block), members of md, LVM, dm-crypt or multipath (they have
 holders; the device above stands for them), NVMe path devices (hidden), partitions of dm devices. loop, ram,
-zram, sr and fd are opt-in. What the operator includes by name is taken whatever it is.
+zram, sr and fd are opt-in. A device that the operator includes by name is a peer in any case.
 """
 
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from laggard_agent.collectors.interface import read_file
+from laggard_agent.collectors.interface import note_name, read_file
 from laggard_agent.collectors.name_filter import any_of
-from laggard_agent.collectors.read_recorder import note_name
 from laggard_common.errors import CollectError
 from laggard_common.wire.limits import MAX_NAME_CHARS
 from laggard_common.wire.schema import Component
 
 _OPT_IN = re.compile(r"(?:loop|ram|zram|sr|fd)\d+")
 _NVME_PATH = re.compile(r"nvme\d+c\d+n\d+")
-_RESCAN_NS = 60 * 1_000_000_000
 _SECTOR_BYTES = 512
 _IDENTITIES = ("wwid", "device/wwid", "dm/uuid", "md/uuid", "serial", "device/serial")
 
@@ -36,31 +34,17 @@ class Choice:
 class BlockDevices:
     """The components among kernel names. `sysfs` None: /sys/block filters nothing, names are identities.
 
-    /sys/block is scanned when a name comes or goes, and once a minute (members and identities change late). A
-    known device that has left /sys/block since its name was read keeps its identity.
+    A known device that has left /sys/block since its name was read keeps its identity.
     """
 
-    def __init__(self, sysfs: Path | None, choice: Choice, monotonic_ns: Callable[[], int]) -> None:
+    def __init__(self, sysfs: Path | None, choice: Choice) -> None:
         self._block = None if sysfs is None else sysfs / "block"
         self._include = any_of(choice.include)
         self._exclude = any_of(choice.exclude)
-        self._monotonic_ns = monotonic_ns
-        self._names: tuple[bytes, ...] | None = None
-        self._rescan_at_ns = 0
         self._components: dict[bytes, Component] = {}
 
-    def components(self, names: tuple[bytes, ...]) -> dict[bytes, Component]:
-        """Component of each selected name, in order; the same object until one changes."""
-        now = self._monotonic_ns()
-        if names != self._names or (self._block is not None and now >= self._rescan_at_ns):
-            self._names = names
-            self._rescan_at_ns = now + _RESCAN_NS
-            components = self._scan(names)
-            if list(components.items()) != list(self._components.items()):
-                self._components = components
-        return self._components
-
-    def _scan(self, names: Iterable[bytes]) -> dict[bytes, Component]:
+    def components(self, names: Iterable[bytes]) -> dict[bytes, Component]:
+        """Component of each selected name, in order, as /sys/block is now."""
         found = {}
         taken: set[str] = set()
         there = frozenset() if self._block is None else frozenset(_names_in(str(self._block)))
@@ -74,6 +58,7 @@ class BlockDevices:
             if component is not None:
                 taken.add(component.id)
                 found[raw] = component
+        self._components = found
         return found
 
     def _is_peer(self, name: str, device: "_Device | None") -> bool:

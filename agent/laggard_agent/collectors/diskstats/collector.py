@@ -1,10 +1,11 @@
 """/proc/diskstats: the block layer's counters of every whole disk (Documentation/admin-guide/iostats.rst).
 
 A kernel before 4.18 has 14 columns, from 4.18 on 18 (discards), from 5.5 on 20 (flushes). A line that equals
-one of the read before is not parsed again, nor is the file when its bytes are equal.
+one of the read before is not parsed again, nor is the file when its bytes are equal. The devices are selected
+when a name comes or goes, and once a minute, as members and identities change late.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Protocol, Self
@@ -43,6 +44,7 @@ _NO_ROW: tuple[bytes, Row] = (b"", ())
 _END = {n: max((k for k in _KNOWN_COLUMNS if k <= n), default=0) for n in range(_KNOWN_COLUMNS[0])}
 _ABSENT = {known: (None,) * (_KNOWN_COLUMNS[0] - known) for known in _KNOWN_COLUMNS}
 _MAX = 2**64 - 1
+_RESCAN_NS = 60 * 1_000_000_000
 
 Parsed = dict[bytes, tuple[bytes, Row]]
 
@@ -71,16 +73,16 @@ def _parse_line(line: bytes) -> tuple[bytes, Row]:
 
 
 class Devices(Protocol):
-    """Which kernel names are components, and what they are called for good."""
+    """Selection of the components among kernel names, with their permanent IDs."""
 
-    def components(self, names: tuple[bytes, ...]) -> dict[bytes, Component]:
-        """The component of each of `names` that is one."""
+    def components(self, names: Iterable[bytes]) -> dict[bytes, Component]:
+        """The component of each of `names` that is one, in their order."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class DiskstatsSettings:
-    """`[diskstats]`: regular expressions on kernel names; what `include` names is taken whatever it is."""
+    """`[diskstats]`: regular expressions on kernel names; what `include` names is always selected."""
 
     include: tuple[str, ...] = field(default=(), metadata=checked(each(regex())))
     exclude: tuple[str, ...] = field(default=(), metadata=checked(each(regex())))
@@ -88,31 +90,34 @@ class DiskstatsSettings:
 
 @register
 class Diskstats:
-    """Reads `<procfs>/diskstats`; `devices` selects the peers and gives their stable identities."""
+    """Reads `<procfs>/diskstats`; `devices` selects the peers and gives their permanent IDs."""
 
     name = "diskstats"
     settings = DiskstatsSettings
     sources: ClassVar = {"diskstats": FIELDS}
 
-    def __init__(self, procfs: Path, devices: Devices, now: Now) -> None:
+    def __init__(self, procfs: Path, devices: Devices, now: Now, monotonic_ns: Callable[[], int]) -> None:
         self._file = KernelFile(procfs / "diskstats")
         self._devices = devices
         self._now = now
+        self._monotonic_ns = monotonic_ns
+        self._rescan_at_ns = 0
         self._data = b""
         self._parsed: Parsed = {}
         self._rows: dict[bytes, Row] = {}
-        self._chosen: dict[bytes, Component] = {}
+        self._names: tuple[bytes, ...] = ()
+        self._selected: tuple[bytes, ...] = ()
         self._components: tuple[Component, ...] = ()
 
     @classmethod
     def open(cls, settings: DiskstatsSettings, context: Context) -> Self:
         """As `CollectorClass`."""
         choice = Choice(settings.include, settings.exclude)
-        devices = BlockDevices(context.roots.sysfs, choice, context.monotonic_ns)
-        return cls(context.roots.procfs, devices, context.now)
+        devices = BlockDevices(context.roots.sysfs, choice)
+        return cls(context.roots.procfs, devices, context.now, context.monotonic_ns)
 
     def read(self) -> Iterator[Reading]:
-        """One reading of all chosen disks. Raises CollectError when the file cannot be read or is not one."""
+        """One reading of all selected disks. Raises CollectError when the file is unreadable or not one."""
         read_at_ns = self._now()
         data = self._file.read()
         if data != self._data:
@@ -121,11 +126,18 @@ class Diskstats:
             self._data = data
         if data.strip() and not self._rows:
             raise CollectError(str(self._file.path), "no line has the 14, 18 or 20 columns of diskstats")
-        chosen = self._devices.components(tuple(self._rows))
-        if chosen is not self._chosen:
-            self._chosen = chosen
-            components = tuple(chosen.values())
-            if components != self._components:
-                self._components = components
-        rows = [self._rows[name] for name in chosen]
+        names = tuple(self._rows)
+        if names != self._names or self._monotonic_ns() >= self._rescan_at_ns:
+            self._select(names)
+        rows = [self._rows[name] for name in self._selected]
         yield Reading("diskstats", FIELDS, read_at_ns, self._components, rows)
+
+    def _select(self, names: tuple[bytes, ...]) -> None:
+        """Selects the components; their tuple stays the same object while they are equal."""
+        self._rescan_at_ns = self._monotonic_ns() + _RESCAN_NS
+        self._names = names
+        selected = self._devices.components(names)
+        self._selected = tuple(selected)
+        components = tuple(selected.values())
+        if components != self._components:
+            self._components = components

@@ -13,8 +13,7 @@ from laggard_agent.collectors.fntrace.processes import Processes
 from laggard_agent.collectors.fntrace.program_totals import Totals
 from laggard_agent.collectors.fntrace.symbolizer import Namer
 from laggard_agent.collectors.fntrace.table import MOST_HELD_BYTES, CallTable
-from laggard_agent.collectors.interface import ABSENT, Context, Now, Reading
-from laggard_agent.collectors.read_recorder import note_name, note_not_read
+from laggard_agent.collectors.interface import ABSENT, Context, Now, Reading, note_name, note_not_read
 from laggard_agent.collectors.registry import register
 from laggard_common.config import between, checked
 from laggard_common.errors import CollectError

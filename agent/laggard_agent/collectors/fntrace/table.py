@@ -11,8 +11,7 @@ from pathlib import Path
 
 from laggard_agent.collectors.fntrace import shm_layout
 from laggard_agent.collectors.fntrace.shm_layout import Module, Slot, TableHead
-from laggard_agent.collectors.interface import ABSENT
-from laggard_agent.collectors.read_recorder import is_recorded, note_not_read, note_read
+from laggard_agent.collectors.interface import ABSENT, is_recorded, note_not_read, note_read
 from laggard_common.errors import CollectError
 
 MOST_COUNT_BYTES = 8 * 1024 * 1024  # in use, of one process

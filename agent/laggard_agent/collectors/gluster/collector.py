@@ -11,8 +11,7 @@ from laggard_agent.collectors.gluster.identity import brick_path
 from laggard_agent.collectors.gluster.process import Process
 from laggard_agent.collectors.gluster.reader import FileState, read_text
 from laggard_agent.collectors.gluster.table import ALWAYS, ProcessTable
-from laggard_agent.collectors.interface import Context, Now, Reading
-from laggard_agent.collectors.read_recorder import note_name, note_not_read
+from laggard_agent.collectors.interface import Context, Now, Reading, note_name, note_not_read
 from laggard_agent.collectors.registry import register
 from laggard_common.config import between, checked
 from laggard_common.errors import CollectError

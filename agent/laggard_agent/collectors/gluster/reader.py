@@ -6,7 +6,7 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
-from laggard_agent.collectors.read_recorder import note_not_read, note_read
+from laggard_agent.collectors.interface import note_not_read, note_read
 from laggard_common.errors import CollectError
 
 MOST_DUMP_BYTES = 1024 * 1024  # a brick's dump is 45 kB

@@ -11,8 +11,7 @@ from typing import ClassVar, Self
 import psutil
 
 from laggard_agent.collectors.host import self_usage
-from laggard_agent.collectors.interface import Context, Now, Reading, read_file
-from laggard_agent.collectors.read_recorder import is_recorded
+from laggard_agent.collectors.interface import Context, Now, Reading, is_recorded, read_file
 from laggard_agent.collectors.registry import register
 from laggard_common.errors import CollectError
 from laggard_common.wire.codec import Row

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from laggard_agent.collectors.interface import read_file
-from laggard_agent.collectors.read_recorder import note_name, note_not_read
+from laggard_agent.collectors.interface import note_name, note_not_read, read_file
 
 MOST_FILE_BYTES = 64 * 1024 * 1024  # job_stats of 10,000 jobs is 25 MB
 

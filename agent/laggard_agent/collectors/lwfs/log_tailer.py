@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from laggard_agent.collectors.interface import is_recorded, note_not_read, note_read
 from laggard_agent.collectors.lwfs.log_file import OpenLog
-from laggard_agent.collectors.read_recorder import is_recorded, note_not_read, note_read
 from laggard_common.errors import CollectError
 
 MOST_STEP_BYTES = 4 * 1024 * 1024

@@ -1,3 +1,4 @@
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from laggard_agent.collectors.interface import Reading
 from laggard_common.errors import CollectError
 from laggard_common.wire.schema import Component
 from tests.support.builders.trees import disk_line, tree
+from tests.support.clock import FakeClock
 from tests.support.shared_data import shared
 
 NAMES = [field.name for field in FIELDS]
@@ -23,7 +25,7 @@ def named(data: str) -> dict[str, tuple[int | float | None, ...]]:
 
 
 def collector(procfs: Path, include: tuple[str, ...] = ()) -> Diskstats:
-    return Diskstats(procfs, BlockDevices(None, Choice(include), lambda: 0), lambda: 123)
+    return Diskstats(procfs, BlockDevices(None, Choice(include)), lambda: 123, lambda: 0)
 
 
 def read(disks: Diskstats) -> Reading:
@@ -119,45 +121,64 @@ def test_devices_come_and_go(tmp_path: Path) -> None:
 
 
 class Changing:
-    """Takes what `wanted` says for components."""
+    """Selects `wanted`, and counts the selections."""
 
     def __init__(self) -> None:
         self.wanted: tuple[bytes, ...] = ()
-        self._given: dict[bytes, Component] = {}
+        self.selections = 0
 
-    def components(self, names: tuple[bytes, ...]) -> dict[bytes, Component]:
-        given = {name: Component(name.decode(), name.decode()) for name in names if name in self.wanted}
-        if given != self._given:
-            self._given = given
-        return self._given
+    def components(self, names: Iterable[bytes]) -> dict[bytes, Component]:
+        self.selections += 1
+        return {name: Component(name.decode(), name.decode()) for name in names if name in self.wanted}
+
+
+def test_devices_are_selected_when_a_name_comes_or_goes_and_every_minute(tmp_path: Path) -> None:
+    clock, devices = FakeClock(), Changing()
+    devices.wanted = (b"sda", b"sdb")
+    disks = Diskstats(tmp_path, devices, lambda: 0, clock.monotonic_ns)
+    tree(tmp_path, {"diskstats": disk_line("sda", *FLUSHES)})
+    first = read(disks).components
+    clock.sleep(59)
+    assert (read(disks).components, devices.selections) == (first, 1)
+    tree(tmp_path, {"diskstats": disk_line("sda", *FLUSHES) + disk_line("sdb", *FLUSHES)})
+    assert [c.id for c in read(disks).components] == ["sda", "sdb"]
+    devices.wanted = (b"sda",)  # sdb becomes a member of another device
+    clock.sleep(59)
+    assert [c.id for c in read(disks).components] == ["sda", "sdb"]
+    clock.sleep(1)
+    assert [c.id for c in read(disks).components] == ["sda"]
+    assert devices.selections == 3
 
 
 def test_a_device_that_is_wanted_late_has_its_row_at_once(tmp_path: Path) -> None:
     lines = disk_line("sda", *FLUSHES) + disk_line("sda1", *OLD) + disk_line("sdb", *DISCARDS)
-    devices = Changing()
-    disks = Diskstats(tree(tmp_path, {"diskstats": lines}), devices, lambda: 0)
+    clock, devices = FakeClock(), Changing()
+    disks = Diskstats(tree(tmp_path, {"diskstats": lines}), devices, lambda: 0, clock.monotonic_ns)
     for wanted in ([], [b"sda"], [b"sda", b"sdb"], [b"sdb"]):
         devices.wanted = tuple(wanted)
+        clock.sleep(60)
         for _ in range(2):
             rows = dict(zip(devices.wanted, read(disks).rows, strict=True))
             assert rows == {name: named(lines)[name.decode()] for name in wanted}
 
 
 def test_an_unwanted_line_that_cannot_be_read_when_it_is_wanted_is_left_out(tmp_path: Path) -> None:
-    devices = Changing()
+    clock, devices = FakeClock(), Changing()
     devices.wanted = (b"sda",)
     good = disk_line("sda", *FLUSHES)
-    disks = Diskstats(tree(tmp_path, {"diskstats": good + disk_line("sdb", *FLUSHES)}), devices, lambda: 0)
+    tree(tmp_path, {"diskstats": good + disk_line("sdb", *FLUSHES)})
+    disks = Diskstats(tmp_path, devices, lambda: 0, clock.monotonic_ns)
     assert len(read(disks).rows) == 1
     tree(tmp_path, {"diskstats": good + disk_line("sdb", *FLUSHES).replace(" 5 ", " x ")})
     devices.wanted = (b"sda", b"sdb")
+    clock.sleep(60)
     assert read(disks).rows == [FLUSHES]
 
 
 def test_equal_bytes_give_the_same_rows_at_another_time(tmp_path: Path) -> None:
     times = iter(range(100, 200))
     tree(tmp_path, {"diskstats": disk_line("sda", *FLUSHES) + disk_line("sdb", *FLUSHES)})
-    disks = Diskstats(tmp_path, BlockDevices(None, Choice(), lambda: 0), times.__next__)
+    disks = Diskstats(tmp_path, BlockDevices(None, Choice()), times.__next__, lambda: 0)
     first, second = read(disks), read(disks)
     assert (first.read_at_ns, second.read_at_ns) == (100, 101)
     assert second.components is first.components

@@ -8,7 +8,7 @@ from laggard_agent.collectors.interface import Reading
 from laggard_agent.collectors.net.collector import Net
 from laggard_agent.collectors.net.interfaces import INTERFACE_FIELDS, parse_interfaces
 from laggard_agent.collectors.net.tcp import TCP_FIELDS, parse_pairs
-from laggard_agent.sampling.collect_once import collect
+from laggard_agent.sampling.sampler import collect
 from laggard_common.errors import CollectError
 from tests.support.builders.net import DEV, FILES, SNMP
 from tests.support.builders.trees import tree

@@ -11,7 +11,7 @@ from laggard_agent.cli import main
 from laggard_agent.collectors.net.collector import Net
 from laggard_agent.collectors.net.destinations import Destinations
 from laggard_agent.collectors.net.inet_diag import Answer, read
-from laggard_agent.sampling.collect_once import collect
+from laggard_agent.sampling.sampler import collect
 from laggard_common.errors import CollectError
 from tests.support.builders.net import FILES, Socket, done
 from tests.support.builders.trees import tree

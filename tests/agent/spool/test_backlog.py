@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from laggard_agent.spool import coalesce
-from laggard_agent.spool.coalesce import ENOUGH_TICKS, Coalescer
+from laggard_agent.spool import backlog as coalesce
+from laggard_agent.spool.backlog import ENOUGH_TICKS, Coalescer
 from laggard_agent.spool.decode import unpack
 from laggard_agent.spool.segments import SpooledBatch
 from laggard_common import wire

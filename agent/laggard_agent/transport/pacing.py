@@ -1,9 +1,9 @@
-"""Rate of the backlog after an outage: faster with each timely acknowledgement, halved by a late one.
+"""Pacing after an outage: back-off between connections to the broker, and the rate of the backlog.
 
 After an outage of the broker a whole site returns at once, and live batches must not wait behind the
-backlog. So each node starts slowly, at a random moment, goes faster with each message that is acknowledged in
-time, and halves its rate with each late acknowledgement. No pause exceeds the span of a full message, or an
-agent with short intervals would need hours.
+backlog. So each node starts its backlog slowly, at a random moment, goes faster with each message that is
+acknowledged in time, and halves its rate with each late acknowledgement. No pause exceeds the span of a full
+message, or an agent with short intervals would need hours.
 """
 
 import random
@@ -27,6 +27,12 @@ _MIN_TOP_PER_SECOND = 2.0
 _NO_ACK_SECONDS = 30.0  # without any acknowledgement for so long, no aggregator acknowledges
 _LOST_SECONDS = 60.0  # the spool redelivers messages unacknowledged for so long
 
+_LEAST_SECONDS = 1.0  # between connections
+_MOST_SECONDS = 60.0
+_MOST_FAILURES = 10
+_STABLE_SECONDS = 10.0  # a connection that lasted longer resets the back-off
+_GOOD_FAILURES = 2  # failures that count after a shorter one that carried an acknowledgement
+
 
 class BacklogRate:
     """When the next backlog message may be sent. Times are seconds of one monotonic clock.
@@ -39,7 +45,8 @@ class BacklogRate:
         self._max_pause = max(min(_MAX_PAUSE_SECONDS, span_seconds), self._min_pause)
         self._pause = self._min_pause
         self._rng = rng
-        self._in_flight: list[tuple[SpooledBatch, float]] = []
+        self.in_flight: list[tuple[SpooledBatch, float]] = []
+        """Unacknowledged backlog messages, and when they were sent."""
         self._connected = 0.0
         self._acks_seen = False
         self.due = 0.0
@@ -47,7 +54,7 @@ class BacklogRate:
 
     def connected(self, now: float, waiting_seconds: float) -> None:
         """Starts a session; the oldest unsent batch is `waiting_seconds` old."""
-        self._in_flight = []  # the spool redelivers
+        self.in_flight = []  # the spool redelivers
         self._acks_seen = False
         self._connected = now
         self._pause = self._min_pause
@@ -59,32 +66,32 @@ class BacklogRate:
         """Whether a message may be sent at `now`. Without acknowledgements only the pause limits the rate."""
         if not self._acks_seen and now - self._connected > _NO_ACK_SECONDS:
             self._pause = self._min_pause
-            self._in_flight = []
-        self._in_flight = [(m, sent) for m, sent in self._in_flight if now - sent < _LOST_SECONDS]
-        late = any(now - sent > LATE_SECONDS for _, sent in self._in_flight)
+            self.in_flight = []
+        self.in_flight = [(m, sent) for m, sent in self.in_flight if now - sent < _LOST_SECONDS]
+        late = any(now - sent > LATE_SECONDS for _, sent in self.in_flight)
         self.due = now + min(self._jittered_pause(), LATE_SECONDS if late else 1e9)
-        return not late and len(self._in_flight) < MAX_IN_FLIGHT
+        return not late and len(self.in_flight) < MAX_IN_FLIGHT
 
     def lost(self, keys: Iterable[Key]) -> None:
         """Forgets the in-flight messages of these streams, which will be redelivered."""
         gone = set(keys)
-        self._in_flight = [(message, sent) for message, sent in self._in_flight if message.key not in gone]
+        self.in_flight = [(message, sent) for message, sent in self.in_flight if message.key not in gone]
 
     def is_idle(self, now: float) -> bool:
         """Whether no backlog message is in flight."""
-        return all(now - sent >= _LOST_SECONDS for _, sent in self._in_flight)
+        return all(now - sent >= _LOST_SECONDS for _, sent in self.in_flight)
 
     def sent(self, batch: SpooledBatch, now: float) -> None:
         """Notes a message as in flight."""
-        self._in_flight.append((batch, now))
+        self.in_flight.append((batch, now))
 
     def acknowledged(self, ack: Ack, now: float) -> None:
         """Adapts the rate to an acknowledgement."""
         self._acks_seen = True
-        covered = [sent for batch, sent in self._in_flight if _covers(ack, batch)]
+        covered = [sent for batch, sent in self.in_flight if _covers(ack, batch)]
         if not covered:
             return
-        self._in_flight = [(m, sent) for m, sent in self._in_flight if not _covers(ack, m)]
+        self.in_flight = [(m, sent) for m, sent in self.in_flight if not _covers(ack, m)]
         if now - min(covered) > LATE_SECONDS:  # one decrease per acknowledgement, however much it covers
             self._pause = min(self._pause * _SLOWER, self._max_pause)
             self.due = now + self._jittered_pause()
@@ -94,6 +101,31 @@ class BacklogRate:
 
     def _jittered_pause(self) -> float:
         return self._pause * self._rng.uniform(0.75, 1.25)
+
+
+class Backoff:
+    """Exponential back-off between connections, with jitter, reset by a connection that lasted.
+
+    Two agents with the same client id disconnect each other; the back-off keeps them from doing so each
+    second.
+    """
+
+    def __init__(self, rng: random.Random) -> None:
+        self._rng = rng
+        self._failures = 0  # in a row
+
+    def ended(self, lasted_seconds: float, *, good: bool) -> None:
+        """Notes the end of a connection. `good`: the aggregator acknowledged a batch over it."""
+        if lasted_seconds > _STABLE_SECONDS:
+            self._failures = 0
+        elif good:
+            self._failures = min(self._failures, _GOOD_FAILURES)
+
+    def pause_seconds(self) -> float:
+        """Seconds to wait before the next attempt; each call doubles the next pause."""
+        ceiling = min(_MOST_SECONDS, _LEAST_SECONDS * 2.0**self._failures)
+        self._failures = min(self._failures + 1, _MOST_FAILURES)
+        return ceiling * self._rng.uniform(0.5, 1.0)
 
 
 def _covers(ack: Ack, batch: SpooledBatch) -> bool:

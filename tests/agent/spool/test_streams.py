@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from laggard_agent.spool.seq_ranges import SeqRanges
+from laggard_agent.spool.streams import SeqRanges
 
 pairs = st.lists(
     st.tuples(st.integers(0, 40), st.integers(0, 10)).map(lambda p: (p[0], p[0] + p[1])), max_size=12
