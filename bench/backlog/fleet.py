@@ -1,4 +1,4 @@
-"""The backlog of many nodes at once, played by few connections that keep to the agents' pace."""
+"""The backlog of many nodes at once, played by few connections that keep to the agents' backlog rate."""
 
 import asyncio
 import contextlib
@@ -45,7 +45,7 @@ class Node:
     role: str
     schema: Schema
     waiting: list[SpooledBatch]
-    pace: BacklogRate
+    rate: BacklogRate
     acknowledged: int = 0
     sent: int = 0
 
@@ -172,7 +172,7 @@ async def _play(site: Site, number: int, nodes: list[Node]) -> bool:
         try:
             async with asyncio.timeout(MOST_SECONDS):
                 for node in nodes:
-                    node.pace.connected(time.monotonic(), 3600.0)
+                    node.rate.connected(time.monotonic(), 3600.0)
                 while not all(node.done for node in nodes):
                     for node in nodes:
                         await _step(client, node)
@@ -189,14 +189,14 @@ async def _play(site: Site, number: int, nodes: list[Node]) -> bool:
 async def _step(client: aiomqtt.Client, node: Node) -> None:
     """Publishes the node's next message, if its agent would."""
     now = time.monotonic()
-    if node.sent == len(node.waiting) or node.pace.due > now:
+    if node.sent == len(node.waiting) or node.rate.due > now:
         return
-    if node.pace.may_send(now):
+    if node.rate.may_send(now):
         stored = node.waiting[node.sent]
         topic = topics.data_topic("site", node.role, node.name, stored.source)
         await client.publish(topic, stored.data, qos=1)
         node.sent += 1
-        node.pace.sent(stored, now)
+        node.rate.sent(stored, now)
 
 
 async def _hear(client: aiomqtt.Client, by_topic: dict[str, Node]) -> None:
@@ -204,6 +204,6 @@ async def _hear(client: aiomqtt.Client, by_topic: dict[str, Node]) -> None:
         assert isinstance(message.payload, bytes)
         node = by_topic[message.topic.value]
         for ack in wire.decode_ack(message.payload):
-            node.pace.acknowledged(ack, time.monotonic())
+            node.rate.acknowledged(ack, time.monotonic())
             if ack.ranges and ack.ranges[0][0] == 0:
                 node.acknowledged = ack.ranges[0][1] + 1

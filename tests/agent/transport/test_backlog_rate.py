@@ -20,12 +20,12 @@ def ack(low: int, high: int, stream: bytes = STREAM) -> Ack:
 def begun(
     waiting_seconds: float = 3600.0, *, per_second: float = 0.6, span_seconds: float = 60.0
 ) -> BacklogRate:
-    pace = BacklogRate(per_second, span_seconds, random.Random(1))
-    pace.connected(0.0, waiting_seconds)
-    return pace
+    rate = BacklogRate(per_second, span_seconds, random.Random(1))
+    rate.connected(0.0, waiting_seconds)
+    return rate
 
 
-def went(pace: BacklogRate, until: float, answer_seconds: float | None) -> list[float]:
+def went(rate: BacklogRate, until: float, answer_seconds: float | None) -> list[float]:
     """When messages went until then, each acknowledged after so long."""
     now, under_way = 0.0, deque[tuple[int, float]]()
     times: list[float] = []
@@ -33,9 +33,9 @@ def went(pace: BacklogRate, until: float, answer_seconds: float | None) -> list[
         now += 0.05
         while answer_seconds is not None and under_way and under_way[0][1] + answer_seconds <= now:
             seq, _ = under_way.popleft()
-            pace.acknowledged(ack(seq, seq), now)
-        if pace.due <= now and pace.may_send(now):
-            pace.sent(message(len(times)), now)
+            rate.acknowledged(ack(seq, seq), now)
+        if rate.due <= now and rate.may_send(now):
+            rate.sent(message(len(times)), now)
             under_way.append((len(times), now))
             times.append(now)
     return times
@@ -67,28 +67,28 @@ def test_an_agent_that_samples_often_does_not_wait_for_longer_than_a_message_is_
 
 
 def test_so_many_may_be_under_way_and_a_late_one_stops_all() -> None:
-    pace = begun(waiting_seconds=0.0)
+    rate = begun(waiting_seconds=0.0)
     for seq in range(MAX_IN_FLIGHT):
-        assert pace.may_send(1.0)
-        pace.sent(message(seq), 1.0)
-    assert not pace.may_send(1.5)
-    pace.acknowledged(ack(1, 1), 2.0)
-    pace.acknowledged(ack(0, 3, stream=b"another stream.."), 2.0)
-    assert pace.may_send(2.1)
-    assert not pace.may_send(1.0 + LATE_SECONDS + 0.1)
-    pace.acknowledged(ack(0, 3), 4.0)
-    assert pace.may_send(4.0)
+        assert rate.may_send(1.0)
+        rate.sent(message(seq), 1.0)
+    assert not rate.may_send(1.5)
+    rate.acknowledged(ack(1, 1), 2.0)
+    rate.acknowledged(ack(0, 3, stream=b"another stream.."), 2.0)
+    assert rate.may_send(2.1)
+    assert not rate.may_send(1.0 + LATE_SECONDS + 0.1)
+    rate.acknowledged(ack(0, 3), 4.0)
+    assert rate.may_send(4.0)
 
 
 def test_of_joined_batches_all_have_to_be_acknowledged() -> None:
-    pace = begun(waiting_seconds=0.0)
+    rate = begun(waiting_seconds=0.0)
     for seq in range(0, 12 * MAX_IN_FLIGHT, 12):
-        assert pace.may_send(1.0)
-        pace.sent(message(seq, count=12), 1.0)
-    pace.acknowledged(Ack(STREAM, "net", ((0, 10), (12, 22), (36, 40))), 1.1)
-    assert not pace.may_send(1.1)
-    pace.acknowledged(ack(0, 11), 1.2)
-    assert pace.may_send(1.2)
+        assert rate.may_send(1.0)
+        rate.sent(message(seq, count=12), 1.0)
+    rate.acknowledged(Ack(STREAM, "net", ((0, 10), (12, 22), (36, 40))), 1.1)
+    assert not rate.may_send(1.1)
+    rate.acknowledged(ack(0, 11), 1.2)
+    assert rate.may_send(1.2)
 
 
 def test_where_nobody_acknowledges_the_pause_is_the_only_bound() -> None:
@@ -98,33 +98,33 @@ def test_where_nobody_acknowledges_the_pause_is_the_only_bound() -> None:
 
 
 def test_what_was_lost_on_the_way_does_not_stop_it_for_good() -> None:
-    pace = begun(waiting_seconds=0.0)
-    pace.sent(message(0), 1.0)
-    pace.acknowledged(ack(5, 5), 2.0)
-    assert not pace.may_send(50.0)
-    assert pace.may_send(61.5)
+    rate = begun(waiting_seconds=0.0)
+    rate.sent(message(0), 1.0)
+    rate.acknowledged(ack(5, 5), 2.0)
+    assert not rate.may_send(50.0)
+    assert rate.may_send(61.5)
 
 
 def test_hundreds_of_nodes_do_not_outrun_an_aggregator_that_takes_little() -> None:
     """The queue before it stays at a few seconds' work in the mean, and it is never idle for long."""
     nodes, capacity, messages = 500, 22, 40
     chance = random.Random(2)
-    paces = [BacklogRate(0.1, 60.0, chance) for _ in range(nodes)]
-    for pace in paces:
-        pace.connected(0.0, 3600.0)
+    rates = [BacklogRate(0.1, 60.0, chance) for _ in range(nodes)]
+    for rate in rates:
+        rate.connected(0.0, 3600.0)
     left, queue, depths = [messages] * nodes, deque[tuple[int, SpooledBatch]](), []
     now = 0.0
     while (any(left) or queue) and now < 2000:
         now += 1.0
-        for number, pace in enumerate(paces):
-            if left[number] and pace.due <= now and pace.may_send(now):
+        for number, rate in enumerate(rates):
+            if left[number] and rate.due <= now and rate.may_send(now):
                 sent = message(messages - left[number], number.to_bytes(16))
-                pace.sent(sent, now)
+                rate.sent(sent, now)
                 left[number] -= 1
                 queue.append((number, sent))
         for _ in range(min(capacity, len(queue))):
             number, taken = queue.popleft()
-            paces[number].acknowledged(ack(taken.seq, taken.seq, taken.stream), now)
+            rates[number].acknowledged(ack(taken.seq, taken.seq, taken.stream), now)
         depths.append(len(queue) / capacity)
     assert not any(left)
     assert sum(depths) / len(depths) < LATE_SECONDS
@@ -132,22 +132,22 @@ def test_hundreds_of_nodes_do_not_outrun_an_aggregator_that_takes_little() -> No
 
 
 def test_what_is_lost_and_sent_again_is_not_waited_for() -> None:
-    pace = begun(waiting_seconds=0.0)
-    pace.sent(message(0), 1.0)
-    pace.sent(message(0, b"o" * 16), 1.0)
-    assert not pace.may_send(1.0 + 2 * LATE_SECONDS)
-    pace.lost([(STREAM, "net")])
-    assert not pace.may_send(1.0 + 2 * LATE_SECONDS)
-    pace.lost([(b"o" * 16, "net")])
-    assert pace.may_send(1.0 + 2 * LATE_SECONDS)
+    rate = begun(waiting_seconds=0.0)
+    rate.sent(message(0), 1.0)
+    rate.sent(message(0, b"o" * 16), 1.0)
+    assert not rate.may_send(1.0 + 2 * LATE_SECONDS)
+    rate.lost([(STREAM, "net")])
+    assert not rate.may_send(1.0 + 2 * LATE_SECONDS)
+    rate.lost([(b"o" * 16, "net")])
+    assert rate.may_send(1.0 + 2 * LATE_SECONDS)
 
 
 def test_one_late_answer_halves_the_speed_once_however_many_messages_it_covers() -> None:
     pauses = []
     for messages in (1, MAX_IN_FLIGHT):
-        pace = begun(waiting_seconds=0.0)
+        rate = begun(waiting_seconds=0.0)
         for seq in range(messages):
-            pace.sent(message(seq), 1.0)
-        pace.acknowledged(ack(0, messages - 1), 2.0 + 2 * LATE_SECONDS)
-        pauses.append(pace.due)
+            rate.sent(message(seq), 1.0)
+        rate.acknowledged(ack(0, messages - 1), 2.0 + 2 * LATE_SECONDS)
+        pauses.append(rate.due)
     assert pauses[0] == pauses[1]
