@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from laggard_aggregator.detect.laggard import detector as laggard
-from laggard_aggregator.detect.laggard.false_alarm_budget import normal_quantile
+from laggard_aggregator.detect.laggard.evidence import normal_quantile
 
 # --- cdf (Intrepid 4.2) ---
 

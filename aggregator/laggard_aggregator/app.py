@@ -31,9 +31,8 @@ from laggard_aggregator.notify.channel import configured
 from laggard_aggregator.notify.dispatcher import Dispatcher
 from laggard_aggregator.runtime.housekeeping import Housekeeping
 from laggard_aggregator.runtime.ingest_loop import IngestLoop
-from laggard_aggregator.runtime.results import Results
 from laggard_aggregator.runtime.watchdog import Watchdog
-from laggard_aggregator.runtime.window_loop import WindowLoop
+from laggard_aggregator.runtime.window_loop import Results, WindowLoop
 from laggard_aggregator.settings.aggregator import AggregatorSettings, StateTable
 from laggard_aggregator.settings.from_settings import membership, topology
 from laggard_aggregator.settings.http import tls_context

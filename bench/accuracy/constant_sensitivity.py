@@ -13,8 +13,7 @@ import numpy as np
 
 from bench.accuracy.perseus import COLUMNS, SETTINGS, Drive, Result, Tally, judgements, result_of, truth_of
 from laggard_aggregator.detect.laggard import detector as laggard
-from laggard_aggregator.detect.laggard import evidence, spread
-from laggard_aggregator.detect.laggard import false_alarm_budget as budget
+from laggard_aggregator.detect.laggard import evidence
 from laggard_aggregator.detect.registry import make_detector
 from laggard_aggregator.offline.run import read_grids
 from laggard_aggregator.offline.sample_grid import Grid
@@ -23,12 +22,12 @@ TRIED: Sequence[tuple[ModuleType, str, Sequence[float]]] = (
     (laggard, "HARMLESS_LOG_RATIO", (0.11, 0.15)),
     (laggard, "NOISE_STD_ERRORS", (2.0, 4.0)),
     (laggard, "MAX_NOISE_VARIANCE_RATIO", (2.0, 9.0)),
-    (budget, "QUANTILE_SHARE", (0.8, 1.0)),
-    (budget, "LENGTH_EXPONENT", (0.05, 0.15)),
-    (spread, "CROSS_TO_OWN_RATIO", (1.4, 2.0)),
-    (spread, "RATIO_PRIOR_VALUES", (6.0, 24.0)),
-    (spread, "LENGTH_PRIOR_VALUES", (4.0, 16.0)),
-    (spread, "MAX_MEAN_SQUARE_RATIO", (2.0, 8.0)),
+    (evidence, "QUANTILE_SHARE", (0.8, 1.0)),
+    (evidence, "LENGTH_EXPONENT", (0.05, 0.15)),
+    (evidence, "CROSS_TO_OWN_RATIO", (1.4, 2.0)),
+    (evidence, "RATIO_PRIOR_VALUES", (6.0, 24.0)),
+    (evidence, "LENGTH_PRIOR_VALUES", (4.0, 16.0)),
+    (evidence, "MAX_MEAN_SQUARE_RATIO", (2.0, 8.0)),
     (laggard, "MAX_WINDOW_SPREADS", (6.0, 12.0)),
     (laggard, "OUTLIER_SPREADS", (2.5, 4.0)),
     (laggard, "SUSPECT_SCORE", (0.6, 0.9)),

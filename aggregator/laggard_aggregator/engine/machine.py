@@ -23,7 +23,7 @@ from laggard_aggregator.groups.patterns import covering
 from laggard_aggregator.groups.topology import Topology
 from laggard_aggregator.ingest.admission import NO_ROOM, Admission, Room
 from laggard_aggregator.ingest.batches import Batch, Message
-from laggard_aggregator.ingest.bulk_decode import MOST_VALUES
+from laggard_aggregator.ingest.decode import MOST_VALUES
 from laggard_aggregator.log.entries import (
     BatchEntry,
     ForgetEntry,
@@ -33,11 +33,10 @@ from laggard_aggregator.log.entries import (
     SweepEntry,
     WindowClose,
 )
-from laggard_aggregator.windows.bulk_store import BulkStore
 from laggard_aggregator.windows.counter_block import StoreCounts
 from laggard_aggregator.windows.function_store import FunctionStore
 from laggard_aggregator.windows.schedule import DueWindow, WindowSchedule
-from laggard_aggregator.windows.store import GroupStore
+from laggard_aggregator.windows.store import BulkStore, GroupStore
 
 Result = Batch | WindowClose | Judgement | AlarmsCleared
 """What an entry results in, as the archive records it."""

@@ -17,8 +17,7 @@ from typing import IO
 from laggard_aggregator.engine.checkpoint import Head, capture, restore
 from laggard_aggregator.engine.machine import Machine, Result
 from laggard_aggregator.log import snapshots
-from laggard_aggregator.log.group_commit import Durability, GroupCommit
-from laggard_aggregator.log.journal import Journal
+from laggard_aggregator.log.journal import Durability, GroupCommit, Journal
 from laggard_aggregator.settings.aggregator import StateTable
 from laggard_common.clock import Clock
 from laggard_common.daemon.file_lock import take_lock

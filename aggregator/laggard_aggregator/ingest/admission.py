@@ -15,10 +15,9 @@ import numpy as np
 
 from laggard_aggregator.detect.interface import BoolArray
 from laggard_aggregator.groups.patterns import covering
-from laggard_aggregator.ingest.acks import Acks
 from laggard_aggregator.ingest.batches import Batch, CounterBatch, Message
 from laggard_aggregator.ingest.decode import Decoder, max_value_bytes
-from laggard_aggregator.ingest.dedup_state import SourceStreams, StreamState, extends
+from laggard_aggregator.ingest.dedup_state import Acks, SourceStreams, StreamState, extends
 from laggard_aggregator.ingest.nodes import Nodes
 from laggard_aggregator.ingest.schema_wait import Held, SchemaWait
 from laggard_aggregator.log.entries import BatchEntry, LogSequence, SchemaEntry

@@ -1,14 +1,133 @@
-"""Streams of one node and source: their schemas and the sequence numbers received."""
+"""Deduplication state: received sequence numbers of each stream, and acknowledgements of durable batches.
 
-from collections.abc import Sequence
+Live data comes before the backlog of an outage, so a missing message may still arrive: a gap is declared only
+after a horizon. All memory is bounded.
+"""
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
-from laggard_aggregator.ingest.seq_ranges import SeqRanges
 from laggard_common import wire
 from laggard_common.errors import WireError
+from laggard_common.wire import Ack
 from laggard_common.wire.limits import STREAM_BYTES
 from laggard_common.wire.schema import Schema
+from laggard_common.wire.topics import ack_topic
+
+MAX_RANGES = 4096
+
+
+class SeqRanges:
+    """Inclusive ranges, ascending, never adjacent.
+
+    Beyond MAX_RANGES the oldest gap is given up: it is declared, and its messages count as received, so that
+    they are not sent again.
+    """
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._ends: list[int] = []
+        self._opened: list[int] = []  # time when the gap before each range was first seen; 0 once declared
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    def __contains__(self, seq: int) -> bool:
+        at = bisect_right(self._starts, seq) - 1
+        return at >= 0 and seq <= self._ends[at]
+
+    def as_tuples(self) -> tuple[tuple[int, int], ...]:
+        """The ranges, lowest first."""
+        return tuple(zip(self._starts, self._ends, strict=True))
+
+    def add(self, seq: int, now_ns: int = 0) -> bool:
+        """Adds `seq` at `now_ns`; False for a duplicate."""
+        starts, ends = self._starts, self._ends
+        at = bisect_right(starts, seq) - 1
+        if at >= 0 and seq <= ends[at]:
+            return False
+        joins_before = at >= 0 and ends[at] == seq - 1
+        joins_after = at + 1 < len(starts) and starts[at + 1] == seq + 1
+        if joins_before and joins_after:
+            ends[at] = ends[at + 1]
+            del starts[at + 1], ends[at + 1], self._opened[at + 1]
+        elif joins_before:
+            ends[at] = seq
+        elif joins_after:
+            starts[at + 1] = seq
+        else:
+            self._insert(at + 1, seq, now_ns)
+        return True
+
+    def remove(self, seq: int) -> None:
+        """Removes `seq`."""
+        at = bisect_right(self._starts, seq) - 1
+        if at < 0 or seq > self._ends[at]:
+            return
+        start, end, opened = self._starts[at], self._ends[at], self._opened[at]
+        left = [(start, seq - 1, opened)] if start < seq else []
+        right = [(seq + 1, end, opened if not left else 0)] if seq < end else []
+        kept = [*left, *right]
+        self._starts[at : at + 1] = [each[0] for each in kept]
+        self._ends[at : at + 1] = [each[1] for each in kept]
+        self._opened[at : at + 1] = [each[2] for each in kept]
+
+    def declare(self, now_ns: int, horizon_ns: int) -> int:
+        """Declares gaps older than `horizon_ns`; returns the number of their messages."""
+        missing = 0
+        for at in range(1, len(self._starts)):
+            if self._opened[at] and now_ns - self._opened[at] >= horizon_ns:
+                missing += self._starts[at] - self._ends[at - 1] - 1
+                self._opened[at] = 0
+        return missing
+
+    def give_up(self) -> int:
+        """Closes the oldest gaps beyond MAX_RANGES; returns the number of messages declared missing."""
+        missing = 0
+        while len(self._starts) > MAX_RANGES:
+            if self._opened[1]:
+                missing += self._starts[1] - self._ends[0] - 1
+            self._ends[0] = self._ends[1]
+            del self._starts[1], self._ends[1], self._opened[1]
+        return missing
+
+    def state(self) -> list[tuple[int, ...]]:
+        """State as plain data: starts, ends, and the time when the gap before each was first seen."""
+        return [tuple(self._starts), tuple(self._ends), tuple(self._opened)]
+
+    @classmethod
+    def restore(cls, state: Sequence[Sequence[int]]) -> "SeqRanges":
+        """Restores `state()`. Raises ValueError when it is malformed."""
+        starts, ends, opened = (list(each) for each in state)
+        if not len(starts) == len(ends) == len(opened) or len(starts) > MAX_RANGES:
+            raise ValueError("ranges of different lengths")
+        if not all(type(n) is int and 0 <= n < 2**64 for each in (starts, ends, opened) for n in each):
+            raise ValueError("ranges that are not numbers")
+        if any(a > b for a, b in zip(starts, ends, strict=True)) or any(
+            b + 1 >= a for b, a in zip(ends, starts[1:], strict=False)
+        ):
+            raise ValueError("ranges that do not ascend")
+        ranges = cls()
+        ranges._starts, ranges._ends, ranges._opened = starts, ends, opened
+        return ranges
+
+    def copy(self) -> "SeqRanges":
+        """An independent copy."""
+        return SeqRanges.restore(self.state())
+
+    def _insert(self, at: int, seq: int, now_ns: int) -> None:
+        """Inserts a range of one; a gap split by it keeps its age on both sides."""
+        inside = 0 < at < len(self._starts)
+        self._starts.insert(at, seq)
+        self._ends.insert(at, seq)
+        self._opened.insert(at, self._opened[at] if inside else max(now_ns, 1))
+        if at == 0 and len(self._starts) > 1:
+            self._opened[1] = max(now_ns, 1)
+
 
 MAX_STREAMS = 4
 """Limit of streams of a source, one per new spool; the least recently used one is dropped."""
@@ -98,3 +217,88 @@ def extends(schema: Schema, earlier: Schema) -> bool:
         schema.fields[: len(earlier.fields)] == earlier.fields
         and [component.id for component in schema.components[: len(ids)]] == ids
     )
+
+
+ACK_RANGES = 8192  # of one message; with at most 19 bytes each they stay below MAX_ACK_BYTES
+MAX_PENDING = 1_000_000  # batches noted as not durable; the oldest beyond wait until all noted ones are
+
+
+class Acks:
+    """Batches of a site that are not durable yet, and nodes to be sent an acknowledgement.
+
+    `sources`: of each node, then by source; owned by the admission.
+    """
+
+    def __init__(self, site: str, sources: Mapping[str, Mapping[str, SourceStreams]]) -> None:
+        self._site = site
+        self._sources = sources
+        self._pending: deque[tuple[int, str, StreamState, int]] = deque(maxlen=MAX_PENDING)
+        self._dropped_lsn = 0  # the newest one that `_pending` had no room for
+        self._requested: dict[str, None] = {}  # nodes in the order of their requests
+
+    def accept(self, lsn: int, node: str, stream: StreamState, seq: int) -> None:
+        """Notes batch `seq`, accepted as `lsn` or as a part of it, as not durable yet."""
+        if len(self._pending) == MAX_PENDING:
+            self._dropped_lsn = self._pending[0][0]
+        self._pending.append((lsn, node, stream, seq))
+
+    def durable(self, lsn: int) -> None:
+        """Marks every batch up to `lsn` as durable, to be acknowledged."""
+        while self._pending and self._pending[0][0] <= lsn:
+            _, node, stream, seq = self._pending.popleft()
+            stream.durable.add(seq)
+            stream.durable.give_up()  # as `received` did: bounded, whatever seqs a node sends
+            self._requested[node] = None
+        if 0 < self._dropped_lsn <= lsn:
+            self._mark_all_but_pending()
+
+    def request_ack(self, node: str) -> None:
+        """Sends the node an acknowledgement even if no batch of it became durable."""
+        self._requested[node] = None
+
+    def forget(self, node: str) -> None:
+        """Sends the node no acknowledgement."""
+        self._requested.pop(node, None)
+
+    def messages(self, most: int | None = None) -> list[tuple[str, bytes]]:
+        """Topics and payloads of the requested acknowledgements, oldest request first, of `most` nodes."""
+        nodes = list(islice(self._requested, most))
+        for node in nodes:
+            del self._requested[node]
+        return [
+            (ack_topic(self._site, node), wire.encode_ack(acks))
+            for node in nodes
+            for acks in self._acks(node)
+        ]
+
+    def _mark_all_but_pending(self) -> None:
+        """Marks everything received as durable except the pending batches, as not all of them were noted."""
+        self._dropped_lsn = 0
+        for node, sources in self._sources.items():
+            for source in sources.values():
+                for stream in source.streams.values():
+                    stream.durable = stream.received.copy()
+            self._requested[node] = None
+        for _, _, stream, seq in self._pending:
+            stream.durable.remove(seq)
+
+    def _acks(self, node: str) -> Iterator[list[Ack]]:
+        """The durable ranges of a node, in messages of at most ACK_RANGES ranges.
+
+        A stream without a schema gets an entry without ranges, on which its agent sends the schema again.
+        """
+        message: list[Ack] = []
+        room = ACK_RANGES
+        for name, source in self._sources.get(node, {}).items():
+            for stream_id, stream in source.streams.items():
+                ranges = stream.durable.as_tuples()
+                if stream.schema is None:
+                    message.append(Ack(stream_id, name, ()))
+                while ranges:
+                    message.append(Ack(stream_id, name, ranges[:room]))
+                    ranges, room = ranges[room:], room - len(ranges[:room])
+                    if room == 0:
+                        yield message
+                        message, room = [], ACK_RANGES
+        if message:
+            yield message

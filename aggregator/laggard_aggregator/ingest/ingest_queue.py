@@ -6,15 +6,18 @@ of unknown nodes are deferred: they are taken when no live message waits.
 """
 
 import asyncio
-from collections import deque
+import logging
+import mmap
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from struct import Struct
+from typing import NamedTuple
 
 from laggard_aggregator.ingest.batches import Message
-from laggard_aggregator.ingest.flood_detector import FloodDetector
-from laggard_aggregator.ingest.offheap_queue import OffheapQueue
 from laggard_common.wire import VERSION, Kind
 from laggard_common.wire.limits import MAX_MESSAGE_BYTES
+from laggard_common.wire.topics import is_level
 
 BURST = 256
 DEFERRED_AT_ONCE = 16
@@ -127,7 +130,7 @@ class IngestQueue:
         """Removes a few deferred messages; none while a live one waits."""
         return [] if self._live else self._taken(self._deferred, DEFERRED_AT_ONCE, self._deferred_amount)
 
-    def _taken(self, queue: deque[Message] | OffheapQueue, most: int, amount: Amount) -> list[Message]:
+    def _taken(self, queue: "deque[Message] | OffheapQueue", most: int, amount: Amount) -> list[Message]:
         taken = [queue.popleft() for _ in range(min(most, len(queue)))]
         for message in taken:
             node, size = _node(message[0]), _size(message)
@@ -153,3 +156,104 @@ def _node(topic: str) -> str:
     Without its role: a node may publish under all of them.
     """
     return topic.split("/", 5)[:5][-1]
+
+
+BLOCK_BYTES = 256 * 1024
+"""A longer message has its own block."""
+
+_HEAD = Struct("<IIq")  # bytes of the topic and of the payload, receive time
+
+
+class OffheapQueue:
+    """First in, first out; an empty queue holds no block."""
+
+    def __init__(self) -> None:
+        self._blocks: deque[mmap.mmap] = deque()
+        self._read_at = 0  # in the first block
+        self._ends: deque[int] = deque()  # bytes written in each block
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def append(self, message: Message) -> None:
+        """Adds a message."""
+        topic, payload, received_ns = message
+        name = topic.encode()
+        record = _HEAD.pack(len(name), len(payload), received_ns) + name + payload
+        if not self._blocks or self._ends[-1] + len(record) > len(self._blocks[-1]):
+            self._blocks.append(mmap.mmap(-1, max(BLOCK_BYTES, len(record))))
+            self._ends.append(0)
+        start = self._ends[-1]
+        self._blocks[-1][start : start + len(record)] = record
+        self._ends[-1] = start + len(record)
+        self._count += 1
+
+    def popleft(self) -> Message:
+        """Removes the oldest message. Raises IndexError on an empty queue."""
+        if not self._count:
+            raise IndexError("no message waits")
+        while self._read_at == self._ends[0]:
+            self._next_block()
+        block, at = self._blocks[0], self._read_at
+        name_size, size, received_ns = _HEAD.unpack_from(block, at)
+        body = at + _HEAD.size + name_size
+        topic, payload = block[at + _HEAD.size : body].decode(), block[body : body + size]
+        self._read_at = body + size
+        self._count -= 1
+        if not self._count:
+            self._next_block()
+        return topic, payload, received_ns
+
+    def _next_block(self) -> None:
+        self._blocks.popleft().close()
+        self._ends.popleft()
+        self._read_at = 0
+
+
+_log = logging.getLogger(__name__)
+
+FLOOD_PER_SECOND = 200.0
+"""Ten collectors at 0.05 s with one message per sample: more than any agent's configuration."""
+
+MAX_SENDERS = 65_536
+
+
+class Flooding(NamedTuple):
+    """A node and its mean message rate over a period."""
+
+    node: str
+    messages_per_second: float
+
+
+class FloodDetector:
+    """Counts messages by the node in their topic.
+
+    `flooding`: the fastest node, if it is too fast. In two periods in a row: the broker's stored messages
+    after an outage come in one burst.
+    """
+
+    def __init__(self) -> None:
+        self.flooding: Flooding | None = None
+        self._fast: str | None = None  # in the previous period
+        self._came: Counter[str] = Counter()
+
+    def add(self, node: str) -> None:
+        """Counts a message, except those of invalid names and of names beyond MAX_SENDERS."""
+        if node in self._came or (len(self._came) < MAX_SENDERS and is_level(node)):
+            self._came[node] += 1
+
+    def end_period(self, seconds: float) -> None:
+        """Ends a period of `seconds`. Logs the start and the end of a flood once."""
+        before, self.flooding = self.flooding, None
+        fast_before, self._fast = self._fast, None
+        for node, messages in self._came.most_common(1):
+            if messages > FLOOD_PER_SECOND * seconds:
+                self._fast = node
+                if fast_before == node:
+                    self.flooding = Flooding(node, messages / seconds)
+        self._came.clear()
+        if self.flooding is not None and (before is None or before.node != self.flooding.node):
+            _log.warning("node %s sends %.0f messages a second: revoke its certificate?", *self.flooding)
+        elif self.flooding is None and before is not None:
+            _log.info("node %s does not flood any more", before.node)

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-from laggard_aggregator.ingest.node_view import CollectorView, NodeState, NodeView, RoleView
-from laggard_aggregator.ingest.role_stats import RoleStats
+from laggard_aggregator.ingest.node_view import CollectorView, NodeState, NodeView, RoleStats, RoleView
 from laggard_common.wire.topics import ROLES, is_level
 
 SILENT_BATCHES = 3

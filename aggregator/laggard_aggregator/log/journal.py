@@ -1,18 +1,15 @@
-"""The journal on disk: numbered segments of entries in order. Synchronous.
+"""The ingest journal on disk, and the group commit through which the event loop appends to it."""
 
-A snapshot has the number of the segment that follows it; segments before the oldest snapshot kept are
-deleted.
-"""
-
+import asyncio
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from laggard_aggregator.log import journal_codec
-from laggard_aggregator.log.entries import BatchEntry, LogEntry
+from laggard_aggregator.log.entries import BatchEntry, LogEntry, SchemaEntry
 from laggard_common import segment_log as segments
 from laggard_common.errors import SpoolError, StateError
 
@@ -163,3 +160,177 @@ def _state_error(path: Path, exc: SpoolError | OSError) -> StateError:
     if isinstance(exc, SpoolError):
         return StateError(exc.path, exc.reason)
     return StateError(str(path), exc.strerror or str(exc))
+
+
+GROUP_SECONDS = 0.02
+MAX_WAITING_BYTES = 64 * 1024 * 1024
+_ENTRY_BYTES = 200
+"""Memory of an entry besides its message."""
+
+
+@dataclass(frozen=True, slots=True)
+class Durability:
+    """State of journal and snapshots.
+
+    `whole`: batches accepted now will be acknowledged after their group commit. `failures`: of writing
+    either. `snapshot_at`: time of the latest snapshot, epoch seconds, NaN before the first.
+    `snapshot_seconds`: time that it blocked ingest.
+    """
+
+    whole: bool
+    journal_bytes: int
+    snapshot_bytes: int
+    snapshot_at: float
+    snapshot_seconds: float
+    failures: int
+
+
+class GroupCommit:
+    """Group commits to `journal`. `durable(lsn)` is called whenever the durable lsn grows.
+
+    Nothing is durable before the first `checkpointed`: the journal alone lacks the state before it.
+    """
+
+    def __init__(self, journal: Journal, durable: Callable[[int], None], last_lsn: int) -> None:
+        self.failures = 0
+        self.bytes = 0
+        self._journal = journal
+        self._durable = durable
+        self._durable_lsn = last_lsn
+        self._waiting: list[LogEntry] = []
+        self._waiting_bytes = 0
+        self._written = last_lsn
+        self._broken = True
+        self._warned = False
+        self._breaks = 0
+        self._whole_since = -1  # the break that a snapshot has covered
+        self._has_waiting = asyncio.Event()
+        self._progress = asyncio.Event()
+        self._busy = asyncio.Lock()
+
+    @property
+    def whole(self) -> bool:
+        """Whether an entry recorded now will be durable after the next group commit."""
+        return not self._broken and self._whole_since == self._breaks
+
+    @property
+    def durable_lsn(self) -> int:
+        """Everything up to this lsn is durable."""
+        return self._durable_lsn
+
+    def record(self, entry: LogEntry) -> None:
+        """Adds an entry to the next group commit; never waits."""
+        if self._broken:
+            return
+        size = _ENTRY_BYTES
+        if isinstance(entry, BatchEntry | SchemaEntry):
+            size += len(entry.payload)
+        if self._waiting_bytes + size > MAX_WAITING_BYTES:
+            self._break("the journal's disk is too slow")
+            return
+        self._waiting.append(entry)
+        self._waiting_bytes += size
+        self._has_waiting.set()
+
+    async def run(self, ended: asyncio.Event) -> None:
+        """Commits until `ended`, and the rest then."""
+        end = asyncio.create_task(ended.wait())
+        try:
+            while not ended.is_set():
+                waiting = asyncio.create_task(self._has_waiting.wait())
+                await asyncio.wait({waiting, end}, return_when=asyncio.FIRST_COMPLETED)
+                waiting.cancel()
+                if not ended.is_set():
+                    await asyncio.sleep(GROUP_SECONDS)
+                await self.commit()
+        finally:
+            end.cancel()
+
+    async def commit(self) -> None:
+        """Writes and fsyncs the waiting entries."""
+        async with self._busy:
+            self._has_waiting.clear()
+            entries, self._waiting, self._waiting_bytes = self._waiting, [], 0
+            if not entries:
+                return
+            breaks = self._breaks
+            try:
+                await asyncio.to_thread(self._journal.append, entries)
+            except StateError as exc:
+                if breaks == self._breaks:
+                    self._break(str(exc))
+                return
+            finally:
+                self.bytes = self._journal.size_bytes
+            self._written = max(self._written, entries[-1].lsn)
+            if self._whole_since == breaks:
+                self._set_durable(self._written)
+
+    async def wait_durable(self, lsn: int, seconds: float) -> None:
+        """Waits until `lsn` is durable, the group commit fails, or `seconds` elapse."""
+        try:
+            async with asyncio.timeout(seconds):
+                while self._durable_lsn < lsn and self.whole:
+                    self._progress.clear()
+                    await self._progress.wait()
+        except TimeoutError:
+            _log.debug("group commit takes more than %.0f s", seconds)
+
+    async def rotate(self) -> tuple[int, int]:
+        """Starts a new segment; its number, and a token for `checkpointed`.
+
+        The caller must record nothing meanwhile.
+        """
+        await self.commit()
+        async with self._busy:
+            try:
+                number = await asyncio.to_thread(self._journal.rotate)
+                self._broken = False
+            except StateError as exc:
+                number = self._journal.next_number
+                self._break(str(exc))
+            return number, self._breaks
+
+    def checkpointed(self, lsn: int, token: int) -> None:
+        """A snapshot up to `lsn` is on the disk; `token` comes from its `rotate`."""
+        if token == self._breaks and not self._broken:
+            self._whole_since = self._breaks
+            if self._warned:
+                _log.info("the state is written again: batches are acknowledged")
+            self._warned = False
+            lsn = max(lsn, self._written)
+        self._set_durable(lsn)
+
+    def failed(self, reason: str) -> None:
+        """A snapshot could not be written."""
+        self.failures += 1
+        if not self.whole:
+            self._warn(reason)
+
+    async def release(self, number: int) -> None:
+        """Deletes the segments before `number`. Raises StateError."""
+        async with self._busy:
+            await asyncio.to_thread(self._journal.release, number)
+            self.bytes = self._journal.size_bytes
+
+    def close(self) -> None:
+        """Closes the journal after the end of `run`."""
+        self._journal.close()
+
+    def _break(self, reason: str) -> None:
+        self.failures += 1
+        self._broken = True
+        self._breaks += 1
+        self._progress.set()
+        self._warn(reason)
+
+    def _warn(self, reason: str) -> None:
+        if not self._warned:
+            _log.warning("%s: batches are not acknowledged until the state is written again", reason)
+        self._warned = True
+
+    def _set_durable(self, lsn: int) -> None:
+        if lsn > self._durable_lsn:
+            self._durable_lsn = lsn
+            self._durable(lsn)
+        self._progress.set()

@@ -3,9 +3,9 @@
 import asyncio
 
 from laggard_aggregator.engine.machine import Machine
-from laggard_aggregator.ingest.flood_detector import FloodDetector
+from laggard_aggregator.ingest.ingest_queue import FloodDetector
 from laggard_aggregator.ingest.mqtt.subscriber import Subscriber
-from laggard_aggregator.runtime.results import Results
+from laggard_aggregator.runtime.window_loop import Results
 from laggard_common.clock import Clock
 from laggard_common.daemon import memory
 

@@ -8,7 +8,7 @@ from laggard_aggregator.engine.machine import Machine
 from laggard_aggregator.ingest.batches import Message
 from laggard_aggregator.ingest.ingest_queue import IngestQueue
 from laggard_aggregator.ingest.mqtt.subscriber import Subscriber
-from laggard_aggregator.log.group_commit import GroupCommit
+from laggard_aggregator.log.journal import GroupCommit
 from laggard_common.daemon.service import is_set_within
 
 RELEASE_SECONDS = 0.2

@@ -17,7 +17,7 @@ from laggard_aggregator.engine.machine import Machine
 from laggard_aggregator.ingest.ingest_queue import IngestQueue
 from laggard_aggregator.ingest.mqtt.subscriber import Subscriber
 from laggard_aggregator.ingest.node_view import NodeState, NodeView, RoleView
-from laggard_aggregator.log.group_commit import Durability
+from laggard_aggregator.log.journal import Durability
 from laggard_aggregator.status.window_history import WindowHistory
 from laggard_common import __version__
 from laggard_common.clock import Clock

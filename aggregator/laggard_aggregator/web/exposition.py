@@ -15,7 +15,7 @@ from prometheus_client.registry import Collector
 from laggard_aggregator.alarms.judge import Judgement
 from laggard_aggregator.alarms.overrides import Decision
 from laggard_aggregator.ingest.node_view import NodeState, NodeView, RoleView
-from laggard_aggregator.log.group_commit import Durability
+from laggard_aggregator.log.journal import Durability
 from laggard_aggregator.status.straggler_list import Standing, standings
 from laggard_aggregator.status.view import Counters, GroupView, Status
 

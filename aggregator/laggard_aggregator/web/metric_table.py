@@ -7,7 +7,7 @@ holds the tables of docs/metrics.md equal to this one.
 from collections.abc import Callable, Iterable, Mapping
 
 from laggard_aggregator.ingest.node_view import NodeState, NodeView, RoleView
-from laggard_aggregator.log.group_commit import Durability
+from laggard_aggregator.log.journal import Durability
 from laggard_aggregator.status.straggler_list import Standing
 from laggard_aggregator.status.view import Counters
 from laggard_aggregator.web.exposition import Getter, MetricRow, Scrape, Value

@@ -11,7 +11,7 @@ from laggard_aggregator.alarms.judge import Judge
 from laggard_aggregator.demo.recording import Recording, read_recording
 from laggard_aggregator.detect.interface import GroupWindow
 from laggard_aggregator.detect.laggard.detector import NOT_PEERS, LaggardDetector
-from laggard_aggregator.detect.laggard.false_alarm_budget import chance_per_window
+from laggard_aggregator.detect.laggard.evidence import chance_per_window
 from laggard_aggregator.detect.settings import DetectSettings
 from laggard_aggregator.metrics.block import BLOCK
 from laggard_aggregator.metrics.definition import Differences

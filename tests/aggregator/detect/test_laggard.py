@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from laggard_aggregator.detect.interface import MetricWindow, Verdicts
 from laggard_aggregator.detect.laggard.detector import NOT_PEERS, TOO_FEW, LaggardDetector
-from laggard_aggregator.detect.laggard.false_alarm_budget import chance_per_window
+from laggard_aggregator.detect.laggard.evidence import chance_per_window
 from laggard_aggregator.detect.peers import (
     TRIM_SHARE,
     leave_one_out_median,

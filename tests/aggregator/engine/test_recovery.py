@@ -353,7 +353,7 @@ def test_a_journal_that_is_full_waits_for_a_snapshot(tmp_path: Path) -> None:
 def test_a_disk_that_is_too_slow_withholds_acknowledgements(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("laggard_aggregator.log.group_commit.MAX_WAITING_BYTES", 2500)
+    monkeypatch.setattr("laggard_aggregator.log.journal.MAX_WAITING_BYTES", 2500)
 
     async def story() -> None:
         process = await Process(tmp_path).start()

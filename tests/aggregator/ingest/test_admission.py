@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from laggard_aggregator.ingest import acks, admission, schema_wait, seq_ranges
+from laggard_aggregator.ingest import admission, dedup_state, schema_wait
 from laggard_aggregator.ingest.admission import NO_ROOM, Admission, Room
 from laggard_aggregator.ingest.batches import Batch
 from laggard_aggregator.log.entries import LogSequence
@@ -286,7 +286,7 @@ def test_a_gap_is_counted_after_its_horizon() -> None:
 
 
 def test_seqs_with_gaps_without_end_are_remembered_in_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(seq_ranges, "MAX_RANGES", 3)
+    monkeypatch.setattr(dedup_state, "MAX_RANGES", 3)
     taker = make()
     taken = feed(taker, schema_message(schema()), *(data_message(envelope(2 * n)) for n in range(9)))
     taker.acks.durable(taken[-1].lsn)
@@ -298,7 +298,7 @@ def test_seqs_with_gaps_without_end_are_remembered_in_bounded_memory(monkeypatch
 def test_batches_that_wait_to_be_safe_are_bounded_and_the_oldest_are_acknowledged_together(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(acks, "MAX_PENDING", 2)
+    monkeypatch.setattr(dedup_state, "MAX_PENDING", 2)
     taker = make()
     taken = feed(taker, schema_message(schema()), *(data_message(envelope(seq)) for seq in range(5)))
     taker.acks.durable(taken[1].lsn)

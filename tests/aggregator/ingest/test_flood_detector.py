@@ -4,8 +4,7 @@ import logging
 
 import pytest
 
-from laggard_aggregator.ingest.flood_detector import FLOOD_PER_SECOND, MAX_SENDERS, FloodDetector
-from laggard_aggregator.ingest.ingest_queue import IngestQueue
+from laggard_aggregator.ingest.ingest_queue import FLOOD_PER_SECOND, MAX_SENDERS, FloodDetector, IngestQueue
 
 TOO_MANY = round(FLOOD_PER_SECOND * 10) + 1
 

@@ -4,7 +4,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from laggard_aggregator.ingest.node_view import QUANTILES
+from laggard_aggregator.ingest.node_view import MOST_COLLECTORS, QUANTILES, quantiles
 from laggard_aggregator.ingest.nodes import (
     MAX_COLLECTORS,
     MAX_UNHEARD,
@@ -12,7 +12,6 @@ from laggard_aggregator.ingest.nodes import (
     ClockOffset,
     Nodes,
 )
-from laggard_aggregator.ingest.role_stats import MOST_COLLECTORS, quantiles
 from tests.support.builders.messages import NOW, SECOND
 
 STATUS: dict[str, Any] = {

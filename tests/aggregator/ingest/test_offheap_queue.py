@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from laggard_aggregator.ingest.batches import Message
-from laggard_aggregator.ingest.offheap_queue import BLOCK_BYTES, OffheapQueue
+from laggard_aggregator.ingest.ingest_queue import BLOCK_BYTES, OffheapQueue
 
 TIMES = st.integers(0, 2**63 - 1)
 SHORT = st.tuples(

@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from laggard_aggregator.ingest import seq_ranges
-from laggard_aggregator.ingest.seq_ranges import SeqRanges
+from laggard_aggregator.ingest import dedup_state
+from laggard_aggregator.ingest.dedup_state import SeqRanges
 
 
 @given(st.lists(st.integers(0, 40)))
@@ -103,7 +103,7 @@ def test_a_backlog_in_front_of_live_data_opens_its_gap_when_it_begins_to_come() 
 
 
 def test_memory_is_bounded_by_giving_up_the_oldest_gaps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(seq_ranges, "MAX_RANGES", 4)
+    monkeypatch.setattr(dedup_state, "MAX_RANGES", 4)
     kept = SeqRanges()
     missing = 0
     for seq in range(0, 20, 2):

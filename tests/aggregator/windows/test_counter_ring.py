@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from laggard_aggregator.windows.counter_ring import CounterRing
+from laggard_aggregator.windows.interval_metrics import CounterRing
 
 LEAST = 8
 WATERMARK = 1000

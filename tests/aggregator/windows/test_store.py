@@ -11,7 +11,7 @@ from laggard_aggregator.detect.interface import GroupWindow
 from laggard_aggregator.detect.settings import DetectSettings
 from laggard_aggregator.groups.membership import PeerGroup
 from laggard_aggregator.metrics.definition import Differences, Metric, SourceMetrics
-from laggard_aggregator.windows import counter_ring, store
+from laggard_aggregator.windows import interval_metrics, store
 from laggard_aggregator.windows.counter_block import Block
 from laggard_aggregator.windows.interval_metrics import BRIDGE
 from laggard_aggregator.windows.store import GroupStore
@@ -235,7 +235,7 @@ def test_rows_grow_and_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_open_intervals_grow_and_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(counter_ring, "MAX_SLOTS", 64)
+    monkeypatch.setattr(interval_metrics, "MAX_SLOTS", 64)
     kept = make()
     give(kept, "a", [at(5, 5), at(10, 10)])
     give(kept, "a", [at(5 * 64, 320)])

@@ -10,7 +10,7 @@ from laggard_aggregator.alarms.judge import Judgement
 from laggard_aggregator.alarms.overrides import Decision
 from laggard_aggregator.detect.interface import Verdicts, not_judged
 from laggard_aggregator.ingest.node_view import CollectorsView, CollectorView, NodeState, NodeView, RoleView
-from laggard_aggregator.log.group_commit import Durability
+from laggard_aggregator.log.journal import Durability
 from laggard_aggregator.status.view import ChannelView, Counters, GroupView, Status
 from laggard_aggregator.status.window_history import WindowHistory
 

@@ -21,21 +21,21 @@ from laggard_aggregator.detect.interface import (
     Verdicts,
     not_judged,
 )
-from laggard_aggregator.detect.laggard.evidence import RECENT_SCALE, SCALE_WINDOWS, Evidence
-from laggard_aggregator.detect.laggard.false_alarm_budget import (
+from laggard_aggregator.detect.laggard.evidence import (
     LENGTH_EXPONENT,
     QUANTILE_SHARE,
+    RECENT_SCALE,
+    SCALE_WINDOWS,
+    Evidence,
+    batch_variance,
     chance_per_window,
     critical,
-)
-from laggard_aggregator.detect.laggard.load import LoadModel, features, relative, service, swing, usable
-from laggard_aggregator.detect.laggard.spread import (
-    batch_variance,
     cross_spread,
     pooled_spread,
     spread_now,
     standard_error,
 )
+from laggard_aggregator.detect.laggard.load import LoadModel, features, relative, service, swing, usable
 from laggard_aggregator.detect.peers import (
     leave_one_out_median,
     most_trusted,

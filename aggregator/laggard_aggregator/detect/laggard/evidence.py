@@ -1,16 +1,155 @@
-"""Accumulated evidence: log ratios to peers, averaged over the last 1 to 32 windows at once.
-
-A short average sees a large fault at once, a long one a small steady fault. All are causal. Averages are kept
-by component name, so that components may come, go and change places.
-"""
+"""Accumulated evidence: thresholds from the false-alarm budget, the group's spread, and averaged log ratios."""
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import stats
 
-from laggard_aggregator.detect.interface import FloatArray
+from laggard_aggregator.detect.interface import BoolArray, FloatArray
+from laggard_aggregator.detect.peers import row_median, shortest_half, weighted_middle
+from laggard_aggregator.detect.settings import DetectSettings
+
+WEEK_SECONDS = 7 * 86400.0
+QUANTILE_SHARE = 0.9
+"""Share of the normal law's quantile that one window must reach: an alarm needs several windows to agree."""
+LENGTH_EXPONENT = 0.1
+"""Long averages hardly change between windows, so confirmation helps them less: their quantile grows so."""
+
+
+def chance_per_window(settings: DetectSettings, tests_at_once: int = 0) -> float:
+    """The chance of a false alarm that one window of one component and metric may have.
+
+    `tests_at_once`: how many series share the budget now, 0 for the number in `settings`.
+    """
+    windows = WEEK_SECONDS / settings.shift_seconds * max(tests_at_once or settings.tests_at_once, 1)
+    return min(settings.false_alarms_per_week / windows, 0.05)
+
+
+@lru_cache(maxsize=4096)
+def normal_quantile(chance: float, freedom: int) -> float:
+    """How many spreads a healthy value exceeds with `chance`, the spread resting on `freedom` values.
+
+    The excess of Student's t over the normal law is taken at the square root of `chance`: by the time that an
+    alarm is confirmed the spread is known better than when its first window was flagged.
+    """
+    lax = chance**0.5
+    return float(stats.norm.isf(chance) * stats.t.isf(lax, freedom) / stats.norm.isf(lax))
+
+
+def critical(
+    chance: float, freedom: float, length: FloatArray, confirmed: float = QUANTILE_SHARE
+) -> FloatArray:
+    """The threshold in spreads for averages over `length` windows; same shape as `length`.
+
+    `confirmed`: the share of the quantile that one window must reach.
+    """
+    level = confirmed * normal_quantile(chance, max(int(freedom), 3))
+    threshold: FloatArray = level * length**LENGTH_EXPONENT
+    return threshold
+
+
+MIN_SPREAD = 1e-6
+BATCHES = 4
+CROSS_TO_OWN_RATIO = 1.7
+"""Spread across healthy members over the standard error of their own course over a window.
+
+Members also wander from window to window and differ for good, so it is above 1: 1.6-2.1 on real drives."""
+MIN_CROSS_TO_OWN_RATIO, MAX_CROSS_TO_OWN_RATIO = 1.2, 2.0
+RATIO_PRIOR_VALUES = 12.0
+"""Weight of that ratio, in independent values, until the group has shown its own."""
+LENGTH_PRIOR_VALUES = 8.0
+"""Weight of the next shorter average's spread by the law of `standard_error`, in independent values."""
+MAX_MEAN_SQUARE_RATIO = 3.0
+"""Upper limit of a component's mean square over the typical one: a straggler not yet known is no noise."""
+
+
+def standard_error(length: FloatArray) -> FloatArray:
+    """The spread of a mean over `length` windows, in units of one window's: length ** -1/4.
+
+    Healthy components wander: an independent window-to-window noise would give length ** -1/2, a constant
+    difference 1. Fault-free drives show the fourth root (docs/detection.md); each group corrects it.
+    Parts of a window (`length` below 1) do hold independent noise.
+    """
+    root: FloatArray = np.where(length < 1.0, length**-0.5, length**-0.25)
+    return root
+
+
+def normal_shortest_half(members: int) -> float:
+    """The expected length of the shortest half of `members` standard normal values, roughly."""
+    return 1.349 * (1.0 - float(np.sqrt(1.0 / (members + 1)))) + 0.3
+
+
+def cross_spread(excess: FloatArray) -> float:
+    """A standard deviation of `excess` (C,) that just under half of it cannot inflate; NaN below two."""
+    finite = excess[np.isfinite(excess)]
+    if finite.size < 2:
+        return np.nan
+    _, length = shortest_half(finite)
+    return length / normal_shortest_half(finite.size)
+
+
+def batch_variance(deviations: FloatArray, weights: FloatArray | None = None) -> FloatArray:
+    """The squared standard error of each row's middle, from its own course over time; (C,).
+
+    `deviations` (C, T): log ratios by tick, NaN = missing; with `weights` (C, T) it is of their
+    `weighted_middle`, else of their median. By batch means (four a row), so that noise that is
+    correlated from tick to tick is not underrated. NaN for a row with a batch missing or fewer than 8 ticks.
+    """
+    length = deviations.shape[1] // BATCHES
+    if length < 2:
+        return np.full(deviations.shape[0], np.nan)
+    columns = [slice(b * length, (b + 1) * length) for b in range(BATCHES)]
+    if weights is None:
+        middles = [row_median(deviations[:, of]) for of in columns]
+    else:
+        middles = [weighted_middle(deviations[:, of], weights[:, of]) for of in columns]
+    variance: FloatArray = np.stack(middles, axis=1).var(axis=1, ddof=1) / BATCHES
+    return variance
+
+
+def typical_variance(variance: FloatArray) -> float:
+    """The typical one of `variance` (C,), each resting on four batches; NaN when nothing is known."""
+    known = variance[np.isfinite(variance)]
+    # The median of chi-square with 3 degrees of freedom is 2.366.
+    return float(np.median(known)) * 3.0 / 2.366 if known.size else np.nan
+
+
+def spread_now(excess: FloatArray, variance: FloatArray, members: BoolArray) -> float:
+    """The spread that this window alone shows: across `members` (C,), within what their course allows."""
+    across, along = cross_spread(excess[members]), float(np.sqrt(typical_variance(variance[members])))
+    if np.isfinite(along):
+        across = float(np.clip(across, MIN_CROSS_TO_OWN_RATIO * along, MAX_CROSS_TO_OWN_RATIO * along))
+    return max(across, MIN_SPREAD)
+
+
+def pooled_spread(
+    moment: FloatArray, seen: FloatArray, scales: FloatArray, counted: BoolArray, typical: float
+) -> tuple[FloatArray, float]:
+    """The spread of each length of average in single-window units (K,), and the values that it rests on.
+
+    `moment` (K, C): each component's mean square in single-window units over `seen` (C,) windows; `counted`
+    (C,): whose count; `typical`: standard error of one window. Each length leans on the next shorter one, so
+    that a group whose windows are independent is soon known for it. Wandering members yield new values only
+    with the square root of the windows, which is the law of `standard_error` again.
+    """
+    weight = np.where(counted, seen, 0.0)
+    total = float(weight.sum())
+    if total == 0.0:
+        return np.full(scales.size, max(CROSS_TO_OWN_RATIO * typical, MIN_SPREAD)), RATIO_PRIOR_VALUES
+    most = MAX_MEAN_SQUARE_RATIO * row_median(np.where(weight > 0.0, moment, np.nan))[:, None]
+    square = np.minimum(moment, most) @ weight / total
+    longest = float(weight.max())
+    values = np.maximum(total / longest * np.sqrt(np.maximum(longest / scales, 1.0)) - 1.0, 0.0)
+    pooled = np.empty(scales.size)
+    before, prior = (CROSS_TO_OWN_RATIO * typical) ** 2, RATIO_PRIOR_VALUES
+    for scale in range(scales.size):
+        before = (prior * before + values[scale] * square[scale]) / (prior + values[scale])
+        pooled[scale], prior = before, LENGTH_PRIOR_VALUES
+    return np.maximum(np.sqrt(pooled), MIN_SPREAD), RATIO_PRIOR_VALUES + float(values[0])
+
 
 SCALE_WINDOWS = np.array([1.0, 2.0, 4.0, 8.0, 16.0, 32.0])
 """Lengths of the averages, in windows."""

@@ -10,7 +10,7 @@ from laggard_aggregator.alarms.alarms import Alarm, Key
 from laggard_aggregator.alarms.judge import Judgement
 from laggard_aggregator.alarms.overrides import Decision
 from laggard_aggregator.ingest.node_view import NodeState, NodeView
-from laggard_aggregator.log.group_commit import Durability
+from laggard_aggregator.log.journal import Durability
 from laggard_aggregator.status.straggler_list import Standing, standings
 from laggard_aggregator.status.view import Counters, GroupView, Status
 from laggard_aggregator.status.window_history import WindowHistory
