@@ -20,6 +20,11 @@ from laggard_common.mqtt.settings import ClientArguments
 T = TypeVar("T")
 
 _REFUSED = 0x80  # a SUBACK code from here on denies the subscription
+_PLAINER = {
+    "Operation timed out": "the broker does not answer",
+    "Unspecified error": "the broker closed the connection",
+}
+"""Texts of aiomqtt and paho that do not name the broker."""
 _NODELAY = ((socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),)
 
 _log = logging.getLogger(__name__)
@@ -78,7 +83,7 @@ class MqttClient:
             raise MqttError(f"the broker refuses the connection: {exc.rc}") from exc
         except aiomqtt.MqttError as exc:
             await self._disconnect(0.0)  # aiomqtt leaves the socket open when no CONNACK arrives
-            raise MqttError(str(exc)) from exc
+            raise MqttError(_plain(exc)) from exc
         except (OSError, ValueError) as exc:  # a host name that cannot be encoded
             raise MqttError(str(exc)) from exc
         self._reader = asyncio.create_task(self._read(), name="mqtt reader")
@@ -121,7 +126,7 @@ class MqttClient:
                 self.check()
             return await task
         except aiomqtt.MqttError as exc:
-            raise MqttError(str(exc)) from exc
+            raise MqttError(_plain(exc)) from exc
         finally:
             task.cancel()
 
@@ -132,7 +137,7 @@ class MqttClient:
                 self._on_message(message.payload)
         except aiomqtt.MqttError as exc:
             cause = exc.__cause__
-            raise MqttError(f"the connection is lost: {getattr(cause, 'rc', cause)}") from exc
+            raise MqttError(f"the connection is lost: {_plain(getattr(cause, 'rc', cause))}") from exc
 
     def _ended(self, reader: asyncio.Task[None]) -> None:
         if not reader.cancelled():
@@ -142,6 +147,10 @@ class MqttClient:
     def _close_late(self, connecting: "asyncio.Future[aiomqtt.Client]") -> None:
         if not connecting.cancelled() and connecting.exception() is None:
             self._closing = asyncio.ensure_future(self._disconnect(1.0))
+
+
+def _plain(reason: object) -> str:
+    return _PLAINER.get(str(reason), str(reason))
 
 
 def log_unhandled(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
