@@ -82,7 +82,7 @@ class Devices(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DiskstatsSettings:
-    """`[diskstats]`: regular expressions on kernel names; what `include` names is always selected."""
+    """`[diskstats]`: regular expressions on kernel names; `include` selects devices of any kind."""
 
     include: tuple[str, ...] = field(default=(), metadata=checked(each(regex())))
     exclude: tuple[str, ...] = field(default=(), metadata=checked(each(regex())))

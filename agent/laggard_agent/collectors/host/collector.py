@@ -82,7 +82,7 @@ class Host:
                 raise ValueError("a number out of range")
         except OSError as exc:
             raise CollectError(str(path), exc.strerror or str(exc)) from exc
-        except (ArithmeticError, LookupError, TypeError, ValueError, RuntimeWarning) as exc:
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RuntimeWarning) as exc:
             raise CollectError(str(path), f"not as expected: {exc}") from exc
         return values
 
