@@ -217,6 +217,7 @@ class Sampler:
                 tick_ns = self.timeline.due_tick_ns()
                 if tick_ns is not None:
                     self._sample(tick_ns)
+            self.flush()  # of a read that took longer than the caller of `stop` waits
         except BaseException as exc:
             self._failed(exc)
 

@@ -168,6 +168,18 @@ def test_ending_does_not_wait_for_a_stalled_collector() -> None:
     sampled.sampler.join(LIMIT_SECONDS)
 
 
+def test_a_read_that_returns_after_nobody_waits_any_longer_is_delivered() -> None:
+    stalled = Stalled()
+    sampled = Sampled(stalled, ticks=3600)
+    assert stalled.hangs.wait(LIMIT_SECONDS)
+    sampled.sampler.stop()
+    sampled.sampler.flush()
+    assert sum(batch.n for batch in sampled.batches) == 1
+    stalled.let.set()
+    sampled.sampler.join(LIMIT_SECONDS)
+    assert sum(batch.n for batch in sampled.batches) == stalled.reads == 2
+
+
 @pytest.mark.parametrize(
     ("error", "expected"),
     [
