@@ -1,4 +1,4 @@
-"""Accumulated evidence: thresholds from the false-alarm budget, the group's spread, and averaged log ratios."""
+"""Accumulated evidence: thresholds from the false-alarm budget, spread, and averaged log ratios."""
 
 from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
