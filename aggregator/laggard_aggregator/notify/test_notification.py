@@ -27,7 +27,7 @@ async def send_test(channel: Channel, site: str, page: str, now: float) -> str:
         raise ServiceError(f"{channel.destination}: {exc}") from exc
     failed = [f"{who}: {reason}" for who, reason in (*delivery.refused.items(), *delivery.retry.items())]
     if failed:
-        raise ServiceError(f"{channel.destination} refuses {channel.name} for {'; '.join(failed)}")
+        raise ServiceError(f"{channel.destination} does not take the message for {'; '.join(failed)}")
     return f"sent to {', '.join(channel.recipients)} through {channel.destination}"
 
 

@@ -1,6 +1,9 @@
+from pathlib import Path
+
 import pytest
 
 from laggard_aggregator.notify import dispatcher, route, worker
+from tests.support.pki import issued
 
 
 @pytest.fixture(autouse=True)
@@ -11,3 +14,9 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(route, "POLL_SECONDS", 0.01)
     monkeypatch.setattr(worker, "FIRST_RETRY_SECONDS", 0.02)
     monkeypatch.setattr(worker, "LAST_RETRY_SECONDS", 0.05)
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An authority with a certificate for a server on loopback."""
+    return issued(tmp_path_factory.mktemp("pki"))

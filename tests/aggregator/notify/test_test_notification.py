@@ -1,12 +1,17 @@
 """`laggard-aggregator --test-mail` as an operator runs it."""
 
+import asyncio
+from collections import deque
 from pathlib import Path
 
 import pytest
 
 from laggard_aggregator.cli.daemon import main
-from tests.support.ports import free_port
+from tests.support.http_receiver import Receiver, answer, receiving
+from tests.support.loop_thread import beside
+from tests.support.ports import free_port, is_listening
 from tests.support.smtp import mail_server
+from tests.support.wait import wait_until
 
 
 def run(
@@ -78,3 +83,29 @@ def test_there_must_be_somebody_to_mail_to(tmp_path: Path, capsys: pytest.Captur
         f"laggard-aggregator: {config}: mail: missing, there is nobody to send a mail to\n"
     )
     assert main(["--config", str(config), "--test-mail", "--check-config"]) == 2
+
+
+def test_a_webhook_is_tried_the_same_way(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    receiver, port = Receiver(answers=deque([answer(204), answer(403)])), free_port()
+    config = tmp_path / "aggregator.toml"
+    config.write_text(f'site = "lab"\n[webhook]\nurl = "http://127.0.0.1:{port}/secret"\n')
+    asked = ["--config", str(config), "--test-webhook"]
+
+    async def serve(stop: asyncio.Event) -> None:
+        async with receiving(receiver, port=port):
+            await stop.wait()
+
+    with beside(serve):
+        wait_until(lambda: is_listening(port))
+        assert (main(asked), capsys.readouterr().out) == (
+            0,
+            f"sent to webhook through http://127.0.0.1:{port}\n",
+        )
+        assert main(asked) == 1
+    refused = f"http://127.0.0.1:{port} does not take the message for webhook: HTTP 403 Forbidden"
+    assert capsys.readouterr().err == f"laggard-aggregator: {refused}\n"
+    (request, _) = receiver.requests
+    assert (request.json["kind"], request.json["site"]) == ("test", "lab")
+    assert request.json["subject"].startswith("TEST, nothing is wrong: ")
+    assert main(asked) == 1
+    assert capsys.readouterr().err == f"laggard-aggregator: http://127.0.0.1:{port}: Connection refused\n"

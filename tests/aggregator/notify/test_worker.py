@@ -3,8 +3,6 @@
 import asyncio
 import logging
 import random
-import shutil
-import ssl
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -19,12 +17,11 @@ from laggard_aggregator.notify.worker import GIVE_UP_SECONDS, MIN_TRYING_SECONDS
 from laggard_common.clock import SystemClock
 from tests.support.builders.batches import SECOND
 from tests.support.clock import HandClock
-from tests.support.processes import run_command
+from tests.support.pki import of_server
 from tests.support.smtp import Box, served, settings
 from tests.support.wait import async_wait_until, time_limit
 
 BODY = b"From: laggard@example.org\r\nSubject: one\r\n\r\n.leading dot\r\n"
-DEPLOY = Path(__file__).parents[3] / "deploy"
 
 
 class Delivering:
@@ -300,24 +297,6 @@ def test_at_the_end_a_mail_under_way_is_brought_to_its_end() -> None:
             await desk.outbox.stop()
 
     asyncio.run(story())
-
-
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An authority of the shipped script, with a certificate for the server."""
-    if shutil.which("openssl") is None:
-        pytest.skip("needs openssl")
-    folder = tmp_path_factory.mktemp("pki")
-    for arguments in (("init", str(folder)), ("broker", str(folder), "127.0.0.1")):
-        run_command([DEPLOY / "pki" / "laggard-ca", *arguments])
-    return folder
-
-
-def of_server(folder: Path) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    issued = folder / "issued"
-    context.load_cert_chain(issued / "laggard-broker.pem", issued / "laggard-broker.key")
-    return context
 
 
 def secret(tmp_path: Path, password: str) -> Path:

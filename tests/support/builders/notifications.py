@@ -6,6 +6,7 @@ from typing import Any
 from laggard_aggregator.notify.incidents import Incident
 from laggard_aggregator.notify.report import IncidentReport, Kind, Notification, Resolution
 from laggard_aggregator.notify.test_notification import sample
+from laggard_aggregator.status import urls
 
 NOW = 1_760_000_500.0
 PAGE = "https://laggard.example.org"
@@ -23,7 +24,7 @@ def report(
 
 def resolution(name: str = "oss-1/sda", *, recovered: bool = True) -> Resolution:
     incident = Incident(name, name, "luns", "component", "await", 4.0, NOW - 7200)
-    return Resolution(incident, NOW, recovered, f"{PAGE}/component/luns/{name}")
+    return Resolution(incident, NOW, recovered, PAGE + urls.component("luns", name))
 
 
 def raised(id_: str, *reports: IncidentReport, count: int = 1, kind: Kind | None = None) -> Notification:
