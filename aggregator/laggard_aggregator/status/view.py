@@ -301,6 +301,3 @@ class Status:
             notifications=dispatcher.status if dispatcher is not None else {},
             flooding=queue.senders.flooding if queue is not None else None,
         )
-
-
-View = Status
