@@ -51,7 +51,7 @@ TICK_SECONDS = 0.1
 PATIENCE_SECONDS = 120.0
 HEALTHY_WINDOWS = 3
 ALARM, LATER, ASIDE = "alarm", "after the alarm", "beside"
-WAYS = {"mail": "mail", "http": "page", "archive": "archive"}
+WAYS = {"mail": "mail", "notify": "mail", "http": "page", "archive": "archive"}
 BESIDE = {"liveness", "watchdog", "watch", "acknowledge", "housekeeping", "snapshots", "release"}
 PACKAGES = {
     Path(package.__file__).parent: package.__name__
