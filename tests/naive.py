@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -484,3 +484,94 @@ class NaiveLaggard:
                 k.average[s] += gain * (max(-bound, min(bound, excess)) - k.average[s])
                 if scale == 4.0:
                     k.slowness += gain * (excess - k.slowness)
+
+
+# --- escalation from slow children to their parent ---
+
+Row = tuple[bool, bool, float, float, float, float]
+"""Judged, anomalous, score, severity, observed, reference of one component or parent."""
+ParentLevel = tuple[str, Sequence[str], Sequence[int]]
+"""Name of the level, its parents, and the place of each component's parent in it, -1 for none."""
+
+
+def escalated(
+    rows: Sequence[Row], levels: Sequence[ParentLevel], suspects: dict[str, str]
+) -> tuple[list[Row], dict[str, str]]:
+    """The rows of the components and of the parents that are appended, and those parents with their level."""
+    slow = {at for at, row in enumerate(rows) if row[0] and row[1]}
+    judged = {at for at, row in enumerate(rows) if row[0]}
+
+    def below(level: ParentLevel, parent: str) -> set[int]:
+        return {at for at, place in enumerate(level[2]) if place >= 0 and level[1][place] == parent}
+
+    blamed: list[list[str]] = []
+    for level in levels:
+        enough = [parent for parent in level[1] if len(below(level, parent) & judged) >= 2]
+        bad = [p for p in enough if 3 * len(below(level, p) & slow) >= 2 * len(below(level, p) & judged)]
+        blamed.append(bad if len(enough) >= 3 and 2 * len(bad) < len(enough) else [])
+    for wide in range(len(levels)):
+        for narrow in range(wide):
+            for parent in list(blamed[wide]):
+                places = {levels[narrow][2][at] for at in below(levels[wide], parent) & slow}
+                causes = {levels[narrow][1][place] for place in places if place >= 0}
+                if len(places) == 1 and causes <= set(blamed[narrow]) and causes:
+                    blamed[wide].remove(parent)
+                else:
+                    blamed[narrow] = [each for each in blamed[narrow] if each not in causes]
+
+    explained: set[int] = set()
+    parents: dict[str, str] = {}
+    appended: list[Row] = []
+    for level, bad in zip(levels, blamed, strict=True):
+        for parent in bad:
+            suspects[parent] = level[0]
+            children = below(level, parent) & slow
+            usual = _median_of(rows[at][3] for at in children)
+            explained |= {at for at in children if not rows[at][3] > 1.5 * usual}
+        for parent in level[1]:
+            if suspects.get(parent) != level[0]:
+                continue
+            parents[parent] = level[0]
+            chosen = below(level, parent) & (slow if parent in bad else judged)
+            score, severity, observed, reference = (
+                _median_of(rows[at][column] for at in chosen) for column in range(2, 6)
+            )
+            enough_judged = len(below(level, parent) & judged) >= 2
+            score = 0.0 if math.isnan(score) else score
+            appended.append((enough_judged, parent in bad, score, severity, observed, reference))
+    components = [(row[0], at in slow - explained, *row[2:]) for at, row in enumerate(rows)]
+    return components + appended, parents
+
+
+def _median_of(values: Iterable[float]) -> float:
+    finite = [value for value in values if math.isfinite(value)]
+    return statistics.median(finite) if finite else math.nan
+
+
+# --- the schedule of windows ---
+
+
+@dataclass
+class WindowGroup:
+    """One group: `start_ns`, the end before its first window, and every end that was closed since."""
+
+    shift_ns: int
+    window_ns: int
+    stagger_ns: int
+    start_ns: int
+    spans_ns: dict[str, int] = field(default_factory=dict)
+    closed_ns: list[int] = field(default_factory=list)
+
+    def wait_ns(self, lateness_ns: int) -> int:
+        """How long after its end a window is due."""
+        return lateness_ns + min(max([0, *self.spans_ns.values()]), 600 * 10**9) + self.stagger_ns
+
+    def due(self, now_ns: int, lateness_ns: int) -> list[tuple[int, int]]:
+        """End and deadline of each window that is due now for the first time."""
+        wait_ns = self.wait_ns(lateness_ns)
+        last_ns = max([self.start_ns, *self.closed_ns])
+        first_shift, latest_shift = last_ns // self.shift_ns + 1, (now_ns - wait_ns) // self.shift_ns
+        ends = [shift * self.shift_ns for shift in range(first_shift, latest_shift + 1)]
+        ends = [end for end in ends if end >= latest_shift * self.shift_ns - self.window_ns]
+        self.closed_ns += ends
+        return [(end, end + wait_ns) for end in ends]

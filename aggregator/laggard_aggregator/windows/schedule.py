@@ -79,7 +79,7 @@ class WindowSchedule:
         for name, group in self._groups.items():
             wait = self.lateness_ns + group.wait_ns
             latest = (now_ns - wait) // group.shift_ns * group.shift_ns
-            group.end_ns = max(group.end_ns, latest - group.window_ns)
+            group.end_ns = max(group.end_ns, latest - group.window_ns // group.shift_ns * group.shift_ns)
             while group.end_ns <= latest:
                 found.append(DueWindow(name, group.end_ns, group.end_ns + wait))
                 group.end_ns += group.shift_ns

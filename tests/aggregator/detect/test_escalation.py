@@ -1,15 +1,17 @@
 """Children that shift together indict their parent; a parent is never indicted for one child."""
 
+import math
 from collections.abc import Set
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from laggard_aggregator.detect.escalation import escalate
+from laggard_aggregator.detect.escalation import Level, escalate
 from laggard_aggregator.detect.interface import Verdicts
 from laggard_aggregator.groups.topology import Branch, Topology
+from tests import naive
 
 SERVERS = 6
 LUNS = 6
@@ -133,3 +135,64 @@ def test_a_name_without_a_node_has_no_parent() -> None:
 def test_names_may_use_groups_of_the_expression() -> None:
     topology = Topology([Branch(r"oss-(\d)\d/.*", {"couplet": r"rack-\1", "controller": ""})])
     assert topology.parents_of("oss-12/sda") == {"node": "oss-12", "couplet": "rack-1"}
+
+
+VALUE = st.sampled_from((2.0, 2.0, 2.0, 2.0, 1.0, 3.1, 9.0, math.nan, math.inf))
+PLACES = ("node", "controller", "couplet")
+FEW = st.sets(st.integers(0, 23), max_size=3)
+
+
+@st.composite
+def sites(draw: st.DrawFn) -> tuple[list[naive.Row], list[naive.ParentLevel], dict[str, str]]:
+    """Components whose parents are slow together, but for a few of them; levels, and earlier suspects."""
+    count = draw(st.integers(6, 24))
+    slow: set[int] = set(draw(FEW))
+    levels: list[naive.ParentLevel] = []
+    for name in draw(st.sampled_from((PLACES[:1], PLACES[1:], PLACES))):
+        parents, width, orphans = draw(st.integers(1, 6)), draw(st.integers(1, 8)), draw(FEW)
+        of = [-1 if at in orphans else at // width % parents for at in range(count)]
+        levels.append((name, [f"{name}-{at}" for at in range(parents)], of))
+        bad = draw(st.sets(st.integers(0, parents - 1), max_size=3))
+        slow |= {at for at, place in enumerate(of) if place in bad}
+    slow ^= draw(FEW)
+    idle, values = draw(FEW), st.lists(VALUE, min_size=count, max_size=count)
+    columns = [draw(values) for _ in range(4)]
+    rows = [(at not in idle, at in slow, *row) for at, row in enumerate(zip(*columns, strict=True))]
+    names = [parent for _, parents_, _ in levels for parent in parents_]
+    known = draw(st.dictionaries(st.sampled_from(names), st.sampled_from(PLACES), max_size=3))
+    return rows, levels, known
+
+
+@settings(max_examples=400)
+@given(sites())
+def test_the_same_parents_are_blamed_as_by_the_slow_escalation(
+    site: tuple[list[naive.Row], list[naive.ParentLevel], dict[str, str]],
+) -> None:
+    rows, levels, suspects = site
+    columns = list(zip(*rows, strict=True))
+    verdicts = Verdicts(
+        np.array(columns[0], dtype=np.bool_),
+        np.array(columns[1], dtype=np.bool_),
+        score=np.array(columns[2], dtype=np.float64),
+        severity=np.array(columns[3], dtype=np.float64),
+        observed=np.array(columns[4], dtype=np.float64),
+        reference=np.array(columns[5], dtype=np.float64),
+    )
+    fast_levels = [Level(name, tuple(parents), np.array(of, dtype=np.int64)) for name, parents, of in levels]
+    fast_suspects, slow_suspects = dict(suspects), dict(suspects)
+    found, parents = escalate(verdicts, fast_levels, fast_suspects)
+    expected, expected_parents = naive.escalated(rows, levels, slow_suspects)
+    assert list(parents.items()) == list(expected_parents.items())
+    assert fast_suspects == slow_suspects
+    rows_found = zip(
+        found.judged.tolist(),
+        found.anomalous.tolist(),
+        found.score.tolist(),
+        found.severity.tolist(),
+        found.observed.tolist(),
+        found.reference.tolist(),
+        strict=True,
+    )
+    assert [[str(value) for value in row] for row in rows_found] == [
+        [str(value) for value in row] for row in expected
+    ]

@@ -1,7 +1,11 @@
+import zlib
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from laggard_aggregator.windows.schedule import MAX_SPAN_NS, STAGGER_NS, WindowSchedule
+from tests import naive
 
 SECOND = 1_000_000_000
 START = 1_800_000_000 * SECOND
@@ -82,3 +86,50 @@ def test_groups_are_staggered_and_due_in_order_of_their_deadlines() -> None:
     assert len(due) == 50
     assert [w.due_ns for w in due] == sorted(w.due_ns for w in due)
     assert len({w.due_ns for w in due}) > 25
+
+
+ACTIONS = st.lists(
+    st.one_of(
+        st.tuples(st.just("due"), st.integers(-50, 4000)),
+        st.tuples(st.just("announce"), st.sampled_from("ab"), st.sampled_from("xyz"), st.integers(0, 900)),
+        st.tuples(st.just("forget"), st.sampled_from("ab"), st.sampled_from("xyz")),
+        st.tuples(st.just("closed"), st.sampled_from("ab"), st.integers(0, 5)),
+    ),
+    max_size=30,
+)
+
+
+@given(st.integers(1, 60), st.integers(0, 300), st.integers(0, 30), ACTIONS)
+def test_the_same_windows_are_due_as_by_the_slow_schedule(
+    shift: int, more: int, lateness: int, actions: list[tuple[Any, ...]]
+) -> None:
+    """Also of windows whose length is no multiple of the shift, and of a clock that is set."""
+    shift_ns, window_ns, lateness_ns, now = shift * SECOND, (shift + more) * SECOND, lateness * SECOND, START
+    made = WindowSchedule(lateness_ns)
+    slow: dict[str, naive.WindowGroup] = {}
+    for name in "ab":
+        begun = made.add(name, shift_ns, window_ns, now)
+        stagger_ns = zlib.crc32(name.encode()) % 1000 * min(shift_ns // 10, STAGGER_NS) // 1000
+        slow[name] = naive.WindowGroup(shift_ns, window_ns, stagger_ns, begun)
+        assert begun % shift_ns == 0
+        assert begun + shift_ns > now - slow[name].wait_ns(lateness_ns) >= begun
+    for action, *values in actions:
+        if action == "due":
+            now += values[0] * SECOND
+            expected = [(name, *each) for name, g in slow.items() for each in g.due(now, lateness_ns)]
+            found = [(window.group, window.end_ns, window.due_ns) for window in made.due(now)]
+            assert sorted(found) == sorted(expected)
+            assert [due for *_, due in found] == sorted(due for *_, due in found)
+        elif action == "announce":
+            name, member, span = values
+            made.announce(name, member, span * SECOND)
+            slow[name].spans_ns[member] = span * SECOND
+        elif action == "forget":
+            name, member = values
+            made.forget(name, member)
+            slow[name].spans_ns.pop(member, None)
+        else:
+            name, shifts = values
+            end_ns = max([slow[name].start_ns, *slow[name].closed_ns]) + shifts * shift_ns
+            made.closed(name, end_ns)
+            slow[name].closed_ns.append(end_ns)
