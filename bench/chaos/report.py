@@ -1,4 +1,4 @@
-"""The table of docs/reliability.md."""
+"""The tables of bench/README.md."""
 
 from collections.abc import Mapping, Sequence
 from math import inf, isnan
