@@ -13,7 +13,8 @@ from scipy.spatial.distance import cdist
 
 from bench.machine import machine
 from bench.peer_groups import HISTORY, SHAPES, WINDOW, PeerGroup
-from laggard_aggregator.detect.cdf.detector import BinnedGroup, CdfDetector, CdfOptions, binned
+from laggard_aggregator.detect.cdf.binned_group import BinnedGroup, CdfOptions, binned
+from laggard_aggregator.detect.cdf.detector import CdfDetector
 from laggard_aggregator.detect.cdf.distributions import numerators
 from laggard_aggregator.detect.cdf.pivots import Majority, far_majority
 from laggard_aggregator.detect.interface import BoolArray, FloatArray, MetricWindow

@@ -14,12 +14,13 @@ from laggard_aggregator.alarms.persistence import Persistence
 from laggard_aggregator.detect.cdf.detector import CdfDetector
 from laggard_aggregator.detect.cdf.training import largest_deviation
 from laggard_aggregator.detect.interface import GroupWindow, MetricWindow, VectorWindow, Verdicts
-from laggard_aggregator.detect.manhattan.detector import ManhattanDetector, ManhattanOptions
+from laggard_aggregator.detect.manhattan.detector import ManhattanDetector
 from laggard_aggregator.detect.manhattan.training import (
     fault_free_functions,
     fault_free_spread,
     fault_free_thresholds,
 )
+from laggard_aggregator.detect.manhattan.vectors import ManhattanOptions
 from laggard_aggregator.detect.settings import DetectSettings
 from laggard_aggregator.groups.topology import Topology
 

@@ -17,10 +17,9 @@ from bench.accuracy.baselines import RatioDetector
 from bench.machine import machine
 from laggard_aggregator.alarms.judge import Judge, Judgement
 from laggard_aggregator.detect.cdf.training import largest_deviation
-from laggard_aggregator.detect.interface import Detector, FloatArray, MetricWindow
+from laggard_aggregator.detect.interface import Detector, FloatArray, MetricWindow, VectorDetector
 from laggard_aggregator.detect.registry import make_detector
-from laggard_aggregator.detect.settings import DetectSettings
-from laggard_aggregator.detect.thresholds import ByMetric
+from laggard_aggregator.detect.settings import ByMetric, DetectSettings
 from laggard_aggregator.offline.csv_input import CsvColumns
 from laggard_aggregator.offline.findings import Findings
 from laggard_aggregator.offline.run import read_grids
@@ -31,7 +30,7 @@ SETTINGS = DetectSettings(window_samples=20, shift_samples=20)
 COLUMNS = CsvColumns("ts", "disk_id", (METRIC,), "throughput", "file")
 DAY_SECONDS = 86400
 Drive = tuple[str, str]
-Maker = Callable[[DetectSettings, str], Detector]
+Maker = Callable[[DetectSettings, str], Detector | VectorDetector]
 
 
 @dataclass(slots=True)
@@ -208,7 +207,7 @@ def main() -> None:
         best = best_threshold(grids, kind, truth)
         run(f"{name}, best threshold {best:.2f}", lambda *_, k=kind, t=best: RatioDetector(k, t))
 
-    def cdf(settings: DetectSettings, metric: str) -> Detector:
+    def cdf(settings: DetectSettings, metric: str) -> Detector | VectorDetector:
         return make_detector(replace(settings, detector="cdf"), metric)
 
     run("`cdf`, trained on each drive's first day", cdf, trained_on_own_day(grids))

@@ -12,8 +12,10 @@ from numpy.typing import NDArray
 
 from laggard_aggregator.alarms.alarms import Alarm, AlarmBook, AlarmEvent
 from laggard_aggregator.alarms.persistence import Persistence
+from laggard_aggregator.detect import registry
 from laggard_aggregator.detect.escalation import MIN_CHILDREN, Level, escalate
 from laggard_aggregator.detect.interface import (
+    MAX_CAUSES,
     BoolArray,
     Detector,
     FunctionWindow,
@@ -22,8 +24,6 @@ from laggard_aggregator.detect.interface import (
     Verdicts,
     Window,
 )
-from laggard_aggregator.detect.manhattan.detector import TOP_FUNCTIONS
-from laggard_aggregator.detect.registry import FUNCTION_DETECTORS, make_detector, make_vector_detector
 from laggard_aggregator.detect.settings import DetectSettings
 from laggard_aggregator.groups.topology import Topology
 
@@ -62,8 +62,7 @@ class _Series:
 class Judge:
     """Detectors, persistence and alarms of all groups. `groups`: settings by group name; more may be added.
 
-    `topology` maps components to parents. `make` builds the detector of a metric from the group's settings,
-    except in groups that are compared by functions.
+    `topology` maps components to parents. `make` builds the detector of a metric from the group's settings.
     """
 
     def __init__(
@@ -71,7 +70,7 @@ class Judge:
         groups: Mapping[str, DetectSettings],
         after_seconds: float = 0.0,
         topology: Topology | None = None,
-        make: Callable[[DetectSettings, str], Detector] = make_detector,
+        make: Callable[[DetectSettings, str], Detector | VectorDetector] = registry.make_detector,
     ) -> None:
         self._settings = dict(groups)
         self._make = make
@@ -99,7 +98,7 @@ class Judge:
 
         `left`: the group's other components. A parent is dropped when too few children are left to blame it.
         """
-        nodes = self._settings[group].detector in FUNCTION_DETECTORS
+        nodes = registry.find(self._settings[group].detector).compares == "functions"
         parents: set[str] = set()
         for level in self._levels_for(left, nodes=nodes):
             children = np.bincount(level.of[level.of >= 0], minlength=len(level.parents))
@@ -201,8 +200,7 @@ class Judge:
         series = self._series.get((group, metric))
         if series is None:
             settings = self._settings[group]
-            make = make_vector_detector if settings.detector in FUNCTION_DETECTORS else self._make
-            series = _Series(make(settings, metric), Persistence(settings.confirm))
+            series = _Series(self._make(settings, metric), Persistence(settings.confirm))
             self._series[group, metric] = series
         return series
 
@@ -221,7 +219,7 @@ def _with_causes(
         for child in np.flatnonzero(level.of == level.parents.index(parent)).tolist():
             for cause, amount in verdicts.causes.get(components[child], ()):
                 sums[cause] = sums.get(cause, 0.0) + amount
-        causes[parent] = tuple(sorted(sums.items(), key=lambda cause: (-cause[1], cause[0]))[:TOP_FUNCTIONS])
+        causes[parent] = tuple(sorted(sums.items(), key=lambda cause: (-cause[1], cause[0]))[:MAX_CAUSES])
     return replace(verdicts, causes=causes)
 
 

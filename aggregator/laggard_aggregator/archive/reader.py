@@ -170,7 +170,7 @@ def _run_start(run_ns: int, rows: list[dict[str, Any]]) -> RunStart:
     """The RunStart described by `rows`, which are in the order of the configuration."""
     rules, default, functions = [], DetectSettings(), OF_FUNCTIONS
     for row in rows:
-        settings = DetectSettings(**json.loads(row["detect"]))
+        settings = DetectSettings.of_record(json.loads(row["detect"]))
         if row["automatic"]:
             if row["source"] == tables.OF_FUNCTIONS:
                 functions = settings

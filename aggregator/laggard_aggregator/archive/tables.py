@@ -218,7 +218,7 @@ def group_rows(
             "components": pattern,
             "metrics": list(group.metrics),
             "automatic": group.automatic,
-            "detect": json.dumps(asdict(group.detect), default=dict),
+            "detect": json.dumps(group.detect.record(), default=dict),
             "topology": branches,
             "lateness_seconds": lateness_seconds,
             "after_seconds": after_seconds,

@@ -18,14 +18,14 @@ from laggard_aggregator.cli.options import (
     positive,
     settings_given,
 )
-from laggard_aggregator.detect import thresholds
+from laggard_aggregator.detect import registry
 from laggard_aggregator.files.atomic_write import written
 from laggard_aggregator.groups.topology import Topology
 from laggard_aggregator.offline import console_table, json_records
 from laggard_aggregator.offline.findings import Findings
 from laggard_aggregator.offline.run import Progress as Advance
 from laggard_aggregator.offline.run import open_run
-from laggard_aggregator.settings import from_settings
+from laggard_aggregator.settings import from_settings, thresholds_file
 from laggard_aggregator.settings.aggregator import TopologyFile
 from laggard_common import config
 from laggard_common.errors import ConfigError, InputError
@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the options of `laggard diagnose`."""
     parser.epilog = EXAMPLES
     add_input_options(parser)
-    add_window_options(parser)
+    add_window_options(parser, registry.names())
     parser.add_argument(
         "--confirm", metavar="K", type=count, help="straggler after K of 2K-1 windows (default 3)"
     )
@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _diagnose(args: argparse.Namespace, output: TextIO) -> None:
     given = settings_given(args)
-    trained = thresholds.load(args.thresholds) if args.thresholds else None
+    trained = thresholds_file.load(args.thresholds) if args.thresholds else None
     with _progress() as progress:
         topology = _topology(args.topology)
         opened = open_run(
@@ -102,10 +102,11 @@ def _diagnose(args: argparse.Namespace, output: TextIO) -> None:
 
 def _check(args: argparse.Namespace) -> None:
     """Raises ConfigError for conflicting options."""
-    if args.detector == "cdf" and args.thresholds is None:
-        raise ConfigError("", ["--detector cdf needs --thresholds FILE, from laggard train"])
-    if args.thresholds is not None and args.detector not in ("cdf", "manhattan"):
-        raise ConfigError("", ["--thresholds goes with --detector cdf or manhattan"])
+    detector = registry.find(args.detector) if args.detector else None
+    if detector is not None and detector.needs_thresholds and args.thresholds is None:
+        raise ConfigError("", [f"--detector {detector.name} needs --thresholds FILE, from laggard train"])
+    if args.thresholds is not None and (detector is None or detector.training is None):
+        raise ConfigError("", [f"--thresholds goes with --detector {' or '.join(registry.trainable())}"])
 
 
 def _topology(path: Path | None) -> Topology | None:

@@ -5,7 +5,7 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from laggard_aggregator.detect.settings import DETECTORS, DetectSettings
+from laggard_aggregator.detect.settings import DetectSettings
 from laggard_aggregator.offline.csv_input import CsvColumns
 from laggard_common.errors import ConfigError
 
@@ -52,7 +52,7 @@ def csv_columns(args: argparse.Namespace) -> CsvColumns:
     )
 
 
-def add_window_options(parser: argparse.ArgumentParser, detectors: Sequence[str] = DETECTORS) -> None:
+def add_window_options(parser: argparse.ArgumentParser, detectors: Sequence[str]) -> None:
     """Declares detector, interval and windows."""
     judging = parser.add_argument_group("judging")
     judging.add_argument("--detector", choices=detectors, help=f"default {detectors[0]}")

@@ -1,13 +1,12 @@
-"""`laggard train`: thresholds for trained detectors from fault-free data."""
+"""`laggard train`: thresholds for the detectors that need them, from data without faults."""
 
 import argparse
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
-from typing import get_args
+from typing import Any
 
 from laggard_aggregator.cli.options import (
     add_input_options,
@@ -16,15 +15,14 @@ from laggard_aggregator.cli.options import (
     csv_columns,
     settings_given,
 )
-from laggard_aggregator.detect import thresholds
-from laggard_aggregator.detect.cdf.detector import CdfDetector, CdfOptions
-from laggard_aggregator.detect.interface import FunctionWindow, GroupWindow
-from laggard_aggregator.detect.laggard.detector import LaggardDetector
-from laggard_aggregator.detect.manhattan.detector import ManhattanDetector
-from laggard_aggregator.detect.settings import BinLimitMode, DetectSettings
-from laggard_aggregator.detect.thresholds import ByMetric, Thresholds
+from laggard_aggregator.detect import registry
+from laggard_aggregator.detect.interface import GroupWindow, Window
+from laggard_aggregator.detect.registry import DEFAULT_TRAINED, Training, TrainingOption
+from laggard_aggregator.detect.settings import OF_FUNCTIONS, DetectSettings
+from laggard_aggregator.detect.thresholds import Thresholds
 from laggard_aggregator.offline.run import open_run, open_windows
-from laggard_aggregator.offline.training import CdfTraining, Curves, ManhattanTraining, Unfit, unfit
+from laggard_aggregator.offline.training import Curves, Unfit, unfit
+from laggard_aggregator.settings import thresholds_file
 from laggard_common.errors import ConfigError, InputError
 
 EXAMPLES = """\
@@ -42,142 +40,132 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the options of `laggard train`."""
     parser.epilog = EXAMPLES
     add_input_options(parser)
-    add_window_options(parser, (CdfDetector.name, ManhattanDetector.name))
+    names = registry.trainable()
+    add_window_options(parser, sorted(names, key=lambda name: (name != DEFAULT_TRAINED, name)))
     parser.add_argument(
         "-o", "--output", metavar="FILE", type=Path, required=True, help="the thresholds, TOML"
     )
-    parser.add_argument(
-        "--bin-limit",
-        metavar="N",
-        type=_bin_limit,
-        help=f"most bins of a histogram of cdf (default {CdfOptions().bin_limit})",
-    )
-    parser.add_argument(
-        "--bin-limit-mode",
-        choices=get_args(BinLimitMode),
-        help="beyond the limit: wider bins, or the rest in the last one "
-        f"(default {CdfOptions().bin_limit_mode})",
-    )
-    parser.add_argument(
-        "--divided",
-        action="store_true",
-        help="manhattan: divide the sums of each function by its spread over healthy servers",
-    )
+    for name in names:
+        for option in _training(name).options:
+            _add_option(parser, option)
     parser.add_argument("--plot", metavar="FILE", type=Path, help="a picture of the data, such as awaits.png")
 
 
-def _bin_limit(text: str) -> int:
-    limit = count(text)
-    if limit > thresholds.MAX_BIN_LIMIT:
-        raise argparse.ArgumentTypeError(f"expected at most {thresholds.MAX_BIN_LIMIT}, got {limit}")
-    return limit
+def _add_option(parser: argparse.ArgumentParser, option: TrainingOption) -> None:
+    if option.default is False:
+        parser.add_argument(option.flag, action="store_true", default=None, help=option.help)
+        return
+    text = f"{option.help} (default {option.default})"
+    if option.choices:
+        parser.add_argument(option.flag, choices=option.choices, help=text)
+    else:
+        parser.add_argument(option.flag, metavar="N", type=_up_to(option.most), help=text)
 
 
-@dataclass(frozen=True, slots=True)
-class _Trained:
-    """Result of training: thresholds, outliers in the data, and the curves for a picture."""
+def _up_to(most: int) -> Callable[[str], int]:
+    def number(text: str) -> int:
+        value = count(text)
+        if value > most:
+            raise argparse.ArgumentTypeError(f"expected at most {most}, got {value}")
+        return value
 
-    thresholds: Thresholds
-    standing_out: Sequence[Unfit]
-    curves: Curves | None = None
+    return number
+
+
+def _training(name: str) -> Training:
+    training = registry.find(name).training
+    assert training is not None  # of a trainable detector
+    return training
 
 
 def run(args: argparse.Namespace) -> int:
-    """Trains, then writes thresholds and picture. Raises LaggardError."""
+    """Trains, and writes thresholds and picture. Raises LaggardError."""
     if args.plot is not None and find_spec("matplotlib") is None:
         raise ConfigError("--plot", ["matplotlib is not installed: pip install 'laggard[aggregator]'"])
     if not args.output.parent.is_dir():
         raise InputError(str(args.output), "cannot be written: no such directory")
-    trained = _manhattan(args) if args.detector == ManhattanDetector.name else _cdf(args)
-    thresholds.save(args.output, trained.thresholds)
-    for each in trained.standing_out:
+    name = args.detector or DEFAULT_TRAINED
+    options = _options(args, name)
+    data = _Data(args, name)
+    trained = _training(name).learn(data.windows, options)
+    series = sum(len(known) for metrics in trained.thresholds.values() for known in metrics.values())
+    if not series:
+        raise InputError(str(args.inputs[0]), "no window has enough samples of enough peers to learn from")
+    kept = {option.name: options[option.name] for option in _training(name).kept}
+    found = Thresholds(
+        detector=name,
+        version=registry.find(name).version,
+        trained=datetime.now(UTC).isoformat(timespec="seconds"),
+        sources=[path.name or str(path) for path in args.inputs],
+        interval_seconds=data.settings[0].interval_seconds,
+        window_samples=data.settings[0].window_samples,
+        groups=trained.thresholds,
+        options=kept,
+        tables=trained.tables,
+    )
+    outstanding = data.outstanding()
+    thresholds_file.save(args.output, found)
+    for each in outstanding:
         print(
             f"laggard train: {each.group} {each.component} stands out in {each.metric}"
             f"{f', at times {each.severity:.2f} x its peers' if each.severity else ''}"
             ": is this data free of faults?",
             file=sys.stderr,
         )
-    groups = trained.thresholds.groups.values()
-    series = sum(len(known) for metrics in groups for known in metrics.values())
     print(f"{series} thresholds written to {args.output}")
-    if args.plot is not None and trained.curves is not None:
+    if args.plot is not None:
         from laggard_aggregator.offline.plot import save_plot  # noqa: PLC0415 - an extra of its own
 
-        save_plot(args.plot, trained.curves, trained.standing_out)
+        save_plot(args.plot, data.curves, outstanding)
     return 0
 
 
-def _cdf(args: argparse.Namespace) -> _Trained:
-    if args.divided:
-        raise ConfigError("", ["--divided goes with --detector manhattan"])
-    columns, given = csv_columns(args), settings_given(args)
-    default = CdfOptions()
-    options = CdfOptions(
-        bin_limit=args.bin_limit or default.bin_limit,
-        bin_limit_mode=args.bin_limit_mode or default.bin_limit_mode,
-    )
-    training, curves = CdfTraining(options), Curves()
-    settings: DetectSettings | None = None
-    for window, used in open_windows(args.inputs, columns, {**given, "detector": CdfDetector.name}):
-        if isinstance(window, GroupWindow):
-            settings = settings or used
-            _check_alike(args.inputs[0], settings, used)
-            training.add(window, used.interval_seconds)
-            curves.add(window)
-    if settings is None or not training.series:
-        raise _too_little(args.inputs[0])
-    found = _thresholds(args, CdfDetector, settings, training.thresholds)
-    found = replace(found, bin_limit=options.bin_limit, bin_limit_mode=options.bin_limit_mode)
-    judged = open_run(args.inputs, columns, {**given, "detector": LaggardDetector.name}).judgements
-    return _Trained(found, unfit(judged), curves)
+def _options(args: argparse.Namespace, name: str) -> dict[str, Any]:
+    """The options of the detector's training. Raises ConfigError for those of another's."""
+    for other in registry.trainable():
+        for option in _training(other).options:
+            if option not in _training(name).options and getattr(args, option.name) is not None:
+                raise ConfigError("", [f"{option.flag} goes with --detector {other}"])
+    if args.plot is not None and registry.find(name).compares != "metrics":
+        raise ConfigError("", [f"--plot goes with --detector {' or '.join(registry.trainable('metrics'))}"])
+    given = {option.name: getattr(args, option.name) for option in _training(name).options}
+    defaults = {option.name: option.default for option in _training(name).options}
+    return defaults | {key: value for key, value in given.items() if value is not None}
 
 
-def _manhattan(args: argparse.Namespace) -> _Trained:
-    for option in ("plot", "bin_limit", "bin_limit_mode"):
-        if getattr(args, option) is not None:
-            raise ConfigError("", [f"--{option.replace('_', '-')} goes with --detector cdf"])
-    columns, given = csv_columns(args), settings_given(args)
+class _Data:
+    """The data of the training. `settings`: those of its groups; `curves`: means of the metrics."""
 
-    def windows() -> Iterator[tuple[FunctionWindow, DetectSettings]]:
-        for window, used in open_windows(args.inputs, columns, given):
-            if isinstance(window, FunctionWindow):
-                yield window, used
+    def __init__(self, args: argparse.Namespace, name: str) -> None:
+        self._inputs = args.inputs
+        self._columns, self._given = csv_columns(args), settings_given(args)
+        self._name = name
+        self._compares = registry.find(name).compares
+        self.settings: list[DetectSettings] = []
+        self.curves = Curves()
 
-    training = ManhattanTraining(windows, divided=args.divided)
-    if not training.thresholds:
-        raise _too_little(args.inputs[0])
-    for used in training.settings:
-        _check_alike(args.inputs[0], training.settings[0], used)
-    found = _thresholds(args, ManhattanDetector, training.settings[0], training.thresholds)
-    found = replace(found, functions=training.functions)
-    return _Trained(found, unfit(open_run(args.inputs, columns, given).judgements))
+    def windows(self) -> Iterator[tuple[Window, DetectSettings]]:
+        """A pass over the windows. Raises InputError for groups whose windows differ."""
+        is_first = not self.settings
+        for window, used in open_windows(
+            self._inputs, self._columns, {**self._given, "detector": self._name}
+        ):
+            if isinstance(window, GroupWindow) != (self._compares == "metrics"):
+                continue
+            if used not in self.settings:
+                self.settings.append(used)
+                self._check(used)
+            if is_first and isinstance(window, GroupWindow):
+                self.curves.add(window)
+            yield window, used
 
+    def _check(self, used: DetectSettings) -> None:
+        first = self.settings[0]
+        if (first.interval_seconds, first.window_samples) != (used.interval_seconds, used.window_samples):
+            raise InputError(str(self._inputs[0]), "its groups have different windows: train them apart")
 
-def _thresholds(
-    args: argparse.Namespace,
-    detector: type[CdfDetector | ManhattanDetector],
-    settings: DetectSettings,
-    groups: Mapping[str, ByMetric],
-) -> Thresholds:
-    default = DetectSettings()
-    return Thresholds(
-        detector=detector.name,
-        version=detector.version,
-        trained=datetime.now(UTC).isoformat(timespec="seconds"),
-        sources=[path.name or str(path) for path in args.inputs],
-        interval_seconds=settings.interval_seconds,
-        window_samples=settings.window_samples,
-        bin_limit=default.bin_limit,
-        bin_limit_mode=default.bin_limit_mode,
-        groups=groups,
-    )
-
-
-def _too_little(path: Path) -> InputError:
-    return InputError(str(path), "no window has enough samples of enough peers to learn from")
-
-
-def _check_alike(path: Path, one: DetectSettings, other: DetectSettings) -> None:
-    """Raises InputError when the inputs' settings are incompatible."""
-    if (one.interval_seconds, one.window_samples) != (other.interval_seconds, other.window_samples):
-        raise InputError(str(path), "its groups have different windows: train them apart")
+    def outstanding(self) -> list[Unfit]:
+        """Components that the default detector finds anomalous in the data."""
+        default = DetectSettings() if self._compares == "metrics" else OF_FUNCTIONS
+        given = {**self._given, "detector": default.detector}
+        return unfit(open_run(self._inputs, self._columns, given).judgements)

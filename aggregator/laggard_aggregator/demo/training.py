@@ -7,12 +7,13 @@ import numpy as np
 
 from laggard_aggregator.demo.recording import Recording
 from laggard_aggregator.demo.site import LUNS_CDF, WINDOW_SAMPLES, Site
-from laggard_aggregator.detect.cdf.detector import CdfDetector, CdfOptions
-from laggard_aggregator.detect.thresholds import Thresholds, save
+from laggard_aggregator.detect import registry
+from laggard_aggregator.detect.settings import DetectSettings
+from laggard_aggregator.detect.thresholds import Thresholds
 from laggard_aggregator.metrics.block import BLOCK
 from laggard_aggregator.metrics.definition import Differences
 from laggard_aggregator.offline.sample_grid import Grid, windows_in_order
-from laggard_aggregator.offline.training import CdfTraining
+from laggard_aggregator.settings import thresholds_file
 
 COUNTERS = (
     *("rd_ios", "rd_merges", "rd_sectors", "rd_ms", "wr_ios", "wr_merges", "wr_sectors", "wr_ms"),
@@ -60,22 +61,23 @@ def train(recording: Recording, site: Site) -> None:
     """
     components = {lun: site.component(lun) for lun in recording.luns}
     grid = healthy_grid(recording, components, LUNS_CDF, round(site.tick_seconds * 1e9), 1)
-    options = CdfOptions()
-    history = {grid.group: options.moving_average_samples - 1}
-    training = CdfTraining(options)
-    for window in windows_in_order([grid], WINDOW_SAMPLES, history):
-        training.add(window, site.tick_seconds)
-    save(
+    detector = registry.find("cdf")
+    assert detector.training is not None
+    options = {option.name: option.default for option in detector.training.options}
+    settings = DetectSettings(detector=detector.name, interval_seconds=site.tick_seconds)
+    history = {grid.group: detector(settings, "await").history_samples}
+    windows = windows_in_order([grid], WINDOW_SAMPLES, history)
+    trained = detector.training.learn(lambda: ((window, settings) for window in windows), options)
+    thresholds_file.save(
         site.thresholds_toml,
         Thresholds(
-            detector=CdfDetector.name,
-            version=CdfDetector.version,
+            detector=detector.name,
+            version=detector.version,
             trained=datetime.now(UTC).isoformat(timespec="seconds"),
             sources=["the recording's healthy minutes"],
             interval_seconds=site.tick_seconds,
             window_samples=WINDOW_SAMPLES,
-            bin_limit=options.bin_limit,
-            bin_limit_mode=options.bin_limit_mode,
-            groups=training.thresholds,
+            groups=trained.thresholds,
+            options=options,
         ),
     )

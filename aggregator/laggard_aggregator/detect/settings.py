@@ -1,21 +1,23 @@
-"""What the operator may turn: the `[detect]` section, which every `[[group]]` may override."""
+"""Settings of detection: the `[detect]` section, which every `[[group]]` may override."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
 
-BinLimitMode = Literal["widen", "clip"]
-DETECTORS = ("laggard", "cdf", "manhattan")
+ByMetric = Mapping[str, Mapping[str, float]]
+"""Numbers of one group: by metric, then by component or function."""
+
+_RECORDED: Mapping[str, Any] = {"bin_limit": 1000, "bin_limit_mode": "widen"}
+"""Options that records have always had, with the values of groups without them."""
 
 
 @dataclass(frozen=True, slots=True)
 class DetectSettings:
-    """How one group is judged. The defaults are the Intrepid paper's (4.2).
+    """Judging of one group. The defaults are the Intrepid paper's (4.2).
 
     `false_alarms_per_week` is for the whole site; `tests_at_once` is how many component-metric series share
-    it. `thresholds[metric][component]` are a trained detector's; empty for `laggard`. They hold only for the
-    `bin_limit` and `bin_limit_mode` of `cdf`'s histograms with which they were trained, and for the
-    `functions[metric]` that `manhattan` was trained with: names, and what their sums are divided by.
+    it. `thresholds[metric][component]` are a trained detector's; they hold only for `options`, the values
+    that the detector was trained with (`registry.Training`).
     """
 
     detector: str = "laggard"
@@ -25,10 +27,8 @@ class DetectSettings:
     confirm: int = 3
     false_alarms_per_week: float = 1.0
     tests_at_once: int = 1
-    bin_limit: int = 1000
-    bin_limit_mode: BinLimitMode = "widen"
-    thresholds: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    functions: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    thresholds: ByMetric = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def window_seconds(self) -> float:
@@ -40,8 +40,26 @@ class DetectSettings:
         """Time from one window's end to the next one's."""
         return self.shift_samples * self.interval_seconds
 
+    def record(self) -> dict[str, Any]:
+        """The settings as plain data, options beside the others: for archives, and digests in snapshots."""
+        plain = asdict(self)
+        thresholds, options = plain.pop("thresholds"), plain.pop("options")
+        return {**plain, **_RECORDED, "thresholds": thresholds, "functions": {}, **options}
+
+    @classmethod
+    def of_record(cls, record: Mapping[str, Any]) -> "DetectSettings":
+        """The settings that `record` was made of."""
+        own = {each.name for each in fields(cls)}
+        absent = {**_RECORDED, "functions": {}}
+        options = {
+            name: value
+            for name, value in record.items()
+            if name not in own and not (name in absent and absent[name] == value)
+        }
+        return cls(**{name: value for name, value in record.items() if name in own}, options=options)
+
 
 OF_FUNCTIONS = DetectSettings(
     detector="manhattan", interval_seconds=10.0, window_samples=6, shift_samples=3, confirm=3
 )
-"""How groups that are compared by functions are judged: windows of 60 s, moved by 30 s (HotDep)."""
+"""Default for groups that are compared by functions: windows of 60 s, moved by 30 s (HotDep)."""

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from laggard_aggregator.detect.registry import VERSIONS
+from laggard_aggregator.detect import registry
 from laggard_aggregator.engine.machine import Machine
 from laggard_aggregator.groups.membership import ConfiguredMembership, PeerGroup
 from laggard_aggregator.metrics.registry import FUNCTIONS, SOURCES
@@ -84,8 +84,8 @@ def rules_of(machine: Machine) -> str:
     membership = machine.membership
     rules = [
         [[_described(rule.group), rule.components.pattern] for rule in membership.rules],
-        _digest(asdict(membership.default)),
-        _digest(asdict(membership.functions)),
+        _digest(membership.default.record()),
+        _digest(membership.functions.record()),
         [asdict(branch) for branch in machine.topology.branches],
         machine.judge.alarms.after_seconds,
         machine.windows.lateness_ns,
@@ -143,8 +143,8 @@ def _described(group: PeerGroup) -> dict[str, Any]:
         "role": group.role,
         "metrics": list(group.metrics),
         "counters": _digest(source.counters(group.metrics)),
-        "detect": _digest(asdict(group.detect)),
-        "detector": VERSIONS[group.detect.detector],
+        "detect": _digest(group.detect.record()),
+        "detector": registry.find(group.detect.detector).version,
         "automatic": group.automatic,
         "one_node": group.one_node,
     }

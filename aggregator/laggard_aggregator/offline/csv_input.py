@@ -11,8 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 from numpy.typing import NDArray
 
-from laggard_aggregator.detect.interface import FloatArray
-from laggard_aggregator.detect.laggard.load import LOADS
+from laggard_aggregator.detect.interface import LOADS, FloatArray
 from laggard_aggregator.offline.compressed import open_input
 from laggard_aggregator.offline.regrid import Rows
 from laggard_aggregator.offline.sample_grid import NS

@@ -7,8 +7,8 @@ from typing import Any
 
 from laggard_aggregator.alarms.judge import Judge, Judgement
 from laggard_aggregator.archive.reader import ArchiveReader
+from laggard_aggregator.detect import registry
 from laggard_aggregator.detect.interface import Window
-from laggard_aggregator.detect.registry import FUNCTION_DETECTORS, VERSIONS, judges
 from laggard_aggregator.detect.settings import DetectSettings
 from laggard_aggregator.detect.thresholds import Thresholds
 from laggard_aggregator.groups.topology import Topology
@@ -117,14 +117,14 @@ def _judged_by(given: Mapping[str, Any]) -> Callable[[DetectSettings], bool]:
     """Selects the archive's groups that the detector in `given` can judge; without one each keeps its own."""
     if "detector" not in given:
         return lambda _: True
-    functions = given["detector"] in FUNCTION_DETECTORS
-    return lambda recorded: judges(recorded.detector, functions=functions)
+    compares = registry.find(given["detector"]).compares
+    return lambda recorded: registry.find(recorded.detector).compares == compares
 
 
 def _without_functions(given: Mapping[str, Any]) -> DetectSettings:
     """The settings in `given`, for inputs that have metrics. Raises ConfigError for another detector."""
     settings = replace(DetectSettings(), **given)
-    if not judges(settings.detector, functions=False):
+    if registry.find(settings.detector).compares == "functions":
         raise ConfigError(
             "", [f"--detector {settings.detector} compares functions: INPUT must be an archive"]
         )
@@ -134,6 +134,6 @@ def _without_functions(given: Mapping[str, Any]) -> DetectSettings:
 def _check_thresholds(trained: Thresholds | None, settings: DetectSettings) -> None:
     """Raises ConfigError when `trained` is for another detector, version, interval or window."""
     if trained is not None:
-        problems = trained.mismatches(settings, VERSIONS[settings.detector])
+        problems = trained.mismatches(settings, registry.find(settings.detector).version)
         if problems:
             raise ConfigError("--thresholds", problems)

@@ -1,106 +1,16 @@
 """Thresholds from fault-free windows, and whether those windows look fault-free (Intrepid 4.2.1)."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from laggard_aggregator.alarms.judge import Judgement
-from laggard_aggregator.detect.cdf.detector import CdfOptions
-from laggard_aggregator.detect.cdf.training import largest_deviation
-from laggard_aggregator.detect.interface import FunctionWindow, GroupWindow, MetricWindow, VectorWindow
-from laggard_aggregator.detect.manhattan.detector import ManhattanOptions
-from laggard_aggregator.detect.manhattan.training import FunctionsTaken, SpreadTaken, ThresholdsTaken
-from laggard_aggregator.detect.settings import DetectSettings
+from laggard_aggregator.detect.interface import GroupWindow
 
 Series = tuple[str, str]
 """Group and metric."""
-
-
-@dataclass(slots=True)
-class CdfTraining:
-    """Learns the largest deviation of each component from its peers, by group and metric."""
-
-    options: CdfOptions
-    thresholds: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
-
-    @property
-    def series(self) -> int:
-        """Number of thresholds."""
-        return sum(len(known) for metrics in self.thresholds.values() for known in metrics.values())
-
-    def add(self, window: GroupWindow, interval_seconds: float) -> None:
-        """Adds a fault-free window."""
-        for metric, values in window.metrics.items():
-            deviation = largest_deviation(
-                MetricWindow(
-                    metric=metric,
-                    components=window.components,
-                    values=values,
-                    history=window.history,
-                    start=window.start,
-                    end=window.end,
-                    interval_seconds=interval_seconds,
-                ),
-                self.options,
-            )
-            known = self.thresholds.setdefault(window.group, {}).setdefault(metric, {})
-            for component in np.flatnonzero(np.isfinite(deviation)):
-                name = window.components[component]
-                known[name] = max(known.get(name, 0.0), float(deviation[component]))
-
-
-class _Learner(Protocol):
-    def add(self, window: VectorWindow) -> None: ...
-
-
-Learner = TypeVar("Learner", bound=_Learner)
-
-
-class ManhattanTraining:
-    """Thresholds of `manhattan` by group and metric (HotDep, "Threshold selection").
-
-    Each pass builds on the previous one, so the windows are read two or three times.
-    """
-
-    def __init__(
-        self, windows: Callable[[], Iterable[tuple[FunctionWindow, DetectSettings]]], *, divided: bool
-    ) -> None:
-        """`windows` iterates the fault-free windows. `divided`: divide by functions' spread."""
-        self._windows = windows
-        self.settings: list[DetectSettings] = []
-        taken = self._learn(lambda _: FunctionsTaken())
-        units = {series: dict.fromkeys(sorted(own.functions), 1.0) for series, own in taken.items()}
-        if divided:
-            spreads = self._learn(lambda series: SpreadTaken(units[series]))
-            units = {series: own.spread() or units[series] for series, own in spreads.items()}
-        learned = self._learn(
-            lambda series: ThresholdsTaken(ManhattanOptions(frozenset(units[series]), units[series]))
-        )
-        known = {series: own.thresholds() for series, own in learned.items()}
-        self.thresholds = _nested({series: own for series, own in known.items() if own})
-        self.functions = _nested({series: units[series] for series, own in known.items() if own})
-
-    def _learn(self, make: Callable[[Series], Learner]) -> dict[Series, Learner]:
-        learners: dict[Series, Learner] = {}
-        for window, settings in self._windows():
-            if settings not in self.settings:
-                self.settings.append(settings)
-            for metric in window.metrics:
-                series = (window.group, metric)
-                if series not in learners:
-                    learners[series] = make(series)
-                learners[series].add(window.of(metric))
-        return learners
-
-
-def _nested(by_series: Mapping[Series, dict[str, float]]) -> dict[str, dict[str, dict[str, float]]]:
-    nested: dict[str, dict[str, dict[str, float]]] = {}
-    for (group, metric), own in sorted(by_series.items()):
-        nested.setdefault(group, {})[metric] = own
-    return nested
 
 
 @dataclass(slots=True)

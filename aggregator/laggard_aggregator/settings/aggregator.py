@@ -6,8 +6,9 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar
 
-from laggard_aggregator.detect.registry import judges
-from laggard_aggregator.detect.settings import DETECTORS, OF_FUNCTIONS, DetectSettings
+from laggard_aggregator.detect import registry as detectors
+from laggard_aggregator.detect.registry import Compares
+from laggard_aggregator.detect.settings import OF_FUNCTIONS, DetectSettings
 from laggard_aggregator.metrics.registry import FUNCTIONS, SOURCES
 from laggard_aggregator.settings import channels as registry
 from laggard_aggregator.settings.http import HttpSettings
@@ -30,8 +31,11 @@ from laggard_common.wire.limits import MAX_MESSAGE_BYTES
 from laggard_common.wire.topics import PREFIX, ROLES
 
 _DETECT = DetectSettings()
-_NEEDS_THRESHOLDS = ("cdf",)
-_OF_METRICS = tuple(name for name in DETECTORS if judges(name, functions=False))
+
+
+def _detector(compares: Compares | None = None) -> Check:
+    """Accepts detectors, or those that compare the like."""
+    return lambda value: one_of(detectors.names(compares))(value)  # noqa: PLW0108 - imports them
 
 
 def _topic_filter() -> Check:
@@ -102,7 +106,7 @@ class DetectTable:
     own detector, interval and windows (`OF_FUNCTIONS`).
     """
 
-    detector: str = field(default=_DETECT.detector, metadata=checked(one_of(_OF_METRICS)))
+    detector: str = field(default=_DETECT.detector, metadata=checked(_detector("metrics")))
     interval_seconds: float = field(default=_DETECT.interval_seconds, metadata=checked(between(0.05, 3600)))
     window_samples: int = field(default=_DETECT.window_samples, metadata=checked(between(2, 10_000)))
     shift_samples: int = field(default=_DETECT.shift_samples, metadata=checked(between(1, 10_000)))
@@ -125,7 +129,7 @@ class DetectTable:
         """Settings that do not go together."""
         if self.shift_samples > self.window_samples:
             yield "shift_samples", _gaps(self.shift_samples, self.window_samples)
-        if self.detector in _NEEDS_THRESHOLDS and not self.thresholds:
+        if detectors.find(self.detector).needs_thresholds and not self.thresholds:
             yield "thresholds", f"{self.detector} needs a file from laggard train"
 
 
@@ -138,7 +142,7 @@ class GroupTable:
     role: str = field(default="", metadata=checked(one_of(("", *ROLES))))
     components: str = field(default=".*", metadata=checked(regex()))
     metrics: tuple[str, ...] = field(default=("await",), metadata=checked(non_empty(), distinct()))
-    detector: str | None = field(default=None, metadata=checked(one_of(DETECTORS)))
+    detector: str | None = field(default=None, metadata=checked(_detector()))
     interval_seconds: float | None = field(default=None, metadata=checked(between(0.05, 3600)))
     window_samples: int | None = field(default=None, metadata=checked(between(2, 10_000)))
     shift_samples: int | None = field(default=None, metadata=checked(between(1, 10_000)))
@@ -150,9 +154,9 @@ class GroupTable:
         """Metrics that the source lacks, and a detector of another kind."""
         functions = self.source in FUNCTIONS
         known = FUNCTIONS[self.source].metrics if functions else SOURCES[self.source].metrics
-        if self.detector is not None and not judges(self.detector, functions=functions):
-            fit = ", ".join(name for name in DETECTORS if judges(name, functions=functions))
-            yield "detector", f"expected one of {fit} for {self.source}, got {self.detector!r}"
+        fit = detectors.names("functions" if functions else "metrics")
+        if self.detector is not None and self.detector not in fit:
+            yield "detector", f"expected one of {', '.join(fit)} for {self.source}, got {self.detector!r}"
         for metric in self.metrics:
             if metric not in known:
                 yield "metrics", f"expected some of {', '.join(known)}, got {metric!r}"
@@ -275,7 +279,7 @@ class AggregatorSettings:
             merged = self.detect_of(group)
             if merged.shift_samples > merged.window_samples:
                 yield f"group[{at}].shift_samples", _gaps(merged.shift_samples, merged.window_samples)
-            if merged.detector in _NEEDS_THRESHOLDS and not merged.thresholds:
+            if detectors.find(merged.detector).needs_thresholds and not merged.thresholds:
                 yield f"group[{at}].thresholds", f"{merged.detector} needs a file from laggard train"
 
     def detect_of(self, group: GroupTable) -> DetectTable:

@@ -5,13 +5,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from laggard_aggregator.detect import thresholds
-from laggard_aggregator.detect.laggard.detector import LaggardDetector
-from laggard_aggregator.detect.registry import VERSIONS
+from laggard_aggregator.detect import registry
 from laggard_aggregator.detect.settings import DetectSettings
 from laggard_aggregator.detect.thresholds import Thresholds
 from laggard_aggregator.groups.membership import ConfiguredMembership, PeerGroup, Rule
 from laggard_aggregator.groups.topology import Branch, Topology
+from laggard_aggregator.settings import thresholds_file
 from laggard_aggregator.settings.aggregator import AggregatorSettings, DetectTable, TopologyTable
 from laggard_common.errors import ConfigError
 
@@ -45,12 +44,13 @@ def _detect(table: DetectTable, group: str, files: dict[str, Thresholds]) -> Det
         confirm=table.confirm,
         false_alarms_per_week=table.false_alarms_per_week,
     )
-    if table.detector == LaggardDetector.name or not table.thresholds:
+    detector = registry.find(table.detector)
+    if detector.training is None or not table.thresholds:
         return settings
     if table.thresholds not in files:
-        files[table.thresholds] = thresholds.load(Path(table.thresholds))
+        files[table.thresholds] = thresholds_file.load(Path(table.thresholds))
     trained = files[table.thresholds]
-    mismatches = trained.mismatches(settings, VERSIONS[table.detector])
+    mismatches = trained.mismatches(settings, detector.version)
     if mismatches:
         raise ConfigError(table.thresholds, mismatches)
     return trained.applied(settings, group)

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from laggard_aggregator.cli.main import main
-from laggard_aggregator.detect import thresholds
 from laggard_aggregator.detect.thresholds import Thresholds
+from laggard_aggregator.settings import thresholds_file
 from laggard_common.errors import ConfigError
 from tests.aggregator.cli.test_diagnose import OPTIONS, diagnose, of
 from tests.aggregator.offline.test_replay import run_online
@@ -46,7 +46,7 @@ def test_components_that_stand_out_are_named(tmp_path: Path, capsys: pytest.Capt
 def test_an_archive_is_trained_with_its_own_windows(tmp_path: Path) -> None:
     run_online(tmp_path / "archive", seed=1, seconds=140)
     assert main(["train", str(tmp_path / "archive"), "-o", str(tmp_path / "t.toml")]) == 0
-    trained = thresholds.load(tmp_path / "t.toml")
+    trained = thresholds_file.load(tmp_path / "t.toml")
     assert (trained.interval_seconds, trained.window_samples) == (1.0, 60)
     assert set(trained.groups) == {"luns", "storage/diskstats"}
     assert set(trained.groups["luns"]) == {"await", "tps"}
@@ -88,12 +88,11 @@ def test_names_of_any_kind_come_back_from_the_file(tmp_path: Path) -> None:
         sources=tuple(names),
         interval_seconds=0.1,
         window_samples=60,
-        bin_limit=500,
-        bin_limit_mode="clip",
+        options={"bin_limit": 500, "bin_limit_mode": "clip"},
         groups={name: {name: {name: 0.1 + 0.2}} for name in names},
     )
-    thresholds.save(tmp_path / "t.toml", saved)
-    assert thresholds.load(tmp_path / "t.toml") == saved
+    thresholds_file.save(tmp_path / "t.toml", saved)
+    assert thresholds_file.load(tmp_path / "t.toml") == saved
 
 
 def test_everything_that_is_wrong_with_a_file_is_said(tmp_path: Path) -> None:
@@ -103,7 +102,7 @@ def test_everything_that_is_wrong_with_a_file_is_said(tmp_path: Path) -> None:
         '[thresholds.luns]\nawait = 3\n[thresholds.luns.tps]\na = -1\nb = "x"\nc = 1\n'
     )
     with pytest.raises(ConfigError) as caught:
-        thresholds.load(path)
+        thresholds_file.load(path)
     assert caught.value.problems == (
         "hm: unknown key",
         "detector: expected a string",
@@ -115,17 +114,18 @@ def test_everything_that_is_wrong_with_a_file_is_said(tmp_path: Path) -> None:
         "thresholds.luns.tps.b: expected a number of 0 or more, got 'x'",
     )
     groups = {"g": {"await": {"a": 1.0}}}
-    whole = Thresholds("cdf", 1, "2026-01-31T00:00:00+00:00", (), 15.0, 60, 1000, "widen", groups)
-    thresholds.save(path, whole)
+    options = {"bin_limit": 1000, "bin_limit_mode": "widen"}
+    whole = Thresholds("cdf", 1, "2026-01-31T00:00:00+00:00", (), 15.0, 60, groups, options)
+    thresholds_file.save(path, whole)
     for good, bad in (("limit = 1000", "limit = 0"), ('"widen"', '"cut"')):
         text = path.read_text()
         path.write_text(text.replace(good, bad))
         with pytest.raises(ConfigError, match="bin_limit"):
-            thresholds.load(path)
+            thresholds_file.load(path)
         path.write_text(text)
     for content in (b"\xff", b"detector ="):
         path.write_bytes(content)
         with pytest.raises(ConfigError):
-            thresholds.load(path)
+            thresholds_file.load(path)
     with pytest.raises(ConfigError, match="cannot be read"):
-        thresholds.load(tmp_path / "missing")
+        thresholds_file.load(tmp_path / "missing")

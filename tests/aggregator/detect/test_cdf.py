@@ -8,12 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from laggard_aggregator.detect.cdf.bins import Bins, freedman_diaconis
-from laggard_aggregator.detect.cdf.detector import CdfDetector, CdfOptions, binned
+from laggard_aggregator.detect.cdf.binned_group import CdfOptions, binned
+from laggard_aggregator.detect.cdf.bins import BinLimitMode, Bins, freedman_diaconis
+from laggard_aggregator.detect.cdf.detector import CdfDetector
 from laggard_aggregator.detect.cdf.pivots import far_majority
 from laggard_aggregator.detect.cdf.training import largest_deviation
 from laggard_aggregator.detect.interface import MetricWindow, Verdicts
-from laggard_aggregator.detect.settings import BinLimitMode, DetectSettings
+from laggard_aggregator.detect.settings import DetectSettings
 from tests import naive
 
 Values = NDArray[np.float64]

@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from laggard_aggregator.detect.interface import VectorWindow
-from laggard_aggregator.detect.manhattan.detector import MIN_SECONDS, ManhattanDetector, ManhattanOptions
+from laggard_aggregator.detect.manhattan.detector import ManhattanDetector
 from laggard_aggregator.detect.manhattan.training import (
     fault_free_functions,
     fault_free_spread,
     fault_free_thresholds,
 )
+from laggard_aggregator.detect.manhattan.vectors import MIN_SECONDS, ManhattanOptions
 from laggard_aggregator.detect.settings import DetectSettings
 from tests import naive
 

@@ -13,13 +13,13 @@ from laggard_aggregator.alarms.judge import Judgement
 from laggard_aggregator.archive.reader import ArchiveReader
 from laggard_aggregator.archive.writer import ArchiveWriter
 from laggard_aggregator.cli.main import main
-from laggard_aggregator.detect import thresholds
 from laggard_aggregator.detect.settings import DetectSettings
 from laggard_aggregator.engine.machine import Machine
 from laggard_aggregator.groups.membership import ConfiguredMembership
 from laggard_aggregator.groups.topology import Topology
 from laggard_aggregator.ingest.batches import Batch
 from laggard_aggregator.offline.archive_replay import Replay
+from laggard_aggregator.settings import thresholds_file
 from laggard_aggregator.settings.aggregator import AggregatorSettings
 from laggard_aggregator.settings.from_settings import membership
 from laggard_common.config import parse
@@ -131,11 +131,11 @@ def test_what_healthy_runs_taught_finds_the_fault(
 def test_divided_sums_hold_only_with_their_divisors(healthy: Path, tmp_path: Path) -> None:
     file = tmp_path / "divided.toml"
     assert main(["train", str(healthy), "--detector", "manhattan", "--divided", "-o", str(file)]) == 0
-    found = thresholds.load(file)
-    units = found.functions["storage/fnprofile"]["samples"]
+    found = thresholds_file.load(file)
+    units = found.tables["functions"]["storage/fnprofile"]["samples"]
     assert len(set(units.values())) > 1
     applied = found.applied(DetectSettings(detector="manhattan"), "storage/fnprofile")
-    assert applied.functions == {"samples": units}
+    assert applied.options == {"functions": {"samples": units}}
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from laggard_aggregator.detect import thresholds
 from laggard_aggregator.detect.cdf.detector import CdfDetector
 from laggard_aggregator.detect.thresholds import Thresholds
+from laggard_aggregator.settings import thresholds_file
 from laggard_aggregator.settings.aggregator import AggregatorSettings
 from laggard_aggregator.settings.from_settings import membership, topology
 from laggard_common.config import load, parse
@@ -190,8 +190,9 @@ def test_lateness_follows_the_interval_unless_given(interval: float, given: floa
 
 
 def trained(path: Path, **groups: dict[str, dict[str, float]]) -> str:
-    found = Thresholds("cdf", CdfDetector.version, "2026-01-31T00:00:00Z", (), 15.0, 60, 200, "clip", groups)
-    thresholds.save(path, found)
+    options = {"bin_limit": 200, "bin_limit_mode": "clip"}
+    found = Thresholds("cdf", CdfDetector.version, "2026-01-31T00:00:00Z", (), 15.0, 60, groups, options)
+    thresholds_file.save(path, found)
     return str(path)
 
 
@@ -211,7 +212,7 @@ def test_groups_take_over_what_detect_says_and_their_own_thresholds(tmp_path: Pa
     luns, others = (rule.group for rule in made.rules)
     assert (luns.detect.confirm, luns.detect.shift_samples, others.detect.shift_samples) == (2, 15, 30)
     assert luns.detect.thresholds == {"await": {"oss-1/a": 2.0}}
-    assert (luns.detect.bin_limit, luns.detect.bin_limit_mode) == (200, "clip")
+    assert luns.detect.options == {"bin_limit": 200, "bin_limit_mode": "clip"}
     assert others.detect.thresholds == {"await": {"oss-1/a": 2.0, "oss-2/b": 3.0}}
     assert made.default.detector == "laggard"
     assert made.default.thresholds == {}

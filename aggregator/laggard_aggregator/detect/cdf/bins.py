@@ -2,12 +2,14 @@
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from laggard_aggregator.detect.interface import FloatArray
-from laggard_aggregator.detect.settings import BinLimitMode
+
+BinLimitMode = Literal["widen", "clip"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,19 +5,16 @@ distance of every pair of cumulative histograms; a component is anomalous when m
 exceed its own threshold. Distances are unsigned: a component that is faster than its peers is anomalous too.
 """
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from laggard_aggregator.detect.cdf.bins import Bins, freedman_diaconis
-from laggard_aggregator.detect.cdf.distributions import Population, population
-from laggard_aggregator.detect.cdf.moving_average import smooth
+from laggard_aggregator.detect.cdf.binned_group import CdfOptions, binned, options_of, smoothed_samples
 from laggard_aggregator.detect.cdf.pivots import far_majority
+from laggard_aggregator.detect.cdf.training import TRAINING
 from laggard_aggregator.detect.interface import (
-    MIN_PEERS,
     FloatArray,
     IntArray,
     MetricWindow,
@@ -25,34 +22,13 @@ from laggard_aggregator.detect.interface import (
     not_judged,
 )
 from laggard_aggregator.detect.peers import leave_one_out_median
-from laggard_aggregator.detect.settings import BinLimitMode, DetectSettings
+from laggard_aggregator.detect.registry import Compares, Training, register
+from laggard_aggregator.detect.settings import DetectSettings
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 
-MIN_PRESENT_SHARE = 0.75
-"""A component with fewer of a window's samples (45 of 60) is absent from the comparison."""
 
-
-@dataclass(frozen=True, slots=True)
-class CdfOptions:
-    """The paper's constants (moving average, bin limit) and the choice it leaves open (the limit's mode).
-
-    Thresholds hold only for the options that they were trained with. `pair_budget`: how many pair distances
-    one window may compute; components beyond it are not judged. 100 million are all pairs of 10,000
-    components, some seconds of one core.
-    """
-
-    moving_average_samples: int = 15
-    bin_limit: int = 1000
-    bin_limit_mode: BinLimitMode = "widen"
-    pair_budget: int = 100_000_000
-
-
-def options_of(settings: DetectSettings) -> CdfOptions:
-    """The options that go with `settings` and the thresholds in them."""
-    return CdfOptions(bin_limit=settings.bin_limit, bin_limit_mode=settings.bin_limit_mode)
-
-
+@register
 class CdfDetector:
     """Judges windows by CDF distance. It has no state: every window stands alone.
 
@@ -63,9 +39,13 @@ class CdfDetector:
 
     name = "cdf"
     version = 1
+    compares: ClassVar[Compares] = "metrics"
+    needs_thresholds = True
+    training: ClassVar[Training | None] = TRAINING
+    distributions: ClassVar[Callable[[FloatArray, int], FloatArray] | None] = smoothed_samples
 
     def __init__(self, settings: DetectSettings, metric: str, options: CdfOptions | None = None) -> None:
-        self._options = options or options_of(settings)
+        self._options = options or options_of(settings.options)
         self._thresholds = dict(settings.thresholds.get(metric, {}))
         self.history_samples = self._options.moving_average_samples - 1
         if not 1 <= self._options.bin_limit <= np.iinfo(np.int16).max:
@@ -123,37 +103,6 @@ class CdfDetector:
             self._by_component = np.array([self._thresholds.get(c, np.nan) for c in components])
         self._components = components
         return self._by_component
-
-
-@dataclass(frozen=True, slots=True)
-class BinnedGroup:
-    """A group's live members in one window: positions `live` (n,), distributions, raw means (n,)."""
-
-    live: IntArray
-    members: Population
-    means: FloatArray
-
-
-def binned(window: MetricWindow, options: CdfOptions) -> BinnedGroup | None:
-    """The live members' binned distributions; None with fewer than MIN_PEERS of them."""
-    smoothed = smooth(window.values, window.history, options.moving_average_samples)
-    live = np.flatnonzero(smoothed.samples >= MIN_PRESENT_SHARE * len(smoothed.values))
-    if live.size < MIN_PEERS:
-        return None
-    smoothed = smoothed.of(live)
-    if smoothed.complete:
-        bins = _bins(smoothed.values.ravel(), len(smoothed.values), options)
-        indexes = bins.indexes(smoothed.values)
-    else:
-        missing = np.isnan(smoothed.values)
-        bins = _bins(smoothed.values[~missing], len(smoothed.values), options)
-        indexes = bins.indexes(np.where(missing, bins.low, smoothed.values))
-        indexes[missing] = bins.count
-    return BinnedGroup(live, population(indexes, smoothed.samples, bins.count), smoothed.means)
-
-
-def _bins(values: FloatArray, window_samples: int, options: CdfOptions) -> Bins:
-    return freedman_diaconis(values, window_samples, options.bin_limit, options.bin_limit_mode)
 
 
 def _times_slower(means: FloatArray, peers: FloatArray, worse: int) -> FloatArray:

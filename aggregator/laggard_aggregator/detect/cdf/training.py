@@ -1,12 +1,61 @@
 """Training of `cdf` on fault-free windows: how far each component deviates (Intrepid 4.2.1)."""
 
+from collections.abc import Mapping
+from typing import Any, get_args
+
 import numpy as np
 
-from laggard_aggregator.detect.cdf.detector import CdfOptions, binned
+from laggard_aggregator.detect.cdf.binned_group import CdfOptions, binned, options_of
+from laggard_aggregator.detect.cdf.bins import BinLimitMode
 from laggard_aggregator.detect.cdf.distributions import Population, numerators
-from laggard_aggregator.detect.interface import FloatArray, MetricWindow
+from laggard_aggregator.detect.interface import FloatArray, GroupWindow, MetricWindow
+from laggard_aggregator.detect.registry import FaultFree, Trained, Training, TrainingOption
 
+MAX_BIN_LIMIT = 32_767
 _BLOCK_PAIRS = 1 << 20
+
+
+def learn(windows: FaultFree, options: Mapping[str, Any]) -> Trained:
+    """For each component the largest deviation from its peers in any window, by group and metric."""
+    chosen = options_of(options)
+    thresholds: dict[str, dict[str, dict[str, float]]] = {}
+    for window, settings in windows():
+        if not isinstance(window, GroupWindow):
+            continue
+        for metric, values in window.metrics.items():
+            deviation = largest_deviation(
+                MetricWindow(
+                    metric=metric,
+                    components=window.components,
+                    values=values,
+                    history=window.history,
+                    start=window.start,
+                    end=window.end,
+                    interval_seconds=settings.interval_seconds,
+                ),
+                chosen,
+            )
+            known = thresholds.setdefault(window.group, {}).setdefault(metric, {})
+            for component in np.flatnonzero(np.isfinite(deviation)):
+                name = window.components[component]
+                known[name] = max(known.get(name, 0.0), float(deviation[component]))
+    return Trained(thresholds)
+
+
+TRAINING = Training(
+    learn,
+    options=(
+        TrainingOption(
+            "bin_limit", "most bins of a histogram of cdf", CdfOptions().bin_limit, most=MAX_BIN_LIMIT
+        ),
+        TrainingOption(
+            "bin_limit_mode",
+            "beyond the limit: wider bins, or the rest in the last one",
+            CdfOptions().bin_limit_mode,
+            choices=get_args(BinLimitMode),
+        ),
+    ),
+)
 
 
 def largest_deviation(window: MetricWindow, options: CdfOptions | None = None) -> FloatArray:

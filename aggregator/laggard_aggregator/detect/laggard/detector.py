@@ -8,7 +8,7 @@ gives reasons and figures.
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,6 +44,7 @@ from laggard_aggregator.detect.peers import (
     slower_part,
     weighted_middle,
 )
+from laggard_aggregator.detect.registry import Compares, Training, register
 from laggard_aggregator.detect.settings import DetectSettings
 
 HARMLESS_LOG_RATIO = 0.13
@@ -134,11 +135,16 @@ class _Ahead:
     loads: Mapping[str, FloatArray]
 
 
+@register
 class LaggardDetector:
     """Judges one metric of one peer group. Scores are shares of the threshold: 1.0 and more is anomalous."""
 
     name = "laggard"
     version = 5
+    compares: ClassVar[Compares] = "metrics"
+    needs_thresholds = False
+    training: ClassVar[Training | None] = None
+    distributions = None
     history_samples = 0
 
     def __init__(self, settings: DetectSettings, metric: str) -> None:

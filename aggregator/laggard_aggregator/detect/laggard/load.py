@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from laggard_aggregator.detect.interface import BoolArray, FloatArray, MetricWindow
+from laggard_aggregator.detect.interface import LOADS, BoolArray, FloatArray, MetricWindow
 from laggard_aggregator.detect.peers import leave_one_out_median, row_median
 
-LOADS = ("operations", "throughput", "request_bytes", "read_share")
 MIN_OPERATIONS = 4.0
 """I/Os in an interval below which their mean latency is no measurement."""
 MIN_LOAD_SHARE = 0.02

@@ -8,19 +8,31 @@ are held against each other's distances instead, which is not the paper's (docs/
 
 from collections import deque
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.spatial.distance import cdist
 
-from laggard_aggregator.detect.interface import MIN_PEERS, FloatArray, VectorWindow, Verdicts, not_judged
+from laggard_aggregator.detect.interface import (
+    MAX_CAUSES,
+    MIN_PEERS,
+    FloatArray,
+    VectorWindow,
+    Verdicts,
+    not_judged,
+)
+from laggard_aggregator.detect.manhattan.training import TRAINING
+from laggard_aggregator.detect.manhattan.vectors import (
+    MIN_SECONDS,
+    UNITS,
+    ManhattanOptions,
+    feature_vectors,
+    functions_of,
+    median_distances,
+    others_of,
+)
+from laggard_aggregator.detect.registry import Compares, Training, register
 from laggard_aggregator.detect.settings import DetectSettings
 
-MIN_SECONDS: Mapping[str, float] = {"samples": 0.004, "count": 1.0, "time": 1.0}
-"""Time from which a function counts: 100 samples of 100,000 cycles, or 1 s (HotDep, "Dimensionality")."""
-TOP_FUNCTIONS = 10
 MAX_FUNCTIONS = 65_536
 """Functions that are remembered to have mattered; beyond, those that do not matter now are forgotten."""
 UNTRAINED_RATIO = 3.0
@@ -31,40 +43,30 @@ MIN_DISTANCE_SHARE = 0.05
 """Untrained: distances below this share of a server's total are never anomalous."""
 IDLE_TOTAL_SHARE = 0.25
 """Untrained: a server that does less than this share of the typical one is left out."""
-_BLOCK_DISTANCES = 1 << 22
 
 
-@dataclass(frozen=True, slots=True)
-class ManhattanOptions:
-    """Training's results beside the thresholds, which hold only together with them.
-
-    `functions` count from the first window on, others as soon as they take `MIN_SECONDS` in one
-    window of one server. `spread`: by function, the unit its sums are divided by (the paper's future work;
-    from `fault_free_spread`), a function that is not in it by the typical one; empty: plain sums, as in the
-    paper.
-    """
-
-    functions: frozenset[str] = frozenset()
-    spread: Mapping[str, float] = field(default_factory=dict)
-
-
+@register
 class ManhattanDetector:
     """Judges the windows of one group of servers and one behaviour metric, in order of time.
 
-    Thresholds are `settings.thresholds[metric][server]`, `options` default to
-    `settings.functions[metric]`. A server without a threshold is a peer of the others but is not judged
-    itself; if no server has one, servers are compared by the shares of their functions, untrained. Raises
-    ValueError on thresholds that are negative or not finite.
+    Thresholds are `settings.thresholds[metric][server]`, `options` default to those in
+    `settings.options["functions"][metric]`. A server without a threshold is a peer of the others but is not
+    judged itself; if no server has one, servers are compared by the shares of their functions, untrained.
+    Raises ValueError on thresholds that are negative or not finite.
     """
 
     name = "manhattan"
     version = 3
+    compares: ClassVar[Compares] = "functions"
+    needs_thresholds = False
+    training: ClassVar[Training | None] = TRAINING
+    distributions = None
     history_samples = 0
 
     def __init__(
         self, settings: DetectSettings, metric: str, options: ManhattanOptions | None = None
     ) -> None:
-        units = settings.functions.get(metric, {})
+        units = settings.options.get(UNITS, {}).get(metric, {})
         self._options = options or ManhattanOptions(frozenset(units), units)
         self._thresholds = dict(settings.thresholds.get(metric, {}))
         if not all(0 <= t < np.inf for t in self._thresholds.values()):
@@ -152,7 +154,7 @@ class ManhattanDetector:
 
     def _top(self, server: str) -> tuple[tuple[str, float], ...]:
         ranked = sorted(self._differences[server].items(), key=lambda item: (-item[1], item[0]))
-        return tuple(ranked[:TOP_FUNCTIONS])
+        return tuple(ranked[:MAX_CAUSES])
 
     def forget(self, components: Collection[str]) -> None:
         """Frees the state of `components`."""
@@ -179,53 +181,3 @@ class ManhattanDetector:
         self._levels = deque(state["levels"], maxlen=LEVEL_WINDOWS)
         self._differences = {server: dict(sums) for server, sums in state["differences"].items()}
         self._normal_run = dict(state["normal_run"])
-
-
-def others_of(values: FloatArray) -> FloatArray:
-    """For each of `values` (n,) the others, in order: (n, n - 1)."""
-    n = values.size
-    places = np.arange(n - 1)[None, :]
-    others: FloatArray = values[places + (places >= np.arange(n)[:, None])]
-    return others
-
-
-def functions_of(window: VectorWindow, least_seconds: float) -> set[str]:
-    """The functions that take at least `least_seconds` of `window` on one server."""
-    with np.errstate(invalid="ignore"):
-        enough = (window.seconds >= least_seconds).any(axis=0)
-    return {window.functions[f] for f in np.flatnonzero(enough)}
-
-
-def feature_vectors(
-    window: VectorWindow, functions: Collection[str], spread: Mapping[str, float]
-) -> tuple[tuple[str, ...], NDArray[np.intp], FloatArray]:
-    """Which of `functions` the window has (K,), by name; where the live servers are; vectors (live, K)."""
-    columns = sorted(
-        (f for f, name in enumerate(window.functions) if name in functions), key=window.functions.__getitem__
-    )
-    names = tuple(window.functions[f] for f in columns)
-    live = np.flatnonzero(~np.isnan(window.values).any(axis=1))
-    vectors = window.values[live][:, columns]
-    if spread:
-        typical = float(np.median(list(spread.values())))
-        vectors = vectors / np.array([spread.get(name, typical) for name in names])
-    return names, live, vectors
-
-
-def median_distances(vectors: FloatArray) -> tuple[FloatArray, NDArray[np.intp]]:
-    """For each of `vectors` (n, K), n >= 2, the median L1 distance to the others, and the median node.
-
-    The median node is the peer at that distance (the nearer of two for an even number of peers).
-    """
-    n = len(vectors)
-    distance, middle = np.empty(n), np.empty(n, dtype=np.intp)
-    low, high = (n - 2) // 2, (n - 1) // 2
-    rows = max(1, _BLOCK_DISTANCES // n)
-    for at in range(0, n, rows):
-        block = cdist(vectors[at : at + rows], vectors, "cityblock")
-        own = np.arange(len(block))
-        block[own, at + own] = np.inf  # the server itself is none of the others
-        order = np.argsort(block, axis=1, kind="stable")
-        middle[at : at + rows] = order[:, low]
-        distance[at : at + rows] = (block[own, order[:, low]] + block[own, order[:, high]]) / 2
-    return distance, middle

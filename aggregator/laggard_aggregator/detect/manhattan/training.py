@@ -5,18 +5,21 @@ selection").
 """
 
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from laggard_aggregator.detect.interface import MIN_PEERS, VectorWindow
-from laggard_aggregator.detect.manhattan.detector import (
+from laggard_aggregator.detect.interface import MIN_PEERS, FunctionWindow, VectorWindow
+from laggard_aggregator.detect.manhattan.vectors import (
     MIN_SECONDS,
+    UNITS,
     ManhattanOptions,
     feature_vectors,
     functions_of,
     median_distances,
 )
+from laggard_aggregator.detect.registry import FaultFree, Trained, Training, TrainingOption
 
 THRESHOLD_MARGIN = 2.0
 """The paper doubles thresholds, to mask the effect of a fault elsewhere on a healthy server."""
@@ -85,6 +88,67 @@ class ThresholdsTaken:
     def thresholds(self) -> dict[str, float]:
         """The thresholds by server."""
         return {server: THRESHOLD_MARGIN * math.ceil(distance) for server, distance in self._largest.items()}
+
+
+class _Learner(Protocol):
+    def add(self, window: VectorWindow) -> None: ...
+
+
+Series = tuple[str, str]
+"""Group and metric."""
+Learner = TypeVar("Learner", bound=_Learner)
+
+
+def learn(windows: FaultFree, options: Mapping[str, Any]) -> Trained:
+    """Thresholds and functions by group and metric (HotDep, "Threshold selection").
+
+    Each pass over the windows builds on the one before. `options["divided"]`: by each function's fault-free
+    spread.
+    """
+    taken = _pass(windows, lambda _: FunctionsTaken())
+    units = {series: dict.fromkeys(sorted(own.functions), 1.0) for series, own in taken.items()}
+    if options.get("divided"):
+        spreads = _pass(windows, lambda series: SpreadTaken(units[series]))
+        units = {series: own.spread() or units[series] for series, own in spreads.items()}
+    learned = _pass(
+        windows, lambda series: ThresholdsTaken(ManhattanOptions(frozenset(units[series]), units[series]))
+    )
+    known = {series: own.thresholds() for series, own in learned.items()}
+    known = {series: own for series, own in sorted(known.items()) if own}
+    return Trained(_nested(known), {UNITS: _nested({series: units[series] for series in known})})
+
+
+def _pass(windows: FaultFree, make: Callable[[Series], Learner]) -> dict[Series, Learner]:
+    learners: dict[Series, Learner] = {}
+    for window, _ in windows():
+        if isinstance(window, FunctionWindow):
+            for metric in window.metrics:
+                series = (window.group, metric)
+                if series not in learners:
+                    learners[series] = make(series)
+                learners[series].add(window.of(metric))
+    return learners
+
+
+def _nested(by_series: Mapping[Series, dict[str, float]]) -> dict[str, dict[str, dict[str, float]]]:
+    nested: dict[str, dict[str, dict[str, float]]] = {}
+    for (group, metric), own in by_series.items():
+        nested.setdefault(group, {})[metric] = own
+    return nested
+
+
+TRAINING = Training(
+    learn,
+    options=(
+        TrainingOption(
+            "divided",
+            "manhattan: divide the sums of each function by its spread over healthy servers",
+            default=False,
+            kept=False,
+        ),
+    ),
+    tables=(UNITS,),
+)
 
 
 def fault_free_functions(windows: Iterable[VectorWindow]) -> frozenset[str]:

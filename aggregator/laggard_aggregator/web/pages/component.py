@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from markupsafe import Markup
 
-from laggard_aggregator.detect.cdf.detector import MIN_PRESENT_SHARE, CdfOptions
-from laggard_aggregator.detect.cdf.moving_average import smooth
+from laggard_aggregator.detect import registry as detectors
 from laggard_aggregator.detect.interface import FloatArray
 from laggard_aggregator.metrics.registry import unit
 from laggard_aggregator.status import formatting
@@ -150,8 +149,10 @@ def _part(
     if samples is not None and name in samples.components and metric in samples.metrics:
         at = samples.components.index(name)
         picture = _samples(samples, metric, at, known, now.shown(name))
-        if group.detector == "cdf":
-            cdf, said = _cdf(samples, metric, at, known, evidence)
+        distributions = detectors.find(group.detector).distributions
+        if distributions is not None:
+            values = distributions(samples.metrics[metric].astype(np.float64), samples.history)
+            cdf, said = _cdf(values, metric, at, known, evidence)
     return MetricPart(
         metric=metric,
         unit=known,
@@ -198,18 +199,17 @@ def _samples(samples: Samples, metric: str, at: int, known: str, name: str) -> M
     return samples_chart(time, values[at], band, known, title)
 
 
-def _cdf(samples: Samples, metric: str, at: int, known: str, evidence: Evidence | None) -> tuple[Markup, str]:
-    """The compared distributions: smoothed as by the detector, before binning."""
-    options = CdfOptions()
-    values = samples.metrics[metric].astype(np.float64)
-    smoothed = smooth(values, samples.history, options.moving_average_samples)
-    enough = smoothed.samples >= MIN_PRESENT_SHARE * len(smoothed.values)
+def _cdf(
+    values: FloatArray, metric: str, at: int, known: str, evidence: Evidence | None
+) -> tuple[Markup, str]:
+    """The distributions of `values` (W, C), as the detector compares them; NaN for absent components."""
+    enough = np.isfinite(values).sum(axis=0) > 0
     if not enough[at]:
         return Markup(""), "too few samples in the latest window"
     others = np.flatnonzero(enough)
     others = others[others != at]
     drawn = others[np.unique(np.linspace(0, len(others) - 1, min(PEERS_DRAWN, len(others))).astype(int))]
-    peers = [_sorted(smoothed.values[:, other]) for other in drawn.tolist()]
+    peers = [_sorted(values[:, other]) for other in drawn.tolist()]
     title = (
         f"cumulative distributions of {metric}: this component and {formatting.counted(len(peers), 'peer')}"
     )
@@ -221,7 +221,7 @@ def _cdf(samples: Samples, metric: str, at: int, known: str, evidence: Evidence 
             f"distance to the group's median {formatting.figure(evidence.standing.score)} times its threshold"
         )
         said = f"{distance}; {said}" if said else distance
-    return cdf_chart(_sorted(smoothed.values[:, at]), peers, known, title), said
+    return cdf_chart(_sorted(values[:, at]), peers, known, title), said
 
 
 def _sorted(values: FloatArray) -> FloatArray:

@@ -1,0 +1,83 @@
+"""The binned distributions of a peer group over one window, from smoothed samples."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from laggard_aggregator.detect.cdf.bins import BinLimitMode, Bins, freedman_diaconis
+from laggard_aggregator.detect.cdf.distributions import Population, population
+from laggard_aggregator.detect.cdf.moving_average import Smoothed, smooth
+from laggard_aggregator.detect.interface import MIN_PEERS, FloatArray, IntArray, MetricWindow
+
+MIN_PRESENT_SHARE = 0.75
+"""A component with fewer of a window's samples (45 of 60) is absent from the comparison."""
+
+
+@dataclass(frozen=True, slots=True)
+class CdfOptions:
+    """The paper's constants (moving average, bin limit) and the choice it leaves open (the limit's mode).
+
+    Thresholds hold only for the options that they were trained with. `pair_budget`: how many pair distances
+    one window may compute; components beyond it are not judged. 100 million are all pairs of 10,000
+    components, some seconds of one core.
+    """
+
+    moving_average_samples: int = 15
+    bin_limit: int = 1000
+    bin_limit_mode: BinLimitMode = "widen"
+    pair_budget: int = 100_000_000
+
+
+def options_of(values: Mapping[str, Any]) -> CdfOptions:
+    """The options with those of `values` that a thresholds file has."""
+    default = CdfOptions()
+    return CdfOptions(
+        bin_limit=values.get("bin_limit", default.bin_limit),
+        bin_limit_mode=values.get("bin_limit_mode", default.bin_limit_mode),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class BinnedGroup:
+    """A group's live members in one window: positions `live` (n,), distributions, raw means (n,)."""
+
+    live: IntArray
+    members: Population
+    means: FloatArray
+
+
+def present(smoothed: Smoothed) -> IntArray:
+    """Positions of the components with enough samples."""
+    return np.flatnonzero(smoothed.samples >= MIN_PRESENT_SHARE * len(smoothed.values))
+
+
+def smoothed_samples(values: FloatArray, history: int) -> FloatArray:
+    """The samples (W, C) of `values` (C, H + W) that are compared, before binning; NaN: absent components."""
+    smoothed = smooth(values, history, CdfOptions().moving_average_samples)
+    absent = np.ones(len(values), dtype=np.bool_)
+    absent[present(smoothed)] = False
+    return np.where(absent, np.nan, smoothed.values)
+
+
+def binned(window: MetricWindow, options: CdfOptions) -> BinnedGroup | None:
+    """The live members' binned distributions; None with fewer than MIN_PEERS of them."""
+    smoothed = smooth(window.values, window.history, options.moving_average_samples)
+    live = present(smoothed)
+    if live.size < MIN_PEERS:
+        return None
+    smoothed = smoothed.of(live)
+    if smoothed.complete:
+        bins = _bins(smoothed.values.ravel(), len(smoothed.values), options)
+        indexes = bins.indexes(smoothed.values)
+    else:
+        missing = np.isnan(smoothed.values)
+        bins = _bins(smoothed.values[~missing], len(smoothed.values), options)
+        indexes = bins.indexes(np.where(missing, bins.low, smoothed.values))
+        indexes[missing] = bins.count
+    return BinnedGroup(live, population(indexes, smoothed.samples, bins.count), smoothed.means)
+
+
+def _bins(values: FloatArray, window_samples: int, options: CdfOptions) -> Bins:
+    return freedman_diaconis(values, window_samples, options.bin_limit, options.bin_limit_mode)
