@@ -32,7 +32,7 @@ from laggard_aggregator.notify.dispatcher import Dispatcher
 from laggard_aggregator.runtime.housekeeping import Housekeeping
 from laggard_aggregator.runtime.ingest_loop import IngestLoop
 from laggard_aggregator.runtime.watchdog import Watchdog
-from laggard_aggregator.runtime.window_loop import Results, WindowLoop
+from laggard_aggregator.runtime.window_loop import CatchUp, Results, WindowLoop
 from laggard_aggregator.settings.aggregator import AggregatorSettings, StateTable
 from laggard_aggregator.settings.from_settings import membership, topology
 from laggard_aggregator.settings.http import tls_context
@@ -86,11 +86,7 @@ class App:
         self._topology = topology(settings.topology)
         self._machine = self._new_machine()
         self._run_ns = 0
-        self._queue = IngestQueue(
-            settings.mqtt.queue_messages,
-            settings.mqtt.queue_max_bytes,
-            self._is_known,
-        )
+        self._queue = IngestQueue(settings.mqtt.queue_messages, settings.mqtt.queue_max_bytes)
         self._subscriber = Subscriber(
             settings.mqtt,
             settings.site,
@@ -210,7 +206,7 @@ class App:
             watchdog=self._watchdog.run(),
             ingest=self._ingest.run(partial(self._watchdog.progress, "ingest")),
             housekeeping=housekeeping.run(),
-            windows=self._close_windows(windows, stop),
+            windows=windows.run(stop, partial(self._watchdog.progress, "windows"), self._catch_up()),
         )
         if self._settings.channels:
             self._start(tasks, notify=self._dispatcher.run(self.view))
@@ -236,15 +232,12 @@ class App:
     async def _join(self, *names: str) -> None:
         await asyncio.gather(*(self._tasks[name] for name in names if name in self._tasks))
 
-    async def _close_windows(self, windows: WindowLoop, stop: asyncio.Event) -> None:
-        """Closes windows; after a restart first waits for the messages that the broker kept."""
-        progress = partial(self._watchdog.progress, "windows")
-        if self._settings.state is not None and self._machine.groups:
-            await self._ingest.caught_up(stop, self._settings.state.catch_up_seconds, progress)
-        await windows.run(stop, progress)
-
-    def _is_known(self, node: str) -> bool:
-        return self._machine.admission.is_known(node)
+    def _catch_up(self) -> CatchUp | None:
+        """After a restart, the wait for the messages that the broker kept."""
+        state = self._settings.state
+        if state is None or not self._machine.groups:
+            return None
+        return partial(self._ingest.caught_up, state.catch_up_seconds)
 
     def _new_machine(self) -> Machine:
         s = self._settings
@@ -271,6 +264,7 @@ class App:
         if self._recovery is not None or head is not None:
             machine.admission.nodes.listening(now_ns)
             machine.start_counting()
+        self._queue.is_known = machine.admission.is_known
         self.view.adopt(machine, judged)
         self.view.archive = self._archive
         if self._recovery is not None:

@@ -70,7 +70,7 @@ class IngestQueue:
         self.dropped = 0
         self.senders = FloodDetector()
         self._limit = Amount(max_messages, max_bytes // 2)
-        self._is_known = is_known
+        self.is_known = is_known
         self._live: deque[Message] = deque()
         self._live_amount = Amount()
         self._deferred = OffheapQueue()
@@ -96,7 +96,7 @@ class IngestQueue:
             live = (
                 (node_amount is None or node_amount.leaves_room(NODE_LIVE, size))
                 and not message[1].startswith(_JOINED)
-                and self._is_known(node)
+                and self.is_known(node)
             )
             amount = self._live_amount if live else self._deferred_amount
             room = amount.leaves_room(self._limit, size) and (

@@ -64,7 +64,7 @@ class IngestLoop:
             await journal.wait_durable(self._machine.sequence.last, RELEASE_SECONDS)
             self._subscriber.done(messages)
 
-    async def caught_up(self, stop: asyncio.Event, seconds: float, progress: Callable[[], None]) -> None:
+    async def caught_up(self, seconds: float, stop: asyncio.Event, progress: Callable[[], None]) -> None:
         """Waits until the queue is empty `seconds` after the connection to the broker, or `stop` is set."""
         loop = asyncio.get_running_loop()
         latest = loop.time() + MAX_CATCH_UP * seconds

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 
 from laggard_aggregator.alarms.alarms import AlarmEvent, AlarmsCleared
 from laggard_aggregator.alarms.judge import Judgement
@@ -69,6 +69,9 @@ DURABLE_SECONDS = 5.0
 POLL_SECONDS = 0.2
 """Interval of looking for new groups; a known deadline is met exactly."""
 
+CatchUp = Callable[[asyncio.Event, Callable[[], None]], Awaitable[None]]
+"""Waits for stored messages of the broker until done or stopped; calls its second argument in between."""
+
 
 class WindowLoop:
     """Holds both of `locks` while a window is closed, and the first until it is judged.
@@ -95,8 +98,12 @@ class WindowLoop:
         self._requests = requests
         self._closing = False  # windows that are due
 
-    async def run(self, stop: asyncio.Event, progress: Callable[[], None]) -> None:
-        """Closes and judges windows until `stop`; calls `progress` in between."""
+    async def run(
+        self, stop: asyncio.Event, progress: Callable[[], None], catch_up: CatchUp | None = None
+    ) -> None:
+        """Closes and judges windows until `stop`, after `catch_up`; calls `progress` in between."""
+        if catch_up is not None:
+            await catch_up(stop, progress)
         seconds = 0.0
         while not await is_set_within(stop, seconds):
             progress()
