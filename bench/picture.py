@@ -1,4 +1,4 @@
-"""The demo's screen as a picture for the README: `python -m bench.picture docs/demo.svg` (needs tmux)."""
+"""The demo's screen as a picture for docs/start.md: `python -m bench.picture docs/demo.svg` (needs tmux)."""
 
 import argparse
 import io
