@@ -33,6 +33,7 @@ from tests.support.builders.lwfs import FIXTURES as LWFS
 from tests.support.builders.trees import tree
 from tests.support.clock import FakeClock
 
+MOUNTSTATS = Path(__file__).resolve().parents[2] / "fixtures" / "mountstats"
 OST = "proc/fs/lustre/obdfilter/scratch-OST0000"
 OSC = "lustre/osc/home-OST0001-osc-ffff8b5270001000"
 PORT = "sys/class/infiniband/mlx5_0/ports/1"
@@ -52,6 +53,7 @@ FILES = {
     ),
     "gluster": (f"glusterd/stats/{BRICK}", f"glusterd/stats/{MOUNT}"),
     "lwfs": ("lwfs.log",),
+    "mountstats": ("proc/self/mountstats",),
     "infiniband": (f"{PORT}/state", f"{PORT}/counters/port_xmit_data"),
 }
 SAMPLES = SLOWER  # in which a collector has read every file once
@@ -133,6 +135,8 @@ def root() -> Iterator[Path]:
     Node(folder / "sys", "mlx5")
     Folder(folder, BRICK, MOUNT)
     shutil.copy(LWFS / "released.log", folder / "lwfs.log")
+    (folder / "proc" / "self").mkdir()
+    shutil.copy(MOUNTSTATS / "client-4.18", folder / "proc/self/mountstats")
     yield folder
     shutil.rmtree(folder)
 

@@ -1,5 +1,6 @@
 """What the metrics ask for is what the agent's collectors call it."""
 
+import shutil
 from collections.abc import Collection
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 from laggard_agent.collectors.diskstats.collector import FIELDS as DISK_FIELDS
 from laggard_agent.collectors.fnprofile.functions import FIELDS as FNPROFILE_FIELDS
 from laggard_agent.collectors.fntrace.collector import FIELDS as FNTRACE_FIELDS
+from laggard_agent.collectors.mountstats.collector import Mountstats, MountstatsSettings
 from laggard_agent.collectors.net.destinations import DESTINATION_FIELDS
 from laggard_agent.collectors.net.interfaces import INTERFACE_FIELDS
 from laggard_agent.collectors.net.tcp import TCP_FIELDS
@@ -16,6 +18,7 @@ from laggard_aggregator.metrics.sums import JoinedMetrics
 from laggard_common.wire.schema import Field
 from tests.support.builders.gluster import BRICK, CLIENT, Folder
 from tests.support.builders.lustre import FIXTURES, Watched, trees
+from tests.support.sampled import Sampled
 
 
 def complete(source: str, fields: Collection[Field]) -> set[str]:
@@ -68,6 +71,17 @@ def test_lustre(fixture: str, source: str, expected: set[str]) -> None:
     reading = Watched(trees(FIXTURES / fixture)).sample().readings[source]
     assert complete(source, reading.fields) >= expected
     assert {name for c in reading.components for name, _ in c.labels} >= set(SOURCES[source].peers)
+
+
+def test_nfs(tmp_path: Path) -> None:
+    file = tmp_path / "self" / "mountstats"
+    file.parent.mkdir()
+    shutil.copy(FIXTURES.parent / "mountstats" / "client-6.8", file)
+    reading = (
+        Sampled(lambda now, _: Mountstats(tmp_path, MountstatsSettings(), now)).sample().readings["nfs_mount"]
+    )
+    assert complete("nfs_mount", reading.fields) >= set(SOURCES["nfs_mount"].metrics) - {"create_rtt"}
+    assert all({*SOURCES["nfs_mount"].peers} <= dict(c.labels).keys() for c in reading.components)
 
 
 def test_osts_without_times_have_no_latency() -> None:
