@@ -51,7 +51,9 @@ TICK_SECONDS = 0.1
 PATIENCE_SECONDS = 120.0
 HEALTHY_WINDOWS = 3
 ALARM, LATER, ASIDE = "alarm", "after the alarm", "beside"
-WAYS = {"mail": "mail", "notify": "mail", "http": "page", "archive": "archive"}
+WAYS = {"notify": "mail", "mail": "mail", "http": "page", "archive": "archive"}
+# Stages behind the alarm, on whichever task they are entered.
+ROOMS = {"notify": "mail", "status": "page", "web": "page", "archive": "archive"}
 BESIDE = {"liveness", "watchdog", "watch", "acknowledge", "housekeeping", "snapshots", "release"}
 PACKAGES = {
     Path(package.__file__).parent: package.__name__
@@ -177,13 +179,15 @@ class Trace:
         if file is None:
             file = self._known[code] = _file(code)
         if file:
-            self.files[self._way()][file] = None
+            self.files[self._way(file)][file] = None
         elif code.co_filename == "<string>":  # made by dataclasses and namedtuple
             self._made(frame)
 
-    def _way(self) -> str:
+    def _way(self, file: str = "") -> str:
         origin = Origin.current.get()
         way = ALARM if origin is None else origin.way
+        if way == ALARM and file:
+            way = ROOMS.get(file.split("/")[1], ALARM)
         return LATER if way == ALARM and self.raised else way
 
     def _made(self, frame: FrameType) -> None:

@@ -106,8 +106,10 @@ class App:
         )
         self._watchdog = Watchdog(
             notifier or Notifier(),
-            ("ingest", "windows"),
-            idle=lambda loop: loop == "ingest" and not len(self._queue),
+            progress=lambda: (
+                self._ingest.iterations if len(self._queue) else None,
+                self._windows.iterations,
+            ),
             status=self._status_line,
         )
         # The first is held from the close of a window until it is judged, the second while a batch or close
@@ -120,6 +122,7 @@ class App:
         self._archive: WriteQueue | None = None
         self._http: HttpServer
         self._ingest: IngestLoop
+        self._windows: WindowLoop
 
     @property
     def url(self) -> str:
@@ -196,7 +199,7 @@ class App:
         self._ingest = IngestLoop(
             self._queue, self._subscriber, machine, locks[1], archive=archive, journal=journal
         )
-        windows = WindowLoop(machine, clock, locks, results, journal=journal, requests=requests)
+        self._windows = WindowLoop(machine, clock, locks, results, journal=journal, requests=requests)
         housekeeping = Housekeeping(
             machine, clock, locks, results, subscriber=self._subscriber, senders=self._queue.senders
         )
@@ -204,9 +207,9 @@ class App:
             tasks,
             subscriber=self._subscriber.run(),
             watchdog=self._watchdog.run(),
-            ingest=self._ingest.run(partial(self._watchdog.progress, "ingest")),
+            ingest=self._ingest.run(),
             housekeeping=housekeeping.run(),
-            windows=windows.run(stop, partial(self._watchdog.progress, "windows"), self._catch_up()),
+            windows=self._windows.run(stop, self._catch_up()),
         )
         if self._settings.channels:
             self._start(tasks, notify=self._dispatcher.run(self.view))
@@ -215,7 +218,7 @@ class App:
         if recovery is not None:
             self._start(
                 tasks,
-                snapshots=recovery.run(stop, locks, self._archived(), windows.free_seconds),
+                snapshots=recovery.run(stop, locks, self._archived(), self._windows.free_seconds),
                 release=self._ingest.release(recovery.journal),
                 journal=recovery.journal.run(self._ended),
             )

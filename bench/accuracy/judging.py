@@ -4,13 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from laggard_aggregator.alarms.persistence import Persistence
 from numpy.typing import NDArray
 
 from bench.accuracy.measured import Measured
 from bench.accuracy.simulation.functions import CALLED, SAMPLED, SAMPLES_PER_SECOND, Profiles
 from bench.accuracy.simulation.scenario import Array, BoolArray, Scenario
 from laggard_aggregator.alarms.judge import Judge
-from laggard_aggregator.alarms.persistence import Persistence
 from laggard_aggregator.detect.cdf.detector import CdfDetector
 from laggard_aggregator.detect.cdf.training import largest_deviation
 from laggard_aggregator.detect.interface import GroupWindow, MetricWindow, VectorWindow, Verdicts

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from laggard_aggregator.alarms.alarms import Alarm, AlarmBook, AlarmEvent
-from laggard_aggregator.alarms.persistence import Persistence
+from laggard_aggregator.alarms.alarms import Alarm, AlarmBook, AlarmEvent, Persistence
 from laggard_aggregator.detect import registry
 from laggard_aggregator.detect.escalation import MIN_CHILDREN, Level, escalate
 from laggard_aggregator.detect.interface import (

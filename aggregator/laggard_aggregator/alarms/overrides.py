@@ -43,49 +43,49 @@ class Overrides:
     """The overrides in force, and the components to restart with each group's next window."""
 
     def __init__(self) -> None:
-        self._standing: dict[tuple[str, str], Decision] = {}
-        self._restarts: dict[str, set[str]] = {}  # targets by group, until the group's next close
+        self.decisions: dict[tuple[str, str], Decision] = {}
+        self.restarts: dict[str, set[str]] = {}  # targets by group, until the group's next close
 
     @property
     def standing(self) -> tuple[Decision, ...]:
         """Overrides in force, and those not yet removed by `expire`, oldest first."""
-        return tuple(sorted(self._standing.values(), key=lambda each: (each.at, each.target)))
+        return tuple(sorted(self.decisions.values(), key=lambda each: (each.at, each.target)))
 
     def add(self, decision: Decision) -> None:
         """Adds an override, or replaces the one of its kind and target. Raises ValueError at the limit."""
         key = (decision.kind, decision.target)
-        if key not in self._standing and len(self._standing) >= MOST_DECISIONS:
+        if key not in self.decisions and len(self.decisions) >= MOST_DECISIONS:
             raise ValueError(f"there are {MOST_DECISIONS} decisions already; end some of them")
-        self._standing[key] = decision
+        self.decisions[key] = decision
 
     def end(self, kind: str, target: str) -> Decision | None:
         """Removes the override of exactly this target; None without one."""
-        return self._standing.pop((kind, target), None)
+        return self.decisions.pop((kind, target), None)
 
     def expire(self, now: float) -> list[Decision]:
         """Removes and returns the expired overrides."""
-        over = [key for key, decision in self._standing.items() if decision.until <= now]
-        return [self._standing.pop(key) for key in over]
+        over = [key for key, decision in self.decisions.items() if decision.until <= now]
+        return [self.decisions.pop(key) for key in over]
 
     def restart(self, target: str, groups: Iterable[str]) -> None:
         """Restarts the components that `target` names with the next window of each of `groups`."""
         for group in groups:
-            self._restarts.setdefault(group, set()).add(target)
+            self.restarts.setdefault(group, set()).add(target)
 
     def silenced(self, *names: str) -> Decision | None:
         """The override that silences or drains a component with these names, or None."""
-        return next((each for each in self._standing.values() if each.covers(*names)), None)
+        return next((each for each in self.decisions.values() if each.covers(*names)), None)
 
     def concern(self, group: str) -> bool:
         """Whether overrides may change a window of `group`."""
-        return group in self._restarts or any(each.kind == "drain" for each in self._standing.values())
+        return group in self.restarts or any(each.kind == "drain" for each in self.decisions.values())
 
     def at_close(
         self, group: str, components: Sequence[str], shown: Mapping[str, str]
     ) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The drained components of a group, and those to restart with this close."""
-        drains = [each.target for each in self._standing.values() if each.kind == "drain"]
-        restart = self._restarts.pop(group, ())
+        drains = [each.target for each in self.decisions.values() if each.kind == "drain"]
+        restart = self.restarts.pop(group, ())
         return _named(drains, components, shown), _named(restart, components, shown)
 
     def state(self) -> dict[str, Any]:
@@ -95,7 +95,7 @@ class Overrides:
                 {**asdict(each), "until": each.until if math.isfinite(each.until) else None}
                 for each in self.standing
             ],
-            "afresh": {group: sorted(targets) for group, targets in self._restarts.items()},
+            "afresh": {group: sorted(targets) for group, targets in self.restarts.items()},
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -104,7 +104,7 @@ class Overrides:
             for kept in state["decisions"]:
                 self.add(_decision(kept))
             for group, targets in state["afresh"].items():
-                self._restarts[str(group)] = {checked_target(target) for target in targets}
+                self.restarts[str(group)] = {checked_target(target) for target in targets}
         except (LookupError, TypeError, AttributeError, OverflowError) as exc:
             raise ValueError(f"{type(exc).__name__}: {exc}") from exc
 

@@ -44,15 +44,16 @@ class IngestLoop:
         self._journal = journal
         self._unreleased = 0  # messages that the broker still keeps
         self._has_unreleased = asyncio.Event()
+        self.iterations = 0  # for the watchdog
 
-    async def run(self, progress: Callable[[], None]) -> None:
-        """Admits messages burst by burst until cancelled; calls `progress` after each."""
+    async def run(self) -> None:
+        """Admits messages burst by burst until cancelled."""
         while True:
             await self._queue.wait()
             async with self._order:
                 self._admit_live(self._queue.take_live())
                 self._admit(self._queue.take_deferred())
-            progress()
+            self.iterations += 1
             await asyncio.sleep(0)
 
     async def release(self, journal: GroupCommit) -> None:

@@ -1,7 +1,7 @@
 """Keep-alives to the service manager while the loops make progress."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from laggard_common.daemon.sd_notify import Notifier
 
@@ -10,34 +10,30 @@ CHECKS_PER_WATCHDOG = 4
 
 
 class Watchdog:
-    """Sends a keep-alive each time that all of `loops` made progress since the last one.
+    """Sends a keep-alive each time that every loop made progress since the last one.
 
-    `idle(loop)`: whether the loop has nothing to do. `status`: the service's status line.
+    `progress()`: iterations of each loop so far, None for a loop without work. `status`: the status line.
     """
 
     def __init__(
         self,
         notifier: Notifier,
-        loops: tuple[str, ...],
         *,
-        idle: Callable[[str], bool],
+        progress: Callable[[], Sequence[int | None]],
         status: Callable[[], str],
     ) -> None:
         self._notifier = notifier
-        self._loops = loops
-        self._idle = idle
+        self._progress = progress
         self._status = status
-        self._progressed: set[str] = set()
-
-    def progress(self, loop: str) -> None:
-        """Notes an iteration of a loop."""
-        self._progressed.add(loop)
+        self._seen: Sequence[int] = ()
 
     def check(self) -> bool:
         """Sends a keep-alive if all loops made progress or are idle; whether it did."""
-        if not all(loop in self._progressed or self._idle(loop) for loop in self._loops):
+        now = self._progress()
+        seen = self._seen or (0,) * len(now)
+        if any(count == before for count, before in zip(now, seen, strict=True)):
             return False
-        self._progressed.clear()
+        self._seen = [before if count is None else count for count, before in zip(now, seen, strict=True)]
         self._notifier.alive()
         return True
 

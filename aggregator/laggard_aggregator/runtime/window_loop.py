@@ -4,6 +4,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 
 from laggard_aggregator.alarms.alarms import AlarmEvent, AlarmsCleared
 from laggard_aggregator.alarms.judge import Judgement
@@ -15,7 +16,6 @@ from laggard_aggregator.log.entries import LogSequence, WindowClose
 from laggard_aggregator.log.journal import GroupCommit
 from laggard_aggregator.status.view import Status
 from laggard_common.clock import Clock
-from laggard_common.daemon.service import is_set_within
 
 _log = logging.getLogger(__name__)
 
@@ -97,20 +97,23 @@ class WindowLoop:
         self._journal = journal
         self._requests = requests
         self._closing = False  # windows that are due
+        self.iterations = 0  # for the watchdog
 
-    async def run(
-        self, stop: asyncio.Event, progress: Callable[[], None], catch_up: CatchUp | None = None
-    ) -> None:
-        """Closes and judges windows until `stop`, after `catch_up`; calls `progress` in between."""
+    async def run(self, stop: asyncio.Event, catch_up: CatchUp | None = None) -> None:
+        """Closes and judges windows until `stop`, after `catch_up`."""
         if catch_up is not None:
-            await catch_up(stop, progress)
-        seconds = 0.0
-        while not await is_set_within(stop, seconds):
-            progress()
-            if self._requests is not None:
+            await catch_up(stop, self.progress)
+        while not stop.is_set():
+            self.iterations += 1
+            if self._requests is not None and self._machine.overrides.decisions:
                 await self._requests.expire()
-            await self._close_due(stop, progress)
-            seconds = min(self.free_seconds(), POLL_SECONDS)
+            await self._close_due(stop)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), min(self.free_seconds(), POLL_SECONDS))
+
+    def progress(self) -> None:
+        """Counts an iteration spent waiting for the broker's messages."""
+        self.iterations += 1
 
     def free_seconds(self) -> float:
         """Time until the next window is to be closed."""
@@ -121,7 +124,7 @@ class WindowLoop:
             return math.inf
         return max((next_ns - self._clock.wall_ns()) / 1e9, 0.0)
 
-    async def _close_due(self, stop: asyncio.Event, progress: Callable[[], None]) -> None:
+    async def _close_due(self, stop: asyncio.Event) -> None:
         """Closes and judges the windows that are due; the current one is finished at `stop`."""
         machine, now_ns = self._machine, self._clock.wall_ns()
         due = machine.windows.due(now_ns)
@@ -141,6 +144,6 @@ class WindowLoop:
             if close.restart and self._requests is not None:
                 self._results.cleared(machine.pop_cleared())
                 await self._requests.changed()
-            progress()
+            self.iterations += 1
             self._results.lagged(max(self._clock.wall_ns() - window.due_ns, 0) / 1e9)
         self._closing = False

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from laggard_aggregator.alarms.persistence import Persistence
+from laggard_aggregator.alarms.alarms import Persistence
 from laggard_aggregator.detect.interface import Verdicts
 
 COMPONENTS = ("oss-1/sda", "oss-1/sdb", "oss-2/sda")

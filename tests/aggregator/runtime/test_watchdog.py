@@ -10,22 +10,26 @@ from tests.support.wait import time_limit
 
 
 def test_a_sign_of_life_needs_every_loop_to_have_moved_or_to_be_idle(tmp_path: Path) -> None:
-    idle: set[str] = set()
+    ingest = 0
+    windows = 0
+    ingest_idle = False
     with manager(address := str(tmp_path / "notify")) as listening:
         liveness = Watchdog(
-            Notifier(address, 60.0), ("intake", "windows"), idle=idle.__contains__, status=lambda: ""
+            Notifier(address, 60.0),
+            progress=lambda: (None if ingest_idle else ingest, windows),
+            status=lambda: "",
         )
         assert not liveness.check()
-        liveness.progress("windows")
+        windows += 1
         assert not liveness.check()
-        liveness.progress("intake")
+        ingest += 1
         assert told(listening) == []
         assert liveness.check()
         assert told(listening) == [["WATCHDOG=1"]]
         assert not liveness.check()
-        idle.add("intake")
+        ingest_idle = True
         assert not liveness.check()
-        liveness.progress("windows")
+        windows += 1
         assert liveness.check()
 
 
