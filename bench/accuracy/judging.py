@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from laggard_aggregator.alarms.persistence import Persistence
 from numpy.typing import NDArray
 
 from bench.accuracy.measured import Measured
 from bench.accuracy.simulation.functions import CALLED, SAMPLED, SAMPLES_PER_SECOND, Profiles
 from bench.accuracy.simulation.scenario import Array, BoolArray, Scenario
+from laggard_aggregator.alarms.alarms import Persistence
 from laggard_aggregator.alarms.judge import Judge
 from laggard_aggregator.detect.cdf.detector import CdfDetector
 from laggard_aggregator.detect.cdf.training import largest_deviation

@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field
 
 import numpy as np
-from laggard_aggregator.alarms.persistence import Persistence
 from numpy.typing import NDArray
 
+from laggard_aggregator.alarms.alarms import Persistence
 from laggard_aggregator.detect.interface import MetricWindow, Verdicts
 from laggard_aggregator.detect.laggard.detector import LaggardDetector
 from laggard_aggregator.detect.settings import DetectSettings
