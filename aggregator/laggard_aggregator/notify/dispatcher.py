@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from laggard_aggregator.notify.channel import Channel
-from laggard_aggregator.notify.outbox import Outbox, OutboxThread
+from laggard_aggregator.notify.outbox import Outbox
 from laggard_aggregator.notify.route import Route
 from laggard_aggregator.notify.timelines import AlarmTimelines
 from laggard_aggregator.status.view import ChannelView, Status
@@ -63,8 +63,7 @@ class Dispatcher:
         await _restarted(partial(self._run, view))
 
     async def _run(self, view: Status) -> None:
-        opened, timelines = await asyncio.to_thread(self._open)
-        outbox = OutboxThread(opened)
+        outbox, timelines = await asyncio.to_thread(self._open)
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(_restarted(partial(self._maintain, view, outbox, timelines)), name="outbox")
@@ -78,7 +77,8 @@ class Dispatcher:
                 await outbox.do(Outbox.save_timelines, timelines.state())
             except StateError as exc:
                 _log.debug("timelines not saved: %s", exc)
-            await outbox.stop(close=self._in_memory is None)
+            if self._in_memory is None:
+                await outbox.do(Outbox.close)
 
     def _open(self) -> tuple[Outbox, AlarmTimelines]:
         """Opens the outbox and restores from it. Raises StateError."""
@@ -94,7 +94,7 @@ class Dispatcher:
             self._in_memory = outbox
         return outbox, timelines
 
-    async def _maintain(self, view: Status, outbox: OutboxThread, timelines: AlarmTimelines) -> None:
+    async def _maintain(self, view: Status, outbox: Outbox, timelines: AlarmTimelines) -> None:
         """Saves timelines when alarms were raised or cleared and every SAVE_SECONDS; prunes then, too."""
         saved_at = float("-inf")
         while True:

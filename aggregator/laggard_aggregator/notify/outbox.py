@@ -80,12 +80,14 @@ class NotifiedIncident:
 class Outbox:
     """The file in `directory`, in memory where that is None. A damaged file is renamed and replaced.
 
-    For one thread at a time. All methods raise StateError when the file cannot be used.
+    Methods are for one thread at a time: coroutines call them by `do`. All raise StateError when the file
+    cannot be used.
     """
 
     def __init__(self, directory: Path | None, now: float) -> None:
         """`now`: epoch seconds, kept as `began_at` by a new outbox."""
         self._path = None if directory is None else directory / NAME
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="outbox")
         try:
             self._db = self._opened(now)
         except StateError as exc:
@@ -99,9 +101,15 @@ class Outbox:
             _log.warning("%s: renamed to %s; standing alarms are reported again", exc, aside.name)
             self._db = self._opened(now)
 
+    async def do(self, method: Callable[Concatenate["Outbox", P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """The result of a method, called in the outbox's thread after earlier calls; not interrupted."""
+        call = partial(method, self, *args, **kwargs)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, call)
+
     def close(self) -> None:
-        """Closes the file."""
+        """Closes the file and ends the thread."""
         self._db.close()
+        self._thread.shutdown(wait=False)
 
     @property
     def began_at(self) -> float:
@@ -211,28 +219,6 @@ class Outbox:
 
     def _error(self, exc: Exception) -> StateError:
         return StateError(str(self._path or "memory"), f"the outbox is not usable: {exc}"[:300])
-
-
-class OutboxThread:
-    """An outbox whose methods coroutines call in a thread of its own, one after the other.
-
-    Cancelling the caller does not interrupt a call.
-    """
-
-    def __init__(self, outbox: Outbox) -> None:
-        self._outbox = outbox
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="outbox")
-
-    async def do(self, method: Callable[Concatenate[Outbox, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Returns the result of a method of Outbox. Raises StateError."""
-        call = partial(method, self._outbox, *args, **kwargs)
-        return await asyncio.get_running_loop().run_in_executor(self._thread, call)
-
-    async def stop(self, *, close: bool = True) -> None:
-        """Ends the thread after the calls under way; `close`: the outbox, too."""
-        if close:
-            await self.do(Outbox.close)
-        self._thread.shutdown(wait=False)
 
 
 def _prepare(db: sqlite3.Connection, now: float) -> None:

@@ -10,7 +10,7 @@ import random
 
 from laggard_aggregator.notify.channel import Channel
 from laggard_aggregator.notify.incidents import Incident, cleared, digest, due
-from laggard_aggregator.notify.outbox import NotifiedIncident, Outbox, OutboxThread, QueuedMessage
+from laggard_aggregator.notify.outbox import NotifiedIncident, Outbox, QueuedMessage
 from laggard_aggregator.notify.report import MAX_LISTED, Notification, report, resolutions
 from laggard_aggregator.notify.timelines import AlarmTimelines
 from laggard_aggregator.notify.worker import DeliveryWorker
@@ -43,7 +43,7 @@ class Route:
         """Reads the open incidents. Raises StateError."""
         self._notified = {each.incident.component: each for each in outbox.open_incidents(self.channel.name)}
 
-    async def run(self, view: Status, outbox: OutboxThread, timelines: AlarmTimelines) -> None:
+    async def run(self, view: Status, outbox: Outbox, timelines: AlarmTimelines) -> None:
         """Reports incidents until cancelled. Raises StateError when the outbox cannot be written."""
         began_at = await outbox.do(lambda each: each.began_at)
         while True:
@@ -67,7 +67,7 @@ class Route:
             muted=lambda alarm: _is_silenced(view, alarm.component, view.shown(alarm.component)),
         )
 
-    async def _ended(self, view: Status, outbox: OutboxThread) -> list[Incident]:
+    async def _ended(self, view: Status, outbox: Outbox) -> list[Incident]:
         """The incidents to be reported as cleared; the others without a standing alarm are closed."""
         ended = cleared([each.incident for each in self._notified.values()], view.alarms())
         reported = [
@@ -83,7 +83,7 @@ class Route:
         return reported
 
     async def _report_raised(
-        self, raised: list[Incident], view: Status, outbox: OutboxThread, timelines: AlarmTimelines
+        self, raised: list[Incident], view: Status, outbox: Outbox, timelines: AlarmTimelines
     ) -> None:
         for incidents in await self._grouped(raised, view, outbox):
             found = (report(each, view, timelines, self._page) for each in incidents[:MAX_LISTED])
@@ -103,7 +103,7 @@ class Route:
             await self._queue(notification, view, outbox, opened=notified)
             self._notified |= {each.incident.component: each for each in notified}
 
-    async def _report_cleared(self, ended: list[Incident], view: Status, outbox: OutboxThread) -> None:
+    async def _report_cleared(self, ended: list[Incident], view: Status, outbox: Outbox) -> None:
         for incidents in await self._grouped(ended, view, outbox):
             notified = [self._notified[each.component] for each in incidents]
             ids = [each.id for each in notified]
@@ -123,7 +123,7 @@ class Route:
         self,
         notification: Notification,
         view: Status,
-        outbox: OutboxThread,
+        outbox: Outbox,
         *,
         opened: list[NotifiedIncident] | None = None,
         closed: list[str] | None = None,
@@ -136,9 +136,7 @@ class Route:
         self.worker.wake.set()
         _log.info("%s: %s queued: %s", self.channel.name, notification.id, notification.subject)
 
-    async def _grouped(
-        self, incidents: list[Incident], view: Status, outbox: OutboxThread
-    ) -> list[list[Incident]]:
+    async def _grouped(self, incidents: list[Incident], view: Status, outbox: Outbox) -> list[list[Incident]]:
         """The incidents of each notification: one, or all when they are many; none while a limit is reached.
 
         Incidents held back by a limit are reported together later.

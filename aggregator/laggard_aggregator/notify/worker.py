@@ -12,7 +12,7 @@ from collections import Counter
 from contextlib import suppress
 
 from laggard_aggregator.notify.channel import Channel, UnavailableError
-from laggard_aggregator.notify.outbox import Outbox, OutboxThread, Outcome, QueuedMessage
+from laggard_aggregator.notify.outbox import Outbox, Outcome, QueuedMessage
 from laggard_common.clock import Clock
 from laggard_common.errors import StateError
 
@@ -44,8 +44,7 @@ class DeliveryWorker:
         self._channel = channel
         self._clock = clock
         self._rng = rng
-        self._outcomes: dict[str, Outcome] = {}  # not in the outbox yet
-        self._recipients: dict[str, tuple[str, ...]] = {}  # not in the outbox yet
+        self._unsaved: dict[str, Outcome | tuple[str, ...]] = {}  # outcomes, and recipients who are left
         self._missing: dict[str, tuple[str, ...]] = {}  # by waiting message: who does not have it
         self._first_seen: dict[str, tuple[float, float]] = {}  # monotonic time, and its age then
         self._attempts: Counter[str] = Counter()
@@ -54,7 +53,7 @@ class DeliveryWorker:
         self._unavailable = ""
         self._stopping = False
 
-    async def run(self, outbox: OutboxThread) -> None:
+    async def run(self, outbox: Outbox) -> None:
         """Sends until cancelled; an attempt under way is finished then."""
         while True:
             self.wake.clear()
@@ -80,7 +79,7 @@ class DeliveryWorker:
                 async with asyncio.timeout(seconds):
                     await self.wake.wait()
 
-    async def _due(self, outbox: OutboxThread) -> list[QueuedMessage]:
+    async def _due(self, outbox: Outbox) -> list[QueuedMessage]:
         """The messages to be tried now; those that waited for too long are ended."""
         queued = await outbox.do(Outbox.waiting, self._channel.name)
         now, wall = self._now(), self._clock.wall_ns() / 1e9
@@ -105,7 +104,7 @@ class DeliveryWorker:
         waiting = {who for id_ in message.resolves for who in self._missing.get(id_, ())}
         return tuple(who for who in message.recipients if who not in waiting)
 
-    async def _send(self, outbox: OutboxThread, due: list[QueuedMessage]) -> None:
+    async def _send(self, outbox: Outbox, due: list[QueuedMessage]) -> None:
         """Sends in a task of its own, so that cancellation does not interrupt an attempt."""
         sending = asyncio.create_task(self._send_all(outbox, due), name=f"{self._channel.name} attempt")
         try:
@@ -117,15 +116,13 @@ class DeliveryWorker:
             sending.add_done_callback(lambda task: task.cancelled() or task.exception())
             raise
 
-    async def _send_all(self, outbox: OutboxThread, due: list[QueuedMessage]) -> None:
+    async def _send_all(self, outbox: Outbox, due: list[QueuedMessage]) -> None:
         for message in due:
             recipients = self._ready_for(message)
             if recipients and not self._stopping:
                 await self._attempt(outbox, message, recipients)
 
-    async def _attempt(
-        self, outbox: OutboxThread, message: QueuedMessage, recipients: tuple[str, ...]
-    ) -> None:
+    async def _attempt(self, outbox: Outbox, message: QueuedMessage, recipients: tuple[str, ...]) -> None:
         delivery = await self._channel.send(message.message, recipients)
         for who, reason in delivery.refused.items():
             _log.warning("%s: %s refused for %s: %s", self._channel.name, message.id, who, reason)
@@ -141,28 +138,28 @@ class DeliveryWorker:
             self._attempts[message.id] += 1
             seconds = self._delay(self._attempts[message.id], delivery.retry_after_seconds)
             self._not_before[message.id] = self._now() + seconds
-        self._recipients[message.id] = self._missing[message.id] = left
+        self._unsaved[message.id] = self._missing[message.id] = left
         await self._save(outbox)
 
-    async def _end(self, outbox: OutboxThread, message: QueuedMessage, outcome: Outcome) -> None:
+    async def _end(self, outbox: Outbox, message: QueuedMessage, outcome: Outcome) -> None:
         """Saves an outcome, at the latest before anything else is sent."""
         self.waiting = max(self.waiting - 1, 0)
         self._not_before.pop(message.id, None)
         self._missing.pop(message.id, None)
         self._attempts.pop(message.id, None)
-        self._outcomes[message.id] = outcome
+        self._unsaved[message.id] = outcome
         level = logging.INFO if outcome == "sent" else logging.DEBUG
         _log.log(level, "%s: %s %s", self._channel.name, message.id, outcome)
         await self._save(outbox)
 
-    async def _save(self, outbox: OutboxThread) -> None:
-        for id_, outcome in list(self._outcomes.items()):
-            await outbox.do(Outbox.set_outcome, self._channel.name, id_, outcome)
-            self.counts[outcome] += 1
-            del self._outcomes[id_]
-        for id_, recipients in list(self._recipients.items()):
-            await outbox.do(Outbox.set_recipients, self._channel.name, id_, recipients)
-            del self._recipients[id_]
+    async def _save(self, outbox: Outbox) -> None:
+        for id_, change in list(self._unsaved.items()):
+            if isinstance(change, tuple):
+                await outbox.do(Outbox.set_recipients, self._channel.name, id_, change)
+            else:
+                await outbox.do(Outbox.set_outcome, self._channel.name, id_, change)
+                self.counts[change] += 1
+            del self._unsaved[id_]
 
     def _set_unavailable(self, reason: str, retry_after_seconds: float = 0.0) -> float:
         """Logs a new reason; returns the seconds until the next attempt."""

@@ -9,28 +9,18 @@ import pkgutil
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 _NOTIFY = "laggard_aggregator.notify"
 _FOLDER = Path(__file__).parents[1] / "notify"
 
 
-class ChannelClass(Protocol):
-    """Declarations of a channel's class. `name`: of its table in aggregator.toml, whose dataclass follows."""
-
-    @property
-    def name(self) -> str: ...  # noqa: D102
-
-    @property
-    def settings_class(self) -> type[Any]: ...  # noqa: D102
-
-
-C = TypeVar("C", bound=ChannelClass)
-_registered: dict[str, ChannelClass] = {}
+C = TypeVar("C", bound=type[Any])
+_registered: dict[str, Any] = {}
 
 
 def register(channel: C) -> C:
-    """Class decorator: adds a channel to the registry."""
+    """Class decorator: adds a channel under its `name`, with the dataclass of its table, `settings_class`."""
     _registered[channel.name] = channel
     return channel
 
@@ -46,5 +36,4 @@ def channels() -> Mapping[str, Any]:
 
 def settings_class(name: str) -> type[Any]:
     """The dataclass of the channel's table."""
-    found: type[Any] = channels()[name].settings_class
-    return found
+    return channels()[name].settings_class  # type: ignore[no-any-return]

@@ -12,7 +12,7 @@ import pytest
 
 from laggard_aggregator.notify.email.channel import MailChannel
 from laggard_aggregator.notify.email.settings import MailSettings
-from laggard_aggregator.notify.outbox import Outbox, OutboxThread, QueuedMessage
+from laggard_aggregator.notify.outbox import Outbox, QueuedMessage
 from laggard_aggregator.notify.worker import GIVE_UP_SECONDS, MIN_TRYING_SECONDS, DeliveryWorker
 from laggard_common.clock import SystemClock
 from tests.support.builders.batches import SECOND
@@ -28,7 +28,7 @@ class Delivering:
     """A worker with its outbox."""
 
     def __init__(self, made: MailSettings) -> None:
-        self.outbox = OutboxThread(Outbox(None, 0.0))
+        self.outbox = Outbox(None, 0.0)
         self.worker = DeliveryWorker(MailChannel(made), SystemClock(), random.Random(1))
 
     async def queue(
@@ -57,7 +57,7 @@ async def sending_by(desk: Delivering) -> AsyncIterator[Delivering]:
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        await desk.outbox.stop()
+        await desk.outbox.do(Outbox.close)
 
 
 def test_mails_go_in_order_to_everyone() -> None:
@@ -248,7 +248,7 @@ def test_after_days_a_mail_is_given_up_but_not_for_a_clock_that_is_set_ahead(
             await async_wait_until(lambda: worker.counts["expired"] >= mails)
 
         outbox.queue("mail", QueuedMessage("a", 1000.0, ("ops@example.org",), BODY))
-        task = asyncio.create_task(worker.run(OutboxThread(outbox)))
+        task = asyncio.create_task(worker.run(outbox))
         await looked(1)
         clock.ahead_ns = days
         outbox.queue(
@@ -294,7 +294,7 @@ def test_at_the_end_a_mail_under_way_is_brought_to_its_end() -> None:
             await asyncio.gather(task, return_exceptions=True)
             assert await desk.waiting() == ["b"]
             assert len(box.mails) == 1
-            await desk.outbox.stop()
+            await desk.outbox.do(Outbox.close)
 
     asyncio.run(story())
 

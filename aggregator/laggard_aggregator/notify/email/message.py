@@ -11,8 +11,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 
 from laggard_aggregator.notify.email.settings import MailSettings, bare
 from laggard_aggregator.notify.report import Notification
-from laggard_aggregator.notify.text import minute, plain, slower, spaced
 from laggard_aggregator.status import formatting
+from laggard_aggregator.status.formatting import minute, plain, slower, spaced
 
 MAX_SUBJECT_CHARS = 180
 NO_PLOT = "No plot: the timeline is too short yet, or matplotlib could not draw it."

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from laggard_aggregator.notify.access import read_secret, tls_client
 from laggard_aggregator.notify.channel import ChannelSettings
-from laggard_common.config import Check, checked, distinct, each, host_name, is_loopback, non_empty, tcp_port
+from laggard_common.config import checked, distinct, each, host_name, is_loopback, non_empty, tcp_port
 from laggard_common.errors import ConfigError
 
 NO_TLS, STARTTLS, IMPLICIT_TLS = "none", "starttls", "implicit"
@@ -19,28 +19,22 @@ _OF_BOOL = {False: NO_TLS, True: IMPLICIT_TLS}
 MAX_RECIPIENTS = 100
 
 
-def _tls() -> Check:
-    def check(value: bool | str) -> str | None:
-        if value in _PORTS or isinstance(value, bool):
-            return None
-        return f"expected none, starttls or implicit, got {value!r}"
-
-    return check
+def _tls(value: bool | str) -> str | None:
+    known = value in _PORTS or isinstance(value, bool)
+    return None if known else f"expected none, starttls or implicit, got {value!r}"
 
 
-def _address() -> Check:
-    def check(value: str) -> str | None:
-        try:
-            bare(value)
-        except ValueError:
-            return f"expected an address such as laggard@example.org, got {value[:100]!r}"
-        return None
-
-    return check
+def _address(value: str) -> str | None:
+    try:
+        bare(value)
+    except ValueError:
+        return f"expected an address such as laggard@example.org, got {value[:100]!r}"
+    return None
 
 
-def _at_most(most: int) -> Check:
-    return lambda values: None if len(values) <= most else f"expected at most {most}, got {len(values)}"
+def _not_too_many(values: tuple[str, ...]) -> str | None:
+    expected = f"expected at most {MAX_RECIPIENTS}, got {len(values)}"
+    return None if len(values) <= MAX_RECIPIENTS else expected
 
 
 def bare(address: str) -> str:
@@ -67,12 +61,12 @@ class MailSettings(ChannelSettings):
     """
 
     server: str = field(metadata=checked(non_empty(), host_name()))
-    sender: str = field(metadata=checked(_address()))
+    sender: str = field(metadata=checked(_address))
     recipients: tuple[str, ...] = field(
-        metadata=checked(non_empty(), distinct(), each(_address()), _at_most(MAX_RECIPIENTS))
+        metadata=checked(non_empty(), distinct(), each(_address), _not_too_many)
     )
     port: int | None = field(default=None, metadata=checked(tcp_port()))
-    tls: bool | str = field(default=NO_TLS, metadata=checked(_tls()))
+    tls: bool | str = field(default=NO_TLS, metadata=checked(_tls))
     ca_file: Path | None = None
     username: str = ""
     password_file: Path | None = None

@@ -10,16 +10,12 @@ from urllib.parse import SplitResult, urlsplit
 from laggard_aggregator.notify.access import read_secret, tls_client
 from laggard_aggregator.notify.channel import ChannelSettings
 from laggard_aggregator.notify.webhook.templates import TEMPLATES
-from laggard_common.config import Check, between, checked, is_loopback, one_of
+from laggard_common.config import between, checked, is_loopback, one_of
 from laggard_common.errors import ConfigError
 
 MAX_HEADERS = 20
 _HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([\x20-\x7e]*)")  # RFC 9110, 5.1 and 5.5
 _OWN_HEADERS = {"host", "content-type", "content-length", "transfer-encoding", "connection", "user-agent"}
-
-
-def _address() -> Check:
-    return lambda value: None if not value else _wrong_url(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +26,9 @@ class WebhookSettings(ChannelSettings):
     of the server's certificate, None for the system's.
     """
 
-    url: str = field(default="", repr=False, metadata=checked(_address()))
+    url: str = field(
+        default="", repr=False, metadata=checked(lambda value: _wrong_url(value) if value else None)
+    )
     url_file: Path | None = None
     template: str = field(default="json", metadata=checked(one_of(tuple(TEMPLATES))))
     bearer_token_file: Path | None = None

@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from laggard_aggregator.notify.report import Comparison, IncidentReport, Notification, Resolution
-from laggard_aggregator.notify.text import plain, slower, spaced
-from laggard_aggregator.status.formatting import figure, iso, lasting
+from laggard_aggregator.status.formatting import figure, iso, lasting, plain, slower, spaced
 
 VERSION = 1
 MAX_TEXT_CHARS = 2800

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from laggard_aggregator.notify.email.message import compose
 from laggard_aggregator.notify.report import MAX_LISTED, Notification, live_command
-from laggard_aggregator.notify.text import plain
+from laggard_aggregator.status.formatting import plain
 from tests.support.builders.notifications import PAGE, raised, report, resolution, resolved
 from tests.support.smtp import settings
 
