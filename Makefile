@@ -11,7 +11,7 @@ KEEP_GOING := $(MAKE) --no-print-directory --keep-going
 # Tests that run make are not to ask this one for jobs.
 UNTIED := env -u MAKEFLAGS
 
-.PHONY: demo test test-all test-alone test-parts $(PARTS) check bench native wheels deb rpm tarball try-packages clean
+.PHONY: demo test test-all test-alone test-parts $(PARTS) check bench native wheels deb rpm tarball try-packages try-bare clean
 
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -82,6 +82,10 @@ deb rpm tarball: wheels
 # As root: installs, uses, upgrades and purges the Debian packages in a container. Ten minutes.
 try-packages: $(VENV)/.installed wheels
 	$(BIN)/python packaging/try_packages.py
+
+# As root: the README's two commands on a bare Debian root, as root and as an ordinary user. Twenty minutes.
+try-bare:
+	$(PYTHON) packaging/try_bare.py $(BARE_ARGS)
 
 clean:
 	rm -rf native/build $(VENV) $(AGENT_VENV) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
