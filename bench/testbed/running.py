@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import subprocess
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 from bench.testbed.luns import TestbedError
+
+WAIT_SECONDS = 120.0
 
 
 class Running:
@@ -24,3 +28,12 @@ class Running:
             if started.poll() is not None:
                 said = log.read_text(errors="replace").strip().splitlines()[-1:]
                 raise TestbedError(f"{log.stem} ended with {started.returncode}: {''.join(said)}")
+
+
+def until(what: str, condition: Callable[[], bool], seconds: float = WAIT_SECONDS) -> None:
+    """Return once `condition` holds, asked five times a second. Raises TestbedError after `seconds`."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TestbedError(f"waited {seconds:.0f} s for {what}")
+        time.sleep(0.2)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import shutil
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.testbed.gluster.hosts import Host, host, own_namespaces
 from bench.testbed.groups import control_groups, within
+from bench.testbed.hosts import Host, host, own_namespaces
 from bench.testbed.luns import CannotRunError, Lun, TestbedError, free_loops, loop_luns, run
+from bench.testbed.running import until
 
 VOLUME = "data"
 MOUNT = Path("/srv/mnt")
@@ -20,7 +20,6 @@ LUN_BYTES = 512 << 20
 LUN_CAP = 40_000_000
 SERVER_NUMBER = 11
 CLIENT_NUMBER = 101
-WAIT_SECONDS = 120.0
 FILES_A_BRICK = 8
 """So many files are tried for each brick until every brick has what it needs."""
 
@@ -138,15 +137,6 @@ def spread_files(made: Cluster, client: Host, prefix: str, each: int) -> dict[Br
 def mounted(client: Host) -> Path:
     """Return the volume as `client` has it mounted, seen from this process."""
     return Path(f"/proc/{client.pid}/root") / MOUNT.relative_to("/")
-
-
-def until(what: str, condition: Callable[[], bool], seconds: float = WAIT_SECONDS) -> None:
-    """Return once `condition` holds, asked five times a second. Raises TestbedError after `seconds`."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            raise TestbedError(f"waited {seconds:.0f} s for {what}")
-        time.sleep(0.2)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from typing import Any
 
 from bench.testbed.gluster.cluster import Brick, Cluster
 from bench.testbed.gluster.faults import cpu_quota, packet_loss
-from bench.testbed.gluster.hosts import Host
+from bench.testbed.hosts import Host
 from bench.testbed.luns import throttled
 
 THROTTLED_BYTES_PER_SECOND = 400_000

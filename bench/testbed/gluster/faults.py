@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bench.testbed.gluster.hosts import INTERFACE, Host
+from bench.testbed.hosts import INTERFACE, Host
 from bench.testbed.luns import CannotRunError, run
 
 PERIOD_US = 100_000

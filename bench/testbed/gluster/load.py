@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from bench.testbed.gluster.cluster import MOUNT, Brick, Cluster, spread_files
-from bench.testbed.gluster.hosts import Host, running
+from bench.testbed.hosts import Host, running
 from bench.testbed.luns import CannotRunError, TestbedError, run
 
 COMMON = {

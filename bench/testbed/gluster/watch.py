@@ -13,7 +13,8 @@ from bench.testbed.gluster.cluster import Cluster
 from bench.testbed.gluster.evidence import evidence
 from bench.testbed.gluster.experiments import CONTROL, EXPERIMENTS, Target, source_of
 from bench.testbed.gluster.load import Files, load
-from bench.testbed.gluster.site import Detection, Site, site
+from bench.testbed.gluster.site import Detection, site
+from bench.testbed.site import Site
 
 SLACK_SECONDS = 60.0
 SETTLE_SECONDS = 2.0

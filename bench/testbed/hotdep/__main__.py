@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.testbed.command import carry_out
-from bench.testbed.gluster.hosts import own_namespaces
 from bench.testbed.gluster.watch import Phases
+from bench.testbed.hosts import own_namespaces
 from bench.testbed.hotdep.experiments import EXPERIMENTS
 from bench.testbed.hotdep.peers import service
 from bench.testbed.hotdep.report import table

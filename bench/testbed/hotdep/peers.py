@@ -9,10 +9,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bench.testbed.gluster.cluster import until
 from bench.testbed.groups import control_groups, within
 from bench.testbed.luns import CannotRunError, Lun, free_loops, loop_luns, process, run
-from bench.testbed.running import Running
+from bench.testbed.running import Running, until
 from laggard_agent.collectors.fnprofile import perf
 
 HERE = Path(__file__).parent

@@ -1,30 +1,18 @@
-"""Laggard on the peers: agents, a mosquitto, an aggregator; training, and the judgement afterwards."""
+"""Laggard on the peers; training, and the judgement afterwards."""
 
 from __future__ import annotations
 
 import json
-import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.testbed.gluster.cluster import until
-from bench.testbed.gluster.hosts import BRIDGE_ADDRESS
-from bench.testbed.gluster.site import (
-    HTTP_PORT,
-    MOSQUITTO,
-    MQTT_PORT,
-    READY_SECONDS,
-    SITE,
-    Site,
-    ask,
-    leashed,
-    python,
-)
+from bench.testbed import site as testbed
 from bench.testbed.hotdep.peers import Peer, Service
-from bench.testbed.luns import CannotRunError, process, run
+from bench.testbed.luns import process, run
+from bench.testbed.site import READY_SECONDS, Site, python
 
 METRICS = {"fnprofile": ("samples",), "fntrace": ("count", "time")}
 
@@ -52,47 +40,17 @@ class Windows:
 PAPER = Windows(10.0, 6, 3, 3)
 
 
-@contextmanager
-def site(made: Service, windows: Windows, thresholds: Path | None, folder: Path) -> Iterator[Site]:
-    """Yield Laggard at work, all peers known to it by both kinds of profiles. Raises TestbedError.
+def site(
+    made: Service, windows: Windows, thresholds: Path | None, folder: Path
+) -> AbstractContextManager[Site]:
+    """Laggard at work, once all peers are known to it by both kinds of profiles. Raises TestbedError."""
+    agents = [_agent(peer, windows) for peer in made.peers]
 
-    `folder` takes configuration, logs, spools and archive.
-    """
-    mosquitto = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin")
-    if mosquitto is None:
-        raise CannotRunError("mosquitto is not installed (package mosquitto)")
-    broker, aggregator = folder / "mosquitto.conf", folder / "aggregator.toml"
-    broker.write_text(MOSQUITTO)
-    aggregator.write_text(_aggregator_toml(windows, thresholds, folder))
-    there = Site(folder / "archive")
+    def all_known(there: Site) -> bool:
+        return all(there.live(source) == len(made.peers) for source in METRICS)
 
-    def ready() -> bool:
-        there.check()
-        return bool(ask("/readyz"))
-
-    def all_known() -> bool:
-        there.check()
-        groups = there.groups().values()
-        return all(
-            sum(group["live"] for group in groups if group["source"] == source) == len(made.peers)
-            for source in METRICS
-        )
-
-    with ExitStack() as stack:
-
-        def start(name: str, command: list[str]) -> None:
-            log = folder / f"{name}.log"
-            there.add(stack.enter_context(process(command, log)), log)
-
-        start("mosquitto", leashed([mosquitto, "-c", str(broker)]))
-        start("aggregator", leashed(python("laggard_aggregator.cli.daemon", "--config", str(aggregator))))
-        until("the aggregator", ready, READY_SECONDS)
-        for peer in made.peers:
-            config = folder / f"{peer.name}.toml"
-            config.write_text(_agent_toml(peer, windows, folder))
-            start(peer.name, peer.agent(*python("laggard_agent", "--config", str(config))))
-        until("the functions of all peers", all_known, READY_SECONDS + 2 * windows.window_seconds)
-        yield there
+    seconds = READY_SECONDS + 2 * windows.window_seconds
+    return testbed.site(folder, _detection_toml(windows, thresholds), agents, all_known, seconds)
 
 
 def train(archive: Path, thresholds: Path) -> None:
@@ -108,21 +66,8 @@ def diagnose(archive: Path) -> list[Mapping[str, Any]]:
     return [each for each in records if each["record"] == "component" and each["first_alarm"] is not None]
 
 
-def _agent_toml(peer: Peer, windows: Windows, folder: Path) -> str:
-    return f"""\
-site = "{SITE}"
-node = "{peer.name}"
-role = "storage"
-batch_samples = 2
-collectors = ["diskstats", "fnprofile", "fntrace"]
-
-[mqtt]
-host = "{BRIDGE_ADDRESS}"
-port = {MQTT_PORT}
-
-[spool]
-directory = {json.dumps(str(folder / f"{peer.name}.spool"))}
-
+def _agent(peer: Peer, windows: Windows) -> testbed.Agent:
+    tables = f"""\
 [diskstats]
 include = ["{peer.lun.sampled}"]
 
@@ -133,37 +78,26 @@ cgroup = {json.dumps(str(peer.profiled))}
 [fntrace]
 directory = {json.dumps(str(peer.tables))}
 """
+    collectors = ["diskstats", "fnprofile", "fntrace"]
+    return testbed.Agent(
+        peer.name, "storage", collectors, tables, lambda command, log: process(peer.agent(*command), log)
+    )
 
 
-def _aggregator_toml(windows: Windows, thresholds: Path | None, folder: Path) -> str:
-    """Return the aggregator's configuration; with the paper's windows, which are the default, no group."""
+def _detection_toml(windows: Windows, thresholds: Path | None) -> str:
+    """The aggregator's detection; with the paper's windows, which are the default, no group."""
     trained = json.dumps(str(thresholds or ""))
     if windows == PAPER:
         default, groups = f"function_thresholds = {trained}", ""
     else:
         default, groups = "", "\n".join(_group_toml(source, windows, trained) for source in METRICS)
     return f"""\
-site = "{SITE}"
-
-[mqtt]
-host = "{BRIDGE_ADDRESS}"
-port = {MQTT_PORT}
-
-[http]
-listen = "127.0.0.1:{HTTP_PORT}"
-
 [detect]
 interval_seconds = 1.0
 window_samples = {windows.window_seconds}
 shift_samples = {windows.shift_seconds}
 confirm = {windows.confirm}
 {default}
-
-[archive]
-directory = {json.dumps(str(folder / "archive"))}
-
-[state]
-directory = {json.dumps(str(folder / "state"))}
 
 {groups}"""
 
