@@ -93,8 +93,11 @@ def pip_environment() -> dict[str, str]:
 
 def shown(environment: dict[str, str]) -> list[str]:
     """Files and folders of this machine that the configuration of pip names: certificates, packages."""
-    paths = re.findall(r"(?:^|\s|file://)(/\S+)", "\n".join(environment.values()))
-    return sorted({path for path in paths if Path(path).exists()})
+    values = "\n".join(environment.values())
+    paths = {Path(path) for path in re.findall(r"(?:^|\s)(/\S+)", values, re.MULTILINE)}
+    # An index on the disk refers to files beside it.
+    paths |= {Path(path).parent for path in re.findall(r"file://(/\S+)", values)}
+    return sorted(str(path) for path in paths if path.exists())
 
 
 def prepare(root: Path, archive: Path, environment: dict[str, str]) -> None:
