@@ -273,7 +273,7 @@ class App:
         if self._recovery is not None:
             durable = machine.admission.acks.durable
             await self._recovery.start(machine, self._run_ns, durable, self._archived())
-            self.view.journal = self._recovery
+            self.view.recovery = self._recovery
         self.view.restored = True
 
     async def _load(self) -> Head | None:

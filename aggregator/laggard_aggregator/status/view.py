@@ -12,8 +12,10 @@ from typing import Protocol
 from laggard_aggregator.alarms.alarms import Alarm, AlarmEvent, Key
 from laggard_aggregator.alarms.judge import Judgement
 from laggard_aggregator.alarms.overrides import Decision
+from laggard_aggregator.archive.write_queue import WriteQueue
 from laggard_aggregator.detect.interface import Window
 from laggard_aggregator.engine.machine import Machine
+from laggard_aggregator.engine.recovery import Recovery
 from laggard_aggregator.ingest.ingest_queue import IngestQueue
 from laggard_aggregator.ingest.mqtt.subscriber import Subscriber
 from laggard_aggregator.ingest.node_view import NodeState, NodeView, RoleView
@@ -86,22 +88,6 @@ class Counters:
     flooding: tuple[str, float] | None = None
 
 
-class JournalPart(Protocol):
-    """The part that keeps journal and snapshots."""
-
-    @property
-    def durability(self) -> Durability:
-        """State of journal and snapshots."""
-
-
-class ArchivePart(Protocol):
-    """The archive's write queue."""
-
-    @property
-    def dropped(self) -> int:
-        """Records lost."""
-
-
 class DispatcherPart(Protocol):
     """The notifications on their way."""
 
@@ -133,8 +119,8 @@ class Status:
         self.history = history if history is not None else WindowHistory()
         self.revision = 0
         self.restored = False
-        self.journal: JournalPart | None = None
-        self.archive: ArchivePart | None = None
+        self.recovery: Recovery | None = None
+        self.archive: WriteQueue | None = None
         self._queue = queue
         self._subscriber = subscriber
         self._dispatcher = dispatcher
@@ -272,7 +258,7 @@ class Status:
 
     def durability(self) -> Durability | None:
         """State of journal and snapshots; None without `[state]`."""
-        return self.journal.durability if self.journal is not None and self.restored else None
+        return self.recovery.durability if self.recovery is not None and self.restored else None
 
     def counters(self) -> Counters:
         """Totals since the start."""
