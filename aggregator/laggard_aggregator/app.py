@@ -29,7 +29,7 @@ from laggard_aggregator.ingest.ingest_queue import IngestQueue
 from laggard_aggregator.ingest.mqtt.subscriber import Subscriber
 from laggard_aggregator.notify.channel import configured
 from laggard_aggregator.notify.dispatcher import Dispatcher
-from laggard_aggregator.runtime.housekeeping import Housekeeping
+from laggard_aggregator.runtime.housekeeping import keep_house
 from laggard_aggregator.runtime.ingest_loop import IngestLoop
 from laggard_aggregator.runtime.watchdog import Watchdog
 from laggard_aggregator.runtime.window_loop import CatchUp, Results, WindowLoop
@@ -196,19 +196,16 @@ class App:
         machine, clock, locks = self._machine, self._clock, self._locks
         archive, recovery = self._archive, self._recovery
         journal = recovery.journal if recovery is not None else None
-        self._ingest = IngestLoop(
-            self._queue, self._subscriber, machine, locks[1], archive=archive, journal=journal
-        )
-        self._windows = WindowLoop(machine, clock, locks, results, journal=journal, requests=requests)
-        housekeeping = Housekeeping(
-            machine, clock, locks, results, subscriber=self._subscriber, senders=self._queue.senders
-        )
+        self._ingest = IngestLoop(self._queue, self._subscriber, machine, locks[1], archive, journal)
+        self._windows = WindowLoop(machine, clock, locks, results, journal, requests)
         self._start(
             tasks,
             subscriber=self._subscriber.run(),
             watchdog=self._watchdog.run(),
             ingest=self._ingest.run(),
-            housekeeping=housekeeping.run(),
+            housekeeping=keep_house(
+                machine, clock, locks, results, subscriber=self._subscriber, senders=self._queue.senders
+            ),
             windows=self._windows.run(stop, self._catch_up()),
         )
         if self._settings.channels:

@@ -17,44 +17,32 @@ FORGET_SWEEPS = 60
 """Every so many sweeps silent nodes and components are dropped."""
 
 
-class Housekeeping:
-    """Publishes acknowledgements and sweeps the machine, while it holds both of `locks`.
+async def keep_house(
+    machine: Machine,
+    clock: Clock,
+    locks: tuple[asyncio.Lock, asyncio.Lock],
+    results: Results,
+    *,
+    subscriber: Subscriber,
+    senders: FloodDetector,
+) -> None:
+    """Publishes acknowledgements, and sweeps the machine while it holds both of `locks`, until cancelled.
 
     `results` gets the alarms that a sweep cleared.
     """
-
-    def __init__(
-        self,
-        machine: Machine,
-        clock: Clock,
-        locks: tuple[asyncio.Lock, asyncio.Lock],
-        results: Results,
-        *,
-        subscriber: Subscriber,
-        senders: FloodDetector,
-    ) -> None:
-        self._machine = machine
-        self._clock = clock
-        self._judging, self._order = locks
-        self._results = results
-        self._subscriber = subscriber
-        self._senders = senders
-
-    async def run(self) -> None:
-        """Runs until cancelled."""
-        swept_ns, sweep_due_ns, sweeps = 0, 0, 0
-        while True:
-            await asyncio.sleep(ACK_SECONDS)
-            if self._subscriber.connected:
-                await self._subscriber.publish(self._machine.admission.acks.messages(MAX_ACKS))
-            now_ns = self._clock.monotonic_ns()
-            if now_ns < sweep_due_ns:
-                continue
-            if sweeps:
-                self._senders.end_period((now_ns - swept_ns) / 1e9)
-            swept_ns, sweep_due_ns = now_ns, now_ns + round(SWEEP_SECONDS * 1e9)
-            sweeps += 1
-            async with self._judging, self._order:
-                cleared = self._machine.sweep(self._clock.wall_ns(), forget=sweeps % FORGET_SWEEPS == 0)
-            self._results.cleared(cleared)
-            await asyncio.to_thread(memory.give_back)  # memory that a burst or a compaction needed
+    swept_ns, sweep_due_ns, sweeps = 0, 0, 0
+    while True:
+        await asyncio.sleep(ACK_SECONDS)
+        if subscriber.connected:
+            await subscriber.publish(machine.admission.acks.messages(MAX_ACKS))
+        now_ns = clock.monotonic_ns()
+        if now_ns < sweep_due_ns:
+            continue
+        if sweeps:
+            senders.end_period((now_ns - swept_ns) / 1e9)
+        swept_ns, sweep_due_ns = now_ns, now_ns + round(SWEEP_SECONDS * 1e9)
+        sweeps += 1
+        async with locks[0], locks[1]:
+            cleared = machine.sweep(clock.wall_ns(), forget=sweeps % FORGET_SWEEPS == 0)
+        results.cleared(cleared)
+        await asyncio.to_thread(memory.give_back)  # memory that a burst or a compaction needed

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from laggard_aggregator.archive.write_queue import WriteQueue
 from laggard_aggregator.engine.machine import Machine
@@ -19,6 +20,7 @@ POLL_SECONDS = 0.2
 """Interval of checking meanwhile whether it is empty."""
 
 
+@dataclass(slots=True)
 class IngestLoop:
     """Admits messages while it holds `order`.
 
@@ -26,33 +28,23 @@ class IngestLoop:
     `journal`, a batch is durable at once.
     """
 
-    def __init__(
-        self,
-        queue: IngestQueue,
-        subscriber: Subscriber,
-        machine: Machine,
-        order: asyncio.Lock,
-        *,
-        archive: WriteQueue | None,
-        journal: GroupCommit | None,
-    ) -> None:
-        self._queue = queue
-        self._subscriber = subscriber
-        self._machine = machine
-        self._order = order
-        self._archive = archive
-        self._journal = journal
-        self._unreleased = 0  # messages that the broker still keeps
-        self._has_unreleased = asyncio.Event()
-        self.iterations = 0  # for the watchdog
+    queue: IngestQueue
+    subscriber: Subscriber
+    machine: Machine
+    order: asyncio.Lock
+    archive: WriteQueue | None
+    journal: GroupCommit | None
+    iterations: int = 0  # for the watchdog
+    _unreleased: int = 0  # messages that the broker still keeps
+    _has_unreleased: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def run(self) -> None:
         """Admits messages burst by burst until cancelled."""
         while True:
-            await self._queue.wait()
-            async with self._order:
-                self._admit_live(self._queue.take_live())
-                self._admit(self._queue.take_deferred())
+            await self.queue.wait()
+            async with self.order:
+                self._admit_live(self.queue.take_live())
+                self._admit(self.queue.take_deferred())
             self.iterations += 1
             await asyncio.sleep(0)
 
@@ -62,8 +54,8 @@ class IngestLoop:
             await self._has_unreleased.wait()
             self._has_unreleased.clear()
             messages, self._unreleased = self._unreleased, 0
-            await journal.wait_durable(self._machine.sequence.last, RELEASE_SECONDS)
-            self._subscriber.done(messages)
+            await journal.wait_durable(self.machine.sequence.last, RELEASE_SECONDS)
+            self.subscriber.done(messages)
 
     async def caught_up(self, seconds: float, stop: asyncio.Event, progress: Callable[[], None]) -> None:
         """Waits until the queue is empty `seconds` after the connection to the broker, or `stop` is set."""
@@ -72,20 +64,20 @@ class IngestLoop:
         connected: float | None = None
         while loop.time() < latest and not await is_set_within(stop, min(seconds, POLL_SECONDS)):
             progress()
-            if not self._subscriber.connected:
+            if not self.subscriber.connected:
                 connected = None
             elif connected is None:
                 connected = loop.time()
-            elif loop.time() >= connected + seconds and not len(self._queue):
+            elif loop.time() >= connected + seconds and not len(self.queue):
                 return
 
     async def drain(self) -> None:
         """Admits what is left after `run` was cancelled, and waits until it is durable."""
-        while messages := self._queue.take_live():
+        while messages := self.queue.take_live():
             self._admit_live(messages)
-        if self._journal is not None:
-            await self._journal.commit()
-            self._subscriber.done(self._unreleased)
+        if self.journal is not None:
+            await self.journal.commit()
+            self.subscriber.done(self._unreleased)
 
     def _admit_live(self, messages: list[Message]) -> None:
         """Admits messages that the broker keeps until they are durable."""
@@ -94,9 +86,9 @@ class IngestLoop:
         self._admit(messages)
 
     def _admit(self, messages: list[Message]) -> None:
-        room = None if self._archive is None else self._archive.room()
-        for batch in self._machine.receive(messages, room):
-            if self._archive is not None:
-                self._archive.put(batch)
-            elif self._journal is None:
-                self._machine.admission.acks.durable(batch.lsn)
+        room = None if self.archive is None else self.archive.room()
+        for batch in self.machine.receive(messages, room):
+            if self.archive is not None:
+                self.archive.put(batch)
+            elif self.journal is None:
+                self.machine.admission.acks.durable(batch.lsn)

@@ -5,6 +5,7 @@ import logging
 import math
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
+from dataclasses import dataclass
 
 from laggard_aggregator.alarms.alarms import AlarmEvent, AlarmsCleared
 from laggard_aggregator.alarms.judge import Judgement
@@ -20,38 +21,34 @@ from laggard_common.clock import Clock
 _log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
 class Results:
     """Results of the machine go to `status`, to the `archive` if there is one, and to the log."""
 
-    def __init__(self, status: Status, archive: WriteQueue | None, sequence: LogSequence) -> None:
-        self._status = status
-        self._archive = archive
-        self._sequence = sequence
+    status: Status
+    archive: WriteQueue | None
+    sequence: LogSequence
 
     def judged(self, close: WindowClose, judgements: tuple[Judgement, ...], window: Window | None) -> None:
         """Publishes the judgements of a window; in the archive they follow their close directly."""
-        self._status.judged(judgements, window)
-        if self._archive is not None:
-            self._archive.put(close)
+        self.status.judged(judgements, window)
+        if self.archive is not None:
+            self.archive.put(close)
             for judgement in judgements:
-                self._archive.put(judgement)
+                self.archive.put(judgement)
         self._log_events(transition for judgement in judgements for transition in judgement.transitions)
 
     def cleared(self, events: list[AlarmEvent]) -> None:
         """Publishes alarms that were cleared by something other than a window."""
-        self._status.alarms_changed(events)
-        if self._archive is not None and events:
-            self._archive.put(AlarmsCleared(self._sequence.last, tuple(events)))
+        self.status.alarms_changed(events)
+        if self.archive is not None and events:
+            self.archive.put(AlarmsCleared(self.sequence.last, tuple(events)))
         self._log_events(events)
-
-    def lagged(self, seconds: float) -> None:
-        """Publishes the time from a window's deadline to its judgement."""
-        self._status.lagged(seconds)
 
     def _log_events(self, events: Iterable[AlarmEvent]) -> None:
         for event in events:
             alarm = event.alarm
-            name = self._status.shown(alarm.component)
+            name = self.status.shown(alarm.component)
             if event.kind == "raised":
                 _log.warning(
                     "alarm raised: component=%s group=%s metric=%s: %s",
@@ -73,6 +70,7 @@ CatchUp = Callable[[asyncio.Event, Callable[[], None]], Awaitable[None]]
 """Waits for stored messages of the broker until done or stopped; calls its second argument in between."""
 
 
+@dataclass(slots=True)
 class WindowLoop:
     """Holds both of `locks` while a window is closed, and the first until it is judged.
 
@@ -80,24 +78,14 @@ class WindowLoop:
     before windows are closed.
     """
 
-    def __init__(
-        self,
-        machine: Machine,
-        clock: Clock,
-        locks: tuple[asyncio.Lock, asyncio.Lock],
-        results: Results,
-        *,
-        journal: GroupCommit | None,
-        requests: RequestHandler | None,
-    ) -> None:
-        self._machine = machine
-        self._clock = clock
-        self._judging, self._order = locks
-        self._results = results
-        self._journal = journal
-        self._requests = requests
-        self._closing = False  # windows that are due
-        self.iterations = 0  # for the watchdog
+    machine: Machine
+    clock: Clock
+    locks: tuple[asyncio.Lock, asyncio.Lock]
+    results: Results
+    journal: GroupCommit | None
+    requests: RequestHandler | None
+    iterations: int = 0  # for the watchdog
+    _closing: bool = False  # windows that are due
 
     async def run(self, stop: asyncio.Event, catch_up: CatchUp | None = None) -> None:
         """Closes and judges windows until `stop`, after `catch_up`."""
@@ -105,8 +93,8 @@ class WindowLoop:
             await catch_up(stop, self.progress)
         while not stop.is_set():
             self.iterations += 1
-            if self._requests is not None and self._machine.overrides.decisions:
-                await self._requests.expire()
+            if self.requests is not None and self.machine.overrides.decisions:
+                await self.requests.expire()
             await self._close_due(stop)
             with suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), min(self.free_seconds(), POLL_SECONDS))
@@ -119,31 +107,32 @@ class WindowLoop:
         """Time until the next window is to be closed."""
         if self._closing:
             return 0.0
-        next_ns = self._machine.windows.next_due_ns()
+        next_ns = self.machine.windows.next_due_ns()
         if next_ns is None:
             return math.inf
-        return max((next_ns - self._clock.wall_ns()) / 1e9, 0.0)
+        return max((next_ns - self.clock.wall_ns()) / 1e9, 0.0)
 
     async def _close_due(self, stop: asyncio.Event) -> None:
         """Closes and judges the windows that are due; the current one is finished at `stop`."""
-        machine, now_ns = self._machine, self._clock.wall_ns()
+        machine, now_ns = self.machine, self.clock.wall_ns()
         due = machine.windows.due(now_ns)
         self._closing = bool(due)
         closes = machine.closes(due, now_ns)
         for window in due:
             if stop.is_set():
                 return
-            async with self._judging:
-                async with self._order:
+            judging, order = self.locks
+            async with judging:
+                async with order:
                     close = next(closes)
                     sealed = await asyncio.to_thread(machine.seal, close)
                 judged = () if sealed is None else await asyncio.to_thread(machine.judge.evaluate, sealed)
-            if self._journal is not None:
-                await self._journal.wait_durable(close.lsn, DURABLE_SECONDS)
-            self._results.judged(close, judged, sealed)
-            if close.restart and self._requests is not None:
-                self._results.cleared(machine.pop_cleared())
-                await self._requests.changed()
+            if self.journal is not None:
+                await self.journal.wait_durable(close.lsn, DURABLE_SECONDS)
+            self.results.judged(close, judged, sealed)
+            if close.restart and self.requests is not None:
+                self.results.cleared(machine.pop_cleared())
+                await self.requests.changed()
             self.iterations += 1
-            self._results.lagged(max(self._clock.wall_ns() - window.due_ns, 0) / 1e9)
+            self.results.status.lagged(max(self.clock.wall_ns() - window.due_ns, 0) / 1e9)
         self._closing = False
