@@ -16,7 +16,8 @@ import numpy as np
 from bench.machine import machine
 from laggard_aggregator.archive.reader import ArchiveReader
 from laggard_aggregator.archive.writer import ArchiveWriter
-from laggard_aggregator.ingest.batches import Batch, CounterBatch
+from laggard_aggregator.ingest.batches import Batch
+from laggard_aggregator.ingest.decode import CounterBatch
 from laggard_common.wire.schema import Component, Field, Schema
 
 START_NS = 1_800_000_000 * 10**9

@@ -54,6 +54,8 @@ ALARM, LATER, ASIDE = "alarm", "after the alarm", "beside"
 WAYS = {"notify": "mail", "mail": "mail", "http": "page", "archive": "archive"}
 # Stages behind the alarm, on whichever task they are entered.
 ROOMS = {"notify": "mail", "status": "page", "web": "page", "archive": "archive"}
+# Handling of acknowledgements, which travel back: the names before and after the move.
+BACK = {"laggard_agent/transport/redelivery.py", "laggard_agent/losses.py"}
 BESIDE = {"liveness", "watchdog", "watch", "acknowledge", "housekeeping", "snapshots", "release"}
 PACKAGES = {
     Path(package.__file__).parent: package.__name__
@@ -186,6 +188,8 @@ class Trace:
     def _way(self, file: str = "") -> str:
         origin = Origin.current.get()
         way = ALARM if origin is None else origin.way
+        if file in BACK:
+            return ASIDE
         if way == ALARM and file:
             way = ROOMS.get(file.split("/")[1], ALARM)
         return LATER if way == ALARM and self.raised else way

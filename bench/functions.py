@@ -17,7 +17,8 @@ from bench.machine import machine
 from laggard_aggregator.detect.settings import OF_FUNCTIONS
 from laggard_aggregator.engine.machine import Machine
 from laggard_aggregator.groups.membership import ConfiguredMembership
-from laggard_aggregator.ingest.batches import Batch, CounterBatch
+from laggard_aggregator.ingest.batches import Batch
+from laggard_aggregator.ingest.decode import CounterBatch
 from laggard_aggregator.log.entries import WindowClose
 from laggard_common.wire.schema import Component, Field, Schema
 

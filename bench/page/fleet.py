@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from laggard_aggregator.detect.settings import DetectSettings
 from laggard_aggregator.engine.machine import Machine
 from laggard_aggregator.groups.membership import ConfiguredMembership, PeerGroup, Rule
-from laggard_aggregator.ingest.batches import Batch, CounterBatch
+from laggard_aggregator.ingest.batches import Batch
+from laggard_aggregator.ingest.decode import CounterBatch
 from laggard_aggregator.status.view import Status
 from laggard_common import wire
 from laggard_common.wire import Envelope, Kind, topics

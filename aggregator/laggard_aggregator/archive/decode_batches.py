@@ -9,7 +9,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from laggard_aggregator.archive.tables import column_of
-from laggard_aggregator.ingest.batches import Batch, CounterBatch
+from laggard_aggregator.ingest.batches import Batch
+from laggard_aggregator.ingest.decode import CounterBatch
 from laggard_common.wire.schema import Schema
 
 _U64 = 2**64 - 1

@@ -28,11 +28,11 @@ from laggard_aggregator.log.entries import (
     BatchEntry,
     ForgetEntry,
     LogEntry,
-    LogSequence,
     SchemaEntry,
     SweepEntry,
     WindowClose,
 )
+from laggard_aggregator.log.journal import LogSequence
 from laggard_aggregator.windows.counter_block import StoreCounts
 from laggard_aggregator.windows.function_store import FunctionStore
 from laggard_aggregator.windows.schedule import DueWindow, WindowSchedule
@@ -141,7 +141,7 @@ class Machine:
         """The closes of windows that are due. Each is to be sealed before the next is requested."""
         for window in due:
             end = window.end_ns / 1e9
-            start = end - self.groups[window.group].detect.window_seconds
+            start = end - self.stores[window.group].window_seconds
             drained, restart = self._overridden(window.group)
             lsn = next(self.sequence)
             close = WindowClose(lsn, window.group, start, end, now_ns / 1e9, drained, restart)

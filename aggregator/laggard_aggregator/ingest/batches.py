@@ -5,38 +5,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from laggard_aggregator.ingest.decode import CounterBatch
 from laggard_common.wire.schema import Schema
 
 Message = tuple[str, bytes, int]
 """Topic, payload, and receive time (ns since the epoch, by the aggregator's clock)."""
-
-
-@dataclass(frozen=True, slots=True)
-class CounterBatch:
-    """The counters of one message: n ticks, c components, f fields.
-
-    `indexes` (c,) uint32: positions in the schema's components. `values` (n, c, f) int64: raw 64-bit lanes.
-    `present` (c, f) bool, or None when every component has every field. `tick_ns` (n,) int64: nominal times,
-    `read_ns` (n,) int64: times of reading, both ns since the epoch. `idle`: number of components at the end
-    of `indexes` whose rows are the same in all ticks.
-    """
-
-    indexes: NDArray[np.uint32]
-    values: NDArray[np.int64]
-    present: NDArray[np.bool_] | None
-    tick_ns: NDArray[np.int64]
-    read_ns: NDArray[np.int64]
-    idle: int
-
-    @property
-    def samples(self) -> int:
-        """Ticks times components."""
-        return self.tick_ns.size * self.indexes.size
-
-    def only(self, ticks: NDArray[np.bool_]) -> "CounterBatch":
-        """The same with the selected ticks, at least one: (n,) bool."""
-        values, tick_ns, read_ns = self.values[ticks], self.tick_ns[ticks], self.read_ns[ticks]
-        return CounterBatch(self.indexes, values, self.present, tick_ns, read_ns, self.idle)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,20 +8,6 @@ group's last closed window: those are late. Replaying the entries in order repea
 from dataclasses import dataclass
 
 
-class LogSequence:
-    """Sequence numbers from 1 on, shared by batches and window closes. `last`: the newest one assigned."""
-
-    def __init__(self) -> None:
-        self.last = 0
-
-    def __iter__(self) -> "LogSequence":
-        return self
-
-    def __next__(self) -> int:
-        self.last += 1
-        return self.last
-
-
 @dataclass(frozen=True, slots=True)
 class BatchEntry:
     """A message with a batch, as received.

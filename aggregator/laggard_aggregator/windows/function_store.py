@@ -45,6 +45,7 @@ class FunctionStore:
 
     def __init__(self, group: PeerGroup, source: FunctionMetrics, watermark_ns: int) -> None:
         self.group = group
+        self.window_seconds = group.detect.window_seconds
         self.counts = StoreCounts()
         self.counters = source.counters(group.metrics)
         self.interval_ns = round(group.detect.interval_seconds * 1e9)
@@ -169,7 +170,7 @@ class FunctionStore:
         for node in self._nodes.values():
             node.close(self._watermark, end)
         self._watermark = end
-        seconds = self.group.detect.window_seconds
+        seconds = self.window_seconds
         whole = self.group.detect.window_samples
         covered = {name: node.covered(whole) for name, node in self._nodes.items()}
         some = tuple(name for name, known in covered.items() if known > 0)

@@ -34,6 +34,7 @@ class GroupStore:
         """`history`: samples before a window that the detectors need."""
         detect = group.detect
         self.group = group
+        self.window_seconds = detect.window_seconds
         self.counts = StoreCounts()
         self.components: list[str] = []
         self.interval_ns = round(detect.interval_seconds * 1e9)
@@ -312,12 +313,11 @@ class GroupStore:
         rows = np.flatnonzero(some.any(axis=1))
         if not rows.size:
             return None
-        detect = self.group.detect
         kept = {name: column[rows].astype(np.float64) for name, column in columns.items()}
         return GroupWindow(
             group=self.group.name,
             components=tuple(names[row] for row in rows),
-            start=end_ns / 1e9 - detect.window_seconds,
+            start=end_ns / 1e9 - self.window_seconds,
             end=end_ns / 1e9,
             history=self._history,
             metrics={name: metric.values(name, kept, self._shift) for name, metric in self._metrics.items()},

@@ -8,8 +8,7 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from laggard_aggregator.ingest.batches import CounterBatch
-from laggard_aggregator.ingest.decode import LEAST_ALIKE, MOST_VALUES, Decoder
+from laggard_aggregator.ingest.decode import LEAST_ALIKE, MOST_VALUES, CounterBatch, Decoder
 from laggard_common.errors import WireError
 from laggard_common.wire import Envelope, Kind, codec
 from laggard_common.wire.codec import Encoder

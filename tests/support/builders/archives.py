@@ -7,7 +7,8 @@ import numpy as np
 from laggard_aggregator.alarms.alarms import Alarm, AlarmEvent
 from laggard_aggregator.alarms.judge import Judgement
 from laggard_aggregator.detect.interface import Verdicts
-from laggard_aggregator.ingest.batches import Batch, CounterBatch
+from laggard_aggregator.ingest.batches import Batch
+from laggard_aggregator.ingest.decode import CounterBatch
 from laggard_common.wire.schema import Component, Field, FieldKind, FieldType, Schema
 
 SECOND = 1_000_000_000

@@ -6,7 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from laggard_aggregator.engine.machine import Machine
-from laggard_aggregator.ingest.batches import Batch, CounterBatch
+from laggard_aggregator.ingest.batches import Batch
+from laggard_aggregator.ingest.decode import CounterBatch
 from laggard_common.wire.schema import Component, Field, Schema
 
 SECOND = 1_000_000_000

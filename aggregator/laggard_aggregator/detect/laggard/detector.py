@@ -151,6 +151,7 @@ class LaggardDetector:
         self.metric = metric
         self._settings = settings
         self._chance = chance_per_window(settings)
+        self._tests_at_once = 0
         self._evidence = Evidence()
         self._load = LoadModel()
         self._unit_before: FloatArray = np.zeros(SCALE_WINDOWS.size)
@@ -158,7 +159,9 @@ class LaggardDetector:
 
     def observe(self, window: MetricWindow) -> Verdicts:
         """The verdicts on `window`. Only samples after the previous window's end are new evidence."""
-        self._chance = chance_per_window(self._settings, window.tests_at_once)
+        if window.tests_at_once != self._tests_at_once:
+            self._tests_at_once = window.tests_at_once
+            self._chance = chance_per_window(self._settings, window.tests_at_once)
         fresh = self._fresh(window)
         places = self._evidence.places(window.components)
         told = usable(window, fresh)
