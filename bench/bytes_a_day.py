@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from bench.machine import machine
 from laggard_agent.collectors.diskstats.collector import FIELDS, Parsed, parse
 from laggard_agent.collectors.interface import Reading
-from laggard_agent.sampling.batcher import Batch, Batcher
+from laggard_agent.sampling.batcher import Batcher, EncodedBatch
 from laggard_aggregator.demo.recording import Recording, read_recording
 from laggard_common import wire
 from laggard_common.wire import topics
@@ -131,7 +131,7 @@ def json_bytes(node: Node, batch: int) -> int:
     return total
 
 
-def _message(batch: Batch, seq: int) -> bytes:
+def _message(batch: EncodedBatch, seq: int) -> bytes:
     return wire.encode_envelope(
         wire.Envelope(
             kind=wire.Kind.COUNTERS,

@@ -19,7 +19,7 @@ from laggard_agent.tools.iotrace.text import TextParser, as_line
 from laggard_common import wire
 from laggard_common.wire import Envelope, Kind
 from laggard_common.wire.trace_codec import EventEncoder, batches
-from laggard_common.wire.trace_records import Folded, Record
+from laggard_common.wire.trace_records import Folded, TraceRecord
 
 SEED = 19
 BEACON = (5.4, 34.6)
@@ -33,7 +33,7 @@ class Pattern:
 
     name: str
     definition: str
-    records: Sequence[Record]
+    records: Sequence[TraceRecord]
     runs: int
 
     @property
@@ -182,7 +182,7 @@ def _restart(chance: random.Random) -> Pattern:
     )
 
 
-def _log(ranks: Sequence[_Rank], chance: random.Random) -> list[Record]:
+def _log(ranks: Sequence[_Rank], chance: random.Random) -> list[TraceRecord]:
     """The calls of all ranks among each other, as a node writes them down."""
     queues = [iter(rank.calls) for rank in ranks]
     left = [len(rank.calls) for rank in ranks]
@@ -194,11 +194,11 @@ def _log(ranks: Sequence[_Rank], chance: random.Random) -> list[Record]:
         operation, offset, size = next(queues[i])
         now_ns += 20_000 + chance.randrange(300_000)
         rank = ranks[i]
-        records.append(Record("cn-17", operation, rank.descriptor, offset, size, now_ns, rank.path))
+        records.append(TraceRecord("cn-17", operation, rank.descriptor, offset, size, now_ns, rank.path))
     return records
 
 
-def text_bytes(records: Iterable[Record]) -> int:
+def text_bytes(records: Iterable[TraceRecord]) -> int:
     """Bytes of a log of these records in Laggard's own format."""
     return sum(len(as_line(record)) + 1 for record in records)
 
@@ -226,7 +226,7 @@ def envelope(encoder: EventEncoder, batch: Sequence[Folded], seq: int = 0) -> En
     )
 
 
-def alone(records: Iterable[Record]) -> Iterator[Folded]:
+def alone(records: Iterable[TraceRecord]) -> Iterator[Folded]:
     """Each record as a run of its own: what the wire would carry without folding."""
     for r in records:
         yield Folded(r.node, r.operation, r.descriptor, r.offset, r.size, 1, r.time_ns, r.time_ns, r.path)

@@ -12,7 +12,7 @@ from typing import Any
 
 import aiomqtt
 
-from laggard_agent.spool.segments import SUFFIX, RecordType
+from laggard_agent.spool.segments import SUFFIX, SpoolRecordType
 from laggard_common import segment_log, wire
 from laggard_common.errors import SpoolError, WireError
 from laggard_common.mqtt.settings import ClientArguments
@@ -108,7 +108,7 @@ class Witness:
             with contextlib.suppress(OSError, SpoolError):  # deleted meanwhile
                 newest = max(newest, path.stat().st_mtime)
                 for record in segment_log.scan(path):
-                    if record.type == RecordType.BATCH:
+                    if record.type == SpoolRecordType.BATCH:
                         envelope = wire.decode_envelope(record.payload)
                         held.append(Spooled(envelope.stream, envelope.seq))
                         self._note(node, envelope)

@@ -18,11 +18,11 @@ import pytest
 
 from laggard_agent.app import App
 from laggard_agent.collectors.interface import Reading, Roots
-from laggard_agent.sampling.batcher import Batch, splay_ns
+from laggard_agent.sampling.batcher import EncodedBatch, splay_ns
 from laggard_agent.sampling.sampler import Sampler
 from laggard_agent.settings import AgentSettings, SpoolSettings
 from laggard_agent.spool.spool import Spool
-from laggard_agent.spool.streams import SeqRanges
+from laggard_agent.spool.streams import RangeSet
 from laggard_agent.transport.publisher import Publisher
 from laggard_common import wire
 from laggard_common.clock import SystemClock
@@ -87,9 +87,9 @@ class Site:
 
     def acknowledge(self, *envelopes: Envelope) -> None:
         """In ranges, as an aggregator does it."""
-        ranges: dict[tuple[bytes, str], SeqRanges] = {}
+        ranges: dict[tuple[bytes, str], RangeSet] = {}
         for e in envelopes:
-            ranges.setdefault((e.stream, e.source), SeqRanges()).add(e.seq, e.seq)
+            ranges.setdefault((e.stream, e.source), RangeSet()).add(e.seq, e.seq)
         acks = [Ack(stream, source, tuple(r.pieces())) for (stream, source), r in ranges.items()]
         self.broker.publish("laggard/1/site/ack/oss-1", wire.encode_ack(acks))
 
@@ -638,7 +638,7 @@ def test_a_spool_whose_disk_hangs_does_not_hold_up_the_end(
 def test_an_error_on_a_thread_ends_the_agent_and_is_not_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def wrong(_: Spool, batch: Batch) -> None:
+    def wrong(_: Spool, batch: EncodedBatch) -> None:
         raise ZeroDivisionError(batch.source)
 
     monkeypatch.setattr(Spool, "append", wrong)

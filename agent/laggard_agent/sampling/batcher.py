@@ -32,7 +32,7 @@ class Dictionary:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class EncodedBatch:
     """An encoded batch: `n` ticks from `t0_ns`, decodable with `dictionary` or a later epoch of it."""
 
     source: str
@@ -90,7 +90,7 @@ class Batcher:
         self._offsets_us: list[int] = []
         self._t0_ns = 0
 
-    def add(self, tick_ns: int, reading: Reading) -> list[Batch]:
+    def add(self, tick_ns: int, reading: Reading) -> list[EncodedBatch]:
         """Adds a reading; returns the batches that it closed, usually none or one."""
         closed = []
         if reading.components is not self._components or reading.fields is not self._fields:
@@ -114,16 +114,16 @@ class Batcher:
             closed += self.flush()
         return closed
 
-    def expire(self, tick_ns: int) -> list[Batch]:
+    def expire(self, tick_ns: int) -> list[EncodedBatch]:
         """Closes and returns a batch that is overdue at `tick_ns`, as its source had no more readings."""
         overdue = self._ticks and tick_ns - self._t0_ns > self._batch_ticks * self._interval_ns
         return self.flush() if overdue else []
 
-    def flush(self) -> list[Batch]:
+    def flush(self) -> list[EncodedBatch]:
         """Closes and returns the incomplete batch, if there is one."""
         if not self._ticks:
             return []
-        batch = Batch(
+        batch = EncodedBatch(
             source=self.source,
             dictionary=self.dictionary,
             t0_ns=self._t0_ns,

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from laggard_agent.collectors.interface import Collector, Reading
-from laggard_agent.sampling.batcher import Batch, Batcher
+from laggard_agent.sampling.batcher import Batcher, EncodedBatch
 from laggard_common.clock import Clock
 from laggard_common.errors import CollectError
 
@@ -158,7 +158,7 @@ class Sampler:
         clock: Clock,
         *,
         batcher: Callable[[str], Batcher],
-        deliver: Callable[[list[Batch]], None],
+        deliver: Callable[[list[EncodedBatch]], None],
         changed: Callable[[], None],
         failed: Callable[[BaseException], None],
     ) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from laggard_agent.sampling.batcher import MOST_VALUES
 from laggard_agent.spool.decode import DecodedRows, unpack
-from laggard_agent.spool.segments import Key, Segment, SpooledBatch, batches
+from laggard_agent.spool.segments import Key, SpooledBatch, SpoolSegment, batches
 from laggard_agent.spool.streams import Progress
 from laggard_common import wire
 from laggard_common.errors import SpoolError, WireError
@@ -28,7 +28,7 @@ ENOUGH_TICKS = 60
 class Backlog:
     """One pass over `segments`, including batches appended to the newest one meanwhile."""
 
-    def __init__(self, segments: Iterable[Segment], progress: Progress) -> None:
+    def __init__(self, segments: Iterable[SpoolSegment], progress: Progress) -> None:
         self._progress = progress
         self._unsent = self._stored(list(segments))
         self._joiner = Coalescer()
@@ -50,7 +50,7 @@ class Backlog:
         stored = next(self._unsent, None)
         return None if stored is None else wire.decode_envelope(stored.data).t0_ns
 
-    def _stored(self, segments: list[Segment]) -> Iterator[SpooledBatch]:
+    def _stored(self, segments: list[SpoolSegment]) -> Iterator[SpooledBatch]:
         for segment in segments:
             if self._progress.is_all_sent(segment) or self._progress.is_done(segment):
                 continue

@@ -48,7 +48,7 @@ def _raw(envelope: Envelope) -> bytes:
 def _unpack(data: bytes, n: int, *, packed: bool) -> DecodedRows:
     flags, fields, changing, idle = codec.HEADER.unpack_from(data)
     count = changing + idle
-    take = _Reader(data, codec.HEADER.size)
+    take = _NumberReader(data, codec.HEADER.size)
     order = take.some("I", count)
     bits = -(-count * fields // 8) if flags & codec.FLAG_PRESENCE else 0
     present = int.from_bytes(take.some("B", bits), "little") if bits else -1
@@ -72,7 +72,7 @@ def _unpack(data: bytes, n: int, *, packed: bool) -> DecodedRows:
     )
 
 
-class _Reader:
+class _NumberReader:
     """Reads numbers from the front of `data`."""
 
     def __init__(self, data: bytes, offset: int) -> None:
@@ -95,7 +95,7 @@ class _Reader:
             raise WireError("payload", "trailing bytes")
 
 
-def _summed(first: tuple[int, ...], take: _Reader, n: int) -> list[tuple[int, ...]]:
+def _summed(first: tuple[int, ...], take: _NumberReader, n: int) -> list[tuple[int, ...]]:
     """The lanes of the changing series at each tick, from the deltas that follow."""
     codes = bytes(take.some("B", len(first)))
     deltas = []

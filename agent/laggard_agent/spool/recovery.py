@@ -4,7 +4,15 @@ import logging
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from laggard_agent.spool.segments import SUFFIX, DiskSegment, Header, Key, RecordType, Stream, decode_header
+from laggard_agent.spool.segments import (
+    SUFFIX,
+    DiskSegment,
+    Header,
+    Key,
+    SpoolRecordType,
+    Stream,
+    decode_header,
+)
 from laggard_common import segment_log as segments
 from laggard_common import wire
 from laggard_common.errors import WireError
@@ -79,19 +87,19 @@ def _read(segment: DiskSegment, found: Recovered) -> Header | None:
     header: Header | None = None
     streams: dict[str, Stream] = {}
     for record in segment.records():
-        found.closed = record.type == RecordType.CLOSED
+        found.closed = record.type == SpoolRecordType.CLOSED
         try:
-            if record.type == RecordType.HEADER:
+            if record.type == SpoolRecordType.HEADER:
                 header = decode_header(record.payload)
                 streams = {stream.schema.source: stream for stream in header.streams}
-            elif record.type == RecordType.SCHEMA:
+            elif record.type == SpoolRecordType.SCHEMA:
                 schema = wire.decode_schema(record.payload)
                 streams[schema.source] = _with_schema(streams.get(schema.source), schema)
-            elif record.type == RecordType.BATCH:
+            elif record.type == SpoolRecordType.BATCH:
                 envelope = wire.decode_envelope(record.payload)
                 streams[envelope.source] = replace(streams[envelope.source], next_seq=envelope.seq + 1)
                 segment.spans.note((envelope.stream, envelope.source), envelope.seq)
-            elif record.type == RecordType.ACKED:
+            elif record.type == SpoolRecordType.ACKED:
                 found.acks = wire.decode_ack(record.payload)
         except (WireError, KeyError) as exc:
             _log.warning("spool: %s: a record cannot be used: %s", segment.path, exc)

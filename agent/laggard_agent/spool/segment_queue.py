@@ -15,8 +15,8 @@ from laggard_agent.spool.segments import (
     DiskSegment,
     Header,
     MemorySegment,
-    RecordType,
-    Segment,
+    SpoolRecordType,
+    SpoolSegment,
     batches,
     begin_ns,
     encode_header,
@@ -42,7 +42,7 @@ class SegmentQueue:
         self._progress = progress
         self._max_bytes = max_bytes
         self._batch_ticks = batch_ticks
-        self._segments: deque[Segment] = deque()
+        self._segments: deque[SpoolSegment] = deque()
         self._header_bytes = 0  # of the newest segment
         self._next_file = 0
         self._full = False
@@ -50,11 +50,11 @@ class SegmentQueue:
         self.dropped_samples = 0
         self.unconfirmed_samples = 0
 
-    def __iter__(self) -> Iterator[Segment]:
+    def __iter__(self) -> Iterator[SpoolSegment]:
         return iter(self._segments)
 
     @property
-    def newest(self) -> Segment:
+    def newest(self) -> SpoolSegment:
         """The segment to which batches are appended."""
         return self._segments[-1]
 
@@ -69,13 +69,13 @@ class SegmentQueue:
 
     def start_segment(self, header: Header, *, in_memory: bool) -> None:
         """Begins a newest segment. Raises SpoolError without any change."""
-        segment: Segment
+        segment: SpoolSegment
         if in_memory:
             segment = MemorySegment()
         else:
             segment = DiskSegment.create(self._directory / f"{self._next_file:010d}{SUFFIX}")
         try:
-            segment.append(RecordType.HEADER, encode_header(header))
+            segment.append(SpoolRecordType.HEADER, encode_header(header))
         except SpoolError:
             with contextlib.suppress(SpoolError):
                 segment.delete()
@@ -135,7 +135,7 @@ class SegmentQueue:
                 _log.warning("spool: full: %d bytes hold %.1f hours, what is older goes", most_bytes, hours)
             self._drop(oldest)
 
-    def _drop(self, segment: Segment) -> None:
+    def _drop(self, segment: SpoolSegment) -> None:
         self._segments.remove(segment)
         try:
             held = list(batches(segment))
@@ -153,7 +153,7 @@ class SegmentQueue:
         discard(segment)
 
 
-def discard(segment: Segment) -> None:
+def discard(segment: SpoolSegment) -> None:
     """Deletes a segment; a file that cannot be removed is found again at the next start."""
     try:
         segment.delete()

@@ -23,7 +23,7 @@ SUFFIX = ".segment"
 _HEADER_VERSION = 1
 
 
-class RecordType(IntEnum):
+class SpoolRecordType(IntEnum):
     """Type of a spool record."""
 
     HEADER = 1
@@ -134,14 +134,14 @@ class Spans:
         self.of[key] = (low, seq)
 
 
-class Segment(Protocol):
+class SpoolSegment(Protocol):
     """A segment of the spool. `size_bytes` counts all records, `spans` its batches."""
 
     spans: Spans
     size_bytes: int
     on_disk: bool
 
-    def append(self, type_: RecordType, payload: bytes) -> None:
+    def append(self, type_: SpoolRecordType, payload: bytes) -> None:
         """Appends a complete record, or raises SpoolError without any change."""
         ...
 
@@ -174,7 +174,7 @@ class DiskSegment:
         """Creates a segment at `path`, open for appending. Raises SpoolError."""
         return cls(path, segment_log.SegmentWriter(path))
 
-    def append(self, type_: RecordType, payload: bytes) -> None:
+    def append(self, type_: SpoolRecordType, payload: bytes) -> None:
         """Appends a complete record, or raises SpoolError without any change."""
         if self._writer is None:
             raise SpoolError(str(self.path), "is closed")
@@ -217,7 +217,7 @@ class MemorySegment:
         self.size_bytes = 0
         self._records: list[segment_log.Record] = []
 
-    def append(self, type_: RecordType, payload: bytes) -> None:
+    def append(self, type_: SpoolRecordType, payload: bytes) -> None:
         """Appends a record."""
         offset = len(self._records)
         self._records.append(segment_log.Record(type_, payload, offset, offset + 1))
@@ -235,13 +235,13 @@ class MemorySegment:
         self._records = []
 
 
-def batches(segment: Segment) -> Iterator[SpooledBatch]:
+def batches(segment: SpoolSegment) -> Iterator[SpooledBatch]:
     """Yields the batches of a segment in order, except those of an unknown format.
 
     Raises SpoolError when the segment is unreadable.
     """
     for record in segment.records():
-        if record.type == RecordType.BATCH:
+        if record.type == SpoolRecordType.BATCH:
             try:
                 e = wire.decode_envelope(record.payload)
             except WireError:  # logged by `recover`
@@ -249,7 +249,7 @@ def batches(segment: Segment) -> Iterator[SpooledBatch]:
             yield SpooledBatch(e.stream, e.source, e.seq, e.schema_epoch, e.n, record.payload)
 
 
-def begin_ns(segment: Segment, otherwise: int) -> int:
+def begin_ns(segment: SpoolSegment, otherwise: int) -> int:
     """Nominal start of the first batch in a segment; `otherwise` when none is readable."""
     with contextlib.suppress(SpoolError):
         for stored in batches(segment):

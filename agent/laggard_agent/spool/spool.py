@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
-from laggard_agent.sampling.batcher import Batch, Dictionary
+from laggard_agent.sampling.batcher import Dictionary, EncodedBatch
 from laggard_agent.spool.backlog import Backlog
 from laggard_agent.spool.recovery import Recovered, recover
 from laggard_agent.spool.segment_queue import SegmentQueue, discard
@@ -26,10 +26,10 @@ from laggard_agent.spool.segments import (
     DiskSegment,
     Header,
     Key,
-    RecordType,
     SpooledBatch,
     SpoolFacts,
     SpoolIdentity,
+    SpoolRecordType,
     Stream,
 )
 from laggard_agent.spool.streams import Progress, Streams
@@ -114,7 +114,7 @@ class Spool:
         dropped = queue.dropped_samples + self._too_large_samples
         return SpoolFacts(queue.pending_bytes(), self.in_memory, dropped, queue.unconfirmed_samples)
 
-    def append(self, batch: Batch) -> SpooledBatch | None:
+    def append(self, batch: EncodedBatch) -> SpooledBatch | None:
         """Stores a batch under its sequence number; None if it or its schema exceeds the message limit."""
         try:
             if self.in_memory:
@@ -191,7 +191,7 @@ class Spool:
             newest = self._queue.newest
             try:
                 self._note_acknowledged()
-                newest.append(RecordType.CLOSED, b"")
+                newest.append(SpoolRecordType.CLOSED, b"")
                 if isinstance(newest, DiskSegment):
                     newest.sync()
             except SpoolError as exc:
@@ -202,7 +202,7 @@ class Spool:
 
     # -- appending
 
-    def _append(self, batch: Batch) -> SpooledBatch | None:
+    def _append(self, batch: EncodedBatch) -> SpooledBatch | None:
         stream = self._stream_for(batch)
         if stream is None:
             return None
@@ -223,7 +223,7 @@ class Spool:
         if len(data) > MAX_MESSAGE_BYTES:
             return None
         newest = self._queue.newest
-        newest.append(RecordType.BATCH, data)
+        newest.append(SpoolRecordType.BATCH, data)
         newest.spans.note((stream.stream, batch.source), stream.next_seq)
         self._streams.advance(batch.source)
         return SpooledBatch(
@@ -236,7 +236,7 @@ class Spool:
             schema=stream.schema,
         )
 
-    def _stream_for(self, batch: Batch) -> Stream | None:
+    def _stream_for(self, batch: EncodedBatch) -> Stream | None:
         """The source's stream with a schema for `batch`, both recorded in the spool.
 
         None when the schema exceeds the message limit.
@@ -246,7 +246,7 @@ class Spool:
             encoded = wire.encode_schema(stream.schema)
             if len(encoded) > MAX_MESSAGE_BYTES:
                 return None
-            self._queue.newest.append(RecordType.SCHEMA, encoded)
+            self._queue.newest.append(SpoolRecordType.SCHEMA, encoded)
             self._streams.remember(stream, batch.dictionary.generation)
         return stream
 
@@ -272,7 +272,7 @@ class Spool:
         self._disk_appends = 0
         acked = self._progress.encode_acked()
         if len(acked) <= MAX_ACK_BYTES:
-            self._queue.newest.append(RecordType.ACKED, acked)
+            self._queue.newest.append(SpoolRecordType.ACKED, acked)
 
     # -- acknowledged batches are deleted
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from itertools import pairwise
 
-from laggard_agent.sampling.batcher import Batch, Dictionary
-from laggard_agent.spool.segments import Key, Segment, SpoolIdentity, Stream
+from laggard_agent.sampling.batcher import Dictionary, EncodedBatch
+from laggard_agent.spool.segments import Key, SpoolIdentity, SpoolSegment, Stream
 from laggard_common import wire
 from laggard_common.wire import Ack
 from laggard_common.wire.limits import STREAM_BYTES
@@ -52,7 +52,7 @@ class Streams:
         stream = self._now.get(key[1])
         return stream.next_seq if stream is not None and stream.stream == key[0] else None
 
-    def that_reads(self, batch: Batch) -> tuple[Stream, bool]:
+    def that_reads(self, batch: EncodedBatch) -> tuple[Stream, bool]:
         """The stream of `batch` with a schema for it, and True if that schema is new.
 
         Changes nothing; `remember` makes it current.
@@ -102,7 +102,7 @@ class Streams:
         """Keeps the schemas of these streams only."""
         self._schemas = {key: schema for key, schema in self._schemas.items() if key in alive}
 
-    def _schema(self, batch: Batch, stream: bytes) -> Schema:
+    def _schema(self, batch: EncodedBatch, stream: bytes) -> Schema:
         d = batch.dictionary
         return Schema(
             node=self._owner.node,
@@ -120,16 +120,16 @@ class Progress:
     """Sent (PUBACK) and acknowledged sequence numbers by stream and source."""
 
     def __init__(self) -> None:
-        self._acked: dict[Key, SeqRanges] = {}
-        self._sent: dict[Key, SeqRanges] = {}
+        self._acked: dict[Key, RangeSet] = {}
+        self._sent: dict[Key, RangeSet] = {}
 
     def acknowledge(self, key: Key, low: int, high: int) -> None:
         """Marks these as acknowledged by the aggregator."""
-        self._acked.setdefault(key, SeqRanges()).add(low, high)
+        self._acked.setdefault(key, RangeSet()).add(low, high)
 
     def mark_sent(self, key: Key, low: int, high: int) -> None:
         """Marks these as sent to the broker."""
-        self._sent.setdefault(key, SeqRanges()).add(low, high)
+        self._sent.setdefault(key, RangeSet()).add(low, high)
 
     def send_again(self, key: Key) -> None:
         """Marks the stream's unacknowledged batches as unsent."""
@@ -145,11 +145,11 @@ class Progress:
         ranges = self._sent.get(key)
         return ranges is not None and ranges.covers(low, high)
 
-    def is_done(self, segment: Segment) -> bool:
+    def is_done(self, segment: SpoolSegment) -> bool:
         """True when everything in the segment is acknowledged."""
         return all(self.is_acked(key, *span) for key, span in segment.spans.of.items())
 
-    def is_all_sent(self, segment: Segment) -> bool:
+    def is_all_sent(self, segment: SpoolSegment) -> bool:
         """True when everything in the segment is sent."""
         return all(self.is_sent(key, *span) for key, span in segment.spans.of.items())
 
@@ -166,7 +166,7 @@ class Progress:
         pieces = pairwise([(-1, -1), *acked.pieces()])
         return any(sent.count(high + 1, low - 1) for (_, high), (low, _) in pieces)
 
-    def unacked(self, segment: Segment) -> int:
+    def unacked(self, segment: SpoolSegment) -> int:
         """Number of unacknowledged batches in the segment."""
         count = 0
         for key, (low, high) in segment.spans.of.items():
@@ -174,12 +174,12 @@ class Progress:
             count += high - low + 1 - (ranges.count(low, high) if ranges else 0)
         return count
 
-    def unacked_share(self, segment: Segment) -> float:
+    def unacked_share(self, segment: SpoolSegment) -> float:
         """Unacknowledged share of the segment's batches, 0 to 1."""
         held = sum(high - low + 1 for low, high in segment.spans.of.values())
         return self.unacked(segment) / held if held else 0.0
 
-    def forget(self, alive: Iterable[Key], segments: Iterable[Segment]) -> None:
+    def forget(self, alive: Iterable[Key], segments: Iterable[SpoolSegment]) -> None:
         """Keeps only the streams in `alive`, with one range for all batches that left the segments."""
         lows: dict[Key, int] = {}
         for segment in segments:
@@ -200,7 +200,7 @@ class Progress:
         )
 
 
-class SeqRanges:
+class RangeSet:
     """A set of integers as ascending inclusive ranges that neither touch nor overlap."""
 
     __slots__ = ("_highs", "_lows")

@@ -11,7 +11,7 @@ from functools import partial
 from queue import SimpleQueue
 from typing import TypeVar
 
-from laggard_agent.sampling.batcher import Batch
+from laggard_agent.sampling.batcher import EncodedBatch
 from laggard_agent.spool.segments import SpooledBatch
 from laggard_agent.spool.spool import Spool
 
@@ -98,7 +98,7 @@ class SpoolWriter:
         self._stored = stored
         self.overflow_samples = 0
 
-    def submit(self, batches: list[Batch]) -> None:
+    def submit(self, batches: list[EncodedBatch]) -> None:
         """Queues batches, from any thread."""
         for batch in batches:
             if self._worker.waiting < _MAX_QUEUED_BATCHES:
@@ -106,7 +106,7 @@ class SpoolWriter:
             else:
                 self.overflow_samples += batch.n
 
-    def _store(self, batch: Batch) -> None:
+    def _store(self, batch: EncodedBatch) -> None:
         stored = self._spool.append(batch)
         if stored is not None:
             self._stored(stored)

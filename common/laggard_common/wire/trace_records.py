@@ -10,7 +10,7 @@ MAX_POSITION = 2**63 - 1  # the largest offset of a file, and the last nanosecon
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class TraceRecord:
     """One operation of one process on one open file.
 
     `operation`: `read`, `write`, `open`, `close`, ... as the source names it. `descriptor` identifies an open
@@ -46,12 +46,12 @@ class Folded:
     path: str = ""
 
 
-def unfold(folded: Folded) -> Iterator[Record]:
+def unfold(folded: Folded) -> Iterator[TraceRecord]:
     """Yields the original records; times between the first and the last are interpolated."""
     f = folded
     span_ns = f.last_ns - f.first_ns
     for i in range(f.count):
-        yield Record(
+        yield TraceRecord(
             node=f.node,
             operation=f.operation,
             descriptor=f.descriptor,

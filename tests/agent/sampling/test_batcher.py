@@ -3,7 +3,7 @@ from collections import Counter
 import pytest
 
 from laggard_agent.collectors.interface import Reading
-from laggard_agent.sampling.batcher import Batch, Batcher, Dictionary, splay_ns
+from laggard_agent.sampling.batcher import Batcher, Dictionary, EncodedBatch, splay_ns
 from laggard_common.wire import Envelope, Kind
 from laggard_common.wire.codec import Row
 from laggard_common.wire.limits import MAX_COMPONENTS
@@ -26,7 +26,7 @@ def batcher(phase: int = 0, ticks: int = 5, dictionary: Dictionary | None = None
     return Batcher("s", SECOND, ticks, phase_ticks=phase, dictionary=dictionary)
 
 
-def decoded(batch: Batch) -> naive_wire.NaiveBatch:
+def decoded(batch: EncodedBatch) -> naive_wire.NaiveBatch:
     return naive_wire.decode(
         Envelope(
             Kind.COUNTERS,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from laggard_agent.collectors.interface import Collector, Reading
-from laggard_agent.sampling.batcher import Batch, Batcher
+from laggard_agent.sampling.batcher import Batcher, EncodedBatch
 from laggard_agent.sampling.sampler import Sampler, Timeline
 from laggard_agent.spool.worker import Worker
 from laggard_common.clock import SystemClock
@@ -69,7 +69,7 @@ class Sampled:
         clock: FakeClock | None = None,
         ticks: int = 1,
     ) -> None:
-        self.batches: list[Batch] = []
+        self.batches: list[EncodedBatch] = []
         self.failures: list[BaseException] = []
         self.changes = 0
         self._more = threading.Condition()
@@ -92,7 +92,7 @@ class Sampled:
         self.sampler.stop()
         self.sampler.join(LIMIT_SECONDS)
 
-    def _deliver(self, batches: list[Batch]) -> None:
+    def _deliver(self, batches: list[EncodedBatch]) -> None:
         with self._more:
             self.batches += batches
             self._more.notify()

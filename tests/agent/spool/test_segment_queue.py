@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from laggard_agent.spool.segment_queue import SegmentQueue, discard
-from laggard_agent.spool.segments import DiskSegment, Header, RecordType, Segment
+from laggard_agent.spool.segments import DiskSegment, Header, SpoolRecordType, SpoolSegment
 from laggard_agent.spool.streams import Progress
 from laggard_common import wire
 from laggard_common.errors import SpoolError
@@ -42,7 +42,7 @@ class Queued:
                 codec=1,
                 payload=bytes(10_000),
             )
-            self.queue.newest.append(RecordType.BATCH, wire.encode_envelope(envelope))
+            self.queue.newest.append(SpoolRecordType.BATCH, wire.encode_envelope(envelope))
             self.queue.newest.spans.note(KEY, self.seq)
             self.seq += 1
 
@@ -164,7 +164,7 @@ def test_a_segment_that_cannot_be_begun_leaves_all_as_it_was(made: Make) -> None
     queued.add(1)
     queued.fill(1)
     with pytest.raises(SpoolError, match="is closed"):
-        before.append(RecordType.BATCH, b"")
+        before.append(SpoolRecordType.BATCH, b"")
     assert queued.spans() == [(0, 2), (3, 3)]
     assert queued.files() == ["0000000000.segment", "0000000001.segment"]
 
@@ -175,7 +175,7 @@ def test_what_an_earlier_agent_left_comes_before_all_others(made: Make, tmp_path
     left = [DiskSegment.create(tmp_path / f"{number:010d}.segment") for number in (3, 4)]
     queued.queue.put_before(left, 5)
     queued.fill(1)
-    order: list[Segment] = list(queued.queue)
+    order: list[SpoolSegment] = list(queued.queue)
     assert order[:2] == left
     assert queued.spans() == [(0, 0), (1, 1)]
     assert queued.files()[-1] == "0000000005.segment"

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from laggard_agent.sampling.batcher import Batch, Dictionary
-from laggard_agent.spool.segments import RecordType, SpooledBatch, SpoolIdentity
+from laggard_agent.sampling.batcher import Dictionary, EncodedBatch
+from laggard_agent.spool.segments import SpooledBatch, SpoolIdentity, SpoolRecordType
 from laggard_agent.spool.spool import Spool
 from laggard_common import wire
 from laggard_common.errors import ServiceError
@@ -32,11 +32,13 @@ def opened(
 
 def batch(
     source: str = "net", n: int = 5, epoch: int = 1, payload: bytes = b"x", generation: int = 0
-) -> Batch:
-    return Batch(source, Dictionary(generation, epoch, FIELDS, components("a")), 10**18, 10**9, n, 1, payload)
+) -> EncodedBatch:
+    return EncodedBatch(
+        source, Dictionary(generation, epoch, FIELDS, components("a")), 10**18, 10**9, n, 1, payload
+    )
 
 
-def added(spool: Spool, what: Batch | None = None) -> SpooledBatch:
+def added(spool: Spool, what: EncodedBatch | None = None) -> SpooledBatch:
     stored = spool.append(what or batch())
     assert stored is not None
     return stored
@@ -141,7 +143,7 @@ def test_a_damaged_end_begins_new_streams_too(tmp_path: Path, caplog: pytest.Log
     before = [added(spool), added(spool)][-1]
     spool.close()
     newest = tmp_path / files(tmp_path)[-1]
-    last_batch = [record for record in scan(newest) if record.type == RecordType.BATCH][-1]
+    last_batch = [record for record in scan(newest) if record.type == SpoolRecordType.BATCH][-1]
     newest.write_bytes(newest.read_bytes()[: last_batch.end - 1])
     spool = opened(tmp_path, seed=2)
     assert "damaged bytes" in caplog.text
@@ -464,7 +466,7 @@ def test_files_that_somebody_removed_do_not_stop_the_agent(
 def test_a_record_of_another_format_is_passed_over(tmp_path: Path) -> None:
     spool = opened(tmp_path, max_bytes=MIB)
     added(spool)
-    spool._queue.newest.append(RecordType.BATCH, b"of a later version")
+    spool._queue.newest.append(SpoolRecordType.BATCH, b"of a later version")
     added(spool)
     assert backlog(spool) == [0, 1]
     spool.close()

@@ -1,15 +1,15 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from laggard_agent.spool.streams import SeqRanges
+from laggard_agent.spool.streams import RangeSet
 
 pairs = st.lists(
     st.tuples(st.integers(0, 40), st.integers(0, 10)).map(lambda p: (p[0], p[0] + p[1])), max_size=12
 )
 
 
-def made(ranges: list[tuple[int, int]]) -> tuple[SeqRanges, set[int]]:
-    fast, slow = SeqRanges(), set()
+def made(ranges: list[tuple[int, int]]) -> tuple[RangeSet, set[int]]:
+    fast, slow = RangeSet(), set()
     for low, high in ranges:
         fast.add(low, high)
         slow |= set(range(low, high + 1))

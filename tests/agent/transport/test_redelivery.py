@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from laggard_agent.sampling.batcher import Batch, Dictionary
+from laggard_agent.sampling.batcher import Dictionary, EncodedBatch
 from laggard_agent.spool.segments import Key, SpoolIdentity
 from laggard_agent.spool.spool import Spool
 from laggard_agent.spool.worker import Worker
@@ -31,7 +31,7 @@ class Taken:
             self.take()
 
     def take(self) -> None:
-        batch = Batch("net", Dictionary(0, 1, FIELDS, components("a")), 10**18, 10**9, 5, 1, b"x")
+        batch = EncodedBatch("net", Dictionary(0, 1, FIELDS, components("a")), 10**18, 10**9, 5, 1, b"x")
         stored = self.spool.append(batch)
         assert stored is not None
         self.spool.mark_sent(stored)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from laggard_agent.collectors.fnprofile.procfiles import beginning_of, link_of
-from laggard_agent.collectors.fnprofile.records import Change, Ended, Forked, Mapped, Named
+from laggard_agent.collectors.fnprofile.records import Change, Ended, Forked, Mapped, Renamed
 
 _MOST_SPACES = 1 << 16
 _MOST_MAPPINGS = 1 << 10  # of one process
@@ -139,9 +139,9 @@ class Spaces:
         match change:
             case Mapped():
                 self._known(change.pid).add(Mapping(*change[2:]))
-            case Named(executed=True):
+            case Renamed(executed=True):
                 self._put(Space(change.pid, known=True)).comm = change.name
-            case Named():
+            case Renamed():
                 self._known(change.pid).comm = change.name
             case Forked(parent=parent) if parent == _KTHREADD or parent not in self._spaces:
                 self._put(Space(change.pid, parent if parent != _KTHREADD else 0))

@@ -32,7 +32,7 @@ class Mapped(NamedTuple):
     path: str
 
 
-class Named(NamedTuple):
+class Renamed(NamedTuple):
     """A process got a new name; with `executed` it also runs another program."""
 
     time: int
@@ -56,7 +56,7 @@ class Ended(NamedTuple):
     pid: int
 
 
-Change = Mapped | Named | Forked | Ended
+Change = Mapped | Renamed | Forked | Ended
 
 
 @dataclass(slots=True)
@@ -142,7 +142,7 @@ def _change(kind: int, misc: int, body: bytes) -> Change | None:
         return Mapped(time, pid, start, start + size, offset, inode, _text(body[_MMAP2_HEAD.size : at]))
     if kind == _COMM:
         executed = bool(misc & _COMM_EXEC)
-        return Named(time, pid, _text(body[8:at]), executed) if executed or pid == second else None
+        return Renamed(time, pid, _text(body[8:at]), executed) if executed or pid == second else None
     (tid, _) = _PIDS.unpack_from(body, 8)
     if kind == _FORK:
         return Forked(time, pid, second) if pid != second else None

@@ -14,7 +14,7 @@ _MODE = 7  # the CPU's mode, in a header's misc
 _NOBODY = 0  # the idle task
 
 
-class _Sample(NamedTuple):
+class _RawSample(NamedTuple):
     time: int
     pid: int
     header: int
@@ -50,7 +50,7 @@ class SampleCounter:
         changes = [change for records in rings for change in records.changes]
         changed = {change.pid for change in changes}
         alike: Counter[tuple[int, int, int]] = Counter()
-        ordered: list[_Sample | Change] = [*changes]
+        ordered: list[_RawSample | Change] = [*changes]
         for records in rings:
             for run in records.runs:
                 headers, addresses = run[::SAMPLE_WORDS], run[1::SAMPLE_WORDS]
@@ -61,7 +61,7 @@ class SampleCounter:
                 times = run[3::SAMPLE_WORDS]
                 for header, thread, address, time in zip(headers, threads, addresses, times, strict=True):
                     if thread & _PID in changed:
-                        ordered.append(_Sample(time, thread & _PID, header, address))
+                        ordered.append(_RawSample(time, thread & _PID, header, address))
                     else:
                         alike[header, thread, address] += 1
             self.lost += records.lost
@@ -70,7 +70,7 @@ class SampleCounter:
         for (header, thread, address), count in alike.items():
             self._count(thread & _PID, header, address, count)
         for what in sorted(ordered, key=attrgetter("time")):
-            if isinstance(what, _Sample):
+            if isinstance(what, _RawSample):
                 self._count(what.pid, what.header, what.address, 1)
             else:
                 self._spaces.apply(what)

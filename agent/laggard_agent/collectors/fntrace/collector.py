@@ -51,7 +51,7 @@ Key = tuple[str, int]  # name and inode of a file
 
 
 @dataclass(frozen=True, slots=True)
-class _Named:
+class _TableFile:
     """A table identified by its file name. `is_last`: its owner made none after it, by another exec."""
 
     name: str
@@ -61,7 +61,7 @@ class _Named:
     is_last: bool
 
 
-class _Process:
+class _TracedProcess:
     """A table, its counts reported so far, and the end of its process before the last read."""
 
     def __init__(self, path: Path) -> None:
@@ -130,7 +130,7 @@ class Fntrace:
         self._namer = Namer()
         self._totals = Totals(max_functions)
         self._ranked_ns = monotonic_ns()
-        self._found: dict[Key, _Process] = {}
+        self._found: dict[Key, _TracedProcess] = {}
         self._is_first = True
         self._node_row: tuple[int, ...] = ()
         self._nothing_said = False
@@ -171,12 +171,12 @@ class Fntrace:
         failures = []
         if len(named) > _MOST_TABLES:
             failures.append(CollectError(str(self._directory), f"more than {_MOST_TABLES} tables"))
-        found: dict[Key, _Process] = {}
+        found: dict[Key, _TracedProcess] = {}
         room_bytes = MOST_HELD_BYTES
         self._namer.start_sample()
         for one in named[:_MOST_TABLES]:
             key = (one.name, one.inode)
-            process = self._found.get(key) or _Process(self._directory / one.name)
+            process = self._found.get(key) or _TracedProcess(self._directory / one.name)
             if process.has_ended and _removed(process.table.path, one.inode):
                 continue
             has_ended = self._has_ended(one, process.table)
@@ -192,7 +192,7 @@ class Fntrace:
         self._found = found
         return failures
 
-    def _names(self) -> list[_Named]:
+    def _names(self) -> list[_TableFile]:
         """The existing tables, known ones first."""
         if self._directory.is_symlink():  # a symbolic link would decide where files are removed
             raise CollectError(str(self._directory), "is a link")
@@ -215,7 +215,7 @@ class Fntrace:
         ]
         last = dict(zip(makers, matches, strict=True))
         named = [
-            _Named(match[0], inode, int(match[1]), int(match[2]), last[maker][0] is match)
+            _TableFile(match[0], inode, int(match[1]), int(match[2]), last[maker][0] is match)
             for maker, (match, inode) in zip(makers, matches, strict=True)
         ]
         return sorted(named, key=lambda one: (one.name, one.inode) not in self._found)
@@ -227,7 +227,7 @@ class Fntrace:
         except OSError:
             return None
 
-    def _has_ended(self, one: _Named, table: CallTable) -> bool:
+    def _has_ended(self, one: _TableFile, table: CallTable) -> bool:
         """True when a table will not be written again. An incomplete one gets a minute."""
         if table.head is not None:
             if not one.is_last:

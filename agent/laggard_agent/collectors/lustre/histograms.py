@@ -8,7 +8,7 @@ both ends are empty. Before its sections `rpc_stats` has gauges: `read RPCs in f
 
 import re
 
-from laggard_agent.collectors.lustre.parse_result import HEADERS, Gathering, Parsed, number, text
+from laggard_agent.collectors.lustre.parse_result import HEADERS, Parsed, ResultBuilder, number, text
 from laggard_common.wire.schema import Field, FieldKind
 
 _COLUMNS = (b"read", b"write", b"modify")
@@ -24,7 +24,7 @@ _MOST_LINE_BYTES = 1024  # Lustre's lines have 80; longer ones are not matched
 
 def parse_histograms(data: bytes) -> Parsed:
     """Parses the bins and gauges of a file. Raises nothing: unparsed lines become leftovers."""
-    gathering = Gathering()
+    gathering = ResultBuilder()
     columns: list[str] = []
     title = ""
     for line in data.splitlines():
@@ -48,7 +48,7 @@ def parse_histograms(data: bytes) -> Parsed:
     return gathering.parsed()
 
 
-def _bin(gathering: Gathering, title: str, columns: list[str], words: list[bytes]) -> bool:
+def _bin(gathering: ResultBuilder, title: str, columns: list[str], words: list[bytes]) -> bool:
     key = _BIN.fullmatch(words[0][:-1]) if words[0].endswith(b":") else None
     numbers = [number(word) for word in words[1:]]
     if key is None or not title or None in numbers or len(numbers) != _NUMBERS_A_COLUMN * len(columns):
@@ -63,7 +63,7 @@ def _bin(gathering: Gathering, title: str, columns: list[str], words: list[bytes
     return True
 
 
-def _gauge(gathering: Gathering, line: bytes) -> bool:
+def _gauge(gathering: ResultBuilder, line: bytes) -> bool:
     found = _GAUGE.fullmatch(line.strip())
     value = number(found[2]) if found else None
     if found is None or value is None:

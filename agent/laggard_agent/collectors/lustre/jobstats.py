@@ -7,7 +7,7 @@ expire, so one may disappear and restart from zero. `hist` (2.16 and later) is i
 
 import re
 
-from laggard_agent.collectors.lustre.parse_result import HEADERS, Gathering, Parsed, number, text
+from laggard_agent.collectors.lustre.parse_result import HEADERS, Parsed, ResultBuilder, number, text
 from laggard_agent.collectors.lustre.stats import UNITS
 from laggard_common.wire.schema import Field
 
@@ -52,7 +52,7 @@ def job_id(printed: bytes) -> str:
 
 def parse_job(lines: bytes) -> Parsed:
     """Parses the counters of one entry, without its first line. Raises nothing."""
-    gathering = Gathering()
+    gathering = ResultBuilder()
     for line in lines.splitlines():
         name, colon, value = line.strip().partition(b":")
         if not name:
@@ -64,7 +64,7 @@ def parse_job(lines: bytes) -> Parsed:
     return gathering.parsed()
 
 
-def _counter(gathering: Gathering, name: bytes, value: bytes) -> bool:
+def _counter(gathering: ResultBuilder, name: bytes, value: bytes) -> bool:
     if value[:1] != b"{" or value[-1:] != b"}":
         return False
     pairs = {}

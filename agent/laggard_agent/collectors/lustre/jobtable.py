@@ -73,11 +73,11 @@ class JobTable:
         texts, not_understood = split_jobs(data)
         leftovers = [*not_understood]
         known = before.entries if before is not None else {}
-        entries: dict[bytes, _Entry] = {}
+        entries: dict[bytes, _JobEntry] = {}
         for printed, lines in texts[:room]:
             entry = known.get(printed)
             if entry is None:
-                entry = _Entry(job_id(printed))
+                entry = _JobEntry(job_id(printed))
             if entry.lines != lines:
                 self._read_entry(entry, lines)
             leftovers += entry.shapes[0].leftovers
@@ -87,7 +87,7 @@ class JobTable:
             names = before.names
         return _JobFile(data, entries, names, tuple(leftovers), max(len(texts) - room, 0))
 
-    def _read_entry(self, entry: "_Entry", lines: bytes) -> None:
+    def _read_entry(self, entry: "_JobEntry", lines: bytes) -> None:
         shape, entry.values = self._shapes.read(lines)
         entry.lines = lines
         entry.row = ()
@@ -116,7 +116,7 @@ class JobTable:
 
 
 @dataclass(slots=True)
-class _Entry:
+class _JobEntry:
     """A job's counters; `row` is built on demand, and again when the table has grown."""
 
     name: str
@@ -134,7 +134,7 @@ class _JobFile:
     """
 
     data: bytes
-    entries: dict[bytes, _Entry]
+    entries: dict[bytes, _JobEntry]
     names: tuple[str, ...]
     leftovers: tuple[bytes, ...]
     left_out: int

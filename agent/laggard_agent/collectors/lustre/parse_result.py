@@ -28,7 +28,7 @@ class Parsed:
     complete: bool
 
 
-class Gathering:
+class ResultBuilder:
     """Collects fields, values and leftovers while a file is parsed."""
 
     def __init__(self) -> None:

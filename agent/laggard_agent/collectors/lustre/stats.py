@@ -6,7 +6,7 @@ counted are absent. The fields are `<name>_samples` and, if present, `<name>_sum
 days: none of the three is a field.
 """
 
-from laggard_agent.collectors.lustre.parse_result import HEADERS, Gathering, Parsed, number, text
+from laggard_agent.collectors.lustre.parse_result import HEADERS, Parsed, ResultBuilder, number, text
 from laggard_common.wire.schema import Field
 
 # Text in brackets -> unit of the sum. llite spelt `reqs` as `regs` up to 2.12.
@@ -27,7 +27,7 @@ _LENGTHS = (0, 3, 4)  # numbers after the unit: none; min, max, sum; those and s
 
 def parse_stats(data: bytes) -> Parsed:
     """Parses a statistics file. Raises nothing: unparsed lines become leftovers."""
-    gathering = Gathering()
+    gathering = ResultBuilder()
     for line in data.splitlines():
         words = line.split()
         if not words:
@@ -40,7 +40,7 @@ def parse_stats(data: bytes) -> Parsed:
     return gathering.parsed()
 
 
-def _counter(gathering: Gathering, words: list[bytes]) -> bool:
+def _counter(gathering: ResultBuilder, words: list[bytes]) -> bool:
     if len(words) < 4 or words[2] != b"samples" or not words[3].startswith(b"["):
         return False
     unit = UNITS.get(words[3].strip(b"[]"))

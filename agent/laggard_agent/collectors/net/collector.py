@@ -9,7 +9,7 @@ from typing import ClassVar, Self
 from laggard_agent.collectors.interface import Context, KernelFile, Now, Reading
 from laggard_agent.collectors.name_filter import any_of
 from laggard_agent.collectors.net.destinations import DESTINATION_FIELDS, MOST_SOCKETS, Destinations
-from laggard_agent.collectors.net.inet_diag import Answer, NoSuchDiagnosisError, ask
+from laggard_agent.collectors.net.inet_diag import NoSuchDiagnosisError, SocketDump, ask
 from laggard_agent.collectors.net.interfaces import INTERFACE_FIELDS, parse_interfaces
 from laggard_agent.collectors.net.softnet import SOFTNET_COMPONENTS, SOFTNET_FIELDS, Softnet, parse_softnet
 from laggard_agent.collectors.net.tcp import TCP_COMPONENTS, TCP_FIELDS, parse_pairs, tcp_row
@@ -73,7 +73,7 @@ class Net:
         *,
         destinations: Destinations | None = None,
         own: bool = True,
-        ask: Callable[[int], Answer] = ask,
+        ask: Callable[[int], SocketDump] = ask,
     ) -> None:
         self._dev, self._snmp, self._netstat, self._softnet_stat = (
             KernelFile(procfs / "net" / file) for file in ("dev", "snmp", "netstat", "softnet_stat")
@@ -165,7 +165,7 @@ class Net:
         self._diag_row = _same(row, self._diag_row)
         yield Reading("inet_diag", DIAG_FIELDS, at, _DIAG, [self._diag_row])
 
-    def _answer(self) -> Answer | None:
+    def _answer(self) -> SocketDump | None:
         """The kernel's answer; None on a kernel without this interface, logged once."""
         answer, why = None, "--procfs is not of the kernel that would answer"
         if self._own:

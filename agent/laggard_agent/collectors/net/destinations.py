@@ -9,7 +9,7 @@ import ipaddress
 import socket
 from collections.abc import Sequence
 
-from laggard_agent.collectors.net.inet_diag import Answer, Values
+from laggard_agent.collectors.net.inet_diag import SocketDump, Values
 from laggard_agent.collectors.net.wrap32 import rise
 from laggard_common.wire.codec import Row
 from laggard_common.wire.limits import MAX_COMPONENTS
@@ -82,7 +82,7 @@ class Destinations:
         """Number of remembered sockets: those of the latest sample, and some that it may have missed."""
         return len(self._sockets)
 
-    def update(self, answer: Answer, now_ns: int) -> list[Row]:
+    def update(self, answer: SocketDump, now_ns: int) -> list[Row]:
         """Adds a sample; returns the rows of DESTINATION_FIELDS, in the order of `components`."""
         self._begin(now_ns)
         before = self._sockets

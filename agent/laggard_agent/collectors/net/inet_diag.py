@@ -45,7 +45,7 @@ Values = tuple[int, ...]
 
 
 @dataclass(slots=True)
-class Answer:
+class SocketDump:
     """The sockets of one dump, and its properties.
 
     `sockets`: (address family, struct inet_diag_sockid as bytes, values). `known`: number of values that this
@@ -63,12 +63,12 @@ class NoSuchDiagnosisError(CollectError):
     """The kernel has no INET_DIAG for TCP."""
 
 
-def ask(most_sockets: int) -> Answer:
+def ask(most_sockets: int) -> SocketDump:
     """Requests all TCP sockets with a peer, IPv4 and IPv6; at most the first `most_sockets`.
 
     Raises NoSuchDiagnosisError, and CollectError for an invalid answer of the kernel.
     """
-    answer = Answer([])
+    answer = SocketDump([])
     try:
         with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_SOCK_DIAG) as sock:
             sock.settimeout(_TIMEOUT_SECONDS)
@@ -91,7 +91,7 @@ def request(family: int) -> bytes:
     return head + body
 
 
-def read(data: bytes, answer: Answer, most_sockets: int) -> None:
+def read(data: bytes, answer: SocketDump, most_sockets: int) -> None:
     """Adds the messages in `data`, the result of one receive, to `answer`.
 
     Accepts any bytes: malformed messages are counted, and data after a broken length is ignored; both make
@@ -131,7 +131,7 @@ def _refused(number: int | None, reason: str) -> CollectError:
     return kind("netlink NETLINK_SOCK_DIAG", reason)
 
 
-def _socket(data: bytes, at: int, end: int, answer: Answer) -> bool:
+def _socket(data: bytes, at: int, end: int, answer: SocketDump) -> bool:
     """Adds the socket of the message from `at` to `end`; True if there was one."""
     start, info_bytes = _info(data, at + _FIXED_BYTES, end)
     if info_bytes < _ENDS[1]:

@@ -15,7 +15,7 @@ from laggard_agent.tools.iotrace.reader import LineParser, TraceReader
 from laggard_agent.tools.iotrace.strace import StraceParser
 from laggard_agent.tools.iotrace.text import TextParser
 from laggard_common.errors import InputError
-from laggard_common.wire.trace_records import Folded, Record
+from laggard_common.wire.trace_records import Folded, TraceRecord
 
 FORMATS: dict[str, Callable[[str], LineParser]] = {
     "laggard": lambda _node: TextParser(),
@@ -60,7 +60,7 @@ def _opened(path: str) -> AbstractContextManager[BufferedReader]:
         raise InputError(path, exc.strerror or str(exc)) from exc
 
 
-def _records(reader: TraceReader, stream: BufferedReader, path: str) -> Iterator[Record]:
+def _records(reader: TraceReader, stream: BufferedReader, path: str) -> Iterator[TraceRecord]:
     """Yields the records of the file. Raises InputError on a read error."""
     try:
         yield from reader.read(stream)

@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 
 from laggard_agent.tools.iotrace.reader import is_possible, time_ns
-from laggard_common.wire.trace_records import Record
+from laggard_common.wire.trace_records import TraceRecord
 
 _FILE = re.compile(r"# DXT, file_id: ([0-9]{1,20}), file_name: (.*)")
 _RANK = re.compile(r"# DXT, rank: (-?[0-9]{1,10}), hostname: (\S{1,256})")
@@ -33,7 +33,7 @@ class DxtParser:
         self._rank = ""
         self._node = ""
 
-    def parse(self, line: str) -> Sequence[Record] | None:
+    def parse(self, line: str) -> Sequence[TraceRecord] | None:
         """The record of a segment; none for Darshan's other lines; None for a line of another format."""
         if line.startswith("#") or not line.strip():
             return () if self._header(line) else None
@@ -49,7 +49,7 @@ class DxtParser:
         if size is None or (at is None and offset not in {"N/A", "-1"}):
             return None
         descriptor = f"{_LAYERS[layer]}:{self._rank}:{self._file_id}"
-        record = Record(
+        record = TraceRecord(
             self._node, operation, descriptor, at, size, self._start_ns + since_start_ns, self._path
         )
         return (record,) if is_possible(record) else None

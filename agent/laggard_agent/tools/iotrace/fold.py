@@ -13,7 +13,7 @@ records of *different* descriptors beyond those times.
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 
-from laggard_common.wire.trace_records import Folded, Record
+from laggard_common.wire.trace_records import Folded, TraceRecord
 
 MAX_OPEN_RUNS = 1024
 
@@ -23,21 +23,21 @@ class Folder:
 
     def __init__(self, max_open_runs: int = MAX_OPEN_RUNS) -> None:
         self._max_open_runs = max_open_runs
-        self._runs: OrderedDict[tuple[str, str], _Run] = OrderedDict()  # least recently extended first
+        self._runs: OrderedDict[tuple[str, str], _OpenRun] = OrderedDict()  # least recently extended first
 
-    def add(self, record: Record) -> Folded | None:
+    def add(self, record: TraceRecord) -> Folded | None:
         """Adds a record; returns the run that it ended, if any."""
         key = (record.node, record.descriptor)
         run = self._runs.get(key)
         if run is None:
             ended = self._runs.popitem(last=False)[1] if len(self._runs) >= self._max_open_runs else None
-            self._runs[key] = _Run(record)
+            self._runs[key] = _OpenRun(record)
         elif run.grow(record):
             ended = None
             self._runs.move_to_end(key)
         else:
             ended = run
-            self._runs[key] = _Run(record)
+            self._runs[key] = _OpenRun(record)
             self._runs.move_to_end(key)
         return None if ended is None else ended.folded()
 
@@ -47,7 +47,7 @@ class Folder:
             yield self._runs.popitem(last=False)[1].folded()
 
 
-def fold(records: Iterable[Record], max_open_runs: int = MAX_OPEN_RUNS) -> Iterator[Folded]:
+def fold(records: Iterable[TraceRecord], max_open_runs: int = MAX_OPEN_RUNS) -> Iterator[Folded]:
     """Yields all runs of `records` in the order in which they ended."""
     folder = Folder(max_open_runs)
     for record in records:
@@ -56,18 +56,18 @@ def fold(records: Iterable[Record], max_open_runs: int = MAX_OPEN_RUNS) -> Itera
     yield from folder.flush()
 
 
-class _Run:
+class _OpenRun:
     """An open run. `_next`: required start of the next record; None without an offset."""
 
     __slots__ = ("_count", "_first", "_last_ns", "_next")
 
-    def __init__(self, record: Record) -> None:
+    def __init__(self, record: TraceRecord) -> None:
         self._first = record
         self._next = None if record.offset is None else record.offset + record.size
         self._count = 1
         self._last_ns = record.time_ns
 
-    def grow(self, record: Record) -> bool:
+    def grow(self, record: TraceRecord) -> bool:
         """Adds the record if it continues this run; True if so."""
         first = self._first
         if (

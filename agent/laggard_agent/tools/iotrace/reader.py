@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import BinaryIO, Protocol
 
 from laggard_common.wire.limits import MAX_NAME_CHARS, MAX_PATH_CHARS
-from laggard_common.wire.trace_records import MAX_POSITION, Record
+from laggard_common.wire.trace_records import MAX_POSITION, TraceRecord
 
 MAX_LINE_BYTES = 65_536
 
@@ -15,7 +15,7 @@ _TIME = re.compile(r"([0-9]{1,10})(?:\.([0-9]{1,9})[0-9]{0,9})?")
 class LineParser(Protocol):
     """Parses one format line by line, with bounded state."""
 
-    def parse(self, line: str) -> Sequence[Record] | None:
+    def parse(self, line: str) -> Sequence[TraceRecord] | None:
         """The records of this line, often one or none; None for a line of another format."""
         ...
 
@@ -34,7 +34,7 @@ class TraceReader:
         self.not_understood = 0
         self.torn = 0
 
-    def read(self, stream: BinaryIO) -> Iterator[Record]:
+    def read(self, stream: BinaryIO) -> Iterator[TraceRecord]:
         """Yields the records until the stream ends."""
         parse = self._parser.parse
         while line := stream.readline(MAX_LINE_BYTES):
@@ -66,7 +66,7 @@ def time_ns(text: str) -> int | None:
     return None if found is None else int(found[1]) * 10**9 + int((found[2] or "0").ljust(9, "0"))
 
 
-def is_possible(record: Record) -> bool:
+def is_possible(record: TraceRecord) -> bool:
     """True when its numbers and names are valid for a file system and fit a message."""
     r = record
     return (

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from laggard_agent.tools.iotrace.calls import CALLS, CLONES, Call
 from laggard_agent.tools.iotrace.descriptors import MAX_PROCESSES, ProcessTables
 from laggard_agent.tools.iotrace.reader import is_possible, time_ns
-from laggard_common.wire.trace_records import Record
+from laggard_common.wire.trace_records import TraceRecord
 
 _HEAD = re.compile(
     r"(?:\[pid +([0-9]{1,10})\] +|([0-9]{1,10}) +)?([0-9]{1,10}\.[0-9]{1,9}) +(\S.*)", re.DOTALL
@@ -46,7 +46,7 @@ class StraceParser:
         self._processes = ProcessTables()
         self._begun: OrderedDict[int, _Begun] = OrderedDict()
 
-    def parse(self, line: str) -> Sequence[Record] | None:
+    def parse(self, line: str) -> Sequence[TraceRecord] | None:
         """The records of the call that ends in this line; None for a line of another format."""
         found = _HEAD.fullmatch(line)
         if found is None:
@@ -66,13 +66,13 @@ class StraceParser:
             return self._unfinished(pid, at_ns, text.removesuffix(_UNFINISHED))
         return self._call(pid, at_ns, text)
 
-    def _event(self, pid: int, *, ended: bool) -> Sequence[Record]:
+    def _event(self, pid: int, *, ended: bool) -> Sequence[TraceRecord]:
         if ended:
             self._begun.pop(pid, None)
             self._processes.gone(pid)
         return ()
 
-    def _unfinished(self, pid: int, at_ns: int, head: str) -> Sequence[Record] | None:
+    def _unfinished(self, pid: int, at_ns: int, head: str) -> Sequence[TraceRecord] | None:
         name, bracket, arguments = head.partition("(")
         if not bracket or len(head) > _MOST_KEPT_CHARS:
             return None
@@ -84,7 +84,7 @@ class StraceParser:
         self._begun[pid] = _Begun(at_ns, head)
         return ()
 
-    def _call(self, pid: int, at_ns: int, text: str) -> Sequence[Record] | None:
+    def _call(self, pid: int, at_ns: int, text: str) -> Sequence[TraceRecord] | None:
         found = _CALL.fullmatch(text)
         if found is None:
             return None
@@ -104,7 +104,7 @@ class StraceParser:
         if moves is None:
             return None
         records = [
-            Record(self._node, m.operation, f"{table.name}:{m.fd}", m.offset, m.size, at_ns, m.path)
+            TraceRecord(self._node, m.operation, f"{table.name}:{m.fd}", m.offset, m.size, at_ns, m.path)
             for m in moves
         ]
         return records if all(map(is_possible, records)) else None

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 
 from laggard_agent.tools.iotrace.reader import is_possible, time_ns
-from laggard_common.wire.trace_records import Record
+from laggard_common.wire.trace_records import TraceRecord
 
 _LINE = re.compile(
     r"(?P<time>[0-9.]{1,21})[ \t]+(?P<node>\S{1,256})[ \t]+(?P<operation>[a-z][a-z0-9_]{0,31})[ \t]+"
@@ -19,7 +19,7 @@ _LINE = re.compile(
 class TextParser:
     """Parses lines of `time node operation descriptor offset size [path]`; `#` begins a comment line."""
 
-    def parse(self, line: str) -> Sequence[Record] | None:
+    def parse(self, line: str) -> Sequence[TraceRecord] | None:
         """The record of this line; none for a comment or an empty line; None if malformed."""
         if not line.strip() or line.startswith("#"):
             return ()
@@ -29,7 +29,7 @@ class TextParser:
         at_ns = time_ns(found["time"])
         if at_ns is None:
             return None
-        record = Record(
+        record = TraceRecord(
             node=found["node"],
             operation=found["operation"],
             descriptor=found["descriptor"],
@@ -41,7 +41,7 @@ class TextParser:
         return (record,) if is_possible(record) else None
 
 
-def as_line(record: Record) -> str:
+def as_line(record: TraceRecord) -> str:
     """Formats `record` as a line for `TextParser`, without newline."""
     r = record
     seconds, rest_ns = divmod(r.time_ns, 10**9)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from laggard_agent.collectors.fnprofile import address_spaces as module
 from laggard_agent.collectors.fnprofile.address_spaces import Mapping, Space, Spaces, parse_maps, thread_kind
-from laggard_agent.collectors.fnprofile.records import Ended, Forked, Mapped, Named
+from laggard_agent.collectors.fnprofile.records import Ended, Forked, Mapped, Renamed
 from tests.support.builders.fnprofile import process
 
 MAPS = """\
@@ -79,12 +79,12 @@ def path_at(space: Space, address: int) -> str | None:
 def test_a_program_that_starts(tmp_path: Path) -> None:
     """fork, exec, maps: nothing is read from /proc, where it may be gone already."""
     spaces = Spaces(tmp_path)
-    spaces.apply(Named(0, 5, "sh", True))
+    spaces.apply(Renamed(0, 5, "sh", True))
     spaces.apply(mapped(5, 100, 200, "/usr/bin/dash"))
     spaces.apply(Forked(1, 6, 5))
     child = spaces.of(6)
     assert (child.program, path_at(child, 150)) == ("dash", "/usr/bin/dash")
-    spaces.apply(Named(2, 6, "dd", True))
+    spaces.apply(Renamed(2, 6, "dd", True))
     spaces.apply(mapped(6, 300, 400, "/usr/bin/dd"))
     spaces.apply(mapped(6, 500, 600, "/lib/libc.so.6"))
     dd = spaces.of(6)
@@ -102,7 +102,7 @@ def test_a_program_that_starts(tmp_path: Path) -> None:
 
 def test_what_a_child_maps_is_its_own(tmp_path: Path) -> None:
     spaces = Spaces(tmp_path)
-    spaces.apply(Named(0, 5, "a", True))
+    spaces.apply(Renamed(0, 5, "a", True))
     spaces.apply(mapped(5, 100, 200, "/a"))
     spaces.apply(Forked(1, 6, 5))
     spaces.apply(mapped(6, 300, 400, "/b"))
@@ -139,7 +139,7 @@ def test_kernel_threads(tmp_path: Path) -> None:
     assert spaces.of(2).program == "kthreadd"
     assert spaces.of(30).program == "kworker"
     spaces.apply(Forked(0, 31, 2))
-    spaces.apply(Named(1, 31, "ll_ost_io00_003", False))
+    spaces.apply(Renamed(1, 31, "ll_ost_io00_003", False))
     assert spaces.of(31).program == "ll_ost_io"
 
 

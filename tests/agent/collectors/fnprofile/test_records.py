@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from laggard_agent.collectors.fnprofile.perf_ring import unwrapped
-from laggard_agent.collectors.fnprofile.records import Ended, Forked, Mapped, Named, Records, parse
+from laggard_agent.collectors.fnprofile.records import Ended, Forked, Mapped, Records, Renamed, parse
 from tests.support.builders.fnprofile import comm, ended, fork, lost, mmap2, record, sample
 
 THROTTLE = record(5, bytes(24))
@@ -61,7 +61,7 @@ def test_every_kind() -> None:
     ]
     assert records.changes == [
         Forked(10, 9, 7),
-        Named(11, 9, "dd", True),
+        Renamed(11, 9, "dd", True),
         Mapped(12, 9, 0x400000, 0x401000, 0x2000, 77, "/usr/bin/dd"),
         Ended(14, 9),
     ]
@@ -71,7 +71,7 @@ def test_every_kind() -> None:
 def test_threads_are_not_processes() -> None:
     data = fork(7, 7, tid=70) + comm(7, "worker", tid=70) + ended(7, tid=70)
     assert parse(data).changes == []
-    assert parse(comm(7, "main")).changes == [Named(0, 7, "main", False)]
+    assert parse(comm(7, "main")).changes == [Renamed(0, 7, "main", False)]
 
 
 def test_lost_samples_of_later_kernels() -> None:

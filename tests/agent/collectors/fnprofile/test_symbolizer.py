@@ -7,7 +7,7 @@ import pytest
 
 from laggard_agent.collectors.fnprofile.address_spaces import Spaces
 from laggard_agent.collectors.fnprofile.names import function_id, other_of
-from laggard_agent.collectors.fnprofile.records import Mapped, Named
+from laggard_agent.collectors.fnprofile.records import Mapped, Renamed
 from laggard_agent.collectors.fnprofile.symbolizer import Resolver
 from laggard_common.wire.limits import MAX_NAME_CHARS
 from tests.support.builders.elf_image import BASE, TEXT_AT, TEXT_BYTES, Sym, elf_image
@@ -22,7 +22,7 @@ HOT = START + 0x110
 def name_at(made: Resolver, procfs: Path, path: str, inode: int, address: int = HOT, pid: int = 5) -> str:
     """What a program is said to run that has mapped the text of the image at `path` to START."""
     spaces = Spaces(procfs)
-    spaces.apply(Named(0, pid, "x", True))
+    spaces.apply(Renamed(0, pid, "x", True))
     spaces.apply(Mapped(1, pid, START, START + TEXT_BYTES, TEXT_AT, inode, path))
     return made.name(spaces.of(pid), USER_MODE, address)
 
@@ -110,7 +110,7 @@ def test_reading_files_may_take_so_much_cpu_and_no_more(procfs: Path) -> None:
 
     made = resolver(procfs, clock, slow_cpu_ns)
     spaces = Spaces(procfs)
-    spaces.apply(Named(0, 5, "x", True))
+    spaces.apply(Renamed(0, 5, "x", True))
     for i in range(5):
         inode = put(procfs / f"5/root/lib{i}")
         spaces.apply(

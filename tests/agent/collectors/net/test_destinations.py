@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from laggard_agent.collectors.net import destinations
 from laggard_agent.collectors.net.destinations import DESTINATION_FIELDS, Destinations, destination_name
-from laggard_agent.collectors.net.inet_diag import Answer, read
+from laggard_agent.collectors.net.inet_diag import SocketDump, read
 from tests.support.builders.net import Socket, done
 
 ALL = ("0.0.0.0/0", "::/0")
@@ -27,7 +27,7 @@ class Node:
     def sample(self, *sockets: Socket, whole: bool = True, seconds: int = 1) -> "Node":
         """A sample that sees these sockets."""
         self.now_ns += seconds * SECOND
-        answer = Answer([])
+        answer = SocketDump([])
         read(b"".join(each.message() for each in sockets) + done(), answer, 1000)
         answer.whole = whole
         self.rows = self.found.update(answer, self.now_ns)

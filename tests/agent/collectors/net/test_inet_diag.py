@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from laggard_agent.collectors.net.inet_diag import Answer, NoSuchDiagnosisError, ask, read, request
+from laggard_agent.collectors.net.inet_diag import NoSuchDiagnosisError, SocketDump, ask, read, request
 from laggard_common.errors import CollectError
 from tests.support.builders.net import ERROR, FIXTURES, SOCKET_MESSAGE, Socket, attribute, done, message
 
@@ -21,8 +21,8 @@ MOST = 1000
 DONE, HEADER_BYTES = 3, 16
 
 
-def answer_of(data: bytes, most: int = MOST) -> Answer:
-    answer = Answer([])
+def answer_of(data: bytes, most: int = MOST) -> SocketDump:
+    answer = SocketDump([])
     read(data, answer, most)
     return answer
 
@@ -174,7 +174,7 @@ def test_the_request_is_as_the_kernel_wants_it() -> None:
 
 def test_a_capture() -> None:
     """Two datagrams as Linux 6.18 answered within a namespace: two connections over IPv4, one over IPv6."""
-    answer = Answer([])
+    answer = SocketDump([])
     for name in ("inet", "inet6"):
         answer.done = False
         read((FIXTURES / f"{name}_diag-6.18.bin").read_bytes(), answer, MOST)

@@ -10,7 +10,7 @@ import pytest
 from laggard_agent.cli import main
 from laggard_agent.collectors.net.collector import Net
 from laggard_agent.collectors.net.destinations import Destinations
-from laggard_agent.collectors.net.inet_diag import Answer, read
+from laggard_agent.collectors.net.inet_diag import SocketDump, read
 from laggard_agent.sampling.sampler import collect
 from laggard_common.errors import CollectError
 from tests.support.builders.net import FILES, Socket, done
@@ -27,8 +27,8 @@ class Kernel:
     def __init__(self, *sockets: Socket, end: bytes = b"") -> None:
         self.data = b"".join(each.message() for each in sockets) + (end or done())
 
-    def ask(self, most_sockets: int) -> Answer:
-        answer = Answer([])
+    def ask(self, most_sockets: int) -> SocketDump:
+        answer = SocketDump([])
         read(self.data, answer, most_sockets)
         return answer
 

@@ -5,12 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from laggard_agent.tools.iotrace.fold import fold
-from laggard_common.wire.trace_records import Folded, Record, unfold
+from laggard_common.wire.trace_records import Folded, TraceRecord, unfold
 
-WRITE = Record("cn-17", "write", "1:3", 0, 100, 1000)
+WRITE = TraceRecord("cn-17", "write", "1:3", 0, 100, 1000)
 
 
-def writes(*offsets: int | None, descriptor: str = "1:3") -> list[Record]:
+def writes(*offsets: int | None, descriptor: str = "1:3") -> list[TraceRecord]:
     return [
         replace(WRITE, offset=offset, descriptor=descriptor, time_ns=1000 + i)
         for i, offset in enumerate(offsets)
@@ -79,7 +79,7 @@ def test_a_clock_that_was_set_back_is_kept() -> None:
 
 
 records = st.builds(
-    Record,
+    TraceRecord,
     node=st.sampled_from(["cn-1", "cn-2"]),
     operation=st.sampled_from(["read", "write"]),
     descriptor=st.sampled_from(["1:3", "1:4", "2:3"]),
@@ -91,7 +91,7 @@ records = st.builds(
 
 
 @given(st.lists(records, max_size=60), st.integers(1, 5))
-def test_unfolding_gives_back_every_record_of_every_descriptor(log: list[Record], runs: int) -> None:
+def test_unfolding_gives_back_every_record_of_every_descriptor(log: list[TraceRecord], runs: int) -> None:
     folded = list(fold(log, runs))
     before, after = defaultdict(list), defaultdict(list)
     for record in log:
@@ -105,7 +105,7 @@ def test_unfolding_gives_back_every_record_of_every_descriptor(log: list[Record]
 
 
 @given(st.lists(records, max_size=60))
-def test_one_open_run_is_the_paper_to_the_letter(log: list[Record]) -> None:
+def test_one_open_run_is_the_paper_to_the_letter(log: list[TraceRecord]) -> None:
     """Naively: compare each record with the one before it, and keep the whole order."""
     counts: list[int] = []
     for before, after in zip([None, *log], log, strict=False):
@@ -123,7 +123,7 @@ def test_one_open_run_is_the_paper_to_the_letter(log: list[Record]) -> None:
 
 
 @given(st.lists(records, min_size=1, max_size=60))
-def test_first_and_last_times_are_those_of_the_records(log: list[Record]) -> None:
+def test_first_and_last_times_are_those_of_the_records(log: list[TraceRecord]) -> None:
     position = 0
     for f in fold(log, max_open_runs=1):
         assert f.first_ns == log[position].time_ns

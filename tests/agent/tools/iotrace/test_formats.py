@@ -6,16 +6,16 @@ from hypothesis import strategies as st
 
 from laggard_agent.tools.iotrace.fold import fold
 from laggard_agent.tools.iotrace.text import TextParser, as_line
-from laggard_common.wire.trace_records import MAX_POSITION, Record
+from laggard_common.wire.trace_records import MAX_POSITION, TraceRecord
 from tests.support.builders.iotrace import read, sample
 
 
 def test_laggards_own_format() -> None:
     records, reader = read("laggard", sample("laggard"))
     assert (reader.lines, reader.records, reader.not_understood, reader.torn) == (8, 6, 0, 0)
-    first = Record("cn-17", "open", "4121:17", None, 0, 1_763_650_000_000_000_001, "/scratch/out.dat")
+    first = TraceRecord("cn-17", "open", "4121:17", None, 0, 1_763_650_000_000_000_001, "/scratch/out.dat")
     assert records[0] == first
-    assert records[4] == Record("cn-17", "read", "4122:3", 4096, 512, 1_763_650_001_000_000_000)
+    assert records[4] == TraceRecord("cn-17", "read", "4122:3", 4096, 512, 1_763_650_001_000_000_000)
     assert [f.count for f in fold(records)] == [1, 3, 1, 1]
 
 
@@ -24,7 +24,7 @@ words = st.text(st.characters(categories=("L", "N", "P", "S")), min_size=1, max_
 
 @given(
     st.builds(
-        Record,
+        TraceRecord,
         node=words,
         operation=st.from_regex(r"[a-z][a-z0-9_]{0,31}", fullmatch=True),
         descriptor=words,
@@ -34,7 +34,7 @@ words = st.text(st.characters(categories=("L", "N", "P", "S")), min_size=1, max_
         path=st.just("") | st.tuples(words, words).map(" ".join),
     )
 )
-def test_a_line_is_read_as_the_record_it_was_made_of(record: Record) -> None:
+def test_a_line_is_read_as_the_record_it_was_made_of(record: TraceRecord) -> None:
     line = as_line(record)
     assert TextParser().parse(line) == (record,) or line.startswith("#")
 
@@ -43,7 +43,9 @@ def test_darshan_dxt() -> None:
     records, reader = read("dxt", sample("dxt"))
     assert (reader.records, reader.not_understood, reader.torn) == (9, 0, 0)
     path, file_id, second = "/scratch/out, part 1.dat", 16457598720760448348, 1_763_650_000_000_000_000
-    assert records[0] == Record("cn-17", "write", f"posix:0:{file_id}", 0, 1048576, second + 2_900_000, path)
+    assert records[0] == TraceRecord(
+        "cn-17", "write", f"posix:0:{file_id}", 0, 1048576, second + 2_900_000, path
+    )
     assert records[6].node == "cn-18"
     assert records[8].offset is None
     assert records[8].descriptor == f"mpiio:0:{file_id}"
