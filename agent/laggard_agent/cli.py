@@ -62,7 +62,7 @@ def build_parser() -> argparse.ArgumentParser:
     """The options of the command, also the source of its manual page."""
     parser = argparse.ArgumentParser(
         prog="laggard-agent",
-        description="Samples what this node's kernel counts and publishes it over MQTT.",
+        description="Samples the counters of this node and publishes them over MQTT.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
@@ -78,7 +78,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--collectors",
         metavar="A,B",
-        help=f"with --once or --dump: which collectors ({', '.join(registry.names())})",
+        help=f"with --once or --dump: the collectors to read ({', '.join(registry.names())})",
     )
     parser.add_argument(
         "--procfs",
@@ -114,10 +114,10 @@ def build_parser() -> argparse.ArgumentParser:
         "--format",
         choices=("auto", *FORMAT_NAMES),
         default="auto",
-        help="with --fold: the format of the log (default: what its first line looks like)",
+        help="with --fold: the format of the log (default: detected from its first line)",
     )
     parser.add_argument(
-        "--check-config", action="store_true", help="say what is wrong with the files, and exit"
+        "--check-config", action="store_true", help="check the files, report all problems, and exit"
     )
     parser.add_argument("--verbose", action="store_true", help="log every cycle")
     parser.add_argument("--version", action="version", version=f"laggard-agent {__version__}")

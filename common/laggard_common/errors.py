@@ -8,9 +8,9 @@ LaggardError
 ├── MqttError          the broker refused the connection or a subscription, or the connection is lost
 ├── SpoolError         the spool's directory or a segment cannot be used
 ├── ArchiveError       the archive cannot be written: disk full, not permitted
-├── StateError         the aggregator's state cannot be written, or what is there is not a state
+├── StateError         the aggregator's state cannot be written, or is not a state
 ├── CollectError       a collector could not read its source
-└── ServiceError       something outside does not let us run: port taken, broker refused us
+└── ServiceError       the surroundings do not let the program run, such as a taken port
 ```
 
 They are caught in three places only: the collector runner, the connection loop, and `main`.
@@ -26,7 +26,7 @@ class LaggardError(Exception):
 
 
 class ConfigError(LaggardError):
-    """All that is wrong with one configuration file. `problems`: one line each, `key: expected X, got Y`."""
+    """All problems of one configuration file. `problems`: one line each, `key: expected X, got Y`."""
 
     exit_code = 2
 

@@ -48,7 +48,7 @@ class Recovered:
             return ()
         if self.whole and (self.closed or self.header.boot_id == boot_id != ""):
             return self.header.streams
-        _log.info("spool: its end may be lost, so streams begin anew")
+        _log.info("spool: its end may be lost: starting new streams")
         return ()
 
 
@@ -56,7 +56,7 @@ def recover(directory: Path, node: str) -> Recovered:
     """Reads every segment in `directory` and truncates torn tails.
 
     The spool of another node (an image that was cloned, a host that was renamed) is spent, with a WARNING:
-    its streams are the other node's. Raises SpoolError when a file can neither be read nor cut.
+    its streams are the other node's. Raises SpoolError when a file can neither be read nor truncated.
     """
     found = Recovered()
     foreign = ""
@@ -64,7 +64,7 @@ def recover(directory: Path, node: str) -> Recovered:
         found.next_file = int(path.stem) + 1
         torn = segments.recover(path)
         if torn:
-            _log.warning("spool: cut %d damaged bytes off %s", torn, path)
+            _log.warning("spool: truncated %d damaged bytes of %s", torn, path)
         segment = DiskSegment(path, None)
         found.closed = False
         found.whole &= not torn
@@ -78,7 +78,7 @@ def recover(directory: Path, node: str) -> Recovered:
                 continue
         found.spent.append(segment)
     if foreign:
-        _log.warning("spool: %s was the spool of node %s: its batches are discarded", directory, foreign)
+        _log.warning("spool: %s belongs to node %s: discarding its batches", directory, foreign)
     return found
 
 
@@ -102,7 +102,7 @@ def _read(segment: DiskSegment, found: Recovered) -> Header | None:
             elif record.type == SpoolRecordType.ACKED:
                 found.acks = wire.decode_ack(record.payload)
         except (WireError, KeyError) as exc:
-            _log.warning("spool: %s: a record cannot be used: %s", segment.path, exc)
+            _log.warning("spool: %s: malformed record: %s", segment.path, exc)
             found.whole = False
         for stream in streams.values():
             found.schemas[stream.stream, stream.schema.source] = stream.schema

@@ -132,7 +132,7 @@ class SegmentQueue:
             if on_disk and not self._full:  # logged once, until everything is acknowledged
                 self._full = True
                 hours = (newest_ns - begin_ns(oldest, newest_ns)) / 3600e9
-                _log.warning("spool: full: %d bytes hold %.1f hours, what is older goes", most_bytes, hours)
+                _log.warning("spool: full: %d bytes hold %.1f hours, dropping the oldest", most_bytes, hours)
             self._drop(oldest)
 
     def _drop(self, segment: SpoolSegment) -> None:
@@ -140,7 +140,7 @@ class SegmentQueue:
         try:
             held = list(batches(segment))
         except SpoolError as exc:
-            _log.warning("spool: %s; what it held is lost", exc)
+            _log.warning("spool: %s; its batches are lost", exc)
             self.dropped_samples += self._progress.unacked(segment) * self._batch_ticks
             held = []
         for stored in held:

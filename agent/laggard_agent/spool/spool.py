@@ -316,7 +316,7 @@ class Spool:
 
     def _fall_back(self, exc: SpoolError) -> None:
         """Switches to memory with new streams, as the disk's state of the old ones may lag."""
-        _log.warning("spool: %s; batches are kept in memory only", exc)
+        _log.warning("spool: %s; keeping batches in memory only", exc)
         self.in_memory = True
         self._memory_appends = 0
         self._streams.renew()
@@ -339,7 +339,7 @@ class Spool:
             self.in_memory = True
             _log.debug("spool: still in memory: %s", exc)
             return
-        _log.info("spool: %s can be used again", self._directory)
+        _log.info("spool: %s is usable again", self._directory)
 
 
 def _take_lock(directory: Path) -> IO[bytes]:

@@ -67,7 +67,7 @@ def build_parser() -> argparse.ArgumentParser:
         help="with --credential: make a token instead, and say it on standard error",
     )
     parser.add_argument(
-        "--check-config", action="store_true", help="say what is wrong with the files, and exit"
+        "--check-config", action="store_true", help="check the files, report all problems, and exit"
     )
     tests = parser.add_mutually_exclusive_group()
     for name in channels():

@@ -72,7 +72,7 @@ class Notifier:
                 manager.settimeout(_SEND_SECONDS)
                 manager.sendto("\n".join(lines).encode(), self._address)
         except OSError as exc:
-            _log.debug("the service manager cannot be told %s: %s", lines[0], exc)
+            _log.debug("no notification of the service manager: %s: %s", lines[0], exc)
 
 
 def _watchdog_seconds(environ: Mapping[str, str]) -> float | None:

@@ -55,7 +55,7 @@ class Service(Generic[S, R]):
             except LaggardError as exc:
                 if started.is_set() or settings is known_good:
                     raise
-                _log.error("the new configuration is of no use, going on with the one before: %s", exc)
+                _log.error("the new configuration failed, returning to the previous one: %s", exc)
                 settings = known_good
             else:
                 if wanted is None:
@@ -71,7 +71,7 @@ class Service(Generic[S, R]):
         task = asyncio.create_task(running.run(stop, started))
         wanted: S | None = None
         try:
-            while wanted is None and await self._told(task):
+            while wanted is None and await self._reload_wanted(task):
                 wanted = self._new_settings()
             if not task.done() and wanted is None:
                 self._notifier.stopping()
@@ -81,7 +81,7 @@ class Service(Generic[S, R]):
                 await task
         return wanted
 
-    async def _told(self, task: "asyncio.Task[None]") -> bool:
+    async def _reload_wanted(self, task: "asyncio.Task[None]") -> bool:
         """Waits for a signal or the end of `task`; True for a reload."""
         signals = [asyncio.create_task(event.wait()) for event in (self._end, self._reload)]
         await asyncio.wait({task, *signals}, return_when=asyncio.FIRST_COMPLETED)
@@ -97,10 +97,10 @@ class Service(Generic[S, R]):
             settings = self._load()
         except LaggardError as exc:
             for line in str(exc).splitlines():
-                _log.error("the new configuration is refused: %s", line)
-            self._notifier.ready("the new configuration is refused, see the log; running with the one before")
+                _log.error("configuration rejected: %s", line)
+            self._notifier.ready("configuration rejected, see the log; running with the previous one")
             return None
-        _log.info("going on with the new configuration")
+        _log.info("configuration reloaded")
         return settings
 
 

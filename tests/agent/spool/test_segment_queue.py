@@ -126,7 +126,7 @@ def test_the_oldest_make_room_and_are_counted_by_what_became_of_them(
     assert queued.spans() == [(12, 23)]  # however large, it stays
     assert queued.queue.dropped_samples == 5 + 8 * 5
     assert [r.message for r in caplog.records] == [
-        "spool: full: 102400 bytes hold 0.2 hours, what is older goes"
+        "spool: full: 102400 bytes hold 0.2 hours, dropping the oldest"
     ]
 
 
@@ -149,7 +149,7 @@ def test_what_cannot_be_read_any_more_is_counted_by_its_seqs(
     queued.fill(4)
     assert queued.make_room()
     assert queued.queue.dropped_samples == 3 * 5
-    assert "what it held is lost" in caplog.text
+    assert "its batches are lost" in caplog.text
 
 
 def test_a_segment_that_cannot_be_begun_leaves_all_as_it_was(made: Make) -> None:

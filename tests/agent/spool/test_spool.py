@@ -231,7 +231,7 @@ def test_a_full_spool_is_one_warning_that_says_what_it_holds(
 
     fill(range(300))
     (said,) = [r.message for r in caplog.records]
-    assert said == "spool: full: 1048576 bytes hold 1.7 hours, what is older goes"
+    assert said == "spool: full: 1048576 bytes hold 1.7 hours, dropping the oldest"
     stored = added(spool)
     spool.acknowledge(stored.key, ((0, stored.seq),))
     fill(range(300, 600))
@@ -331,7 +331,7 @@ def test_the_spool_of_another_node_is_discarded(tmp_path: Path, caplog: pytest.L
     before = added(spool)
     spool.close()
     spool = opened(tmp_path, owner=SpoolIdentity("oss-2", 10**9, 5), seed=2)
-    assert f"{tmp_path} was the spool of node oss-1" in caplog.text
+    assert f"{tmp_path} belongs to node oss-1" in caplog.text
     assert backlog(spool) == []
     assert added(spool).stream != before.stream
     assert len(files(tmp_path)) == 1
@@ -356,7 +356,7 @@ def test_a_directory_that_cannot_be_used_means_memory_and_one_warning(
     assert spool.facts().in_memory
     assert backlog(spool) == list(range(120))
     assert len([r for r in caplog.records if r.levelno >= logging.WARNING]) == 1
-    assert f"{tmp_path}/file: File exists; batches are kept in memory only" in caplog.text
+    assert f"{tmp_path}/file: File exists; keeping batches in memory only" in caplog.text
     spool.close()
 
 
@@ -385,7 +385,7 @@ def test_a_disk_that_fails_and_comes_back(tmp_path: Path, caplog: pytest.LogCapt
     last = [added(spool) for _ in range(60)][-1]
     assert not spool.facts().in_memory
     assert (last.stream, last.seq) == (in_memory.stream, 60)
-    assert "can be used again" in caplog.text
+    assert "is usable again" in caplog.text
     assert backlog(spool) == [0, *range(61)]
     spool.close()
     spool = opened(tmp_path)
@@ -458,7 +458,7 @@ def test_files_that_somebody_removed_do_not_stop_the_agent(
         (tmp_path / name).unlink()
     for _ in range(200):
         added(spool, batch(payload=noise))
-    assert "what it held is lost" in caplog.text
+    assert "its batches are lost" in caplog.text
     assert spool.facts().dropped_samples == (260 - len(backlog(spool)) - 2) * 5
     spool.close()
 

@@ -103,8 +103,8 @@ def test_bad_files_are_refused_and_it_runs_on(caplog: pytest.LogCaptureFixture) 
         story.play()
     assert story.seen == ["first begins", "first ends"]
     assert [record.getMessage() for record in caplog.records] == [
-        "the new configuration is refused: laggard.toml: bad: expected something better",
-        "the new configuration is refused: laggard.toml: and more",
+        "configuration rejected: laggard.toml: bad: expected something better",
+        "configuration rejected: laggard.toml: and more",
     ]
 
 
@@ -121,7 +121,7 @@ def test_settings_that_do_not_work_give_way_to_the_ones_before(caplog: pytest.Lo
         *("first begins", "first ends", "second begins"),
         *("first again begins", "first again ends"),
     ]
-    assert "going on with the one before: the port is taken" in caplog.text
+    assert "returning to the previous one: the port is taken" in caplog.text
 
 
 def test_settings_that_never_started_are_not_gone_back_to() -> None:

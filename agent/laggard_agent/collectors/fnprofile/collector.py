@@ -1,7 +1,7 @@
-"""The collector `fnprofile`: where the CPUs of this node spend their time, by program, image and function.
+"""The collector `fnprofile`: CPU time of this node by program, image and function.
 
-What OProfile did for the HotDep paper ("Sample profiles"): instruction pointers sampled on all CPUs, of user
-programs and kernel threads alike, as a vector over functions every 10 s.
+Instruction pointers are sampled on all CPUs, of user programs and kernel threads alike. They give a vector
+over functions every 10 s, as OProfile did for the HotDep paper ("Sample profiles").
 """
 
 import errno
@@ -48,9 +48,9 @@ _NO_COUNTER = (errno.ENOENT, errno.ENODEV, errno.EOPNOTSUPP, errno.EINVAL)
 
 @dataclass(frozen=True, slots=True)
 class FnprofileSettings:
-    """`[fnprofile]`: how often each CPU is sampled and a vector made; how many functions have a row.
+    """`[fnprofile]`: sampling frequency of each CPU, seconds per vector, most functions with a row.
 
-    `cgroup`: the folder of a control group; only what runs in it is sampled. Empty: everything is.
+    `cgroup`: folder of the only control group to sample; empty: all processes.
     """
 
     frequency_hz: float = field(default=997.0, metadata=checked(between(1, 10_000)))
@@ -161,14 +161,14 @@ class Fnprofile:
         return True
 
     def _cgroup_now(self) -> int:
-        """Which control group has the name of ours, 0 for none: a service that starts again gets another."""
+        """ID of the control group at the configured path, 0 for none; a restarted service gets another."""
         try:
             return Path(self._settings.cgroup).stat().st_ino if self._settings.cgroup else 0
         except OSError:
             return 0
 
     def _event(self, sysfs: Path) -> perf.PerfEvent:
-        """What to sample: cycles where the CPU counts them and tells its frequency, else the CPU's clock."""
+        """The event to sample: cycles if the CPU counts them and its frequency is known, else its clock."""
         wanted, hz = self._settings.event, self._settings.frequency_hz
         if wanted == "cpu-clock":
             return perf.clock_event(hz)
@@ -188,7 +188,7 @@ class Fnprofile:
         return perf.clock_event(hz)
 
     def _take(self) -> None:
-        """Adds what was sampled since the last time."""
+        """Adds the samples since the previous call."""
         sampler, functions = self._sampler, self._functions
         if sampler is None or functions is None:
             return

@@ -106,7 +106,7 @@ class CpuSampler:
         return bool(self._failure)
 
     def drain(self) -> CpuSamples:
-        """What was sampled up to now. Raises CollectError when the thread does not answer or has ended."""
+        """The samples up to now. Raises CollectError when the thread does not answer or has ended."""
         if not self._wanted:  # otherwise the answer to the previous request is still due
             self._wanted = True
             self._wake()

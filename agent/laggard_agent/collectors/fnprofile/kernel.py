@@ -24,7 +24,7 @@ _LOOK_EVERY_NS = 60 * 1_000_000_000
 def parse_kallsyms(blocks: Iterator[bytes]) -> elf.Symbols:
     """The functions in the text of /proc/kallsyms, which may be cut anywhere; names are `name\\tmodule`.
 
-    None where the kernel hides its addresses: they are all 0 then. Lines of another shape are left out.
+    None when the kernel hides its addresses: all are 0 then. Lines of another form are ignored.
     """
     found = elf.SymbolColumns()
     rest = b""
@@ -42,9 +42,9 @@ def parse_kallsyms(blocks: Iterator[bytes]) -> elf.Symbols:
 
 
 class Kernel:
-    """The kernel's functions by address; read when first asked for, and when modules came or went.
+    """The kernel's functions by address; read at first use, and when modules were loaded or removed.
 
-    `is_hidden`: the kernel does not tell its addresses; then all functions of the kernel are one, `?`.
+    `is_hidden`: the kernel hides its addresses; then all its functions are one, `?`.
     """
 
     def __init__(self, procfs: Path, monotonic_ns: Callable[[], int]) -> None:
@@ -68,7 +68,7 @@ class Kernel:
         return found
 
     def refresh(self) -> None:
-        """Reads the names anew when it is time and something has changed."""
+        """Reads the names again when they are due and the modules have changed."""
         now = self._monotonic_ns()
         if self._look_at_ns is not None and now < self._look_at_ns:
             return
@@ -84,13 +84,13 @@ class Kernel:
         if hidden and not self.is_hidden:
             _log.warning(
                 "collector fnprofile: the kernel hides its functions (kernel.kptr_restrict, CAP_SYSLOG):"
-                " they are one, named ?"
+                " all are counted as one, named ?"
             )
         self.is_hidden = hidden
 
 
 def _blocks(path: Path) -> Iterator[bytes]:
-    """The bytes of a file, at most _MOST_BLOCKS blocks; what cannot be read is left out."""
+    """The bytes of a file up to a read error, at most _MOST_BLOCKS blocks."""
     try:
         with path.open("rb") as file:
             for _ in range(_MOST_BLOCKS):

@@ -1,4 +1,4 @@
-"""How a function is called past this node: `program/image/function`."""
+"""Names of functions outside this node: `program/image/function`."""
 
 import zlib
 from functools import lru_cache
@@ -11,13 +11,13 @@ _MOST_FUNCTION_CHARS = 126  # with two parts before it: MAX_NAME_CHARS
 
 @lru_cache(1 << 12)
 def function_id(program: str, image: str, function: str) -> str:
-    """The three joined, without a `/` in any of them; what is too long ends in a checksum."""
+    """The three joined, without a `/` in any of them; too long a part ends in a checksum."""
     parts = (_part(program, _MOST_PART_CHARS), _part(image, _MOST_PART_CHARS))
     return "/".join((*parts, _part(function, _MOST_FUNCTION_CHARS)))
 
 
 def other_of(function: str) -> str:
-    """Where the functions of the same program are counted that have no row of their own."""
+    """The row in which functions of the same program are counted that have none of their own."""
     return f"{function.partition('/')[0]}/{OTHER}"
 
 

@@ -1,4 +1,4 @@
-"""perf_event_open(2): a sampling event for each CPU, and why the kernel refuses one."""
+"""perf_event_open(2): a sampling event for each CPU, and the reason when the kernel refuses one."""
 
 import ctypes
 import errno
@@ -15,12 +15,12 @@ from laggard_common.errors import CollectError
 # Only machines whose kernel lays bit fields out from the lowest bit (little-endian ones).
 _SYSCALLS = {"x86_64": 298, "aarch64": 241, "riscv64": 241, "loongarch64": 241, "ppc64le": 319}
 _IN_CGROUP, _CLOSE_ON_EXEC = 4, 8
-_ATTRIBUTES = struct.Struct("<IIQQQQQIIQQ")  # the first version that has what is wanted here, of 72 bytes
+_ATTRIBUTES = struct.Struct("<IIQQQQQIIQQ")  # the first version with all fields used here, 72 bytes
 _HARDWARE, _CPU_CYCLES = 0, 0
 _SOFTWARE, _CPU_CLOCK = 1, 0
 _IP, _TID, _TIME = 1, 2, 4
 _FLAGS = sum(1 << bit for bit in (8, 9, 13, 14, 18, 23, 24))
-"""mmap, comm, task, watermark, sample_id_all, mmap2, comm_exec: what happens to address spaces, too."""
+"""mmap, comm, task, watermark, sample_id_all, mmap2, comm_exec: records of changes of address spaces."""
 _EXCLUDE_IDLE = 1 << 7
 
 _REASONS = {
@@ -35,9 +35,9 @@ Open = Callable[["PerfEvent", int], int]  # (event, cpu) -> file descriptor; rai
 
 @dataclass(frozen=True, slots=True)
 class PerfEvent:
-    """What is sampled: every `period` of `name`, which is `cpu_ns` of CPU time.
+    """The sampled event: one sample each `period` of `name`, which is `cpu_ns` of CPU time.
 
-    `cgroup`: the folder of the control group that is sampled alone; empty, all processes are.
+    `cgroup`: folder of the only control group to sample; empty: all processes.
     """
 
     name: str
@@ -50,7 +50,7 @@ class PerfEvent:
 
 
 def clock_event(frequency_hz: float) -> PerfEvent:
-    """The kernel's CPU clock, by a timer; there is nothing of it in the idle task."""
+    """The kernel's CPU clock, a timer that does not run in the idle task."""
     period = round(1e9 / frequency_hz)
     return PerfEvent("cpu-clock", _SOFTWARE, _CPU_CLOCK, period, period, _FLAGS | _EXCLUDE_IDLE)
 
@@ -62,7 +62,7 @@ def cycles_event(frequency_hz: float, cpu_hz: float) -> PerfEvent:
 
 
 def cpu_hz(sysfs: Path) -> float | None:
-    """What CPU 0 says of its frequency; None where it says nothing (virtual machines)."""
+    """Frequency of CPU 0; None when unknown (virtual machines)."""
     folder = sysfs / "devices/system/cpu/cpu0/cpufreq"
     for name in ("base_frequency", "cpuinfo_max_freq"):
         text = beginning_of(folder / name, 64).strip()
@@ -74,7 +74,7 @@ def cpu_hz(sysfs: Path) -> float | None:
 def open_event(event: PerfEvent, cpu: int) -> int:
     """The file descriptor of `event` on this CPU, of all processes or of those in its control group.
 
-    Raises OSError, with the name of the folder where it is no control group in which events can be.
+    Raises OSError, with the folder as file name when it is no control group of perf events.
     """
     if not event.cgroup:
         return _open(event, cpu, -1, _CLOSE_ON_EXEC)
@@ -92,7 +92,7 @@ def open_event(event: PerfEvent, cpu: int) -> int:
 def _open(event: PerfEvent, cpu: int, whose: int, flags: int) -> int:
     number = _SYSCALLS.get(platform.machine())
     if number is None:
-        raise OSError(errno.ENOSYS, f"perf events are not known on {platform.machine()}")
+        raise OSError(errno.ENOSYS, f"perf events are not supported on {platform.machine()}")
     watermark = ring_bytes(event) // 2
     attributes = ctypes.create_string_buffer(
         _ATTRIBUTES.pack(
@@ -111,13 +111,13 @@ def _open(event: PerfEvent, cpu: int, whose: int, flags: int) -> int:
 
 
 def ring_bytes(event: PerfEvent) -> int:
-    """How much a CPU's ring buffer holds: 8 s of samples or more, but 512 KiB at most (a user's share)."""
+    """Size of a CPU's ring buffer: 8 s of samples or more, but 512 KiB at most (a user's share)."""
     wanted = 8 * 32 * 1_000_000_000 // event.cpu_ns
     return int(min(max(1 << (wanted - 1).bit_length(), 64 << 10), 512 << 10))
 
 
 def refusal(exc: OSError, procfs: Path) -> CollectError:
-    """Why there are no samples, in one line that says what to do."""
+    """The error for a refused event: the reason, and the permission that is missing."""
     reason = _REASONS.get(exc.errno or 0) or exc.strerror or str(exc)
     if exc.errno in (errno.EACCES, errno.EPERM):
         level = beginning_of(procfs / "sys/kernel/perf_event_paranoid", 64).strip().decode("ascii", "replace")

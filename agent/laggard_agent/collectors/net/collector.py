@@ -172,7 +172,7 @@ class Net:
             try:
                 answer, why = self._ask(MOST_SOCKETS), ""
             except NoSuchDiagnosisError as exc:
-                why = f"{exc}: inet_diag and tcp_diag are not there"
+                why = f"{exc}: inet_diag and tcp_diag are not loaded"
         if why and why != self._said:
             _log.warning("collector net: no destinations found: %s", why)
         self._said = why
