@@ -51,7 +51,7 @@ Key = tuple[str, int]  # name and inode of a file
 
 
 @dataclass(frozen=True, slots=True)
-class _TableFile:
+class _CallTableFile:
     """A table identified by its file name. `is_last`: its owner made none after it, by another exec."""
 
     name: str
@@ -192,7 +192,7 @@ class Fntrace:
         self._found = found
         return failures
 
-    def _names(self) -> list[_TableFile]:
+    def _names(self) -> list[_CallTableFile]:
         """The existing tables, known ones first."""
         if self._directory.is_symlink():  # a symbolic link would decide where files are removed
             raise CollectError(str(self._directory), "is a link")
@@ -215,7 +215,7 @@ class Fntrace:
         ]
         last = dict(zip(makers, matches, strict=True))
         named = [
-            _TableFile(match[0], inode, int(match[1]), int(match[2]), last[maker][0] is match)
+            _CallTableFile(match[0], inode, int(match[1]), int(match[2]), last[maker][0] is match)
             for maker, (match, inode) in zip(makers, matches, strict=True)
         ]
         return sorted(named, key=lambda one: (one.name, one.inode) not in self._found)
@@ -227,7 +227,7 @@ class Fntrace:
         except OSError:
             return None
 
-    def _has_ended(self, one: _TableFile, table: CallTable) -> bool:
+    def _has_ended(self, one: _CallTableFile, table: CallTable) -> bool:
         """True when a table will not be written again. An incomplete one gets a minute."""
         if table.head is not None:
             if not one.is_last:
