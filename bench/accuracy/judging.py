@@ -16,9 +16,10 @@ from laggard_aggregator.detect.cdf.training import largest_deviation
 from laggard_aggregator.detect.interface import GroupWindow, MetricWindow, VectorWindow, Verdicts
 from laggard_aggregator.detect.manhattan.detector import ManhattanDetector
 from laggard_aggregator.detect.manhattan.training import (
-    fault_free_functions,
-    fault_free_spread,
-    fault_free_thresholds,
+    FunctionsLearner,
+    SpreadLearner,
+    ThresholdsLearner,
+    fed,
 )
 from laggard_aggregator.detect.manhattan.vectors import ManhattanOptions
 from laggard_aggregator.detect.settings import DetectSettings
@@ -156,10 +157,10 @@ def train_manhattan(profiles: Sequence[tuple[Profiles, Sequence[Scenario]]], *, 
             for run, scenario in enumerate(scenarios)
             for window in vector_windows(profile, run, scenario, metric)
         ]
-        functions = fault_free_functions(windows)
-        spread = fault_free_spread(windows, functions) if divided else {}
+        functions = frozenset(fed(FunctionsLearner(), windows).functions)
+        spread = fed(SpreadLearner(functions), windows).spread() if divided else {}
         options[metric] = ManhattanOptions(functions, spread)
-        thresholds[metric] = fault_free_thresholds(windows, options[metric])
+        thresholds[metric] = fed(ThresholdsLearner(options[metric]), windows).thresholds()
     return Manhattan(thresholds, options)
 
 

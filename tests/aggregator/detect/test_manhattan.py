@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from laggard_aggregator.detect.interface import VectorWindow
 from laggard_aggregator.detect.manhattan.detector import ManhattanDetector
 from laggard_aggregator.detect.manhattan.training import (
-    fault_free_functions,
-    fault_free_spread,
-    fault_free_thresholds,
+    FunctionsLearner,
+    SpreadLearner,
+    ThresholdsLearner,
+    fed,
 )
 from laggard_aggregator.detect.manhattan.vectors import MIN_SECONDS, ManhattanOptions
 from laggard_aggregator.detect.settings import DetectSettings
@@ -105,11 +106,11 @@ def test_thresholds_are_the_naive_twins_and_silence_what_they_were_trained_on(
 ) -> None:
     _, windows = draw(drawn)
     metric = str(drawn["metric"])
-    functions = fault_free_functions(windows)
+    functions = frozenset(fed(FunctionsLearner(), windows).functions)
     kept = naive.manhattan_kept([w.seconds for w in windows], MIN_SECONDS[metric])
     assert sorted(functions) == [windows[0].functions[f] for f in kept]
     options = ManhattanOptions(functions)
-    thresholds = fault_free_thresholds(windows, options)
+    thresholds = fed(ThresholdsLearner(options), windows).thresholds()
     medians = [
         [naive.manhattan_median(row) for row in naive.manhattan_distances(w.values[:, kept].tolist())]
         for w in windows
@@ -127,7 +128,9 @@ def test_order_of_servers_and_functions_does_not_matter(
 ) -> None:
     rng, windows = draw(drawn, faulty=True)
     options = ManhattanOptions(
-        spread=fault_free_spread(windows, fault_free_functions(windows)) if spread else {}
+        spread=fed(SpreadLearner(fed(FunctionsLearner(), windows).functions), windows).spread()
+        if spread
+        else {}
     )
     metric = str(drawn["metric"])
     thresholds = everywhere(5.0 if spread else 150.0, len(windows[0].servers)) if trained else {}
@@ -275,8 +278,8 @@ def test_spread_makes_a_quiet_function_count_and_a_noisy_one_not() -> None:
     rng = np.random.default_rng(5)
     quiet_and_noisy = np.array([1.0, 200.0])
     runs = [window_of(1000 + rng.normal(0, quiet_and_noisy, (8, 2))) for _ in range(40)]
-    functions = fault_free_functions(runs)
-    spread = fault_free_spread(runs, functions)
+    functions = frozenset(fed(FunctionsLearner(), runs).functions)
+    spread = fed(SpreadLearner(functions), runs).spread()
     assert spread["f00"] == pytest.approx(0.1 * np.median([1.0, 200.0]), rel=0.2)  # raised to the least
     assert spread["f01"] == pytest.approx(200.0, rel=0.15)
     faulty = 1000 + rng.normal(0, quiet_and_noisy, (8, 2))
@@ -284,7 +287,7 @@ def test_spread_makes_a_quiet_function_count_and_a_noisy_one_not() -> None:
     plain = ManhattanOptions(functions)
     divided = ManhattanOptions(functions, spread)
     for options, found in ((plain, False), (divided, True)):
-        detector = detector_of(fault_free_thresholds(runs, options), options=options)
+        detector = detector_of(fed(ThresholdsLearner(options), runs).thresholds(), options=options)
         assert detector.observe(window_of(faulty)).anomalous.tolist() == [found and s == 3 for s in range(8)]
 
 

@@ -27,18 +27,18 @@ MIN_SPREAD_SHARE = 0.1
 """Spreads are at least this share of the typical one, so that a function that never varied does not rule."""
 
 
-class FunctionsTaken:
+class FunctionsLearner:
     """The functions that matter in a window of a server (HotDep, "Feature-Vector Dimensionality")."""
 
     def __init__(self) -> None:
         self.functions: set[str] = set()
 
     def add(self, window: VectorWindow) -> None:
-        """Takes a fault-free window in."""
+        """Adds a fault-free window."""
         self.functions |= functions_of(window, MIN_SECONDS[window.metric])
 
 
-class SpreadTaken:
+class SpreadLearner:
     """By function, how far servers' sums lie from their window's median over servers (root mean square).
 
     The paper's future work divides by it.
@@ -49,7 +49,7 @@ class SpreadTaken:
         self._servers = 0
 
     def add(self, window: VectorWindow) -> None:
-        """Takes a fault-free window in."""
+        """Adds a fault-free window."""
         names, live, vectors = feature_vectors(window, self._squares, {})
         if live.size:
             self._servers += live.size
@@ -67,7 +67,7 @@ class SpreadTaken:
         return {name: max(value, least) for name, value in spread.items()}
 
 
-class ThresholdsTaken:
+class ThresholdsLearner:
     """By server, twice the smallest integer threshold at which no window is anomalous.
 
     That is where the paper's binary search ends. A server that is never live among peers gets none.
@@ -78,7 +78,7 @@ class ThresholdsTaken:
         self._largest: dict[str, float] = {}
 
     def add(self, window: VectorWindow) -> None:
-        """Takes a fault-free window in."""
+        """Adds a fault-free window."""
         _, live, vectors = feature_vectors(window, self._options.functions, self._options.spread)
         if live.size >= MIN_PEERS:
             for server, distance in zip(live, median_distances(vectors)[0].tolist(), strict=True):
@@ -99,19 +99,26 @@ Series = tuple[str, str]
 Learner = TypeVar("Learner", bound=_Learner)
 
 
+def fed(learner: Learner, windows: Iterable[VectorWindow]) -> Learner:
+    """`learner` after all `windows`."""
+    for window in windows:
+        learner.add(window)
+    return learner
+
+
 def learn(windows: FaultFree, options: Mapping[str, Any]) -> Trained:
     """Thresholds and functions by group and metric (HotDep, "Threshold selection").
 
     Each pass over the windows builds on the one before. `options["divided"]`: by each function's fault-free
     spread.
     """
-    taken = _pass(windows, lambda _: FunctionsTaken())
+    taken = _pass(windows, lambda _: FunctionsLearner())
     units = {series: dict.fromkeys(sorted(own.functions), 1.0) for series, own in taken.items()}
     if options.get("divided"):
-        spreads = _pass(windows, lambda series: SpreadTaken(units[series]))
+        spreads = _pass(windows, lambda series: SpreadLearner(units[series]))
         units = {series: own.spread() or units[series] for series, own in spreads.items()}
     learned = _pass(
-        windows, lambda series: ThresholdsTaken(ManhattanOptions(frozenset(units[series]), units[series]))
+        windows, lambda series: ThresholdsLearner(ManhattanOptions(frozenset(units[series]), units[series]))
     )
     known = {series: own.thresholds() for series, own in learned.items()}
     known = {series: own for series, own in sorted(known.items()) if own}
@@ -149,27 +156,3 @@ TRAINING = Training(
     ),
     tables=(UNITS,),
 )
-
-
-def fault_free_functions(windows: Iterable[VectorWindow]) -> frozenset[str]:
-    """The functions that FunctionsTaken finds in `windows`."""
-    taken = FunctionsTaken()
-    for window in windows:
-        taken.add(window)
-    return frozenset(taken.functions)
-
-
-def fault_free_spread(windows: Iterable[VectorWindow], functions: frozenset[str]) -> dict[str, float]:
-    """The spreads that SpreadTaken finds in `windows`."""
-    taken = SpreadTaken(functions)
-    for window in windows:
-        taken.add(window)
-    return taken.spread()
-
-
-def fault_free_thresholds(windows: Iterable[VectorWindow], options: ManhattanOptions) -> dict[str, float]:
-    """The thresholds that ThresholdsTaken finds in `windows`."""
-    taken = ThresholdsTaken(options)
-    for window in windows:
-        taken.add(window)
-    return taken.thresholds()

@@ -24,7 +24,7 @@ class ManhattanOptions:
 
     `functions` count from the first window on, others as soon as they take `MIN_SECONDS` in one
     window of one server. `spread`: by function, the unit its sums are divided by (the paper's future work;
-    from `fault_free_spread`), a function that is not in it by the typical one; empty: plain sums, as in the
+    from `SpreadLearner`), a function that is not in it by the typical one; empty: plain sums, as in the
     paper.
     """
 
