@@ -61,9 +61,9 @@ directory = {state}
 """
 ALERT = "LaggardStraggler"
 STAGES = (
-    ("aggregator", "alarm stands in the aggregator's API"),
+    ("aggregator", "alarm raised or cleared in the aggregator's API"),
     ("prometheus", "Prometheus has scraped it"),
-    ("firing", "its alerting rule fires"),
+    ("firing", "its alerting rule fires or resolves"),
     ("alertmanager", "Alertmanager has it"),
     ("mail", "Alertmanager's mail is at the SMTP server"),
 )

@@ -23,7 +23,7 @@ NSENTER = shutil.which("nsenter") or "nsenter"
 MOST_INSTALLED = 40e6
 """What the agent may take on a node, bytes, without Python."""
 PAGE = "http://127.0.0.1:9464/"
-IN_ALARM = re.compile(r'id="slow-[0-9]+"[^>]*>([^<]+)</a>\s*<span class="soft">alarm stands')
+IN_ALARM = re.compile(r'id="slow-[0-9]+"[^>]*>([^<]+)</a>\s*<span class="soft">alarm raised')
 PROMETHEUS = "http://127.0.0.1:9090"
 NOTHING_OF_OURS = (
     "dev",

@@ -126,7 +126,7 @@ async def by_keyboard(page: "Page", url: str) -> None:
     await page.go_back()
     await tab_to(page, "Nodes")
     await page.keyboard.press("Enter")
-    await page.get_by_role("table", name="Those that are not well first").wait_for()
+    await page.get_by_role("table", name="Unhealthy nodes first").wait_for()
 
 
 async def by_pointer(page: "Page", url: str) -> None:

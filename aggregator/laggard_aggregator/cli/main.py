@@ -43,13 +43,13 @@ COMMANDS = (
     Entry("diagnose", "laggard_aggregator.cli.diagnose", "find the stragglers in recorded data"),
     Entry("train", "laggard_aggregator.cli.train", "learn thresholds from fault-free data"),
     Entry("top", "laggard_aggregator.cli.top", "live ranking of a running aggregator"),
-    Entry("status", "laggard_aggregator.cli.status", "whether the monitoring works, and what stands"),
+    Entry("status", "laggard_aggregator.cli.status", "health of the monitoring, raised alarms, decisions"),
     Entry(
         "silence",
         "laggard_aggregator.cli.decisions:silence",
-        "judge and show components, but tell nobody of them",
+        "judge and show components, but send no notifications",
     ),
-    Entry("drain", "laggard_aggregator.cli.decisions:drain", "leave out components that are being worked on"),
+    Entry("drain", "laggard_aggregator.cli.decisions:drain", "leave out components under maintenance"),
     Entry(
         "replaced", "laggard_aggregator.cli.decisions:replaced", "let components with new hardware start over"
     ),

@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--check",
         action="store_true",
-        help="exit with 1 when the aggregator is not ready, or an alarm stands that nobody silenced",
+        help="exit with 1 when the aggregator is not ready, or a raised alarm is not silenced",
     )
 
 

@@ -81,7 +81,7 @@ PER_COMPONENT = (
     MetricRow(
         "laggard_alarm_active",
         _COMPONENT,
-        "1 while an alarm stands; the series ends when the alarm clears.",
+        "1 while an alarm is raised; the series ends when it is cleared.",
         _per_component(lambda s: None if s.alarm is None else 1),
     ),
     MetricRow(
@@ -117,13 +117,13 @@ PER_COMPONENT = (
     MetricRow(
         "laggard_alarm_cause",
         ("group", "component", "metric", "cause"),
-        "Functions that differ most while an alarm of the detector manhattan stands, at most ten.",
+        "Functions that differ most while an alarm of the detector manhattan is raised, at most ten.",
         _alarm_causes,
     ),
     MetricRow(
         "laggard_alarm_silenced",
         _COMPONENT,
-        "1 while an alarm stands that an operator silenced; it sends no notifications.",
+        "1 while a raised alarm is silenced by an operator; it sends no notifications.",
         _per_component(lambda s: None if s.alarm is None or s.silenced is None else 1),
     ),
 )

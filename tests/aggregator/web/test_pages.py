@@ -156,13 +156,13 @@ def test_every_link_of_every_page_leads_somewhere() -> None:
 def test_the_overview_is_an_answer() -> None:
     text = text_of(page("/"))
     assert "oss-1/sdb is 4.0× slower than its peers since 2025-10-09 08:56 UTC; 2 more stragglers" in text
-    assert "oss-1/sdb alarm stands 4.0× " in text
+    assert "oss-1/sdb alarm raised 4.0× " in text
     assert "await: 8 ms, peers 2 ms luns" in text
     assert (
         "Only this one of oss-1 is slow, the other one beside it is not: look at the component itself."
         in text
     )
-    assert "3 nodes not well" in text
+    assert "3 nodes unhealthy" in text
     assert "1 without a verdict" in text
 
 
@@ -262,7 +262,7 @@ def test_what_is_not_known_is_a_page_too() -> None:
 def test_a_component_is_found_by_its_name_of_the_day() -> None:
     text = text_of(page("/component/luns/oss-1/sdb"))
     assert "4.0× slower than its peers since 2025-10-09 08:56:40 UTC" in text
-    assert "Lasting name oss-1/wwn-2" in text
+    assert "Permanent ID oss-1/wwn-2" in text
     assert "ssh oss-1 iostat -x 5 # its own error counters ssh oss-1 sudo smartctl -x /dev/sdb" in text
     assert "Windows and verdicts, newest first" in text
     assert "▲ anomalous" in text
@@ -294,7 +294,7 @@ def test_what_operators_decided_is_shown_everywhere() -> None:
         assert "silenced until 2025-10-09 10:01:40 drained" in text_of(page(path, view))
     assert "oss-2 drained" in text_of(page("/node/oss-2", view))
     text = text_of(page("/alarms", view))
-    assert "oss-* drain 2025-10-09 09:01:10 it is ended kim" in text
+    assert "oss-* drain 2025-10-09 09:01:10 ended by an operator kim" in text
     assert "oss-1/sdb silence 2025-10-09 09:00:40 2025-10-09 10:01:40 kim rebuild" in text
 
 
@@ -358,7 +358,7 @@ def test_nodes_that_are_not_well_come_first_and_can_be_picked() -> None:
     text = text_of(page("/nodes"))
     assert (
         text.index("oss-9 storage silent")
-        < text.index("oss-2 storage up, not well")
+        < text.index("oss-2 storage up, unhealthy")
         < text.index("oss-1 storage up")
     )
     picked = text_of(page("/nodes?role=metadata&state=stopped"))

@@ -191,7 +191,7 @@ def _node_tile(now: Now) -> Tile:
     up = sum(count for (_, state), count in now.node_counts.items() if state == "up")
     gone = sum(count for (_, state), count in now.node_counts.items() if state in ("silent", "down"))
     unwell = len(now.unwell)
-    detail = f"{formatting.counted(unwell, 'node')} not well" if unwell else "all well"
+    detail = f"{formatting.counted(unwell, 'node')} unhealthy" if unwell else "all healthy"
     state = "bad" if gone else "warn" if unwell else "good"
     return Tile("Nodes up", f"{up:,} of {total:,}", detail, state, "/nodes")
 
