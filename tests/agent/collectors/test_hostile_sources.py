@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from laggard_agent.collectors import registry
 from laggard_agent.collectors.gluster.collector import GlusterSettings
 from laggard_agent.collectors.interface import Collector, Roots
 from laggard_agent.collectors.lustre.collector import LustreSettings
@@ -56,6 +57,7 @@ FILES = {
     "mountstats": ("proc/self/mountstats",),
     "infiniband": (f"{PORT}/state", f"{PORT}/counters/port_xmit_data"),
 }
+ON_REQUEST = ("tcp_destination", "inet_diag")
 SAMPLES = SLOWER  # in which a collector has read every file once
 SAID = re.compile(r"lines_\w+|values_\w+|files_(?:gone|failed)|dumps_\w+|truncations|found|ports|devices")
 
@@ -200,6 +202,10 @@ def test_while_all_is_well_no_state_changes(root: Path) -> None:
     clock = FakeClock()
     for collector in made(root, clock).values():
         first, *others = (sampled(collector, clock) for _ in range(1 + SAMPLES))
+        read = {reading.source: reading.fields for reading in first.readings}
+        for source, fields in registry.find(collector.name).sources.items():
+            assert set(fields) <= set(read.get(source, fields)), source
+            assert source in read or source in ON_REQUEST
         assert (first.health.error, first.health.components > 0) == ("", True)
         assert {state(other) for other in others} == {state(first)}
 

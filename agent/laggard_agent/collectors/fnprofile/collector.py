@@ -20,6 +20,7 @@ from laggard_agent.collectors.fnprofile.functions import FIELDS, Functions
 from laggard_agent.collectors.fnprofile.kernel import Kernel
 from laggard_agent.collectors.fnprofile.symbolizer import Resolver
 from laggard_agent.collectors.interface import Context, Now, Reading
+from laggard_agent.collectors.own_state import OnceLogged
 from laggard_agent.collectors.registry import register
 from laggard_common.config import between, checked, one_of
 from laggard_common.errors import CollectError
@@ -100,7 +101,7 @@ class Fnprofile:
         self._row: Row = ()
         self._failure: CollectError | None = None
         self._retry_at_ns = 0
-        self._nothing_said = False
+        self._nothing = OnceLogged(_log, "fnprofile")
 
     @classmethod
     def open(cls, settings: FnprofileSettings, context: Context) -> Self:
@@ -112,7 +113,7 @@ class Fnprofile:
     def read(self) -> Iterator[Reading]:
         """The functions, then the sampler's own row. Raises CollectError when nothing can be sampled."""
         if self._sysfs is None:
-            self._say_nothing(True, "the trees are of another node")
+            self._nothing.update(True, "nothing found: the trees are of another node")
             return
         begun = self._begin(self._sysfs)
         at = self._now()
@@ -197,7 +198,7 @@ class Fnprofile:
         row = self._sampler_row(taken, functions, sampler.event)
         if row != self._row:
             self._row = row
-        self._say_nothing(not taken.samples, f"no sample of {sampler.event.name}")
+        self._nothing.update(not taken.samples, f"nothing found: no sample of {sampler.event.name}")
 
     def _sampler_row(self, taken: CpuSamples, functions: Functions, event: perf.PerfEvent) -> Row:
         return (
@@ -213,8 +214,3 @@ class Fnprofile:
             taken.garbled,
             functions.replaced,
         )
-
-    def _say_nothing(self, nothing: bool, why: str) -> None:
-        if nothing and not self._nothing_said:
-            _log.warning("collector fnprofile: nothing found: %s", why)
-        self._nothing_said = nothing

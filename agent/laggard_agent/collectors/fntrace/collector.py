@@ -14,10 +14,11 @@ from laggard_agent.collectors.fntrace.program_totals import Totals
 from laggard_agent.collectors.fntrace.symbolizer import Namer
 from laggard_agent.collectors.fntrace.table import MOST_HELD_BYTES, CallTable
 from laggard_agent.collectors.interface import ABSENT, Context, Now, Reading, note_name, note_not_read
+from laggard_agent.collectors.own_state import OnceLogged, OwnRow, raise_first
 from laggard_agent.collectors.registry import register
 from laggard_common.config import between, checked
 from laggard_common.errors import CollectError
-from laggard_common.wire.schema import Component, Field, FieldKind
+from laggard_common.wire.schema import Field, FieldKind
 
 _log = logging.getLogger(__name__)
 
@@ -37,7 +38,6 @@ NODE_FIELDS = tuple(
         "unmatched_exits",
     )
 )
-_NODE = (Component("fntrace", "fntrace"),)
 
 _NAME = re.compile(
     r"([1-9]\d{0,9})\.(\d{1,20})\.(\d{1,9})", re.ASCII
@@ -132,8 +132,8 @@ class Fntrace:
         self._ranked_ns = monotonic_ns()
         self._found: dict[Key, _TracedProcess] = {}
         self._is_first = True
-        self._node_row: tuple[int, ...] = ()
-        self._nothing_said = False
+        self._own = OwnRow("fntrace_node", NODE_FIELDS, "fntrace")
+        self._nothing = OnceLogged(_log, "fntrace")
 
     @classmethod
     def open(cls, settings: FntraceSettings, context: Context) -> Self:
@@ -156,11 +156,9 @@ class Fntrace:
             self._ranked_ns = self._monotonic_ns()
             self._totals.rank()
         yield Reading("fntrace", FIELDS, at, self._totals.components, self._totals.rows())
-        yield Reading("fntrace_node", NODE_FIELDS, at, _NODE, [self._state(len(failures))])
-        self._say_nothing(not self._found and not failures)
-        if failures:
-            more = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
-            raise CollectError(failures[0].path, failures[0].reason + more) from failures[0]
+        yield self._own.reading(at, self._state(len(failures)))
+        self._nothing.update(not self._found and not failures, f"nothing found in {self._directory}")
+        raise_first(failures)
 
     def _look(self) -> list[CollectError]:
         """Reads every table; returns the errors."""
@@ -256,15 +254,7 @@ class Fntrace:
             sum(slot.abandoned for slot in slots),
             sum(slot.unmatched for slot in slots),
         )
-        row = tuple(min(value, _MOST) for value in values)
-        if row != self._node_row:
-            self._node_row = row
-        return self._node_row
-
-    def _say_nothing(self, nothing: bool) -> None:
-        if nothing and not self._nothing_said:
-            _log.warning("collector fntrace: nothing found in %s", self._directory)
-        self._nothing_said = nothing
+        return tuple(min(value, _MOST) for value in values)
 
 
 def _removed(path: Path, inode: int) -> bool:

@@ -12,10 +12,10 @@ from laggard_agent.collectors.gluster.process import Process
 from laggard_agent.collectors.gluster.reader import FileState, read_text
 from laggard_agent.collectors.gluster.table import ALWAYS, ProcessTable
 from laggard_agent.collectors.interface import Context, Now, Reading, note_name, note_not_read
+from laggard_agent.collectors.own_state import OnceLogged, OwnRow, raise_first
 from laggard_agent.collectors.registry import register
 from laggard_common.config import between, checked
 from laggard_common.errors import CollectError
-from laggard_common.wire.codec import Row
 from laggard_common.wire.limits import MAX_NAME_CHARS
 from laggard_common.wire.schema import Component, Field, FieldKind
 
@@ -33,7 +33,6 @@ NODE_FIELDS = tuple(
         "lines_not_understood",
     )
 )
-_NODE = (Component("gluster", "gluster"),)
 _MOST_DUMPS = 1024
 _STALE_INTERVALS = 3
 
@@ -105,8 +104,8 @@ class Gluster:
         self._files: dict[str, _DumpFile] = {}
         self._bricks = ProcessTable("gluster_brick")
         self._clients = ProcessTable("gluster_client")
-        self._node_row: Row = ()
-        self._nothing_said = False
+        self._own = OwnRow("gluster", NODE_FIELDS)
+        self._nothing = OnceLogged(_log, "gluster")
         self.leftovers: Mapping[str, tuple[str, ...]] = {}
 
     @classmethod
@@ -138,10 +137,10 @@ class Gluster:
         self.leftovers = {n: f.process.dump.leftovers for n, f in live.items() if f.process.dump}
         self.leftovers = {name: lines for name, lines in self.leftovers.items() if lines}
         yield self._node(at, (*rows, len(self._files) - len(live), len(failures)))
-        self._say_nothing(not self._files and not failures)
-        if failures:
-            more = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
-            raise CollectError(failures[0].path, failures[0].reason + more) from failures[0]
+        self._nothing.update(
+            not self._files and not failures, f"nothing found in {self._directory / 'stats'}"
+        )
+        raise_first(failures)
 
     def _look(self, now_ns: int) -> list[CollectError]:
         """Reads every dump file; returns the errors."""
@@ -212,14 +211,7 @@ class Gluster:
             sum(file.process.foreign for file in self._files.values()),
             sum(map(len, self.leftovers.values())),
         )
-        if row != self._node_row:
-            self._node_row = row
-        return Reading("gluster", NODE_FIELDS, at_ns, _NODE, [self._node_row])
-
-    def _say_nothing(self, nothing: bool) -> None:
-        if nothing and not self._nothing_said:
-            _log.warning("collector gluster: nothing found in %s", self._directory / "stats")
-        self._nothing_said = nothing
+        return self._own.reading(at_ns, row)
 
 
 def _component(dump: ProcessDump, bricks: list[tuple[str, str]]) -> Component | None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import ClassVar, Self
 
 from laggard_agent.collectors.interface import ABSENT, Context, Now, Reading, read_file
+from laggard_agent.collectors.own_state import OnceLogged, OwnRow, raise_first
 from laggard_agent.collectors.registry import register
 from laggard_common.errors import CollectError
 from laggard_common.wire.codec import Row
@@ -32,7 +33,6 @@ NODE_FIELDS = tuple(
     Field(name, FieldKind.GAUGE)
     for name in ("ports", "files_failed", "values_not_understood", "counters_left_out")
 )
-_NODE = (Component("infiniband", "infiniband"),)
 
 _WORDS = ("port_xmit_data", "port_rcv_data")  # of four bytes
 _GAUGES = ("hw_active_", "hw_watermark_")
@@ -118,7 +118,7 @@ class Infiniband:
 
     name = "infiniband"
     settings = InfinibandSettings
-    sources: ClassVar = {"infiniband": PORT_FIELDS, "infiniband_node": NODE_FIELDS}
+    sources: ClassVar = {"infiniband_port": PORT_FIELDS, "infiniband": NODE_FIELDS}
 
     def __init__(
         self, sysfs: Path | None, now: Now, monotonic_ns: Callable[[], int], *, hw_counters: bool = True
@@ -133,8 +133,8 @@ class Infiniband:
         self._fields: tuple[Field, ...] = PORT_FIELDS
         self._left_out = 0
         self._rows: dict[str, Row] = {}
-        self._node_row: Row = ()
-        self._nothing_said = False
+        self._own = OwnRow("infiniband", NODE_FIELDS)
+        self._nothing = OnceLogged(_log, "infiniband")
         self.leftovers: dict[str, bytes] = {}
 
     @classmethod
@@ -165,13 +165,10 @@ class Infiniband:
         if rows:
             yield Reading("infiniband_port", self._fields, at, self._components, list(rows.values()))
         node_row = (len(rows), len(failures), len(self.leftovers), self._left_out)
-        if node_row != self._node_row:
-            self._node_row = node_row
-        yield Reading("infiniband", NODE_FIELDS, at, _NODE, [self._node_row])
-        self._say_nothing(not rows and not failures)
-        if failures:
-            more = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
-            raise CollectError(failures[0].path, failures[0].reason + more) from failures[0]
+        yield self._own.reading(at, node_row)
+        place = self._folder or "sysfs: it is not read"
+        self._nothing.update(not rows and not failures, f"nothing found under {place}")
+        raise_first(failures)
 
     def _row(self, port: _Port, failures: list[CollectError]) -> Row | None:
         """Reads the counters of a port; None if it disappeared. Read errors are added to `failures`."""
@@ -235,13 +232,6 @@ class Infiniband:
         self._left_out = len(new[room:])
         if new[:room]:
             self._fields = (*self._fields, *map(_field, new[:room]))
-
-    def _say_nothing(self, nothing: bool) -> None:
-        if nothing and not self._nothing_said:
-            _log.warning(
-                "collector infiniband: nothing found under %s", self._folder or "sysfs: it is not read"
-            )
-        self._nothing_said = nothing
 
 
 def _field(name: str) -> Field:

@@ -12,12 +12,11 @@ from laggard_agent.collectors.lustre.lctl import ParamDump
 from laggard_agent.collectors.lustre.param_paths import Parameters, Trees
 from laggard_agent.collectors.lustre.table import Outcome, ParamTable
 from laggard_agent.collectors.lustre.table_specs import JOB_TABLES, TABLES
+from laggard_agent.collectors.own_state import OnceLogged, OwnRow, raise_first
 from laggard_agent.collectors.registry import register
 from laggard_common.config import between, checked
-from laggard_common.errors import CollectError
-from laggard_common.wire.codec import Row
 from laggard_common.wire.limits import MAX_COMPONENTS
-from laggard_common.wire.schema import Component, Field, FieldKind
+from laggard_common.wire.schema import Field, FieldKind
 
 _log = logging.getLogger(__name__)
 
@@ -33,7 +32,6 @@ NODE_FIELDS = tuple(
         "job_entries_left_out",
     )
 )
-_NODE = (Component("lustre", "lustre"),)
 _LOOK_EVERY_NS = 10 * 1_000_000_000
 
 
@@ -75,8 +73,8 @@ class LustreCollector:
         self._looks = deque(self._tables)  # the first is searched next
         self._looked_ns: int | None = None
         self._health_place: str | None = None
-        self._nothing_said = False
-        self._node_row: Row = ()
+        self._nothing = OnceLogged(_log, "lustre")
+        self._own = OwnRow("lustre", NODE_FIELDS)
         self.leftovers: Mapping[str, tuple[bytes, ...]] = {}
 
     @classmethod
@@ -112,11 +110,9 @@ class LustreCollector:
             self._looked_ns = None
         yield self._node(outcome, len(devices))
         problems = [table.located.problem for table in self._tables if table.located.problem]
-        self._say_nothing(not devices and not problems)
+        self._nothing.update(not devices and not problems, f"nothing found under {self._parameters.roots()}")
         failures = [*outcome.failures, *problems]
-        if failures:
-            more = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
-            raise CollectError(failures[0].path, failures[0].reason + more) from failures[0]
+        raise_first(failures)
 
     def _look(self) -> None:
         """Searches all tables at first, then one per sample, which spreads the cost."""
@@ -145,11 +141,4 @@ class LustreCollector:
             sum(map(len, outcome.leftovers.values())),
             sum(table.left_out for table in self._jobs),
         )
-        if row != self._node_row:
-            self._node_row = row
-        return Reading("lustre", NODE_FIELDS, at, _NODE, [self._node_row])
-
-    def _say_nothing(self, nothing: bool) -> None:
-        if nothing and not self._nothing_said:
-            _log.warning("collector lustre: nothing found under %s", self._parameters.roots())
-        self._nothing_said = nothing
+        return self._own.reading(at, row)

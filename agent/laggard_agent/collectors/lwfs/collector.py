@@ -10,10 +10,10 @@ from laggard_agent.collectors.interface import Context, Now, Reading
 from laggard_agent.collectors.lwfs.log_tailer import Follower
 from laggard_agent.collectors.lwfs.server_counters import FIELDS, Servers
 from laggard_agent.collectors.lwfs.trace import is_trace, parse_trace
+from laggard_agent.collectors.own_state import OnceLogged, OwnRow
 from laggard_agent.collectors.registry import register
 from laggard_common.errors import CollectError
-from laggard_common.wire.codec import Row
-from laggard_common.wire.schema import Component, Field, FieldKind
+from laggard_common.wire.schema import Field, FieldKind
 
 _log = logging.getLogger(__name__)
 
@@ -29,7 +29,6 @@ LOG_FIELDS = (
     Field("rotations"),
     Field("truncations"),
 )
-_LOG = (Component("lwfs_log", "lwfs_log"),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +56,8 @@ class Lwfs:
         self._servers = Servers()
         self._traces = 0
         self._not_understood = 0
-        self._log_row: Row = ()
-        self._nothing_said = False
+        self._own = OwnRow("lwfs_log", LOG_FIELDS)
+        self._nothing = OnceLogged(_log, "lwfs")
         self.leftovers: tuple[bytes, ...] = ()
 
     @classmethod
@@ -80,7 +79,8 @@ class Lwfs:
         if rows:
             yield Reading("lwfs", FIELDS, at, self._servers.components, rows)
         yield self._log_reading(at)
-        self._say_nothing(not rows and failure is None)
+        kind = "no trace in" if self._follower.found else "no log"
+        self._nothing.update(not rows and failure is None, f"nothing found: {kind} {self._path}")
         if failure is not None:
             raise failure
 
@@ -111,12 +111,4 @@ class Lwfs:
             counts.rotations,
             counts.truncations,
         )
-        if row != self._log_row:
-            self._log_row = row
-        return Reading("lwfs_log", LOG_FIELDS, at_ns, _LOG, [self._log_row])
-
-    def _say_nothing(self, nothing: bool) -> None:
-        if nothing and not self._nothing_said:
-            what = "no trace in" if self._follower.found else "no log"
-            _log.warning("collector lwfs: nothing found: %s %s", what, self._path)
-        self._nothing_said = nothing
+        return self._own.reading(at_ns, row)

@@ -17,6 +17,7 @@ from laggard_agent.collectors.mountstats.parse import (
     parse,
 )
 from laggard_agent.collectors.name_filter import any_of
+from laggard_agent.collectors.own_state import OnceLogged, OwnRow
 from laggard_agent.collectors.registry import register
 from laggard_common.config import between, checked, each, regex
 from laggard_common.errors import CollectError
@@ -32,7 +33,6 @@ NODE_FIELDS = tuple(
 ALWAYS = ("READ", "WRITE", "GETATTR")
 """Operations with columns from the first sample on; others have columns once they have counted."""
 
-_NODE = (Component("mountstats", "mountstats"),)
 _UNITS = {"ms": "ms", "bytes": "bytes", "sent": "bytes", "recv": "bytes"}
 
 
@@ -81,8 +81,8 @@ class Mountstats:
         self._operations = set(ALWAYS)
         self._components: tuple[Component, ...] = ()
         self._rows: dict[str, tuple[Mapping[str, int], Row]] = {}
-        self._node_row: Row = ()
-        self._found: bool | None = None
+        self._own = OwnRow(self.name, NODE_FIELDS)
+        self._nothing = OnceLogged(_log, self.name)
 
     @classmethod
     def open(cls, settings: MountstatsSettings, context: Context) -> Self:
@@ -100,12 +100,8 @@ class Mountstats:
         if chosen:
             yield self._reading(at, chosen)
         row = (len(chosen), left_out, leftovers + sum(mount.leftovers for mount in self._mounts))
-        self._node_row = self._node_row if row == self._node_row else row
-        yield Reading(self.name, NODE_FIELDS, at, _NODE, [self._node_row])
-        if bool(chosen) != self._found:
-            self._found = bool(chosen)
-            if not chosen:
-                _log.warning("collector mountstats: no NFS mount in %s", self._path)
+        yield self._own.reading(at, row)
+        self._nothing.update(not chosen, f"no NFS mount in {self._path}")
 
     def _chosen(self, mounts: Sequence[Mount]) -> tuple[dict[str, tuple[Component, Mount]], int]:
         """Mounts that have a row, by id, and the number of those that there was no room or no name for."""
