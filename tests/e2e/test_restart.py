@@ -24,6 +24,7 @@ from laggard_aggregator.settings.aggregator import BrokerSettings
 from laggard_common.clock import SystemClock
 from laggard_common.mqtt.settings import client_arguments
 from tests.e2e.test_mosquitto import AGGREGATOR, MOSQUITTO, SPEED, program, python
+from tests.support.http_receiver import Receiver
 from tests.support.loop_thread import beside
 from tests.support.ports import free_port, is_listening
 from tests.support.processes import end, get_json, get_text, running
@@ -40,9 +41,16 @@ after_seconds = 0
 learning_seconds = 0
 gather_seconds = 0
 """
+WEBHOOK = """\
+[webhook]
+url = "http://127.0.0.1:{port}/"
+after_seconds = 0
+learning_seconds = 0
+gather_seconds = 0
+"""
 
 
-def write(tmp_path: Path, site: Site, mail: int) -> None:
+def write(tmp_path: Path, site: Site, mail: int, webhook: int) -> None:
     (tmp_path / "mosquitto.conf").write_text(MOSQUITTO.format(port=site.ports.mqtt))
     (tmp_path / "aggregator.toml").write_text(
         AGGREGATOR.format(
@@ -54,6 +62,7 @@ def write(tmp_path: Path, site: Site, mail: int) -> None:
         )
         + "catch_up_seconds = 2.0\nsnapshot_seconds = 5.0\n"
         + MAIL.format(port=mail)
+        + WEBHOOK.format(port=webhook)
     )
 
 
@@ -75,8 +84,8 @@ def test_an_aggregator_that_is_killed_goes_on_as_if_it_had_not_been(tmp_path: Pa
     recording = read_recording()
     site = make_site(tmp_path / "site", recording.luns, 1 / SPEED)
     site.write()
-    mail_port = free_port()
-    write(tmp_path, site, mail_port)
+    mail_port, receiver = free_port(), Receiver(port=free_port())
+    write(tmp_path, site, mail_port, receiver.port)
     replay = Replay(recording, site.roots(), SPEED, SystemClock(), align_ticks=SHIFT_SAMPLES)
     replay.prepare()
     api = f"http://127.0.0.1:{site.ports.http}"
@@ -85,6 +94,7 @@ def test_an_aggregator_that_is_killed_goes_on_as_if_it_had_not_been(tmp_path: Pa
 
     with ExitStack() as stack:
         mail_box = stack.enter_context(mail_server(mail_port))
+        stack.enter_context(beside(receiver.run))
         stack.enter_context(
             running([mosquitto, "-c", str(tmp_path / "mosquitto.conf")], tmp_path / "mosquitto.log")
         )
@@ -97,6 +107,8 @@ def test_an_aggregator_that_is_killed_goes_on_as_if_it_had_not_been(tmp_path: Pa
         stack.enter_context(beside(replay.run))
         before = wait_until(lambda: straggler(api), "an alarm")
         wait_until(lambda: says(api, 'laggard_mails_total{result="sent"} 1.0'), "the mail to be sent")
+        posted = 'laggard_notifications_total{channel="webhook",result="sent"} 1.0'
+        wait_until(lambda: says(api, posted), "the notification to be posted")
         first.send_signal(signal.SIGKILL)
         first.wait()
         second = stack.enter_context(running(command, log))
@@ -111,6 +123,8 @@ def test_an_aggregator_that_is_killed_goes_on_as_if_it_had_not_been(tmp_path: Pa
     mail = arrived.message
     assert mail["Subject"].startswith(f"[Laggard demo] {site.component(recording.faulty)} is ")
     assert "image/png" in [part.get_content_type() for part in mail.walk()]
+    (request,) = receiver.requests
+    assert request.json["incidents"][0]["name"] == site.component(recording.faulty)
     said = log.read_text()
     assert said.count("alarm raised: ") == 1
     assert "alarm cleared: " not in said

@@ -43,6 +43,11 @@ class Receiver:
         self._open.add(connection)
         await connection
 
+    async def run(self, stop: asyncio.Event) -> None:
+        """Serves at `port` until `stop` is set."""
+        async with receiving(self, port=self.port):
+            await stop.wait()
+
     async def closed(self) -> None:
         """Waits for the end of all connections."""
         await asyncio.gather(*self._open)

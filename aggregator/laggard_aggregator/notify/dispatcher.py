@@ -1,7 +1,7 @@
 """Dispatches incidents to the configured channels through one outbox.
 
-Each channel has a `Route`, which decides, and a `DeliveryWorker`, which sends. An error of one channel or an
-unusable outbox does not end the aggregator: the task is restarted.
+Each channel has a `ChannelRoute`, which decides, and a `DeliveryWorker`, which sends. An error of one channel
+or an unusable outbox does not end the aggregator: the task is restarted.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from laggard_aggregator.notify.channel import Channel
 from laggard_aggregator.notify.outbox import Outbox
-from laggard_aggregator.notify.route import Route
+from laggard_aggregator.notify.route import ChannelRoute
 from laggard_aggregator.notify.timelines import AlarmTimelines
 from laggard_aggregator.status.view import ChannelView, Status
 from laggard_common.clock import Clock
@@ -47,7 +47,7 @@ class Dispatcher:
 
         `before`: the dispatcher of the previous configuration in the same process, whose memory is reused.
         """
-        self.routes = [Route(channel, site, page, clock, rng) for channel in channels]
+        self.routes = [ChannelRoute(channel, site, page, clock, rng) for channel in channels]
         self._directory = directory
         self._in_memory: Outbox | None = before._in_memory if before is not None else None
         self._clock = clock

@@ -25,7 +25,7 @@ MAX_WAITING = 100
 """While this many messages wait none are written; incidents due meanwhile are reported in one digest."""
 
 
-class Route:
+class ChannelRoute:
     """The way of incidents to one channel. `page`: address of the site's pages."""
 
     def __init__(self, channel: Channel, site: str, page: str, clock: Clock, rng: random.Random) -> None:

@@ -1,13 +1,12 @@
 """`laggard-aggregator --test-mail` as an operator runs it."""
 
-import asyncio
 from collections import deque
 from pathlib import Path
 
 import pytest
 
 from laggard_aggregator.cli.daemon import main
-from tests.support.http_receiver import Receiver, answer, receiving
+from tests.support.http_receiver import Receiver, answer
 from tests.support.loop_thread import beside
 from tests.support.ports import free_port, is_listening
 from tests.support.smtp import mail_server
@@ -86,16 +85,13 @@ def test_there_must_be_somebody_to_mail_to(tmp_path: Path, capsys: pytest.Captur
 
 
 def test_a_webhook_is_tried_the_same_way(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    receiver, port = Receiver(answers=deque([answer(204), answer(403)])), free_port()
+    port = free_port()
+    receiver = Receiver(answers=deque([answer(204), answer(403)]), port=port)
     config = tmp_path / "aggregator.toml"
     config.write_text(f'site = "lab"\n[webhook]\nurl = "http://127.0.0.1:{port}/secret"\n')
     asked = ["--config", str(config), "--test-webhook"]
 
-    async def serve(stop: asyncio.Event) -> None:
-        async with receiving(receiver, port=port):
-            await stop.wait()
-
-    with beside(serve):
+    with beside(receiver.run):
         wait_until(lambda: is_listening(port))
         assert (main(asked), capsys.readouterr().out) == (
             0,

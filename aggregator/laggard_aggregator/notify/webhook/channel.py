@@ -4,7 +4,7 @@ from http import HTTPStatus
 
 from laggard_aggregator.notify.channel import Channel, Delivery, UnavailableError
 from laggard_aggregator.notify.report import Notification
-from laggard_aggregator.notify.webhook.http_post import Answer, post
+from laggard_aggregator.notify.webhook.http_post import HttpAnswer, post
 from laggard_aggregator.notify.webhook.settings import WebhookSettings, endpoint
 from laggard_aggregator.notify.webhook.templates import rendered
 from laggard_aggregator.settings.channels import register
@@ -48,7 +48,7 @@ class WebhookChannel(Channel):
         return Delivery(refused=refused)
 
 
-def _reason(answer: Answer) -> str:
+def _reason(answer: HttpAnswer) -> str:
     known = {each.value: each.phrase for each in HTTPStatus}
     redirect = ", redirects are not followed" if 300 <= answer.status < 400 else ""
     return f"HTTP {answer.status} {known.get(answer.status, '')}".rstrip() + redirect

@@ -21,14 +21,14 @@ _PORTS = {"http": 80, "https": 443}
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpAnswer:
     """`status`: of the response. `retry_after_seconds`: from `Retry-After`, 0 without it."""
 
     status: int
     retry_after_seconds: float = 0.0
 
 
-async def post(endpoint: Endpoint, body: bytes, timeout_seconds: float) -> Answer:
+async def post(endpoint: Endpoint, body: bytes, timeout_seconds: float) -> HttpAnswer:
     """Sends `body` as JSON. Raises UnavailableError when there is no answer of HTTP in time."""
     try:
         async with asyncio.timeout(timeout_seconds):
@@ -43,7 +43,7 @@ async def post(endpoint: Endpoint, body: bytes, timeout_seconds: float) -> Answe
         raise UnavailableError("its answer is not HTTP/1.1") from exc
 
 
-async def _exchange(endpoint: Endpoint, body: bytes) -> Answer:
+async def _exchange(endpoint: Endpoint, body: bytes) -> HttpAnswer:
     url = endpoint.url
     port = url.port or _PORTS[url.scheme]
     reader, writer = await asyncio.open_connection(
@@ -70,7 +70,7 @@ def _request(endpoint: Endpoint, body: bytes) -> bytes:
     return "\r\n".join(lines).encode("ascii") + body
 
 
-async def _answer(reader: asyncio.StreamReader) -> Answer:
+async def _answer(reader: asyncio.StreamReader) -> HttpAnswer:
     status = 100
     while status < 200:  # interim responses
         head = await reader.readuntil(b"\r\n\r\n")
@@ -79,7 +79,7 @@ async def _answer(reader: asyncio.StreamReader) -> Answer:
         if found is None:
             raise ValueError("no status line")
         status = int(found[1])
-    return Answer(status, _retry_after(http.client.parse_headers(io.BytesIO(rest))))
+    return HttpAnswer(status, _retry_after(http.client.parse_headers(io.BytesIO(rest))))
 
 
 def _retry_after(headers: http.client.HTTPMessage) -> float:
