@@ -26,7 +26,7 @@ from laggard_aggregator.detect.laggard.evidence import (
     QUANTILE_SHARE,
     RECENT_SCALE,
     SCALE_WINDOWS,
-    Evidence,
+    GroupEvidence,
     batch_variance,
     chance_per_window,
     critical,
@@ -109,7 +109,7 @@ SERVICE = _Limits(HARMLESS_SERVICE_LOG_RATIO, HEALTHY_SERVICE_LOG_RATIO, SERVICE
 
 
 @dataclass(frozen=True, slots=True)
-class _Series:
+class _FreshSamples:
     """A window's new samples: logs of the metric and of service time, if known, (C, T), and of loads."""
 
     logs: FloatArray
@@ -152,7 +152,7 @@ class LaggardDetector:
         self._settings = settings
         self._chance = chance_per_window(settings)
         self._tests_at_once = 0
-        self._evidence = Evidence()
+        self._evidence = GroupEvidence()
         self._load = LoadModel()
         self._unit_before: FloatArray = np.zeros(SCALE_WINDOWS.size)
         self._end: float | None = None
@@ -174,7 +174,7 @@ class LaggardDetector:
             return self._too_few(places)
         values = np.where(told, window.values[:, fresh], np.nan)
         logs = np.log(values) * (-1.0 if window.worse < 0 else 1.0)
-        series = _Series(logs, service(window, fresh, told, logs), features(window, fresh, told))
+        series = _FreshSamples(logs, service(window, fresh, told, logs), features(window, fresh, told))
 
         accumulated = self._accumulate(series, weight, live, places)
         if accumulated is None:
@@ -225,7 +225,7 @@ class LaggardDetector:
 
     def _accumulate(
         self,
-        series: "_Series",
+        series: "_FreshSamples",
         weight: FloatArray,
         live: BoolArray,
         places: NDArray[np.intp],
@@ -313,7 +313,7 @@ class LaggardDetector:
         )
         return beyond
 
-    def _ahead(self, series: "_Series", trusted: BoolArray) -> "_Ahead":
+    def _ahead(self, series: "_FreshSamples", trusted: BoolArray) -> "_Ahead":
         """How far each is ahead of the trusted peers."""
         latency = series.logs - leave_one_out_median(series.logs, trusted)
         loads = relative(series.loads, trusted)
@@ -409,6 +409,6 @@ class LaggardDetector:
         if state.get("name") != self.name or state.get("version") != self.version:
             raise ValueError(f"not a state of {self.name} {self.version}")
         self._end = None if state["end"] is None else float(state["end"])
-        self._evidence = Evidence.restore(state["evidence"])
+        self._evidence = GroupEvidence.restore(state["evidence"])
         self._load = LoadModel.restore(state["load"])
         self._unit_before = np.array(state["unit"], dtype=np.float64)

@@ -169,7 +169,7 @@ _PER_SCALE = ("average", "moment")
 _SINGLE = ("slowness", "windows", "seen", "noise", "heard", "score")
 
 
-class Evidence:
+class GroupEvidence:
     """Evidence on each of N components of a group; float64 arrays, one column a component.
 
     `average` (K, N): mean of the evidence over SCALE_WINDOWS windows, each bounded; `slowness` (N,): mean log
@@ -273,7 +273,7 @@ class Evidence:
         return {"names": list(self.names), **arrays}
 
     @classmethod
-    def restore(cls, state: Mapping[str, Any]) -> "Evidence":
+    def restore(cls, state: Mapping[str, Any]) -> "GroupEvidence":
         """The evidence that `state` was taken of."""
         evidence = cls()
         evidence.names = [str(name) for name in state["names"]]
