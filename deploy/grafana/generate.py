@@ -54,13 +54,13 @@ def stat(title: str, expression: str, about: str, unit: str = "short") -> Panel:
 OVERVIEW = Dashboard(
     "laggard-overview",
     "Laggard: overview",
-    "What is slow now, and whether the monitoring works.",
+    "Current stragglers and the health of the monitoring.",
     (
         stat("Alarms", "count(laggard_alarm_active == 1) or vector(0)", "Stragglers with a standing alarm."),
         stat(
             "Worst",
             "max(laggard:alarm_severity:ratio) or vector(1)",
-            "Times slower than its peers; 1 is alike.",
+            "Times slower than its peers; 1 is as fast.",
             "none",
         ),
         stat("Silenced", "count(laggard_alarm_silenced) or vector(0)", "Alarms that an operator silenced."),
@@ -72,7 +72,7 @@ OVERVIEW = Dashboard(
         stat(
             "Groups without verdict",
             "count(laggard_group_judged == 0) or vector(0)",
-            "A group and metric each; too few members, or no data.",
+            "One row per group and metric; too few members, or no data.",
         ),
         stat("Window lag", "max(laggard_window_lag_seconds)", "How late the latest window was judged.", "s"),
         Panel(
@@ -124,7 +124,7 @@ OVERVIEW = Dashboard(
 GROUP = Dashboard(
     "laggard-group",
     "Laggard: peer group",
-    "One group of peers: who differs, by how much, for how long.",
+    "One peer group: which components differ, by how much, since when.",
     (
         Panel(
             "Times slower than the peers",
@@ -170,13 +170,13 @@ _NODE = '{node="$node"}'
 NODE = Dashboard(
     "laggard-node",
     "Laggard: node",
-    "One node's agent, and what stands against its components.",
+    "One node's agent, and the alarms of its components.",
     (
         stat("Up", f"max(laggard_node_up{_NODE})", "Its agent is up and sends samples."),
         stat(
             "Clock offset",
             f"max(laggard_node_clock_offset_seconds{_NODE})",
-            "The node's clock less the aggregator's.",
+            "Clock of the node minus clock of the aggregator.",
             "s",
         ),
         stat(
@@ -191,11 +191,11 @@ NODE = Dashboard(
         stat(
             "Dropped",
             f"max(laggard_agent_dropped_samples_total{_NODE})",
-            "Samples the spool had no room for.",
+            "Samples dropped because the spool was full.",
         ),
         stat("Memory", f"max(laggard_agent_resident_bytes{_NODE})", "Resident memory of the agent.", "bytes"),
         Panel(
-            "Against its components",
+            "Alarms of its components",
             "timeseries",
             (
                 (
@@ -259,7 +259,7 @@ ITSELF = Dashboard(
             about="How long after its deadline the latest window was judged.",
         ),
         Panel(
-            "What was not taken as it should be",
+            "Gaps, duplicates, late, rejected and dropped",
             "timeseries",
             tuple(
                 (f"sum({_rate(f'laggard_{name}_total')})", name.replace("_", " "))
