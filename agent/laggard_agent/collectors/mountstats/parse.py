@@ -6,7 +6,7 @@ transport. Names of mounts keep the kernel's octal escapes (`\\040` is a blank).
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
 
@@ -94,7 +94,7 @@ def parse(data: bytes, before: Sequence[Mount] = ()) -> tuple[list[Mount], int]:
     NotMountstatsError.
     """
     mounts: list[Mount] = []
-    known = {(mount.device, mount.path): mount for mount in before}
+    known = {mount.statistics: mount for mount in before}
     leftovers, heads = 0, 0
     lines = data.split(b"\n")
     starts = [at for at, line in enumerate(lines) if line.startswith((b"device ", b"no device "))]
@@ -109,7 +109,7 @@ def parse(data: bytes, before: Sequence[Mount] = ()) -> tuple[list[Mount], int]:
                 leftovers += sum(map(bool, lines[at + 1 : end]))
             continue
         heads += 1
-        mount = _mount(head[1], head[2], lines[at + 1 : end], known.get((head[1], head[2])))
+        mount = _mount(head[1], head[2], lines[at + 1 : end], known)
         if not any(mount.is_same(other) for other in mounts):
             mounts.append(mount)
     if not heads:
@@ -117,7 +117,7 @@ def parse(data: bytes, before: Sequence[Mount] = ()) -> tuple[list[Mount], int]:
     return mounts, leftovers
 
 
-def _mount(device: bytes, path: bytes, lines: Sequence[bytes], before: Mount | None) -> Mount:
+def _mount(device: bytes, path: bytes, lines: Sequence[bytes], known: Mapping[bytes, Mount]) -> Mount:
     options, age = b"", 0
     first = len(lines)
     for at, line in enumerate(lines):
@@ -130,10 +130,9 @@ def _mount(device: bytes, path: bytes, lines: Sequence[bytes], before: Mount | N
             first = at
             break
     statistics = b"\n".join(lines[first:])
-    if before is not None and before.statistics == statistics:
-        return Mount(
-            device, path, options, age, before.values, before.operations, before.leftovers, statistics
-        )
+    before = known.get(statistics)
+    if before is not None:
+        return replace(before, device=device, path=path, options=options, age_seconds=age)
     values: dict[str, int] = {}
     operations: list[str] = []
     leftovers = sum(not _is_known(line) for line in lines[:first])
