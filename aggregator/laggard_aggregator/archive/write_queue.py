@@ -20,6 +20,7 @@ from laggard_aggregator.engine.machine import Result
 from laggard_aggregator.ingest.admission import Room
 from laggard_aggregator.ingest.batches import Batch
 from laggard_aggregator.log.entries import WindowClose
+from laggard_aggregator.log.journal import GroupCommit
 from laggard_common.clock import Clock
 from laggard_common.errors import ArchiveError
 
@@ -36,7 +37,7 @@ RETAIN_SECONDS = 600.0
 class WriteQueue:
     """Accepts records on the event loop, writes them in a thread. `durable(lsn)` is called after each flush.
 
-    `until`: the lsn up to which records may be written; None for no limit.
+    `journal`: records are written once they are durable in it; None without one.
     """
 
     def __init__(
@@ -45,13 +46,13 @@ class WriteQueue:
         retention: Retention,
         durable: Callable[[int], None],
         clock: Clock,
-        until: Callable[[], int] | None = None,
+        journal: GroupCommit | None = None,
     ) -> None:
         self._writer = writer
         self._retention = retention
         self._durable = durable
         self._clock = clock
-        self._until = until
+        self._journal = journal
         self._writing = asyncio.Lock()
         self._records: deque[Result] = deque()
         self._value_bytes = 0
@@ -115,7 +116,7 @@ class WriteQueue:
         whether the disk accepted everything.
         """
         async with self._writing:
-            until = math.inf if self._until is None else max(self._until(), at_least)
+            until = math.inf if self._journal is None else max(self._journal.durable_lsn, at_least)
             records, self._records = self._records, deque()
             self._value_bytes = 0
             written = await asyncio.to_thread(self._attempt, lambda: self._write(records, until, flush))

@@ -17,7 +17,7 @@ from typing import IO
 from laggard_aggregator.engine.checkpoint import Head, capture, restore
 from laggard_aggregator.engine.machine import Machine, Result
 from laggard_aggregator.log import snapshots
-from laggard_aggregator.log.journal import Durability, GroupCommit, Journal
+from laggard_aggregator.log.journal import GroupCommit, Journal
 from laggard_aggregator.settings.aggregator import StateTable
 from laggard_common.clock import Clock
 from laggard_common.daemon.file_lock import take_lock
@@ -55,23 +55,11 @@ class Recovery:
         self._journal = Journal(self._directory, settings.journal_max_bytes)
         self._from_segment = 0
         self._run_ns = 0
-        self._snapshot_bytes = 0
-        self._snapshot_at = math.nan
-        self._snapshot_seconds = 0.0
+        self.snapshot_bytes = 0
+        self.snapshot_at = math.nan
+        self.snapshot_seconds = 0.0
         self._machine: Machine
         self.journal: GroupCommit
-
-    @property
-    def durability(self) -> Durability:
-        """State of journal and snapshots."""
-        return Durability(
-            whole=self.journal.whole,
-            journal_bytes=self.journal.bytes,
-            snapshot_bytes=self._snapshot_bytes,
-            snapshot_at=self._snapshot_at,
-            snapshot_seconds=self._snapshot_seconds,
-            failures=self.journal.failures,
-        )
 
     def load(self, make: Callable[[], Machine]) -> tuple[Machine, Head | None]:
         """The machine of the newest usable snapshot and the snapshot's head; else a new machine.
@@ -134,7 +122,7 @@ class Recovery:
         due = self._now() + self._settings.snapshot_seconds
         while not await is_set_within(stop, POLL_SECONDS):
             late = self._now() - due
-            if late >= MAX_POSTPONED_SECONDS or (late >= 0 and free_seconds() >= 2 * self._snapshot_seconds):
+            if late >= MAX_POSTPONED_SECONDS or (late >= 0 and free_seconds() >= 2 * self.snapshot_seconds):
                 await self.snapshot(locks, archived)
                 due = self._now() + self._settings.snapshot_seconds
             elif not self.journal.whole:
@@ -150,7 +138,7 @@ class Recovery:
             number, token = await self.journal.rotate()
             now_ns = self._clock.wall_ns()
             sections = await asyncio.to_thread(capture, self._machine, self._run_ns, now_ns)
-            self._snapshot_seconds = (self._clock.monotonic_ns() - started) / 1e9
+            self.snapshot_seconds = (self._clock.monotonic_ns() - started) / 1e9
             lsn = self._machine.sequence.last
         try:
             size = await asyncio.to_thread(snapshots.write, self._directory, number, iter(sections))
@@ -160,7 +148,7 @@ class Recovery:
                 return False
             await asyncio.to_thread(snapshots.publish, self._directory, number)
             self.journal.checkpointed(lsn, token)
-            self._snapshot_bytes, self._snapshot_at = size, now_ns / 1e9
+            self.snapshot_bytes, self.snapshot_at = size, now_ns / 1e9
             oldest = await asyncio.to_thread(snapshots.prune, self._directory)
             await self.journal.release(oldest)
         except StateError as exc:

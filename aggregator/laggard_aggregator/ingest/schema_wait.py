@@ -32,10 +32,7 @@ class SchemaWait:
         self._by_stream: dict[_Key, deque[Held]] = {}
         self._of_node: Counter[str] = Counter()
         self._bytes = 0
-        self._count = 0
-
-    def __len__(self) -> int:
-        return self._count
+        self.count = 0
 
     def add(self, held: Held) -> int:
         """Adds a message; returns the number dropped for it, itself or older ones."""
@@ -44,7 +41,7 @@ class SchemaWait:
         self._by_stream.setdefault(_key(held.envelope), deque()).append(held)
         self._account(held, 1)
         let_go = 0
-        while self._count > MAX_HELD or self._bytes > MAX_HELD_BYTES:
+        while self.count > MAX_HELD or self._bytes > MAX_HELD_BYTES:
             self._drop(next(iter(self._by_stream)))
             let_go += 1
         return let_go
@@ -76,7 +73,7 @@ class SchemaWait:
             del self._by_stream[key]
 
     def _account(self, held: Held, sign: int) -> None:
-        self._count += sign
+        self.count += sign
         self._bytes += sign * (len(held.data) + len(held.envelope.payload))
         self._of_node[held.envelope.node] += sign
         if not self._of_node[held.envelope.node]:

@@ -70,17 +70,3 @@ class ForgetEntry:
 
 
 LogEntry = BatchEntry | SchemaEntry | WindowClose | SweepEntry | ForgetEntry
-
-
-class LogSequence:
-    """Sequence numbers from 1 on, shared by batches and window closes. `last`: the newest one assigned."""
-
-    def __init__(self) -> None:
-        self.last = 0
-
-    def __iter__(self) -> "LogSequence":
-        return self
-
-    def __next__(self) -> int:
-        self.last += 1
-        return self.last

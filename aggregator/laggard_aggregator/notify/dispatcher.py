@@ -13,9 +13,10 @@ from functools import partial
 from pathlib import Path
 
 from laggard_aggregator.notify.channel import Channel
-from laggard_aggregator.notify.outbox import Outbox
-from laggard_aggregator.notify.route import ChannelRoute
-from laggard_aggregator.notify.timelines import AlarmTimelines
+from laggard_aggregator.notify.incidents import AlarmTimelines, Incident, cleared, digest, due
+from laggard_aggregator.notify.outbox import NotifiedIncident, Outbox, QueuedMessage
+from laggard_aggregator.notify.report import MAX_LISTED, Notification, report, resolutions
+from laggard_aggregator.notify.worker import DeliveryWorker
 from laggard_aggregator.status.view import ChannelView, Status
 from laggard_common.clock import Clock
 from laggard_common.errors import StateError
@@ -121,3 +122,169 @@ async def _restarted(work: Callable[[], Awaitable[None]]) -> None:
         except Exception:
             _log.exception("notifications are delayed by a program error; the task is restarted")
         await asyncio.sleep(RESTART_SECONDS)
+
+
+HOUR = 3600.0
+MAX_WAITING = 100
+"""While this many messages wait none are written; incidents due meanwhile are reported in one digest."""
+
+
+class ChannelRoute:
+    """The way of incidents to one channel. `page`: address of the site's pages."""
+
+    def __init__(self, channel: Channel, site: str, page: str, clock: Clock, rng: random.Random) -> None:
+        self.channel = channel
+        self.worker = DeliveryWorker(channel, clock, rng)
+        self._settings = channel.settings
+        self._site = site
+        self._page = page
+        self._notified: dict[str, NotifiedIncident] = {}  # by component
+        self._raised = _Gathering(self._settings.gather_seconds, clock)
+        self._cleared = _Gathering(self._settings.gather_seconds, clock)
+        self._held_back = False
+
+    def restore(self, outbox: Outbox) -> None:
+        """Reads the open incidents. Raises StateError."""
+        self._notified = {each.incident.component: each for each in outbox.open_incidents(self.channel.name)}
+
+    async def run(self, view: Status, outbox: Outbox, timelines: AlarmTimelines) -> None:
+        """Reports incidents until cancelled. Raises StateError when the outbox cannot be written."""
+        began_at = await outbox.do(lambda each: each.began_at)
+        while True:
+            timelines.update(view)
+            learning = abs(view.now - began_at) < self._settings.learning_seconds  # a clock may be set back
+            raised = [] if learning else self._due(view)
+            ended = await self._ended(view, outbox)
+            if self._raised.is_complete(bool(raised)):
+                await self._report_raised(raised, view, outbox, timelines)
+            if self._cleared.is_complete(bool(ended)):
+                await self._report_cleared(ended, view, outbox)
+            await asyncio.sleep(POLL_SECONDS)
+
+    def _due(self, view: Status) -> list[Incident]:
+        return due(
+            view.alarms(),
+            self._notified.keys(),
+            view.shown,
+            after_seconds=self._settings.after_seconds,
+            least_severity=self._settings.least_severity,
+            muted=lambda alarm: _is_silenced(view, alarm.component, view.shown(alarm.component)),
+        )
+
+    async def _ended(self, view: Status, outbox: Outbox) -> list[Incident]:
+        """The incidents to be reported as cleared; the others without a standing alarm are closed."""
+        ended = cleared([each.incident for each in self._notified.values()], view.alarms())
+        reported = [
+            each
+            for each in ended
+            if self._settings.resolved and not _is_silenced(view, each.component, each.name)
+        ]
+        closed = [each.component for each in ended if each not in reported]
+        if closed:
+            ids = [self._notified[component].id for component in closed]
+            await outbox.do(Outbox.close_incidents, self.channel.name, ids)
+            self._forget(closed)
+        return reported
+
+    async def _report_raised(
+        self, raised: list[Incident], view: Status, outbox: Outbox, timelines: AlarmTimelines
+    ) -> None:
+        for incidents in await self._grouped(raised, view, outbox):
+            found = (report(each, view, timelines, self._page) for each in incidents[:MAX_LISTED])
+            reports = tuple(each for each in found if each is not None)
+            if not reports:
+                continue
+            ids, one = [each.id(self._site) for each in incidents], len(incidents) == 1
+            notification = Notification(
+                id=f"s.{ids[0]}" if one else f"d.{digest(*ids)}",
+                kind="straggler" if one else "digest",
+                site=self._site,
+                page=self._page,
+                count=len(incidents),
+                reports=reports,
+            )
+            notified = [NotifiedIncident(*pair, notification.id) for pair in zip(ids, incidents, strict=True)]
+            await self._queue(notification, view, outbox, opened=notified)
+            self._notified |= {each.incident.component: each for each in notified}
+
+    async def _report_cleared(self, ended: list[Incident], view: Status, outbox: Outbox) -> None:
+        for incidents in await self._grouped(ended, view, outbox):
+            notified = [self._notified[each.component] for each in incidents]
+            ids = [each.id for each in notified]
+            notification = Notification(
+                id=f"r.{digest(*ids)}",
+                kind="resolved",
+                site=self._site,
+                page=self._page,
+                count=len(incidents),
+                resolutions=resolutions(incidents[:MAX_LISTED], view, self._page),
+                resolves=tuple(dict.fromkeys(each.message for each in notified)),
+            )
+            await self._queue(notification, view, outbox, closed=ids)
+            self._forget([each.component for each in incidents])
+
+    async def _queue(
+        self,
+        notification: Notification,
+        view: Status,
+        outbox: Outbox,
+        *,
+        opened: list[NotifiedIncident] | None = None,
+        closed: list[str] | None = None,
+    ) -> None:
+        rendered = await self.channel.render(notification)
+        message = QueuedMessage(
+            notification.id, view.now, self.channel.recipients, rendered, notification.resolves
+        )
+        await outbox.do(Outbox.queue, self.channel.name, message, opened or (), closed or ())
+        self.worker.wake.set()
+        _log.info("%s: %s queued: %s", self.channel.name, notification.id, notification.subject)
+
+    async def _grouped(self, incidents: list[Incident], view: Status, outbox: Outbox) -> list[list[Incident]]:
+        """The incidents of each notification: one, or all when they are many; none while a limit is reached.
+
+        Incidents held back by a limit are reported together later.
+        """
+        queued = await outbox.do(Outbox.queued_since, self.channel.name, view.now - HOUR)
+        room = self._settings.most_per_hour - queued
+        if room <= 0 or self.worker.waiting >= MAX_WAITING:
+            if not self._held_back:
+                _log.warning(
+                    "%s: limit reached (%d messages in the last hour, %d waiting); incidents are held back",
+                    *(self.channel.name, queued, self.worker.waiting),
+                )
+            self._held_back = True
+            return []
+        together = self._held_back or len(incidents) > min(self._settings.digest_over, room)
+        self._held_back = False
+        return [incidents] if together else [[each] for each in incidents]
+
+    def _forget(self, components: list[str]) -> None:
+        for component in components:
+            del self._notified[component]
+
+
+class _Gathering:
+    """Waits `seconds` for further incidents that fall due together with the first."""
+
+    def __init__(self, seconds: float, clock: Clock) -> None:
+        self._seconds = seconds
+        self._clock = clock
+        self._since: float | None = None
+
+    def is_complete(self, some: bool) -> bool:
+        """Whether there are `some`, and the first were `seconds` ago; then it restarts."""
+        if not some:
+            self._since = None
+            return False
+        now = self._clock.monotonic_ns() / 1e9
+        if self._since is None:
+            self._since = now
+        if now - self._since < self._seconds:
+            return False
+        self._since = None
+        return True
+
+
+def _is_silenced(view: Status, *names: str) -> bool:
+    return view.silenced(*names) is not None

@@ -8,8 +8,7 @@ from typing import Literal
 
 from laggard_aggregator.alarms.alarms import Alarm
 from laggard_aggregator.metrics.registry import unit
-from laggard_aggregator.notify.incidents import Incident, rank
-from laggard_aggregator.notify.timelines import AlarmTimeline, AlarmTimelines
+from laggard_aggregator.notify.incidents import AlarmTimeline, AlarmTimelines, Incident, rank
 from laggard_aggregator.status import formatting, urls
 from laggard_aggregator.status.formatting import plain, slower, spaced
 from laggard_aggregator.status.next_steps import Command, commands

@@ -6,9 +6,8 @@ import numpy as np
 
 from laggard_aggregator.detect.interface import FloatArray
 from laggard_aggregator.notify.channel import Channel, UnavailableError
-from laggard_aggregator.notify.incidents import Incident
+from laggard_aggregator.notify.incidents import AlarmTimeline, Incident
 from laggard_aggregator.notify.report import Comparison, IncidentReport, Notification, live_command
-from laggard_aggregator.notify.timelines import AlarmTimeline
 from laggard_aggregator.status.next_steps import commands
 from laggard_common.errors import ServiceError
 

@@ -13,8 +13,9 @@ from laggard_aggregator.archive.write_queue import WriteQueue
 from laggard_aggregator.control.requests import RequestHandler
 from laggard_aggregator.detect.interface import Window
 from laggard_aggregator.engine.machine import Machine
-from laggard_aggregator.log.entries import LogSequence, WindowClose
+from laggard_aggregator.log.entries import WindowClose
 from laggard_aggregator.log.journal import GroupCommit
+from laggard_aggregator.log.journal_codec import LogSequence
 from laggard_aggregator.status.view import Status
 from laggard_common.clock import Clock
 

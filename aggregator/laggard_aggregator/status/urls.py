@@ -1,7 +1,7 @@
 """URLs of the pages. Every view has a complete link that can be pasted into a ticket."""
 
 from collections.abc import Mapping
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, unquote_to_bytes, urlencode
 
 
 def component(group: str, name: str, metric: str = "") -> str:
@@ -40,3 +40,21 @@ ENDPOINTS = (
     ("/readyz", "whether it is connected to the broker"),
 )
 """Endpoints for programs, listed on the pages."""
+
+
+class NotKnownError(LookupError):
+    """An unknown group or component; the text names it."""
+
+
+def component_path(raw: bytes) -> tuple[str, str]:
+    """Group and component of `<group>/<component>`, still percent-encoded; raises ValueError.
+
+    A slash within the group must be encoded as %2F; within the component it may be.
+    """
+    group, slash, name = raw.partition(b"/")
+    if not (group and slash and name):
+        raise ValueError("expected <group>/<component>")
+    try:
+        return unquote_to_bytes(group).decode(), unquote_to_bytes(name).decode()
+    except UnicodeDecodeError as exc:
+        raise ValueError("not UTF-8 after percent-decoding") from exc

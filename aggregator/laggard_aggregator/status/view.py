@@ -210,7 +210,7 @@ class Status:
                     live=store.live,
                     silent=len(store.compared) - store.live,
                     interval_seconds=group.detect.interval_seconds,
-                    window_seconds=group.detect.window_seconds,
+                    window_seconds=store.window_seconds,
                     automatic=group.automatic,
                 )
             )
@@ -234,7 +234,8 @@ class Status:
 
     def silenced(self, *names: str) -> Decision | None:
         """The override that silences a component with these names, or None."""
-        return self._machine.overrides.silenced(*names)
+        overrides = self._machine.overrides
+        return overrides.silenced(*names) if overrides.decisions else None
 
     def node_counts(self) -> Mapping[tuple[str, NodeState], int]:
         """Number of nodes by role and state."""
@@ -258,7 +259,17 @@ class Status:
 
     def durability(self) -> Durability | None:
         """State of journal and snapshots; None without `[state]`."""
-        return self.recovery.durability if self.recovery is not None and self.restored else None
+        recovery = self.recovery
+        if recovery is None or not self.restored:
+            return None
+        return Durability(
+            whole=recovery.journal.whole,
+            journal_bytes=recovery.journal.bytes,
+            snapshot_bytes=recovery.snapshot_bytes,
+            snapshot_at=recovery.snapshot_at,
+            snapshot_seconds=recovery.snapshot_seconds,
+            failures=recovery.journal.failures,
+        )
 
     def counters(self) -> Counters:
         """Totals since the start."""

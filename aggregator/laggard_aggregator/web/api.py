@@ -3,17 +3,13 @@
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any
-from urllib.parse import unquote_to_bytes
 
 from laggard_aggregator.alarms.judge import Judgement
 from laggard_aggregator.alarms.overrides import Decision
 from laggard_aggregator.metrics.registry import unit
 from laggard_aggregator.status.straggler_list import Standing, component_standings, standings
+from laggard_aggregator.status.urls import NotKnownError
 from laggard_aggregator.status.view import GroupView, Status
-
-
-class NotKnownError(LookupError):
-    """An unknown group or component; the text names it."""
 
 
 def stragglers(view: Status) -> dict[str, Any]:
@@ -84,20 +80,6 @@ def component(view: Status, group: str, name: str) -> dict[str, Any]:
                 "metrics": [_standing(row, found.source) for row in rows],
             }
     raise NotKnownError(f"no component {name!r} in a closed window of group {group!r}")
-
-
-def component_path(raw: bytes) -> tuple[str, str]:
-    """Group and component of `<group>/<component>`, still percent-encoded; raises ValueError.
-
-    A slash within the group must be encoded as %2F; within the component it may be.
-    """
-    group, slash, name = raw.partition(b"/")
-    if not (group and slash and name):
-        raise ValueError("expected <group>/<component>")
-    try:
-        return unquote_to_bytes(group).decode(), unquote_to_bytes(name).decode()
-    except UnicodeDecodeError as exc:
-        raise ValueError("not UTF-8 after percent-decoding") from exc
 
 
 def _called(view: Status, judgements: Iterable[Judgement], name: str) -> Iterable[str]:

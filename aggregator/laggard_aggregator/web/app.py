@@ -19,6 +19,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from laggard_aggregator.status import urls
 from laggard_aggregator.status.view import Status
 from laggard_aggregator.web import api
 from laggard_aggregator.web.exposition import Exposition, Scrape, scrape
@@ -102,11 +103,11 @@ class _Endpoints:
     async def component(self, request: Request) -> Response:
         raw = request.scope["raw_path"].partition(COMPONENTS.encode())[2]
         try:
-            group, name = api.component_path(raw)
+            group, name = urls.component_path(raw)
             return JSONResponse(api.component(self._view, group, name))
         except ValueError as exc:
             raise HTTPException(400, str(exc)) from exc
-        except api.NotKnownError as exc:
+        except urls.NotKnownError as exc:
             raise HTTPException(404, str(exc)) from exc
 
     async def _rendered(self, request: Request, collector: Collector) -> Response:

@@ -14,6 +14,7 @@ from laggard_aggregator.archive.writer import ArchiveWriter
 from laggard_aggregator.ingest.admission import Room
 from laggard_aggregator.ingest.batches import Batch
 from laggard_aggregator.log.entries import WindowClose
+from laggard_aggregator.log.journal import GroupCommit, Journal
 from laggard_common.clock import SystemClock
 from laggard_common.errors import ArchiveError
 from tests.support.builders.batches import SECOND, batch_of, schema_of
@@ -68,9 +69,10 @@ def test_other_records_beyond_the_limit_are_dropped_and_counted(
 
 
 def test_nothing_is_written_before_it_is_safe(tmp_path: Path) -> None:
-    until = 1
     writer = ArchiveWriter(tmp_path, "site", START)
-    fed = WriteQueue(writer, Retention(), lambda _: None, SystemClock(), until=lambda: until)
+    (tmp_path / "journal").mkdir()
+    journal = GroupCommit(Journal(tmp_path / "journal", 2**20), lambda _: None, last_lsn=1)
+    fed = WriteQueue(writer, Retention(), lambda _: None, SystemClock(), journal=journal)
     for ordinal in (1, 2, 3):
         fed.put(batch(ordinal))
     assert asyncio.run(fed.write(flush=True))

@@ -73,7 +73,7 @@ class Process:
         return {topic.rpartition("/")[2]: ack[0].ranges for topic, ack in acks.items()}
 
     def durable(self) -> bool:
-        return self.keeper.durability.whole
+        return self.keeper.journal.whole
 
     def kill(self) -> None:
         """What waits in memory is gone."""
@@ -340,11 +340,11 @@ def test_a_journal_that_is_full_waits_for_a_snapshot(tmp_path: Path) -> None:
             assert seq < 20
         ((_, last),) = process.acknowledged()[NODES[0]]
         assert last == seq - 2
-        assert process.keeper.durability.journal_bytes < 3000
+        assert process.keeper.journal.bytes < 3000
         assert await process.snapshot()
         assert process.acknowledged() == {NODES[0]: ((0, seq - 1),)}
         assert await process.snapshot()  # the journal before the older of two snapshots is gone now
-        assert process.keeper.durability.journal_bytes < 100
+        assert process.keeper.journal.bytes < 100
         process.kill()
 
     asyncio.run(story())

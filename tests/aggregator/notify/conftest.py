@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from laggard_aggregator.notify import dispatcher, route, worker
+from laggard_aggregator.notify import dispatcher, worker
 from tests.support.pki import issued
 
 
@@ -11,7 +11,7 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Polls and retries within hundredths of a second."""
     monkeypatch.setattr(dispatcher, "POLL_SECONDS", 0.01)
     monkeypatch.setattr(dispatcher, "RESTART_SECONDS", 0.02)
-    monkeypatch.setattr(route, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(dispatcher, "POLL_SECONDS", 0.01)
     monkeypatch.setattr(worker, "FIRST_RETRY_SECONDS", 0.02)
     monkeypatch.setattr(worker, "LAST_RETRY_SECONDS", 0.05)
 

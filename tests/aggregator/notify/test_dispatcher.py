@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from laggard_aggregator.alarms.overrides import Decision
-from laggard_aggregator.notify import route
+from laggard_aggregator.notify import dispatcher
 from laggard_aggregator.notify.dispatcher import Dispatcher
 from laggard_aggregator.notify.email.channel import MailChannel
 from laggard_aggregator.notify.outbox import NAME
@@ -300,7 +300,7 @@ def test_an_error_that_nobody_thought_of_ends_nothing(
         async with served(Box()) as box, mailing(view, box):
             await view.polled()
             with monkeypatch.context() as patch:
-                patch.setattr(route, "report", None)
+                patch.setattr(dispatcher, "report", None)
                 view.slow("oss-1/wwn-1")
                 await async_wait_until(lambda: caplog.records)
             await box.until(mails=1)

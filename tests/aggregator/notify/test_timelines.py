@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from laggard_aggregator.notify.timelines import (
+from laggard_aggregator.notify.incidents import (
     LARGE_GROUP,
     LEAD_WINDOWS,
     MAX_POINTS,

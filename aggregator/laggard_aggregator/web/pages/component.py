@@ -12,6 +12,7 @@ from laggard_aggregator.detect.interface import FloatArray
 from laggard_aggregator.metrics.registry import unit
 from laggard_aggregator.status import formatting
 from laggard_aggregator.status.straggler_list import Standing, component_standings
+from laggard_aggregator.status.urls import NotKnownError
 from laggard_aggregator.status.view import GroupView
 from laggard_aggregator.status.window_history import (
     ABSENT,
@@ -22,7 +23,6 @@ from laggard_aggregator.status.window_history import (
     Samples,
     bands,
 )
-from laggard_aggregator.web.api import NotKnownError
 from laggard_aggregator.web.pages.alarm_log import Event
 from laggard_aggregator.web.pages.charts import band_chart, cdf_chart, samples_chart
 from laggard_aggregator.web.pages.page_state import Now, Page, paged

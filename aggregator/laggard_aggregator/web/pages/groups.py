@@ -7,8 +7,8 @@ import numpy as np
 from markupsafe import Markup
 
 from laggard_aggregator.status import formatting, urls
+from laggard_aggregator.status.urls import NotKnownError
 from laggard_aggregator.status.view import GroupView
-from laggard_aggregator.web.api import NotKnownError
 from laggard_aggregator.web.pages.charts import SLOW, Heat, drawing, heat
 from laggard_aggregator.web.pages.overview import GroupMap, group_map, maps
 from laggard_aggregator.web.pages.page_state import Now, Page, paged

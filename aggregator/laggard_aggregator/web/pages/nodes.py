@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from laggard_aggregator.alarms.overrides import Decision
 from laggard_aggregator.ingest.node_view import NodeView
 from laggard_aggregator.status import urls
-from laggard_aggregator.web.api import NotKnownError
+from laggard_aggregator.status.urls import NotKnownError
 from laggard_aggregator.web.pages.page_state import Now, Page, paged
 
 NODES_A_PAGE = 100

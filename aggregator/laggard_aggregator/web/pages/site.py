@@ -19,8 +19,8 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from laggard_aggregator.status import formatting, urls
+from laggard_aggregator.status.urls import NotKnownError, component_path
 from laggard_aggregator.status.view import Status
-from laggard_aggregator.web.api import NotKnownError, component_path
 from laggard_aggregator.web.pages import charts, component, groups, nodes, overview, search
 from laggard_aggregator.web.pages.alarm_log import Past
 from laggard_aggregator.web.pages.events import Events
