@@ -270,6 +270,8 @@ class App:
         if self._recovery is not None:
             durable = machine.admission.acks.durable
             await self._recovery.start(machine, self._run_ns, durable, self._archived())
+            if self._archive is not None:
+                self._archive.journal = self._recovery.journal
             self.view.recovery = self._recovery
         self.view.restored = True
 
@@ -306,7 +308,7 @@ class App:
         retention = Retention(archive.raw_days, archive.rollup_days, archive.max_bytes)
         if recovery is None:
             return WriteQueue(writer, retention, self._machine.admission.acks.durable, self._clock)
-        return WriteQueue(writer, retention, lambda _: None, self._clock, journal=recovery.journal)
+        return WriteQueue(writer, retention, lambda _: None, self._clock)
 
     def _archived(self) -> Any:
         """The archive's `has`, which a snapshot waits for; None without an archive."""

@@ -46,13 +46,12 @@ class WriteQueue:
         retention: Retention,
         durable: Callable[[int], None],
         clock: Clock,
-        journal: GroupCommit | None = None,
     ) -> None:
         self._writer = writer
         self._retention = retention
         self._durable = durable
         self._clock = clock
-        self._journal = journal
+        self.journal: GroupCommit | None = None
         self._writing = asyncio.Lock()
         self._records: deque[Result] = deque()
         self._value_bytes = 0
@@ -116,7 +115,7 @@ class WriteQueue:
         whether the disk accepted everything.
         """
         async with self._writing:
-            until = math.inf if self._journal is None else max(self._journal.durable_lsn, at_least)
+            until = math.inf if self.journal is None else max(self.journal.durable_lsn, at_least)
             records, self._records = self._records, deque()
             self._value_bytes = 0
             written = await asyncio.to_thread(self._attempt, lambda: self._write(records, until, flush))

@@ -72,7 +72,8 @@ def test_nothing_is_written_before_it_is_safe(tmp_path: Path) -> None:
     writer = ArchiveWriter(tmp_path, "site", START)
     (tmp_path / "journal").mkdir()
     journal = GroupCommit(Journal(tmp_path / "journal", 2**20), lambda _: None, last_lsn=1)
-    fed = WriteQueue(writer, Retention(), lambda _: None, SystemClock(), journal=journal)
+    fed = WriteQueue(writer, Retention(), lambda _: None, SystemClock())
+    fed.journal = journal
     for ordinal in (1, 2, 3):
         fed.put(batch(ordinal))
     assert asyncio.run(fed.write(flush=True))

@@ -9,7 +9,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
-from laggard_aggregator.notify.email.channel import MailSettings, bare
+from laggard_aggregator.notify.email.settings import MailSettings, bare
 from laggard_aggregator.notify.report import Notification
 from laggard_aggregator.status import formatting
 from laggard_aggregator.status.formatting import minute, plain, slower, spaced
