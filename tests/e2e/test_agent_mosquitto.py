@@ -55,7 +55,7 @@ class Aggregator:
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Connects, and returns once `condition` holds after a message."""
-        async with time_limit(), aiomqtt.Client("127.0.0.1", self.port) as client:
+        async with time_limit(), aiomqtt.Client("127.0.0.1", self.port, timeout=LIMIT_SECONDS) as client:
             await client.subscribe("laggard/1/site/#", qos=1)
             async for message in client.messages:
                 await self._take(client, message)

@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -39,7 +38,7 @@ def mounted(image: Path, at: Path) -> Iterator[Path]:
     try:
         yield at
     finally:
-        subprocess.run(["umount", "-l", str(at)], check=False, timeout=30)
+        run_command(["umount", "-l", at], check=False)
 
 
 @pytest.mark.e2e

@@ -29,7 +29,7 @@ from tests.support.loop_thread import beside
 from tests.support.ports import free_port, is_listening
 from tests.support.processes import end, get_json, get_text, running
 from tests.support.smtp import mail_server
-from tests.support.wait import async_wait_until, time_limit, wait_until
+from tests.support.wait import LIMIT_SECONDS, async_wait_until, time_limit, wait_until
 
 MAIL = """\
 [mail]
@@ -161,7 +161,7 @@ def test_the_broker_keeps_what_was_not_done_when_it_was_cut_off(tmp_path: Path) 
         came: list[bytes] = []
         async with time_limit():
             await async_wait_until(lambda: subscriber.connected)
-            async with aiomqtt.Client("127.0.0.1", port) as agent:
+            async with aiomqtt.Client("127.0.0.1", port, timeout=LIMIT_SECONDS) as agent:
                 for payload in published:
                     await agent.publish(topic, payload, qos=1)
             while published[-1] not in came:

@@ -17,7 +17,7 @@ from typing import Any
 
 from tests.golden import entry
 from tests.golden.entry import Component, Field, FieldKind, Schema, codec, topics, wire
-from tests.support.wait import LIMIT_SECONDS
+from tests.support.wait import LIMIT_SECONDS, time_limit
 
 SECOND = 1_000_000_000
 START = 1_800_000_000 * SECOND
@@ -275,7 +275,7 @@ class Live:
 
     async def until(self, condition: Callable[["Answers"], bool]) -> None:
         """Polls until `condition` holds of what the aggregator answers; fails after a generous time."""
-        async with asyncio.timeout(LIMIT_SECONDS):
+        async with time_limit():
             while not await asyncio.to_thread(condition, Answers(self.app.url)):
                 await asyncio.sleep(0.02)
 
@@ -324,7 +324,7 @@ async def live(config: Path, clock: HandClock, at: entry.Broker, *, killed: bool
     task = asyncio.create_task(app.run(stop, started))
     waiting = asyncio.create_task(started.wait())
     try:
-        async with asyncio.timeout(LIMIT_SECONDS):
+        async with time_limit():
             await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
             waiting.cancel()
             if task.done():
@@ -333,7 +333,7 @@ async def live(config: Path, clock: HandClock, at: entry.Broker, *, killed: bool
             await running.until(lambda now: now.metric("laggard_ready") == 1.0)
         yield running
     finally:
-        async with asyncio.timeout(LIMIT_SECONDS):
+        async with time_limit():
             if killed:
                 task.cancel()
                 with suppress(asyncio.CancelledError):

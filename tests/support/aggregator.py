@@ -23,7 +23,7 @@ from laggard_common.wire.schema import Component, Field, Schema
 from tests.support.builders.batches import SECOND
 from tests.support.clock import HandClock
 from tests.support.ports import free_port
-from tests.support.wait import async_wait_until, time_limit
+from tests.support.wait import LIMIT_SECONDS, async_wait_until, time_limit
 
 START = 1_800_000_000 * SECOND
 
@@ -92,7 +92,7 @@ async def running(app: App) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def client(port: int) -> AsyncIterator[aiomqtt.Client]:
-    async with aiomqtt.Client("127.0.0.1", port, identifier="all-agents") as connected:
+    async with aiomqtt.Client("127.0.0.1", port, identifier="all-agents", timeout=LIMIT_SECONDS) as connected:
         yield connected
 
 

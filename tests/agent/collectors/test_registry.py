@@ -1,6 +1,5 @@
 """The registry of collectors: a folder is all that a new one needs, and only enabled ones are imported."""
 
-import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -14,6 +13,7 @@ from laggard_agent.collectors import registry
 from laggard_agent.settings import AgentSettings
 from laggard_common.config import parse
 from laggard_common.errors import ConfigError
+from tests.support.processes import run_command
 
 FOLDERS = Path(collectors.__path__[0])
 TEMPERATURE = '''"""Temperatures."""
@@ -140,7 +140,5 @@ prefix = "laggard_agent.collectors."
 names = {m.removeprefix(prefix).partition(".")[0] for m in sys.modules if m.startswith(prefix)}
 print(*sorted(names & {*sys.argv[2:]}))
 """
-    done = subprocess.run(
-        [sys.executable, "-c", script, str(SAMPLE), *registry.names()], capture_output=True, check=True
-    )
-    assert done.stdout.decode().split() == ["diskstats", "host", "net"]
+    done = run_command([sys.executable, "-c", script, SAMPLE, *registry.names()])
+    assert done.stdout.split() == ["diskstats", "host", "net"]

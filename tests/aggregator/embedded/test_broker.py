@@ -10,7 +10,7 @@ from laggard_aggregator.demo.site import free_port
 from laggard_aggregator.embedded.broker import embedded_broker
 from laggard_aggregator.settings.aggregator import BrokerSettings
 from laggard_common.mqtt.settings import client_arguments
-from tests.support.wait import time_limit
+from tests.support.wait import LIMIT_SECONDS, time_limit
 
 HOST = "laggard-aggregator-site"
 SCHEMA = "laggard/1/site/storage/oss-1/schema/diskstats"
@@ -29,7 +29,7 @@ def site_test(test: Callable[[Connect], Awaitable[None]]) -> None:
         ):
 
             async def connect(name: str) -> aiomqtt.Client:
-                client = aiomqtt.Client(**client_arguments(settings), identifier=name)
+                client = aiomqtt.Client(**client_arguments(settings), identifier=name, timeout=LIMIT_SECONDS)
                 return await clients.enter_async_context(client)
 
             await test(connect)
