@@ -538,8 +538,9 @@ def test_user_name_and_password_reach_the_broker(tmp_path: Path) -> None:
 
 
 def test_a_password_that_is_renewed_is_used_by_the_next_connection(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.DEBUG)
     monkeypatch.setattr("laggard_agent.transport.pacing._LEAST_SECONDS", 0.05)
 
     async def test(site: Site) -> None:
@@ -553,7 +554,7 @@ def test_a_password_that_is_renewed_is_used_by_the_next_connection(
             password.chmod(0o644)  # not to be used, and no reason to end
             site.broker.hang_up()
             came = len(site.broker.logins)
-            await asyncio.sleep(0.2)
+            await async_wait_until(lambda: any("password_file" in message for message in caplog.messages))
             assert len(site.broker.logins) == came
             password.write_text("marlin\n")
             password.chmod(0o600)

