@@ -33,6 +33,7 @@ Check = Callable[[Any], str | None]  # error message for a value of the right ty
 _CHECKS = "laggard.checks"
 _TABLES = "laggard.tables"
 _NAMES = {int: "an integer", float: "a number", str: "a string", bool: "true or false", Path: "a path"}
+_hints = functools.cache(get_type_hints)
 _BROKEN = object()  # stands for a value whose problem has been reported
 
 
@@ -180,7 +181,7 @@ def _table(cls: Any, table: Mapping[str, Any], prefix: str, problems: list[str])
     known = {field.name: field for field in fields(cls) if field is not further}
     names, type_of, skip_empty = further.metadata[_TABLES] if further else (tuple, type, False)
     possible = (*known, *names())
-    hints = get_type_hints(cls)
+    hints = _hints(cls)
     before = len(problems)
     removed: Mapping[str, str] = getattr(cls, "REMOVED", {})
     for key in table:
