@@ -132,7 +132,7 @@ class Machine:
                     route.store.set_origin(block.rows, origins)
                 route.store.add(block)
             if batch.accepted:
-                self.samples += counters.samples
+                self.samples += counters.tick_ns.size * counters.indexes.size
                 on_time = counters.tick_ns[0] > late_ns
                 yield batch if on_time else replace(batch, late=counters.tick_ns <= late_ns)
         bulk.flush()

@@ -104,10 +104,12 @@ class Decoder:
 
 def max_value_bytes(envelope: Envelope, schema: Schema) -> int:
     """Upper bound of the batch's `values.nbytes` before it is decoded: a series takes 8 bytes or more."""
-    raw = envelope.codec == codec.RAW
-    size = len(envelope.payload) if raw else _content_bytes(envelope)
-    series = min(len(schema.components) * len(schema.fields), size // 8)
-    return 8 * min(envelope.n * series, limits.MAX_VALUES)
+    values = envelope.n * len(schema.components) * len(schema.fields)
+    if values > MOST_VALUES:
+        raw = envelope.codec == codec.RAW
+        size = len(envelope.payload) if raw else _content_bytes(envelope)
+        values = min(values, envelope.n * (size // 8), limits.MAX_VALUES)
+    return 8 * values
 
 
 def _content_bytes(envelope: Envelope) -> int:
