@@ -121,7 +121,7 @@ class Demo:
         if self._replay.begun_ns is None:
             return
         for group, watch in self._watches.items():
-            for episode in watch.look(view.alarms(), view.now):
+            for episode in watch.update(view.alarms(), view.now):
                 if not self._console.is_terminal:
                     screen.say(told_of(DETECTORS[group], episode))
         screen.show(self._state(view))

@@ -35,7 +35,7 @@ class Watch:
         self._recorded_at = recorded_at
         self._standing: dict[Key, int] = {}
 
-    def look(self, alarms: Mapping[Key, Alarm], now: float) -> list[Episode]:
+    def update(self, alarms: Mapping[Key, Alarm], now: float) -> list[Episode]:
         """The episodes that began or ended since the previous call."""
         changed = []
         for key, alarm in alarms.items():

@@ -45,4 +45,4 @@ async def keep_house(
         async with locks[0], locks[1]:
             cleared = machine.sweep(clock.wall_ns(), forget=sweeps % FORGET_SWEEPS == 0)
         results.cleared(cleared)
-        await asyncio.to_thread(memory.give_back)  # memory that a burst or a compaction needed
+        await asyncio.to_thread(memory.trim)  # memory that a burst or a compaction needed

@@ -37,8 +37,8 @@ def set_apart() -> None:
     gc.collect()  # now the remaining objects are old
 
 
-def give_back() -> None:
+def trim() -> None:
     """Returns free heap memory to the system, if the C library supports it (glibc)."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
+    malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if malloc_trim is not None:
+        malloc_trim(0)

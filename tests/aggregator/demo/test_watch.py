@@ -22,10 +22,10 @@ def watch() -> Watch:
 def test_an_episode_from_raising_to_clearing() -> None:
     seen = watch()
     right = alarm("oss-08/loop27", 1018.0, 1027.0)
-    assert seen.look(standing(right), 1027.5) == [Episode("oss-08/loop27", 180.0, 270.0, 5.0)]
+    assert seen.update(standing(right), 1027.5) == [Episode("oss-08/loop27", 180.0, 270.0, 5.0)]
     worse = replace(right, worst_severity=21.0)
-    assert seen.look(standing(worse, alarm("x", 1, 2, group="luns-cdf")), 1030) == []
-    assert seen.look({}, 1054.0) == [Episode("oss-08/loop27", 180.0, 270.0, 21.0, 540.0)]
+    assert seen.update(standing(worse, alarm("x", 1, 2, group="luns-cdf")), 1030) == []
+    assert seen.update({}, 1054.0) == [Episode("oss-08/loop27", 180.0, 270.0, 21.0, 540.0)]
     assert seen.indicted == ("oss-08/loop27",)
     assert seen.shortcomings(EXPECTED) == []
 
@@ -36,21 +36,21 @@ def test_nothing_found() -> None:
 
 def test_another_one_too() -> None:
     seen = watch()
-    seen.look(standing(alarm("oss-08/loop27", 1018, 1027), alarm("oss-01/loop20", 1019, 1028)), 1029)
-    seen.look({}, 1055)
+    seen.update(standing(alarm("oss-08/loop27", 1018, 1027), alarm("oss-01/loop20", 1019, 1028)), 1029)
+    seen.update({}, 1055)
     assert seen.shortcomings(EXPECTED) == ["not slow: oss-01/loop20"]
 
 
 def test_too_early() -> None:
     seen = watch()
-    seen.look(standing(alarm("oss-08/loop27", 1000, 1010)), 1010)
-    seen.look({}, 1055)
+    seen.update(standing(alarm("oss-08/loop27", 1000, 1010)), 1010)
+    seen.update({}, 1055)
     assert seen.shortcomings(EXPECTED) == ["oss-08/loop27 was indicted before it became slow"]
 
 
 def test_an_alarm_that_never_clears() -> None:
     seen = watch()
-    seen.look(standing(alarm("oss-08/loop27", 1018, 1027)), 1029)
+    seen.update(standing(alarm("oss-08/loop27", 1018, 1027)), 1029)
     assert seen.shortcomings(EXPECTED) == ["the alarm on oss-08/loop27 did not clear after the fault"]
 
 
@@ -58,6 +58,6 @@ def test_an_alarm_that_comes_twice_is_two_episodes() -> None:
     seen = watch()
     first, second = alarm("a", 1018, 1027), alarm("a", 1040, 1044)
     for alarms, now in ((standing(first), 1028), ({}, 1035), (standing(second), 1045), ({}, 1055)):
-        seen.look(alarms, now)
+        seen.update(alarms, now)
     assert [(e.raised, e.cleared) for e in seen.episodes] == [(270.0, 350.0), (440.0, 550.0)]
     assert seen.indicted == ("a",)

@@ -79,7 +79,7 @@ print(before - resident())
 
 def test_what_is_free_within_the_heap_is_given_back() -> None:
     assert int(said(_HOLES, "")) < 1_000_000
-    assert int(said(_HOLES, "memory.give_back()")) > 30_000_000
+    assert int(said(_HOLES, "memory.trim()")) > 30_000_000
 
 
 _GARBAGE = """

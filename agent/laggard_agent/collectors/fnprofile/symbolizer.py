@@ -43,7 +43,7 @@ class Resolver:
         """Retries missing files, and drops files that are no longer needed in memory."""
         self._kernel.refresh()
         self._images.clear()
-        memory.give_back()
+        memory.trim()
 
     def earn(self) -> None:
         """Adds to the CPU budget for reading files, in proportion to the time since the previous call."""
