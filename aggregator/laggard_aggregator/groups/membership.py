@@ -22,7 +22,8 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9._+-]+", re.ASCII)
 class PeerGroup:
     """A peer group and its detection settings.
 
-    `role` is empty for any role. `one_node`: an automatic group within one node; a site may have very many.
+    `role` is empty for any role. `one_node`: an automatic group of a kind that a site may have very many of,
+    such as one within one node.
     """
 
     name: str
@@ -93,7 +94,7 @@ class ConfiguredMembership:
                 metrics=known.defaults,
                 detect=self.default,
                 automatic=True,
-                one_node=known.one_node,
+                one_node=known.one_node or known.many_groups,
             ),
         )
 

@@ -99,6 +99,7 @@ class SourceTable:
     all_optional: bool = False
     peers: tuple[str, ...] = ()
     one_node: bool = False
+    many_groups: bool = False
     roles: tuple[str, ...] = ()
     next_steps: tuple[NextStep, ...] = ()
 
@@ -128,6 +129,7 @@ class SourceTable:
             else _filled(self.optional, self.optional_of),
             peers=self.peers,
             one_node=self.one_node,
+            many_groups=self.many_groups,
             roles=self.roles,
             next_steps=self.next_steps,
         )

@@ -103,8 +103,9 @@ class SourceMetrics:
 
     `optional` counters read as 0 where a kernel lacks them or shows them only after their first use.
     `defaults`: metrics that automatic groups compare, empty without such groups. `peers`: labels that the
-    components of one automatic group share; `one_node`: they also share the node. `roles`: roles with an
-    automatic group; empty for all.
+    components of one automatic group share; `one_node`: they also share the node. `many_groups`: a site may
+    have so many of them that they must leave room for others. `roles`: roles with an automatic group; empty
+    for all.
     """
 
     source: str
@@ -114,6 +115,7 @@ class SourceMetrics:
     optional: tuple[str, ...] = ()
     peers: tuple[str, ...] = ()
     one_node: bool = False
+    many_groups: bool = False
     roles: tuple[str, ...] = ()
     next_steps: tuple[NextStep, ...] = ()
 

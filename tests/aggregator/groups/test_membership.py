@@ -144,3 +144,13 @@ def test_no_node_can_pass_its_component_off_as_another_nodes(node: str, at: str,
 )
 def test_classes_are_single_words(labels: dict[str, str], expected: str) -> None:
     assert component_class(Component("id", "name", tuple(labels.items()))) == expected
+
+
+def test_clients_of_one_nfs_export_are_peers_in_one_of_many_groups() -> None:
+    mount = Component("filer:/home/a", "filer:/home/a", (("server", "filer"), ("export", "/home/a")))
+    found = [
+        ConfiguredMembership(()).groups_of(node, "compute", "nfs_mount", mount, 0.0) for node in ("c1", "c2")
+    ]
+    assert found[0] == found[1]
+    (group,) = found[0]
+    assert (group.name, group.one_node) == ("compute/nfs_mount/filer/_home_a", True)
