@@ -308,7 +308,7 @@ class App:
         retention = Retention(archive.raw_days, archive.rollup_days, archive.max_bytes)
         if recovery is None:
             return WriteQueue(writer, retention, self._machine.admission.acks.durable, self._clock)
-        return WriteQueue(writer, retention, lambda _: None, self._clock)
+        return WriteQueue(writer, retention, None, self._clock)
 
     def _archived(self) -> Any:
         """The archive's `has`, which a snapshot waits for; None without an archive."""

@@ -19,8 +19,7 @@ from bench.page.browser import chromium
 from bench.pictures.page import site
 from bench.pictures.shrink import command, shrink
 from laggard_aggregator.notify.dispatcher import Dispatcher
-from laggard_aggregator.notify.email.channel import MailChannel
-from laggard_aggregator.notify.email.settings import MailSettings
+from laggard_aggregator.notify.email.channel import MailChannel, MailSettings
 from laggard_aggregator.status.view import Status
 from laggard_common.clock import SystemClock
 

@@ -14,7 +14,7 @@ from email.message import EmailMessage
 
 from aiosmtpd.smtp import SMTP, AuthResult, Envelope, LoginPassword, Session
 
-from laggard_aggregator.notify.email.settings import MailSettings
+from laggard_aggregator.notify.email.channel import MailSettings
 from tests.support.loop_thread import beside
 from tests.support.wait import LIMIT_SECONDS, time_limit
 

@@ -35,7 +35,7 @@ RETAIN_SECONDS = 600.0
 
 
 class WriteQueue:
-    """Accepts records on the event loop, writes them in a thread. `durable(lsn)` is called after each flush.
+    """Accepts records on the event loop, writes them in a thread. `durable(lsn)`: called after each flush.
 
     `journal`: records are written once they are durable in it; None without one.
     """
@@ -44,7 +44,7 @@ class WriteQueue:
         self,
         writer: ArchiveWriter,
         retention: Retention,
-        durable: Callable[[int], None],
+        durable: Callable[[int], None] | None,
         clock: Clock,
     ) -> None:
         self._writer = writer
@@ -123,7 +123,8 @@ class WriteQueue:
             self._value_bytes += sum(r.counters.values.nbytes for r in records if isinstance(r, Batch))
             if written and flush:
                 self._clear_failure()
-                self._durable(self._last_lsn)
+                if self._durable is not None:
+                    self._durable(self._last_lsn)
             return written
 
     async def has(self, lsn: int) -> bool:

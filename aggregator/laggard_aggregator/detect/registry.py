@@ -113,12 +113,12 @@ class DetectorClass(Protocol):
 
 C = TypeVar("C", bound=DetectorClass)
 
-_registered: dict[str, DetectorClass] = {}
+registered: dict[str, DetectorClass] = {}
 
 
 def register(detector: C) -> C:
     """Class decorator: makes the detector known under its name."""
-    _registered[detector.name] = detector
+    registered[detector.name] = detector
     return detector
 
 
@@ -141,9 +141,9 @@ def trainable(compares: Compares | None = None) -> tuple[str, ...]:
 
 def find(name: str) -> DetectorClass:
     """The class of a detector. Raises KeyError for an unknown name."""
-    if name not in _registered and name in _folders():
+    if name not in registered and name in _folders():
         importlib.import_module(f"{detect.__name__}.{name}.detector")
-    return _registered[name]
+    return registered[name]
 
 
 def make_detector(settings: DetectSettings, metric: str) -> Detector | VectorDetector:

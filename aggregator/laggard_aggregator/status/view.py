@@ -230,7 +230,8 @@ class Status:
 
     def decisions(self) -> tuple[Decision, ...]:
         """The operators' overrides in force, oldest first."""
-        return self._machine.overrides.standing
+        overrides = self._machine.overrides
+        return overrides.standing if overrides.decisions else ()
 
     def silenced(self, *names: str) -> Decision | None:
         """The override that silences a component with these names, or None."""

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from laggard_aggregator.notify.email.channel import MailChannel
-from laggard_aggregator.notify.email.settings import MailSettings
+from laggard_aggregator.notify.email.channel import MailChannel, MailSettings
 from laggard_aggregator.notify.outbox import Outbox, QueuedMessage
 from laggard_aggregator.notify.worker import GIVE_UP_SECONDS, MIN_TRYING_SECONDS, DeliveryWorker
 from laggard_common.clock import SystemClock

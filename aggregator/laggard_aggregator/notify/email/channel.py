@@ -1,24 +1,216 @@
-"""The mail channel: table `[mail]`. One SMTP connection for each attempt, and the outcome by recipient."""
+"""The e-mail channel: `[mail]` settings, messages with their plot, and delivery over SMTP."""
 
 import asyncio
-from collections.abc import Mapping
+import ssl
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from email import policy
+from email.errors import MessageError
+from email.headerregistry import Address
+from email.message import EmailMessage
+from email.utils import formatdate, parseaddr
+from functools import cache
+from pathlib import Path
+from typing import Any
 
 import aiosmtplib
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
-from laggard_aggregator.notify.channel import Channel, Delivery, UnavailableError
-from laggard_aggregator.notify.email.message import compose
+from laggard_aggregator.notify.access import read_secret, tls_client
+from laggard_aggregator.notify.channel import Channel, ChannelSettings, Delivery, UnavailableError
 from laggard_aggregator.notify.email.plot import drawn
-from laggard_aggregator.notify.email.settings import (
-    IMPLICIT_TLS,
-    STARTTLS,
-    Access,
-    MailSettings,
-    access,
-    bare,
-)
 from laggard_aggregator.notify.report import Notification
 from laggard_aggregator.settings.channels import register
-from laggard_aggregator.status.formatting import plain
+from laggard_aggregator.status import formatting
+from laggard_aggregator.status.formatting import minute, plain, slower, spaced
+from laggard_common.config import checked, distinct, each, host_name, is_loopback, non_empty, tcp_port
+from laggard_common.errors import ConfigError
+
+NO_TLS, STARTTLS, IMPLICIT_TLS = "none", "starttls", "implicit"
+_PORTS = {NO_TLS: 25, STARTTLS: 587, IMPLICIT_TLS: 465}
+_OF_BOOL = {False: NO_TLS, True: IMPLICIT_TLS}
+MAX_RECIPIENTS = 100
+
+
+def _tls(value: bool | str) -> str | None:
+    known = value in _PORTS or isinstance(value, bool)
+    return None if known else f"expected none, starttls or implicit, got {value!r}"
+
+
+def _address(value: str) -> str | None:
+    try:
+        bare(value)
+    except ValueError:
+        return f"expected an address such as laggard@example.org, got {value[:100]!r}"
+    return None
+
+
+def _not_too_many(values: tuple[str, ...]) -> str | None:
+    expected = f"expected at most {MAX_RECIPIENTS}, got {len(values)}"
+    return None if len(values) <= MAX_RECIPIENTS else expected
+
+
+def bare(address: str) -> str:
+    """`local@domain` of an address with or without a name. Raises ValueError when it is no address."""
+    if not (address.isascii() and address.isprintable()) or len(address) > 320 or {*address} & {*",;"}:
+        raise ValueError("not one address in printable ASCII")
+    found = parseaddr(address)[1]
+    try:
+        parsed = Address(addr_spec=found)
+    except (MessageError, IndexError) as exc:
+        raise ValueError("not an address") from exc
+    whole = address == found or address.endswith(f"<{found}>")
+    if not (whole and parsed.username and parsed.domain) or " " in found:
+        raise ValueError("not an address")
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class MailSettings(ChannelSettings):
+    """`[mail]`. `port` None: 25, 587 or 465, depending on `tls` (none, starttls or implicit).
+
+    `ca_file`: authority of the server's certificate, None for the system's. `password_file` holds the
+    password of `username`.
+    """
+
+    server: str = field(metadata=checked(non_empty(), host_name()))
+    sender: str = field(metadata=checked(_address))
+    recipients: tuple[str, ...] = field(
+        metadata=checked(non_empty(), distinct(), each(_address), _not_too_many)
+    )
+    port: int | None = field(default=None, metadata=checked(tcp_port()))
+    tls: bool | str = field(default=NO_TLS, metadata=checked(_tls))
+    ca_file: Path | None = None
+    username: str = ""
+    password_file: Path | None = None
+
+    @property
+    def encryption(self) -> str:
+        """NO_TLS, STARTTLS or IMPLICIT_TLS."""
+        return _OF_BOOL[self.tls] if isinstance(self.tls, bool) else self.tls
+
+    @property
+    def effective_port(self) -> int:
+        """The port to connect to."""
+        return self.port or _PORTS[self.encryption]
+
+    @property
+    def address(self) -> str:
+        """`host:port` for logs; IPv6 in brackets."""
+        host = f"[{self.server}]" if ":" in self.server else self.server
+        return f"{host}:{self.effective_port}"
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Settings that do not go together."""
+        if bool(self.username) != (self.password_file is not None):
+            yield "username", "needs a password_file, and that a username"
+        if self.ca_file and self.encryption == NO_TLS:
+            yield "ca_file", "is for tls = starttls or implicit"
+        if self.password_file and self.encryption == NO_TLS and not is_loopback(self.server):
+            yield "tls", "a password travels only encrypted: expected starttls or implicit"
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Password and TLS of the connection. `repr` does not show the password."""
+
+    password: str | None = field(default=None, repr=False)
+    tls: ssl.SSLContext | None = None
+
+
+def access(settings: MailSettings) -> Access:
+    """Reads the files that `settings` name. Raises ConfigError with all that is wrong with them."""
+    problems: list[str] = []
+    password = read_secret("password_file", settings.password_file, problems)
+    encrypted = settings.encryption != NO_TLS
+    tls = tls_client("ca_file", settings.ca_file, problems) if encrypted else None
+    if problems:
+        raise ConfigError("", problems)
+    return Access(password[0] if password else None, tls)
+
+
+MAX_SUBJECT_CHARS = 180
+NO_PLOT = "No plot: the timeline is too short yet, or matplotlib could not draw it."
+_PLOT = "plot"
+_RED, _GREEN = "#c8321e", "#2e8b4a"
+# References of RFC 5322 may be folded, but some servers refuse a very long header.
+_MAX_REFERENCES = 20
+_POLICY = policy.SMTP.clone(max_line_length=250)  # folded at 78, a subject may begin with an empty line
+
+
+def compose(notification: Notification, settings: MailSettings, plot: bytes | None) -> bytes:
+    """The mail of a notification. `plot`: a PNG."""
+    kind, site = notification.kind, notification.site
+    message = EmailMessage(policy=_POLICY)
+    message["Subject"] = plain(f"[Laggard {site}] {notification.subject}", MAX_SUBJECT_CHARS)
+    message["From"] = settings.sender
+    message["To"] = ", ".join(settings.recipients)
+    message["Date"] = formatdate(time.time(), localtime=True)
+    domain = bare(settings.sender).rpartition("@")[2]
+    message["Message-ID"] = _message_id(notification.id, domain)
+    if notification.resolves:
+        known = [_message_id(each, domain) for each in notification.resolves[:_MAX_REFERENCES]]
+        message["In-Reply-To"] = known[0]
+        message["References"] = " ".join(known)
+    message["Auto-Submitted"] = "auto-generated"  # RFC 3834: no automatic reply
+    message["X-Laggard-Site"] = site
+    message["X-Laggard-Kind"] = kind
+    values = {
+        "n": notification,
+        "subject": message["Subject"],
+        "why": _why(notification, settings),
+        "colour": _GREEN if kind == "resolved" else _RED,
+        "cid": _PLOT if plot else "",
+        "no_plot": NO_PLOT,
+    }
+    template = "straggler" if kind == "test" else kind
+    message.set_content(spaced(_rendered(f"{template}.txt", values)), cte="quoted-printable")
+    message.add_alternative(_rendered(f"{template}.html", values), subtype="html", cte="quoted-printable")
+    if plot:
+        html = message.get_payload()[1]  # type: ignore[index]
+        assert isinstance(html, EmailMessage)
+        html.add_related(plot, "image", "png", cid=f"<{_PLOT}>", filename="plot.png", disposition="inline")
+    return message.as_bytes()
+
+
+def _message_id(id_: str, domain: str) -> str:
+    return f"<laggard.{id_}@{domain}>"
+
+
+def _why(notification: Notification, settings: MailSettings) -> str:
+    """The foot: why the recipient gets this mail."""
+    if notification.kind == "resolved":
+        return "This mail resolves an alarm that was reported earlier."
+    if settings.resolved:
+        return "One mail is sent when an alarm is raised, and one when it is cleared."
+    return "One mail is sent when an alarm is raised."
+
+
+def _rendered(template: str, values: dict[str, Any]) -> str:
+    return _templates().get_template(template).render(values)
+
+
+@cache
+def _templates() -> Environment:
+    """HTML is escaped, text is not."""
+    environment = Environment(
+        loader=PackageLoader("laggard_aggregator.notify.email"),
+        autoescape=select_autoescape(("html",), default=False),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=False,
+        keep_trailing_newline=True,
+    )
+    environment.filters |= {
+        "factor": formatting.factor,
+        "figure": formatting.figure,
+        "lasting": formatting.lasting,
+        "minute": minute,
+        "slower": slower,
+    }
+    return environment
+
 
 CONNECT_SECONDS = 30.0
 """Limit for each answer of the server until authentication is done."""

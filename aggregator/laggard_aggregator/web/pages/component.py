@@ -23,9 +23,8 @@ from laggard_aggregator.status.window_history import (
     Samples,
     bands,
 )
-from laggard_aggregator.web.pages.alarm_log import Event
 from laggard_aggregator.web.pages.charts import band_chart, cdf_chart, samples_chart
-from laggard_aggregator.web.pages.page_state import Now, Page, paged
+from laggard_aggregator.web.pages.page_state import Event, Now, Page, paged
 from laggard_aggregator.web.pages.straggler_rows import Advice, Evidence, NextSteps, Slow, evidence_of
 
 WINDOWS_A_PAGE = 24
@@ -149,7 +148,7 @@ def _part(
     if samples is not None and name in samples.components and metric in samples.metrics:
         at = samples.components.index(name)
         picture = _samples(samples, metric, at, known, now.shown(name))
-        distributions = detectors.find(group.detector).distributions
+        distributions = detectors.registered[group.detector].distributions
         if distributions is not None:
             values = distributions(samples.metrics[metric].astype(np.float64), samples.history)
             cdf, said = _cdf(values, metric, at, known, evidence)

@@ -22,9 +22,8 @@ from laggard_aggregator.status import formatting, urls
 from laggard_aggregator.status.urls import NotKnownError, component_path
 from laggard_aggregator.status.view import Status
 from laggard_aggregator.web.pages import charts, component, groups, nodes, overview, search
-from laggard_aggregator.web.pages.alarm_log import Past
 from laggard_aggregator.web.pages.events import Events
-from laggard_aggregator.web.pages.page_state import KEPT_SECONDS, Now, Taking, paged
+from laggard_aggregator.web.pages.page_state import KEPT_SECONDS, Now, Past, Taking, paged
 
 CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from laggard_aggregator.cli.daemon import main
-from laggard_aggregator.notify.email.settings import MailSettings, access, bare
+from laggard_aggregator.notify.email.channel import MailSettings, access, bare
 from laggard_aggregator.settings.aggregator import AggregatorSettings
 from laggard_common.config import parse
 from laggard_common.errors import ConfigError

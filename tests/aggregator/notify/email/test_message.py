@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from laggard_aggregator.notify.email.message import compose
+from laggard_aggregator.notify.email.channel import compose
 from laggard_aggregator.notify.report import MAX_LISTED, Notification, live_command
 from laggard_aggregator.status.formatting import plain
 from tests.support.builders.notifications import PAGE, raised, report, resolution, resolved
