@@ -77,7 +77,7 @@ def test_an_archive_that_cannot_be_read_keeps_no_page_from_being_shown(tmp_path:
 def test_what_was_read_stays_when_the_archive_cannot_be_read_for_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(past, "KEPT_SECONDS", 0.0)
+    monkeypatch.setattr(past, "ARCHIVE_KEPT_SECONDS", 0.0)
     written(tmp_path, raised("a", live_status.NOW))
     known = Past(tmp_path)
     assert [event.component for event in events(known, WindowHistory())] == ["a"]
