@@ -10,6 +10,8 @@ from laggard_aggregator.detect.settings import DetectSettings
 from tests.support.builders import csv_files
 from tests.support.processes import run_command
 
+DOCS = Path(__file__).parents[3] / "docs"
+PAGES = ("detection.md", "papers-detectors.md", "function-profiles.md")
 STEEP = '''"""Anomalous where the mean exceeds a trained multiple of the peers' median."""
 
 from typing import Any
@@ -125,6 +127,16 @@ def test_every_folder_declares_a_detector(name: str) -> None:
     assert found.training is not None or not found.needs_thresholds
     detector = registry.make_detector(DetectSettings(detector=name), "samples")
     assert detector.state()["version"] == found.version == detector.version
+
+
+@pytest.mark.parametrize("name", registry.names())
+def test_every_detector_and_its_options_are_documented(name: str) -> None:
+    training = registry.find(name).training
+    options = training.options if training is not None else ()
+    text = "".join(
+        (DOCS / file).read_text() for file in ("detection.md", "papers-detectors.md", "diagnose.md")
+    )
+    assert [word for word in (name, *(option.flag for option in options)) if word not in text] == []
 
 
 def test_names() -> None:
