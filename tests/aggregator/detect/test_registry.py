@@ -133,9 +133,7 @@ def test_every_folder_declares_a_detector(name: str) -> None:
 def test_every_detector_and_its_options_are_documented(name: str) -> None:
     training = registry.find(name).training
     options = training.options if training is not None else ()
-    text = "".join(
-        (DOCS / file).read_text() for file in ("detection.md", "papers-detectors.md", "diagnose.md")
-    )
+    text = "".join((DOCS / file).read_text() for file in PAGES)
     assert [word for word in (name, *(option.flag for option in options)) if word not in text] == []
 
 
