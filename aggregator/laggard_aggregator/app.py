@@ -115,7 +115,7 @@ class App:
         # The first is held from the close of a window until it is judged, the second while a batch or close
         # gets its sequence number and takes effect.
         self._locks = (asyncio.Lock(), asyncio.Lock())
-        self._ended = asyncio.Event()  # nothing is written or served anew
+        self._ended = asyncio.Event()  # stops writing and serving
         self._control = AsyncExitStack()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._recovery: Recovery | None = None

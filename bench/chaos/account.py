@@ -14,7 +14,7 @@ from bench.chaos.ground_truth import Seen, StreamOf
 from bench.chaos.processes import Life
 from bench.chaos.site import Site
 from laggard_aggregator.archive.reader import ArchiveReader
-from laggard_aggregator.offline.archive_replay import Replay
+from laggard_aggregator.offline.archive_replay import ArchiveReplay
 
 _COLUMNS = ("node", "stream", "tick", "received")
 _LAST_NS = 1_000_000_000
@@ -145,7 +145,7 @@ def _by_lives(site: Site, node: str, ticks: Ticks, made: Account) -> None:
 
 def _of_alarms(site: Site, made: Account) -> None:
     """One alarm, raised once, in what the archive has and in what it makes of it again."""
-    judged = Replay(ArchiveReader(site.archive)).judgements()
+    judged = ArchiveReplay(ArchiveReader(site.archive)).judgements()
     kinds = [t.kind for judgement in judged for t in judgement.transitions]
     said = (site.folder / "aggregator.log").read_text(errors="replace")
     raised, cleared = said.count("alarm raised: "), said.count("alarm cleared: ")

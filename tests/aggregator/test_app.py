@@ -14,7 +14,7 @@ import pytest
 
 from laggard_aggregator.app import App
 from laggard_aggregator.archive.reader import ArchiveReader
-from laggard_aggregator.offline.archive_replay import Replay
+from laggard_aggregator.offline.archive_replay import ArchiveReplay
 from laggard_aggregator.settings.aggregator import (
     AggregatorSettings,
     AlarmTable,
@@ -90,7 +90,7 @@ def test_from_messages_to_alarm_metrics_acknowledgement_and_archive(tmp_path: Pa
         assert (counters.duplicates, counters.late_samples, counters.archive_dropped) == (0, 0, 0)
         assert len(list(ArchiveReader(tmp_path / "archive").closes())) == counters.windows
         found = app.view.judgements()[0]
-        replayed = list(Replay(ArchiveReader(tmp_path / "archive")).judgements())
+        replayed = list(ArchiveReplay(ArchiveReader(tmp_path / "archive")).judgements())
         assert replayed[-1].end == found.end
         assert replayed[-1].verdicts.score.tobytes() == found.verdicts.score.tobytes()
         assert [t.alarm.component for j in replayed for t in j.transitions] == [f"{SLOW}/wwn"]

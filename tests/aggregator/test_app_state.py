@@ -15,7 +15,7 @@ import pytest
 
 from laggard_aggregator.app import App
 from laggard_aggregator.archive.reader import ArchiveReader
-from laggard_aggregator.offline.archive_replay import Replay
+from laggard_aggregator.offline.archive_replay import ArchiveReplay
 from laggard_aggregator.settings.aggregator import AggregatorSettings, StateTable
 from laggard_common import wire
 from laggard_common.wire import topics
@@ -121,7 +121,7 @@ def test_a_restart_forgets_nothing_and_repeats_nothing(tmp_path: Path) -> None:
         assert len(reader.runs()) == 1
         taken = [(batch.schema.node, batch.seq) for _, batch in reader.batches()]
         assert sorted(taken) == [(node, seq) for node in NODES for seq in range(16)]
-        replayed = list(Replay(reader).judgements())
+        replayed = list(ArchiveReplay(reader).judgements())
         assert [(t.kind, t.alarm.since) for j in replayed for t in j.transitions] == [("raised", alarm.since)]
         assert replayed[-1].verdicts.score.tobytes() == again.view.judgements()[0].verdicts.score.tobytes()
         assert reader.table("alarms").num_rows == 1

@@ -13,7 +13,7 @@ import pytest
 
 from laggard_aggregator.app import App
 from laggard_aggregator.archive.reader import ArchiveReader
-from laggard_aggregator.offline.archive_replay import Replay
+from laggard_aggregator.offline.archive_replay import ArchiveReplay
 from laggard_aggregator.settings.aggregator import AggregatorSettings, DetectTable, GroupTable, StateTable
 from laggard_common import wire
 from laggard_common.wire import topics
@@ -76,7 +76,9 @@ def test_another_in_its_place_knows_what_it_knew(tmp_path: Path, lasting: bool) 
         reader = ArchiveReader(tmp_path / "archive")
         taken = sorted((batch.schema.node, batch.seq) for _, batch in reader.batches())
         assert taken == [(node, seq) for node in NODES for seq in range(18)]
-        assert [t.kind for j in Replay(reader).judgements() for t in j.transitions].count("cleared") == 0
+        assert [t.kind for j in ArchiveReplay(reader).judgements() for t in j.transitions].count(
+            "cleared"
+        ) == 0
 
     asyncio.run(story())
 

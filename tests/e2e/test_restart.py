@@ -19,7 +19,7 @@ from laggard_aggregator.demo.replay import Replay
 from laggard_aggregator.demo.site import SHIFT_SAMPLES, Site, make_site
 from laggard_aggregator.ingest.ingest_queue import IngestQueue
 from laggard_aggregator.ingest.mqtt.subscriber import Subscriber
-from laggard_aggregator.offline.archive_replay import Replay as ArchiveReplay
+from laggard_aggregator.offline.archive_replay import ArchiveReplay
 from laggard_aggregator.settings.aggregator import BrokerSettings
 from laggard_common.clock import SystemClock
 from laggard_common.mqtt.settings import client_arguments

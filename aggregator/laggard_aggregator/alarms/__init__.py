@@ -1,1 +1,1 @@
-"""From verdicts to stragglers to alarms."""
+"""Persistence, stragglers and alarms from verdicts."""

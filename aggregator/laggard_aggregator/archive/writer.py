@@ -116,7 +116,7 @@ class ArchiveWriter:
             self.flush()
 
     def close(self, close: WindowClose) -> None:
-        """Takes in that a window was closed, also when it raises ArchiveError as `batch` does."""
+        """Adds a window close, even when it raises ArchiveError as `batch` does."""
         try:
             self._clock(round(close.closed_at * 1e9))
         finally:
@@ -137,7 +137,7 @@ class ArchiveWriter:
         self._bound_own()
 
     def ended(self, ended: AlarmsCleared) -> None:
-        """Takes in that alarms ended otherwise than by a window."""
+        """Adds alarms that were cleared without a window."""
         if self._is_new("alarms", layout.OWN, ended.lsn):
             self._own["alarms"].extend(ended_rows(ended))
         self._bound_own()

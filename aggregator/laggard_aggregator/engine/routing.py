@@ -147,7 +147,7 @@ class SchemaRoutes:
 
 
 @dataclass(slots=True)
-class _Members:
+class _GroupRows:
     """A group's components in one schema. `rows` as in Route, None until the first batch of the schema."""
 
     places: list[int]
@@ -161,7 +161,7 @@ class _SchemaGroups:
 
     schema: Schema
     role: str
-    members: Mapping[str, _Members]
+    members: Mapping[str, _GroupRows]
 
 
 class Routing:
@@ -238,7 +238,7 @@ class Routing:
             if route is not None:
                 yield route
 
-    def _groups_of(self, batch: Batch) -> Mapping[str, _Members]:
+    def _groups_of(self, batch: Batch) -> Mapping[str, _GroupRows]:
         """The groups of the schema's components, cached for as many streams as a source may have at a time.
 
         Two streams that alternate must not cost a lookup of every component with every message.
@@ -248,14 +248,14 @@ class Routing:
         for known in cached:
             if known.schema is schema and known.role == role:
                 return known.members
-        members: dict[str, _Members] = {}
+        members: dict[str, _GroupRows] = {}
         for at, component in enumerate(schema.components):
             groups = self._membership.groups_of(
                 schema.node, role, schema.source, component, batch.received_ns / 1e9
             )
             for group in groups:
                 if self._exists(group, schema, batch.received_ns):
-                    own = members.setdefault(group.name, _Members([], moving=False))
+                    own = members.setdefault(group.name, _GroupRows([], moving=False))
                     own.places.append(at)
                     own.moving |= moves(component)
         cached.append(_SchemaGroups(schema, role, members))
@@ -276,7 +276,9 @@ class Routing:
             self.routes.clear()
         return self._registry.admit(group, schema.node, now_ns)
 
-    def _function_route(self, store: FunctionStore, batch: Batch, members: _Members) -> FunctionRoute | None:
+    def _function_route(
+        self, store: FunctionStore, batch: Batch, members: _GroupRows
+    ) -> FunctionRoute | None:
         """The route of a node's functions; None when counters are missing, or there is no room."""
         schema = batch.schema
         numbers = _columns_of(batch)
@@ -292,7 +294,7 @@ class Routing:
         columns = np.array([numbers[name] for name in store.counters], dtype=np.int64)
         return FunctionRoute(store, node, columns)
 
-    def _route(self, store: GroupStore, batch: Batch, members: _Members) -> Route | None:
+    def _route(self, store: GroupStore, batch: Batch, members: _GroupRows) -> Route | None:
         """The route of `members`; None when counters that the store requires are missing."""
         schema = batch.schema
         numbers = _columns_of(batch)

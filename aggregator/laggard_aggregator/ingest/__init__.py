@@ -1,1 +1,1 @@
-"""From MQTT message to counter rings: subscriber, decoding, accounting, peer groups, metrics."""
+"""Ingest of MQTT messages: reader, queue, admission, decoding, deduplication, nodes."""

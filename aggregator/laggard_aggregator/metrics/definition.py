@@ -104,7 +104,7 @@ class SourceMetrics:
     `optional` counters read as 0 where a kernel lacks them or shows them only after their first use.
     `defaults`: metrics that automatic groups compare, empty without such groups. `peers`: labels that the
     components of one automatic group share; `one_node`: they also share the node. `many_groups`: a site may
-    have so many of them that they must leave room for others. `roles`: roles with an automatic group; empty
+    have many of them, which must leave room for others. `roles`: roles with an automatic group; empty
     for all.
     """
 

@@ -1,4 +1,4 @@
-"""From standing alarms to incidents. No clock, no I/O.
+"""Derives incidents from standing alarms. No clock, no I/O.
 
 An incident is a component from its first alarm that falls due until its last alarm is cleared. A disk that
 is slow by two metrics, or in two groups, is one incident and reported once. Incidents are derived from the

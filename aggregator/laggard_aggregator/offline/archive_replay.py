@@ -20,7 +20,7 @@ Judged = Callable[[DetectSettings], bool]
 """True when groups with these recorded settings are judged."""
 
 
-class Replay:
+class ArchiveReplay:
     """Yields the judgements of the running aggregator, identical to the bit unless `adjust` changes settings.
 
     Each recorded run starts from an empty state, as the daemon did. `topology` replaces the recorded one and

@@ -12,7 +12,7 @@ from laggard_aggregator.detect.interface import Window
 from laggard_aggregator.detect.settings import DetectSettings
 from laggard_aggregator.detect.thresholds import Thresholds
 from laggard_aggregator.groups.topology import Topology
-from laggard_aggregator.offline.archive_replay import Replay
+from laggard_aggregator.offline.archive_replay import ArchiveReplay
 from laggard_aggregator.offline.csv_input import CsvColumns, read_csv
 from laggard_aggregator.offline.detect_format import kind_of
 from laggard_aggregator.offline.regrid import Rows, binned
@@ -54,7 +54,9 @@ def open_run(
     Raises InputError for inputs that cannot be read, ConfigError for settings that do not fit them.
     """
     if kind_of(paths) == "archive":
-        replay = Replay(ArchiveReader(paths[0]), _adjustment(given, trained), topology, _judged_by(given))
+        replay = ArchiveReplay(
+            ArchiveReader(paths[0]), _adjustment(given, trained), topology, _judged_by(given)
+        )
         return Run(replay.judgements(progress), replay.confirm, replay.shown, lambda: replay.topology)
     settings = _without_functions(given)
     _check_thresholds(trained, settings)
@@ -71,7 +73,7 @@ def open_windows(
     Raises as `open_run`.
     """
     if kind_of(paths) == "archive":
-        replay = Replay(ArchiveReader(paths[0]), _adjustment(given, None), judged=_judged_by(given))
+        replay = ArchiveReplay(ArchiveReader(paths[0]), _adjustment(given, None), judged=_judged_by(given))
         for window, pipeline in replay.windows():
             yield window, pipeline.groups[window.group].detect
         return

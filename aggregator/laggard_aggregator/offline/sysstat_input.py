@@ -41,10 +41,10 @@ def read_sysstat(paths: Sequence[Path], interval_seconds: float, by_file: bool =
     sadf = shutil.which("sadf")
     if sadf is None:
         raise InputError(str(paths[0]), "a sysstat activity file: reading it needs sadf (install sysstat)")
-    groups: dict[str, _Samples] = {}
+    groups: dict[str, _DiskColumns] = {}
     for path in paths:
         found = _hosts(path, sadf)
-        samples = groups.setdefault(path.stem if by_file else ONE_GROUP, _Samples(interval_seconds))
+        samples = groups.setdefault(path.stem if by_file else ONE_GROUP, _DiskColumns(interval_seconds))
         if not samples.add(found):
             raise InputError(
                 str(path), "no disk statistics in this activity file (sadc -S DISK records them)"
@@ -54,7 +54,7 @@ def read_sysstat(paths: Sequence[Path], interval_seconds: float, by_file: bool =
 
 
 @dataclass(slots=True)
-class _Samples:
+class _DiskColumns:
     """Growing columns: one entry per disk and sample."""
 
     interval_seconds: float

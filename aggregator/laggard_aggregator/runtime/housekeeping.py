@@ -14,7 +14,7 @@ MAX_ACKS = 3000
 """Nodes acknowledged at a time: at a very large site several batches share one acknowledgement."""
 SWEEP_SECONDS = 60.0
 FORGET_SWEEPS = 60
-"""Every so many sweeps silent nodes and components are dropped."""
+"""Number of sweeps after which silent nodes and components are dropped."""
 
 
 async def keep_house(

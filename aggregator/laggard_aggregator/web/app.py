@@ -24,7 +24,7 @@ from laggard_aggregator.status.view import Status
 from laggard_aggregator.web import api
 from laggard_aggregator.web.exposition import Exposition, Scrape, scrape
 from laggard_aggregator.web.metric_table import PER_NODE, TABLE
-from laggard_aggregator.web.pages.site import Site
+from laggard_aggregator.web.pages.site import Pages
 
 SECURITY_HEADERS = (
     (b"cache-control", b"no-store"),
@@ -49,7 +49,7 @@ def make_app(view: Status, archive: Path | None = None, listed: Collection[str] 
     pages = _Endpoints(view, listed)
     app = Starlette(
         routes=[
-            *Site(view, archive).routes(),
+            *Pages(view, archive).routes(),
             Route("/metrics", pages.metrics),
             Route("/metrics/nodes", pages.node_metrics),
             Route("/healthz", pages.healthz),

@@ -18,7 +18,7 @@ from laggard_aggregator.engine.machine import Machine
 from laggard_aggregator.groups.membership import ConfiguredMembership
 from laggard_aggregator.groups.topology import Topology
 from laggard_aggregator.ingest.batches import Batch
-from laggard_aggregator.offline.archive_replay import Replay
+from laggard_aggregator.offline.archive_replay import ArchiveReplay
 from laggard_aggregator.settings import thresholds_file
 from laggard_aggregator.settings.aggregator import AggregatorSettings
 from laggard_aggregator.settings.from_settings import membership
@@ -83,7 +83,7 @@ def test_a_replay_gives_the_verdicts_and_causes_to_the_bit(tmp_path: Path) -> No
         (t.alarm.component, t.alarm.metric) for j in online for t in j.transitions if t.kind == "raised"
     }
     assert raised == {("oss-3", "samples"), ("oss-3", "time")}
-    again = list(Replay(ArchiveReader(tmp_path)).judgements())
+    again = list(ArchiveReplay(ArchiveReader(tmp_path)).judgements())
     assert plain(again) == plain(online)
     assert [j.verdicts.causes for j in again] == [j.verdicts.causes for j in online]
     alarms = ArchiveReader(tmp_path).table("alarms").to_pylist()
@@ -192,7 +192,7 @@ def test_a_configuration_takes_the_trained_thresholds(healthy: Path, tmp_path: P
     by_group = {judgement.group: judgement.components for judgement in judged}
     assert set(by_group["profiled"]) == {f"oss-{n}" for n in range(4)}
     assert set(by_group["storage/fnprofile"]) == {f"oss-{n}" for n in range(4, 8)}
-    assert plain(list(Replay(ArchiveReader(tmp_path / "a")).judgements())) == plain(judged)
+    assert plain(list(ArchiveReplay(ArchiveReader(tmp_path / "a")).judgements())) == plain(judged)
 
 
 def test_training_names_who_stands_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

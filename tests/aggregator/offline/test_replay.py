@@ -19,7 +19,7 @@ from laggard_aggregator.groups.membership import ConfiguredMembership, PeerGroup
 from laggard_aggregator.groups.topology import Topology
 from laggard_aggregator.ingest.batches import Batch
 from laggard_aggregator.log.entries import WindowClose
-from laggard_aggregator.offline.archive_replay import Replay
+from laggard_aggregator.offline.archive_replay import ArchiveReplay
 from laggard_common.errors import InputError
 from laggard_common.wire.schema import Component, Schema
 from tests.support.builders.batches import DISKSTATS, SECOND, batch_of, schema_of, stored
@@ -142,7 +142,7 @@ def test_a_replay_judges_as_the_running_aggregator_did(tmp_path: Path, seed: int
     assert [(alarm.component, alarm.metric) for alarm in raised] == [("oss-3/id-sda", "await")]
     if compacted:
         ArchiveWriter(tmp_path, "site", START_NS).compact(START_NS + 2 * 86_400 * SECOND)
-    replay = Replay(ArchiveReader(tmp_path))
+    replay = ArchiveReplay(ArchiveReader(tmp_path))
     shares: list[float] = []
     assert plain(list(replay.judgements(shares.append))) == plain(online)
     assert replay.confirm("luns") == 2
@@ -168,7 +168,7 @@ def test_a_replay_across_a_drain_judges_as_the_running_aggregator_did(
     assert raised == [SLOW, SLOW], "before the drain, and when it has ended"
     if compacted:
         ArchiveWriter(tmp_path, "site", START_NS).compact(START_NS + 2 * 86_400 * SECOND)
-    assert plain(list(Replay(ArchiveReader(tmp_path)).judgements())) == plain(online)
+    assert plain(list(ArchiveReplay(ArchiveReader(tmp_path)).judgements())) == plain(online)
 
 
 def test_late_ticks_are_archived_flagged_and_left_out_again(tmp_path: Path) -> None:
@@ -181,7 +181,7 @@ def test_late_ticks_are_archived_flagged_and_left_out_again(tmp_path: Path) -> N
 def test_each_run_of_the_daemon_starts_afresh(tmp_path: Path) -> None:
     first = run_online(tmp_path, seed=1, seconds=200)
     second = run_online(tmp_path, seed=2, seconds=200, run_ns=START_NS + 1)
-    assert plain(list(Replay(ArchiveReader(tmp_path)).judgements())) == plain(first + second)
+    assert plain(list(ArchiveReplay(ArchiveReader(tmp_path)).judgements())) == plain(first + second)
 
 
 def test_a_run_can_be_replayed_after_its_first_day_was_deleted(tmp_path: Path) -> None:
@@ -191,12 +191,14 @@ def test_a_run_can_be_replayed_after_its_first_day_was_deleted(tmp_path: Path) -
     reader = ArchiveReader(tmp_path)
     (start,) = reader.runs()
     assert [rule.group.name for rule in start.membership.rules] == ["luns"]
-    assert plain(list(Replay(reader).judgements())) == plain(online)
+    assert plain(list(ArchiveReplay(reader).judgements())) == plain(online)
 
 
 def test_other_settings_judge_otherwise(tmp_path: Path) -> None:
     run_online(tmp_path, seed=1)
-    deaf = Replay(ArchiveReader(tmp_path), lambda _, recorded: dataclasses.replace(recorded, confirm=50))
+    deaf = ArchiveReplay(
+        ArchiveReader(tmp_path), lambda _, recorded: dataclasses.replace(recorded, confirm=50)
+    )
     assert not any(j.straggler.any() for j in deaf.judgements())
     assert deaf.confirm("luns") == 50
 
@@ -207,4 +209,4 @@ def test_an_archive_without_its_groups_says_so(tmp_path: Path) -> None:
         writer.batch(dataclasses.replace(taken, lsn=place))
     writer.flush()
     with pytest.raises(InputError, match="no groups are recorded"):
-        list(Replay(ArchiveReader(tmp_path)).judgements())
+        list(ArchiveReplay(ArchiveReader(tmp_path)).judgements())

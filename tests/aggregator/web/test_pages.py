@@ -23,7 +23,7 @@ from laggard_aggregator.status.window_history import Samples
 from laggard_aggregator.web.app import make_app
 from laggard_aggregator.web.pages import site
 from laggard_aggregator.web.pages.page_state import Now, Taking
-from laggard_aggregator.web.pages.site import CONTENT_SECURITY_POLICY, Make, Site
+from laggard_aggregator.web.pages.site import CONTENT_SECURITY_POLICY, Make, Pages
 from tests.support.builders import live_status
 
 HOSTILE = "oss-1/<script>alert(1)</script>\"&'{{7*7}} ü"
@@ -429,13 +429,13 @@ def test_pages_are_kept_for_as_long_as_there_is_room(
 ) -> None:
     monkeypatch.setattr(site, "MAX_KEPT_BYTES", room)
     rendered: list[str] = []
-    render = Site._render
+    render = Pages._render
 
-    def counted(pages: Site, template: str, now: Now, make: Make) -> tuple[bytes, bytes]:
+    def counted(pages: Pages, template: str, now: Now, make: Make) -> tuple[bytes, bytes]:
         rendered.append(template)
         return render(pages, template, now, make)
 
-    monkeypatch.setattr(Site, "_render", counted)
+    monkeypatch.setattr(Pages, "_render", counted)
     first, _, again = ask(["/search", "/search?q=oss", "/search"])
     assert first.text == again.text
     assert len(rendered) == made_times

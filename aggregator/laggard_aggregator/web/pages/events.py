@@ -41,7 +41,7 @@ class Events:
         if self._streams >= MAX_STREAMS:
             return JSONResponse({"error": "too many pages are live", "status": 503}, 503)
         self._streams += 1
-        return _Stream(self._events(), self._ended)
+        return _EventStream(self._events(), self._ended)
 
     def _ended(self) -> None:
         self._streams -= 1
@@ -77,7 +77,7 @@ class Events:
         return f"event: {kind}\ndata: {token(self._view.started_at, revision)}\n\n"
 
 
-class _Stream(StreamingResponse):
+class _EventStream(StreamingResponse):
     """Reports its end in every case."""
 
     def __init__(self, events: AsyncIterator[str], ended: Callable[[], None]) -> None:

@@ -53,7 +53,7 @@ class _Kept:
         return len(self.body) + len(self.packed)
 
 
-class Site:
+class Pages:
     """All pages over `view`. `archive`: its folder, for the alarm events of the last weeks."""
 
     def __init__(self, view: Status, archive: Path | None = None) -> None:
