@@ -16,8 +16,8 @@ _GRACE_SECONDS = 10.0 * PATIENCE
 
 
 def pytest_configure() -> None:
-    """Makes orphaned descendants children of pytest."""
-    processes.adopt_orphans()
+    """Runs pytest below a reaper, which finds orphans."""
+    processes.fork_reaper()
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -1,8 +1,8 @@
 """Child processes of the tests: each in a session of its own, killed with it, none outlives its test.
 
 `started` and `run_command` start every child. The kernel kills a child when the thread that started it ends
-(PR_SET_PDEATHSIG), so that none survives a test run that is killed. pytest is the subreaper of all its
-descendants (`adopt_orphans`): `left` finds those, too, whose parent has ended.
+(PR_SET_PDEATHSIG), so that none survives a test run that is killed. pytest runs below a reaper of its own
+(`fork_reaper`), which becomes the parent of orphans: `left` finds those, too.
 """
 
 import contextlib
@@ -22,8 +22,10 @@ import psutil
 
 from tests.support.wait import LIMIT_SECONDS
 
-PR_SET_CHILD_SUBREAPER = 36  # prctl(2)
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # prctl(2)
 
+_reaper = 0
+"""Process id of the reaper above this process; 0 without one."""
 _LEASH = str(Path(__file__).with_name("leash.py"))
 
 Command = Sequence[object]
@@ -101,14 +103,37 @@ def kill_session(process: "subprocess.Popen[Any]") -> None:
                 one.kill()
 
 
-def adopt_orphans() -> None:
-    """Makes this process the parent of every descendant whose own parent ends."""
+def fork_reaper() -> None:
+    """Forks: this call returns in the child; the parent stays as the parent of all orphans below it.
+
+    The parent waits for every process that it gets, as init does, and ends as the child does. Without it, the
+    ended processes of a process namespace would be children of somebody who never waits for them.
+    """
+    global _reaper  # noqa: PLW0603 - one reaper a process
+    reaper, child = os.getpid(), os.fork()
+    if child == 0:
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        _reaper = reaper
+        return
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal sends it to the child, too
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, _: os.kill(child, number))
+    ended = status = 0
+    while ended != child:
+        ended, status = os.waitpid(-1, 0)
+    code = os.waitstatus_to_exitcode(status)
+    if code < 0:
+        if -code != signal.SIGKILL:
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(reaper, -code)
+    os._exit(code)
 
 
 def left() -> list[psutil.Process]:
-    """All descendants of this process that have not ended."""
-    return [child for child in psutil.Process().children(recursive=True) if is_running(child.pid)]
+    """All other processes below the reaper, or below this process without one, that have not ended."""
+    below = psutil.Process(_reaper or os.getpid()).children(recursive=True)
+    return [child for child in below if child.pid != os.getpid() and is_running(child.pid)]
 
 
 def is_running(pid: int) -> bool:
