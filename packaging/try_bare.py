@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 PROJECT = Path(__file__).parents[1]
-MIRROR, SUITE = "http://deb.debian.org/debian", "bookworm"
+SUITE = "bookworm"
 PACKAGES = "python3,python3-venv,python3-pip,make,git"
 COMMANDS = ("make demo DEMO_ARGS=--once", "make test")
 USERS = {"root": (0, "/root"), "user": (1000, "/home/user")}
@@ -69,14 +69,14 @@ def output(*command: object) -> str:
     return subprocess.run([*map(str, command)], check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
-def base(archive: Path, mirror: str) -> Path:
+def base(archive: Path, mirror: tuple[str, ...]) -> Path:
     """The bare machine as an archive, made once."""
     if not archive.exists():
         print(f"making {archive} (debootstrap {SUITE})", flush=True)
         archive.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=archive.parent) as folder:
             root = f"{folder}/root"
-            output("debootstrap", "--variant=minbase", f"--include={PACKAGES}", SUITE, root, mirror)
+            output("debootstrap", "--variant=minbase", f"--include={PACKAGES}", SUITE, root, *mirror)
             output("tar", "--directory", root, "--create", "--file", archive, ".")
     return archive
 
@@ -147,14 +147,14 @@ def main() -> int:
     """Tries the commands; the exit code says whether all was as it should be."""
     parser = argparse.ArgumentParser(description="Runs the README's two commands on a bare machine.")
     parser.add_argument("--cache", type=Path, default=PROJECT / "build/try", help="where the machine is kept")
-    parser.add_argument("--mirror", default=MIRROR, help="Debian's mirror (default %(default)s)")
+    parser.add_argument("--mirror", help="mirror for debootstrap (default: its own)")
     parser.add_argument("--user", choices=USERS, action="append", help="only as this user")
     parser.add_argument("--command", action="append", help="only this command")
     parser.add_argument("--busy", type=int, default=0, metavar="N", help="run N busy processes beside")
     parser.add_argument("--cores", type=int, metavar="N", help="use the first N cores only")
     options = parser.parse_args()
     cache = options.cache.resolve()
-    archive = base(cache / f"bare-{SUITE}.tar", options.mirror)
+    archive = base(cache / f"bare-{SUITE}.tar", (options.mirror,) if options.mirror else ())
     environment = pip_environment()
     if options.cores:
         os.sched_setaffinity(0, range(options.cores))

@@ -27,7 +27,7 @@ from laggard_common.clock import SystemClock  # noqa: E402
 from tests.support.container import booted  # noqa: E402
 from tests.support.processes import running  # noqa: E402
 
-MIRROR, SUITE = "http://deb.debian.org/debian", "bookworm"
+SUITE = "bookworm"
 BASE_PACKAGES = "systemd,systemd-sysv,dbus,iproute2,curl,python3,zlib1g"
 """The clean machine: what the packages depend on is there, as the container has no network to fetch it."""
 MOST_COMPRESSED = 15e6
@@ -69,13 +69,13 @@ def check_packages(debs: list[Path]) -> None:
         expect(f"lintian has nothing to say of {deb.name}", not said.strip())
 
 
-def base(archive: Path, mirror: str) -> Path:
+def base(archive: Path, mirror: tuple[str, ...]) -> Path:
     """The clean machine as an archive, made once."""
     if not archive.exists():
         say(f"making {archive} (debootstrap {SUITE})")
         with tempfile.TemporaryDirectory(dir=archive.parent) as folder:
             root = f"{folder}/root"
-            output("debootstrap", "--variant=minbase", f"--include={BASE_PACKAGES}", SUITE, root, mirror)
+            output("debootstrap", "--variant=minbase", f"--include={BASE_PACKAGES}", SUITE, root, *mirror)
             output("tar", "--directory", root, "--create", "--file", str(archive), ".")
     return archive
 
@@ -147,7 +147,7 @@ def main() -> int:
     parser.add_argument(
         "--cache", type=Path, default=PROJECT / "build/try", help="packages and clean machine"
     )
-    parser.add_argument("--mirror", default=MIRROR, help="Debian's mirror (default %(default)s)")
+    parser.add_argument("--mirror", help="mirror for debootstrap (default: its own)")
     parser.add_argument("--as-built", action="store_true", help="take the packages of the last time")
     options = parser.parse_args()
     debs = options.cache / "debs"
@@ -163,7 +163,7 @@ def main() -> int:
         first, second = ([next(debs.glob(f"{name}_*-{n}_*.deb")) for name in PACKAGES] for n in (1, 2))
         say("packages")
         check_packages(first)
-        archive = base(options.cache.resolve() / "base.tar", options.mirror)
+        archive = base(options.cache.resolve() / "base.tar", (options.mirror,) if options.mirror else ())
         with tempfile.TemporaryDirectory(dir=options.cache.resolve(), ignore_cleanup_errors=True) as folder:
             asyncio.run(attempt(first, second, archive, Path(folder)))
     except (WrongError, AssertionError) as exc:
