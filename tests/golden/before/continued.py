@@ -77,7 +77,9 @@ def diagnosed() -> str:
 def unpacked(folder: Path) -> Path:
     """`archive`, `state` and `spools` in `folder`."""
     with tarfile.open(PACKED) as tar:
-        tar.extractall(folder, filter="data")
+        if hasattr(tarfile, "data_filter"):  # from 3.11.4 on
+            tar.extraction_filter = tarfile.data_filter
+        tar.extractall(folder)
     return folder
 
 

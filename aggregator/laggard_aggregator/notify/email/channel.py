@@ -55,7 +55,7 @@ def bare(address: str) -> str:
     """`local@domain` of an address with or without a name. Raises ValueError when it is no address."""
     if not (address.isascii() and address.isprintable()) or len(address) > 320 or {*address} & {*",;"}:
         raise ValueError("not one address in printable ASCII")
-    found = parseaddr(address)[1]
+    found = parseaddr(address)[1] or address  # the strict parseaddr of some versions knows no a@[192.0.2.1]
     try:
         parsed = Address(addr_spec=found)
     except (MessageError, IndexError) as exc:
