@@ -21,9 +21,8 @@ from laggard_aggregator.engine.machine import Machine
 from laggard_aggregator.groups.membership import ConfiguredMembership
 from laggard_aggregator.ingest.admission import Admission
 from laggard_aggregator.ingest.batches import Batch
-from laggard_aggregator.log.entries import LogEntry
+from laggard_aggregator.log.entries import LogEntry, LogSequence
 from laggard_aggregator.log.journal import Journal
-from laggard_aggregator.log.journal_codec import LogSequence
 from laggard_common import wire
 from laggard_common.wire import Envelope, Kind, codec, topics
 from laggard_common.wire.schema import Component, Field, Schema

@@ -20,7 +20,7 @@ from laggard_aggregator.ingest.admission import Admission
 from laggard_aggregator.ingest.decode import Decoder
 from laggard_aggregator.ingest.mqtt import packets
 from laggard_aggregator.log import journal_codec as journal
-from laggard_aggregator.log.journal_codec import LogSequence
+from laggard_aggregator.log.entries import LogSequence
 from laggard_common import segment_log, wire
 from laggard_common.errors import LaggardError, MqttError, StateError, WireError
 from laggard_common.wire import Envelope, Kind, codec, topics

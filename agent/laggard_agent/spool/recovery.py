@@ -13,8 +13,7 @@ from laggard_agent.spool.segments import (
     Stream,
     decode_header,
 )
-from laggard_common import segment_log as segments
-from laggard_common import wire
+from laggard_common import segment_log, wire
 from laggard_common.errors import WireError
 from laggard_common.wire import Ack
 from laggard_common.wire.schema import Schema
@@ -62,7 +61,7 @@ def recover(directory: Path, node: str) -> Recovered:
     foreign = ""
     for path in sorted(p for p in directory.glob(f"*{SUFFIX}") if p.stem.isdecimal()):
         found.next_file = int(path.stem) + 1
-        torn = segments.recover(path)
+        torn = segment_log.recover(path)
         if torn:
             _log.warning("spool: truncated %d damaged bytes of %s", torn, path)
         segment = DiskSegment(path, None)

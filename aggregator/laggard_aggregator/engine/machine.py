@@ -28,11 +28,11 @@ from laggard_aggregator.log.entries import (
     BatchEntry,
     ForgetEntry,
     LogEntry,
+    LogSequence,
     SchemaEntry,
     SweepEntry,
     WindowClose,
 )
-from laggard_aggregator.log.journal_codec import LogSequence
 from laggard_aggregator.windows.counter_block import StoreCounts
 from laggard_aggregator.windows.function_store import FunctionStore
 from laggard_aggregator.windows.schedule import DueWindow, WindowSchedule

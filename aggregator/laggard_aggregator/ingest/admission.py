@@ -20,8 +20,7 @@ from laggard_aggregator.ingest.decode import CounterBatch, Decoder, max_value_by
 from laggard_aggregator.ingest.dedup_state import Acks, SourceStreams, StreamState, extends
 from laggard_aggregator.ingest.nodes import Nodes
 from laggard_aggregator.ingest.schema_wait import Held, SchemaWait
-from laggard_aggregator.log.entries import BatchEntry, SchemaEntry
-from laggard_aggregator.log.journal_codec import LogSequence
+from laggard_aggregator.log.entries import BatchEntry, LogSequence, SchemaEntry
 from laggard_common import wire
 from laggard_common.errors import WireError
 from laggard_common.wire import Envelope, Kind

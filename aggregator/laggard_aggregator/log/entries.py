@@ -70,3 +70,17 @@ class ForgetEntry:
 
 
 LogEntry = BatchEntry | SchemaEntry | WindowClose | SweepEntry | ForgetEntry
+
+
+class LogSequence:
+    """Sequence numbers (lsn) from 1 on, shared by batches and window closes. `last`: the newest one."""
+
+    def __init__(self) -> None:
+        self.last = 0
+
+    def __iter__(self) -> "LogSequence":
+        return self
+
+    def __next__(self) -> int:
+        self.last += 1
+        return self.last

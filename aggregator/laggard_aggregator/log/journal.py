@@ -10,13 +10,17 @@ from pathlib import Path
 
 from laggard_aggregator.log import journal_codec
 from laggard_aggregator.log.entries import BatchEntry, LogEntry, SchemaEntry
-from laggard_common import segment_log as segments
+from laggard_common import segment_log
 from laggard_common.errors import SpoolError, StateError
 
 _log = logging.getLogger(__name__)
 
 SUFFIX = ".journal"
 SEGMENT_BYTES = 64 * 1024 * 1024
+GROUP_SECONDS = 0.02
+MAX_WAITING_BYTES = 64 * 1024 * 1024
+_ENTRY_BYTES = 200
+"""Memory of an entry besides its message."""
 
 
 @dataclass(slots=True)
@@ -36,7 +40,7 @@ class Journal:
         """Raises StateError when the directory cannot be listed."""
         self._directory = directory
         self._max_bytes = max_bytes
-        self._writer: segments.SegmentWriter | None = None
+        self._writer: segment_log.SegmentWriter | None = None
         self._segments: list[_Segment] = []
         try:
             found = sorted(p for p in directory.glob(f"*{SUFFIX}") if p.stem.isdecimal())
@@ -62,7 +66,7 @@ class Journal:
         number, self.next_number = self.next_number, self.next_number + 1
         path = self._directory / f"{number:012d}{SUFFIX}"
         try:
-            self._writer = segments.SegmentWriter(path)
+            self._writer = segment_log.SegmentWriter(path)
             self._segments.append(_Segment(number, path, 0))
             self._writer.append_all([journal_codec.header()])
             sync_folder(self._directory)
@@ -101,9 +105,9 @@ class Journal:
         following = [segment for segment in self._segments if segment.number >= number]
         returned = set(_returned(following))
         for segment in following:
-            end = len(segments.MAGIC)
+            end = len(segment_log.MAGIC)
             try:
-                for record in segments.scan(segment.path):
+                for record in segment_log.scan(segment.path):
                     entry = journal_codec.decode(record, str(segment.path))
                     end = record.end
                     if isinstance(entry, BatchEntry) and entry.lsn in returned:
@@ -136,36 +140,6 @@ class Journal:
         if self._writer is not None:
             self._writer.close()
             self._writer = None
-
-
-def _returned(following: Sequence[_Segment]) -> Iterator[int]:
-    """The lsns of batches that earlier versions recorded as accepted, and took back with a RETURN record."""
-    for segment in following:
-        with suppress(StateError, SpoolError):  # reported when the entries are read
-            for record in segments.scan(segment.path):
-                if record.type == journal_codec.RecordType.RETURN:
-                    yield journal_codec.returned_lsn(record, str(segment.path))
-
-
-def sync_folder(folder: Path) -> None:
-    """Waits until the names in `folder` are on the disk itself. Raises OSError."""
-    handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def _state_error(path: Path, exc: SpoolError | OSError) -> StateError:
-    if isinstance(exc, SpoolError):
-        return StateError(exc.path, exc.reason)
-    return StateError(str(path), exc.strerror or str(exc))
-
-
-GROUP_SECONDS = 0.02
-MAX_WAITING_BYTES = 64 * 1024 * 1024
-_ENTRY_BYTES = 200
-"""Memory of an entry besides its message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,3 +308,27 @@ class GroupCommit:
             self._durable_lsn = lsn
             self._durable(lsn)
         self._progress.set()
+
+
+def _returned(following: Sequence[_Segment]) -> Iterator[int]:
+    """The lsns of batches that earlier versions recorded as accepted, and took back with a RETURN record."""
+    for segment in following:
+        with suppress(StateError, SpoolError):  # reported when the entries are read
+            for record in segment_log.scan(segment.path):
+                if record.type == journal_codec.RecordType.RETURN:
+                    yield journal_codec.returned_lsn(record, str(segment.path))
+
+
+def sync_folder(folder: Path) -> None:
+    """Waits until the names in `folder` are on the disk itself. Raises OSError."""
+    handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _state_error(path: Path, exc: SpoolError | OSError) -> StateError:
+    if isinstance(exc, SpoolError):
+        return StateError(exc.path, exc.reason)
+    return StateError(str(path), exc.strerror or str(exc))

@@ -139,17 +139,3 @@ def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError(repr(value)[:40])
     return value
-
-
-class LogSequence:
-    """Sequence numbers from 1 on, shared by batches and window closes. `last`: the newest one assigned."""
-
-    def __init__(self) -> None:
-        self.last = 0
-
-    def __iter__(self) -> "LogSequence":
-        return self
-
-    def __next__(self) -> int:
-        self.last += 1
-        return self.last

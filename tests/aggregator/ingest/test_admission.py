@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from laggard_aggregator.ingest import admission, dedup_state, schema_wait
 from laggard_aggregator.ingest.admission import NO_ROOM, Admission, Room
 from laggard_aggregator.ingest.batches import Batch
-from laggard_aggregator.log.journal_codec import LogSequence
+from laggard_aggregator.log.entries import LogSequence
 from laggard_common import wire
 from laggard_common.wire import Envelope, Kind, codec, limits
 from laggard_common.wire.schema import Field, Schema
