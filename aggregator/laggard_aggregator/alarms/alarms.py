@@ -12,6 +12,11 @@ from laggard_aggregator.detect.interface import BoolArray, Verdicts
 
 Key = tuple[str, str, str]
 """Group, component, metric."""
+_KEPT = ("accumulator", "recent", "normal_run", "faulty", "since", "well", "relapses")
+RELAPSE = 16
+"""A component that is faulty again within this multiple of k judged windows has relapsed."""
+MOST_RELAPSES = 2
+"""Limit of relapses that count; each doubles the run of normal windows needed for recovery."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,13 +131,6 @@ class AlarmBook:
 def _causes(kept: Sequence[Sequence[Any]]) -> tuple[tuple[str, float], ...]:
     """Tuples from the lists of plain data."""
     return tuple((str(name), float(amount)) for name, amount in kept)
-
-
-_KEPT = ("accumulator", "recent", "normal_run", "faulty", "since", "well", "relapses")
-RELAPSE = 16
-"""A component that is faulty again within this multiple of k judged windows has relapsed."""
-MOST_RELAPSES = 2
-"""Limit of relapses that count; each doubles the run of normal windows needed for recovery."""
 
 
 class Persistence:

@@ -29,6 +29,9 @@ DAY_OPENS_NS = 5 * 1_000_000_000
 """A day's files open at 00:00:05: a small backward step of the clock opens none twice (Intrepid 4.1.1)."""
 
 _NAME = re.compile(r"\d{8}T\d{6}Z-(\d{6,})-(\d{6,})\.parquet", re.ASCII)
+ROW_GROUP_ROWS = 131_072
+ZSTD_LEVEL = 3
+_INTEGERS = (pa.int64(), pa.uint64(), pa.uint32(), pa.timestamp("ns", tz="UTC"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,11 +125,6 @@ def _is_date(text: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-ROW_GROUP_ROWS = 131_072
-ZSTD_LEVEL = 3
-_INTEGERS = (pa.int64(), pa.uint64(), pa.uint32(), pa.timestamp("ns", tz="UTC"))
 
 
 def write_parquet(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch | pa.Table]) -> int:

@@ -12,6 +12,13 @@ from laggard_common.wire import Envelope, codec, limits
 from laggard_common.wire.schema import Schema
 
 _CODES = frozenset((0, *(width for width, _ in codec.WIDTHS)))
+MOST_VALUES = 1024
+"""Payloads with more values are decoded alone: the copies would cost more than the calls."""
+MOST_BYTES = 16 * MOST_VALUES
+"""Upper bound of such a payload after decompression."""
+LEAST_ALIKE = 4
+_VALID = np.zeros(256, dtype=np.bool_)
+_VALID[[0, *(width for width, _ in codec.WIDTHS)]] = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,16 +207,6 @@ def _add_deltas(body: NDArray[np.int64], take: _Reader, n: int) -> None:
         count = codes.size if isinstance(chosen, slice) else chosen.size
         deltas = take.array(f"<i{width}", (n - 1) * count).reshape(n - 1, count)
         body[1:, chosen] += np.add.accumulate(deltas, axis=0, dtype=np.int64)
-
-
-MOST_VALUES = 1024
-"""Payloads with more values are decoded alone: the copies would cost more than the calls."""
-MOST_BYTES = 16 * MOST_VALUES
-"""Upper bound of such a payload after decompression."""
-LEAST_ALIKE = 4
-
-_VALID = np.zeros(256, dtype=np.bool_)
-_VALID[[0, *(width for width, _ in codec.WIDTHS)]] = True
 
 
 def layout(envelope: Envelope, raw: bytes) -> bytes | None:

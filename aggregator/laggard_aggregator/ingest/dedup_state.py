@@ -19,6 +19,11 @@ from laggard_common.wire.schema import Schema
 from laggard_common.wire.topics import ack_topic
 
 MAX_RANGES = 4096
+MAX_STREAMS = 4
+"""Limit of streams of a source, one per new spool; the least recently used one is dropped."""
+ALTERNATING_NS = 600 * 1_000_000_000
+ACK_RANGES = 8192  # of one message; with at most 19 bytes each they stay below MAX_ACK_BYTES
+MAX_PENDING = 1_000_000  # batches noted as not durable; the oldest beyond wait until all noted ones are
 
 
 class SeqRanges:
@@ -129,12 +134,6 @@ class SeqRanges:
             self._opened[1] = max(now_ns, 1)
 
 
-MAX_STREAMS = 4
-"""Limit of streams of a source, one per new spool; the least recently used one is dropped."""
-
-ALTERNATING_NS = 600 * 1_000_000_000
-
-
 @dataclass(slots=True)
 class StreamState:
     """`received`, `durable`: ranges of seq; the latter are acknowledged. `schema_message`: as received."""
@@ -217,10 +216,6 @@ def extends(schema: Schema, earlier: Schema) -> bool:
         schema.fields[: len(earlier.fields)] == earlier.fields
         and [component.id for component in schema.components[: len(ids)]] == ids
     )
-
-
-ACK_RANGES = 8192  # of one message; with at most 19 bytes each they stay below MAX_ACK_BYTES
-MAX_PENDING = 1_000_000  # batches noted as not durable; the oldest beyond wait until all noted ones are
 
 
 class Acks:

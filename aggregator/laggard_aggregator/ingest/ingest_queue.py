@@ -19,6 +19,8 @@ from laggard_common.wire import VERSION, Kind
 from laggard_common.wire.limits import MAX_MESSAGE_BYTES
 from laggard_common.wire.topics import is_level
 
+_log = logging.getLogger(__name__)
+
 BURST = 256
 DEFERRED_AT_ONCE = 16
 """Deferred messages taken before live ones are looked for again."""
@@ -28,6 +30,14 @@ MAX_BYTES = 256 * 1024**2
 
 ENTRY_BYTES = 512
 """Upper bound of a message's memory besides topic and payload: its objects, and the notes on its node."""
+_JOINED = bytes((0x9C, VERSION, Kind.JOINED))
+"""First bytes of a message with coalesced batches: an array of twelve, the version, the kind."""
+BLOCK_BYTES = 256 * 1024
+"""A longer message has its own block."""
+_HEAD = Struct("<IIq")  # bytes of the topic and of the payload, receive time
+FLOOD_PER_SECOND = 200.0
+"""Ten collectors at 0.05 s with one message per sample: more than any agent's configuration."""
+MAX_SENDERS = 65_536
 
 
 @dataclass(slots=True)
@@ -52,9 +62,6 @@ NODE_LIVE = Amount(256, MAX_MESSAGE_BYTES)
 
 NODE_TOTAL = Amount(8192, 8 * MAX_MESSAGE_BYTES)
 """Per-node limit of both parts."""
-
-_JOINED = bytes((0x9C, VERSION, Kind.JOINED))
-"""First bytes of a message with coalesced batches: an array of twelve, the version, the kind."""
 
 
 class IngestQueue:
@@ -158,12 +165,6 @@ def _node(topic: str) -> str:
     return topic.split("/", 5)[:5][-1]
 
 
-BLOCK_BYTES = 256 * 1024
-"""A longer message has its own block."""
-
-_HEAD = Struct("<IIq")  # bytes of the topic and of the payload, receive time
-
-
 class OffheapQueue:
     """First in, first out; an empty queue holds no block."""
 
@@ -209,14 +210,6 @@ class OffheapQueue:
         self._blocks.popleft().close()
         self._ends.popleft()
         self._read_at = 0
-
-
-_log = logging.getLogger(__name__)
-
-FLOOD_PER_SECOND = 200.0
-"""Ten collectors at 0.05 s with one message per sample: more than any agent's configuration."""
-
-MAX_SENDERS = 65_536
 
 
 class Flooding(NamedTuple):

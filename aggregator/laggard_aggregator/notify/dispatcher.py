@@ -28,6 +28,9 @@ SAVE_SECONDS = 600.0
 POLL_SECONDS = 1.0
 KEEP_SECONDS = 7 * 86_400.0
 """How long a message with an outcome stays in the outbox."""
+HOUR = 3600.0
+MAX_WAITING = 100
+"""While this many messages wait none are written; incidents due meanwhile are reported in one digest."""
 
 
 class Dispatcher:
@@ -122,11 +125,6 @@ async def _restarted(work: Callable[[], Awaitable[None]]) -> None:
         except Exception:
             _log.exception("notifications are delayed by a program error; the task is restarted")
         await asyncio.sleep(RESTART_SECONDS)
-
-
-HOUR = 3600.0
-MAX_WAITING = 100
-"""While this many messages wait none are written; incidents due meanwhile are reported in one digest."""
 
 
 class ChannelRoute:

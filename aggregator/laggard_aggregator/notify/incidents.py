@@ -20,6 +20,15 @@ from laggard_aggregator.detect.interface import FloatArray
 from laggard_aggregator.status.view import Status
 from laggard_aggregator.status.window_history import BAND, Column
 
+MAX_TIMELINES = 200
+MAX_POINTS = 400
+LEAD_WINDOWS = 48
+"""Windows before an alarm that its timeline begins with."""
+LARGE_GROUP = 100
+"""Size from which the band of the whole group stands for a member's peers; squared for parents."""
+_LOW, _MEDIAN, _HIGH = BAND.index(0.05), BAND.index(0.5), BAND.index(0.95)
+_COLUMNS = 5
+
 
 @dataclass(frozen=True, slots=True)
 class Incident:
@@ -99,16 +108,6 @@ def _incident(alarms: Sequence[Alarm], current_name: Callable[[str], str]) -> In
 
 def _known(severity: float) -> float:
     return severity if math.isfinite(severity) else 0.0
-
-
-MAX_TIMELINES = 200
-MAX_POINTS = 400
-LEAD_WINDOWS = 48
-"""Windows before an alarm that its timeline begins with."""
-LARGE_GROUP = 100
-"""Size from which the band of the whole group stands for a member's peers; squared for parents."""
-_LOW, _MEDIAN, _HIGH = BAND.index(0.05), BAND.index(0.5), BAND.index(0.95)
-_COLUMNS = 5
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,13 +13,19 @@ from laggard_aggregator.archive.write_queue import WriteQueue
 from laggard_aggregator.control.requests import RequestHandler
 from laggard_aggregator.detect.interface import Window
 from laggard_aggregator.engine.machine import Machine
-from laggard_aggregator.log.entries import WindowClose
+from laggard_aggregator.log.entries import LogSequence, WindowClose
 from laggard_aggregator.log.journal import GroupCommit
-from laggard_aggregator.log.journal_codec import LogSequence
 from laggard_aggregator.status.view import Status
 from laggard_common.clock import Clock
 
 _log = logging.getLogger(__name__)
+
+DURABLE_SECONDS = 5.0
+"""Longest time that a judgement waits for its close to be durable, so that a restart does not repeat it."""
+POLL_SECONDS = 0.2
+"""Interval of looking for new groups; a known deadline is met exactly."""
+CatchUp = Callable[[asyncio.Event, Callable[[], None]], Awaitable[None]]
+"""Waits for stored messages of the broker until done or stopped; calls its second argument in between."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +66,6 @@ class Results:
                 )
             else:
                 _log.info("alarm cleared: component=%s group=%s", name, alarm.group)
-
-
-DURABLE_SECONDS = 5.0
-"""Longest time that a judgement waits for its close to be durable, so that a restart does not repeat it."""
-POLL_SECONDS = 0.2
-"""Interval of looking for new groups; a known deadline is met exactly."""
-
-CatchUp = Callable[[asyncio.Event, Callable[[], None]], Awaitable[None]]
-"""Waits for stored messages of the broker until done or stopped; calls its second argument in between."""
 
 
 @dataclass(slots=True)

@@ -16,6 +16,10 @@ from laggard_aggregator.metrics.definition import Differences, IntArray, Metric
 
 MAX_SLOTS = 4096
 _ARRAYS = ("values", "tick", "read", "reset")
+BRIDGE = 4
+"""Longest span of one difference, in intervals."""
+_BASE = ("_base", "_base_read", "_base_interval")
+_CHUNK = 65_536  # readings differenced at once: bounds the memory of a close, and fits the cache
 
 
 class CounterRing:
@@ -166,13 +170,6 @@ class CounterRing:
             after = np.zeros((slots, *before.shape[1:]), dtype=before.dtype)
             after[new] = before[old]
             setattr(self, name, after)
-
-
-BRIDGE = 4
-"""Longest span of one difference, in intervals."""
-
-_BASE = ("_base", "_base_read", "_base_interval")
-_CHUNK = 65_536  # readings differenced at once: bounds the memory of a close, and fits the cache
 
 
 class IntervalMetrics:

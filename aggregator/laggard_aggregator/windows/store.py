@@ -25,6 +25,8 @@ Table = NDArray[np.float32] | NDArray[np.float64]
 
 _ABOVE_ALL = np.iinfo(np.int64).max  # any next value counts as a fall
 _PER_ROW = ("_latest_tick", "_latest", "_started", "_origin")
+MIN_BLOCKS = 4
+"""Fewer blocks of one shape are stored one by one."""
 
 
 class GroupStore:
@@ -347,10 +349,6 @@ class GroupStore:
         for name in ("_latest_tick", "_started", "_origin"):
             setattr(self, name, np.pad(getattr(self, name), (0, more)))
         self._latest = np.pad(self._latest, ((0, more), (0, 0)))
-
-
-MIN_BLOCKS = 4
-"""Fewer blocks of one shape are stored one by one."""
 
 
 class BulkStore:

@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 from laggard_aggregator.detect.interface import FloatArray
 
 BinLimitMode = Literal["widen", "clip"]
+_SAMPLED = 4096
+_MARGIN = 160  # ranks in the sample: five standard deviations of a quartile's rank among 4,096
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +65,6 @@ def quartiles(values: FloatArray) -> tuple[float, float]:
     some = np.sort(values[np.arange(min(_SAMPLED, values.size)) * 2_654_435_761 % values.size])
     first, third = (_at(values, some, position) for position in (last, 3 * last))
     return first, third
-
-
-_SAMPLED = 4096
-_MARGIN = 160  # ranks in the sample: five standard deviations of a quartile's rank among 4,096
 
 
 def _at(values: FloatArray, some: FloatArray, quarters: int) -> float:

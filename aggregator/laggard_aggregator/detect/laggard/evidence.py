@@ -17,6 +17,34 @@ QUANTILE_SHARE = 0.9
 """Share of the normal law's quantile that one window must reach: an alarm needs several windows to agree."""
 LENGTH_EXPONENT = 0.1
 """Long averages hardly change between windows, so confirmation helps them less: their quantile grows so."""
+MIN_SPREAD = 1e-6
+BATCHES = 4
+CROSS_TO_OWN_RATIO = 1.7
+"""Spread across healthy members over the standard error of their own course over a window.
+
+Members also wander from window to window and differ for good, so it is above 1: 1.6-2.1 on real drives."""
+MIN_CROSS_TO_OWN_RATIO, MAX_CROSS_TO_OWN_RATIO = 1.2, 2.0
+RATIO_PRIOR_VALUES = 12.0
+"""Weight of that ratio, in independent values, until the group has shown its own."""
+LENGTH_PRIOR_VALUES = 8.0
+"""Weight of the next shorter average's spread by the law of `standard_error`, in independent values."""
+MAX_MEAN_SQUARE_RATIO = 3.0
+"""Upper limit of a component's mean square over the typical one: a straggler not yet known is no noise."""
+SCALE_WINDOWS = np.array([1.0, 2.0, 4.0, 8.0, 16.0, 32.0])
+"""Lengths of the averages, in windows."""
+SEVERITY_SCALE = 2
+"""Index of the average that gives the severity."""
+RECENT_SCALE = 1
+"""Index of the average that gives the present state: its two windows outweigh the past eight times."""
+IDLE_HALF_LIFE_WINDOWS = 32.0
+"""Windows without I/O after which half of the evidence is forgotten."""
+SPREAD_MEMORY_WINDOWS = 96.0
+"""Windows over which a component's mean square is averaged."""
+NOISE_MEMORY_WINDOWS = 32.0
+"""Windows over which a component's own noise is averaged."""
+MIN_LENGTH_WINDOWS = 0.01
+_PER_SCALE = ("average", "moment")
+_SINGLE = ("slowness", "windows", "seen", "noise", "heard", "score")
 
 
 def chance_per_window(settings: DetectSettings, tests_at_once: int = 0) -> float:
@@ -49,21 +77,6 @@ def critical(
     level = confirmed * normal_quantile(chance, max(int(freedom), 3))
     threshold: FloatArray = level * length**LENGTH_EXPONENT
     return threshold
-
-
-MIN_SPREAD = 1e-6
-BATCHES = 4
-CROSS_TO_OWN_RATIO = 1.7
-"""Spread across healthy members over the standard error of their own course over a window.
-
-Members also wander from window to window and differ for good, so it is above 1: 1.6-2.1 on real drives."""
-MIN_CROSS_TO_OWN_RATIO, MAX_CROSS_TO_OWN_RATIO = 1.2, 2.0
-RATIO_PRIOR_VALUES = 12.0
-"""Weight of that ratio, in independent values, until the group has shown its own."""
-LENGTH_PRIOR_VALUES = 8.0
-"""Weight of the next shorter average's spread by the law of `standard_error`, in independent values."""
-MAX_MEAN_SQUARE_RATIO = 3.0
-"""Upper limit of a component's mean square over the typical one: a straggler not yet known is no noise."""
 
 
 def standard_error(length: FloatArray) -> FloatArray:
@@ -149,24 +162,6 @@ def pooled_spread(
         before = (prior * before + values[scale] * square[scale]) / (prior + values[scale])
         pooled[scale], prior = before, LENGTH_PRIOR_VALUES
     return np.maximum(np.sqrt(pooled), MIN_SPREAD), RATIO_PRIOR_VALUES + float(values[0])
-
-
-SCALE_WINDOWS = np.array([1.0, 2.0, 4.0, 8.0, 16.0, 32.0])
-"""Lengths of the averages, in windows."""
-SEVERITY_SCALE = 2
-"""Index of the average that gives the severity."""
-RECENT_SCALE = 1
-"""Index of the average that gives the present state: its two windows outweigh the past eight times."""
-IDLE_HALF_LIFE_WINDOWS = 32.0
-"""Windows without I/O after which half of the evidence is forgotten."""
-SPREAD_MEMORY_WINDOWS = 96.0
-"""Windows over which a component's mean square is averaged."""
-NOISE_MEMORY_WINDOWS = 32.0
-"""Windows over which a component's own noise is averaged."""
-MIN_LENGTH_WINDOWS = 0.01
-
-_PER_SCALE = ("average", "moment")
-_SINGLE = ("slowness", "windows", "seen", "noise", "heard", "score")
 
 
 class GroupEvidence:

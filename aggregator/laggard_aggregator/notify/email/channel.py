@@ -31,6 +31,18 @@ NO_TLS, STARTTLS, IMPLICIT_TLS = "none", "starttls", "implicit"
 _PORTS = {NO_TLS: 25, STARTTLS: 587, IMPLICIT_TLS: 465}
 _OF_BOOL = {False: NO_TLS, True: IMPLICIT_TLS}
 MAX_RECIPIENTS = 100
+MAX_SUBJECT_CHARS = 180
+NO_PLOT = "No plot: the timeline is too short yet, or matplotlib could not draw it."
+_PLOT = "plot"
+_RED, _GREEN = "#c8321e", "#2e8b4a"
+# References of RFC 5322 may be folded, but some servers refuse a very long header.
+_MAX_REFERENCES = 20
+_POLICY = policy.SMTP.clone(max_line_length=250)  # folded at 78, a subject may begin with an empty line
+CONNECT_SECONDS = 30.0
+"""Limit for each answer of the server until authentication is done."""
+DELIVER_SECONDS = 600.0
+"""Limit for each answer to a mail. A mail given up too soon may have been accepted and is repeated; RFC 5321
+(4.5.3.2) asks for five minutes, and ten after the end of the mail."""
 
 
 def _tls(value: bool | str) -> str | None:
@@ -130,15 +142,6 @@ def access(settings: MailSettings) -> Access:
     return Access(password[0] if password else None, tls)
 
 
-MAX_SUBJECT_CHARS = 180
-NO_PLOT = "No plot: the timeline is too short yet, or matplotlib could not draw it."
-_PLOT = "plot"
-_RED, _GREEN = "#c8321e", "#2e8b4a"
-# References of RFC 5322 may be folded, but some servers refuse a very long header.
-_MAX_REFERENCES = 20
-_POLICY = policy.SMTP.clone(max_line_length=250)  # folded at 78, a subject may begin with an empty line
-
-
 def compose(notification: Notification, settings: MailSettings, plot: bytes | None) -> bytes:
     """The mail of a notification. `plot`: a PNG."""
     kind, site = notification.kind, notification.site
@@ -210,13 +213,6 @@ def _templates() -> Environment:
         "slower": slower,
     }
     return environment
-
-
-CONNECT_SECONDS = 30.0
-"""Limit for each answer of the server until authentication is done."""
-DELIVER_SECONDS = 600.0
-"""Limit for each answer to a mail. A mail given up too soon may have been accepted and is repeated; RFC 5321
-(4.5.3.2) asks for five minutes, and ten after the end of the mail."""
 
 
 @register

@@ -17,6 +17,20 @@ WIDTH, HEIGHT = 1100, 250
 _STEPS = (1, 5, 15, 30, 60, 120, 300, 600, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400)
 """Seconds between times on an axis."""
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 12, 10, 28
+GONE, OPEN, WELL, WIDE, SLOW, SLOWER, SLOWEST = range(7)
+"""Absent; not judged; like its peers; a little slower, not anomalous; anomalous in three grades."""
+LEGEND = (
+    (WELL, "like its peers"),
+    (WIDE, "1.3× or slower, not anomalous"),
+    (SLOW, "anomalous"),
+    (SLOWER, "anomalous, 2× or slower"),
+    (SLOWEST, "anomalous, 4× or slower"),
+    (OPEN, "not judged"),
+    (GONE, "no data"),
+)
+MAX_WINDOWS = 96
+"""Limit of columns; beyond it adjacent windows are merged, showing the worst."""
+_WIDE_FROM, _SLOWER_FROM, _SLOWEST_FROM = 1.3, 2.0, 4.0
 
 
 def sparkline(course: ComponentHistory) -> Markup:
@@ -183,23 +197,6 @@ def _times(ends: FloatArray) -> list[tuple[float, str]]:
     first, last = math.ceil(low / step), math.floor(high / step)
     say = formatting.day_and_clock if high - low > 86_400 else formatting.clock
     return [(at * step, say(at * step)) for at in range(first, last + 1)]
-
-
-GONE, OPEN, WELL, WIDE, SLOW, SLOWER, SLOWEST = range(7)
-"""Absent; not judged; like its peers; a little slower, not anomalous; anomalous in three grades."""
-LEGEND = (
-    (WELL, "like its peers"),
-    (WIDE, "1.3× or slower, not anomalous"),
-    (SLOW, "anomalous"),
-    (SLOWER, "anomalous, 2× or slower"),
-    (SLOWEST, "anomalous, 4× or slower"),
-    (OPEN, "not judged"),
-    (GONE, "no data"),
-)
-MAX_WINDOWS = 96
-"""Limit of columns; beyond it adjacent windows are merged, showing the worst."""
-
-_WIDE_FROM, _SLOWER_FROM, _SLOWEST_FROM = 1.3, 2.0, 4.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,22 @@ Answer = TypeVar("Answer")
 KEPT_SECONDS = 5.0
 """Lifetime of values that change without an event: ages of samples, states of nodes."""
 RARELY = 50
+Item = TypeVar("Item")
+DAYS = 30
+ARCHIVE_KEPT_SECONDS = 60.0
+"""Lifetime of rows read from the archive; newer events come from memory."""
+MOST_EVENTS = 20_000
+_COLUMNS = (
+    "group",
+    "metric",
+    "component",
+    "transition",
+    "at",
+    "since",
+    "severity",
+    "worst_severity",
+    "level",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +137,6 @@ class Taking:
         return cast(Answer, answer)
 
 
-Item = TypeVar("Item")
-
-
 @dataclass(frozen=True, slots=True)
 class Page(Generic[Item]):
     """Page `number` (from 1) of `size` items of a list of `total`."""
@@ -154,24 +167,6 @@ def paged(items: Sequence[Item], number: int, size: int) -> Page[Item]:
     whole = Page(tuple(items), 1, size, len(items))
     number = min(max(number, 1), whole.last)
     return Page(tuple(items[(number - 1) * size : number * size]), number, size, len(items))
-
-
-DAYS = 30
-ARCHIVE_KEPT_SECONDS = 60.0
-"""Lifetime of rows read from the archive; newer events come from memory."""
-MOST_EVENTS = 20_000
-
-_COLUMNS = (
-    "group",
-    "metric",
-    "component",
-    "transition",
-    "at",
-    "since",
-    "severity",
-    "worst_severity",
-    "level",
-)
 
 
 @dataclass(frozen=True, slots=True)
