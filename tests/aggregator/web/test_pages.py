@@ -253,7 +253,7 @@ def test_what_is_not_known_is_a_page_too() -> None:
         assert answer.status_code == 404
         assert answer.headers["content-type"].startswith("text/html")
         assert answer.headers["content-security-policy"] == CONTENT_SECURITY_POLICY
-        assert "Not known" in text_of(answer.text)
+        assert "Not found" in text_of(answer.text)
     for path in ("/component/luns", "/component/", "/component/luns/%FF", "/group/%FF", "/node/%FF"):
         (answer,) = ask([path])
         assert answer.status_code == 400, path

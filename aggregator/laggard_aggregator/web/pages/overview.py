@@ -92,7 +92,7 @@ def headline(now: Now, found: Sequence[Slow]) -> str:
         more = f"; {formatting.counted(others, 'more straggler')}" if others else ""
         return f"{first.name} is {first.claim}{since}{more}"
     if not now.groups:
-        return "Nothing is compared yet: no agent has sent anything that has peers"
+        return "Nothing is compared yet: no component with peers has sent data"
     if all(judged.verdicts.note for judged in now.judgements):
         return "Nothing was judged yet" if not now.judgements else "No group could be judged"
     return f"No stragglers: {formatting.counted(compared, 'component')} behave like their peers"
