@@ -29,10 +29,10 @@ def gone(pids: list[int]) -> bool:
 def test_once_finds_the_right_lun_and_no_other(tmp_path: Path) -> None:
     ran = run_command([*DEMO, "--once"], env={**os.environ, "TMPDIR": str(tmp_path)})
     lines = ran.stdout.splitlines()
-    assert "laggard indicted oss-08/loop27: right" in lines
+    assert "laggard blamed oss-08/loop27: right" in lines
     raised = [line for line in lines if line.startswith("laggard: alarm on ") and line.endswith("stands")]
     assert len(raised) == 1
-    assert any(line.startswith("cdf indicted ") for line in lines)
+    assert any(line.startswith("cdf blamed ") for line in lines)
     assert any(line.startswith("this machine itself: ") for line in lines)
     assert ran.stderr == ""
     assert list(tmp_path.iterdir()) == []  # the folder of the run is gone

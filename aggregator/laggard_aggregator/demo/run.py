@@ -158,8 +158,8 @@ class Demo:
         truth = Expected(self._site.component(r.faulty), r.fault_start - r.start, r.fault_end - r.start)
         for group, watch in self._watches.items():
             wrong[group] = watch.shortcomings(truth)
-            found = ", ".join(watch.indicted) or "nothing"
-            self._say(f"{DETECTORS[group]} indicted {found}: {'; '.join(wrong[group]) or 'right'}")
+            found = ", ".join(watch.blamed) or "nothing"
+            self._say(f"{DETECTORS[group]} blamed {found}: {'; '.join(wrong[group]) or 'right'}")
         self._say("(cdf has learnt from three healthy minutes here; the paper gives it a day)")
         return 1 if wrong[self._group] else 0
 

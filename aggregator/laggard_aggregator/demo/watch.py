@@ -60,21 +60,21 @@ class Watch:
         return changed
 
     @property
-    def indicted(self) -> tuple[str, ...]:
+    def blamed(self) -> tuple[str, ...]:
         """The components that had an alarm at any time, in order of their first one."""
         return tuple(dict.fromkeys(episode.component for episode in self.episodes))
 
     def shortcomings(self, expected: Expected) -> list[str]:
         """Errors as lines; empty when the faulty component and no other was blamed, and its alarm cleared."""
         found = []
-        if expected.component not in self.indicted:
+        if expected.component not in self.blamed:
             found.append(f"{expected.component} was slow and not found")
-        wrong = [component for component in self.indicted if component != expected.component]
+        wrong = [component for component in self.blamed if component != expected.component]
         if wrong:
             found.append(f"not slow: {', '.join(wrong)}")
         for episode in self.episodes:
             if episode.component == expected.component and episode.raised < expected.begin:
-                found.append(f"{episode.component} was indicted before it became slow")
+                found.append(f"{episode.component} was blamed before it became slow")
             if episode.component == expected.component and episode.cleared is None:
                 found.append(f"the alarm on {episode.component} did not clear after the fault")
         return found

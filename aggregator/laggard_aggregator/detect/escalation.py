@@ -1,7 +1,7 @@
 """Escalation from slow children to the parent at fault: a server, controller or couplet that slows them all.
 
-Such a fault would otherwise be reported as many. The parent is indicted instead when nearly all of its
-children that can be judged are anomalous while most of its own peers are not (DESIGN.md, "Detecting").
+Such a fault would otherwise be reported as many. The parent is blamed instead when nearly all of its
+children that can be judged are anomalous while most of its own peers are not.
 """
 
 from collections.abc import MutableMapping, Sequence
@@ -17,7 +17,7 @@ MIN_CHILDREN = 2
 MIN_PARENTS = 3
 """Fewer parents have no majority that could be healthy."""
 OUTSTANDING_SEVERITY_RATIO = 1.5
-"""Severity ratio to its indicted parent's other children from which a child stays blamed itself."""
+"""Severity ratio to its blamed parent's other children from which a child stays blamed itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,21 +34,21 @@ def escalate(
 ) -> tuple[Verdicts, dict[str, str]]:
     """The verdicts without the children that parents explain, the parents' own appended; and those parents.
 
-    `levels` go from narrow to wide (node, controller, couplet). A wider parent is indicted in place of
+    `levels` go from narrow to wide (node, controller, couplet). A wider parent is blamed in place of
     narrower ones only when it explains more than one of them, so a couplet with one bad server leaves the
-    server indicted. `suspects`, parents and their levels, gains who is indicted now; the parents that are
+    server blamed. `suspects`, parents and their levels, gains who is blamed now; the parents that are
     appended, in the order of the returned mapping, are all suspects that still are parents here, so that
     their persistence decays when they recover.
     """
     flagged = verdicts.judged & verdicts.anomalous
-    indicted = [_indicted(verdicts.judged, flagged, level) for level in levels]
+    blamed = [_blamed(verdicts.judged, flagged, level) for level in levels]
     for wide in range(len(levels)):
         for narrow in range(wide):
-            _settle(levels[narrow], indicted[narrow], levels[wide], indicted[wide], flagged)
+            _settle(levels[narrow], blamed[narrow], levels[wide], blamed[wide], flagged)
     explained = np.zeros_like(flagged)
     parents: dict[str, str] = {}
     found = []
-    for level, guilty in zip(levels, indicted, strict=True):
+    for level, guilty in zip(levels, blamed, strict=True):
         suspects.update((level.parents[at], level.name) for at in np.flatnonzero(guilty))
         for at, parent in enumerate(level.parents):
             if suspects.get(parent) == level.name:
@@ -61,7 +61,7 @@ def escalate(
     return _joined(replace(verdicts, anomalous=flagged & ~explained), found), parents
 
 
-def _indicted(judged: BoolArray, flagged: BoolArray, level: Level) -> BoolArray:
+def _blamed(judged: BoolArray, flagged: BoolArray, level: Level) -> BoolArray:
     """For each parent whether its children are anomalous together while most parents' are not."""
     children = _count(level, judged)
     guilty = (children >= MIN_CHILDREN) & (_count(level, flagged) >= MIN_ANOMALOUS_SHARE * children)
@@ -74,7 +74,7 @@ def _indicted(judged: BoolArray, flagged: BoolArray, level: Level) -> BoolArray:
 def _settle(
     narrow: Level, narrow_guilty: BoolArray, wide: Level, wide_guilty: BoolArray, flagged: BoolArray
 ) -> None:
-    """Leaves one of a wide parent and the narrow ones below it indicted, in place."""
+    """Leaves one of a wide parent and the narrow ones below it blamed, in place."""
     for parent in np.flatnonzero(wide_guilty):
         below = flagged & (wide.of == parent)
         causes = np.unique(narrow.of[below])

@@ -16,11 +16,11 @@ BoolArray = NDArray[np.bool_]
 IntArray = NDArray[np.int64]
 
 LOADS = ("operations", "throughput", "request_bytes", "read_share")
-"""Names in `MetricWindow.load` that say what was asked of a component."""
+"""Names in `MetricWindow.load` of the demand on a component."""
 MAX_CAUSES = 10
 """Causes of an anomalous component that its verdict names (HotDep: the top ten)."""
 MIN_PEERS = 4
-"""A group with fewer live members gets no verdict (DESIGN.md 7)."""
+"""A group with fewer live members gets no verdict."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +31,8 @@ class MetricWindow:
     detection interval, the first `history` columns lie before the window. For latency metrics a value is 0 in
     an interval without I/O. `load`: arrays of the same shape that describe the demand on the component, by
     name: `operations` (I/Os completed in the interval), `throughput` (bytes per second), `request_bytes`
-    (mean size), `read_share` (0-1); and how long it took for that all in all, `busy_share` (of the interval,
-    0-1); each may be missing, and `{}` means that load is unknown. `start`, `end`: epoch seconds.
+    (mean size), `read_share` (0-1); and `busy_share`, the share of the interval in which it served I/O (0-1).
+    Each may be missing, and `{}` means that load is unknown. `start`, `end`: epoch seconds.
     `interval_seconds`: seconds per sample; W = (end - start) / interval_seconds. `worse` is +1 where larger
     values are worse (latency), -1 where smaller are (throughput), 0 for behaviour. `tests_at_once`:
     component-metric series of the site that share the budget of false alarms as of now, 0 for the number in
@@ -195,7 +195,7 @@ class Detector(Protocol):
 
 
 class VectorDetector(Protocol):
-    """As Detector, of nodes by the activity of their functions; it sees no history."""
+    """As Detector, but judges nodes by the activity of their functions, without history."""
 
     name: str
     version: int

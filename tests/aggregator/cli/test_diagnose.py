@@ -88,7 +88,7 @@ def test_records_have_the_promised_keys(cluster: list[Path]) -> None:
     assert 0.8 < healthy["severity"] < 1.25
 
 
-def test_drives_that_share_a_controller_are_indicted_as_one(tmp_path: Path) -> None:
+def test_drives_that_share_a_controller_are_blamed_as_one(tmp_path: Path) -> None:
     lines = csv_files.rows(slow="disk3")
     slow = csv_files.rows(slow="disk4")
     both = [s if ",disk4," in s else line for line, s in zip(lines, slow, strict=True)]

@@ -26,7 +26,7 @@ def test_an_episode_from_raising_to_clearing() -> None:
     worse = replace(right, worst_severity=21.0)
     assert seen.update(standing(worse, alarm("x", 1, 2, group="luns-cdf")), 1030) == []
     assert seen.update({}, 1054.0) == [Episode("oss-08/loop27", 180.0, 270.0, 21.0, 540.0)]
-    assert seen.indicted == ("oss-08/loop27",)
+    assert seen.blamed == ("oss-08/loop27",)
     assert seen.shortcomings(EXPECTED) == []
 
 
@@ -45,7 +45,7 @@ def test_too_early() -> None:
     seen = watch()
     seen.update(standing(alarm("oss-08/loop27", 1000, 1010)), 1010)
     seen.update({}, 1055)
-    assert seen.shortcomings(EXPECTED) == ["oss-08/loop27 was indicted before it became slow"]
+    assert seen.shortcomings(EXPECTED) == ["oss-08/loop27 was blamed before it became slow"]
 
 
 def test_an_alarm_that_never_clears() -> None:
@@ -60,4 +60,4 @@ def test_an_alarm_that_comes_twice_is_two_episodes() -> None:
     for alarms, now in ((standing(first), 1028), ({}, 1035), (standing(second), 1045), ({}, 1055)):
         seen.update(alarms, now)
     assert [(e.raised, e.cleared) for e in seen.episodes] == [(270.0, 350.0), (440.0, 550.0)]
-    assert seen.indicted == ("a",)
+    assert seen.blamed == ("a",)

@@ -1,4 +1,4 @@
-"""Children that shift together indict their parent; a parent is never indicted for one child."""
+"""Children that shift together blame their parent; a parent is never blamed for one child."""
 
 import math
 from collections.abc import Set
@@ -46,7 +46,7 @@ def judged(
     )
 
 
-def indicted(verdicts: Verdicts, suspects: dict[str, str] | None = None) -> set[str]:
+def blamed(verdicts: Verdicts, suspects: dict[str, str] | None = None) -> set[str]:
     found, parents = escalate(verdicts, TOPOLOGY.levels(COMPONENTS), {} if suspects is None else suspects)
     return {name for name, bad in zip((*COMPONENTS, *parents), found.anomalous, strict=True) if bad}
 
@@ -56,37 +56,37 @@ def luns(*servers: int, of: str = "012345") -> set[str]:
 
 
 def test_one_slow_lun_is_its_own_fault() -> None:
-    assert indicted(judged({"oss-2/lun3"})) == {"oss-2/lun3"}
+    assert blamed(judged({"oss-2/lun3"})) == {"oss-2/lun3"}
 
 
-def test_all_luns_of_a_server_indict_the_server() -> None:
-    assert indicted(judged(luns(2))) == {"oss-2"}
+def test_all_luns_of_a_server_blame_the_server() -> None:
+    assert blamed(judged(luns(2))) == {"oss-2"}
 
 
 def test_an_idle_or_lucky_lun_does_not_save_its_server() -> None:
-    assert indicted(judged(luns(2) - {"oss-2/lun0"}, idle={"oss-2/lun1"})) == {"oss-2"}
+    assert blamed(judged(luns(2) - {"oss-2/lun0"}, idle={"oss-2/lun1"})) == {"oss-2"}
 
 
-def test_half_of_a_servers_luns_do_not_indict_it() -> None:
+def test_half_of_a_servers_luns_do_not_blame_it() -> None:
     slow = luns(2, of="024")
-    assert indicted(judged(slow)) == slow
+    assert blamed(judged(slow)) == slow
 
 
-def test_a_controller_behind_two_servers_is_indicted() -> None:
-    assert indicted(judged(luns(2, 3, of="012"))) == {"ctl-1-012"}
+def test_a_controller_behind_two_servers_is_blamed() -> None:
+    assert blamed(judged(luns(2, 3, of="012"))) == {"ctl-1-012"}
 
 
-def test_a_couplet_of_two_slow_servers_is_indicted_once() -> None:
-    assert indicted(judged(luns(2, 3))) == {"couplet-1"}
+def test_a_couplet_of_two_slow_servers_is_blamed_once() -> None:
+    assert blamed(judged(luns(2, 3))) == {"couplet-1"}
 
 
-def test_a_lun_much_worse_than_its_slow_server_stays_indicted() -> None:
-    assert indicted(judged(luns(2), severity={"oss-2/lun4": 9.0})) == {"oss-2", "oss-2/lun4"}
+def test_a_lun_much_worse_than_its_slow_server_stays_blamed() -> None:
+    assert blamed(judged(luns(2), severity={"oss-2/lun4": 9.0})) == {"oss-2", "oss-2/lun4"}
 
 
-def test_without_a_healthy_majority_of_parents_none_is_indicted() -> None:
+def test_without_a_healthy_majority_of_parents_none_is_blamed() -> None:
     slow = luns(0, 2, 4)
-    assert indicted(judged(slow)) == slow
+    assert blamed(judged(slow)) == slow
 
 
 def test_the_parents_severity_is_its_childrens_middle() -> None:
@@ -99,7 +99,7 @@ def test_the_parents_severity_is_its_childrens_middle() -> None:
 
 def test_a_suspect_is_followed_when_it_recovers() -> None:
     suspects: dict[str, str] = {}
-    assert indicted(judged(luns(2)), suspects) == {"oss-2"}
+    assert blamed(judged(luns(2)), suspects) == {"oss-2"}
     found, parents = escalate(judged(set()), TOPOLOGY.levels(COMPONENTS), suspects)
     assert parents == {"oss-2": "node"}
     assert found.judged[-1]
@@ -109,11 +109,11 @@ def test_a_suspect_is_followed_when_it_recovers() -> None:
 @given(st.sets(st.sampled_from(COMPONENTS), max_size=20), st.permutations(range(len(COMPONENTS))))
 def test_nothing_is_lost_and_order_does_not_matter(slow: set[str], order: list[int]) -> None:
     verdicts = judged(slow)
-    found = indicted(verdicts)
+    found = blamed(verdicts)
     for name in slow:
         assert {name, *TOPOLOGY.parents_of(name).values()} & found
-    blamed = {name for name in COMPONENTS if {name, *TOPOLOGY.parents_of(name).values()} & found}
-    assert len(blamed - slow) <= len(slow) / 2
+    affected = {name for name in COMPONENTS if {name, *TOPOLOGY.parents_of(name).values()} & found}
+    assert len(affected - slow) <= len(slow) / 2
     shuffled = tuple(COMPONENTS[i] for i in order)
     pick = np.array(order)
     again = Verdicts(

@@ -37,7 +37,7 @@ def raised(judged: Sequence[Judgement]) -> list[tuple[str, str]]:
     return [(t.alarm.component, t.alarm.metric) for j in judged for t in j.transitions if t.kind == "raised"]
 
 
-def test_a_server_with_a_program_that_the_others_lack_is_indicted_and_the_program_named() -> None:
+def test_a_server_with_a_program_that_the_others_lack_is_blamed_and_the_program_named() -> None:
     pipeline = make()
     several = servers(seed=1, extra=HOG, fault_from=300)
     judged = play(pipeline, in_order(*(s.profile(START, 700) for s in several)))
@@ -51,7 +51,7 @@ def test_a_server_with_a_program_that_the_others_lack_is_indicted_and_the_progra
     assert alarm.observed > 1.5 * alarm.reference
 
 
-def test_a_server_that_waits_in_one_call_is_indicted_by_time_and_not_by_count() -> None:
+def test_a_server_that_waits_in_one_call_is_blamed_by_time_and_not_by_count() -> None:
     pipeline = make()
     several = servers(seed=2, slow={"gfsd/gfsd/pwrite": 5.0}, fault_from=300)
     judged = play(pipeline, in_order(*(s.trace(START, 700) for s in several)))
@@ -82,7 +82,7 @@ def test_a_server_sampled_at_another_rate_is_compared_in_time() -> None:
     assert last.observed[1] == pytest.approx(np.median(last.observed), rel=0.2)
 
 
-def test_both_servers_of_a_couplet_indict_the_couplet() -> None:
+def test_both_servers_of_a_couplet_blame_the_couplet() -> None:
     topology = Topology([Branch(f"(?:oss-[{n}{n + 1}])/.*", {"couplet": f"c{n}"}) for n in (0, 2, 4, 6)])
     pipeline = make(topology=topology)
     several = servers(seed=5, extra=HOG, faulty=2)

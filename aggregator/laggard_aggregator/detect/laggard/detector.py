@@ -79,7 +79,7 @@ MIN_WINDOWS = 0.5
 NOT_PEERS_SCALE = 2
 """Index of the first average (4 windows) that shows a group not to be one of peers: one odd window cannot."""
 OUTSTANDING_LOG_RATIO = float(np.log(2.0))
-"""Log ratio to the slower part of a group that is not one of peers, from which a member is indicted alone."""
+"""Log ratio to the slower part of a group that is not one of peers, from which a member is blamed alone."""
 RECOVERY_SCORE = 0.3
 """Share of its threshold up to which the recent average of a straggler speaks for its recovery."""
 RECOVERY_STD_ERRORS = 4.0
