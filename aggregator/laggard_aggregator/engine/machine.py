@@ -143,7 +143,8 @@ class Machine:
             end = window.end_ns / 1e9
             start = end - self.stores[window.group].window_seconds
             drained, restart = self._overridden(window.group)
-            lsn = next(self.sequence)
+            self.sequence.last += 1
+            lsn = self.sequence.last
             close = WindowClose(lsn, window.group, start, end, now_ns / 1e9, drained, restart)
             self._record(close)
             yield close

@@ -283,7 +283,8 @@ class Admission:
         self.counts.gaps += stream.received.give_up()
         self.counts.two_streams += source.alternates(envelope.stream, received_ns)
         self.counts.unaccepted += not accepted
-        lsn = next(self._sequence)
+        self._sequence.last += 1
+        lsn = self._sequence.last
         self.record(BatchEntry(lsn, received_ns, held.name, held.data, accepted))
         if accepted:
             for seq in compress(seqs, is_new):

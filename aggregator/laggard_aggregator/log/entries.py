@@ -72,15 +72,8 @@ class ForgetEntry:
 LogEntry = BatchEntry | SchemaEntry | WindowClose | SweepEntry | ForgetEntry
 
 
+@dataclass(slots=True)
 class LogSequence:
-    """Sequence numbers (lsn) from 1 on, shared by batches and window closes. `last`: the newest one."""
+    """The newest log sequence number (lsn) of batches and window closes; the first one is 1."""
 
-    def __init__(self) -> None:
-        self.last = 0
-
-    def __iter__(self) -> "LogSequence":
-        return self
-
-    def __next__(self) -> int:
-        self.last += 1
-        return self.last
+    last: int = 0
