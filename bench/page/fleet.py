@@ -148,9 +148,11 @@ class _Part:
         values = self._counters(back, busy, faults)
         ticks = end_ns - np.arange(SHIFT - 1, -1, -1, dtype=np.int64) * INTERVAL_SECONDS * SECOND
         disks = self._kind.disks
+        first = core.sequence.last + 1
+        core.sequence.last += len(self._schemas)
         return [
             Batch(
-                lsn=next(core.sequence),
+                lsn=first + at,
                 site=self._site,
                 role=self._kind.role,
                 stream=schema.stream,

@@ -25,7 +25,7 @@ from laggard_aggregator.settings.from_settings import membership
 from laggard_common.config import parse
 from tests.aggregator.engine.test_machine import steady
 from tests.aggregator.offline.test_replay import plain
-from tests.support.builders.batches import SECOND, batch_of, schema_of, stored
+from tests.support.builders.batches import SECOND, batch_of, next_lsn, schema_of, stored
 from tests.support.builders.functions import in_order, servers
 
 START = 1_800_000_000 * SECOND
@@ -48,7 +48,7 @@ def archived(
             for judgement in pipeline.close(close):
                 writer.judgement(judgement)
                 judged.append(judgement)
-        writer.batch(stored(pipeline, replace(batch, lsn=next(pipeline.sequence))))
+        writer.batch(stored(pipeline, replace(batch, lsn=next_lsn(pipeline.sequence))))
     writer.flush()
     return judged
 

@@ -22,7 +22,7 @@ from laggard_aggregator.log.entries import WindowClose
 from laggard_aggregator.offline.archive_replay import ArchiveReplay
 from laggard_common.errors import InputError
 from laggard_common.wire.schema import Component, Schema
-from tests.support.builders.batches import DISKSTATS, SECOND, batch_of, schema_of, stored
+from tests.support.builders.batches import DISKSTATS, SECOND, batch_of, next_lsn, schema_of, stored
 
 START_NS = 1_800_000_000 * SECOND
 DETECT = DetectSettings(interval_seconds=1.0, window_samples=60, shift_samples=30)
@@ -109,7 +109,7 @@ def run_online(
             for judgement in pipeline.close(close):
                 writer.judgement(judgement)
                 judged.append(judgement)
-        writer.batch(stored(pipeline, dataclasses.replace(offered, lsn=next(pipeline.sequence))))
+        writer.batch(stored(pipeline, dataclasses.replace(offered, lsn=next_lsn(pipeline.sequence))))
         if place % 100 == 99:
             writer.flush()
     writer.flush()

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from laggard_aggregator.engine.machine import Machine
 from laggard_aggregator.ingest.batches import Batch
 from laggard_aggregator.ingest.decode import CounterBatch
+from laggard_aggregator.log.entries import LogSequence
 from laggard_common.wire.schema import Component, Field, Schema
 
 SECOND = 1_000_000_000
@@ -77,3 +78,9 @@ def stored(machine: Machine, batch: Batch) -> Batch:
     """`batch` as the machine returns it after storing it."""
     (found,) = machine.store((batch,))
     return found
+
+
+def next_lsn(sequence: LogSequence) -> int:
+    """The next sequence number, as the machine assigns it."""
+    sequence.last += 1
+    return sequence.last
