@@ -1,1 +1,5 @@
-"""Write-ahead journal and snapshots: their entries, their formats, the files."""
+"""Write-ahead journal and snapshots.
+
+`entries` has the log entries, `journal_codec` and `snapshot_codec` the formats on disk, `journal` and
+`snapshots` the files.
+"""

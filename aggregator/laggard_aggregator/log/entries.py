@@ -1,4 +1,4 @@
-"""Journal entries: every input that changes the machine's state, in order of its sequence number (lsn).
+"""Journal entries, and their sequence numbers (lsn): every input that changes the machine's state, in order.
 
 Duplicates, malformed messages, and messages that wait for their schema change no lasting state and are not
 journaled. A batch reaches the windows whose close has a larger lsn, except ticks at or before the end of its

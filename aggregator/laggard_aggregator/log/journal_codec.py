@@ -1,4 +1,6 @@
-"""Journal entries as records of a segment, and back.
+"""The journal's format: entries as records of a segment, and back.
+
+An incompatible change needs a new `VERSION`. The segment log adds length and checksum of each record.
 
 A batch or schema is `lsn u64, received_ns i64, length of the topic u16`, little-endian, the topic in UTF-8,
 and the payload; everything else is MessagePack.

@@ -1,1 +1,4 @@
-"""Notifications about persistent stragglers: dispatcher, outbox, and one folder for each channel."""
+"""Notifications about persistent stragglers: dispatcher, outbox, and one folder for each channel.
+
+A new one needs `<name>/channel.py` with one class, as `channel` says, and `sample.toml`.
+"""
