@@ -41,7 +41,7 @@ class FilledSpool:
             for batch in batcher.flush():
                 self.spool.append(batch)
         keys = [(schema.stream, schema.source) for schema in self.spool.current_schemas()]
-        given = {key: self.spool.given(key) for key in keys}
+        given = {key: self.spool.next_seq(key) for key in keys}
         self.spool.close()
         return given
 

@@ -37,7 +37,7 @@ class Recovered:
     schemas: dict[Key, Schema] = field(default_factory=dict)
     acks: tuple[Ack, ...] = ()
 
-    def streams_that_go_on(self, boot_id: str) -> tuple[Stream, ...]:
+    def streams_to_continue(self, boot_id: str) -> tuple[Stream, ...]:
         """The earlier agent's streams; none, with a log line, when batches of them may be lost.
 
         Nothing can be lost after a clean shutdown, nor with complete files within one boot of the kernel.

@@ -62,7 +62,7 @@ class SegmentQueue:
         """Approximate unacknowledged bytes."""
         return sum(round(s.size_bytes * self._progress.unacked_share(s)) for s in self._segments)
 
-    def put_before(self, segments: Sequence[DiskSegment], next_file: int) -> None:
+    def prepend(self, segments: Sequence[DiskSegment], next_file: int) -> None:
         """Inserts an earlier agent's segments before all others; new files are numbered from `next_file`."""
         self._next_file = next_file
         self._segments.extendleft(reversed(segments))

@@ -89,7 +89,7 @@ class Spool:
         try:
             spool._lock = _take_lock(directory)
             recovered = spool._take_over()
-            spool._streams.go_on(recovered.streams_that_go_on(boot_id))
+            spool._streams.continue_streams(recovered.streams_to_continue(boot_id))
             spool._begin_segment()
             for segment in recovered.spent:
                 discard(segment)
@@ -106,7 +106,7 @@ class Spool:
 
     def current_schemas(self) -> list[Schema]:
         """The newest schema of every source's current stream."""
-        return [stream.schema for stream in self._streams.now()]
+        return [stream.schema for stream in self._streams.current()]
 
     def facts(self) -> SpoolFacts:
         """Current state of the spool."""
@@ -137,12 +137,19 @@ class Spool:
         """Marks sequence numbers as acknowledged. True when the stream belongs to this spool."""
         if self._streams.schema(key) is None:
             return False
-        given = self.given(key)
+        next_seq = self.next_seq(key)
         for low, high in ranges:
-            if low < given:
-                self._progress.acknowledge(key, low, min(high, given - 1))
+            if low < next_seq:
+                self._progress.acknowledge(key, low, min(high, next_seq - 1))
         self._drop_acknowledged()
         return True
+
+    def next_seq(self, key: Key) -> int:
+        """The sequence number of the stream's next batch; acknowledgements from there on are ignored."""
+        current = self._streams.next_seq(key)
+        if current is not None:
+            return current
+        return max((s.spans.of[key][1] + 1 for s in self._queue if key in s.spans.of), default=0)
 
     def is_passed_over(self, key: Key) -> bool:
         """True when a sent batch is unacknowledged although a later one of the stream is acknowledged."""
@@ -241,7 +248,7 @@ class Spool:
 
         None when the schema exceeds the message limit.
         """
-        stream, is_new = self._streams.that_reads(batch)
+        stream, is_new = self._streams.stream_for(batch)
         if is_new:
             encoded = wire.encode_schema(stream.schema)
             if len(encoded) > MAX_MESSAGE_BYTES:
@@ -252,7 +259,7 @@ class Spool:
 
     def _begin_segment(self) -> None:
         """Begins a newest segment. Raises SpoolError without any change."""
-        header = Header(self._owner.node, self._boot_id, self._streams.now())
+        header = Header(self._owner.node, self._boot_id, self._streams.current())
         self._queue.start_segment(header, in_memory=self.in_memory)
 
     def _make_room(self, newest_ns: int) -> None:
@@ -274,7 +281,7 @@ class Spool:
         if len(acked) <= MAX_ACK_BYTES:
             self._queue.newest.append(SpoolRecordType.ACKED, acked)
 
-    # -- acknowledged batches are deleted
+    # -- deleting acknowledged batches
 
     def _drop_acknowledged(self) -> None:
         if self._queue.is_newest_done():
@@ -285,13 +292,6 @@ class Spool:
         if self._queue.drop_acknowledged():
             self._forget()
 
-    def given(self, key: Key) -> int:
-        """Number of sequence numbers assigned in a stream; acknowledgements beyond are ignored."""
-        given = self._streams.given(key)
-        if given is not None:
-            return given
-        return max((s.spans.of[key][1] + 1 for s in self._queue if key in s.spans.of), default=0)
-
     def _forget(self) -> None:
         """Forgets streams without batches."""
         alive = {key for kept in self._queue for key in kept.spans.of}
@@ -299,20 +299,20 @@ class Spool:
         self._streams.forget_all_but(alive)
         self._progress.forget(alive, self._queue)
 
-    # -- starting
+    # -- recovery
 
     def _take_over(self) -> Recovered:
         """Inserts an earlier agent's batches before all others. Raises SpoolError."""
         recovered = recover(self._directory, self._owner.node)
         self._taken_over = True
-        self._queue.put_before(recovered.segments, recovered.next_file)
+        self._queue.prepend(recovered.segments, recovered.next_file)
         self._streams.add_schemas(recovered.schemas)
         for ack in recovered.acks:
             for low, high in ack.ranges:
                 self._progress.acknowledge((ack.stream, ack.source), low, high)
         return recovered
 
-    # -- without a disk
+    # -- fall-back to memory
 
     def _fall_back(self, exc: SpoolError) -> None:
         """Switches to memory with new streams, as the disk's state of the old ones may lag."""

@@ -1,6 +1,6 @@
 """Streams of the spool: a current one per source, older ones while they have batches.
 
-A stream has its schema, the sequence number of its next batch, and ranges of those sent and acknowledged.
+`Streams` has the schemas and the next sequence numbers, `Progress` the ranges sent and acknowledged.
 """
 
 from bisect import bisect_left, bisect_right
@@ -22,17 +22,17 @@ class Streams:
     def __init__(self, owner: SpoolIdentity, random_bytes: Callable[[int], bytes]) -> None:
         self._owner = owner
         self._random_bytes = random_bytes
-        self._now: dict[str, Stream] = {}
+        self._current: dict[str, Stream] = {}
         self._generations: dict[str, int] = {}
         self._schemas: dict[Key, Schema] = {}
 
-    def now(self) -> tuple[Stream, ...]:
+    def current(self) -> tuple[Stream, ...]:
         """The current stream of every source."""
-        return tuple(self._now.values())
+        return tuple(self._current.values())
 
     def keys(self) -> set[Key]:
         """The keys of the current streams."""
-        return {(stream.stream, source) for source, stream in self._now.items()}
+        return {(stream.stream, source) for source, stream in self._current.items()}
 
     def dictionaries(self) -> dict[str, Dictionary]:
         """The dictionary of each source."""
@@ -40,25 +40,25 @@ class Streams:
             source: Dictionary(
                 self._generations[source], s.schema.epoch, s.schema.fields, s.schema.components
             )
-            for source, s in self._now.items()
+            for source, s in self._current.items()
         }
 
     def schema(self, key: Key) -> Schema | None:
         """The newest schema of a stream, None for a forgotten one."""
         return self._schemas.get(key)
 
-    def given(self, key: Key) -> int | None:
-        """Number of sequence numbers assigned in a current stream; None for another."""
-        stream = self._now.get(key[1])
+    def next_seq(self, key: Key) -> int | None:
+        """The sequence number of a current stream's next batch; None for another stream."""
+        stream = self._current.get(key[1])
         return stream.next_seq if stream is not None and stream.stream == key[0] else None
 
-    def that_reads(self, batch: EncodedBatch) -> tuple[Stream, bool]:
+    def stream_for(self, batch: EncodedBatch) -> tuple[Stream, bool]:
         """The stream of `batch` with a schema for it, and True if that schema is new.
 
         Changes nothing; `remember` makes it current.
         """
         dictionary = batch.dictionary
-        stream = self._now.get(batch.source)
+        stream = self._current.get(batch.source)
         if stream is None or self._generations[batch.source] != dictionary.generation:
             fresh = self._random_bytes(STREAM_BYTES)
             return Stream(fresh, 0, self._schema(batch, fresh)), True
@@ -69,11 +69,11 @@ class Streams:
     def remember(self, stream: Stream, generation: int) -> None:
         """Makes `stream` the current one of its source."""
         source = stream.schema.source
-        self._now[source] = stream
+        self._current[source] = stream
         self._generations[source] = generation
         self._schemas[stream.stream, source] = stream.schema
 
-    def go_on(self, streams: Iterable[Stream]) -> None:
+    def continue_streams(self, streams: Iterable[Stream]) -> None:
         """Continues an earlier agent's streams, in a new epoch if interval or batch size changed."""
         owner = self._owner
         for stream in streams:
@@ -88,12 +88,12 @@ class Streams:
 
     def advance(self, source: str) -> None:
         """Assigns the next sequence number of the source's stream."""
-        stream = self._now[source]
-        self._now[source] = replace(stream, next_seq=stream.next_seq + 1)
+        stream = self._current[source]
+        self._current[source] = replace(stream, next_seq=stream.next_seq + 1)
 
     def renew(self) -> None:
         """Begins a new stream for every source."""
-        for source, stream in list(self._now.items()):
+        for source, stream in list(self._current.items()):
             fresh = self._random_bytes(STREAM_BYTES)
             renewed = Stream(fresh, 0, replace(stream.schema, stream=fresh))
             self.remember(renewed, self._generations[source])

@@ -173,7 +173,7 @@ def test_what_an_earlier_agent_left_comes_before_all_others(made: Make, tmp_path
     queued = made()
     queued.fill(1, in_memory=True)
     left = [DiskSegment.create(tmp_path / f"{number:010d}.segment") for number in (3, 4)]
-    queued.queue.put_before(left, 5)
+    queued.queue.prepend(left, 5)
     queued.fill(1)
     order: list[SpoolSegment] = list(queued.queue)
     assert order[:2] == left
