@@ -158,7 +158,7 @@ class App:
 
     def _health_changed(self) -> None:
         """Publishes a status after the first read of a collector or a change of its success."""
-        self._publisher.status_soon()
+        self._publisher.publish_status_soon()
         self._tell_manager()
 
     def _tell_manager(self) -> None:

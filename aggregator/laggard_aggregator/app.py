@@ -27,7 +27,7 @@ from laggard_aggregator.engine.machine import Machine
 from laggard_aggregator.engine.recovery import Recovery
 from laggard_aggregator.ingest.ingest_queue import IngestQueue
 from laggard_aggregator.ingest.mqtt.subscriber import Subscriber
-from laggard_aggregator.notify.channel import configured
+from laggard_aggregator.notify.channel import make_channels
 from laggard_aggregator.notify.dispatcher import Dispatcher
 from laggard_aggregator.runtime.housekeeping import keep_house
 from laggard_aggregator.runtime.ingest_loop import IngestLoop
@@ -66,7 +66,7 @@ class App:
         before: "App | None" = None,
     ) -> None:
         self._settings = settings
-        self._left: list[dict[str, Any]] | None = before._left if before is not None else None
+        self._final_state: list[dict[str, Any]] | None = before._final_state if before is not None else None
         self._clock = clock or SystemClock()
         self._rng = rng or random.SystemRandom()
         self._arguments = partial(client_arguments, settings.mqtt)
@@ -74,7 +74,7 @@ class App:
         self._tls = tls_context(settings.http)
         self._credentials = read_credentials(settings.http.credentials_file)
         self._dispatcher: Dispatcher = Dispatcher(
-            configured(settings.channels),
+            make_channels(settings.channels),
             settings.site,
             settings.http.page,
             settings.state.directory if settings.state is not None else None,
@@ -185,7 +185,9 @@ class App:
         if self._recovery is not None:
             await self._recovery.snapshot((), self._archived())
         else:
-            self._left = await asyncio.to_thread(capture, self._machine, self._run_ns, self._clock.wall_ns())
+            self._final_state = await asyncio.to_thread(
+                capture, self._machine, self._run_ns, self._clock.wall_ns()
+            )
         await self._subscriber.publish(self._machine.admission.acks.messages())
         await self._join("http")
         self._tasks["subscriber"].cancel()
@@ -280,8 +282,8 @@ class App:
         if self._recovery is not None:
             self._machine, head = await asyncio.to_thread(self._recovery.load, self._new_machine)
             return head
-        if self._left is not None and self._left[0]["site"] == self._settings.site:
-            return restore(self._machine, iter(self._left), "reload")
+        if self._final_state is not None and self._final_state[0]["site"] == self._settings.site:
+            return restore(self._machine, iter(self._final_state), "reload")
         return None
 
     def _replay(self, recovery: Recovery, judged: list[Judgement]) -> None:
@@ -311,7 +313,7 @@ class App:
         return WriteQueue(writer, retention, None, self._clock)
 
     def _archived(self) -> Any:
-        """The archive's `has`, which a snapshot waits for; None without an archive."""
+        """The check whether the archive has a result, which a snapshot waits for; None without an archive."""
         return self._archive.has if self._archive is not None else None
 
     async def _open_control(self, results: Results) -> RequestHandler | None:

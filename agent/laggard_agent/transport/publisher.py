@@ -1,7 +1,7 @@
-"""Publishing loop: live batches first, then the backlog, then redelivery of batches that the broker lost.
+"""Publishing loop and session: live batches first, then those that the broker lost and the backlog.
 
 A session begins with the status and all current schemas, and publishes a schema before the batches that need
-it. A lost broker is logged as one WARNING, a found one as one INFO.
+it. A lost connection is logged as one WARNING until the next session, each session as one INFO.
 """
 
 import asyncio
@@ -94,7 +94,7 @@ class Publisher:
         return self._redelivery.acks_seen
 
     def offer(self, batch: SpooledBatch) -> None:
-        """Queues a new batch. Without a session it stays backlog.
+        """Queues a new batch as live. Without a session it stays in the backlog.
 
         Called on the spool's thread.
         """
@@ -109,8 +109,8 @@ class Publisher:
         self._live.append((self._now() + self._delay_seconds, batch))
         self._worker.run_on_loop(self._wake.set)
 
-    def status_soon(self) -> None:
-        """Publishes the status at once."""
+    def publish_status_soon(self) -> None:
+        """Lets `run` publish the status after live batches that are due."""
         self._status_due = 0.0
         self._wake.set()
 

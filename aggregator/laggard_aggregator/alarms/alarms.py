@@ -1,4 +1,7 @@
-"""Alarms: raised once per episode, updated with each window, cleared once."""
+"""Alarms, raised once per episode, updated with each window and cleared once; and persistence, which decides.
+
+A component is a straggler from the window in which `Persistence` finds it faulty until it is healthy again.
+"""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -13,9 +16,9 @@ from laggard_aggregator.detect.interface import BoolArray, Verdicts
 Key = tuple[str, str, str]
 """Group, component, metric."""
 _KEPT = ("accumulator", "recent", "normal_run", "faulty", "since", "well", "relapses")
-RELAPSE = 16
+RELAPSE_MULTIPLE = 16
 """A component that is faulty again within this multiple of k judged windows has relapsed."""
-MOST_RELAPSES = 2
+MAX_RELAPSES = 2
 """Limit of relapses that count; each doubles the run of normal windows needed for recovery."""
 
 
@@ -25,9 +28,8 @@ class Alarm:
 
     `since`: start of the first anomalous window; `raised_at`: end of the window that raised it; both epoch
     seconds of sample time. `severity`: times slower than the peers, now; `worst_severity`: its maximum so
-    far.
-    `observed` and `reference`: the component's value and its peers', in the metric's unit. `causes`: as in
-    Verdicts, of the latest window that has some.
+    far. `observed` and `reference`: the component's value and its peers', in the metric's unit. `causes`: as
+    in Verdicts, of the latest window that has some.
     """
 
     group: str
@@ -114,7 +116,7 @@ class AlarmBook:
         alarm = self._standing.pop(key, None)
         return None if alarm is None else AlarmEvent("cleared", alarm, at)
 
-    def only(self, groups: Collection[str]) -> None:
+    def keep_only(self, groups: Collection[str]) -> None:
         """Drops the alarms of all other groups, which could never be cleared."""
         self._standing = {key: alarm for key, alarm in self._standing.items() if key[0] in groups}
 
@@ -166,7 +168,7 @@ class Persistence:
         self._normal_run[judged] = np.where(flags, 0, self._normal_run[judged] + 1)
         before, well, relapses = self._faulty[judged], self._well[judged], self._relapses[judged]
         raised = ~before & (self._recent[judged].sum(axis=1) >= self.confirm)
-        again = np.where(well < RELAPSE * self.confirm, np.minimum(relapses + 1, MOST_RELAPSES), 0)
+        again = np.where(well < RELAPSE_MULTIPLE * self.confirm, np.minimum(relapses + 1, MAX_RELAPSES), 0)
         self._relapses[judged] = np.where(raised, again, relapses)
         cleared = before & (self._normal_run[judged] >= self.confirm * 2**relapses)
         self._well[judged] = np.where(cleared, 0, np.where(before, well, well + 1))
@@ -218,7 +220,7 @@ class Persistence:
             self._normal_run = np.concatenate([self._normal_run, np.zeros(new, dtype=np.int64)])
             self._faulty = np.concatenate([self._faulty, np.zeros(new, dtype=np.bool_)])
             self._since = np.concatenate([self._since, np.zeros(new)])
-            never = np.full(new, RELAPSE * self.confirm, dtype=np.int64)
+            never = np.full(new, RELAPSE_MULTIPLE * self.confirm, dtype=np.int64)
             self._well = np.concatenate([self._well, never])
             self._relapses = np.concatenate([self._relapses, np.zeros(new, dtype=np.int64)])
         return np.fromiter((self._rows[name] for name in components), dtype=np.intp, count=len(components))

@@ -175,7 +175,7 @@ class Judge:
         )
 
     def _transitions(self, judged: Judgement) -> tuple[AlarmEvent, ...]:
-        """Raises and clears alarms of stragglers and of components with a standing alarm."""
+        """The alarms raised on stragglers of this window, and cleared on its components that are none."""
         found = [self.alarms.update(_alarm(judged, c)) for c in np.flatnonzero(judged.straggler)]
         stragglers = set(np.asarray(judged.components, dtype=object)[judged.straggler])
         present = set(judged.components)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from laggard_aggregator.cli.credential import print_credential
 from laggard_aggregator.cli.parser import OneLineParser
-from laggard_aggregator.notify.channel import configured
+from laggard_aggregator.notify.channel import make_channels
 from laggard_aggregator.notify.test_notification import send_test
 from laggard_aggregator.settings.aggregator import AggregatorSettings
 from laggard_aggregator.settings.channels import channels
@@ -126,7 +126,7 @@ def _settle_memory() -> None:
 def _test_channel(name: str, settings: AggregatorSettings, path: Path) -> int:
     if name not in settings.channels:
         raise ConfigError(str(path), [f"{name}: missing, there is nobody to send a {name} to"])
-    (channel,) = configured({name: settings.channels[name]})
+    (channel,) = make_channels({name: settings.channels[name]})
     print(asyncio.run(send_test(channel, settings.site, settings.http.page, time.time())))
     return 0
 

@@ -1,4 +1,4 @@
-"""The aggregator's deterministic state machine: messages, closes, sweeps and forgets in; results out.
+"""The aggregator's deterministic state machine: messages, closes, sweeps and forget requests in; results out.
 
 No clock, no event loop. Every event that changes lasting state is recorded as a journal entry before its
 effect is visible. The same entries in the same order give the same judgements to the bit, in a restart from
@@ -39,7 +39,7 @@ from laggard_aggregator.windows.schedule import DueWindow, WindowSchedule
 from laggard_aggregator.windows.store import BulkStore, GroupStore
 
 Result = Batch | WindowClose | Judgement | AlarmsCleared
-"""What an entry results in, as the archive records it."""
+"""A result of an entry, as the archive records it."""
 
 
 class Machine:
@@ -191,6 +191,26 @@ class Machine:
         self._record(ForgetEntry(self.sequence.last, now_ns, before_ns, target))
         return self._forget(target, now_ns, before_ns)
 
+    def forget_components(
+        self, before_ns: int, nodes: Collection[str], at: float, target: str = "*"
+    ) -> list[AlarmEvent]:
+        """Drops `nodes`, and components named by `target` without a sample since `before_ns`.
+
+        `before_ns` is nominal time, by the node's clock. Returns the alarms cleared, at `at`.
+        """
+        cleared: list[AlarmEvent] = []
+        found = False
+        for name, store in self.stores.items():
+            silent = self._rows_named(target, store, store.silent_since(before_ns))
+            if silent.size:
+                found = True
+                gone = store.forget(silent)
+                cleared += self.judge.forget(name, gone, store.compared, at)
+        self._registry.forget(nodes)
+        if found or nodes:
+            self._routing.reset()
+        return cleared
+
     def replay(self, entry: LogEntry) -> Iterator[Result]:
         """Applies a journal entry; yields its results in order. Entries come in the order of recording."""
         if isinstance(entry, BatchEntry | SchemaEntry):
@@ -204,11 +224,11 @@ class Machine:
                 self.windows.closed(entry.group, round(entry.end * 1e9))
             yield entry
             yield from self.close(entry)
-            yield from _ended(entry.lsn, self.pop_cleared())
+            yield from _with_lsn(entry.lsn, self.pop_cleared())
         elif isinstance(entry, SweepEntry):
-            yield from _ended(entry.lsn, self._sweep(entry.now_ns, entry.forget))
+            yield from _with_lsn(entry.lsn, self._sweep(entry.now_ns, entry.forget))
         else:
-            yield from _ended(entry.lsn, self._forget(entry.target, entry.now_ns, entry.before_ns)[1])
+            yield from _with_lsn(entry.lsn, self._forget(entry.target, entry.now_ns, entry.before_ns)[1])
 
     def start_counting(self) -> None:
         """Resets all counters after a replay, whose entries were counted and are durable."""
@@ -249,7 +269,7 @@ class Machine:
 
     def finish_restore(self, lsn: int) -> None:
         """All groups are restored, up to `lsn`; the alarms of other groups are dropped."""
-        self.judge.alarms.only(self.groups)
+        self.judge.alarms.keep_only(self.groups)
         self.sequence.last = lsn
 
     def _overridden(self, group: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -274,26 +294,6 @@ class Machine:
         nodes = self.admission.forget(before_ns, target)
         return nodes, self.forget_components(before_ns, nodes, now_ns / 1e9, target)
 
-    def forget_components(
-        self, before_ns: int, nodes: Collection[str], at: float, target: str = "*"
-    ) -> list[AlarmEvent]:
-        """Drops `nodes`, and components named by `target` without a sample since `before_ns`.
-
-        `before_ns` is nominal time, by the node's clock. Returns the alarms cleared, at `at`.
-        """
-        cleared: list[AlarmEvent] = []
-        found = False
-        for name, store in self.stores.items():
-            silent = self._rows_named(target, store, store.silent_since(before_ns))
-            if silent.size:
-                found = True
-                gone = store.forget(silent)
-                cleared += self.judge.forget(name, gone, store.compared, at)
-        self._registry.forget(nodes)
-        if found or nodes:
-            self._routing.reset()
-        return cleared
-
     def _rows_named(self, target: str, store: GroupStore | FunctionStore, rows: IntArray) -> IntArray:
         """The `rows` whose components `target` names."""
         if target == "*" or not rows.size:
@@ -311,6 +311,6 @@ def _discard(_: LogEntry) -> None:
     """The recorder of a machine without a journal."""
 
 
-def _ended(lsn: int, cleared: list[AlarmEvent]) -> Iterator[AlarmsCleared]:
+def _with_lsn(lsn: int, cleared: list[AlarmEvent]) -> Iterator[AlarmsCleared]:
     if cleared:
         yield AlarmsCleared(lsn, tuple(cleared))

@@ -1,7 +1,7 @@
 """Admission: messages of the broker in; batches out, each once, with its schema.
 
 Every message is hostile until checked against its topic, the limits, and the earlier messages of its stream.
-A rejected message is counted by reason.
+A rejected message is counted by reason: in `wire_errors` if it is malformed, else in `refused`.
 """
 
 from collections import Counter
@@ -34,13 +34,14 @@ MAX_SITE_COMPONENTS = 4_000_000
 MAX_TOPICS = 262_144  # in the cache of parsed topics
 GAP_HORIZON_NS = 3600 * 1_000_000_000
 OLDEST_NS = 366 * 86400 * 1_000_000_000
-_NODES_AT_ONCE = 1000  # in a snapshot
 AHEAD_NS = 86400 * 1_000_000_000
+"""Ticks older than OLDEST_NS, or further than this ahead of their reception, are rejected."""
+_NODES_AT_ONCE = 1000  # in a snapshot
 
 
 @dataclass(slots=True)
 class AdmissionCounts:
-    """Totals since the start; see `status.view.Counters`."""
+    """Totals since the start; see `status.view.Counters`. `unaccepted`: batches judged but not accepted."""
 
     messages: int = 0
     duplicates: int = 0
@@ -263,7 +264,7 @@ class Admission:
     ) -> list[_Admitted]:
         """The batch of a message unless it is a duplicate; marked as received if there is room for it.
 
-        Before it is decoded: a malformed payload stays malformed, and must not be sent again.
+        It is marked before it is decoded: a malformed payload stays malformed, and must not be sent again.
         """
         topic, envelope, received_ns = held.topic, held.envelope, held.received_ns
         ticks: tuple[int, ...] = (envelope.n,)

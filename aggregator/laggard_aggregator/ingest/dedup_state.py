@@ -22,6 +22,7 @@ MAX_RANGES = 4096
 MAX_STREAMS = 4
 """Limit of streams of a source, one per new spool; the least recently used one is dropped."""
 ALTERNATING_NS = 600 * 1_000_000_000
+"""A stream that continues within this time after another one followed it alternates with that one."""
 ACK_RANGES = 8192  # of one message; with at most 19 bytes each they stay below MAX_ACK_BYTES
 MAX_PENDING = 1_000_000  # batches noted as not durable; the oldest beyond wait until all noted ones are
 
@@ -69,7 +70,7 @@ class SeqRanges:
         return True
 
     def remove(self, seq: int) -> None:
-        """Removes `seq`."""
+        """Removes `seq` if it is there."""
         at = bisect_right(self._starts, seq) - 1
         if at < 0 or seq > self._ends[at]:
             return
@@ -146,7 +147,7 @@ class StreamState:
 
 @dataclass(slots=True)
 class SourceStreams:
-    """The streams of one node and source, the latest one last."""
+    """The streams of one node and source, the latest one last. `_left`: when another stream followed each."""
 
     streams: dict[bytes, StreamState] = field(default_factory=dict)
     _current: bytes = b""

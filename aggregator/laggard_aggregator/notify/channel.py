@@ -102,7 +102,7 @@ class Channel(ABC):
         """Sends a rendered message once. Raises UnavailableError when the destination accepts none now."""
 
 
-def configured(settings: Mapping[str, ChannelSettings]) -> list[Channel]:
+def make_channels(settings: Mapping[str, ChannelSettings]) -> list[Channel]:
     """The channels with these settings. Raises ConfigError with the problems of all of them."""
     made: list[Channel] = []
     problems: list[str] = []

@@ -28,7 +28,7 @@ SAVE_SECONDS = 600.0
 POLL_SECONDS = 1.0
 KEEP_SECONDS = 7 * 86_400.0
 """How long a message with an outcome stays in the outbox."""
-HOUR = 3600.0
+_HOUR_SECONDS = 3600.0
 MAX_WAITING = 100
 """While this many messages wait none are written; incidents due meanwhile are reported in one digest."""
 
@@ -128,7 +128,7 @@ async def _restarted(work: Callable[[], Awaitable[None]]) -> None:
 
 
 class ChannelRoute:
-    """The way of incidents to one channel. `page`: address of the site's pages."""
+    """Decides which incidents one channel reports, and when. `page`: address of the site's pages."""
 
     def __init__(self, channel: Channel, site: str, page: str, clock: Clock, rng: random.Random) -> None:
         self.channel = channel
@@ -152,11 +152,11 @@ class ChannelRoute:
             timelines.update(view)
             learning = abs(view.now - began_at) < self._settings.learning_seconds  # a clock may be set back
             raised = [] if learning else self._due(view)
-            ended = await self._ended(view, outbox)
+            cleared_now = await self._newly_cleared(view, outbox)
             if self._raised.is_complete(bool(raised)):
                 await self._report_raised(raised, view, outbox, timelines)
-            if self._cleared.is_complete(bool(ended)):
-                await self._report_cleared(ended, view, outbox)
+            if self._cleared.is_complete(bool(cleared_now)):
+                await self._report_cleared(cleared_now, view, outbox)
             await asyncio.sleep(POLL_SECONDS)
 
     def _due(self, view: Status) -> list[Incident]:
@@ -166,18 +166,18 @@ class ChannelRoute:
             view.shown,
             after_seconds=self._settings.after_seconds,
             least_severity=self._settings.least_severity,
-            muted=lambda alarm: _is_silenced(view, alarm.component, view.shown(alarm.component)),
+            silenced=lambda alarm: _is_silenced(view, alarm.component, view.shown(alarm.component)),
         )
 
-    async def _ended(self, view: Status, outbox: Outbox) -> list[Incident]:
+    async def _newly_cleared(self, view: Status, outbox: Outbox) -> list[Incident]:
         """The incidents to be reported as cleared; the others without a standing alarm are closed."""
-        ended = cleared([each.incident for each in self._notified.values()], view.alarms())
+        found = cleared([each.incident for each in self._notified.values()], view.alarms())
         reported = [
             each
-            for each in ended
+            for each in found
             if self._settings.resolved and not _is_silenced(view, each.component, each.name)
         ]
-        closed = [each.component for each in ended if each not in reported]
+        closed = [each.component for each in found if each not in reported]
         if closed:
             ids = [self._notified[component].id for component in closed]
             await outbox.do(Outbox.close_incidents, self.channel.name, ids)
@@ -205,8 +205,8 @@ class ChannelRoute:
             await self._queue(notification, view, outbox, opened=notified)
             self._notified |= {each.incident.component: each for each in notified}
 
-    async def _report_cleared(self, ended: list[Incident], view: Status, outbox: Outbox) -> None:
-        for incidents in await self._grouped(ended, view, outbox):
+    async def _report_cleared(self, cleared_now: list[Incident], view: Status, outbox: Outbox) -> None:
+        for incidents in await self._grouped(cleared_now, view, outbox):
             notified = [self._notified[each.component] for each in incidents]
             ids = [each.id for each in notified]
             notification = Notification(
@@ -243,7 +243,7 @@ class ChannelRoute:
 
         Incidents held back by a limit are reported together later.
         """
-        queued = await outbox.do(Outbox.queued_since, self.channel.name, view.now - HOUR)
+        queued = await outbox.do(Outbox.queued_since, self.channel.name, view.now - _HOUR_SECONDS)
         room = self._settings.most_per_hour - queued
         if room <= 0 or self.worker.waiting >= MAX_WAITING:
             if not self._held_back:

@@ -64,18 +64,18 @@ def due(
     *,
     after_seconds: float,
     least_severity: float,
-    muted: Callable[[Alarm], bool],
+    silenced: Callable[[Alarm], bool],
 ) -> list[Incident]:
     """The incidents to be reported, worst first: of alarms that have lasted for `after_seconds`.
 
     `notified`: components with an open incident, which are left out. An alarm without a severity counts as
-    severe enough. `muted` alarms are left out for now.
+    severe enough. `silenced` alarms are left out for now.
     """
     found: dict[str, list[Alarm]] = {}
     for alarm in alarms.values():
         lasted = alarm.updated_at - alarm.since >= after_seconds
         mild = alarm.worst_severity < least_severity
-        if lasted and not mild and alarm.component not in notified and not muted(alarm):
+        if lasted and not mild and alarm.component not in notified and not silenced(alarm):
             found.setdefault(alarm.component, []).append(alarm)
     incidents = [_incident(sorted(of, key=rank), current_name) for of in found.values()]
     return sorted(incidents, key=lambda incident: (-incident.severity, incident.component))

@@ -4,7 +4,7 @@ from laggard_aggregator.alarms.alarms import Alarm
 from laggard_aggregator.notify.incidents import Incident, cleared, due
 from tests.support.builders.live_status import NAN, alarm
 
-OPTIONS = {"after_seconds": 60.0, "least_severity": 1.0, "muted": lambda _: False}
+OPTIONS = {"after_seconds": 60.0, "least_severity": 1.0, "silenced": lambda _: False}
 
 
 def incidents(*alarms: Alarm, told: tuple[str, ...] = (), **options: object) -> list[Incident]:
@@ -40,10 +40,10 @@ def test_mild_ones_are_shown_and_not_mailed() -> None:
     assert incidents(replace(one, worst_severity=NAN), least_severity=3.6)
 
 
-def test_who_was_told_of_or_is_muted_is_left_out() -> None:
+def test_who_was_told_of_or_is_silenced_is_left_out() -> None:
     one = alarm("luns", "a")
     assert not incidents(one, told=("a",))
-    assert not incidents(one, muted=lambda each: each.component == "a")
+    assert not incidents(one, silenced=lambda each: each.component == "a")
 
 
 def test_a_case_is_over_when_none_of_its_alarms_stands() -> None:
