@@ -13,7 +13,7 @@ from laggard_aggregator.cli import client
 from laggard_aggregator.cli.top import ranking
 from laggard_common.errors import ServiceError
 
-NOT_WELL = 1
+UNHEALTHY = 1
 _MOST_NODES = 20
 
 _EXAMPLES = """\
@@ -48,10 +48,10 @@ def run(args: argparse.Namespace) -> int:
         else:
             _print(parts, now)
         loud = [s for s in parts["stragglers"]["stragglers"] if s["alarm"] and s["silenced"] is None]
-        well = parts["nodes"]["ready"] and not loud
+        healthy = parts["nodes"]["ready"] and not loud
     except (KeyError, TypeError) as exc:
         raise ServiceError(f"{args.url}: not a laggard aggregator's answer") from exc
-    return NOT_WELL if args.check and not well else 0
+    return UNHEALTHY if args.check and not healthy else 0
 
 
 def _print(parts: Mapping[str, Any], now: float) -> None:
@@ -60,7 +60,7 @@ def _print(parts: Mapping[str, Any], now: float) -> None:
     console.print("ready" if nodes["ready"] else Text("not ready: not connected to the broker", style="bold"))
     for role, counts in nodes["nodes"].items():
         console.print(Text(f"{role} nodes: {', '.join(f'{n} {state}' for state, n in counts.items())}"))
-    _print_unwell(console, nodes["unwell"])
+    _print_unhealthy(console, nodes["unwell"])
     live = sum(group["live"] for group in groups)
     console.print(Text(f"{len(groups)} groups compare {live} components"))
     for group in groups:
@@ -72,13 +72,13 @@ def _print(parts: Mapping[str, Any], now: float) -> None:
         console.print(Text(_said(decision)))
 
 
-def _print_unwell(console: Console, unwell: Sequence[Mapping[str, Any]]) -> None:
-    for node in unwell[:_MOST_NODES]:
+def _print_unhealthy(console: Console, unhealthy: Sequence[Mapping[str, Any]]) -> None:
+    for node in unhealthy[:_MOST_NODES]:
         why = [node["state"]] if node["state"] != "up" else []
         why += [f"collector {name} fails" for name in node["failing"]]
         console.print(Text(f"  {node['node']}: {', '.join(why) or 'its clock is off'}"))
-    if len(unwell) > _MOST_NODES:
-        console.print(Text(f"  and {len(unwell) - _MOST_NODES} more"))
+    if len(unhealthy) > _MOST_NODES:
+        console.print(Text(f"  and {len(unhealthy) - _MOST_NODES} more"))
 
 
 def _said(decision: Mapping[str, Any]) -> str:

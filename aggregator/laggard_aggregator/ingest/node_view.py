@@ -29,14 +29,14 @@ class NodeView:
     """A node. NaN and None: unknown, as before the first status or sample.
 
     `last_sample`: newest time of reading. `clock_offset_seconds`: the node's clock minus the aggregator's.
-    `well`: up, every collector succeeds, and the clock is off by less than one sampling interval. The agent's
-    own figures, `collectors` to `resident_bytes`, are defined in docs/wire-format.md.
+    `healthy`: up, every collector succeeds, and the clock is off by less than one sampling interval. The
+    agent's own figures, `collectors` to `resident_bytes`, are defined in docs/wire-format.md.
     """
 
     node: str
     role: str
     state: NodeState
-    well: bool
+    healthy: bool
     last_sample: float
     clock_offset_seconds: float
     version: str = ""

@@ -210,11 +210,15 @@ class Nodes:
         node = self._nodes.get(name)
         return None if node is None else _view(name, node, now_ns)
 
-    def unwell(self, now_ns: int) -> tuple[NodeView, ...]:
+    def unhealthy(self, now_ns: int) -> tuple[NodeView, ...]:
         """The unhealthy nodes, by name; of those that never sent a sample the first MAX_UNHEARD."""
-        heard = [name for name, node in self._nodes.items() if node.last_data_ns and not _well(node, now_ns)]
+        heard = [
+            name for name, node in self._nodes.items() if node.last_data_ns and not _is_healthy(node, now_ns)
+        ]
         others = (
-            name for name, node in self._nodes.items() if not node.last_data_ns and not _well(node, now_ns)
+            name
+            for name, node in self._nodes.items()
+            if not node.last_data_ns and not _is_healthy(node, now_ns)
         )
         names = sorted((*heard, *islice(others, MAX_UNHEARD)))
         return tuple(_view(name, self._nodes[name], now_ns) for name in names)
@@ -228,7 +232,7 @@ def _state(node: _Node, now_ns: int) -> NodeState:
     return "silent" if now_ns - heard_ns > silent_after else "up"
 
 
-def _well(node: _Node, now_ns: int) -> bool:
+def _is_healthy(node: _Node, now_ns: int) -> bool:
     """Whether it is up, all collectors succeed, and the clock is right to within one sampling interval.
 
     The estimate is no better than a message's delay, so intervals under a second count as one second.
@@ -246,7 +250,7 @@ def _view(name: str, node: _Node, now_ns: int) -> NodeView:
         node=name,
         role=node.role,
         state=_state(node, now_ns),
-        well=_well(node, now_ns),
+        healthy=_is_healthy(node, now_ns),
         last_sample=node.last_sample_ns / 1e9 if node.last_sample_ns else math.nan,
         clock_offset_seconds=node.offset.seconds,
         version=figures.version,

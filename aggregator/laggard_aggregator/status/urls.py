@@ -34,7 +34,7 @@ ENDPOINTS = (
     ("/metrics/nodes", "what is known of every node, to be scraped rarely"),
     ("/api/v1/stragglers", "the stragglers, most persistent first"),
     ("/api/v1/groups", "the peer groups, and why one got no verdict"),
-    ("/api/v1/nodes", "the nodes by role and state, and those that are not well"),
+    ("/api/v1/nodes", "the nodes by role and state, and the unhealthy ones"),
     ("/api/v1/decisions", "what operators silenced and drained"),
     ("/healthz", "whether the aggregator runs"),
     ("/readyz", "whether it is connected to the broker"),

@@ -254,9 +254,9 @@ class Status:
         """One node, None when unknown."""
         return self._machine.admission.nodes.view(name, self._clock.wall_ns())
 
-    def unwell_nodes(self) -> tuple[NodeView, ...]:
+    def unhealthy_nodes(self) -> tuple[NodeView, ...]:
         """The unhealthy nodes, by name."""
-        return self._machine.admission.nodes.unwell(self._clock.wall_ns())
+        return self._machine.admission.nodes.unhealthy(self._clock.wall_ns())
 
     def durability(self) -> Durability | None:
         """State of journal and snapshots; None without `[state]`."""

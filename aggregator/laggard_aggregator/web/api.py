@@ -55,7 +55,7 @@ def nodes(view: Status) -> dict[str, Any]:
                     name for name, collector in sorted(node.collectors.items()) if not collector.success
                 ],
             }
-            for node in view.unwell_nodes()
+            for node in view.unhealthy_nodes()
         ],
     }
 

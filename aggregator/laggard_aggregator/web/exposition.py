@@ -44,14 +44,14 @@ def scrape(view: Status, listed: Collection[str] = ()) -> Scrape:
 
     `listed`: names of nodes that have series even while they are healthy.
     """
-    judgements, unwell = view.judgements(), view.unwell_nodes()
-    healthy = set(listed).difference(node.node for node in unwell)
+    judgements, unhealthy = view.judgements(), view.unhealthy_nodes()
+    healthy = set(listed).difference(node.node for node in unhealthy)
     return Scrape(
         standings=standings(judgements, view.alarms(), view.shown, view.silenced),
         groups=view.groups(),
         judgements=judgements,
         node_counts=view.node_counts(),
-        nodes=(*unwell, *filter(None, map(view.node, sorted(healthy)))),
+        nodes=(*unhealthy, *filter(None, map(view.node, sorted(healthy)))),
         roles=view.roles(),
         counters=view.counters(),
         durability=view.durability(),

@@ -40,7 +40,7 @@ def book(**changed: Any) -> Nodes:
 def test_a_status_becomes_a_view() -> None:
     view = book().view("oss-1", NOW)
     assert view is not None
-    assert (view.state, view.well, view.role, view.version) == ("up", True, "storage", "0.1.0")
+    assert (view.state, view.healthy, view.role, view.version) == ("up", True, "storage", "0.1.0")
     assert (view.spool_bytes, view.dropped_samples, view.missed_ticks) == (4096, 3, 1)
     assert (view.cpu_seconds, view.resident_bytes) == (1.5, 30_000_000)
     assert view.collectors["diskstats"].success
@@ -52,9 +52,9 @@ def test_a_node_is_silent_when_three_spans_went_by_without_data() -> None:
     nodes.data("oss-1", NOW, NOW + SECOND)
     assert nodes.counts(NOW + 16 * SECOND) == {("storage", "up"): 1}
     assert nodes.counts(NOW + 17 * SECOND) == {("storage", "silent"): 1}
-    assert [node.node for node in nodes.unwell(NOW + 17 * SECOND)] == ["oss-1"]
+    assert [node.node for node in nodes.unhealthy(NOW + 17 * SECOND)] == ["oss-1"]
     nodes.data("oss-1", NOW + 20 * SECOND, NOW + 20 * SECOND)
-    assert nodes.unwell(NOW + 21 * SECOND) == ()
+    assert nodes.unhealthy(NOW + 21 * SECOND) == ()
 
 
 def test_names_without_a_sample_are_not_all_told_of_and_hide_nobody() -> None:
@@ -63,9 +63,9 @@ def test_names_without_a_sample_are_not_all_told_of_and_hide_nobody() -> None:
     for number in range(MAX_UNHEARD + 10):
         nodes.add(f"n{number}", "compute", NOW)
     late = NOW + 60 * SECOND
-    unwell = nodes.unwell(late)
-    assert len(unwell) == MAX_UNHEARD + 1
-    assert unwell[-1].node == "oss-1"
+    unhealthy = nodes.unhealthy(late)
+    assert len(unhealthy) == MAX_UNHEARD + 1
+    assert unhealthy[-1].node == "oss-1"
     assert nodes.counts(late)["compute", "silent"] == MAX_UNHEARD + 10
 
 
@@ -74,21 +74,21 @@ def test_last_will_and_orderly_end_are_told_apart() -> None:
     nodes.status("oss-1", {"state": "down", "role": "storage", "version": "0.1.0"}, NOW - 10**15, NOW)
     view = nodes.view("oss-1", NOW)
     assert view is not None
-    assert (view.state, view.well, view.spool_bytes) == ("down", False, 4096)
+    assert (view.state, view.healthy, view.spool_bytes) == ("down", False, 4096)
     nodes.status("oss-1", {**STATUS, "state": "stopped"}, NOW, NOW)
     assert nodes.counts(NOW) == {("storage", "stopped"): 1}
 
 
-def test_a_failing_collector_makes_a_node_unwell() -> None:
+def test_a_failing_collector_makes_a_node_unhealthy() -> None:
     nodes = book(collectors={"diskstats": {"success": False, "seconds": 0.1, "error": "no such file"}})
-    (view,) = nodes.unwell(NOW)
+    (view,) = nodes.unhealthy(NOW)
     assert view.collectors["diskstats"].error == "no such file"
 
 
-def test_a_wrong_clock_makes_a_node_unwell() -> None:
+def test_a_wrong_clock_makes_a_node_unhealthy() -> None:
     nodes = book()
     nodes.data("oss-1", NOW + 3 * SECOND, NOW + SECOND)
-    (view,) = nodes.unwell(NOW + SECOND)
+    (view,) = nodes.unhealthy(NOW + SECOND)
     assert view.clock_offset_seconds == 2.0
 
 

@@ -12,7 +12,7 @@ from laggard_aggregator.archive.writer import ArchiveWriter
 from laggard_aggregator.log.entries import WindowClose
 from laggard_aggregator.status.window_history import WindowHistory
 from laggard_aggregator.web.pages import page_state as past
-from laggard_aggregator.web.pages.page_state import Event, Past
+from laggard_aggregator.web.pages.page_state import AlarmLog, Event
 from tests.support.builders import live_status
 
 DAY = 86_400.0
@@ -33,7 +33,7 @@ def written(directory: Path, *judgements: Judgement) -> None:
     writer.flush()
 
 
-def events(past: Past, history: WindowHistory) -> list[Event]:
+def events(past: AlarmLog, history: WindowHistory) -> list[Event]:
     return list(asyncio.run(past.events(history, live_status.NOW)))
 
 
@@ -42,7 +42,7 @@ def test_what_is_archived_and_what_came_since_are_one_story(tmp_path: Path) -> N
     written(tmp_path, first, second)
     history = WindowHistory()
     history.judged([second, raised("b", live_status.NOW - 30)])
-    found = events(Past(tmp_path), history)
+    found = events(AlarmLog(tmp_path), history)
     assert [(event.component, event.kind, event.at) for event in found] == [
         ("b", "raised", live_status.NOW - 30),
         ("a", "cleared", live_status.NOW - 60),
@@ -52,7 +52,7 @@ def test_what_is_archived_and_what_came_since_are_one_story(tmp_path: Path) -> N
 
 
 def test_it_is_put_together_anew_only_when_something_happened() -> None:
-    history, known = WindowHistory(), Past(None)
+    history, known = WindowHistory(), AlarmLog(None)
     history.judged([raised("a", live_status.NOW)])
     first = asyncio.run(known.events(history, live_status.NOW))
     assert asyncio.run(known.events(history.frozen(), live_status.NOW + 1)) is first
@@ -63,15 +63,15 @@ def test_it_is_put_together_anew_only_when_something_happened() -> None:
 def test_without_an_archive_there_is_what_came_since_the_start() -> None:
     history = WindowHistory()
     history.judged([raised("a", live_status.NOW)])
-    assert [event.component for event in events(Past(None), history)] == ["a"]
+    assert [event.component for event in events(AlarmLog(None), history)] == ["a"]
 
 
 def test_an_archive_that_cannot_be_read_keeps_no_page_from_being_shown(tmp_path: Path) -> None:
-    assert events(Past(tmp_path / "none"), WindowHistory()) == []
+    assert events(AlarmLog(tmp_path / "none"), WindowHistory()) == []
     written(tmp_path, raised("a", live_status.NOW))
     (part,) = tmp_path.glob("kind=alarms/**/*.parquet")
     part.write_bytes(b"PAR1 no")
-    assert events(Past(tmp_path), WindowHistory()) == []
+    assert events(AlarmLog(tmp_path), WindowHistory()) == []
 
 
 def test_what_was_read_stays_when_the_archive_cannot_be_read_for_once(
@@ -79,7 +79,7 @@ def test_what_was_read_stays_when_the_archive_cannot_be_read_for_once(
 ) -> None:
     monkeypatch.setattr(past, "ARCHIVE_KEPT_SECONDS", 0.0)
     written(tmp_path, raised("a", live_status.NOW))
-    known = Past(tmp_path)
+    known = AlarmLog(tmp_path)
     assert [event.component for event in events(known, WindowHistory())] == ["a"]
     (part,) = tmp_path.glob("kind=alarms/**/*.parquet")
     part.unlink()

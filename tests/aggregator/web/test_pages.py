@@ -22,7 +22,7 @@ from laggard_aggregator.status import urls
 from laggard_aggregator.status.window_history import Samples
 from laggard_aggregator.web.app import make_app
 from laggard_aggregator.web.pages import site
-from laggard_aggregator.web.pages.page_state import Now, Taking
+from laggard_aggregator.web.pages.page_state import Now, StateReader
 from laggard_aggregator.web.pages.site import CONTENT_SECURITY_POLICY, Make, Pages
 from tests.support.builders import live_status
 
@@ -406,7 +406,7 @@ def test_what_is_asked_of_all_nodes_is_asked_seldom(monkeypatch: pytest.MonkeyPa
             return super().nodes()
 
     view = Slowly()
-    taking = Taking(view)
+    taking = StateReader(view)
     for at, asked in ((0.0, 1), (14.0, 1), (15.5, 2), (15.6, 2)):
         seconds = max(seconds, at)
         assert taking.now(nodes=True).nodes == ()

@@ -69,8 +69,8 @@ class MadeView(Status):
     def node(self, name: str) -> NodeView | None:
         return next((node for node in self.nodes_ if node.node == name), None)
 
-    def unwell_nodes(self) -> tuple[NodeView, ...]:
-        return tuple(node for node in self.nodes_ if not node.well)
+    def unhealthy_nodes(self) -> tuple[NodeView, ...]:
+        return tuple(node for node in self.nodes_ if not node.healthy)
 
     def decisions(self) -> tuple[Decision, ...]:
         return self.decisions_

@@ -60,9 +60,9 @@ def nodes(now: Now, role: str, state: str, page: int) -> NodesPage:
     chosen = [
         node
         for node in now.nodes or ()
-        if role in ("", node.role) and (state in ("", node.state) or (state == "unwell" and not node.well))
+        if role in ("", node.role) and (state in ("", node.state) or (state == "unwell" and not node.healthy))
     ]
-    chosen.sort(key=lambda node: (node.well, _WORST_FIRST[node.state], node.node))
+    chosen.sort(key=lambda node: (node.healthy, _WORST_FIRST[node.state], node.node))
     some = paged(chosen, page, NODES_A_PAGE)
     rows = tuple(NodeRow(node, problems(node)) for node in some.items)
     counts = tuple((r, s, count) for (r, s), count in sorted(now.node_counts.items()))
@@ -93,7 +93,7 @@ def problems(node: NodeView) -> tuple[str, ...]:
     for name, collector in sorted(node.collectors.items()):
         if not collector.success:
             found.append(f"collector {name}: {collector.error or 'failed'}")
-    if not node.well and node.state == "up" and all(c.success for c in node.collectors.values()):
+    if not node.healthy and node.state == "up" and all(c.success for c in node.collectors.values()):
         found.append(f"its clock is off by {node.clock_offset_seconds:+.1f} s")
     if node.dropped_samples:
         found.append(f"{node.dropped_samples:,} samples dropped: its spool was full")

@@ -190,9 +190,9 @@ def _node_tile(now: Now) -> Tile:
     total = sum(now.node_counts.values())
     up = sum(count for (_, state), count in now.node_counts.items() if state == "up")
     gone = sum(count for (_, state), count in now.node_counts.items() if state in ("silent", "down"))
-    unwell = len(now.unwell)
-    detail = f"{formatting.counted(unwell, 'node')} unhealthy" if unwell else "all healthy"
-    state = "bad" if gone else "warn" if unwell else "good"
+    unhealthy = len(now.unhealthy)
+    detail = f"{formatting.counted(unhealthy, 'node')} unhealthy" if unhealthy else "all healthy"
+    state = "bad" if gone else "warn" if unhealthy else "good"
     return Tile("Nodes up", f"{up:,} of {total:,}", detail, state, "/nodes")
 
 
@@ -202,4 +202,4 @@ def _own_tile(now: Now) -> Tile:
     told = f"last window ended {formatting.ago(latest, now.time)}" if now.judgements else "no window yet"
     detail = "; ".join(wrong) if wrong else told
     state = "bad" if not now.ready else "warn" if wrong else "good"
-    return Tile("Laggard itself", "trouble" if wrong else "well", detail, state, "/nodes#laggard")
+    return Tile("Laggard itself", "unhealthy" if wrong else "healthy", detail, state, "/nodes#laggard")

@@ -1,4 +1,4 @@
-"""Frozen state for the pages: copied from the view on the event loop, rendered in a thread."""
+"""State for the pages, copied on the event loop and rendered in a thread; pages of lists; the alarm log."""
 
 import asyncio
 import math
@@ -60,7 +60,7 @@ class Now:
     decisions: tuple[Decision, ...]
     history: WindowHistory
     node_counts: Mapping[tuple[str, NodeState], int]
-    unwell: tuple[NodeView, ...]
+    unhealthy: tuple[NodeView, ...]
     nodes: tuple[NodeView, ...] | None
     counters: Counters
     durability: Durability | None
@@ -92,7 +92,7 @@ def token(started_at: float, revision: int) -> str:
     return f"{started_at:.3f}-{revision}"
 
 
-class Taking:
+class StateReader:
     """Copies the state from a view, on the event loop; expensive parts are cached.
 
     The list of all nodes, a few microseconds each, is kept for KEPT_SECONDS or RARELY times its duration, so
@@ -106,7 +106,7 @@ class Taking:
     def now(self, *, nodes: bool = False) -> Now:
         """Current state of the aggregator, with all nodes if the page needs them."""
         view = self._view
-        node_counts, unwell = self._seldom("health", lambda: (view.node_counts(), view.unwell_nodes()))
+        node_counts, unhealthy = self._seldom("health", lambda: (view.node_counts(), view.unhealthy_nodes()))
         return Now(
             site=view.site,
             version=view.version,
@@ -121,7 +121,7 @@ class Taking:
             decisions=view.decisions(),
             history=view.history.frozen(),
             node_counts=node_counts,
-            unwell=unwell,
+            unhealthy=unhealthy,
             nodes=self._seldom("nodes", view.nodes) if nodes else None,
             counters=view.counters(),
             durability=view.durability(),
@@ -184,7 +184,7 @@ class Event:
     worst_severity: float
 
 
-class Past:
+class AlarmLog:
     """The alarms of the last DAYS days. `directory`: the archive's, None where there is none."""
 
     def __init__(self, directory: Path | None) -> None:

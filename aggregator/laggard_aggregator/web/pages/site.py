@@ -23,7 +23,7 @@ from laggard_aggregator.status.urls import NotKnownError, component_path
 from laggard_aggregator.status.view import Status
 from laggard_aggregator.web.pages import charts, component, groups, nodes, overview, search
 from laggard_aggregator.web.pages.events import Events
-from laggard_aggregator.web.pages.page_state import KEPT_SECONDS, Now, Past, Taking, paged
+from laggard_aggregator.web.pages.page_state import KEPT_SECONDS, AlarmLog, Now, StateReader, paged
 
 CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -58,8 +58,8 @@ class Pages:
 
     def __init__(self, view: Status, archive: Path | None = None) -> None:
         self._view = view
-        self._taking = Taking(view)
-        self._past = Past(archive)
+        self._state_reader = StateReader(view)
+        self._alarm_log = AlarmLog(archive)
         self._took = 0.0
         self._events = Events(view, lambda: self._took)
         self._files = StaticFiles()
@@ -111,7 +111,7 @@ class Pages:
         except ValueError as exc:
             raise HTTPException(400, str(exc)) from exc
         metric, page = request.query_params.get("metric", ""), _number(request)
-        alarms = await self._past.events(self._view.history, self._view.now)
+        alarms = await self._alarm_log.events(self._view.history, self._view.now)
         return await self._page(
             request,
             "component.html",
@@ -146,7 +146,7 @@ class Pages:
 
     async def _alarms(self, request: Request) -> Response:
         page = _number(request)
-        alarms = await self._past.events(self._view.history, self._view.now)
+        alarms = await self._alarm_log.events(self._view.history, self._view.now)
         return await self._page(request, "alarms.html", lambda _: {"page": paged(alarms, page, ALARMS_SHOWN)})
 
     async def _page(self, request: Request, template: str, make: Make, *, of_nodes: bool = False) -> Response:
@@ -155,7 +155,7 @@ class Pages:
         async with self._one_at_a_time:
             kept = self._kept.get(key)
             if kept is None or not self._good(kept):
-                now = self._taking.now(nodes=of_nodes)
+                now = self._state_reader.now(nodes=of_nodes)
                 begun = time.monotonic()
                 try:
                     body, packed = await asyncio.to_thread(self._render, template, now, make)
