@@ -299,11 +299,11 @@ class App:
     def _open_archive(self, head: Head | None) -> WriteQueue:
         s, archive, recovery = self._settings, self._settings.archive, self._recovery
         assert archive is not None
-        goes_on_ns, written = None, None
+        continues_at_ns, written = None, None
         if head is not None:
-            goes_on_ns, written = head.taken_ns, resume.written(archive.directory, head.run_ns)
+            continues_at_ns, written = head.taken_ns, resume.written(archive.directory, head.run_ns)
         writer = ArchiveWriter(
-            archive.directory, s.site, self._run_ns, goes_on_ns=goes_on_ns, written=written
+            archive.directory, s.site, self._run_ns, continues_at_ns=continues_at_ns, written=written
         )
         writer.groups(self._membership, self._topology, s.detect.lateness, s.alarm.after_seconds)
         writer.flush()

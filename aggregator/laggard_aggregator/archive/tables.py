@@ -246,12 +246,12 @@ def alarm_rows(ordinal: int, judged: Judgement) -> list[Row]:
     return [_alarm(_judged(ordinal, judged), transition) for transition in judged.transitions]
 
 
-def ended_rows(ended: AlarmsCleared) -> list[Row]:
+def cleared_rows(cleared: AlarmsCleared) -> list[Row]:
     """Rows of alarms cleared without a window; start and end are the time of clearing."""
     return [
         _alarm(
             {
-                "ordinal": ended.lsn,
+                "ordinal": cleared.lsn,
                 "group": transition.alarm.group,
                 "metric": transition.alarm.metric,
                 "start": transition.at,
@@ -259,7 +259,7 @@ def ended_rows(ended: AlarmsCleared) -> list[Row]:
             },
             transition,
         )
-        for transition in ended.transitions
+        for transition in cleared.transitions
     ]
 
 

@@ -153,7 +153,7 @@ class WriteQueue:
         elif isinstance(record, Judgement):
             self._writer.judgement(record)
         else:
-            self._writer.ended(record)
+            self._writer.alarms_cleared(record)
 
     def _retain(self) -> None:
         self._writer.retain(self._clock.wall_ns(), self._retention)

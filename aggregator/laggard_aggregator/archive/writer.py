@@ -15,7 +15,7 @@ from laggard_aggregator.archive.tables import (
     Row,
     alarm_rows,
     close_row,
-    ended_rows,
+    cleared_rows,
     group_rows,
     schema_row,
     table_of,
@@ -62,12 +62,12 @@ class ArchiveWriter:
         site: str,
         run_ns: int,
         *,
-        goes_on_ns: int | None = None,
+        continues_at_ns: int | None = None,
         written: Mapping[tuple[str, str], int] | None = None,
     ) -> None:
-        """`goes_on_ns`: from when on this writer writes, where it goes on with an earlier one's run.
+        """`continues_at_ns`: start of this writer's records where it continues an earlier one's run.
 
-        `written`: up to which ordinal that one wrote each table (`progress.written`), which is not repeated.
+        `written`: the last ordinal of that one in each table (`resume.written`), up to which none is repeated.
         """
         self.directory = directory
         self.site = site
@@ -77,7 +77,7 @@ class ArchiveWriter:
         self.written_bytes = 0
         self._written = dict(written or {})
         self.last_written = max(self._written.values(), default=-1)
-        self._begun_ns = run_ns if goes_on_ns is None else goes_on_ns
+        self._begun_ns = run_ns if continues_at_ns is None else continues_at_ns
         self._day = layout.day_of(self._begun_ns)
         self._opened_ns: int | None = None
         self._closed: dict[str, int] = {}
@@ -136,10 +136,10 @@ class ArchiveWriter:
             self._verdicts.append(found)
         self._bound_own()
 
-    def ended(self, ended: AlarmsCleared) -> None:
+    def alarms_cleared(self, cleared: AlarmsCleared) -> None:
         """Adds alarms that were cleared without a window."""
-        if self._is_new("alarms", layout.OWN, ended.lsn):
-            self._own["alarms"].extend(ended_rows(ended))
+        if self._is_new("alarms", layout.OWN, cleared.lsn):
+            self._own["alarms"].extend(cleared_rows(cleared))
         self._bound_own()
 
     def flush(self) -> None:

@@ -69,7 +69,7 @@ class NodeFunctions:
         self._latest_told = np.zeros(0, dtype=np.bool_)
         self._latest_tick = 0
 
-    def goes_on(self, schema: Schema) -> bool:
+    def continues(self, schema: Schema) -> bool:
         """Whether `schema` is this node's schema, or an earlier or later epoch of it."""
         if schema is self.schema:
             return True

@@ -129,7 +129,7 @@ class FunctionStore:
         node = self._nodes.get(schema.node)
         if node is None and len(self._nodes) >= MAX_SERVERS:
             return None, len(places)
-        if node is None or not node.goes_on(schema):
+        if node is None or not node.continues(schema):
             node = self._nodes[schema.node] = self._node(schema)
         known = node.rows.size
         if known >= len(schema.components):

@@ -89,8 +89,8 @@ def test_alarms_that_ended_otherwise_than_by_a_window_are_archived_once(tmp_path
     fed.put(ended)
     assert asyncio.run(fed.write(flush=True))
     written = resume.written(tmp_path, START)
-    again = ArchiveWriter(tmp_path, "site", START, goes_on_ns=START + SECOND, written=written)
-    again.ended(ended)
+    again = ArchiveWriter(tmp_path, "site", START, continues_at_ns=START + SECOND, written=written)
+    again.alarms_cleared(ended)
     again.flush()
     columns = ("ordinal", "transition", "group", "component", "start", "end", "at", "since")
     rows = ArchiveReader(tmp_path).table("alarms", columns=columns).to_pylist()
@@ -105,7 +105,9 @@ def test_of_many_alarms_that_ended_together_no_more_wait_than_may(
     monkeypatch.setattr(writer_module, "MAX_OWN_ROWS", 3)
     alarm = Alarm("g", "oss-5/sda", "await", "component", 60.0, 120.0, 180.0, 4.0, 2.0, 3.0, 20.0, 10.0)
     writer = ArchiveWriter(tmp_path, "site", START)
-    writer.ended(AlarmsCleared(7, tuple(AlarmEvent("cleared", alarm, 200.0 + at) for at in range(10))))
+    writer.alarms_cleared(
+        AlarmsCleared(7, tuple(AlarmEvent("cleared", alarm, 200.0 + at) for at in range(10)))
+    )
     assert writer.dropped_rows == 7
     writer.flush()
     assert ArchiveReader(tmp_path).table("alarms", columns=("at",))["at"].to_pylist() == [207.0, 208.0, 209.0]
@@ -123,7 +125,7 @@ def test_a_run_that_goes_on_writes_nothing_twice(tmp_path: Path) -> None:
     assert resume.written(tmp_path, START) == {("counters", "diskstats"): 2, ("closes", "laggard"): 3}
     assert set(resume.written(tmp_path, START - 1).values()) == {-1}
     second = ArchiveWriter(
-        tmp_path, "site", START, goes_on_ns=START + SECOND, written=resume.written(tmp_path, START)
+        tmp_path, "site", START, continues_at_ns=START + SECOND, written=resume.written(tmp_path, START)
     )
     fed = WriteQueue(second, Retention(), lambda _: None, SystemClock())
     fed.replay([batch(1), batch(2), close, batch(4)])
