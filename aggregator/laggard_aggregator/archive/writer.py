@@ -14,8 +14,8 @@ from laggard_aggregator.archive.retention import Retention, compact, retain
 from laggard_aggregator.archive.tables import (
     Row,
     alarm_rows,
-    close_row,
     cleared_rows,
+    close_row,
     group_rows,
     schema_row,
     table_of,
@@ -67,7 +67,7 @@ class ArchiveWriter:
     ) -> None:
         """`continues_at_ns`: start of this writer's records where it continues an earlier one's run.
 
-        `written`: the last ordinal of that one in each table (`resume.written`), up to which none is repeated.
+        `written`: its last ordinal in each table (`resume.written`), up to which no row is repeated.
         """
         self.directory = directory
         self.site = site

@@ -2,7 +2,8 @@
 
 Live data must not wait behind the backlog of an outage, nor a node behind another that floods, nor known
 nodes behind a million unknown ones. So coalesced batches, messages of a node beyond its limit, and messages
-of unknown nodes are deferred: they are taken when no live message waits.
+of unknown nodes are deferred: they are taken when no live message waits. `FloodDetector`
+finds a node that sends more than any agent does.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """Store of one peer group: counters at interval boundaries, and the metrics derived from them.
 
 A message costs a handful of numpy calls: its counters go to the ring, and intervals with a reset are marked.
-Metrics are derived when a window closes.
+Metrics are derived when a window closes. `BulkStore` stores blocks of many messages together.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
