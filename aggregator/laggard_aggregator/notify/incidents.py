@@ -2,8 +2,8 @@
 
 An incident is a component from its first alarm that falls due until its last alarm is cleared. A disk that
 is slow by two metrics, or in two groups, is one incident and reported once. Incidents are derived from the
-standing alarms, not from events, so that none is missed while the aggregator is down. `AlarmTimelines` keeps the values of each
-alarm's component and its peers for the plots.
+standing alarms, not from events, so that none is missed while the aggregator is down. `AlarmTimelines`
+keeps the values of each alarm's component and its peers for the plots.
 """
 
 import hashlib

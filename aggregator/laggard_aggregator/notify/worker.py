@@ -1,8 +1,8 @@
 """Sends the queued messages of one channel, in order, until each has an outcome.
 
 While the destination is unavailable all messages wait. A message that it refuses for now waits alone, with
-the one that resolves it, for the recipients who do not have it. One that it refuses for good is given up, as is
-one that waited for GIVE_UP_SECONDS.
+the one that resolves it, for the recipients who do not have it. One that it refuses for good is given up,
+as is one that waited for GIVE_UP_SECONDS.
 """
 
 import asyncio
