@@ -30,6 +30,7 @@ import json, os, subprocess, sys, time
 root, home, uid, environment, commands, shown = json.loads(sys.argv[1])
 def mount(*arguments):
     subprocess.run(["mount", *arguments], check=True)
+mount("--bind", root, root)  # a machine has its root on a mount point
 mount("-t", "proc", "proc", root + "/proc")
 mount("-t", "sysfs", "-o", "ro", "sysfs", root + "/sys")
 mount("--rbind", "/dev", root + "/dev")
