@@ -11,11 +11,11 @@ from collections.abc import Callable
 from typing import TypeVar
 
 PATIENCE = float(os.environ.get("LAGGARD_TEST_PATIENCE", "1"))
-LIMIT_SECONDS = 120.0 * PATIENCE
+LIMIT_SECONDS = 240.0 * PATIENCE
 """Limit of one wait."""
-TEST_LIMIT_SECONDS = 300.0 * PATIENCE
+TEST_LIMIT_SECONDS = 600.0 * PATIENCE
 """Limit of one test, set in tests/conftest.py for every test."""
-LONG_TEST_LIMIT_SECONDS = 900.0 * PATIENCE
+LONG_TEST_LIMIT_SECONDS = 1200.0 * PATIENCE
 """Limit of a test that boots machines or runs a site for minutes: `pytest.mark.timeout(...)`."""
 
 _FIRST_PAUSE_SECONDS = 0.002
