@@ -3,20 +3,22 @@
 ```
 LaggardError
 ├── ConfigError        a configuration file or option is wrong; carries every problem found at once
-├── InputError         an input that the user named cannot be read (file, column, archive)
 ├── WireError          bytes from the network are not a message of this version
 ├── MqttError          the broker refused the connection or a subscription, or the connection is lost
-├── SpoolError         the spool's directory or a segment cannot be used
-├── ArchiveError       the archive cannot be written: disk full, not permitted
-├── StateError         the aggregator's state cannot be written, or is not a state
-├── CollectError       a collector could not read its source
+├── PathError          a file or folder cannot be used
+│   ├── InputError     an input that the user named cannot be read (file, column, archive)
+│   ├── SpoolError     the spool's directory or a segment cannot be used
+│   ├── ArchiveError   the archive cannot be written: disk full, not permitted
+│   ├── StateError     the aggregator's state cannot be written, or is not a state
+│   └── CollectError   a collector could not read its source
 └── ServiceError       the surroundings do not let the program run, such as a taken port
 ```
 
 They are caught in three places only: the collector runner, the connection loop, and `main`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 
 class LaggardError(Exception):
@@ -36,15 +38,28 @@ class ConfigError(LaggardError):
         super().__init__("\n".join(f"{path}: {problem}" if path else problem for problem in self.problems))
 
 
-class InputError(LaggardError):
-    """An input named by the user cannot be used. `path` says which, `reason` why."""
-
-    exit_code = 2
+class PathError(LaggardError):
+    """An error of a file or folder, `path`, with its `reason`."""
 
     def __init__(self, path: str, reason: str) -> None:
         self.path = path
         self.reason = reason
         super().__init__(f"{path}: {reason}" if path else reason)
+
+    @classmethod
+    @contextmanager
+    def from_os_errors(cls, path: object) -> Iterator[None]:
+        """Raises an OSError of the block as this error of `path`."""
+        try:
+            yield
+        except OSError as exc:
+            raise cls(str(path), exc.strerror or str(exc)) from exc
+
+
+class InputError(PathError):
+    """An input named by the user cannot be used."""
+
+    exit_code = 2
 
 
 class WireError(LaggardError):
@@ -60,40 +75,20 @@ class MqttError(LaggardError):
     """The broker refused the connection or a subscription, or the connection is lost."""
 
 
-class SpoolError(LaggardError):
-    """The spool cannot be used. `path` says which file or folder."""
-
-    def __init__(self, path: str, reason: str) -> None:
-        self.path = path
-        self.reason = reason
-        super().__init__(f"{path}: {reason}")
+class SpoolError(PathError):
+    """The spool cannot be used."""
 
 
-class ArchiveError(LaggardError):
-    """The archive cannot be written. `path` says which file or folder."""
-
-    def __init__(self, path: str, reason: str) -> None:
-        self.path = path
-        self.reason = reason
-        super().__init__(f"{path}: {reason}")
+class ArchiveError(PathError):
+    """The archive cannot be written."""
 
 
-class StateError(LaggardError):
-    """The aggregator's state cannot be written or is no state. `path` says which file or folder."""
-
-    def __init__(self, path: str, reason: str) -> None:
-        self.path = path
-        self.reason = reason
-        super().__init__(f"{path}: {reason}")
+class StateError(PathError):
+    """The aggregator's state cannot be written or is no state."""
 
 
-class CollectError(LaggardError):
-    """A collector could not read its source. `path` says which file, `reason` why."""
-
-    def __init__(self, path: str, reason: str) -> None:
-        self.path = path
-        self.reason = reason
-        super().__init__(f"{path}: {reason}")
+class CollectError(PathError):
+    """A collector could not read its source."""
 
 
 class ServiceError(LaggardError):

@@ -18,8 +18,6 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from laggard_common.errors import SpoolError
 
@@ -50,26 +48,24 @@ class SegmentWriter:
         An existing file must have been through `recover`.
         """
         self.path = path
-        try:
+        with SpoolError.from_os_errors(path):
             self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640)
-        except OSError as exc:
-            raise SpoolError(str(path), exc.strerror or str(exc)) from exc
-        try:
-            self.size_bytes = os.fstat(self._fd).st_size
-            if self.size_bytes == 0:
-                self._begin()
-        except OSError as exc:
-            self.close()
-            raise SpoolError(str(path), exc.strerror or str(exc)) from exc
+            try:
+                self.size_bytes = os.fstat(self._fd).st_size
+                if self.size_bytes == 0:
+                    self._begin()
+            except OSError:
+                self.close()
+                raise
 
-    def append(self, type_: int, payload: bytes) -> int:
-        """Appends a record; returns its offset. Raises SpoolError and then leaves the file unchanged."""
-        return self.append_all([(type_, (payload,))])
+    def append(self, type_: int, payload: bytes) -> None:
+        """Appends a record. Raises SpoolError and then leaves the file unchanged."""
+        self.append_all([(type_, (payload,))])
 
-    def append_all(self, records: Iterable[tuple[int, Sequence[bytes]]]) -> int:
+    def append_all(self, records: Iterable[tuple[int, Sequence[bytes]]]) -> None:
         """Appends records, each a type and the pieces of its payload, with one write: all of them or none.
 
-        Returns the offset of the first. Raises SpoolError and then leaves the file unchanged.
+        Raises SpoolError and then leaves the file unchanged.
         """
         pieces: list[bytes] = []
         for type_, payload in records:
@@ -80,33 +76,19 @@ class SegmentWriter:
             for piece in payload:
                 crc = zlib.crc32(piece, crc)
             pieces += (HEADER.pack(length, crc, type_), *payload)
-        offset = self.size_bytes
-        try:
+        with SpoolError.from_os_errors(self.path):
             self._write(b"".join(pieces))
-        except OSError as exc:
-            raise SpoolError(str(self.path), exc.strerror or str(exc)) from exc
-        return offset
 
     def sync(self) -> None:
         """Syncs all appended records to the disk. Raises SpoolError."""
-        try:
+        with SpoolError.from_os_errors(self.path):
             os.fdatasync(self._fd)
-        except OSError as exc:
-            raise SpoolError(str(self.path), exc.strerror or str(exc)) from exc
 
     def close(self) -> None:
         """Closes the file; closing twice is allowed."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _begin(self) -> None:
         try:
@@ -126,23 +108,19 @@ class SegmentWriter:
         self.size_bytes += len(data)
 
 
-def scan(path: Path, offset: int = 0, max_record_bytes: int = MAX_RECORD_BYTES) -> Iterator[Record]:
-    """Yields the records of a segment in order, from the one at `offset` (0: the first).
+def scan(path: Path) -> Iterator[Record]:
+    """Yields the records of a segment in order.
 
     Ends silently at the end of the file or at the first torn or damaged record; yields nothing for a file
     that is not a segment. Raises SpoolError when the file is unreadable.
     """
-    try:
-        with path.open("rb") as file:
-            if file.read(len(MAGIC)) != MAGIC:
-                return
-            at = max(offset, len(MAGIC))
-            file.seek(at)
-            while record := _read(file.read, at, max_record_bytes):
-                yield record
-                at = record.end
-    except OSError as exc:
-        raise SpoolError(str(path), exc.strerror or str(exc)) from exc
+    with SpoolError.from_os_errors(path), path.open("rb") as file:
+        if file.read(len(MAGIC)) != MAGIC:
+            return
+        at = len(MAGIC)
+        while record := _read(file.read, at):
+            yield record
+            at = record.end
 
 
 def recover(path: Path) -> int:
@@ -151,7 +129,7 @@ def recover(path: Path) -> int:
     A file without the magic is emptied. Raises SpoolError.
     """
     end = 0
-    try:
+    with SpoolError.from_os_errors(path):
         with path.open("rb") as file:
             if file.read(len(MAGIC)) == MAGIC:
                 end = len(MAGIC)
@@ -160,17 +138,15 @@ def recover(path: Path) -> int:
         torn = path.stat().st_size - end
         if torn:
             os.truncate(path, end)
-    except OSError as exc:
-        raise SpoolError(str(path), exc.strerror or str(exc)) from exc
     return torn
 
 
-def _read(read: Callable[[int], bytes], at: int, max_record_bytes: int) -> Record | None:
+def _read(read: Callable[[int], bytes], at: int) -> Record | None:
     header = read(HEADER.size)
     if len(header) < HEADER.size:
         return None
     length, crc, type_ = HEADER.unpack(header)
-    if not type_ or length > max_record_bytes:
+    if not type_ or length > MAX_RECORD_BYTES:
         return None
     payload = read(length)
     if len(payload) < length or zlib.crc32(payload, zlib.crc32(header[8:])) != crc:

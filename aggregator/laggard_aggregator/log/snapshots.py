@@ -6,7 +6,7 @@ record; the last record has the number of sections, and a file without it is inv
 
 import logging
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ def write(directory: Path, number: int, sections: Iterator[Any]) -> int:
     temporary = _temporary(directory, number)
     try:
         temporary.unlink(missing_ok=True)
-        with segment_log.SegmentWriter(temporary) as writer:
+        with closing(segment_log.SegmentWriter(temporary)) as writer:
             count = 0
             for section in sections:
                 _write(writer, snapshot_codec.pack(section))

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +101,7 @@ def test_a_journal_of_a_later_version_is_left_alone(tmp_path: Path, caplog: pyte
     written(tmp_path)
     (path,) = tmp_path.glob("*.journal")
     path.unlink()
-    with segment_log.SegmentWriter(path) as writer:
+    with closing(segment_log.SegmentWriter(path)) as writer:
         writer.append(journal_codec.RecordType.HEADER, b"\x03")
         writer.append(*_joined(ENTRIES[1]))
     assert entries(tmp_path) == []
