@@ -62,7 +62,7 @@ def _not_acknowledged(spool: Path, node: str) -> int:
     """How many of its batches an agent that ended in order never heard to be safe."""
     found = recover(spool, node)
     streams = found.header.streams if found.header is not None else ()
-    given = {(stream.stream, stream.schema.source): stream.next_seq for stream in streams}
+    given = {stream.key: stream.next_seq for stream in streams}
     safe = {(ack.stream, ack.source): sum(b - a + 1 for a, b in ack.ranges) for ack in found.acks}
     return sum(count - safe.get(key, 0) for key, count in given.items())
 

@@ -17,8 +17,7 @@ from laggard_agent.collectors.registry import make_collectors
 from laggard_agent.sampling.batcher import Batcher, Dictionary, splay_ns
 from laggard_agent.sampling.sampler import Sampler, Timeline
 from laggard_agent.settings import AgentSettings
-from laggard_agent.spool.segments import SpoolFacts, SpoolIdentity
-from laggard_agent.spool.spool import Spool
+from laggard_agent.spool.spool import Spool, SpoolFacts, SpoolIdentity
 from laggard_agent.spool.worker import SpoolWriter, Worker
 from laggard_agent.transport.publisher import Publisher
 from laggard_common.clock import Clock, SystemClock
@@ -91,7 +90,7 @@ class App:
         self._worker = Worker("spool", self._fail)
         owner = SpoolIdentity(s.node, s.interval_ns, s.batch_samples)
         self._spool = await self._worker.call(
-            partial(Spool.open, s.spool.directory, owner, s.spool.max_bytes, boot_id(), self._rng.randbytes)
+            partial(Spool, s.spool.directory, owner, s.spool.max_bytes, boot_id(), self._rng.randbytes)
         )
         self._dictionaries = self._spool.dictionaries()
         self._publisher = Publisher(

@@ -95,7 +95,7 @@ def _row(what: str, nodes: list[Node], all_of: int) -> tuple[str, bool]:
     own = [max(s - q * took, 0.0) / len(nodes) for s, q in zip(spent, quiet, strict=True)]
     good = finished and not any(counted) and seen.alarms_stood and max(seen.lags) < 5
     return (
-        f"| {what} | {len(sent):,} | {sum(len(s.data) for s in sent) / 2**20:.1f} "
+        f"| {what} | {len(sent):,} | {sum(len(wire.encode_envelope(s.envelope)) for s in sent) / 2**20:.1f} "
         f"| {f'{took:.0f} s' if finished else 'NOT ALL'} | {own[0] * 1e3:.0f} | {own[1] * 1e3:.1f} "
         f"| {max(seen.lags):.1f} s | {counted[0]:.0f}, {counted[1]:.0f} "
         f"| {'stood' if seen.alarms_stood else 'CHANGED'} | {all_of:,}: {own[0] * all_of / 60:.0f} min |"
@@ -119,7 +119,7 @@ def _nodes(role: str, count: int, shape: tuple[int, int], batch: int, seconds: i
     made = []
     for number in range(count):
         name, stream = f"{role}-{number}", os.urandom(STREAM_BYTES)
-        own = [replace(s, stream=stream, data=_renamed(s.data, name, stream)) for s in backlog]
+        own = [replace(s, envelope=replace(s.envelope, node=name, stream=stream)) for s in backlog]
         made.append(
             Node(
                 name,
@@ -138,10 +138,6 @@ def _rows(shape: tuple[int, int], seconds: int) -> Iterator[list[Row]]:
     for _ in range(seconds):
         values = [[value + chance.randrange(1, 200) for value in row] for row in values]
         yield [tuple(row) for row in values]
-
-
-def _renamed(data: bytes, node: str, stream: bytes) -> bytes:
-    return wire.encode_envelope(replace(wire.decode_envelope(data), node=node, stream=stream))
 
 
 def _played(site: Site, nodes: list[Node]) -> bool:
@@ -193,8 +189,8 @@ async def _step(client: aiomqtt.Client, node: Node) -> None:
         return
     if node.rate.may_send(now):
         stored = node.waiting[node.sent]
-        topic = topics.data_topic("site", node.role, node.name, stored.source)
-        await client.publish(topic, stored.data, qos=1)
+        topic = topics.data_topic("site", node.role, node.name, stored.envelope.source)
+        await client.publish(topic, wire.encode_envelope(stored.envelope), qos=1)
         node.sent += 1
         node.rate.sent(stored, now)
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from laggard_agent.app import boot_id
 from laggard_agent.collectors.interface import Reading
-from laggard_agent.spool.segments import SpooledBatch, SpoolIdentity
-from laggard_agent.spool.spool import Spool
+from laggard_agent.spool.segments import SpooledBatch
+from laggard_agent.spool.spool import Spool, SpoolIdentity
 from laggard_common.wire.codec import Row
 from laggard_common.wire.schema import Component, Field, Schema
 from tests.support.filled_spool import ROOM, SECOND, FilledSpool
@@ -33,7 +33,7 @@ def messages(
     for tick_ns, reading in readings:
         filled.add(tick_ns, reading)
     filled.close()
-    spool = Spool.open(folder, SpoolIdentity("template", SECOND, batch_ticks), ROOM, boot_id(), os.urandom)
+    spool = Spool(folder, SpoolIdentity("template", SECOND, batch_ticks), ROOM, boot_id(), os.urandom)
     spool.rewind()
     found = []
     while stored := spool.next_backlog():

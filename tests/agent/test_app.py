@@ -21,8 +21,8 @@ from laggard_agent.collectors.interface import Reading, Roots
 from laggard_agent.sampling.batcher import EncodedBatch, splay_ns
 from laggard_agent.sampling.sampler import Sampler
 from laggard_agent.settings import AgentSettings, SpoolSettings
+from laggard_agent.spool.segment_queue import RangeSet
 from laggard_agent.spool.spool import Spool
-from laggard_agent.spool.streams import RangeSet
 from laggard_agent.transport.publisher import Publisher
 from laggard_common import wire
 from laggard_common.clock import SystemClock

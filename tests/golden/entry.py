@@ -92,11 +92,8 @@ def aggregator(config: Path, clock: Clock) -> AggregatorApp:
 def coalesced(envelopes: Sequence[wire.Envelope]) -> list[bytes]:
     """The messages in which an agent sends batches that waited in its spool."""
     joiner = Coalescer()
-    messages = []
-    for e in envelopes:
-        data = wire.encode_envelope(e)
-        messages += joiner.add(SpooledBatch(e.stream, e.source, e.seq, e.schema_epoch, e.n, data))
-    return [message.data for message in messages + joiner.flush()]
+    messages = [message for e in envelopes for message in joiner.add(SpooledBatch(e))]
+    return [wire.encode_envelope(message.envelope) for message in messages + joiner.flush()]
 
 
 def rows(envelope: wire.Envelope) -> list[list[list[int | None]]]:

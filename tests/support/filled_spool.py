@@ -6,8 +6,8 @@ from pathlib import Path
 from laggard_agent.app import boot_id
 from laggard_agent.collectors.interface import Reading
 from laggard_agent.sampling.batcher import Batcher
-from laggard_agent.spool.segments import Key, SpoolIdentity
-from laggard_agent.spool.spool import Spool
+from laggard_agent.spool.segments import Key
+from laggard_agent.spool.spool import Spool, SpoolIdentity
 
 SECOND = 10**9
 
@@ -24,7 +24,7 @@ class FilledSpool:
         self._batch_ticks = batch_ticks
         self._batchers: dict[str, Batcher] = {}
         owner = SpoolIdentity(node, interval_ns, batch_ticks)
-        self.spool = Spool.open(folder, owner, ROOM, boot_id(), os.urandom)
+        self.spool = Spool(folder, owner, ROOM, boot_id(), os.urandom)
 
     def add(self, tick_ns: int, reading: Reading) -> None:
         """A reading of one source at one tick."""

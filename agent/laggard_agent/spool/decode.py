@@ -30,42 +30,40 @@ class DecodedRows:
 
 def unpack(envelope: Envelope) -> DecodedRows:
     """Decodes the rows of a batch of this agent. Raises WireError on malformed bytes."""
+    data = envelope.payload
     try:
-        return _unpack(_raw(envelope), envelope.n, packed=envelope.codec != codec.RAW)
-    except (struct.error, zstandard.ZstdError, IndexError) as exc:
+        if envelope.codec == codec.RAW:
+            return _unpack(data, envelope.n, packed=False)
+        if not 0 <= zstandard.frame_content_size(data) <= limits.MAX_PAYLOAD_BYTES:
+            raise WireError("payload", "too long")
+        return _unpack(zstandard.ZstdDecompressor().decompress(data), envelope.n, packed=True)
+    except (struct.error, zstandard.ZstdError, IndexError, ValueError) as exc:
         raise WireError("payload", str(exc)[:200]) from exc
-
-
-def _raw(envelope: Envelope) -> bytes:
-    if envelope.codec == codec.RAW:
-        return envelope.payload
-    if not 0 <= zstandard.frame_content_size(envelope.payload) <= limits.MAX_PAYLOAD_BYTES:
-        raise WireError("payload", "too long")
-    raw: bytes = zstandard.ZstdDecompressor().decompress(envelope.payload)
-    return raw
 
 
 def _unpack(data: bytes, n: int, *, packed: bool) -> DecodedRows:
     flags, fields, changing, idle = codec.HEADER.unpack_from(data)
     count = changing + idle
-    take = _NumberReader(data, codec.HEADER.size)
-    order = take.some("I", count)
+    reader = _NumberReader(data, codec.HEADER.size)
+    order = reader.some("I", count)
     bits = -(-count * fields // 8) if flags & codec.FLAG_PRESENCE else 0
-    present = int.from_bytes(take.some("B", bits), "little") if bits else -1
-    offsets = take.some("i", n)
-    first = take.some("q", count * fields)
+    present = int.from_bytes(reader.some("B", bits), "little") if bits else -1
+    offsets = reader.some("i", n)
+    first = reader.some("q", count * fields)
     moving = changing * fields
-    body = _summed(first[:moving], take, n) if packed else [first[:moving], *take.rows("q", moving, n - 1)]
-    take.end()
-    still: list[Row] = _split(first[moving:], fields)
-    ticks: list[list[Row]] = [_split(lanes, fields) + still for lanes in body]
+    later = _summed(first[:moving], reader, n) if packed else reader.rows("q", moving, n - 1)
+    if reader.offset != len(data):
+        raise WireError("payload", "trailing bytes")
     absent = [_absent(present >> at * fields, fields) for at in range(count)]
     places = sorted(range(count), key=order.__getitem__)
-    if any(absent):
-        ticks = [[_without(row, lacks) for row, lacks in zip(rows, absent, strict=True)] for rows in ticks]
+    still = _split(first[moving:], fields)
+    ticks = []
+    for lanes in (first[:moving], *later):
+        rows = _split(lanes, fields) + still
+        ticks.append([_without(rows[at], absent[at]) for at in places])
     return DecodedRows(
         indexes=[order[at] for at in places],
-        ticks=[[rows[at] for at in places] for rows in ticks],
+        ticks=ticks,
         offsets_us=list(offsets),
         absent=[absent[at] for at in places],
         fields=fields,
@@ -73,38 +71,33 @@ def _unpack(data: bytes, n: int, *, packed: bool) -> DecodedRows:
 
 
 class _NumberReader:
-    """Reads numbers from the front of `data`."""
+    """Reads numbers of `data` from `offset` on."""
 
     def __init__(self, data: bytes, offset: int) -> None:
         self._data = data
-        self._offset = offset
+        self.offset = offset
 
     def some(self, form: str, count: int) -> tuple[int, ...]:
         """The next `count` numbers. Raises struct.error when there are fewer."""
-        numbers = struct.unpack_from(f"<{count}{form}", self._data, self._offset)
-        self._offset += struct.calcsize(f"<{count}{form}")
+        numbers = struct.unpack_from(f"<{count}{form}", self._data, self.offset)
+        self.offset += struct.calcsize(f"<{count}{form}")
         return numbers
 
     def rows(self, form: str, count: int, rows: int) -> list[tuple[int, ...]]:
         """The next `rows` times `count` numbers."""
         return [self.some(form, count) for _ in range(rows)]
 
-    def end(self) -> None:
-        """Raises WireError unless everything was taken."""
-        if self._offset != len(self._data):
-            raise WireError("payload", "trailing bytes")
 
-
-def _summed(first: tuple[int, ...], take: _NumberReader, n: int) -> list[tuple[int, ...]]:
-    """The lanes of the changing series at each tick, from the deltas that follow."""
-    codes = bytes(take.some("B", len(first)))
+def _summed(first: tuple[int, ...], reader: _NumberReader, n: int) -> list[tuple[int, ...]]:
+    """The lanes of the changing series at each tick but the first, from the deltas that follow."""
+    codes = bytes(reader.some("B", len(first)))
     deltas = []
     for width, form in codec.WIDTHS:
         places = list(compress(range(len(codes)), (code == width for code in codes)))
         if places:
-            deltas.append((places, take.rows(form, len(places), n - 1)))
+            deltas.append((places, reader.rows(form, len(places), n - 1)))
     lanes = list(first)
-    body = [first]
+    body = []
     for tick in range(n - 1):
         for places, rows in deltas:
             for place, delta in zip(places, rows[tick], strict=True):

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from laggard_agent.spool.segments import (
     SUFFIX,
-    DiskSegment,
     Header,
     Key,
+    Segment,
     SpoolRecordType,
     Stream,
     decode_header,
@@ -32,8 +32,8 @@ class Recovered:
     whole: bool = True
     closed: bool = False
     next_file: int = 0
-    segments: list[DiskSegment] = field(default_factory=list)
-    spent: list[DiskSegment] = field(default_factory=list)
+    segments: list[Segment] = field(default_factory=list)
+    spent: list[Segment] = field(default_factory=list)
     schemas: dict[Key, Schema] = field(default_factory=dict)
     acks: tuple[Ack, ...] = ()
 
@@ -64,7 +64,7 @@ def recover(directory: Path, node: str) -> Recovered:
         torn = segment_log.recover(path)
         if torn:
             _log.warning("spool: truncated %d damaged bytes of %s", torn, path)
-        segment = DiskSegment(path, None)
+        segment = Segment(path)
         found.closed = False
         found.whole &= not torn
         header = _read(segment, found)
@@ -72,7 +72,7 @@ def recover(directory: Path, node: str) -> Recovered:
             foreign = header.node
         elif header is not None:
             found.header = header
-            if segment.spans.of:
+            if segment.spans:
                 found.segments.append(segment)
                 continue
         found.spent.append(segment)
@@ -81,7 +81,7 @@ def recover(directory: Path, node: str) -> Recovered:
     return found
 
 
-def _read(segment: DiskSegment, found: Recovered) -> Header | None:
+def _read(segment: Segment, found: Recovered) -> Header | None:
     """Records the batches of `segment`; returns the header as of its end."""
     header: Header | None = None
     streams: dict[str, Stream] = {}
@@ -93,21 +93,17 @@ def _read(segment: DiskSegment, found: Recovered) -> Header | None:
                 streams = {stream.schema.source: stream for stream in header.streams}
             elif record.type == SpoolRecordType.SCHEMA:
                 schema = wire.decode_schema(record.payload)
-                streams[schema.source] = _with_schema(streams.get(schema.source), schema)
+                before = streams.get(schema.source)
+                goes_on = before is not None and before.schema.stream == schema.stream
+                streams[schema.source] = Stream(schema, before.next_seq if before and goes_on else 0)
             elif record.type == SpoolRecordType.BATCH:
                 envelope = wire.decode_envelope(record.payload)
-                streams[envelope.source] = replace(streams[envelope.source], next_seq=envelope.seq + 1)
-                segment.spans.note((envelope.stream, envelope.source), envelope.seq)
+                streams[envelope.source].next_seq = envelope.seq + 1
+                segment.note((envelope.stream, envelope.source), envelope.seq)
             elif record.type == SpoolRecordType.ACKED:
                 found.acks = wire.decode_ack(record.payload)
         except (WireError, KeyError) as exc:
             _log.warning("spool: %s: malformed record: %s", segment.path, exc)
             found.whole = False
-        for stream in streams.values():
-            found.schemas[stream.stream, stream.schema.source] = stream.schema
+        found.schemas |= {stream.key: stream.schema for stream in streams.values()}
     return None if header is None else replace(header, streams=tuple(streams.values()))
-
-
-def _with_schema(before: Stream | None, schema: Schema) -> Stream:
-    goes_on = before is not None and before.stream == schema.stream
-    return Stream(schema.stream, before.next_seq if before and goes_on else 0, schema)

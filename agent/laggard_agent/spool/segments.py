@@ -4,17 +4,16 @@ Both hold the same records. A segment begins with a HEADER, which suffices to co
 next sequence numbers and schemas. So the newest segment always stays, and all others may be deleted.
 """
 
-import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
-from typing import Any, Protocol
 
 import msgpack
 
 from laggard_common import segment_log, wire
 from laggard_common.errors import SpoolError, WireError
+from laggard_common.wire import Envelope
 from laggard_common.wire.schema import Schema
 
 Key = tuple[bytes, str]  # stream, source
@@ -33,32 +32,20 @@ class SpoolRecordType(IntEnum):
     CLOSED = 5  # clean shutdown; nothing follows
 
 
-@dataclass(frozen=True, slots=True)
-class SpoolIdentity:
-    """Owner of the spool, part of every message and schema."""
-
-    node: str
-    interval_ns: int
-    batch_ticks: int
-
-
-@dataclass(frozen=True, slots=True)
-class SpoolFacts:
-    """State of the spool for the status message. `pending_bytes`: approximate unacknowledged bytes."""
-
-    pending_bytes: int
-    in_memory: bool
-    dropped_samples: int
-    unconfirmed_samples: int
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Stream:
-    """A source's stream, the sequence number of its next batch, and its newest schema."""
+    """A source's stream: its newest schema, the sequence number of its next batch, and the generation of the
+    batcher's dictionary.
+    """
 
-    stream: bytes
-    next_seq: int
     schema: Schema
+    next_seq: int = 0
+    generation: int = 0
+
+    @property
+    def key(self) -> Key:
+        """Stream and source."""
+        return self.schema.stream, self.schema.source
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,30 +59,24 @@ class Header:
 
 @dataclass(frozen=True, slots=True)
 class SpooledBatch:
-    """A batch ready to publish: the bytes of its envelope, its key, sequence numbers and a schema for it.
+    """A batch ready to publish, or `count` coalesced ones with the sequence numbers from `envelope.seq` on.
 
-    `count` coalesced batches have the sequence numbers from `seq` on. `schema` is the newest of the stream;
-    `batches` omits it.
+    `schema`: the newest of the stream; `Segment.batches` omits it.
     """
 
-    stream: bytes
-    source: str
-    seq: int
-    epoch: int
-    n: int
-    data: bytes
+    envelope: Envelope
     count: int = 1
     schema: Schema | None = None
 
     @property
     def seqs(self) -> tuple[int, int]:
         """The first and the last sequence number."""
-        return self.seq, self.seq + self.count - 1
+        return self.envelope.seq, self.envelope.seq + self.count - 1
 
     @property
     def key(self) -> Key:
         """Stream and source."""
-        return self.stream, self.source
+        return self.envelope.stream, self.envelope.source
 
 
 def encode_header(header: Header) -> bytes:
@@ -111,71 +92,37 @@ def decode_header(payload: bytes) -> Header:
         version, node, boot_id, streams = msgpack.unpackb(payload, use_list=False)
         if version != _HEADER_VERSION:
             raise WireError("spool", f"header version {version!r}")
-        found = tuple(_stream(next_seq, schema) for next_seq, schema in streams)
+        found = tuple(Stream(wire.decode_schema(schema), int(next_seq)) for next_seq, schema in streams)
     except (ValueError, TypeError) as exc:
         raise WireError("spool", f"header: {exc}"[:200]) from exc
     return Header(str(node), str(boot_id), found)
 
 
-def _stream(next_seq: Any, schema: Any) -> Stream:
-    decoded = wire.decode_schema(schema)
-    return Stream(decoded.stream, int(next_seq), decoded)
+class Segment:
+    """Records in the file `path`, or in memory without one. Appending to a file needs a `writer`.
 
+    `size_bytes` counts all records. `spans`: the first and last sequence number of the batches, by stream and
+    source.
+    """
 
-@dataclass(slots=True)
-class Spans:
-    """The consecutive sequence numbers in a segment, by stream and source."""
-
-    of: dict[Key, tuple[int, int]] = field(default_factory=dict)
-
-    def note(self, key: Key, seq: int) -> None:
-        """Adds a batch of the segment."""
-        low, _ = self.of.get(key, (seq, seq))
-        self.of[key] = (low, seq)
-
-
-class SpoolSegment(Protocol):
-    """A segment of the spool. `size_bytes` counts all records, `spans` its batches."""
-
-    spans: Spans
-    size_bytes: int
-    on_disk: bool
-
-    def append(self, type_: SpoolRecordType, payload: bytes) -> None:
-        """Appends a complete record, or raises SpoolError without any change."""
-        ...
-
-    def records(self, offset: int = 0) -> Iterator[segment_log.Record]:
-        """The records from `offset` on (0: the first). Raises SpoolError."""
-        ...
-
-    def close(self) -> None:
-        """Closes the segment for appending."""
-        ...
-
-    def delete(self) -> None:
-        """Deletes the records."""
-        ...
-
-
-class DiskSegment:
-    """A segment file of `laggard_common.segment_log`, created by `begin`; recovered ones have no writer."""
-
-    on_disk = True
-
-    def __init__(self, path: Path, writer: segment_log.SegmentWriter | None) -> None:
+    def __init__(self, path: Path | None = None, writer: segment_log.SegmentWriter | None = None) -> None:
         self.path = path
-        self.spans = Spans()
+        self.spans: dict[Key, tuple[int, int]] = {}
+        self.size_bytes = 0 if path is None else path.stat().st_size
         self._writer = writer
-        self.size_bytes = path.stat().st_size
+        self._records: list[segment_log.Record] = []  # in memory
 
     @classmethod
-    def create(cls, path: Path) -> "DiskSegment":
+    def create(cls, path: Path) -> "Segment":
         """Creates a segment at `path`, open for appending. Raises SpoolError."""
         return cls(path, segment_log.SegmentWriter(path))
 
     def append(self, type_: SpoolRecordType, payload: bytes) -> None:
         """Appends a complete record, or raises SpoolError without any change."""
+        if self.path is None:
+            self._records.append(segment_log.Record(type_, payload, 0, 0))
+            self.size_bytes += segment_log.HEADER.size + len(payload)
+            return
         if self._writer is None:
             raise SpoolError(str(self.path), "is closed")
         if len(payload) > segment_log.MAX_RECORD_BYTES:
@@ -183,75 +130,39 @@ class DiskSegment:
         self._writer.append(type_, payload)
         self.size_bytes = self._writer.size_bytes
 
-    def records(self, offset: int = 0) -> Iterator[segment_log.Record]:
-        """The records from `offset` on (0: the first). Raises SpoolError."""
-        return segment_log.scan(self.path, offset)
+    def note(self, key: Key, seq: int) -> None:
+        """Adds the sequence number of an appended batch to `spans`."""
+        low, _ = self.spans.get(key, (seq, seq))
+        self.spans[key] = (low, seq)
 
-    def sync(self) -> None:
-        """Waits until the records are on the disk itself. Raises SpoolError."""
-        if self._writer is not None:
-            self._writer.sync()
+    def records(self) -> Iterator[segment_log.Record]:
+        """The records in order. Raises SpoolError."""
+        return iter(self._records) if self.path is None else segment_log.scan(self.path)
 
-    def close(self) -> None:
-        """Closes the segment for appending."""
+    def batches(self) -> Iterator[SpooledBatch]:
+        """Yields the batches in order, except those of an unknown format. Raises SpoolError."""
+        for record in self.records():
+            if record.type == SpoolRecordType.BATCH:
+                try:
+                    yield SpooledBatch(wire.decode_envelope(record.payload))
+                except WireError:  # logged by `recover`
+                    continue
+
+    def close(self, *, sync: bool = False) -> None:
+        """Closes the segment for appending; with `sync` its records are on the disk itself then.
+
+        Raises SpoolError when they cannot be synced.
+        """
         if self._writer is not None:
+            if sync:
+                self._writer.sync()
             self._writer.close()
             self._writer = None
 
     def delete(self) -> None:
-        """Removes the file; if that fails it is found again at the next start."""
+        """Deletes the records. Raises SpoolError when the file cannot be removed."""
         self.close()
-        try:
-            self.path.unlink(missing_ok=True)
-        except OSError as exc:
-            raise SpoolError(str(self.path), exc.strerror or str(exc)) from exc
-
-
-class MemorySegment:
-    """A segment in memory, lost with the process."""
-
-    on_disk = False
-
-    def __init__(self) -> None:
-        self.spans = Spans()
-        self.size_bytes = 0
-        self._records: list[segment_log.Record] = []
-
-    def append(self, type_: SpoolRecordType, payload: bytes) -> None:
-        """Appends a record."""
-        offset = len(self._records)
-        self._records.append(segment_log.Record(type_, payload, offset, offset + 1))
-        self.size_bytes += len(payload) + segment_log.HEADER.size
-
-    def records(self, offset: int = 0) -> Iterator[segment_log.Record]:
-        """The current records from `offset` on."""
-        return iter(self._records[offset:])
-
-    def close(self) -> None:
-        """Does nothing."""
-
-    def delete(self) -> None:
-        """Deletes the records."""
         self._records = []
-
-
-def batches(segment: SpoolSegment) -> Iterator[SpooledBatch]:
-    """Yields the batches of a segment in order, except those of an unknown format.
-
-    Raises SpoolError when the segment is unreadable.
-    """
-    for record in segment.records():
-        if record.type == SpoolRecordType.BATCH:
-            try:
-                e = wire.decode_envelope(record.payload)
-            except WireError:  # logged by `recover`
-                continue
-            yield SpooledBatch(e.stream, e.source, e.seq, e.schema_epoch, e.n, record.payload)
-
-
-def begin_ns(segment: SpoolSegment, otherwise: int) -> int:
-    """Nominal start of the first batch in a segment; `otherwise` when none is readable."""
-    with contextlib.suppress(SpoolError):
-        for stored in batches(segment):
-            return wire.decode_envelope(stored.data).t0_ns
-    return otherwise
+        if self.path is not None:
+            with SpoolError.from_os_errors(self.path):
+                self.path.unlink(missing_ok=True)

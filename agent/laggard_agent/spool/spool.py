@@ -14,7 +14,7 @@ All methods block and belong to one thread.
 import logging
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 
@@ -22,21 +22,11 @@ from laggard_agent.sampling.batcher import Dictionary, EncodedBatch
 from laggard_agent.spool.backlog import Backlog
 from laggard_agent.spool.recovery import Recovered, recover
 from laggard_agent.spool.segment_queue import SegmentQueue, discard
-from laggard_agent.spool.segments import (
-    DiskSegment,
-    Header,
-    Key,
-    SpooledBatch,
-    SpoolFacts,
-    SpoolIdentity,
-    SpoolRecordType,
-    Stream,
-)
-from laggard_agent.spool.streams import Progress, Streams
+from laggard_agent.spool.segments import Header, Key, SpooledBatch, SpoolRecordType, Stream
 from laggard_common import wire
 from laggard_common.daemon import file_lock
 from laggard_common.errors import ServiceError, SpoolError
-from laggard_common.wire.limits import MAX_ACK_BYTES, MAX_MESSAGE_BYTES
+from laggard_common.wire.limits import MAX_ACK_BYTES, MAX_MESSAGE_BYTES, STREAM_BYTES
 from laggard_common.wire.schema import Schema
 
 _log = logging.getLogger(__name__)
@@ -45,8 +35,31 @@ _TRY_DISK_EVERY = 50  # batches kept in memory
 _NOTE_ACKED_EVERY = 60  # batches kept on disk: bounds the batches sent again after a crash
 
 
+@dataclass(frozen=True, slots=True)
+class SpoolIdentity:
+    """Owner of the spool, part of every message and schema."""
+
+    node: str
+    interval_ns: int
+    batch_ticks: int
+
+
+@dataclass(frozen=True, slots=True)
+class SpoolFacts:
+    """State of the spool for the status message. `pending_bytes`: approximate unacknowledged bytes."""
+
+    pending_bytes: int
+    in_memory: bool
+    dropped_samples: int
+    unconfirmed_samples: int
+
+
 class Spool:
-    """The spool of one agent, created by `open`; `random_bytes` makes stream ids."""
+    """The spool of one agent in `directory`, which is recovered; `random_bytes` makes stream ids.
+
+    Raises ServiceError when another agent uses the directory. An unusable directory causes one WARNING, and
+    the spool is kept in memory.
+    """
 
     def __init__(
         self,
@@ -54,16 +67,17 @@ class Spool:
         owner: SpoolIdentity,
         max_bytes: int,
         boot_id: str,
-        random_bytes: Callable[[int], bytes],
+        random_bytes: Callable[[int], bytes] = os.urandom,
     ) -> None:
         self._directory = directory
         self._owner = owner
         self._boot_id = boot_id
-        self._streams = Streams(owner, random_bytes)
+        self._random_bytes = random_bytes
+        self._streams: dict[str, Stream] = {}  # the current one of each source
+        self._schemas: dict[Key, Schema] = {}  # the newest of each stream, also of earlier streams
         self._lock: IO[bytes] | None = None
         self._taken_over = False
-        self._progress = Progress()
-        self._queue = SegmentQueue(directory, self._progress, max_bytes, owner.batch_ticks)
+        self._queue = SegmentQueue(directory, max_bytes, owner.batch_ticks)
         self._backlog: Backlog | None = None
         self._memory_appends = 0
         self._disk_appends = 0
@@ -71,42 +85,30 @@ class Spool:
         self.in_memory = False
         self.found_late = False
         """True when an earlier agent's batches were found late; the publisher resets it."""
-
-    @classmethod
-    def open(
-        cls,
-        directory: Path,
-        owner: SpoolIdentity,
-        max_bytes: int,
-        boot_id: str,
-        random_bytes: Callable[[int], bytes] = os.urandom,
-    ) -> "Spool":
-        """Opens and recovers the spool in `directory`. Raises ServiceError when another agent uses it.
-
-        An unusable directory causes one WARNING, and the spool is kept in memory.
-        """
-        spool = cls(directory, owner, max_bytes, boot_id, random_bytes)
         try:
-            spool._lock = _take_lock(directory)
-            recovered = spool._take_over()
-            spool._streams.continue_streams(recovered.streams_to_continue(boot_id))
-            spool._begin_segment()
+            self._lock = _take_lock(directory)
+            recovered = self._take_over()
+            for stream in recovered.streams_to_continue(boot_id):
+                self._continue(stream)
+            self._begin_segment()
             for segment in recovered.spent:
                 discard(segment)
             if recovered.spent:
-                spool._forget()
-            spool._drop_acknowledged()
+                self._forget()
+            self._drop_acknowledged()
         except SpoolError as exc:
-            spool._fall_back(exc)
-        return spool
+            self._fall_back(exc)
 
     def dictionaries(self) -> dict[str, Dictionary]:
         """The dictionary of each source, to continue after a restart."""
-        return self._streams.dictionaries()
+        return {
+            source: Dictionary(s.generation, s.schema.epoch, s.schema.fields, s.schema.components)
+            for source, s in self._streams.items()
+        }
 
     def current_schemas(self) -> list[Schema]:
         """The newest schema of every source's current stream."""
-        return [stream.schema for stream in self._streams.current()]
+        return [stream.schema for stream in self._streams.values()]
 
     def facts(self) -> SpoolFacts:
         """Current state of the spool."""
@@ -129,55 +131,50 @@ class Spool:
         self._make_room(batch.t0_ns)
         return stored
 
-    def mark_sent(self, stored: SpooledBatch) -> None:
+    def mark_sent(self, batch: SpooledBatch) -> None:
         """Marks a batch as sent to the broker."""
-        self._progress.mark_sent(stored.key, *stored.seqs)
+        self._queue.sent[batch.key].add(*batch.seqs)
 
     def acknowledge(self, key: Key, ranges: tuple[tuple[int, int], ...]) -> bool:
         """Marks sequence numbers as acknowledged. True when the stream belongs to this spool."""
-        if self._streams.schema(key) is None:
+        if key not in self._schemas:
             return False
         next_seq = self.next_seq(key)
         for low, high in ranges:
             if low < next_seq:
-                self._progress.acknowledge(key, low, min(high, next_seq - 1))
+                self._queue.acked[key].add(low, min(high, next_seq - 1))
         self._drop_acknowledged()
         return True
 
     def next_seq(self, key: Key) -> int:
         """The sequence number of the stream's next batch; acknowledgements from there on are ignored."""
-        current = self._streams.next_seq(key)
-        if current is not None:
-            return current
-        return max((s.spans.of[key][1] + 1 for s in self._queue if key in s.spans.of), default=0)
+        current = self._streams.get(key[1])
+        if current is not None and current.key == key:
+            return current.next_seq
+        return max((s.spans[key][1] + 1 for s in self._queue if key in s.spans), default=0)
 
     def is_passed_over(self, key: Key) -> bool:
         """True when a sent batch is unacknowledged although a later one of the stream is acknowledged."""
-        return self._progress.is_passed_over(key)
+        return self._queue.is_passed_over(key)
 
     def oldest_unacknowledged(self) -> dict[Key, int]:
         """The lowest unacknowledged sequence number of each stream where that batch is sent."""
-        oldest: dict[Key, int] = {}
-        for segment in self._queue:
-            for key, (low, high) in segment.spans.of.items():
-                missing = self._progress.first_unacked(key, low)
-                if key not in oldest and missing <= high:
-                    oldest[key] = missing
-        return {key: seq for key, seq in oldest.items() if self._progress.is_sent(key, seq, seq)}
+        return self._queue.oldest_unacknowledged()
 
     def resend(self, keys: Iterable[Key]) -> None:
         """Returns these streams' sent, unacknowledged batches to the backlog."""
         for key in keys:
-            self._progress.send_again(key)
+            self._queue.sent.pop(key, None)
         self.rewind()
 
     def rewind(self) -> None:
         """Restarts the backlog at the oldest batch."""
-        self._backlog = Backlog(self._queue, self._progress)
+        self._backlog = Backlog(self._queue)
 
     def oldest_unsent_ns(self) -> int | None:
         """Nominal time of the oldest unsent batch; None without one."""
-        return Backlog(self._queue, self._progress).oldest_ns()
+        oldest = next(self._queue.unsent(), None)
+        return None if oldest is None else oldest.envelope.t0_ns
 
     def next_backlog(self, is_live: Callable[[SpooledBatch], bool] = lambda _: False) -> SpooledBatch | None:
         """The next unsent message, oldest first; None at the end.
@@ -190,17 +187,15 @@ class Spool:
         if found is None:
             self._backlog = None
             return None
-        return replace(found, schema=self._streams.schema(found.key))
+        return replace(found, schema=self._schemas.get(found.key))
 
     def close(self) -> None:
         """Shuts down cleanly, so that the streams continue at the next start."""
         if not self.in_memory:
-            newest = self._queue.newest
             try:
                 self._note_acknowledged()
-                newest.append(SpoolRecordType.CLOSED, b"")
-                if isinstance(newest, DiskSegment):
-                    newest.sync()
+                self._queue.newest.append(SpoolRecordType.CLOSED, b"")
+                self._queue.newest.close(sync=True)
             except SpoolError as exc:
                 _log.warning("spool: %s", exc)
         self._queue.close()
@@ -217,7 +212,7 @@ class Spool:
             kind=wire.Kind.COUNTERS,
             node=self._owner.node,
             source=batch.source,
-            stream=stream.stream,
+            stream=stream.schema.stream,
             seq=stream.next_seq,
             schema_epoch=batch.dictionary.epoch,
             t0_ns=batch.t0_ns,
@@ -229,37 +224,49 @@ class Spool:
         data = wire.encode_envelope(envelope)
         if len(data) > MAX_MESSAGE_BYTES:
             return None
-        newest = self._queue.newest
-        newest.append(SpoolRecordType.BATCH, data)
-        newest.spans.note((stream.stream, batch.source), stream.next_seq)
-        self._streams.advance(batch.source)
-        return SpooledBatch(
-            stream.stream,
-            batch.source,
-            stream.next_seq,
-            batch.dictionary.epoch,
-            batch.n,
-            data,
-            schema=stream.schema,
-        )
+        self._queue.newest.append(SpoolRecordType.BATCH, data)
+        self._queue.newest.note(stream.key, stream.next_seq)
+        stream.next_seq += 1
+        return SpooledBatch(envelope, schema=stream.schema)
 
     def _stream_for(self, batch: EncodedBatch) -> Stream | None:
         """The source's stream with a schema for `batch`, both recorded in the spool.
 
         None when the schema exceeds the message limit.
         """
-        stream, is_new = self._streams.stream_for(batch)
-        if is_new:
-            encoded = wire.encode_schema(stream.schema)
-            if len(encoded) > MAX_MESSAGE_BYTES:
-                return None
-            self._queue.newest.append(SpoolRecordType.SCHEMA, encoded)
-            self._streams.remember(stream, batch.dictionary.generation)
+        d, current = batch.dictionary, self._streams.get(batch.source)
+        if current is None or current.generation != d.generation:
+            stream, seq = self._random_bytes(STREAM_BYTES), 0
+        elif current.schema.epoch < d.epoch:
+            stream, seq = current.schema.stream, current.next_seq
+        else:
+            return current
+        owner = self._owner
+        schema = Schema(
+            node=owner.node,
+            source=batch.source,
+            stream=stream,
+            epoch=d.epoch,
+            interval_ns=owner.interval_ns,
+            batch_ticks=owner.batch_ticks,
+            fields=d.fields,
+            components=d.components,
+        )
+        encoded = wire.encode_schema(schema)
+        if len(encoded) > MAX_MESSAGE_BYTES:
+            return None
+        self._queue.newest.append(SpoolRecordType.SCHEMA, encoded)
+        return self._set_current(Stream(schema, seq, d.generation))
+
+    def _set_current(self, stream: Stream) -> Stream:
+        """Makes `stream` the current one of its source."""
+        self._streams[stream.schema.source] = stream
+        self._schemas[stream.key] = stream.schema
         return stream
 
     def _begin_segment(self) -> None:
         """Begins a newest segment. Raises SpoolError without any change."""
-        header = Header(self._owner.node, self._boot_id, self._streams.current())
+        header = Header(self._owner.node, self._boot_id, tuple(self._streams.values()))
         self._queue.start_segment(header, in_memory=self.in_memory)
 
     def _make_room(self, newest_ns: int) -> None:
@@ -277,7 +284,7 @@ class Spool:
     def _note_acknowledged(self) -> None:
         """Records the acknowledged ranges, so that a restarted agent does not send them again."""
         self._disk_appends = 0
-        acked = self._progress.encode_acked()
+        acked = self._queue.encode_acked()
         if len(acked) <= MAX_ACK_BYTES:
             self._queue.newest.append(SpoolRecordType.ACKED, acked)
 
@@ -294,10 +301,10 @@ class Spool:
 
     def _forget(self) -> None:
         """Forgets streams without batches."""
-        alive = {key for kept in self._queue for key in kept.spans.of}
-        alive |= self._streams.keys()
-        self._streams.forget_all_but(alive)
-        self._progress.forget(alive, self._queue)
+        alive = {key for kept in self._queue for key in kept.spans}
+        alive |= {stream.key for stream in self._streams.values()}
+        self._schemas = {key: schema for key, schema in self._schemas.items() if key in alive}
+        self._queue.forget_all_but(alive)
 
     # -- recovery
 
@@ -306,11 +313,18 @@ class Spool:
         recovered = recover(self._directory, self._owner.node)
         self._taken_over = True
         self._queue.prepend(recovered.segments, recovered.next_file)
-        self._streams.add_schemas(recovered.schemas)
+        self._schemas |= recovered.schemas
         for ack in recovered.acks:
             for low, high in ack.ranges:
-                self._progress.acknowledge((ack.stream, ack.source), low, high)
+                self._queue.acked[ack.stream, ack.source].add(low, high)
         return recovered
+
+    def _continue(self, stream: Stream) -> None:
+        """Continues an earlier agent's stream, in a new epoch if interval or batch size changed."""
+        old, owner = stream.schema, self._owner
+        today = replace(old, interval_ns=owner.interval_ns, batch_ticks=owner.batch_ticks)
+        schema = old if today == old else replace(today, epoch=old.epoch + 1)
+        self._set_current(Stream(schema, stream.next_seq))
 
     # -- fall-back to memory
 
@@ -319,7 +333,9 @@ class Spool:
         _log.warning("spool: %s; keeping batches in memory only", exc)
         self.in_memory = True
         self._memory_appends = 0
-        self._streams.renew()
+        for stream in list(self._streams.values()):
+            renewed = replace(stream.schema, stream=self._random_bytes(STREAM_BYTES))
+            self._set_current(Stream(renewed, 0, stream.generation))
         self._begin_segment()
 
     def _try_disk_again(self) -> None:
@@ -347,16 +363,12 @@ def _take_lock(directory: Path) -> IO[bytes]:
 
     Raises ServiceError when another agent holds it, SpoolError when the directory is unusable.
     """
-    try:
+    with SpoolError.from_os_errors(directory):
         return file_lock.take_lock(directory, "the spool is in use by another agent")
-    except OSError as exc:
-        raise SpoolError(str(directory), exc.strerror or str(exc)) from exc
 
 
 def _free_bytes(directory: Path) -> int:
     """Bytes this process may still write on the file system of `directory`. Raises SpoolError."""
-    try:
+    with SpoolError.from_os_errors(directory):
         found = os.statvfs(directory)
-    except OSError as exc:
-        raise SpoolError(str(directory), exc.strerror or str(exc)) from exc
-    return found.f_bavail * found.f_frsize
+        return found.f_bavail * found.f_frsize

@@ -17,8 +17,8 @@ import aiomqtt
 
 from laggard_agent.settings import AgentSettings
 from laggard_agent.spool.backlog import ENOUGH_TICKS
-from laggard_agent.spool.segments import Key, SpooledBatch, SpoolFacts
-from laggard_agent.spool.spool import Spool
+from laggard_agent.spool.segments import Key, SpooledBatch
+from laggard_agent.spool.spool import Spool, SpoolFacts
 from laggard_agent.spool.worker import Worker
 from laggard_agent.transport.heartbeat import Heartbeat
 from laggard_agent.transport.pacing import BacklogRate, Backoff
@@ -230,8 +230,8 @@ class Publisher:
 
     def _is_live(self, batch: SpooledBatch) -> bool:
         """Whether the live queue holds the batch. Called on the spool's thread."""
-        name = batch.key, batch.seq
-        return any((other.key, other.seq) == name for _, other in list(self._live))
+        name = batch.key, batch.seqs
+        return any((other.key, other.seqs) == name for _, other in list(self._live))
 
     async def _publish_status(self, state: str = "up") -> None:
         self._status_due = self._now() + STATUS_SECONDS
@@ -303,7 +303,6 @@ class Session:
         self._spool = spool
         self._worker = worker
         self._published_schemas: dict[Key, int] = {}
-        self._topics: dict[str, str] = {}  # by source
         self._client = MqttClient(
             arguments,
             f"laggard-{settings.node}@{settings.site}",
@@ -327,13 +326,12 @@ class Session:
 
     async def publish(self, batch: SpooledBatch) -> None:
         """Publishes a batch, after its schema when this session has not published that one."""
-        schema = batch.schema
-        if schema is not None and self._published_schemas.get(batch.key, -1) < batch.epoch:
+        schema, envelope = batch.schema, batch.envelope
+        if schema is not None and self._published_schemas.get(batch.key, -1) < envelope.schema_epoch:
             await self.publish_schema(schema)
         s = self._settings
-        if batch.source not in self._topics:
-            self._topics[batch.source] = topics.data_topic(s.site, s.role, s.node, batch.source)
-        await self._client.publish(self._topics[batch.source], batch.data)
+        topic = topics.data_topic(s.site, s.role, s.node, envelope.source)
+        await self._client.publish(topic, wire.encode_envelope(envelope))
         if s.spool.acknowledge == "broker":
             self._worker.piggyback(partial(self._spool.acknowledge, batch.key, (batch.seqs,)))
         else:

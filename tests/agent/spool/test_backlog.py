@@ -21,11 +21,6 @@ SECOND = 10**9
 T0 = 1_700_000_000 * SECOND
 
 
-def stored(envelope: Envelope) -> SpooledBatch:
-    e = envelope
-    return SpooledBatch(e.stream, e.source, e.seq, e.schema_epoch, e.n, wire.encode_envelope(e))
-
-
 def steady(seq: int, ticks: int = 5, t0_ns: int | None = None, source: str = "diskstats") -> Envelope:
     rows = [[(100 * (5 * seq + t), 7), (3, 3)] for t in range(ticks)]
     payload = Encoder().encode([0, 2], rows, [150] * ticks)
@@ -35,8 +30,8 @@ def steady(seq: int, ticks: int = 5, t0_ns: int | None = None, source: str = "di
 
 def through(envelopes: Sequence[Envelope]) -> list[Envelope]:
     joiner = Coalescer()
-    found = [message for envelope in envelopes for message in joiner.add(stored(envelope))]
-    return [wire.decode_envelope(message.data) for message in found + joiner.flush()]
+    found = [message for envelope in envelopes for message in joiner.add(SpooledBatch(envelope))]
+    return [message.envelope for message in found + joiner.flush()]
 
 
 @given(batches())
@@ -71,10 +66,10 @@ def by_component(batch: naive_wire.NaiveBatch) -> dict[int, list[list[int | None
 
 def test_a_message_is_full_at_sixty_ticks_and_says_what_is_in_it() -> None:
     joiner = Coalescer()
-    found = [message for seq in range(12) for message in joiner.add(stored(steady(seq)))]
-    assert [(m.seq, m.count, m.seqs, m.n) for m in found] == [(0, 12, (0, 11), ENOUGH_TICKS)]
+    found = [message for seq in range(12) for message in joiner.add(SpooledBatch(steady(seq)))]
+    assert [(m.count, m.seqs, m.envelope.n) for m in found] == [(12, (0, 11), ENOUGH_TICKS)]
     assert joiner.flush() == []
-    (message,) = map(wire.decode_envelope, (m.data for m in found))
+    (message,) = [m.envelope for m in found]
     assert (message.seq, message.n, message.t0_ns) == (0, 60, T0)
     assert wire.split_joined(message)[0] == (5,) * 12
     assert apart(message) == [steady(seq) for seq in range(12)]

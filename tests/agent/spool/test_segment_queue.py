@@ -4,10 +4,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from laggard_agent.spool.segment_queue import SegmentQueue, discard
-from laggard_agent.spool.segments import DiskSegment, Header, SpoolRecordType, SpoolSegment
-from laggard_agent.spool.streams import Progress
+from laggard_agent.spool.segment_queue import RangeSet, SegmentQueue, discard
+from laggard_agent.spool.segments import Header, Segment, SpoolRecordType
 from laggard_common import wire
 from laggard_common.errors import SpoolError
 from laggard_common.segment_log import MAX_RECORD_BYTES
@@ -23,8 +24,7 @@ class Queued:
 
     def __init__(self, folder: Path, max_bytes: int) -> None:
         self.folder = folder
-        self.progress = Progress()
-        self.queue = SegmentQueue(folder, self.progress, max_bytes, batch_ticks=5)
+        self.queue = SegmentQueue(folder, max_bytes, batch_ticks=5)
         self.seq = 0
 
     def add(self, count: int) -> None:
@@ -43,7 +43,7 @@ class Queued:
                 payload=bytes(10_000),
             )
             self.queue.newest.append(SpoolRecordType.BATCH, wire.encode_envelope(envelope))
-            self.queue.newest.spans.note(KEY, self.seq)
+            self.queue.newest.note(KEY, self.seq)
             self.seq += 1
 
     def fill(self, *counts: int, in_memory: bool = False) -> None:
@@ -56,7 +56,7 @@ class Queued:
         return self.queue.make_room(newest_ns=(self.seq - 1) * MINUTE_NS)
 
     def spans(self) -> list[tuple[int, int]]:
-        return [segment.spans.of[KEY] for segment in self.queue if segment.spans.of]
+        return [segment.spans[KEY] for segment in self.queue if segment.spans]
 
     def files(self) -> list[str]:
         return sorted(path.name for path in self.folder.iterdir())
@@ -82,7 +82,7 @@ def test_segments_that_are_acknowledged_leave_but_for_the_newest(made: Make) -> 
     queued = made()
     queued.fill(3, 3, 3)
     assert not queued.queue.drop_acknowledged()
-    queued.progress.acknowledge(KEY, 3, 8)
+    queued.queue.acked[KEY].add(3, 8)
     assert queued.queue.drop_acknowledged()
     assert queued.spans() == [(0, 2), (6, 8)]
     assert queued.files() == ["0000000000.segment", "0000000002.segment"]
@@ -93,7 +93,7 @@ def test_segments_that_are_acknowledged_leave_but_for_the_newest(made: Make) -> 
 def test_the_newest_is_replaced_when_it_is_large_and_all_of_it_acknowledged(made: Make) -> None:
     queued = made()
     queued.fill(3)
-    queued.progress.acknowledge(KEY, 0, 8)
+    queued.queue.acked[KEY].add(0, 8)
     assert not queued.queue.is_newest_done()  # a new file would cost more than it saves
     queued.add(6)
     assert queued.queue.is_newest_done()
@@ -115,8 +115,8 @@ def test_the_oldest_make_room_and_are_counted_by_what_became_of_them(
     queued = made(max_bytes=100 * KIB)
     queued.fill(4, 4)
     assert not queued.make_room()
-    queued.progress.mark_sent(KEY, 0, 1)
-    queued.progress.acknowledge(KEY, 1, 2)
+    queued.queue.sent[KEY].add(0, 1)
+    queued.queue.acked[KEY].add(1, 2)
     queued.fill(4)
     assert queued.make_room()
     assert queued.spans() == [(4, 7), (8, 11)]
@@ -144,7 +144,7 @@ def test_what_cannot_be_read_any_more_is_counted_by_its_seqs(
 ) -> None:
     queued = made(max_bytes=50 * KIB)
     queued.fill(4)
-    queued.progress.acknowledge(KEY, 0, 0)
+    queued.queue.acked[KEY].add(0, 0)
     (tmp_path / "0000000000.segment").unlink()
     queued.fill(4)
     assert queued.make_room()
@@ -172,10 +172,10 @@ def test_a_segment_that_cannot_be_begun_leaves_all_as_it_was(made: Make) -> None
 def test_what_an_earlier_agent_left_comes_before_all_others(made: Make, tmp_path: Path) -> None:
     queued = made()
     queued.fill(1, in_memory=True)
-    left = [DiskSegment.create(tmp_path / f"{number:010d}.segment") for number in (3, 4)]
+    left = [Segment.create(tmp_path / f"{number:010d}.segment") for number in (3, 4)]
     queued.queue.prepend(left, 5)
     queued.fill(1)
-    order: list[SpoolSegment] = list(queued.queue)
+    order: list[Segment] = list(queued.queue)
     assert order[:2] == left
     assert queued.spans() == [(0, 0), (1, 1)]
     assert queued.files()[-1] == "0000000005.segment"
@@ -185,8 +185,36 @@ def test_a_file_that_cannot_be_removed_is_not_a_failure(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    segment = DiskSegment.create(tmp_path / "0000000000.segment")
-    segment.path.unlink()
-    segment.path.mkdir()
+    path = tmp_path / "0000000000.segment"
+    segment = Segment.create(path)
+    path.unlink()
+    path.mkdir()
     discard(segment)
     assert "0000000000.segment" in caplog.text
+
+
+pairs = st.lists(
+    st.tuples(st.integers(0, 40), st.integers(0, 10)).map(lambda p: (p[0], p[0] + p[1])), max_size=12
+)
+
+
+def filled(ranges: list[tuple[int, int]]) -> tuple[RangeSet, set[int]]:
+    fast, slow = RangeSet(), set()
+    for low, high in ranges:
+        fast.add(low, high)
+        slow |= set(range(low, high + 1))
+    return fast, slow
+
+
+@given(pairs, st.integers(0, 50), st.integers(0, 10))
+def test_like_a_set(ranges: list[tuple[int, int]], low: int, length: int) -> None:
+    fast, slow = filled(ranges)
+    asked = set(range(low, low + length + 1))
+    assert fast.covers(low, low + length) == (asked <= slow)
+    assert fast.count(low, low + length) == len(asked & slow)
+    assert fast.first_missing(low) == next(i for i in range(low, 200) if i not in slow)
+
+
+def test_neighbours_become_one() -> None:
+    fast, _ = filled([(i, i) for i in range(1000)])
+    assert fast.pieces() == [(0, 999)]

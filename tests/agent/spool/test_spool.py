@@ -12,9 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from laggard_agent.sampling.batcher import Dictionary, EncodedBatch
-from laggard_agent.spool.segments import SpooledBatch, SpoolIdentity, SpoolRecordType
-from laggard_agent.spool.spool import Spool
-from laggard_common import wire
+from laggard_agent.spool.segments import SpooledBatch, SpoolRecordType
+from laggard_agent.spool.spool import Spool, SpoolIdentity
 from laggard_common.errors import ServiceError
 from laggard_common.segment_log import scan
 from tests.support.builders.trees import FIELDS, components
@@ -27,7 +26,7 @@ BOOT = "boot-1"
 def opened(
     directory: Path, max_bytes: int = 16 * MIB, boot: str = BOOT, owner: SpoolIdentity = OWNER, seed: int = 1
 ) -> Spool:
-    return Spool.open(directory, owner, max_bytes, boot, random.Random(seed).randbytes)
+    return Spool(directory, owner, max_bytes, boot, random.Random(seed).randbytes)
 
 
 def batch(
@@ -56,7 +55,7 @@ def backlog(spool: Spool) -> list[int]:
     spool.rewind()
     seqs = []
     while stored := spool.next_backlog():
-        seqs.append(stored.seq)
+        seqs.append(stored.envelope.seq)
     return seqs
 
 
@@ -67,15 +66,15 @@ def files(directory: Path) -> list[str]:
 def test_what_is_stored_is_the_message(tmp_path: Path) -> None:
     spool = opened(tmp_path)
     first, second, other = added(spool), added(spool), added(spool, batch("tcp", n=3, payload=b"yz"))
-    assert [(s.source, s.seq, s.n) for s in (first, second, other)] == [
+    assert [(s.envelope.source, s.envelope.seq, s.envelope.n) for s in (first, second, other)] == [
         ("net", 0, 5),
         ("net", 1, 5),
         ("tcp", 0, 3),
     ]
-    envelope = wire.decode_envelope(other.data)
+    envelope = other.envelope
     assert (envelope.node, envelope.source, envelope.seq) == ("oss-1", "tcp", 0)
     assert (envelope.schema_epoch, envelope.n, envelope.codec, envelope.payload) == (1, 3, 1, b"yz")
-    assert first.stream == second.stream != other.stream
+    assert first.envelope.stream == second.envelope.stream != other.envelope.stream
     schema = other.schema
     assert schema is not None
     assert (schema.node, schema.epoch, schema.interval_ns, schema.batch_ticks) == ("oss-1", 1, 10**9, 5)
@@ -90,7 +89,7 @@ def test_streams_seqs_and_dictionaries_go_on_after_an_orderly_end(tmp_path: Path
     spool = opened(tmp_path, boot="boot-2", seed=2)
     assert spool.dictionaries() == {"net": Dictionary(0, 2, FIELDS, components("a"))}
     after = added(spool, batch(epoch=2))
-    assert (after.stream, after.seq) == (before.stream, 2)
+    assert (after.envelope.stream, after.envelope.seq) == (before.envelope.stream, 2)
     assert backlog(spool) == [0, 1, 2]
     spool.close()
 
@@ -101,7 +100,7 @@ def test_they_go_on_after_the_process_was_killed(tmp_path: Path) -> None:
     crash(spool)
     spool = opened(tmp_path, seed=2)
     after = added(spool)
-    assert (after.stream, after.seq) == (before.stream, 3)
+    assert (after.envelope.stream, after.envelope.seq) == (before.envelope.stream, 3)
     spool.close()
 
 
@@ -110,11 +109,11 @@ def test_after_a_crash_little_comes_again_that_was_acknowledged(tmp_path: Path) 
     for _ in range(200):
         stored = added(spool)
         spool.mark_sent(stored)
-        spool.acknowledge(stored.key, ((0, stored.seq),))
+        spool.acknowledge(stored.key, ((0, stored.envelope.seq),))
     crash(spool)
     spool = opened(tmp_path)
     assert backlog(spool) == list(range(179, 200))
-    assert added(spool).seq == 200
+    assert added(spool).envelope.seq == 200
     spool.close()
 
 
@@ -127,12 +126,12 @@ def test_a_machine_that_went_down_begins_new_streams(tmp_path: Path, boot: str) 
     spool = opened(tmp_path, boot=boot, seed=2)
     assert spool.dictionaries() == {}
     after = added(spool)
-    assert after.stream != before.stream
-    assert after.seq == 0
+    assert after.envelope.stream != before.envelope.stream
+    assert after.envelope.seq == 0
     spool.rewind()
     first = spool.next_backlog()
     assert first is not None
-    assert (first.stream, first.seq) == (before.stream, before.seq)
+    assert (first.envelope.stream, first.envelope.seq) == (before.envelope.stream, before.envelope.seq)
     assert first.schema == before.schema
     assert backlog(spool) == [0, 0]
     spool.close()
@@ -147,7 +146,7 @@ def test_a_damaged_end_begins_new_streams_too(tmp_path: Path, caplog: pytest.Log
     newest.write_bytes(newest.read_bytes()[: last_batch.end - 1])
     spool = opened(tmp_path, seed=2)
     assert "damaged bytes" in caplog.text
-    assert added(spool).stream != before.stream
+    assert added(spool).envelope.stream != before.envelope.stream
     assert backlog(spool) == [0, 0]
     spool.close()
 
@@ -163,7 +162,7 @@ def test_streams_outlive_all_batches(tmp_path: Path) -> None:
         spool.close()
     spool = opened(tmp_path)
     after = added(spool)
-    assert (after.stream, after.seq) == (before.stream, 1)
+    assert (after.envelope.stream, after.envelope.seq) == (before.envelope.stream, 1)
     assert len(files(tmp_path)) == 1
     spool.close()
 
@@ -174,7 +173,7 @@ def test_another_interval_is_another_epoch_of_the_same_stream(tmp_path: Path) ->
     spool.close()
     spool = opened(tmp_path, owner=SpoolIdentity("oss-1", 2 * 10**9, 5))
     (schema,) = spool.current_schemas()
-    assert (schema.stream, schema.epoch, schema.interval_ns) == (before.stream, 2, 2 * 10**9)
+    assert (schema.stream, schema.epoch, schema.interval_ns) == (before.envelope.stream, 2, 2 * 10**9)
     spool.close()
 
 
@@ -182,11 +181,11 @@ def test_another_generation_is_another_stream(tmp_path: Path) -> None:
     spool = opened(tmp_path)
     before = added(spool, batch(epoch=5))
     after = added(spool, batch(epoch=1, generation=1))
-    assert (after.seq, after.epoch) == (0, 1)
-    assert after.stream != before.stream
+    assert (after.envelope.seq, after.envelope.schema_epoch) == (0, 1)
+    assert after.envelope.stream != before.envelope.stream
     spool.close()
     spool = opened(tmp_path)
-    assert added(spool).stream == after.stream
+    assert added(spool).envelope.stream == after.envelope.stream
     spool.close()
 
 
@@ -211,10 +210,10 @@ def test_acknowledgements_that_mean_nothing(tmp_path: Path) -> None:
     spool = opened(tmp_path)
     stored = added(spool)
     assert not spool.acknowledge((bytes(16), "net"), ((0, 0),))
-    assert not spool.acknowledge((stored.stream, "tcp"), ((0, 0),))
+    assert not spool.acknowledge((stored.envelope.stream, "tcp"), ((0, 0),))
     assert spool.acknowledge(stored.key, ((1, 2**64 - 1),))
     assert backlog(spool) == [0]
-    later = [added(spool).seq for _ in range(2)]
+    later = [added(spool).envelope.seq for _ in range(2)]
     assert backlog(spool) == [0, *later]
     spool.close()
 
@@ -233,7 +232,7 @@ def test_a_full_spool_is_one_warning_that_says_what_it_holds(
     (said,) = [r.message for r in caplog.records]
     assert said == "spool: full: 1048576 bytes hold 1.7 hours, dropping the oldest"
     stored = added(spool)
-    spool.acknowledge(stored.key, ((0, stored.seq),))
+    spool.acknowledge(stored.key, ((0, stored.envelope.seq),))
     fill(range(300, 600))
     assert [r.message for r in caplog.records] == [said, said]
     spool.close()
@@ -267,7 +266,7 @@ def test_the_backlog_leaves_out_what_was_sent_until_it_is_to_be_sent_again(tmp_p
     spool.resend([stored[0].key])
     seqs = []
     while s2 := spool.next_backlog():
-        seqs.append(s2.seq)
+        seqs.append(s2.envelope.seq)
     assert seqs == [2, 3, 4, 5]
     spool.close()
 
@@ -297,9 +296,9 @@ def test_the_backlog_goes_on_while_batches_come_and_go(tmp_path: Path) -> None:
     spool.rewind()
     seen = []
     while stored := spool.next_backlog():
-        seen.append(stored.seq)
+        seen.append(stored.envelope.seq)
         spool.mark_sent(stored)
-        if stored.seq == 3:
+        if stored.envelope.seq == 3:
             spool.acknowledge(stored_first.key, ((0, 20),))
         if len(seen) < 10:
             added(spool, batch(payload=noise.randbytes(10_000)))
@@ -313,7 +312,7 @@ def test_a_batch_that_is_too_large_to_travel_is_dropped(tmp_path: Path) -> None:
     spool = opened(tmp_path)
     assert spool.append(batch(payload=bytes(4 * MIB))) is None
     assert spool.facts().dropped_samples == 5
-    assert added(spool).seq == 0
+    assert added(spool).envelope.seq == 0
     spool.close()
 
 
@@ -333,7 +332,7 @@ def test_the_spool_of_another_node_is_discarded(tmp_path: Path, caplog: pytest.L
     spool = opened(tmp_path, owner=SpoolIdentity("oss-2", 10**9, 5), seed=2)
     assert f"{tmp_path} belongs to node oss-1" in caplog.text
     assert backlog(spool) == []
-    assert added(spool).stream != before.stream
+    assert added(spool).envelope.stream != before.envelope.stream
     assert len(files(tmp_path)) == 1
     spool.close()
 
@@ -352,7 +351,7 @@ def test_a_directory_that_cannot_be_used_means_memory_and_one_warning(
 ) -> None:
     (tmp_path / "file").write_text("")
     spool = opened(tmp_path / "file")
-    assert [added(spool).seq for _ in range(120)] == list(range(120))
+    assert [added(spool).envelope.seq for _ in range(120)] == list(range(120))
     assert spool.facts().in_memory
     assert backlog(spool) == list(range(120))
     assert len([r for r in caplog.records if r.levelno >= logging.WARNING]) == 1
@@ -380,17 +379,17 @@ def test_a_disk_that_fails_and_comes_back(tmp_path: Path, caplog: pytest.LogCapt
     broken.close()  # appending to it fails from now on, as on a disk that went read-only
     in_memory = added(spool)
     assert spool.facts().in_memory
-    assert in_memory.stream != on_disk.stream
-    assert in_memory.seq == 0
+    assert in_memory.envelope.stream != on_disk.envelope.stream
+    assert in_memory.envelope.seq == 0
     last = [added(spool) for _ in range(60)][-1]
     assert not spool.facts().in_memory
-    assert (last.stream, last.seq) == (in_memory.stream, 60)
+    assert (last.envelope.stream, last.envelope.seq) == (in_memory.envelope.stream, 60)
     assert "is usable again" in caplog.text
     assert backlog(spool) == [0, *range(61)]
     spool.close()
     spool = opened(tmp_path)
     after = added(spool)
-    assert (after.stream, after.seq) == (in_memory.stream, 61)
+    assert (after.envelope.stream, after.envelope.seq) == (in_memory.envelope.stream, 61)
     spool.close()
 
 
@@ -417,8 +416,8 @@ def test_a_full_disk_keeps_what_it_has(tmp_path: Path, caplog: pytest.LogCapture
     assert len(list(Path("/proc/self/fd").iterdir())) <= descriptors
     assert len([r for r in caplog.records if r.levelno >= logging.WARNING]) == 1
     left = backlog(spool)
-    assert left[:60] == [s.seq for s in on_disk]
-    assert left[60:] == [s.seq for s in in_memory][-len(left) + 60 :]
+    assert left[:60] == [s.envelope.seq for s in on_disk]
+    assert left[60:] == [s.envelope.seq for s in in_memory][-len(left) + 60 :]
     assert 30 < len(left) - 60 < 50  # 8 MiB of 200 kB
     assert spool.facts().dropped_samples == (260 - len(left)) * 5
     spool.close()
@@ -438,12 +437,12 @@ def test_a_directory_that_comes_late_is_taken_over(tmp_path: Path) -> None:
     (tmp_path / "unmounted").rename(directory)
     late = [added(spool) for _ in range(60)][-1]
     assert not spool.facts().in_memory
-    assert late.stream == in_memory.stream != early[0].stream
+    assert late.envelope.stream == in_memory.envelope.stream != early[0].envelope.stream
     assert backlog(spool) == [0, 1, 2, *range(61)]
     spool.close()
     assert files(directory) == ["0000000000.segment", "0000000001.segment"]
     spool = opened(directory, seed=3)
-    assert (added(spool).stream, added(spool).seq) == (late.stream, 62)
+    assert (added(spool).envelope.stream, added(spool).envelope.seq) == (late.envelope.stream, 62)
     spool.close()
 
 
@@ -483,7 +482,7 @@ def test_acknowledgements_do_not_write_long_schemas_again(tmp_path: Path) -> Non
     spool = opened(tmp_path)
     for _ in range(30):
         stored = added(spool, replace(batch(), dictionary=many))
-        spool.acknowledge(stored.key, ((stored.seq, stored.seq),))
+        spool.acknowledge(stored.key, ((stored.envelope.seq, stored.envelope.seq),))
     assert len(files(tmp_path)) == 1
     assert files(tmp_path)[0] < "0000000003.segment"
     spool.close()
@@ -494,7 +493,7 @@ def test_a_schema_that_is_too_large_to_travel(tmp_path: Path) -> None:
     spool = opened(tmp_path)
     assert spool.append(replace(batch(), dictionary=long)) is None
     assert spool.facts().dropped_samples == 5
-    assert added(spool, batch("tcp")).seq == 0
+    assert added(spool, batch("tcp")).envelope.seq == 0
     assert spool.current_schemas()[0].source == "tcp"
     spool.close()
 
@@ -506,7 +505,7 @@ def test_files_that_are_not_segments_do_not_stop_the_agent(tmp_path: Path, damag
     (tmp_path / "notes.segment").write_text("not ours")
     spool = opened(tmp_path)
     assert not spool.facts().in_memory
-    assert added(spool).seq == 0
+    assert added(spool).envelope.seq == 0
     assert files(tmp_path) == ["0000000008.segment", "notes.segment"]
     spool.close()
 
@@ -525,9 +524,9 @@ def test_no_seq_is_given_twice_and_nothing_unacknowledged_is_lost(
     for at, (action, which) in enumerate(actions):
         if action == "a":
             stored = added(spool)
-            assert (stored.stream, stored.seq) not in seen
-            seen.add((stored.stream, stored.seq))
-            waiting.add((stored.stream, stored.seq))
+            assert (stored.envelope.stream, stored.envelope.seq) not in seen
+            seen.add((stored.envelope.stream, stored.envelope.seq))
+            waiting.add((stored.envelope.stream, stored.envelope.seq))
         elif action == "k":
             for stream, seq in sorted(waiting)[which % 50 : which % 50 + 1]:
                 assert spool.acknowledge((stream, "net"), ((seq, seq),))
@@ -539,6 +538,6 @@ def test_no_seq_is_given_twice_and_nothing_unacknowledged_is_lost(
     spool.rewind()
     found = set()
     while left := spool.next_backlog():
-        found.add((left.stream, left.seq))
+        found.add((left.envelope.stream, left.envelope.seq))
     assert waiting <= found <= seen
     spool.close()

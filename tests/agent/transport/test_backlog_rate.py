@@ -4,13 +4,13 @@ from itertools import pairwise
 
 from laggard_agent.spool.segments import SpooledBatch
 from laggard_agent.transport.pacing import LATE_SECONDS, MAX_IN_FLIGHT, BacklogRate
-from laggard_common.wire import Ack
+from laggard_common.wire import Ack, Envelope, Kind
 
 STREAM = bytes(16)
 
 
 def message(seq: int, stream: bytes = STREAM, count: int = 1) -> SpooledBatch:
-    return SpooledBatch(stream, "net", seq, 0, 60, b"", count)
+    return SpooledBatch(Envelope(Kind.JOINED, "oss-1", "net", stream, seq, 0, 0, 10**9, 60, 1, b""), count)
 
 
 def ack(low: int, high: int, stream: bytes = STREAM) -> Ack:
@@ -124,7 +124,7 @@ def test_hundreds_of_nodes_do_not_outrun_an_aggregator_that_takes_little() -> No
                 queue.append((number, sent))
         for _ in range(min(capacity, len(queue))):
             number, taken = queue.popleft()
-            rates[number].acknowledged(ack(taken.seq, taken.seq, taken.stream), now)
+            rates[number].acknowledged(ack(*taken.seqs, taken.envelope.stream), now)
         depths.append(len(queue) / capacity)
     assert not any(left)
     assert sum(depths) / len(depths) < LATE_SECONDS

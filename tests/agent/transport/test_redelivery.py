@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from laggard_agent.sampling.batcher import Dictionary, EncodedBatch
-from laggard_agent.spool.segments import Key, SpoolIdentity
-from laggard_agent.spool.spool import Spool
+from laggard_agent.spool.segments import Key
+from laggard_agent.spool.spool import Spool, SpoolIdentity
 from laggard_agent.spool.worker import Worker
 from laggard_agent.transport.redelivery import Redelivery
 from laggard_common.wire import Ack
@@ -21,7 +21,7 @@ class Taken:
     """A spool with batches that the broker took, all of them, and what finds out which it lost."""
 
     def __init__(self, folder: Path, batches: int) -> None:
-        self.spool = Spool.open(
+        self.spool = Spool(
             folder, SpoolIdentity("oss-1", 10**9, 5), 2**24, "boot", random.Random(1).randbytes
         )
         self.worker = Worker("spool", lambda exc: pytest.fail(repr(exc)))
@@ -43,7 +43,7 @@ class Taken:
     def backlog(self) -> list[int]:
         seqs = []
         while (stored := self.spool.next_backlog()) is not None:
-            seqs.append(stored.seq)
+            seqs.append(stored.envelope.seq)
         return seqs
 
 
