@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from laggard_agent.tools.iotrace.descriptors import DescriptorTable, OpenFile
+from laggard_agent.tools.iotrace.reader import number
 
 _FD = re.compile(r"([0-9]{1,10})(?:<(.*?)>)?(?:, |$)")
 _PATH = re.compile(r'[^"]*"((?:[^"\\]|\\.)*)"(?:\.\.\.)?(.*)', re.DOTALL)
-_NUMBER = re.compile(r"[0-9]{1,19}")
 _BRACKETED = re.compile(r"\[([0-9]{1,19})")
 _PAIR = re.compile(r"[^\[]*\[([0-9]{1,10})(?:<.*?>)?, ([0-9]{1,10})(?:<.*?>)?\]")
 
@@ -26,10 +26,15 @@ class Call:
     result: int
     note: str
 
+    @property
+    def fd(self) -> int:
+        """The first argument, a descriptor. Raises ValueError if it is none."""
+        return int(_matched(_FD, self.arguments)[1])
+
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One operation on one descriptor. `offset` and `size` as in `wire.trace_records.Record`."""
+    """One operation on one descriptor. `offset` and `size` as in `wire.trace_records.TraceRecord`."""
 
     operation: str
     fd: int
@@ -38,37 +43,29 @@ class Move:
     path: str
 
 
-Change = Callable[[DescriptorTable, Call], Sequence[Move] | None]  # None: its arguments were not parsed
+Change = Callable[[DescriptorTable, Call], Sequence[Move]]
+"""Applies a call to the table. Raises ValueError when its arguments cannot be parsed."""
 
 
-def _open(table: DescriptorTable, call: Call) -> Sequence[Move] | None:
-    found = _PATH.match(call.arguments)
-    if found is None:
-        return None
-    shown, flags = found.groups()
+def _open(table: DescriptorTable, call: Call) -> Sequence[Move]:
+    shown, flags = _matched(_PATH, call.arguments).groups()
     path = _shown(call.note) or shown
     file = OpenFile(path if path.isprintable() else "", 0, append="O_APPEND" in flags)
     table.put(call.result, file, close_on_exec="O_CLOEXEC" in flags)
     return (Move("open", call.result, None, 0, file.path),)
 
 
-def _close(table: DescriptorTable, call: Call) -> Sequence[Move] | None:
-    fd = _fd(call.arguments)
-    if fd is None:
-        return None
-    path = table.get(fd).path or _shown(call.arguments)
-    table.drop(fd)
-    return (Move("close", fd, None, 0, path),)
+def _close(table: DescriptorTable, call: Call) -> Sequence[Move]:
+    moves = _move(table, call, "close")
+    table.drop(call.fd)
+    return moves
 
 
-def _close_range(table: DescriptorTable, call: Call) -> Sequence[Move] | None:
-    first, _, rest = call.arguments.partition(", ")
-    last, _, flags = rest.partition(", ")
-    low, high = _number(first), _number(last)
-    if low is None or high is None:
-        return None
+def _close_range(table: DescriptorTable, call: Call) -> Sequence[Move]:
+    first, last, *flags = call.arguments.split(", ", 2)
+    low, high = number(first), number(last)
     fds = [fd for fd in table.files if low <= fd <= high]
-    if "CLOEXEC" in flags:
+    if "CLOEXEC" in "".join(flags):
         table.close_on_exec.update(fds)
         return ()
     moves = [Move("close", fd, None, 0, table.files[fd].path) for fd in fds]
@@ -77,12 +74,24 @@ def _close_range(table: DescriptorTable, call: Call) -> Sequence[Move] | None:
     return moves
 
 
+def _move(
+    table: DescriptorTable, call: Call, operation: str, offset: int | None = None, size: int = 0
+) -> Sequence[Move]:
+    path = table.get(call.fd).path or _shown(call.arguments)
+    return (Move(operation, call.fd, offset, size, path),)
+
+
 def _moving(operation: str) -> Change:
     """read, write and their vectored forms: at the open file's own position."""
 
-    def change(table: DescriptorTable, call: Call) -> Sequence[Move] | None:
-        fd = _fd(call.arguments)
-        return None if fd is None else (_at_position(table, fd, operation, call),)
+    def change(table: DescriptorTable, call: Call) -> Sequence[Move]:
+        file = table.get(call.fd)
+        if operation == "write" and file.append:
+            file.position = None
+        offset = file.position
+        if offset is not None:
+            file.position = offset + call.result
+        return _move(table, call, operation, offset, call.result)
 
     return change
 
@@ -90,67 +99,40 @@ def _moving(operation: str) -> Change:
 def _placed(operation: str, after: int = 0) -> Change:
     """pread, pwrite and their vectored forms: the offset is the last argument but `after`."""
 
-    def change(table: DescriptorTable, call: Call) -> Sequence[Move] | None:
-        fd = _fd(call.arguments)
-        last = call.arguments.rsplit(", ", after + 1)
-        if fd is None or len(last) != after + 2:
-            return None
-        if after and last[1] == "-1":
-            return (_at_position(table, fd, operation, call),)
-        offset = _number(last[1])
-        if offset is None:
-            return None
-        file = table.get(fd)
-        appended = operation == "write" and file.append  # Linux appends, whatever the offset
-        return (_move(file, operation, fd, None if appended else offset, call),)
+    def change(table: DescriptorTable, call: Call) -> Sequence[Move]:
+        _, place, *rest = call.arguments.rsplit(", ", after + 1)
+        if len(rest) != after:
+            raise ValueError(call.arguments)
+        if after and place == "-1":
+            return _moving(operation)(table, call)
+        offset = number(place)
+        appended = operation == "write" and table.get(call.fd).append  # Linux appends, whatever the offset
+        return _move(table, call, operation, None if appended else offset, call.result)
 
     return change
 
 
-def _at_position(table: DescriptorTable, fd: int, operation: str, call: Call) -> Move:
-    file = table.get(fd)
-    if operation == "write" and file.append:
-        file.position = None
-    offset = file.position
-    if offset is not None:
-        file.position = offset + call.result
-    return _move(file, operation, fd, offset, call)
+def _lseek(table: DescriptorTable, call: Call) -> Sequence[Move]:
+    table.get(call.fd).position = call.result
+    return ()
 
 
-def _move(file: OpenFile, operation: str, fd: int, offset: int | None, call: Call) -> Move:
-    return Move(operation, fd, offset, call.result, file.path or _shown(call.arguments))
-
-
-def _lseek(table: DescriptorTable, call: Call) -> Sequence[Move] | None:
-    return _seek(table, call, call.result)
-
-
-def _llseek(table: DescriptorTable, call: Call) -> Sequence[Move] | None:
+def _llseek(table: DescriptorTable, call: Call) -> Sequence[Move]:
     found = _BRACKETED.search(call.arguments)
-    return None if found is None else _seek(table, call, int(found[1]))
-
-
-def _seek(table: DescriptorTable, call: Call, position: int) -> Sequence[Move] | None:
-    fd = _fd(call.arguments)
-    if fd is None:
-        return None
-    table.get(fd).position = position
+    if found is None:
+        raise ValueError(call.arguments)
+    table.get(call.fd).position = int(found[1])
     return ()
 
 
-def _dup(table: DescriptorTable, call: Call) -> Sequence[Move] | None:
-    fd = _fd(call.arguments)
-    if fd is None:
-        return None
-    if call.result != fd:
-        table.put(call.result, table.get(fd), close_on_exec="O_CLOEXEC" in call.arguments)
+def _dup(table: DescriptorTable, call: Call) -> Sequence[Move]:
+    if call.result != call.fd:
+        table.put(call.result, table.get(call.fd), close_on_exec="O_CLOEXEC" in call.arguments)
     return ()
 
 
-def _fcntl(table: DescriptorTable, call: Call) -> Sequence[Move] | None:
-    fd = _fd(call.arguments)
-    if fd is None:
-        return None
+def _fcntl(table: DescriptorTable, call: Call) -> Sequence[Move]:
+    fd = call.fd
     if "F_DUPFD" in call.arguments:
         table.put(call.result, table.get(fd), close_on_exec="F_DUPFD_CLOEXEC" in call.arguments)
     elif "F_SETFD" in call.arguments:
@@ -160,75 +142,54 @@ def _fcntl(table: DescriptorTable, call: Call) -> Sequence[Move] | None:
     return ()
 
 
-def _pipe(table: DescriptorTable, call: Call) -> Sequence[Move] | None:
-    found = _PAIR.match(call.arguments)
-    if found is None:
-        return None
-    for fd in found.groups():
+def _pipe(table: DescriptorTable, call: Call) -> Sequence[Move]:
+    for fd in _matched(_PAIR, call.arguments).groups():
         table.put(int(fd), OpenFile(), close_on_exec="O_CLOEXEC" in call.arguments)
     return ()
 
 
-def _new_stream(table: DescriptorTable, call: Call) -> Sequence[Move] | None:
+def _new_stream(table: DescriptorTable, call: Call) -> Sequence[Move]:
     table.put(call.result, OpenFile(), close_on_exec="CLOEXEC" in call.arguments)
     return ()
 
 
-def _copy(table: DescriptorTable, call: Call) -> Sequence[Move] | None:
+def _copy(table: DescriptorTable, call: Call) -> Sequence[Move]:
     """copy_file_range and splice: `in, offset or NULL, out, offset or NULL, length, flags`."""
-    parts = call.arguments.split(", ")
-    if len(parts) != 6:
-        return None
-    return _both(table, call, source=(parts[0], parts[1]), target=(parts[2], parts[3]))
+    source, from_, target, to, _, _ = call.arguments.split(", ")
+    return _both(table, call, (source, from_), (target, to))
 
 
-def _sendfile(table: DescriptorTable, call: Call) -> Sequence[Move] | None:
-    parts = call.arguments.split(", ")
-    if len(parts) != 4:
-        return None
-    return _both(table, call, source=(parts[1], parts[2]), target=(parts[0], "NULL"))
+def _sendfile(table: DescriptorTable, call: Call) -> Sequence[Move]:
+    target, source, from_, _ = call.arguments.split(", ")
+    return _both(table, call, (source, from_), (target, "NULL"))
 
 
 def _both(
-    table: DescriptorTable, call: Call, *, source: tuple[str, str], target: tuple[str, str]
-) -> Sequence[Move] | None:
-    moves = []
+    table: DescriptorTable, call: Call, source: tuple[str, str], target: tuple[str, str]
+) -> Sequence[Move]:
+    moves: list[Move] = []
     for operation, (where, at) in (("read", source), ("write", target)):
-        fd, placed = _fd(where), _BRACKETED.match(at)
-        if fd is None or (placed is None and at != "NULL"):
-            return None
         own = Call(where, call.result, call.note)
-        if placed is None:
-            moves.append(_at_position(table, fd, operation, own))
+        if at == "NULL":
+            moves += _moving(operation)(table, own)
         else:
-            moves.append(_move(table.get(fd), operation, fd, int(placed[1]), own))
+            moves += _move(table, own, operation, int(_matched(_BRACKETED, at)[1]), call.result)
     return moves
 
 
-def _truncate(table: DescriptorTable, call: Call) -> Sequence[Move] | None:
-    fd, length = _fd(call.arguments), _number(call.arguments.rpartition(", ")[2])
-    if fd is None or length is None:
-        return None
-    return (Move("truncate", fd, length, 0, table.get(fd).path or _shown(call.arguments)),)
+def _truncate(table: DescriptorTable, call: Call) -> Sequence[Move]:
+    return _move(table, call, "truncate", number(call.arguments.rpartition(", ")[2]))
 
 
 def _about(operation: str, *, moves_bytes: bool = False) -> Change:
     """Calls on a descriptor without a file position; calls on a path alone make no record."""
 
-    def change(table: DescriptorTable, call: Call) -> Sequence[Move] | None:
-        fd = _fd(call.arguments)
-        if fd is None:
-            return () if call.arguments.startswith(("AT_FDCWD", '"')) else None
-        if (
-            operation == "stat"
-            and ", " in call.arguments
-            and '"' in call.arguments
-            and ', ""' not in call.arguments
-        ):
+    def change(table: DescriptorTable, call: Call) -> Sequence[Move]:
+        arguments = call.arguments
+        at_path = operation == "stat" and '"' in arguments and ', ""' not in arguments and ", " in arguments
+        if at_path or arguments.startswith(("AT_FDCWD", '"')):
             return ()
-        file = table.get(fd)
-        size = call.result if moves_bytes else 0
-        return (Move(operation, fd, None, size, file.path or _shown(call.arguments)),)
+        return _move(table, call, operation, size=call.result if moves_bytes else 0)
 
     return change
 
@@ -238,13 +199,12 @@ def _exec(table: DescriptorTable, _call: Call) -> Sequence[Move]:
     return ()
 
 
-def _fd(arguments: str) -> int | None:
-    found = _FD.match(arguments)
-    return None if found is None else int(found[1])
-
-
-def _number(text: str) -> int | None:
-    return int(text) if _NUMBER.fullmatch(text) else None
+def _matched(pattern: re.Pattern[str], text: str) -> re.Match[str]:
+    """The match at the start of `text`. Raises ValueError without one."""
+    found = pattern.match(text)
+    if found is None:
+        raise ValueError(text)
+    return found
 
 
 def _shown(text: str) -> str:

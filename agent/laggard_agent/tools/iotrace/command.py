@@ -54,18 +54,14 @@ def fold_file(path: str, format_name: str, node: str, out: TextIO) -> str:
 def _opened(path: str) -> AbstractContextManager[BufferedReader]:
     if path == "-":
         return nullcontext(open(sys.stdin.fileno(), "rb", closefd=False))
-    try:
+    with InputError.from_os_errors(path):
         return Path(path).open("rb")
-    except OSError as exc:
-        raise InputError(path, exc.strerror or str(exc)) from exc
 
 
 def _records(reader: TraceReader, stream: BufferedReader, path: str) -> Iterator[TraceRecord]:
     """Yields the records of the file. Raises InputError on a read error."""
-    try:
+    with InputError.from_os_errors(path):
         yield from reader.read(stream)
-    except OSError as exc:
-        raise InputError(path, exc.strerror or str(exc)) from exc
 
 
 def detect(stream: BufferedReader) -> str:

@@ -11,7 +11,7 @@ Written after Darshan's darshan-util/darshan-dxt-parser.c and darshan-dxt-loguti
 import re
 from collections.abc import Sequence
 
-from laggard_agent.tools.iotrace.reader import is_possible, time_ns
+from laggard_agent.tools.iotrace.reader import number, time_ns
 from laggard_common.wire.trace_records import TraceRecord
 
 _FILE = re.compile(r"# DXT, file_id: ([0-9]{1,20}), file_name: (.*)")
@@ -33,42 +33,33 @@ class DxtParser:
         self._rank = ""
         self._node = ""
 
-    def parse(self, line: str) -> Sequence[TraceRecord] | None:
-        """The record of a segment; none for Darshan's other lines; None for a line of another format."""
+    def parse(self, line: str) -> Sequence[TraceRecord]:
+        """The record of a segment; none for Darshan's other lines. Raises ValueError for another format."""
         if line.startswith("#") or not line.strip():
-            return () if self._header(line) else None
-        parts = line.split(maxsplit=8)
-        if len(parts) < 8 or not self._node or parts[1] != self._rank:
-            return None
-        layer, _, operation, _, offset, length, start = parts[:7]
-        since_start_ns = time_ns(start)
-        if layer not in _LAYERS or operation not in {"read", "write"} or since_start_ns is None:
-            return None
-        size = _number(length)
-        at = None if offset in {"N/A", "-1"} else _number(offset)
-        if size is None or (at is None and offset not in {"N/A", "-1"}):
-            return None
-        descriptor = f"{_LAYERS[layer]}:{self._rank}:{self._file_id}"
-        record = TraceRecord(
-            self._node, operation, descriptor, at, size, self._start_ns + since_start_ns, self._path
+            self._header(line)
+            return ()
+        layer, rank, operation, _, offset, length, start, _, *_ = line.split(maxsplit=8)
+        if layer not in _LAYERS or operation not in {"read", "write"} or not self._node or rank != self._rank:
+            raise ValueError(line)
+        return (
+            TraceRecord(
+                self._node,
+                operation,
+                f"{_LAYERS[layer]}:{rank}:{self._file_id}",
+                None if offset in {"N/A", "-1"} else number(offset),
+                number(length),
+                self._start_ns + time_ns(start),
+                self._path,
+            ),
         )
-        return (record,) if is_possible(record) else None
 
-    def _header(self, line: str) -> bool:
-        """Parses a header comment for the segments below it; False if it is malformed."""
+    def _header(self, line: str) -> None:
+        """Parses a header comment for the segments below it."""
         if found := _FILE.fullmatch(line):
             self._file_id, self._path, self._node = found[1], found[2], ""
         elif found := _RANK.fullmatch(line):
             self._rank, self._node = found[1], found[2]
         elif found := _START.fullmatch(line):
-            start_ns = time_ns(found[1])
-            if start_ns is None:
-                return False
-            self._start_ns = start_ns
-        else:
-            return not line.startswith(("# DXT, file_id", "# DXT, rank", "# start_time:"))
-        return True
-
-
-def _number(text: str) -> int | None:
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= 19 else None
+            self._start_ns = time_ns(found[1])
+        elif line.startswith(("# DXT, file_id", "# DXT, rank", "# start_time:")):
+            raise ValueError(line)

@@ -15,8 +15,8 @@ _TIME = re.compile(r"([0-9]{1,10})(?:\.([0-9]{1,9})[0-9]{0,9})?")
 class LineParser(Protocol):
     """Parses one format line by line, with bounded state."""
 
-    def parse(self, line: str) -> Sequence[TraceRecord] | None:
-        """The records of this line, often one or none; None for a line of another format."""
+    def parse(self, line: str) -> Sequence[TraceRecord]:
+        """The records of this line, often one or none. Raises ValueError for a line of another format."""
         ...
 
 
@@ -45,12 +45,14 @@ class TraceReader:
                     return
                 self.not_understood += 1
                 continue
-            records = parse(line.rstrip(b"\r\n").decode("utf-8", "backslashreplace"))
-            if records is None:
+            try:
+                records = parse(line.rstrip(b"\r\n").decode("utf-8", "backslashreplace"))
+                _check(records)
+            except ValueError:
                 self.not_understood += 1
-            else:
-                self.records += len(records)
-                yield from records
+                continue
+            self.records += len(records)
+            yield from records
 
 
 def _skip_line(stream: BinaryIO, line: bytes) -> bool:
@@ -60,21 +62,31 @@ def _skip_line(stream: BinaryIO, line: bytes) -> bool:
     return bool(line)
 
 
-def time_ns(text: str) -> int | None:
-    """Nanoseconds of a decimal number of seconds; None if malformed."""
+def time_ns(text: str) -> int:
+    """Nanoseconds of a decimal number of seconds. Raises ValueError."""
     found = _TIME.fullmatch(text)
-    return None if found is None else int(found[1]) * 10**9 + int((found[2] or "0").ljust(9, "0"))
+    if found is None:
+        raise ValueError(text)
+    return int(found[1]) * 10**9 + int((found[2] or "0").ljust(9, "0"))
 
 
-def is_possible(record: TraceRecord) -> bool:
-    """True when its numbers and names are valid for a file system and fit a message."""
-    r = record
-    return (
-        0 <= r.size <= MAX_POSITION
-        and 0 <= r.time_ns <= MAX_POSITION
-        and (r.offset is None or 0 <= r.offset <= MAX_POSITION - r.size)
-        and len(r.node) <= MAX_NAME_CHARS
-        and len(r.descriptor) <= MAX_NAME_CHARS
-        and len(r.path) <= MAX_PATH_CHARS
-        and (r.node + r.descriptor + r.path).isprintable()
-    )
+def number(text: str) -> int:
+    """A number of at most 19 decimal digits. Raises ValueError."""
+    if not (text.isascii() and text.isdigit() and len(text) <= 19):
+        raise ValueError(text)
+    return int(text)
+
+
+def _check(records: Sequence[TraceRecord]) -> None:
+    """Raises ValueError for numbers and names that no file system has, or that do not fit a message."""
+    for r in records:
+        if not (
+            0 <= r.size <= MAX_POSITION
+            and 0 <= r.time_ns <= MAX_POSITION
+            and (r.offset is None or 0 <= r.offset <= MAX_POSITION - r.size)
+            and len(r.node) <= MAX_NAME_CHARS
+            and len(r.descriptor) <= MAX_NAME_CHARS
+            and len(r.path) <= MAX_PATH_CHARS
+            and (r.node + r.descriptor + r.path).isprintable()
+        ):
+            raise ValueError(r)

@@ -11,11 +11,10 @@ With or without `-o FILE`, `-y`, `-yy`, `-T`. The effects of calls are in `calls
 import re
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from laggard_agent.tools.iotrace.calls import CALLS, CLONES, Call
 from laggard_agent.tools.iotrace.descriptors import MAX_PROCESSES, ProcessTables
-from laggard_agent.tools.iotrace.reader import is_possible, time_ns
+from laggard_agent.tools.iotrace.reader import time_ns
 from laggard_common.wire.trace_records import TraceRecord
 
 _HEAD = re.compile(
@@ -28,12 +27,6 @@ _OF_STRACE = ("strace: ", "Process ")
 _MOST_KEPT_CHARS = 8192  # of an unfinished call
 
 
-@dataclass(frozen=True, slots=True)
-class _Begun:
-    at_ns: int
-    head: str
-
-
 class StraceParser:
     """Parses lines of strace. `node`: node name of the records, which strace lacks.
 
@@ -44,50 +37,48 @@ class StraceParser:
     def __init__(self, node: str) -> None:
         self._node = node
         self._processes = ProcessTables()
-        self._begun: OrderedDict[int, _Begun] = OrderedDict()
+        self._begun: OrderedDict[int, tuple[int, str]] = OrderedDict()  # time and head of unfinished calls
 
-    def parse(self, line: str) -> Sequence[TraceRecord] | None:
-        """The records of the call that ends in this line; None for a line of another format."""
+    def parse(self, line: str) -> Sequence[TraceRecord]:
+        """The records of the call that ends in this line. Raises ValueError for a line of another format."""
+        if not line.strip() or line.startswith(_OF_STRACE):
+            return ()
         found = _HEAD.fullmatch(line)
         if found is None:
-            return () if not line.strip() or line.startswith(_OF_STRACE) else None
+            raise ValueError(line)
         at_ns = time_ns(found[3])
-        if at_ns is None:
-            return None
         pid, text = int(found[1] or found[2] or 0), found[4]
-        if text.startswith(("---", "+++")):
-            return self._event(pid, ended=text.startswith("+++"))
-        if resumed := _RESUMED.match(text):
-            begun = self._begun.pop(pid, None)
-            if begun is None or not begun.head.startswith(resumed[1] + "("):
-                return ()  # it started before the trace
-            at_ns, text = begun.at_ns, begun.head + text[resumed.end() :]
-        if text.endswith(_UNFINISHED):
-            return self._unfinished(pid, at_ns, text.removesuffix(_UNFINISHED))
-        return self._call(pid, at_ns, text)
-
-    def _event(self, pid: int, *, ended: bool) -> Sequence[TraceRecord]:
-        if ended:
+        if text.startswith("---"):
+            return ()
+        if text.startswith("+++"):
             self._begun.pop(pid, None)
             self._processes.gone(pid)
-        return ()
+            return ()
+        if resumed := _RESUMED.match(text):
+            at_ns, head = self._begun.pop(pid, (0, ""))
+            if not head.startswith(resumed[1] + "("):
+                return ()  # it started before the trace
+            text = head + text[resumed.end() :]
+        if text.endswith(_UNFINISHED):
+            self._unfinished(pid, at_ns, text.removesuffix(_UNFINISHED))
+            return ()
+        return self._call(pid, at_ns, text)
 
-    def _unfinished(self, pid: int, at_ns: int, head: str) -> Sequence[TraceRecord] | None:
+    def _unfinished(self, pid: int, at_ns: int, head: str) -> None:
         name, bracket, arguments = head.partition("(")
         if not bracket or len(head) > _MOST_KEPT_CHARS:
-            return None
+            raise ValueError(head)
         self._processes.table(pid)
         if name in CLONES:
             self._processes.clone_begins(pid, shared="CLONE_FILES" in arguments)
         if len(self._begun) >= MAX_PROCESSES:
             self._begun.popitem(last=False)
-        self._begun[pid] = _Begun(at_ns, head)
-        return ()
+        self._begun[pid] = at_ns, head
 
-    def _call(self, pid: int, at_ns: int, text: str) -> Sequence[TraceRecord] | None:
+    def _call(self, pid: int, at_ns: int, text: str) -> Sequence[TraceRecord]:
         found = _CALL.fullmatch(text)
         if found is None:
-            return None
+            raise ValueError(text)
         name, arguments, result, note = found.groups()
         table = self._processes.table(pid)
         ok = result[0] not in "-?"
@@ -97,14 +88,9 @@ class StraceParser:
             else:
                 self._processes.clone_failed(pid)
             return ()
-        change = CALLS.get(name)
-        if change is None or not ok:
+        if not ok or name not in CALLS:
             return ()
-        moves = change(table, Call(arguments, int(result, 0), note))
-        if moves is None:
-            return None
-        records = [
+        return [
             TraceRecord(self._node, m.operation, f"{table.name}:{m.fd}", m.offset, m.size, at_ns, m.path)
-            for m in moves
+            for m in CALLS[name](table, Call(arguments, int(result, 0), note))
         ]
-        return records if all(map(is_possible, records)) else None

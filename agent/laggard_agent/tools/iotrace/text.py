@@ -6,39 +6,28 @@
 import re
 from collections.abc import Sequence
 
-from laggard_agent.tools.iotrace.reader import is_possible, time_ns
+from laggard_agent.tools.iotrace.reader import time_ns
 from laggard_common.wire.trace_records import TraceRecord
 
 _LINE = re.compile(
-    r"(?P<time>[0-9.]{1,21})[ \t]+(?P<node>\S{1,256})[ \t]+(?P<operation>[a-z][a-z0-9_]{0,31})[ \t]+"
-    r"(?P<descriptor>\S{1,256})[ \t]+(?P<offset>-|[0-9]{1,19})[ \t]+(?P<size>[0-9]{1,19})"
-    r"(?:[ \t]+(?P<path>\S.*))?"
+    r"([0-9.]{1,21})[ \t]+(\S{1,256})[ \t]+([a-z][a-z0-9_]{0,31})[ \t]+(\S{1,256})[ \t]+(-|[0-9]{1,19})"
+    r"[ \t]+([0-9]{1,19})(?:[ \t]+(\S.*))?"
 )
 
 
 class TextParser:
     """Parses lines of `time node operation descriptor offset size [path]`; `#` begins a comment line."""
 
-    def parse(self, line: str) -> Sequence[TraceRecord] | None:
-        """The record of this line; none for a comment or an empty line; None if malformed."""
+    def parse(self, line: str) -> Sequence[TraceRecord]:
+        """The record of this line; none for a comment or an empty line. Raises ValueError if malformed."""
         if not line.strip() or line.startswith("#"):
             return ()
         found = _LINE.fullmatch(line)
         if found is None:
-            return None
-        at_ns = time_ns(found["time"])
-        if at_ns is None:
-            return None
-        record = TraceRecord(
-            node=found["node"],
-            operation=found["operation"],
-            descriptor=found["descriptor"],
-            offset=None if found["offset"] == "-" else int(found["offset"]),
-            size=int(found["size"]),
-            time_ns=at_ns,
-            path=found["path"] or "",
-        )
-        return (record,) if is_possible(record) else None
+            raise ValueError(line)
+        time, node, operation, descriptor, offset, size, path = found.groups()
+        at = None if offset == "-" else int(offset)
+        return (TraceRecord(node, operation, descriptor, at, int(size), time_ns(time), path or ""),)
 
 
 def as_line(record: TraceRecord) -> str:
