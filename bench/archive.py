@@ -94,8 +94,8 @@ def main() -> None:
             begun = time.process_time()
             again = sum(1 for _ in ArchiveReader(Path(folder)).batches())
             read = time.process_time() - begun
+            size = sum(path.stat().st_size for path in Path(folder).rglob("*.parquet"))
         assert again == len(made)
-        size = writer.written_bytes
         print(
             f"| {name} | {rows / wrote / 1e6:.2f} | {rows / wrote / components:,.0f} | {size / rows:.1f} "
             f"| {size / (rows / components):.0f} | {rows / read / 1e6:.2f} |"

@@ -15,7 +15,6 @@ from typing import Any
 
 from laggard_aggregator.alarms.judge import Judgement
 from laggard_aggregator.archive import resume
-from laggard_aggregator.archive.retention import Retention
 from laggard_aggregator.archive.write_queue import WriteQueue
 from laggard_aggregator.archive.writer import ArchiveWriter
 from laggard_aggregator.control import storage
@@ -307,10 +306,8 @@ class App:
         )
         writer.groups(self._membership, self._topology, s.detect.lateness, s.alarm.after_seconds)
         writer.flush()
-        retention = Retention(archive.raw_days, archive.rollup_days, archive.max_bytes)
-        if recovery is None:
-            return WriteQueue(writer, retention, self._machine.admission.acks.durable, self._clock)
-        return WriteQueue(writer, retention, None, self._clock)
+        durable = self._machine.admission.acks.durable if recovery is None else None
+        return WriteQueue(writer, archive, durable, self._clock)
 
     def _archived(self) -> Any:
         """The check whether the archive has a result, which a snapshot waits for; None without an archive."""

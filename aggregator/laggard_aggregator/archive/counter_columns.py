@@ -3,8 +3,9 @@
 Within a batch a component's ticks are adjacent, so a counter's column is a run of slowly rising numbers.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,22 +13,7 @@ from numpy.typing import NDArray
 
 from laggard_aggregator.archive.tables import COUNTERS, TEXT, TIME, column_of
 from laggard_aggregator.ingest.batches import Batch
-from laggard_common.wire.schema import Field, FieldType, Schema
-
-
-@dataclass(slots=True)
-class Pool:
-    """Distinct strings in order of first use, for a dictionary column."""
-
-    places: dict[str, int] = field(default_factory=dict)
-
-    def place(self, text: str) -> int:
-        """Index of the string in the dictionary."""
-        return self.places.setdefault(text, len(self.places))
-
-    def column(self, places: NDArray[np.int32]) -> pa.DictionaryArray:
-        """The dictionary column of rows with these `places`."""
-        return pa.DictionaryArray.from_arrays(pa.array(places), pa.array(list(self.places), pa.string()))
+from laggard_common.wire.schema import Component, Field, FieldType, Schema
 
 
 @dataclass(slots=True)
@@ -39,7 +25,7 @@ class Pending:
     fields: dict[str, Field] = field(default_factory=dict)
     _schemas: dict[int, Schema] = field(default_factory=dict)
 
-    def takes(self, schema: Schema) -> bool:
+    def fits(self, schema: Schema) -> bool:
         """True when the types of `schema` match those of the batches here."""
         if id(schema) in self._schemas:
             return True
@@ -69,70 +55,52 @@ class Pending:
 
     def table(self, run_ns: int) -> pa.Table:
         """All batches as one table: the columns of COUNTERS, then one per field."""
-        n = np.array([taken.counters.tick_ns.size for taken in self.batches])
-        c = np.array([taken.counters.indexes.size for taken in self.batches])
-        counts = n * c
+        batches, counters = self.batches, [taken.counters for taken in self.batches]
+        ticks = np.array([each.tick_ns.size for each in counters])
+        components = np.array([each.indexes.size for each in counters])
+        by_batch = pa.array(np.repeat(np.arange(len(batches)), ticks * components))
+        by_component = np.repeat(ticks, components)
+
+        def of_batch(values: list[Any], kind: pa.DataType) -> pa.Array:
+            return pa.array(values, kind).take(by_batch)
+
+        def of_tick(values: list[NDArray[np.generic]], kind: pa.DataType) -> pa.Array:
+            tiled = [np.tile(each, count) for each, count in zip(values, components, strict=True)]
+            return pa.array(np.concatenate(tiled)).cast(kind)
+
+        idle = [np.arange(each.indexes.size) >= each.indexes.size - each.idle for each in counters]
         columns = [
-            _repeated([run_ns], np.array([self.rows]), TIME),
-            _repeated([taken.lsn for taken in self.batches], counts, pa.int64()),
-            _texts([taken.schema.node for taken in self.batches], counts),
-            _texts([taken.role for taken in self.batches], counts),
-            _texts([taken.stream.hex() for taken in self.batches], counts),
-            _repeated(np.array([taken.seq for taken in self.batches], np.uint64), counts, pa.uint64()),
-            _repeated([taken.schema.epoch for taken in self.batches], counts, pa.uint32()),
-            _repeated([taken.counters.values.shape[2] for taken in self.batches], counts, pa.uint32()),
-            *self._components(np.repeat(n, c)),
-            *self._ticks(),
-            _repeated([taken.received_ns for taken in self.batches], counts, TIME),
-            self._tiled([taken.late for taken in self.batches], pa.bool_()),
-            pa.array(np.repeat(self._idle(), np.repeat(n, c))),
+            of_batch([run_ns] * len(batches), TIME),
+            of_batch([taken.lsn for taken in batches], pa.int64()),
+            of_batch([taken.schema.node for taken in batches], TEXT),
+            of_batch([taken.role for taken in batches], TEXT),
+            of_batch([taken.stream.hex() for taken in batches], TEXT),
+            of_batch([taken.seq for taken in batches], pa.uint64()),
+            of_batch([taken.schema.epoch for taken in batches], pa.uint32()),
+            of_batch([each.values.shape[2] for each in counters], pa.uint32()),
+            *self._components(by_component),
+            of_tick([each.tick_ns for each in counters], TIME),
+            of_tick([each.read_ns - each.tick_ns for each in counters], pa.int64()),
+            of_batch([taken.received_ns for taken in batches], TIME),
+            of_tick([taken.late for taken in batches], pa.bool_()),
+            pa.array(np.repeat(np.concatenate(idle), by_component)),
+            *self._values(),
         ]
-        columns += self._values()
         return pa.table(columns, schema=pa.schema([*COUNTERS, *map(arrow_field, self.fields.values())]))
 
-    def _components(self, repeats: NDArray[np.int64]) -> tuple[pa.Array, pa.Array, pa.Array]:
+    def _components(self, repeats: NDArray[np.int64]) -> Iterator[pa.Array]:
         """Schema index, id and name of each row's component."""
-        ids, names = Pool(), Pool()
-        known: dict[int, tuple[NDArray[np.int32], NDArray[np.int32]]] = {}
-        id_places, name_places = [], []
-        for taken in self.batches:
-            schema = taken.schema
-            if id(schema) not in known:
-                known[id(schema)] = (
-                    np.array([ids.place(each.id) for each in schema.components], dtype=np.int32),
-                    np.array([names.place(each.name) for each in schema.components], dtype=np.int32),
-                )
-            of_id, of_name = known[id(schema)]
-            id_places.append(of_id[taken.counters.indexes])
-            name_places.append(of_name[taken.counters.indexes])
-        places = np.concatenate([taken.counters.indexes for taken in self.batches])
-        return (
-            pa.array(np.repeat(places.astype(np.uint32), repeats)),
-            ids.column(np.repeat(np.concatenate(id_places), repeats)),
-            names.column(np.repeat(np.concatenate(name_places), repeats)),
-        )
-
-    def _ticks(self) -> tuple[pa.Array, pa.Array]:
-        """Nominal time and reading offset of each row."""
-        batches = [taken.counters for taken in self.batches]
-        offsets = [batch.read_ns - batch.tick_ns for batch in batches]
-        return self._tiled([batch.tick_ns for batch in batches], TIME), self._tiled(offsets, pa.int64())
-
-    def _tiled(self, by_tick: Sequence[NDArray[np.generic]], kind: pa.DataType) -> pa.Array:
-        """Repeats the per-tick values of each batch for each of its components."""
-        tiled = [
-            np.broadcast_to(values, (taken.counters.indexes.size, values.size)).ravel()
-            for values, taken in zip(by_tick, self.batches, strict=True)
-        ]
-        return pa.array(np.concatenate(tiled)).cast(kind)
-
-    def _idle(self) -> NDArray[np.bool_]:
-        idle = []
-        for taken in self.batches:
-            flags = np.zeros(taken.counters.indexes.size, dtype=np.bool_)
-            flags[flags.size - taken.counters.idle :] = True
-            idle.append(flags)
-        return np.concatenate(idle)
+        start: dict[int, int] = {}
+        described: list[Component] = []
+        for key, schema in self._schemas.items():
+            start[key] = len(described)
+            described += schema.components
+        places = [taken.counters.indexes for taken in self.batches]
+        rows = [at + start[id(taken.schema)] for at, taken in zip(places, self.batches, strict=True)]
+        by_row = pa.array(np.repeat(np.concatenate(rows), repeats))
+        yield pa.array(np.repeat(np.concatenate(places).astype(np.uint32), repeats))
+        yield pa.array([each.id for each in described], TEXT).take(by_row)
+        yield pa.array([each.name for each in described], TEXT).take(by_row)
 
     def _values(self) -> list[pa.Array]:
         """One column per field; null where a batch, or a component in it, lacks the field."""
@@ -165,16 +133,3 @@ def arrow_field(each: Field) -> pa.Field:
 
 def _double(each: Field) -> bool:
     return each.type is FieldType.F64
-
-
-def _repeated(
-    values: Iterable[int] | NDArray[np.uint64], counts: NDArray[np.int64], kind: pa.DataType
-) -> pa.Array:
-    values = values if isinstance(values, np.ndarray) else np.fromiter(values, dtype=np.int64)
-    return pa.array(np.repeat(values, counts)).cast(kind)
-
-
-def _texts(texts: Iterable[str], counts: NDArray[np.int64]) -> pa.DictionaryArray:
-    pool = Pool()
-    places = np.fromiter((pool.place(text) for text in texts), dtype=np.int32)
-    return pool.column(np.repeat(places, counts)).cast(TEXT)

@@ -1,7 +1,7 @@
 """Decodes counter columns into batches; the inverse of `counter_columns.Pending`."""
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from functools import cache, partial
 from itertools import pairwise
 
 import numpy as np
@@ -19,12 +19,8 @@ FindSchema = Callable[[int, str, str, int], Schema]
 """The schema of a run, node, stream (hex) and epoch."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stamped:
-    """A batch with the run to which its sequence number belongs."""
-
-    run_ns: int
-    taken: Batch
+Stamped = tuple[int, Batch]
+"""A batch behind the run to which its sequence number belongs, in ns."""
 
 
 def batches(chunks: Iterable[pa.Table], site: str, find_schema: FindSchema) -> Iterator[Stamped]:
@@ -55,14 +51,14 @@ def _rebuilt(table: pa.Table, bounds: list[int], site: str, find_schema: FindSch
     epoch, width, received = (_integers(table, name) for name in ("epoch", "width", "received"))
     place, tick, offset = (_integers(table, name) for name in ("place", "tick", "read_offset_ns"))
     late, idle = (_column(table, name).to_numpy(zero_copy_only=False) for name in ("late", "idle"))
-    node, role, stream = (_Texts(table, name) for name in ("node", "role", "stream"))
+    node, role, stream = (_texts(table, name) for name in ("node", "role", "stream"))
     for first, last in pairwise(bounds):
         schema = find_schema(int(run[first]), node[first], stream[first], int(epoch[first]))
         other = np.flatnonzero(place[first:last] != place[first])
         n = int(other[0]) if other.size else last - first
         ticks = slice(first, first + n)
         values, present = lanes.batch(schema, int(width[first]), first, last, n)
-        yield Stamped(
+        yield (
             int(run[first]),
             Batch(
                 lsn=int(ordinal[first]),
@@ -89,44 +85,35 @@ class _Lanes:
     """All field columns of a table as int64 lanes with their null masks."""
 
     def __init__(self, table: pa.Table) -> None:
-        self._table = table
-        self._rows: dict[str, tuple[NDArray[np.int64], NDArray[np.bool_] | None]] = {}
+        self._lane = cache(partial(_lane, table))
 
     def batch(
         self, schema: Schema, width: int, first: int, last: int, n: int
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_] | None]:
         """`values` (n, c, f) and `present` (c, f) of the rows `first` to `last`."""
-        c = (last - first) // n
-        columns = [self._column(column_of(each.name)) for each in schema.fields[:width]]
-        values = np.empty((n, c, len(columns)), dtype=np.int64)
-        missing = np.zeros((c, len(columns)), dtype=np.bool_)
-        for at, (lane, null) in enumerate(columns):
+        c, fields = (last - first) // n, schema.fields[:width]
+        values = np.empty((n, c, len(fields)), dtype=np.int64)
+        missing = np.zeros((c, len(fields)), dtype=np.bool_)
+        for at, each in enumerate(fields):
+            lane, null = self._lane(column_of(each.name))
             values[:, :, at] = lane[first:last].reshape(c, n).T
             if null is not None:
                 missing[:, at] = null[first:last:n]
         return values, ~missing if missing.any() else None
 
-    def _column(self, name: str) -> tuple[NDArray[np.int64], NDArray[np.bool_] | None]:
-        known = self._rows.get(name)
-        if known is None:
-            column = _column(self._table, name)
-            null = column.is_null().to_numpy(zero_copy_only=False) if column.null_count else None
-            filled = column if null is None else column.fill_null(0)
-            known = self._rows[name] = (filled.to_numpy().view(np.int64), null)
-        return known
+
+def _lane(table: pa.Table, name: str) -> tuple[NDArray[np.int64], NDArray[np.bool_] | None]:
+    column = _column(table, name)
+    null = column.is_null().to_numpy(zero_copy_only=False) if column.null_count else None
+    return (column if null is None else column.fill_null(0)).to_numpy().view(np.int64), null
 
 
-class _Texts:
+def _texts(table: pa.Table, name: str) -> NDArray[np.object_]:
     """A dictionary column by row."""
-
-    def __init__(self, table: pa.Table, name: str) -> None:
-        column = _column(table, name)
-        self._places = column.indices.to_numpy()
-        self._texts = column.dictionary.to_pylist()
-
-    def __getitem__(self, row: int) -> str:
-        text: str = self._texts[self._places[row]]
-        return text
+    column = _column(table, name)
+    distinct = np.array(column.dictionary.to_pylist(), dtype=np.object_)
+    texts: NDArray[np.object_] = np.take(distinct, column.indices.to_numpy())
+    return texts
 
 
 def _column(table: pa.Table, name: str) -> pa.Array:

@@ -127,8 +127,8 @@ def _is_date(text: str) -> bool:
     return True
 
 
-def write_parquet(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch | pa.Table]) -> int:
-    """Writes `batches` to `path`; returns the size in bytes.
+def write_parquet(path: Path, schema: pa.Schema, tables: Iterable[pa.Table]) -> None:
+    """Writes `tables` to `path`.
 
     The file gets its name only when it is complete and on disk. Raises ArchiveError and leaves nothing behind
     when it cannot be written.
@@ -138,11 +138,9 @@ def write_parquet(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatc
     try:
         _make(path.parent)
         with pq.ParquetWriter(temporary, schema, **_options(schema)) as writer:
-            for batch in batches:
-                table = pa.Table.from_batches([batch]) if isinstance(batch, pa.RecordBatch) else batch
+            for table in tables:
                 writer.write_table(table.replace_schema_metadata(schema.metadata), ROW_GROUP_ROWS)
         _sync(temporary)
-        size = temporary.stat().st_size
         temporary.rename(path)
         _sync(path.parent)
     except OSError as exc:
@@ -150,7 +148,6 @@ def write_parquet(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatc
     finally:
         with suppress(OSError):
             temporary.unlink()
-    return size
 
 
 def _options(schema: pa.Schema) -> Mapping[str, object]:

@@ -3,7 +3,7 @@
 import heapq
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from laggard_common.wire.schema import Component, Field, FieldKind, FieldType, S
 _SchemaKey = tuple[int, str, str, int]
 """Run, node, stream (hex), epoch."""
 
-_Event = tuple[int, int, Batch | WindowClose]
+_Event = tuple[int, Batch | WindowClose]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,16 +57,12 @@ class ArchiveReader:
             _run_start(run_ns, [by[place] for place in sorted(by)]) for run_ns, by in sorted(rows.items())
         ]
 
-    def events(self) -> Iterator[tuple[int, Batch | WindowClose]]:
+    def events(self) -> Iterator[_Event]:
         """Yields all batches and window closes with their run, in journal order."""
         # Window closes are listed first: they are written last, so all earlier batches are there.
-        closes: list[_Event] = list(self._closes())
-        streams = [self._batches(source, site) for source, site in self._sources()]
-        merged = heapq.merge(*streams, key=lambda stamped: (stamped.run_ns, stamped.taken.lsn))
-        found: Iterator[_Event] = ((s.run_ns, s.taken.lsn, s.taken) for s in merged)
-        both: Iterator[_Event] = heapq.merge(found, closes, key=lambda event: event[:2])
-        for run_ns, _, event in both:
-            yield run_ns, event
+        closes: Iterable[_Event] = list(self.closes())
+        streams: list[Iterator[_Event]] = [self._batches(source, site) for source, site in self._sources()]
+        yield from heapq.merge(*streams, closes, key=lambda event: (event[0], event[1].lsn))
 
     def batches(self) -> Iterator[tuple[int, Batch]]:
         """Yields all batches with their run, in journal order."""
@@ -74,7 +70,9 @@ class ArchiveReader:
 
     def closes(self) -> Iterator[tuple[int, WindowClose]]:
         """Yields all window closes with their run, in order."""
-        return ((run_ns, close) for run_ns, _, close in self._closes())
+        rows = [row for table in self._tables("closes") for row in table.to_pylist()]
+        found = [(row.pop("run"), _close(row)) for row in rows]
+        return iter(sorted(found, key=lambda each: (each[0], each[1].lsn)))
 
     def table(
         self,
@@ -129,11 +127,6 @@ class ArchiveReader:
         for table in part_reader.tables(where):
             for row in table.to_pylist():
                 yield (row["run"], row["node"], row["stream"], row["epoch"]), _schema(source, row)
-
-    def _closes(self) -> Iterator[tuple[int, int, WindowClose]]:
-        rows = [row for table in self._tables("closes") for row in table.to_pylist()]
-        found = [(row.pop("run"), row["ordinal"], _close(row)) for row in rows]
-        yield from sorted(found, key=lambda close: close[:2])
 
     def _tables(self, kind: str) -> Iterator[pa.Table]:
         for _, where in layout.days(self.directory, kind):

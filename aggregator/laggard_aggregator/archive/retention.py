@@ -8,7 +8,6 @@ import os
 import shutil
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -17,6 +16,7 @@ import pyarrow.parquet as pq
 
 from laggard_aggregator.archive import layout
 from laggard_aggregator.archive.layout import ROW_GROUP_ROWS, write_parquet
+from laggard_aggregator.settings.aggregator import ArchiveTable
 from laggard_common.errors import ArchiveError
 
 RESULTS = ("verdicts", "windows", "alarms")
@@ -48,20 +48,11 @@ def compact(directory: Path, now_ns: int) -> int:
     return gone
 
 
-@dataclass(frozen=True, slots=True)
-class Retention:
-    """Retention: raw data for `raw_days`, results for `rollup_days`, at most `max_bytes` in all."""
-
-    raw_days: int = 30
-    rollup_days: int = 365
-    max_bytes: int = 100 * 10**9
-
-
-def retain(directory: Path, now_ns: int, retention: Retention) -> list[Path]:
+def retain(directory: Path, now_ns: int, retention: ArchiveTable) -> list[Path]:
     """Deletes expired days, then the oldest days until the rest takes at most `max_bytes`.
 
-    For space, raw data is deleted before results. The current day is never deleted. Returns the deleted
-    folders. Raises ArchiveError.
+    Raw data expires after `raw_days`, results after `rollup_days`. For space, raw data is deleted before
+    results. The current day is never deleted. Returns the deleted folders. Raises ArchiveError.
     """
     today = layout.day_of(now_ns)
     raw, results = retention.raw_days, retention.rollup_days
@@ -194,11 +185,7 @@ def _tables(path: Path) -> Iterator[pa.Table]:
 
 
 def _widened(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    columns = [
-        table[each.name] if each.name in table.schema.names else pa.nulls(table.num_rows, each.type)
-        for each in schema
-    ]
-    return pa.table(columns, schema=schema)
+    return pa.concat_tables([schema.empty_table(), table], promote_options="default")
 
 
 def _size(where: Path) -> int:

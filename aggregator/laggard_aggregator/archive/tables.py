@@ -1,14 +1,14 @@
 """The columns of every table in the archive; docs/archive.md explains them."""
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, fields
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
-from laggard_aggregator.alarms.alarms import AlarmEvent, AlarmsCleared
+from laggard_aggregator.alarms.alarms import Alarm, AlarmEvent
 from laggard_aggregator.alarms.judge import Judgement
 from laggard_aggregator.groups.membership import ConfiguredMembership, PeerGroup
 from laggard_aggregator.groups.topology import Topology
@@ -18,119 +18,88 @@ from laggard_aggregator.log.entries import WindowClose
 TIME: Final = pa.timestamp("ns", tz="UTC")
 TEXT: Final = pa.dictionary(pa.int32(), pa.string())
 
-RUN: Final = pa.field("run", TIME, nullable=False)
-ORDINAL: Final = pa.field("ordinal", pa.int64(), nullable=False)
+_CAUSES: Final = pa.list_(pa.struct([("name", pa.string()), ("amount", pa.float64())]))
+_FIELD: Final = pa.struct([(name, pa.string()) for name in ("name", "kind", "unit", "type")])
+_LABELS: Final = pa.map_(pa.string(), pa.string())
+_COMPONENT: Final = pa.struct([("id", pa.string()), ("name", pa.string()), ("labels", _LABELS)])
+
+
+def _columns(*columns: tuple[pa.DataType, str], nullable: bool = False) -> list[pa.Field]:
+    """Columns in their order, each type with the names of the columns that have it."""
+    return [pa.field(name, kind, nullable) for kind, names in columns for name in names.split()]
+
+
+_KEY: Final = _columns((TIME, "run"), (pa.int64(), "ordinal"))
+_JUDGED: Final = [*_KEY, *_columns((TEXT, "group metric"), (pa.float64(), "start end"))]
 
 COUNTERS: Final = pa.schema(
     [
-        RUN,
-        ORDINAL,
-        pa.field("node", TEXT, nullable=False),
-        pa.field("role", TEXT, nullable=False),
-        pa.field("stream", TEXT, nullable=False),
-        pa.field("seq", pa.uint64(), nullable=False),
-        pa.field("epoch", pa.uint32(), nullable=False),
-        pa.field("width", pa.uint32(), nullable=False),
-        pa.field("place", pa.uint32(), nullable=False),
-        pa.field("component", TEXT, nullable=False),
-        pa.field("name", TEXT, nullable=False),
-        pa.field("tick", TIME, nullable=False),
-        pa.field("read_offset_ns", pa.int64(), nullable=False),
-        pa.field("received", TIME, nullable=False),
-        pa.field("late", pa.bool_(), nullable=False),
-        pa.field("idle", pa.bool_(), nullable=False),
+        *_KEY,
+        *_columns(
+            (TEXT, "node role stream"),
+            (pa.uint64(), "seq"),
+            (pa.uint32(), "epoch width place"),
+            (TEXT, "component name"),
+            (TIME, "tick"),
+            (pa.int64(), "read_offset_ns"),
+            (TIME, "received"),
+            (pa.bool_(), "late idle"),
+        ),
     ]
 )
 """Leading columns of every counter table."""
 
-_FIELD = pa.struct(
-    [("name", pa.string()), ("kind", pa.string()), ("unit", pa.string()), ("type", pa.string())]
-)
-_COMPONENT = pa.struct(
-    [("id", pa.string()), ("name", pa.string()), ("labels", pa.map_(pa.string(), pa.string()))]
-)
-
 SCHEMAS: Final = pa.schema(
     [
-        RUN,
-        ORDINAL,
-        pa.field("node", pa.string(), nullable=False),
-        pa.field("role", pa.string(), nullable=False),
-        pa.field("stream", pa.string(), nullable=False),
-        pa.field("epoch", pa.uint32(), nullable=False),
-        pa.field("interval_ns", pa.int64(), nullable=False),
-        pa.field("batch_ticks", pa.uint32(), nullable=False),
-        pa.field("fields", pa.list_(_FIELD), nullable=False),
-        pa.field("components", pa.list_(_COMPONENT), nullable=False),
+        *_KEY,
+        *_columns(
+            (pa.string(), "node role stream"),
+            (pa.uint32(), "epoch"),
+            (pa.int64(), "interval_ns"),
+            (pa.uint32(), "batch_ticks"),
+            (pa.list_(_FIELD), "fields"),
+            (pa.list_(_COMPONENT), "components"),
+        ),
     ]
 )
 
 CLOSES: Final = pa.schema(
     [
-        RUN,
-        ORDINAL,
-        pa.field("group", pa.string(), nullable=False),
-        pa.field("start", pa.float64(), nullable=False),
-        pa.field("end", pa.float64(), nullable=False),
-        pa.field("closed_at", pa.float64(), nullable=False),
-        pa.field("drained", pa.list_(pa.string()), nullable=False),
-        pa.field("afresh", pa.list_(pa.string()), nullable=False),
+        *_KEY,
+        *_columns(
+            (pa.string(), "group"),
+            (pa.float64(), "start end closed_at"),
+            (pa.list_(pa.string()), "drained afresh"),
+        ),
     ]
 )
-
-_JUDGED = [
-    RUN,
-    ORDINAL,
-    pa.field("group", TEXT, nullable=False),
-    pa.field("metric", TEXT, nullable=False),
-    pa.field("start", pa.float64(), nullable=False),
-    pa.field("end", pa.float64(), nullable=False),
-]
-
-_CAUSES = pa.list_(pa.struct([("name", pa.string()), ("amount", pa.float64())]))
 
 VERDICTS: Final = pa.schema(
     [
         *_JUDGED,
-        pa.field("component", TEXT, nullable=False),
-        pa.field("level", TEXT, nullable=False),
-        pa.field("anomalous", pa.bool_(), nullable=False),
-        pa.field("score", pa.float64()),
-        pa.field("severity", pa.float64()),
-        pa.field("observed", pa.float64()),
-        pa.field("reference", pa.float64()),
-        pa.field("persistence", pa.int64(), nullable=False),
-        pa.field("straggler", pa.bool_(), nullable=False),
-        pa.field("since", pa.float64()),
-        pa.field("causes", _CAUSES),
+        *_columns((TEXT, "component level"), (pa.bool_(), "anomalous")),
+        *_columns((pa.float64(), "score severity observed reference"), nullable=True),
+        *_columns((pa.int64(), "persistence"), (pa.bool_(), "straggler")),
+        *_columns((pa.float64(), "since"), (_CAUSES, "causes"), nullable=True),
     ]
 )
 
 WINDOWS: Final = pa.schema(
     [
         *_JUDGED,
-        pa.field("components", pa.int64(), nullable=False),
-        pa.field("judged", pa.int64(), nullable=False),
-        pa.field("anomalous", pa.int64(), nullable=False),
-        pa.field("stragglers", pa.int64(), nullable=False),
-        pa.field("note", TEXT, nullable=False),
-        pa.field("undecided", pa.int64(), nullable=False),
+        *_columns(
+            (pa.int64(), "components judged anomalous stragglers"), (TEXT, "note"), (pa.int64(), "undecided")
+        ),
     ]
 )
 
 ALARMS: Final = pa.schema(
     [
         *_JUDGED,
-        pa.field("transition", TEXT, nullable=False),
-        pa.field("component", TEXT, nullable=False),
-        pa.field("level", TEXT, nullable=False),
-        pa.field("at", pa.float64(), nullable=False),
-        pa.field("since", pa.float64(), nullable=False),
-        pa.field("score", pa.float64(), nullable=False),
-        pa.field("severity", pa.float64(), nullable=False),
-        pa.field("worst_severity", pa.float64(), nullable=False),
-        pa.field("observed", pa.float64(), nullable=False),
-        pa.field("reference", pa.float64(), nullable=False),
+        *_columns(
+            (TEXT, "transition component level"),
+            (pa.float64(), "at since score severity worst_severity observed reference"),
+        ),
         pa.field("causes", _CAUSES),
     ]
 )
@@ -140,19 +109,15 @@ OF_FUNCTIONS: Final = "functions"
 
 GROUPS: Final = pa.schema(
     [
-        RUN,
-        ORDINAL,
-        pa.field("place", pa.int64(), nullable=False),
-        pa.field("name", pa.string(), nullable=False),
-        pa.field("source", pa.string(), nullable=False),
-        pa.field("role", pa.string(), nullable=False),
-        pa.field("components", pa.string(), nullable=False),
-        pa.field("metrics", pa.list_(pa.string()), nullable=False),
-        pa.field("automatic", pa.bool_(), nullable=False),
-        pa.field("detect", pa.string(), nullable=False),
-        pa.field("topology", pa.string(), nullable=False),
-        pa.field("lateness_seconds", pa.float64(), nullable=False),
-        pa.field("after_seconds", pa.float64(), nullable=False),
+        *_KEY,
+        *_columns(
+            (pa.int64(), "place"),
+            (pa.string(), "name source role components"),
+            (pa.list_(pa.string()), "metrics"),
+            (pa.bool_(), "automatic"),
+            (pa.string(), "detect topology"),
+            (pa.float64(), "lateness_seconds after_seconds"),
+        ),
     ]
 )
 
@@ -170,6 +135,9 @@ def field_of(column: str) -> str:
 
 
 Row = Mapping[str, Any]
+
+_OF_WINDOW: Final = ("group", "metric", "start", "end")
+_OF_ALARM: Final = tuple(name for name in ALARMS.names if name in {each.name for each in fields(Alarm)})
 
 
 def schema_row(taken: Batch) -> Row:
@@ -241,26 +209,18 @@ def window_row(ordinal: int, judged: Judgement) -> Row:
     }
 
 
-def alarm_rows(ordinal: int, judged: Judgement) -> list[Row]:
-    """Rows of the alarms that this window raised and cleared."""
-    return [_alarm(_judged(ordinal, judged), transition) for transition in judged.transitions]
-
-
-def cleared_rows(cleared: AlarmsCleared) -> list[Row]:
-    """Rows of alarms cleared without a window; start and end are the time of clearing."""
-    return [
-        _alarm(
-            {
-                "ordinal": cleared.lsn,
-                "group": transition.alarm.group,
-                "metric": transition.alarm.metric,
-                "start": transition.at,
-                "end": transition.at,
-            },
-            transition,
-        )
-        for transition in cleared.transitions
-    ]
+def alarm_rows(
+    ordinal: int, events: Iterable[AlarmEvent], window: tuple[float, float] | None = None
+) -> list[Row]:
+    """Rows of alarms that `window` (start and end) raised or cleared; without one, both are the event's."""
+    rows: list[Row] = []
+    for event in events:
+        start, end = window or (event.at, event.at)
+        row = {name: getattr(event.alarm, name) for name in _OF_ALARM}
+        causes = _causes(event.alarm.causes)
+        row |= {"ordinal": ordinal, "start": start, "end": end, "causes": causes}
+        rows.append({**row, "transition": event.kind, "at": event.at})
+    return rows
 
 
 def verdict_table(run_ns: int, ordinal: int, judged: Judgement) -> pa.Table | None:
@@ -274,20 +234,14 @@ def verdict_table(run_ns: int, ordinal: int, judged: Judgement) -> pa.Table | No
     columns |= {
         "component": [judged.components[c] for c in at],
         "level": [judged.levels[c] for c in at],
-        "anomalous": verdicts.anomalous[at],
-        "score": verdicts.score[at],
-        "severity": verdicts.severity[at],
-        "observed": verdicts.observed[at],
-        "reference": verdicts.reference[at],
-        "persistence": judged.persistence[at],
-        "straggler": judged.straggler[at],
-        "since": judged.since[at],
         "causes": [_causes(verdicts.causes.get(judged.components[c], ())) for c in at],
     }
-    schema = VERDICTS
-    return pa.table(
-        {each.name: pa.array(columns[each.name]).cast(each.type) for each in schema}, schema=schema
-    )
+    for name in ("anomalous", "score", "severity", "observed", "reference"):
+        columns[name] = getattr(verdicts, name)[at]
+    for name in ("persistence", "straggler", "since"):
+        columns[name] = getattr(judged, name)[at]
+    arrays = [pa.array(columns[each.name]).cast(each.type) for each in VERDICTS]
+    return pa.table(arrays, schema=VERDICTS)
 
 
 def table_of(run_ns: int, rows: Sequence[Row], schema: pa.Schema) -> pa.Table:
@@ -299,29 +253,5 @@ def _causes(causes: Sequence[tuple[str, float]]) -> list[dict[str, Any]]:
     return [{"name": name, "amount": amount} for name, amount in causes]
 
 
-def _alarm(of: Row, transition: AlarmEvent) -> Row:
-    alarm = transition.alarm
-    return {
-        **of,
-        "transition": transition.kind,
-        "component": alarm.component,
-        "level": alarm.level,
-        "at": transition.at,
-        "since": alarm.since,
-        "score": alarm.score,
-        "severity": alarm.severity,
-        "worst_severity": alarm.worst_severity,
-        "observed": alarm.observed,
-        "reference": alarm.reference,
-        "causes": _causes(alarm.causes),
-    }
-
-
 def _judged(ordinal: int, judged: Judgement) -> dict[str, Any]:
-    return {
-        "ordinal": ordinal,
-        "group": judged.group,
-        "metric": judged.metric,
-        "start": judged.start,
-        "end": judged.end,
-    }
+    return {"ordinal": ordinal} | {name: getattr(judged, name) for name in _OF_WINDOW}

@@ -14,13 +14,14 @@ from contextlib import suppress
 from functools import partial
 
 from laggard_aggregator.alarms.judge import Judgement
-from laggard_aggregator.archive.retention import Retention
+from laggard_aggregator.archive.retention import compact, retain
 from laggard_aggregator.archive.writer import ArchiveWriter
 from laggard_aggregator.engine.machine import Result
 from laggard_aggregator.ingest.admission import Room
 from laggard_aggregator.ingest.batches import Batch
 from laggard_aggregator.log.entries import WindowClose
 from laggard_aggregator.log.journal import GroupCommit
+from laggard_aggregator.settings.aggregator import ArchiveTable
 from laggard_common.clock import Clock
 from laggard_common.errors import ArchiveError
 
@@ -43,7 +44,7 @@ class WriteQueue:
     def __init__(
         self,
         writer: ArchiveWriter,
-        retention: Retention,
+        retention: ArchiveTable,
         durable: Callable[[int], None] | None,
         clock: Clock,
     ) -> None:
@@ -103,9 +104,10 @@ class WriteQueue:
                 flush_due = now + FLUSH_SECONDS
             if now >= retain_due:
                 retain_due = now + RETAIN_SECONDS
-                async with self._writing:  # compaction removes leftover files
-                    await asyncio.to_thread(self._attempt, self._retain)  # first: compaction needs space
-                    await asyncio.to_thread(self._attempt, self._compact)
+                directory, now_ns = self._writer.directory, self._clock.wall_ns()
+                async with self._writing:  # compaction removes leftover files, and needs space
+                    for work in (partial(retain, retention=self._retention), compact):
+                        await asyncio.to_thread(self._attempt, partial(work, directory, now_ns))
         await self.write(flush=True)
 
     async def write(self, flush: bool, at_least: int = 0) -> bool:
@@ -155,13 +157,7 @@ class WriteQueue:
         else:
             self._writer.alarms_cleared(record)
 
-    def _retain(self) -> None:
-        self._writer.retain(self._clock.wall_ns(), self._retention)
-
-    def _compact(self) -> None:
-        self._writer.compact(self._clock.wall_ns())
-
-    def _attempt(self, work: Callable[[], None]) -> bool:
+    def _attempt(self, work: Callable[[], object]) -> bool:
         """Whether `work` succeeded; a failing disk is one WARNING until a flush succeeds again."""
         try:
             work()

@@ -1,6 +1,6 @@
 """Writes the archive. Nothing here is asynchronous: the daemon calls it from a thread of its own."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,11 +10,9 @@ from laggard_aggregator.alarms.judge import Judgement
 from laggard_aggregator.archive import layout, tables
 from laggard_aggregator.archive.counter_columns import Pending
 from laggard_aggregator.archive.layout import write_parquet
-from laggard_aggregator.archive.retention import Retention, compact, retain
 from laggard_aggregator.archive.tables import (
     Row,
     alarm_rows,
-    cleared_rows,
     close_row,
     group_rows,
     schema_row,
@@ -73,8 +71,6 @@ class ArchiveWriter:
         self.site = site
         self.run_ns = run_ns
         self.dropped_rows = 0
-        self.written_rows = 0
-        self.written_bytes = 0
         self._written = dict(written or {})
         self.last_written = max(self._written.values(), default=-1)
         self._begun_ns = run_ns if continues_at_ns is None else continues_at_ns
@@ -130,7 +126,7 @@ class ArchiveWriter:
         if self._is_new("windows", layout.OWN, ordinal):
             self._own["windows"].append(window_row(ordinal, judged))
         if self._is_new("alarms", layout.OWN, ordinal):
-            self._own["alarms"].extend(alarm_rows(ordinal, judged))
+            self._own["alarms"].extend(alarm_rows(ordinal, judged.transitions, (judged.start, judged.end)))
         found = verdict_table(self.run_ns, ordinal, judged)
         if found is not None and self._is_new("verdicts", layout.OWN, ordinal):
             self._verdicts.append(found)
@@ -139,7 +135,7 @@ class ArchiveWriter:
     def alarms_cleared(self, cleared: AlarmsCleared) -> None:
         """Adds alarms that were cleared without a window."""
         if self._is_new("alarms", layout.OWN, cleared.lsn):
-            self._own["alarms"].extend(cleared_rows(cleared))
+            self._own["alarms"].extend(alarm_rows(cleared.lsn, cleared.transitions))
         self._bound_own()
 
     def flush(self) -> None:
@@ -150,30 +146,22 @@ class ArchiveWriter:
         """
         self._flush_at = self._cells + FLUSH_CELLS  # when it is tried again, should it fail
         for (source, site), rows in list(self._schemas.items()):
-            self._write("schemas", source, site, [table_of(self.run_ns, rows, tables.SCHEMAS)])
+            self._write("schemas", source, site, table_of(self.run_ns, rows, tables.SCHEMAS))
             del self._schemas[source, site]
         for (source, site), waiting in list(self._pending.items()):
             while waiting:
-                self._write("counters", source, site, [waiting[0].table(self.run_ns)])
+                self._write("counters", source, site, waiting[0].table(self.run_ns))
                 self._cells -= waiting.pop(0).cells
         self._flush_at = FLUSH_CELLS
         for kind, schema in _OWN_TABLES.items():
             if self._own[kind]:
-                self._write(kind, layout.OWN, self.site, [table_of(self.run_ns, self._own[kind], schema)])
+                self._write(kind, layout.OWN, self.site, table_of(self.run_ns, self._own[kind], schema))
                 self._own[kind] = []
         if self._verdicts:
             merged = pa.concat_tables(self._verdicts).unify_dictionaries()
-            self._write("verdicts", layout.OWN, self.site, [merged])
+            self._write("verdicts", layout.OWN, self.site, merged)
             self._verdicts = []
         self._opened_ns = None
-
-    def compact(self, now_ns: int) -> int:
-        """Merges what can be merged (`keep.compact`); returns how many files went. Raises ArchiveError."""
-        return compact(self.directory, now_ns)
-
-    def retain(self, now_ns: int, retention: Retention) -> list[Path]:
-        """Deletes what is too old or too much (`keep.retain`); returns the folders. Raises ArchiveError."""
-        return retain(self.directory, now_ns, retention)
 
     def _add(self, taken: Batch) -> bool:
         """Whether, with the batch among what waits, there is enough for a flush.
@@ -203,7 +191,7 @@ class ArchiveWriter:
         """Whether a batch goes into the same table as those of `pending`."""
         return (
             pending.rows < FLUSH_ROWS
-            and pending.takes(taken.schema)
+            and pending.fits(taken.schema)
             and pending.cells_with(taken) <= FLUSH_CELLS
         )
 
@@ -259,12 +247,11 @@ class ArchiveWriter:
         self.dropped_rows += dropped.rows
         self._cells -= dropped.cells
 
-    def _write(self, kind: str, source: str, site: str, written: Sequence[pa.Table]) -> None:
+    def _write(self, kind: str, source: str, site: str, table: pa.Table) -> None:
         where = layout.folder(self.directory, kind, source, self._day, site)
         if where not in self._next_part:
             self._next_part[where] = 1 + max((part.last for part in layout.parts(where)), default=0)
         number = self._next_part[where]
         path = layout.part_path(where, self._opened_ns or self._begun_ns, number, number)
-        self.written_bytes += write_parquet(path, written[0].schema, written)
-        self.written_rows += sum(table.num_rows for table in written)
+        write_parquet(path, table.schema, [table])
         self._next_part[where] = number + 1

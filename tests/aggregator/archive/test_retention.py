@@ -11,9 +11,9 @@ import pytest
 from laggard_aggregator.archive import layout, retention
 from laggard_aggregator.archive.layout import write_parquet
 from laggard_aggregator.archive.reader import ArchiveReader
-from laggard_aggregator.archive.retention import Retention
 from laggard_aggregator.archive.writer import ArchiveWriter
 from laggard_aggregator.log.entries import WindowClose
+from laggard_aggregator.settings.aggregator import ArchiveTable
 from tests.aggregator.archive.test_writer import MIDNIGHT_NS, SCHEMA, batch, files, read
 from tests.support.builders.batches import SECOND
 
@@ -138,7 +138,7 @@ def test_looking_through_thousands_of_files_takes_little_memory(tmp_path: Path) 
 
     def look_through() -> None:
         retention.compact(tmp_path, NOON_NS + 60 * SECOND)
-        retention.retain(tmp_path, NOON_NS + 60 * SECOND, Retention())
+        retention.retain(tmp_path, NOON_NS + 60 * SECOND, ArchiveTable())
 
     look_through()  # the interpreter's table of interned strings grows only once
     tracemalloc.start()
@@ -187,7 +187,7 @@ def test_days_go_by_age_and_results_are_kept_longer(tmp_path: Path) -> None:
     write(tmp_path, [NOON_NS + day * DAY_NS for day in range(5)])
     for day in ("2027-01-16", "2027-01-19"):
         layout.folder(tmp_path, "verdicts", layout.OWN, day, "site").mkdir(parents=True)
-    gone = retention.retain(tmp_path, NOON_NS + 4 * DAY_NS, Retention(raw_days=2, rollup_days=3))
+    gone = retention.retain(tmp_path, NOON_NS + 4 * DAY_NS, ArchiveTable(raw_days=2, rollup_days=3))
     assert (
         days(tmp_path, "counters") == days(tmp_path, "closes") == ["2027-01-18", "2027-01-19", "2027-01-20"]
     )
@@ -199,9 +199,9 @@ def test_days_go_by_age_and_results_are_kept_longer(tmp_path: Path) -> None:
 def test_the_oldest_days_go_until_the_rest_fits(tmp_path: Path) -> None:
     write(tmp_path, [NOON_NS + day * DAY_NS for day in range(4)])
     size = sum(path.stat().st_size for path in tmp_path.rglob("*.parquet"))
-    retention.retain(tmp_path, NOON_NS + 3 * DAY_NS, Retention(max_bytes=size * 5 // 8))
+    retention.retain(tmp_path, NOON_NS + 3 * DAY_NS, ArchiveTable(max_bytes=size * 5 // 8))
     assert days(tmp_path, "counters") == ["2027-01-18", "2027-01-19"]
-    retention.retain(tmp_path, NOON_NS + 3 * DAY_NS, Retention(max_bytes=0))
+    retention.retain(tmp_path, NOON_NS + 3 * DAY_NS, ArchiveTable(max_bytes=0))
     assert days(tmp_path, "counters") == ["2027-01-19"], "the open day stays"
     assert len(read(tmp_path)) == 1
 

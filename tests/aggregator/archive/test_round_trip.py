@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from laggard_aggregator.archive.reader import ArchiveReader
+from laggard_aggregator.archive.retention import compact
 from laggard_aggregator.archive.writer import ArchiveWriter
 from tests.support.builders.archives import START_NS, assert_same, run_of
 
@@ -29,7 +30,7 @@ def test_batches_come_back_in_their_order_to_the_bit(
                 writer.flush()
         writer.flush()
         if compacted:
-            writer.compact(START_NS + 10 * 86_400 * 10**9)
+            compact(Path(folder), START_NS + 10 * 86_400 * 10**9)
         got = list(ArchiveReader(Path(folder)).batches())
     assert [run_ns for run_ns, _ in got] == [START_NS] * len(run)
     for (_, found), expected in zip(got, run, strict=True):

@@ -8,13 +8,13 @@ from laggard_aggregator.alarms.alarms import Alarm, AlarmEvent, AlarmsCleared
 from laggard_aggregator.archive import resume, write_queue
 from laggard_aggregator.archive import writer as writer_module
 from laggard_aggregator.archive.reader import ArchiveReader
-from laggard_aggregator.archive.retention import Retention
 from laggard_aggregator.archive.write_queue import WriteQueue
 from laggard_aggregator.archive.writer import ArchiveWriter
 from laggard_aggregator.ingest.admission import Room
 from laggard_aggregator.ingest.batches import Batch
 from laggard_aggregator.log.entries import WindowClose
 from laggard_aggregator.log.journal import GroupCommit, Journal
+from laggard_aggregator.settings.aggregator import ArchiveTable
 from laggard_common.clock import SystemClock
 from laggard_common.errors import ArchiveError
 from tests.support.builders.batches import SECOND, batch_of, schema_of
@@ -31,7 +31,7 @@ def batch(ordinal: int) -> Batch:
 
 def feed(folder: Path, safe: list[int]) -> WriteQueue:
     writer = ArchiveWriter(folder, "site", START)
-    return WriteQueue(writer, Retention(), safe.append, SystemClock())
+    return WriteQueue(writer, ArchiveTable(), safe.append, SystemClock())
 
 
 def test_batches_are_safe_after_the_flush_and_not_before(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_nothing_is_written_before_it_is_safe(tmp_path: Path) -> None:
     writer = ArchiveWriter(tmp_path, "site", START)
     (tmp_path / "journal").mkdir()
     journal = GroupCommit(Journal(tmp_path / "journal", 2**20), lambda _: None, last_lsn=1)
-    fed = WriteQueue(writer, Retention(), lambda _: None, SystemClock())
+    fed = WriteQueue(writer, ArchiveTable(), lambda _: None, SystemClock())
     fed.journal = journal
     for ordinal in (1, 2, 3):
         fed.put(batch(ordinal))
@@ -127,7 +127,7 @@ def test_a_run_that_goes_on_writes_nothing_twice(tmp_path: Path) -> None:
     second = ArchiveWriter(
         tmp_path, "site", START, continues_at_ns=START + SECOND, written=resume.written(tmp_path, START)
     )
-    fed = WriteQueue(second, Retention(), lambda _: None, SystemClock())
+    fed = WriteQueue(second, ArchiveTable(), lambda _: None, SystemClock())
     fed.replay([batch(1), batch(2), close, batch(4)])
     asyncio.run(fed.write(flush=True))
     reader = ArchiveReader(tmp_path)
@@ -181,7 +181,7 @@ def test_old_days_go_also_where_there_is_no_room_to_compact(tmp_path: Path) -> N
 
     async def story() -> None:
         stop = asyncio.Event()
-        fed = WriteQueue(writer, Retention(raw_days=30), lambda _: None, HandClock(START))
+        fed = WriteQueue(writer, ArchiveTable(raw_days=30), lambda _: None, HandClock(START))
         running = asyncio.create_task(fed.run(stop))
         await async_wait_until(lambda: not any(part.exists() for part in parts))
         stop.set()

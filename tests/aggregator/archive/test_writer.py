@@ -14,6 +14,7 @@ import pytest
 
 from laggard_aggregator.archive import layout
 from laggard_aggregator.archive.reader import ArchiveReader
+from laggard_aggregator.archive.retention import compact
 from laggard_aggregator.archive.writer import ArchiveWriter
 from laggard_aggregator.ingest.batches import Batch
 from laggard_aggregator.log.entries import WindowClose
@@ -102,7 +103,7 @@ def test_a_field_that_changes_its_type_begins_a_new_file_and_is_never_merged(tmp
         writer.batch(taken)
     writer.flush()
     assert len(files(tmp_path)) == 3
-    writer.compact(MIDNIGHT_NS + SECOND * 3600)
+    compact(tmp_path, MIDNIGHT_NS + SECOND * 3600)
     assert len(files(tmp_path)) == 3
     for got, expected in zip(read(tmp_path), sent, strict=True):
         assert_same(got, expected)
@@ -130,7 +131,7 @@ def test_a_crash_while_a_file_is_written_leaves_nothing_that_counts(tmp_path: Pa
     again.batch(batch(SCHEMA, 1, START_NS + SECOND))
     again.flush()
     assert len(read(tmp_path)) == 2
-    again.compact(START_NS + 60 * SECOND)
+    compact(tmp_path, START_NS + 60 * SECOND)
     assert not torn.exists()
 
 

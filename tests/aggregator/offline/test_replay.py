@@ -11,7 +11,7 @@ import pytest
 
 from laggard_aggregator.alarms.judge import Judgement
 from laggard_aggregator.archive.reader import ArchiveReader
-from laggard_aggregator.archive.retention import Retention, retain
+from laggard_aggregator.archive.retention import compact, retain
 from laggard_aggregator.archive.writer import ArchiveWriter
 from laggard_aggregator.detect.settings import DetectSettings
 from laggard_aggregator.engine.machine import Machine
@@ -20,6 +20,7 @@ from laggard_aggregator.groups.topology import Topology
 from laggard_aggregator.ingest.batches import Batch
 from laggard_aggregator.log.entries import WindowClose
 from laggard_aggregator.offline.archive_replay import ArchiveReplay
+from laggard_aggregator.settings.aggregator import ArchiveTable
 from laggard_common.errors import InputError
 from laggard_common.wire.schema import Component, Schema
 from tests.support.builders.batches import DISKSTATS, SECOND, batch_of, next_lsn, schema_of, stored
@@ -141,7 +142,7 @@ def test_a_replay_judges_as_the_running_aggregator_did(tmp_path: Path, seed: int
     raised = [t.alarm for j in online for t in j.transitions if t.kind == "raised"]
     assert [(alarm.component, alarm.metric) for alarm in raised] == [("oss-3/id-sda", "await")]
     if compacted:
-        ArchiveWriter(tmp_path, "site", START_NS).compact(START_NS + 2 * 86_400 * SECOND)
+        compact(tmp_path, START_NS + 2 * 86_400 * SECOND)
     replay = ArchiveReplay(ArchiveReader(tmp_path))
     shares: list[float] = []
     assert plain(list(replay.judgements(shares.append))) == plain(online)
@@ -167,7 +168,7 @@ def test_a_replay_across_a_drain_judges_as_the_running_aggregator_did(
     raised = [t.alarm.component for j in online for t in j.transitions if t.kind == "raised"]
     assert raised == [SLOW, SLOW], "before the drain, and when it has ended"
     if compacted:
-        ArchiveWriter(tmp_path, "site", START_NS).compact(START_NS + 2 * 86_400 * SECOND)
+        compact(tmp_path, START_NS + 2 * 86_400 * SECOND)
     assert plain(list(ArchiveReplay(ArchiveReader(tmp_path)).judgements())) == plain(online)
 
 
@@ -187,7 +188,7 @@ def test_each_run_of_the_daemon_starts_afresh(tmp_path: Path) -> None:
 def test_a_run_can_be_replayed_after_its_first_day_was_deleted(tmp_path: Path) -> None:
     run_ns = START_NS - 40 * 86_400 * SECOND  # the daemon has been running for long
     online = run_online(tmp_path, seed=1, run_ns=run_ns)
-    retain(tmp_path, START_NS + 86_400 * SECOND, Retention(raw_days=7))
+    retain(tmp_path, START_NS + 86_400 * SECOND, ArchiveTable(raw_days=7))
     reader = ArchiveReader(tmp_path)
     (start,) = reader.runs()
     assert [rule.group.name for rule in start.membership.rules] == ["luns"]
