@@ -19,6 +19,7 @@ from resource import RUSAGE_CHILDREN, getrusage
 
 from bench.machine import machine
 from laggard_agent.collectors.fnprofile.collector import Fnprofile, FnprofileSettings
+from laggard_agent.collectors.interface import Context, Roots
 from laggard_common.wire.codec import Row
 
 _BURN = "while True: sum(i * i for i in range(1000))"
@@ -45,7 +46,7 @@ def loaded(commands: list[list[str]]) -> Iterator[None]:
 def own(seconds: int) -> tuple[float, float, int]:
     """CPU ms a second, samples a second and resident KiB that sampling adds."""
     before = _resident_kib()
-    collector = Fnprofile(FnprofileSettings(), Path("/proc"), Path("/sys"), time.time_ns, time.monotonic_ns)
+    collector = Fnprofile(FnprofileSettings(), Context(Roots(), time.time_ns, time.monotonic_ns))
     list(collector.read())
     _settle(collector)
     *_, reading = collector.read()

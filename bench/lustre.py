@@ -18,7 +18,8 @@ from statistics import median
 
 from bench.machine import machine
 from laggard_agent.cli import freeze
-from laggard_agent.collectors.lustre.collector import LustreCollector
+from laggard_agent.collectors.interface import Context, Roots
+from laggard_agent.collectors.lustre.collector import LustreCollector, LustreSettings
 from laggard_agent.collectors.lustre.param_paths import Trees
 
 OSTS = 100
@@ -114,8 +115,9 @@ def measure(active: float, *, job_stats: bool) -> tuple[list[float], int, int]:
         root = Path(folder)
         server = Server(root, random.Random(7))
         server.write(range(OSTS))
+        context = Context(Roots(), time.time_ns, time.monotonic_ns)
         trees = Trees(root / "proc", root / "sys", root / "debug")
-        collector = LustreCollector(trees, time.time_ns, time.monotonic_ns, job_stats=job_stats)
+        collector = LustreCollector(LustreSettings(job_stats), context, trees)
         list(collector.read())
         thresholds = gc.get_threshold()
         freeze()  # as the daemon does once it has settled

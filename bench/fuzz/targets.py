@@ -11,9 +11,10 @@ from laggard_agent.collectors.fnprofile import address_spaces, records
 from laggard_agent.collectors.fntrace import shm_layout
 from laggard_agent.collectors.gluster import dump
 from laggard_agent.collectors.infiniband.collector import parse_counter, parse_rate, parse_state
-from laggard_agent.collectors.lustre import histograms, import_state, jobstats, lctl, stats
+from laggard_agent.collectors.lustre import param_paths
+from laggard_agent.collectors.lustre import parse as lustre
 from laggard_agent.collectors.lwfs.trace import parse_trace
-from laggard_agent.collectors.net import interfaces, softnet, tcp
+from laggard_agent.collectors.net import parse as net
 from laggard_agent.spool.decode import unpack
 from laggard_agent.spool.recovery import recover
 from laggard_aggregator.ingest.admission import Admission
@@ -100,7 +101,7 @@ def journal_records(data: bytes) -> None:
 def kernel_files(data: bytes) -> None:
     """What block devices, interfaces, TCP and RDMA ports say."""
     collector.parse(data, collector.parse(data[: len(data) // 2], {}))
-    for parse in (interfaces.parse_interfaces, tcp.parse_pairs, softnet.parse_softnet):
+    for parse in (net.parse_interfaces, net.parse_pairs, net.parse_softnet):
         parse(data)
     for parse_one in (parse_counter, parse_state, parse_rate):
         parse_one(data)
@@ -109,13 +110,13 @@ def kernel_files(data: bytes) -> None:
 def file_systems(data: bytes) -> None:
     """What Lustre, GlusterFS and LWFS say."""
     for parse in (
-        stats.parse_stats,
-        histograms.parse_histograms,
-        import_state.parse_import,
-        jobstats.parse_job,
+        lustre.parse_stats,
+        lustre.parse_histograms,
+        lustre.parse_import,
+        lustre.parse_job,
     ):
         parse(data)
-    lctl.parse_dump(data)
+    param_paths.parse_dump(data)
     with contextlib.suppress(dump.NotADumpError):
         dump.parse_dump(data)
     for line in data.splitlines():

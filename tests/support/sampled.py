@@ -1,9 +1,10 @@
 """A collector that is sampled by hand, with what its samples said."""
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Generic, Protocol, Self, TypeVar
 
-from laggard_agent.collectors.interface import Now, Reading
+from laggard_agent.collectors.interface import Context, Now, Reading, Roots
 from laggard_common.errors import CollectError
 from laggard_common.wire.codec import RAW, Encoder
 from tests.support.clock import FakeClock
@@ -18,6 +19,13 @@ class Reads(Protocol):
 
 
 C = TypeVar("C", bound=Reads)
+
+
+def surroundings(
+    now: Now = lambda: 0, monotonic_ns: Callable[[], int] = lambda: 0, **roots: Path | None
+) -> Context:
+    """What surrounds a collector: two clocks, and the trees it reads, if not this host's."""
+    return Context(Roots(**roots), now, monotonic_ns)  # type: ignore[arg-type]
 
 
 class Sampled(Generic[C]):

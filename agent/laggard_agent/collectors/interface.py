@@ -6,6 +6,7 @@ that samples is never recorded by accident.
 
 import errno
 import os
+import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -86,12 +87,34 @@ def read_file(path: Path | str, max_bytes: int = MAX_FILE_BYTES) -> bytes:
         finally:
             os.close(fd)
     except OSError as exc:
-        reason = exc.strerror or str(exc)
-        if exc.errno not in ABSENT:
-            note_not_read(path, reason)
-        raise CollectError(str(path), reason) from exc
+        raise unreadable(path, exc) from exc
     note_read(path, data)
     return data
+
+
+def unreadable(path: Path | str, exc: OSError) -> CollectError:
+    """The error for a file or folder, recorded unless it is missing."""
+    reason = exc.strerror or str(exc)
+    return CollectError(str(path), reason) if exc.errno in ABSENT else refused(path, reason)
+
+
+def refused(path: Path | str, reason: str) -> CollectError:
+    """The error for a file or folder that exists and was not read, recorded."""
+    note_not_read(path, reason)
+    return CollectError(str(path), reason)
+
+
+@contextmanager
+def regular_file(path: Path, flags: int = 0) -> Iterator[tuple[int, os.stat_result]]:
+    """An open file that any user may have put there. Raises OSError; CollectError for an irregular one."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | flags)
+    try:
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode):
+            raise refused(path, "not a regular file")
+        yield fd, found
+    finally:
+        os.close(fd)
 
 
 class KernelFile:
@@ -136,9 +159,7 @@ def _read_all(fd: int, path: Path | str, max_bytes: int) -> bytes:
         chunks.append(chunk)
         size += len(chunk)
         if size > max_bytes:
-            reason = f"longer than {max_bytes} bytes"
-            note_not_read(path, reason)
-            raise CollectError(str(path), reason)
+            raise refused(path, f"longer than {max_bytes} bytes")
     return b"".join(chunks)
 
 

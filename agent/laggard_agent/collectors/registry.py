@@ -32,7 +32,7 @@ class CollectorClass(Protocol):
     @property
     def sources(self) -> Mapping[str, Sequence[Field]]: ...  # noqa: D102
 
-    def open(self, settings: Any, context: Context, /) -> Collector:
+    def __call__(self, settings: Any, context: Context, /) -> Collector:
         """The collector of a node. Reads nothing yet."""
         ...
 
@@ -83,4 +83,4 @@ def make_collectors(enabled: Enabled, roots: Roots, now: Now, clock: Clock) -> l
     """
     context = Context(roots, now, clock.monotonic_ns)
     classes = [find(name) for name in enabled.collectors]
-    return [one.open(enabled.tables.get(one.name) or one.settings(), context) for one in classes]
+    return [one(enabled.tables.get(one.name) or one.settings(), context) for one in classes]

@@ -9,13 +9,13 @@ import pytest
 
 from laggard_agent.collectors import registry
 from laggard_agent.collectors.diskstats.collector import parse
-from laggard_agent.collectors.lustre.lctl import ParamDump
+from laggard_agent.collectors.lustre.param_paths import ParamDump
 from laggard_agent.collectors.mountstats.collector import Mountstats, MountstatsSettings
 from laggard_common.wire.codec import Row
 from tests.support.builders.gluster import Folder
 from tests.support.builders.lustre import Watched, trees
 from tests.support.builders.lwfs import Log
-from tests.support.sampled import Sampled
+from tests.support.sampled import Sampled, surroundings
 from tests.support.shared_data import shared
 
 PROJECT = Path(__file__).resolve().parents[3]
@@ -65,7 +65,9 @@ def mountstats(path: Path, folder: Path) -> str:
     file = folder / "self" / "mountstats"
     file.parent.mkdir()
     file.write_bytes(path.read_bytes())
-    sampled = Sampled(lambda now, _: Mountstats(folder, MountstatsSettings(), now)).sample()
+    sampled = Sampled(
+        lambda now, _: Mountstats(MountstatsSettings(), surroundings(now, procfs=folder))
+    ).sample()
     rows = sampled.readings["nfs_mount"].rows
     values = sum(value is not None for row in rows for value in row)
     left = sampled.row("mountstats", "mountstats")["lines_not_understood"]

@@ -20,7 +20,7 @@ TEMPERATURE = '''"""Temperatures."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import ClassVar, Self
+from typing import ClassVar
 
 from laggard_agent.collectors.interface import Context, Now, Reading, read_file
 from laggard_agent.collectors.registry import register
@@ -41,14 +41,10 @@ class Temperature:
     settings = TemperatureSettings
     sources: ClassVar = {"temperature": FIELDS}
 
-    def __init__(self, context: Context, offset: int) -> None:
+    def __init__(self, settings: TemperatureSettings, context: Context) -> None:
         self._path = context.roots.procfs / "temperature"
         self._now = context.now
-        self._offset = offset
-
-    @classmethod
-    def open(cls, settings: TemperatureSettings, context: Context) -> Self:
-        return cls(context, settings.offset)
+        self._offset = settings.offset
 
     def read(self) -> Iterator[Reading]:
         value = int(read_file(self._path)) + self._offset

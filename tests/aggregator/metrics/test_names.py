@@ -11,14 +11,13 @@ from laggard_agent.collectors.fnprofile.functions import FIELDS as FNPROFILE_FIE
 from laggard_agent.collectors.fntrace.collector import FIELDS as FNTRACE_FIELDS
 from laggard_agent.collectors.mountstats.collector import Mountstats, MountstatsSettings
 from laggard_agent.collectors.net.destinations import DESTINATION_FIELDS
-from laggard_agent.collectors.net.interfaces import INTERFACE_FIELDS
-from laggard_agent.collectors.net.tcp import TCP_FIELDS
+from laggard_agent.collectors.net.parse import INTERFACE_FIELDS, TCP_FIELDS
 from laggard_aggregator.metrics.registry import FUNCTIONS, SOURCES
 from laggard_aggregator.metrics.sums import JoinedMetrics
 from laggard_common.wire.schema import Field
 from tests.support.builders.gluster import BRICK, CLIENT, Folder
 from tests.support.builders.lustre import FIXTURES, Watched, trees
-from tests.support.sampled import Sampled
+from tests.support.sampled import Sampled, surroundings
 
 
 def complete(source: str, fields: Collection[Field]) -> set[str]:
@@ -78,7 +77,9 @@ def test_nfs(tmp_path: Path) -> None:
     file.parent.mkdir()
     shutil.copy(FIXTURES.parent / "mountstats" / "client-6.8", file)
     reading = (
-        Sampled(lambda now, _: Mountstats(tmp_path, MountstatsSettings(), now)).sample().readings["nfs_mount"]
+        Sampled(lambda now, _: Mountstats(MountstatsSettings(), surroundings(now, procfs=tmp_path)))
+        .sample()
+        .readings["nfs_mount"]
     )
     assert complete("nfs_mount", reading.fields) >= set(SOURCES["nfs_mount"].metrics) - {"create_rtt"}
     assert all({*SOURCES["nfs_mount"].peers} <= dict(c.labels).keys() for c in reading.components)

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from laggard_agent.collectors.fntrace.collector import Fntrace
+from laggard_agent.collectors.fntrace.collector import Fntrace, FntraceSettings
 from tests.support.processes import run_command
-from tests.support.sampled import Sampled
+from tests.support.sampled import Sampled, surroundings
 
 ROOT = Path(__file__).resolve().parents[3]
 SOURCES = ROOT / "tests" / "fixtures" / "fntrace"
@@ -23,9 +23,8 @@ needs_gcc = pytest.mark.skipif(
 
 def sampled(directory: Path, procfs: Path = Path("/proc"), max_functions: int = 100) -> Sampled[Fntrace]:
     """The collector, sampled by hand."""
-    return Sampled(
-        lambda now, monotonic_ns: Fntrace(directory, procfs, now, monotonic_ns, max_functions=max_functions)
-    )
+    settings = FntraceSettings(directory, max_functions)
+    return Sampled(lambda now, ns: Fntrace(settings, surroundings(now, ns, procfs=procfs)))
 
 
 def run(command: Sequence[str | Path], **settings: str) -> str:

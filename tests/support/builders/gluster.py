@@ -5,8 +5,8 @@ import os
 import shutil
 from pathlib import Path
 
-from laggard_agent.collectors.gluster.collector import Gluster
-from tests.support.sampled import Sampled
+from laggard_agent.collectors.gluster.collector import Gluster, GlusterSettings
+from tests.support.sampled import Sampled, surroundings
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures" / "gluster"
 BRICK = "glusterfsd__srv_gl_b_1_rep.dump"
@@ -38,7 +38,8 @@ class Folder:
                 path.unlink()
             else:
                 os.utime(path, (WRITTEN, WRITTEN))
-        self.sampled = Sampled(lambda now, monotonic_ns: Gluster(self.root, now, monotonic_ns))
+        settings = GlusterSettings(self.root)
+        self.sampled = Sampled(lambda now, monotonic_ns: Gluster(settings, surroundings(now, monotonic_ns)))
 
     def write(self, text: str | bytes, name: str = BRICK, seconds: float = 0.0) -> "Folder":
         """A dump is written, so many seconds after the first one."""

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from laggard_agent.collectors.infiniband.collector import Infiniband
-from tests.support.sampled import Sampled
+from laggard_agent.collectors.infiniband.collector import Infiniband, InfinibandSettings
+from tests.support.sampled import Sampled, surroundings
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures" / "infiniband"
 NODES = ("mlx5", "mlx4", "hfi1")
@@ -18,7 +18,10 @@ class Node:
             for line in (FIXTURES / f"{fixture}.txt").read_text().splitlines():
                 path, _, text = line.partition(":")
                 self.write(path, f"{text}\n")
-        self.sampled = Sampled(lambda now, monotonic_ns: Infiniband(root, now, monotonic_ns, **options))
+        settings = InfinibandSettings(**options)
+        self.sampled = Sampled(
+            lambda now, monotonic_ns: Infiniband(settings, surroundings(now, monotonic_ns, sysfs=root))
+        )
 
     def write(self, path: str, text: str | bytes) -> "Node":
         """A file says something else."""

@@ -4,9 +4,9 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from laggard_agent.collectors.lustre.collector import LustreCollector
+from laggard_agent.collectors.lustre.collector import LustreCollector, LustreSettings
 from laggard_agent.collectors.lustre.param_paths import Parameters, Trees
-from tests.support.sampled import Sampled
+from tests.support.sampled import Sampled, surroundings
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures" / "lustre"
 
@@ -25,7 +25,10 @@ class Watched(Sampled[LustreCollector]):
     """The collector, sampled by hand."""
 
     def __init__(self, parameters: Parameters, **options: Any) -> None:
-        super().__init__(lambda wall, monotonic: LustreCollector(parameters, wall, monotonic, **options))
+        settings = LustreSettings(**options)
+        super().__init__(
+            lambda now, monotonic_ns: LustreCollector(settings, surroundings(now, monotonic_ns), parameters)
+        )
 
     def node(self, field: str) -> int | float | None:
         """A value of the node's own row."""

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from laggard_agent.collectors.lwfs.collector import Lwfs
-from tests.support.sampled import Sampled
+from laggard_agent.collectors.lwfs.collector import Lwfs, LwfsSettings
+from tests.support.sampled import Sampled, surroundings
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures" / "lwfs"
 
@@ -25,7 +25,8 @@ class Log:
         self.path = path
         if text is not None:
             path.write_text(text)
-        self.sampled = Sampled(lambda now, monotonic_ns: Lwfs(path, now, monotonic_ns))
+        settings = LwfsSettings(path)
+        self.sampled = Sampled(lambda now, monotonic_ns: Lwfs(settings, surroundings(now, monotonic_ns)))
 
     def append(self, text: str | bytes) -> "Log":
         """Writes more."""

@@ -8,12 +8,10 @@ zram, sr and fd are opt-in. A device that the operator includes by name is a pee
 import os
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-from laggard_agent.collectors.interface import note_name, read_file
-from laggard_agent.collectors.name_filter import any_of
-from laggard_common.errors import CollectError
+from laggard_agent.collectors.interface import note_name
+from laggard_agent.collectors.parsing import attribute, choice
 from laggard_common.wire.limits import MAX_NAME_CHARS
 from laggard_common.wire.schema import Component
 
@@ -23,24 +21,16 @@ _SECTOR_BYTES = 512
 _IDENTITIES = ("wwid", "device/wwid", "dm/uuid", "md/uuid", "serial", "device/serial")
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """`[diskstats]` include and exclude: patterns of whole names; `include` empty selects every real disk."""
-
-    include: Sequence[str] = ()
-    exclude: Sequence[str] = ()
-
-
 class BlockDevices:
     """The components among kernel names. `sysfs` None: /sys/block filters nothing, names are identities.
 
-    A known device that has left /sys/block since its name was read keeps its identity.
+    `include` and `exclude`: patterns of whole names; without any `include` every real disk is selected. A
+    known device that has left /sys/block since its name was read keeps its identity.
     """
 
-    def __init__(self, sysfs: Path | None, choice: Choice) -> None:
+    def __init__(self, sysfs: Path | None, include: Sequence[str] = (), exclude: Sequence[str] = ()) -> None:
         self._block = None if sysfs is None else sysfs / "block"
-        self._include = any_of(choice.include)
-        self._exclude = any_of(choice.exclude)
+        self._chosen = choice(include, exclude)
         self._components: dict[bytes, Component] = {}
 
     def components(self, names: Iterable[bytes]) -> dict[bytes, Component]:
@@ -50,7 +40,7 @@ class BlockDevices:
         there = frozenset() if self._block is None else frozenset(_names_in(str(self._block)))
         for raw in names:
             name = raw.decode("ascii", "replace")
-            folder = _sysfs_name(name)
+            folder = name.replace("/", "!")  # as in `cciss/c0d0`
             device = _Device(f"{self._block}/{folder}", folder) if folder in there else None
             component = self._components.get(raw) if device is None else None
             if component is None and self._is_peer(name, device):
@@ -62,10 +52,9 @@ class BlockDevices:
         return found
 
     def _is_peer(self, name: str, device: "_Device | None") -> bool:
-        if self._exclude is not None and self._exclude(name):
-            return False
-        if self._include is not None:
-            return self._include(name)
+        chosen = self._chosen(name)
+        if chosen is not None:
+            return chosen
         if _OPT_IN.fullmatch(name) or _NVME_PATH.fullmatch(name):
             return False
         if self._block is None:
@@ -104,16 +93,16 @@ class _Device:
         if sectors.isdecimal():
             yield "size", str(int(sectors) * _SECTOR_BYTES)
 
-    def text(self, attribute: str) -> str:
+    def text(self, name: str) -> str:
         """An attribute with single blanks, empty when absent."""
-        if attribute.partition("/")[0] not in self._entries:
+        if name.partition("/")[0] not in self._entries:
             return ""
-        return _text(f"{self._path}/{attribute}")
+        return attribute(f"{self._path}/{name}")
 
     def _models_below(self) -> Iterable[str]:
         if "slaves" in self._entries:
             for slave in sorted(_names_in(f"{self._path}/slaves")):
-                yield _text(f"{self._path}/slaves/{slave}/device/model")
+                yield attribute(f"{self._path}/slaves/{slave}/device/model")
 
     def _is_member(self) -> bool:
         """True when md, LVM, dm-crypt or multipath uses the disk or one of its partitions."""
@@ -139,11 +128,6 @@ def _component(name: str, device: _Device | None, taken: set[str]) -> Component:
     return Component(identity[:MAX_NAME_CHARS], shown, tuple(device.labels()))
 
 
-def _sysfs_name(name: str) -> str:
-    """Kernel names with a slash, as in `cciss/c0d0`, have an exclamation mark in sysfs."""
-    return name.replace("/", "!")
-
-
 def _names_in(folder: str) -> Sequence[str]:
     try:
         return os.listdir(folder)  # noqa: PTH208 - strings are wanted
@@ -156,12 +140,3 @@ def _has_entries(folder: str) -> bool:
     if names:
         note_name(f"{folder}/{names[0]}", is_folder=True)
     return bool(names)
-
-
-def _text(path: str) -> str:
-    try:
-        words = read_file(path).decode("ascii", "replace").split()
-    except CollectError:
-        return ""
-    text = " ".join(words)
-    return text[:MAX_NAME_CHARS] if text.isprintable() else ""

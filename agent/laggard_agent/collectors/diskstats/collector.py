@@ -5,14 +5,15 @@ one of the read before is not parsed again, nor is the file when its bytes are e
 when a name comes or goes, and once a minute, as members and identities change late.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import ClassVar, Protocol, Self
+from typing import ClassVar
 
-from laggard_agent.collectors.diskstats.block_devices import BlockDevices, Choice
-from laggard_agent.collectors.interface import Context, KernelFile, Now, Reading
+from laggard_agent.collectors.diskstats.block_devices import BlockDevices
+from laggard_agent.collectors.interface import Context, KernelFile, Reading
+from laggard_agent.collectors.parsing import numbers
 from laggard_agent.collectors.registry import register
+from laggard_agent.collectors.rows import RowCache
 from laggard_common.config import checked, each, regex
 from laggard_common.errors import CollectError
 from laggard_common.wire.codec import Row
@@ -41,9 +42,6 @@ FIELDS = (
 _LEADING = 3  # major, minor, name
 _KNOWN_COLUMNS = (20, 18, 14)
 _NO_ROW: tuple[bytes, Row] = (b"", ())
-_END = {n: max((k for k in _KNOWN_COLUMNS if k <= n), default=0) for n in range(_KNOWN_COLUMNS[0])}
-_ABSENT = {known: (None,) * (_KNOWN_COLUMNS[0] - known) for known in _KNOWN_COLUMNS}
-_MAX = 2**64 - 1
 _RESCAN_NS = 60 * 1_000_000_000
 
 Parsed = dict[bytes, tuple[bytes, Row]]
@@ -61,23 +59,9 @@ def parse(data: bytes, before: Mapping[bytes, tuple[bytes, Row]]) -> Parsed:
 
 def _parse_line(line: bytes) -> tuple[bytes, Row]:
     columns = line.split()
-    end = _END.get(len(columns), _KNOWN_COLUMNS[0])
-    absent = _ABSENT.get(end)
-    if absent is None:
-        return _NO_ROW
-    try:
-        row = tuple(map(int, columns[_LEADING:end]))
-    except ValueError:
-        return _NO_ROW
-    return (columns[2], row + absent) if min(row) >= 0 and max(row) <= _MAX else _NO_ROW
-
-
-class Devices(Protocol):
-    """Selection of the components among kernel names, with their permanent IDs."""
-
-    def components(self, names: Iterable[bytes]) -> dict[bytes, Component]:
-        """The component of each of `names` that is one, in their order."""
-        ...
+    end = next((known for known in _KNOWN_COLUMNS if known <= len(columns)), 0)
+    row = numbers(columns[_LEADING:end])
+    return _NO_ROW if row is None else (columns[2], row + (None,) * (_KNOWN_COLUMNS[0] - end))
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,29 +80,25 @@ class Diskstats:
     settings = DiskstatsSettings
     sources: ClassVar = {"diskstats": FIELDS}
 
-    def __init__(self, procfs: Path, devices: Devices, now: Now, monotonic_ns: Callable[[], int]) -> None:
-        self._file = KernelFile(procfs / "diskstats")
-        self._devices = devices
-        self._now = now
-        self._monotonic_ns = monotonic_ns
+    def __init__(
+        self, settings: DiskstatsSettings, context: Context, devices: BlockDevices | None = None
+    ) -> None:
+        self._file = KernelFile(context.roots.procfs / "diskstats")
+        sysfs = context.roots.sysfs
+        self._devices = devices or BlockDevices(sysfs, settings.include, settings.exclude)
+        self._context = context
         self._rescan_at_ns = 0
         self._data = b""
         self._parsed: Parsed = {}
         self._rows: dict[bytes, Row] = {}
         self._names: tuple[bytes, ...] = ()
-        self._selected: tuple[bytes, ...] = ()
+        self._selected: dict[bytes, Component] = {}
         self._components: tuple[Component, ...] = ()
-
-    @classmethod
-    def open(cls, settings: DiskstatsSettings, context: Context) -> Self:
-        """As `CollectorClass`."""
-        choice = Choice(settings.include, settings.exclude)
-        devices = BlockDevices(context.roots.sysfs, choice)
-        return cls(context.roots.procfs, devices, context.now, context.monotonic_ns)
+        self._cache = RowCache("diskstats")
 
     def read(self) -> Iterator[Reading]:
         """One reading of all selected disks. Raises CollectError when the file is unreadable or not one."""
-        read_at_ns = self._now()
+        read_at_ns = self._context.now()
         data = self._file.read()
         if data != self._data:
             self._parsed = parse(data, self._parsed)
@@ -127,17 +107,10 @@ class Diskstats:
         if data.strip() and not self._rows:
             raise CollectError(str(self._file.path), "no line has the 14, 18 or 20 columns of diskstats")
         names = tuple(self._rows)
-        if names != self._names or self._monotonic_ns() >= self._rescan_at_ns:
-            self._select(names)
+        if names != self._names or self._context.monotonic_ns() >= self._rescan_at_ns:
+            self._rescan_at_ns = self._context.monotonic_ns() + _RESCAN_NS
+            self._names = names
+            self._selected = self._devices.components(names)
+            self._components = tuple(self._selected.values())
         rows = [self._rows[name] for name in self._selected]
-        yield Reading("diskstats", FIELDS, read_at_ns, self._components, rows)
-
-    def _select(self, names: tuple[bytes, ...]) -> None:
-        """Selects the components; their tuple stays the same object while they are equal."""
-        self._rescan_at_ns = self._monotonic_ns() + _RESCAN_NS
-        self._names = names
-        selected = self._devices.components(names)
-        self._selected = tuple(selected)
-        components = tuple(selected.values())
-        if components != self._components:
-            self._components = components
+        yield self._cache.reading(read_at_ns, FIELDS, self._components, rows)

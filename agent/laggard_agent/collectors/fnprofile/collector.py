@@ -12,16 +12,16 @@ import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import ClassVar
 
 from laggard_agent.collectors.fnprofile import perf
 from laggard_agent.collectors.fnprofile.cpu_sampler import CpuSampler, CpuSamples
 from laggard_agent.collectors.fnprofile.functions import FIELDS, Functions
 from laggard_agent.collectors.fnprofile.kernel import Kernel
 from laggard_agent.collectors.fnprofile.symbolizer import Resolver
-from laggard_agent.collectors.interface import Context, Now, Reading
-from laggard_agent.collectors.own_state import OnceLogged
+from laggard_agent.collectors.interface import Context, Reading
 from laggard_agent.collectors.registry import register
+from laggard_agent.collectors.rows import OnceLogged
 from laggard_common.config import between, checked, one_of
 from laggard_common.errors import CollectError
 from laggard_common.wire.codec import Row
@@ -66,7 +66,8 @@ class Fnprofile:
     """Samples from the first reading on, which takes FIRST_SECONDS and returns the samples of that time.
 
     A vector is added at the first reading in each span of `vector_seconds` of the wall clock; in between,
-    readings say the same again. `sysfs` None: the trees are of another node, and this one is not sampled.
+    readings say the same again. Without `open_event`, the trees of
+    another node are not sampled.
     """
 
     name = "fnprofile"
@@ -76,24 +77,21 @@ class Fnprofile:
     def __init__(
         self,
         settings: FnprofileSettings,
-        procfs: Path,
-        sysfs: Path | None,
-        now: Now,
-        monotonic_ns: Callable[[], int],
+        context: Context,
         *,
-        open_event: perf.Open = perf.open_event,
+        open_event: perf.Open | None = None,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
         self._settings = settings
-        self._procfs = procfs
-        self._sysfs = sysfs
-        self._now = now
-        self._monotonic_ns = monotonic_ns
-        self._open = open_event
+        self._procfs = context.roots.procfs
+        self._sysfs = context.roots.sysfs if context.roots.own or open_event else None
+        self._now = context.now
+        self._monotonic_ns = context.monotonic_ns
+        self._open = open_event or perf.open_event
         self._pause = pause
         self._vector_ns = round(settings.vector_seconds * 1e9)
         self._vector = 0
-        self._kernel = Kernel(procfs, monotonic_ns)
+        self._kernel = Kernel(self._procfs, self._monotonic_ns)
         self._sampler: CpuSampler | None = None
         self._at_end: weakref.finalize[..., Fnprofile] | None = None
         self._cgroup = 0
@@ -102,13 +100,6 @@ class Fnprofile:
         self._failure: CollectError | None = None
         self._retry_at_ns = 0
         self._nothing = OnceLogged(_log, "fnprofile")
-
-    @classmethod
-    def open(cls, settings: FnprofileSettings, context: Context) -> Self:
-        """As `CollectorClass`."""
-        roots = context.roots
-        sysfs = roots.sysfs if roots.own else None
-        return cls(settings, roots.procfs, sysfs, context.now, context.monotonic_ns)
 
     def read(self) -> Iterator[Reading]:
         """The functions, then the sampler's own row. Raises CollectError when nothing can be sampled."""

@@ -4,44 +4,31 @@ import logging
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import ClassVar
 
-from laggard_agent.collectors.fntrace.processes import Processes
 from laggard_agent.collectors.fntrace.program_totals import Totals
 from laggard_agent.collectors.fntrace.symbolizer import Namer
-from laggard_agent.collectors.fntrace.table import MOST_HELD_BYTES, CallTable
-from laggard_agent.collectors.interface import ABSENT, Context, Now, Reading, note_name, note_not_read
-from laggard_agent.collectors.own_state import OnceLogged, OwnRow, raise_first
+from laggard_agent.collectors.fntrace.table import MOST_HELD_BYTES, CallTable, Processes
+from laggard_agent.collectors.interface import ABSENT, Context, Reading, note_name, unreadable
 from laggard_agent.collectors.registry import register
+from laggard_agent.collectors.rows import OnceLogged, OwnRow, gauges, raise_first
 from laggard_common.config import between, checked
 from laggard_common.errors import CollectError
-from laggard_common.wire.schema import Field, FieldKind
+from laggard_common.wire.schema import Field
 
 _log = logging.getLogger(__name__)
 
 FIELDS = (Field("calls"), Field("self_ns", unit="ns"))
-NODE_FIELDS = tuple(
-    Field(name, FieldKind.GAUGE)
-    for name in (
-        "tables",
-        "tables_ended",
-        "tables_failed",
-        "functions_without_row",
-        "functions_left_out",
-        "threads_without_slot",
-        "deep_calls",
-        "untimed_calls",
-        "abandoned_frames",
-        "unmatched_exits",
-    )
+NODE_FIELDS = gauges(
+    *("tables", "tables_ended", "tables_failed", "functions_without_row", "functions_left_out"),
+    *("threads_without_slot", "deep_calls", "untimed_calls", "abandoned_frames", "unmatched_exits"),
 )
 
-_NAME = re.compile(
-    r"([1-9]\d{0,9})\.(\d{1,20})\.(\d{1,9})", re.ASCII
-)  # process, its start, which of its tables
+# process, its start, which of its tables
+_NAME = re.compile(r"([1-9]\d{0,9})\.(\d{1,20})\.(\d{1,9})", re.ASCII)
 _MOST_TABLES = 512
 _UNFINISHED_SECONDS = 60
 _RANK_EVERY_NS = 60 * 1_000_000_000
@@ -114,36 +101,21 @@ class Fntrace:
     settings = FntraceSettings
     sources: ClassVar = {"fntrace": FIELDS, "fntrace_node": NODE_FIELDS}
 
-    def __init__(
-        self,
-        directory: Path,
-        procfs: Path,
-        now: Now,
-        monotonic_ns: Callable[[], int],
-        *,
-        max_functions: int,
-    ) -> None:
-        self._directory = directory
-        self._now = now
-        self._monotonic_ns = monotonic_ns
-        self._processes = Processes(procfs)
+    def __init__(self, settings: FntraceSettings, context: Context) -> None:
+        self._directory = settings.directory
+        self._context = context
+        self._processes = Processes(context.roots.procfs)
         self._namer = Namer()
-        self._totals = Totals(max_functions)
-        self._ranked_ns = monotonic_ns()
+        self._totals = Totals(settings.max_functions)
+        self._ranked_ns = context.monotonic_ns()
         self._found: dict[Key, _TracedProcess] = {}
         self._is_first = True
         self._own = OwnRow("fntrace_node", NODE_FIELDS, "fntrace")
         self._nothing = OnceLogged(_log, "fntrace")
 
-    @classmethod
-    def open(cls, settings: FntraceSettings, context: Context) -> Self:
-        """As `CollectorClass`."""
-        now, monotonic_ns, procfs = context.now, context.monotonic_ns, context.roots.procfs
-        return cls(settings.directory, procfs, now, monotonic_ns, max_functions=settings.max_functions)
-
     def read(self) -> Iterator[Reading]:
         """Yields functions, then this node. Raises CollectError for the first unreadable table."""
-        at = self._now()
+        at = self._context.now()
         failures = self._look()
         rises: dict[str, tuple[int, int]] = {}
         for process in self._found.values():
@@ -152,11 +124,12 @@ class Fntrace:
                 rises[name] = (before[0] + calls, before[1] + self_ns)
         self._is_first = False
         self._totals.add(rises)
-        if self._monotonic_ns() - self._ranked_ns >= _RANK_EVERY_NS:
-            self._ranked_ns = self._monotonic_ns()
+        now = self._context.monotonic_ns()
+        if now - self._ranked_ns >= _RANK_EVERY_NS:
+            self._ranked_ns = now
             self._totals.rank()
         yield Reading("fntrace", FIELDS, at, self._totals.components, self._totals.rows())
-        yield self._own.reading(at, self._state(len(failures)))
+        yield self._own.of(at, *self._state(len(failures)))
         self._nothing.update(not self._found and not failures, f"nothing found in {self._directory}")
         raise_first(failures)
 
@@ -201,9 +174,7 @@ class Fntrace:
         except OSError as exc:
             if exc.errno in ABSENT:
                 return []
-            reason = exc.strerror or str(exc)
-            note_not_read(self._directory, reason)
-            raise CollectError(str(self._directory), reason) from exc
+            raise unreadable(self._directory, exc) from exc
         note_name(self._directory, is_folder=True)
         matches.sort(key=lambda found: tuple(map(int, found[0].groups())))
         tables_of = Counter(match.group(1, 2) for match, _ in matches)
@@ -233,7 +204,7 @@ class Fntrace:
             ours = self._processes.is_ours(table.head.pid_namespace)
             return ours and self._processes.has_ended(one.pid, one.start_ticks)
         try:
-            age_seconds = self._now() / 1e9 - table.path.lstat().st_mtime
+            age_seconds = self._context.now() / 1e9 - table.path.lstat().st_mtime
         except OSError:
             return False
         return age_seconds > _UNFINISHED_SECONDS and self._processes.has_ended(one.pid, one.start_ticks)

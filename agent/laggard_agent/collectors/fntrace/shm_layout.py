@@ -68,14 +68,9 @@ class TableHead:
         return SLOT_HEAD_BYTES + self.capacities[1] * COUNTER_BYTES
 
     @property
-    def used_slot_bytes(self) -> int:
-        """Used bytes of a slot."""
-        return SLOT_HEAD_BYTES + self.functions * COUNTER_BYTES
-
-    @property
     def count_bytes(self) -> int:
         """Used bytes of all slots."""
-        return self.slots * self.used_slot_bytes
+        return self.slots * (SLOT_HEAD_BYTES + self.functions * COUNTER_BYTES)
 
     @property
     def held_bytes(self) -> int:

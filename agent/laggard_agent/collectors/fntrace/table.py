@@ -1,22 +1,33 @@
-"""One traced process: the counts of its table over the samples.
+"""One traced process: the counts of its table over the samples, and whether it still runs.
 
 The file is read, never mapped: truncation of a mapped file would kill the reader (SIGBUS).
 """
 
 import os
-import stat
+import re
 from dataclasses import dataclass, field
 from operator import add, sub
 from pathlib import Path
 
 from laggard_agent.collectors.fntrace import shm_layout
 from laggard_agent.collectors.fntrace.shm_layout import Module, Slot, TableHead
-from laggard_agent.collectors.interface import ABSENT, is_recorded, note_not_read, note_read
+from laggard_agent.collectors.interface import (
+    ABSENT,
+    is_recorded,
+    note_not_read,
+    note_read,
+    read_file,
+    regular_file,
+    unreadable,
+)
 from laggard_common.errors import CollectError
 
 MOST_COUNT_BYTES = 8 * 1024 * 1024  # in use, of one process
 MOST_HELD_BYTES = 64 * 1024 * 1024  # of all processes: any user's file may claim to be full
 _MOST_DUMP_BYTES = 16 * 1024 * 1024
+_START = 22 - 3  # index among the fields after the name, the first of which is field 3 (man 5 proc)
+_MOST_STAT_BYTES = 4096
+_NAMESPACE = re.compile(r"pid:\[(\d{1,20})\]", re.ASCII)
 _MOST_RISE = 2**60  # of one counter between samples; no process counts faster
 
 
@@ -50,23 +61,15 @@ class CallTable:
         `room_bytes`: memory available for it.
         """
         try:
-            fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-            try:
-                self._read(fd, room_bytes)
-            finally:
-                os.close(fd)
+            with regular_file(self.path, os.O_NOFOLLOW) as (fd, found):
+                self._read(fd, found, room_bytes)
         except OSError as exc:
             if exc.errno in ABSENT:
                 return False
-            reason = exc.strerror or str(exc)
-            note_not_read(self.path, reason)
-            raise CollectError(str(self.path), reason) from exc
+            raise unreadable(self.path, exc) from exc
         return True
 
-    def _read(self, fd: int, room_bytes: int) -> None:
-        found = os.fstat(fd)
-        if not stat.S_ISREG(found.st_mode):
-            raise CollectError(str(self.path), "not a regular file")
+    def _read(self, fd: int, found: os.stat_result, room_bytes: int) -> None:
         head = shm_layout.parse_head(os.pread(fd, shm_layout.HEAD_BYTES, 0), str(self.path))
         if head is None:
             return
@@ -91,16 +94,12 @@ class CallTable:
             note_read(self.path, os.pread(fd, head.file_bytes, 0))
 
     def _read_names(self, fd: int, head: TableHead) -> None:
-        known, more = len(self.modules), head.modules - len(self.modules)
-        at = shm_layout.HEADER_BYTES + known * shm_layout.MODULE_BYTES
-        self.modules += (
-            shm_layout.parse_modules(os.pread(fd, more * shm_layout.MODULE_BYTES, at)) if more else []
-        )
-        known, more = len(self.functions), head.functions - len(self.functions)
-        at = head.functions_at + known * shm_layout.FUNCTION_BYTES
-        self.functions += (
-            shm_layout.parse_functions(os.pread(fd, more * shm_layout.FUNCTION_BYTES, at)) if more else []
-        )
+        if more := head.modules - len(self.modules):
+            at = shm_layout.HEADER_BYTES + len(self.modules) * shm_layout.MODULE_BYTES
+            self.modules += shm_layout.parse_modules(os.pread(fd, more * shm_layout.MODULE_BYTES, at))
+        if more := head.functions - len(self.functions):
+            at = head.functions_at + len(self.functions) * shm_layout.FUNCTION_BYTES
+            self.functions += shm_layout.parse_functions(os.pread(fd, more * shm_layout.FUNCTION_BYTES, at))
         self.sums += [0] * (2 * len(self.functions) - len(self.sums))
 
     def _read_counts(self, fd: int, head: TableHead) -> None:
@@ -136,3 +135,45 @@ def _goes_on(before: TableHead, inode: int, after: TableHead, inode_before: int)
         and before.functions <= after.functions
         and before.slots <= after.slots
     )
+
+
+class Processes:
+    """Processes of this agent's PID namespace, below `procfs`."""
+
+    def __init__(self, procfs: Path) -> None:
+        self._procfs = procfs
+        self._namespace: int | None = None
+
+    def is_ours(self, pid_namespace: int) -> bool:
+        """True when pids of that namespace are valid here; a container's are not."""
+        if self._namespace is None:
+            try:
+                link = str((self._procfs / "self/ns/pid").readlink())
+            except OSError:
+                return False  # a copy of another host's tree
+            match = _NAMESPACE.fullmatch(link)
+            self._namespace = int(match[1]) if match else 0
+        return pid_namespace == self._namespace
+
+    def has_ended(self, pid: int, start_ticks: int) -> bool:
+        """True when the process that started then has certainly ended.
+
+        False when /proc hides it (`hidepid`).
+        """
+        try:
+            stat = read_file(self._procfs / str(pid) / "stat", _MOST_STAT_BYTES)
+        except CollectError as exc:
+            cause = exc.__cause__
+            return isinstance(cause, OSError) and cause.errno in ABSENT and not _is_there(pid)
+        fields = stat.rpartition(b")")[2].split()
+        return len(fields) > _START and fields[_START].isdigit() and int(fields[_START]) != start_ticks
+
+
+def _is_there(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        return True
+    return True

@@ -1,37 +1,29 @@
 """Collector `gluster`: io-stats dumps of this node's bricks and mounted volumes."""
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import ClassVar
 
 from laggard_agent.collectors.gluster.dump import NotADumpError, ProcessDump, parse_dump
 from laggard_agent.collectors.gluster.identity import brick_path
 from laggard_agent.collectors.gluster.process import Process
-from laggard_agent.collectors.gluster.reader import FileState, read_text
+from laggard_agent.collectors.gluster.reader import FileState, read_rewritten
 from laggard_agent.collectors.gluster.table import ALWAYS, ProcessTable
-from laggard_agent.collectors.interface import Context, Now, Reading, note_name, note_not_read
-from laggard_agent.collectors.own_state import OnceLogged, OwnRow, raise_first
+from laggard_agent.collectors.interface import Context, Reading, note_name, unreadable
 from laggard_agent.collectors.registry import register
+from laggard_agent.collectors.rows import OnceLogged, OwnRow, gauges, raise_first
 from laggard_common.config import between, checked
 from laggard_common.errors import CollectError
 from laggard_common.wire.limits import MAX_NAME_CHARS
-from laggard_common.wire.schema import Component, Field, FieldKind
+from laggard_common.wire.schema import Component
 
 _log = logging.getLogger(__name__)
 
-NODE_FIELDS = tuple(
-    Field(name, FieldKind.GAUGE)
-    for name in (
-        "bricks",
-        "clients",
-        "dumps_partial",
-        "dumps_stale",
-        "dumps_failed",
-        "dumps_of_others",
-        "lines_not_understood",
-    )
+NODE_FIELDS = gauges(
+    *("bricks", "clients", "dumps_partial", "dumps_stale", "dumps_failed", "dumps_of_others"),
+    "lines_not_understood",
 )
 _MOST_DUMPS = 1024
 _STALE_INTERVALS = 3
@@ -50,18 +42,19 @@ class _DumpFile:
 
     def read(self, now_ns: int) -> None:
         """Reads the file if it changed. Raises CollectError."""
-        text = read_text(self.path, self._state)
-        if text is None:
+        found = read_rewritten(self.path, self._state)
+        if found is None:
             return
+        data, state = found
         try:
-            dump = parse_dump(text.data)
+            dump = parse_dump(data)
         except NotADumpError as exc:
             raise CollectError(str(self.path), str(exc)) from exc
         self.partial = dump is None
         if dump is not None:
-            self._state = text.state
+            self._state = state
             self._changed_ns = now_ns
-            self.process.add(dump, text.state.changed_ns, now_ns)
+            self.process.add(dump, state.changed_ns, now_ns)
 
     def is_stale(self, now_ns: int, stale_seconds: float) -> bool:
         """True when no dump was written for `stale_seconds` and three of its intervals."""
@@ -94,13 +87,10 @@ class Gluster:
         "gluster": NODE_FIELDS,
     }
 
-    def __init__(
-        self, directory: Path, now: Now, monotonic_ns: Callable[[], int], *, stale_seconds: float = 60.0
-    ) -> None:
-        self._directory = directory
-        self._now = now
-        self._monotonic_ns = monotonic_ns
-        self._stale_seconds = stale_seconds
+    def __init__(self, settings: GlusterSettings, context: Context) -> None:
+        self._directory = settings.directory
+        self._stale_seconds = settings.stale_seconds
+        self._context = context
         self._files: dict[str, _DumpFile] = {}
         self._bricks = ProcessTable("gluster_brick")
         self._clients = ProcessTable("gluster_client")
@@ -108,35 +98,40 @@ class Gluster:
         self._nothing = OnceLogged(_log, "gluster")
         self.leftovers: Mapping[str, tuple[str, ...]] = {}
 
-    @classmethod
-    def open(cls, settings: GlusterSettings, context: Context) -> Self:
-        """As `CollectorClass`."""
-        stale_seconds = settings.stale_seconds
-        return cls(settings.directory, context.now, context.monotonic_ns, stale_seconds=stale_seconds)
-
     def read(self) -> Iterator[Reading]:
         """Yields bricks, clients, then the node's own row.
 
         Raises CollectError at the end for the folder, or the first file, that is unreadable.
         """
-        now_ns = self._monotonic_ns()
+        now_ns = self._context.monotonic_ns()
         failures = self._look(now_ns)
-        at = self._now()
+        at = self._context.now()
         live = {
             name: file
             for name, file in self._files.items()
             if file.process.dump is not None and not file.is_stale(now_ns, self._stale_seconds)
         }
-        rows = []
+        counts = []
         for table, is_brick in ((self._bricks, True), (self._clients, False)):
-            found = self._of_kind(live, is_brick)
-            rows.append(len(found))
-            reading = table.reading(at, found)
-            if reading is not None:
-                yield reading
-        self.leftovers = {n: f.process.dump.leftovers for n, f in live.items() if f.process.dump}
-        self.leftovers = {name: lines for name, lines in self.leftovers.items() if lines}
-        yield self._node(at, (*rows, len(self._files) - len(live), len(failures)))
+            found = {
+                file.component.id: (file.component, file.process)
+                for file in live.values()
+                if file.component and file.process.dump and file.process.dump.is_brick == is_brick
+            }
+            counts.append(len(found))
+            if found:
+                yield table.reading(at, list(found.values()))
+        leftovers = {n: f.process.dump.leftovers for n, f in live.items() if f.process.dump}
+        self.leftovers = {name: lines for name, lines in leftovers.items() if lines}
+        yield self._own.of(
+            at,
+            *counts,
+            sum(file.partial for file in self._files.values()),
+            len(self._files) - len(live),
+            len(failures),
+            sum(file.process.foreign for file in self._files.values()),
+            sum(map(len, self.leftovers.values())),
+        )
         self._nothing.update(
             not self._files and not failures, f"nothing found in {self._directory / 'stats'}"
         )
@@ -171,9 +166,7 @@ class Gluster:
         except FileNotFoundError:
             return []
         except OSError as exc:
-            reason = exc.strerror or str(exc)
-            note_not_read(folder, reason)
-            raise CollectError(str(folder), reason) from exc
+            raise unreadable(folder, exc) from exc
         return sorted(found)[:_MOST_DUMPS]
 
     def _brick_files(self) -> list[tuple[str, str]]:
@@ -192,26 +185,6 @@ class Gluster:
                 note_name(path)
                 found.append((folder.name, path.name))
         return found
-
-    def _of_kind(self, live: Mapping[str, _DumpFile], is_brick: bool) -> list[tuple[Component, Process]]:
-        found = {}
-        for file in live.values():
-            if file.component is not None and file.process.dump and file.process.dump.is_brick == is_brick:
-                found[file.component.id] = (file.component, file.process)
-        return list(found.values())
-
-    def _node(self, at_ns: int, counts: tuple[int, ...]) -> Reading:
-        bricks, clients, stale, failed = counts
-        row = (
-            bricks,
-            clients,
-            sum(file.partial for file in self._files.values()),
-            stale,
-            failed,
-            sum(file.process.foreign for file in self._files.values()),
-            sum(map(len, self.leftovers.values())),
-        )
-        return self._own.reading(at_ns, row)
 
 
 def _component(dump: ProcessDump, bricks: list[tuple[str, str]]) -> Component | None:

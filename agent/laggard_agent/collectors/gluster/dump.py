@@ -12,6 +12,8 @@ import math
 import re
 from dataclasses import dataclass
 
+from laggard_agent.collectors.parsing import number, printable
+
 _ENTRY = re.compile(r'^"([^"\n]+)": ?"?([^",\n]*)"?,?$', re.MULTILINE)
 _ZERO = re.compile(r'^"(?:fop\.|read_\d|write_\d)[^"\n]*": ?"?0(?:\.0+)?"?,?\n', re.MULTILINE)
 _SIZE = re.compile(r"(?:read|write)_\d+[kmg]?b")
@@ -29,8 +31,6 @@ _NOT_READ = {
 _NOT_READ_OF_A_FOP = ("latency_min_usec", "latency_max_usec")
 _NO_FOP = "null"
 _PARTS = 3  # two objects and the rest
-_MOST = 2**64
-_MOST_DIGITS = 20
 _MOST_LEFTOVERS = 100
 _SHOWN_CHARS = 200
 
@@ -106,7 +106,7 @@ class _DumpParser:
             raise NotADumpError("no gluster.<name>.aggr.<value> in the first object")
         totals = self._entries(_ZERO.sub("", aggregate.replace(f"{prefix}.aggr.", '"')))
         recent = self._entries(_ZERO.sub("", interval.replace(f"{prefix}.inter.", '"')))
-        uptime = _whole(totals.pop("uptime", ""))
+        uptime = number(totals.pop("uptime", ""))
         seconds = _real(recent.get("sample_interval_sec", ""))
         if uptime is None or seconds is None or totals.keys().isdisjoint(_TOTALS):
             raise NotADumpError("uptime, sample_interval_sec or bytes_read is missing")
@@ -152,7 +152,7 @@ class _DumpParser:
             into, place = self._gauges, key
         else:
             into, place = (self._counts, key) if key in _TOTALS or _SIZE.fullmatch(key) else (None, "")
-        value = _whole(text)
+        value = number(text)
         if into is None or value is None:
             return False
         into[place] = value
@@ -165,15 +165,7 @@ class _DumpParser:
 
     def _left_over(self, line: str) -> None:
         if len(self._leftovers) < _MOST_LEFTOVERS:
-            self._leftovers.append("".join(c if c.isprintable() else "?" for c in line[:_SHOWN_CHARS]))
-
-
-def _whole(text: str) -> int | None:
-    """A count, 0 to 2^64-1; None for anything else."""
-    if not (text.isascii() and text.isdigit()) or len(text) > _MOST_DIGITS:
-        return None
-    value = int(text)
-    return value if value < _MOST else None
+            self._leftovers.append(printable(line[:_SHOWN_CHARS]))
 
 
 def _real(text: str) -> float | None:

@@ -4,22 +4,17 @@ from collections.abc import Mapping, Sequence
 
 from laggard_agent.collectors.gluster.process import Process, field_of
 from laggard_agent.collectors.interface import Reading
+from laggard_agent.collectors.rows import RowCache
 from laggard_common.wire.codec import Row
 from laggard_common.wire.limits import MAX_FIELDS
 from laggard_common.wire.schema import Component, Field, FieldKind
 
 # Columns from the first sample on; other counters get a column when they first count.
 ALWAYS = tuple(
-    map(
-        field_of,
-        (
-            "bytes_read",
-            "bytes_written",
-            "fop_read_count",
-            "fop_read_latency_ns",
-            "fop_write_count",
-            "fop_write_latency_ns",
-        ),
+    field_of(name)
+    for name in (
+        *("bytes_read", "bytes_written", "fop_read_count", "fop_read_latency_ns"),
+        *("fop_write_count", "fop_write_latency_ns"),
     )
 )
 
@@ -31,31 +26,24 @@ class ProcessTable:
     """
 
     def __init__(self, source: str) -> None:
-        self.source = source
         self._fields: tuple[Field, ...] = ()
         self._defaults: tuple[int | None, ...] = ()
-        self._components: tuple[Component, ...] = ()
-        self._taken: dict[str, tuple[Mapping[str, int | None], Row]] = {}
+        self._cache = RowCache(source)
+        self._made: dict[str, tuple[Mapping[str, int | None], Row]] = {}
 
-    def reading(self, at_ns: int, found: Sequence[tuple[Component, Process]]) -> Reading | None:
-        """Reading with the rows of these components; None without any."""
-        if not found:
-            self._taken = {}
-            return None
+    def reading(self, at_ns: int, found: Sequence[tuple[Component, Process]]) -> Reading:
+        """Reading with the rows of these components."""
         fields = self._fields
         self._grow([process.values for _, process in found])
-        taken = {}
+        before, self._made = self._made, {}
         for component, process in found:
-            before = self._taken.get(component.id)
-            if before is None or before[0] is not process.values or fields is not self._fields:
-                row = self._row(process)
-                before = (process.values, row if before is None or before[1] != row else before[1])
-            taken[component.id] = before
+            made = before.get(component.id)
+            if made is None or made[0] is not process.values or fields is not self._fields:
+                made = (process.values, self._row(process))
+            self._made[component.id] = made
         components = tuple(component for component, _ in found)
-        if components != self._components:
-            self._components = components
-        self._taken = taken
-        return Reading(self.source, self._fields, at_ns, self._components, [row for _, row in taken.values()])
+        rows = [row for _, row in self._made.values()]
+        return self._cache.reading(at_ns, self._fields, components, rows)
 
     def _row(self, process: Process) -> Row:
         get = process.values.get

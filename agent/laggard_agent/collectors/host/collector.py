@@ -5,13 +5,13 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import psutil
 
 from laggard_agent.collectors.host import self_usage
-from laggard_agent.collectors.interface import Context, Now, Reading, is_recorded, read_file
+from laggard_agent.collectors.interface import Context, Reading, is_recorded, read_file
+from laggard_agent.collectors.parsing import MOST
 from laggard_agent.collectors.registry import register
 from laggard_common.errors import CollectError
 from laggard_common.wire.codec import Row
@@ -32,7 +32,6 @@ FIELDS = (
 )
 COMPONENTS = (Component("host", "host"),)
 
-_MAX = 2**64 - 1
 _psutil_root = threading.Lock()  # psutil.PROCFS_PATH is global; agents with other roots may share the process
 
 # psutil sets memory that it cannot find to 0 and warns; a false 0 is worse than an error.
@@ -52,14 +51,9 @@ class Host:
     settings = HostSettings
     sources: ClassVar = {"host": FIELDS}
 
-    def __init__(self, procfs: Path, now: Now) -> None:
-        self._procfs = procfs
-        self._now = now
-
-    @classmethod
-    def open(cls, settings: HostSettings, context: Context) -> Self:  # noqa: ARG003
-        """As `CollectorClass`."""
-        return cls(context.roots.procfs, context.now)
+    def __init__(self, settings: HostSettings, context: Context) -> None:  # noqa: ARG002
+        self._procfs = context.roots.procfs
+        self._now = context.now
 
     def read(self) -> Iterator[Reading]:
         """One row for the node. Raises CollectError."""
@@ -78,7 +72,7 @@ class Host:
         path = self._procfs / file
         try:
             values = read()
-            if not all(value is None or 0 <= value <= _MAX for value in values):
+            if not all(value is None or 0 <= value < MOST for value in values):
                 raise ValueError("a number out of range")
         except OSError as exc:
             raise CollectError(str(path), exc.strerror or str(exc)) from exc

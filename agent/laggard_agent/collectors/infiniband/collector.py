@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from errno import EINVAL, ENODATA, ENODEV, EOPNOTSUPP
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import ClassVar
 
-from laggard_agent.collectors.interface import ABSENT, Context, Now, Reading, read_file
-from laggard_agent.collectors.own_state import OnceLogged, OwnRow, raise_first
+from laggard_agent.collectors.interface import ABSENT, Context, Reading, read_file, unreadable
+from laggard_agent.collectors.parsing import attribute, number
 from laggard_agent.collectors.registry import register
+from laggard_agent.collectors.rows import OnceLogged, OwnRow, RowCache, gauges, raise_first
 from laggard_common.errors import CollectError
 from laggard_common.wire.codec import Row
 from laggard_common.wire.limits import MAX_FIELDS, MAX_NAME_CHARS
@@ -29,36 +30,25 @@ PORT_FIELDS = (
     Field("rate", FieldKind.GAUGE, "bit/s"),
     Field("counters_saturated", FieldKind.GAUGE),
 )
-NODE_FIELDS = tuple(
-    Field(name, FieldKind.GAUGE)
-    for name in ("ports", "files_failed", "values_not_understood", "counters_left_out")
-)
+NODE_FIELDS = gauges("ports", "files_failed", "values_not_understood", "counters_left_out")
 
 _WORDS = ("port_xmit_data", "port_rcv_data")  # of four bytes
 _GAUGES = ("hw_active_", "hw_watermark_")
 _NO_COUNTERS = ("lifespan",)  # a setting
 _BITS = {
-    "symbol_error": 16,
-    "link_error_recovery": 8,
-    "link_downed": 8,
-    "port_rcv_errors": 16,
-    "port_rcv_remote_physical_errors": 16,
-    "port_rcv_switch_relay_errors": 16,
-    "port_xmit_discards": 16,
-    "port_xmit_constraint_errors": 8,
-    "port_rcv_constraint_errors": 8,
-    "local_link_integrity_errors": 4,
-    "excessive_buffer_overrun_errors": 4,
-    "VL15_dropped": 16,
-    "port_xmit_wait": 32,
+    4: ("local_link_integrity_errors", "excessive_buffer_overrun_errors"),
+    8: (
+        *("link_error_recovery", "link_downed"),
+        *("port_xmit_constraint_errors", "port_rcv_constraint_errors"),
+    ),
+    16: (
+        *("symbol_error", "port_rcv_errors", "port_rcv_remote_physical_errors"),
+        *("port_rcv_switch_relay_errors", "port_xmit_discards", "VL15_dropped"),
+    ),
     # 64 bits where the device has extended counters; this value is then practically impossible
-    "port_xmit_data": 32,
-    "port_rcv_data": 32,
-    "port_xmit_packets": 32,
-    "port_rcv_packets": 32,
+    32: (*_WORDS, "port_xmit_packets", "port_rcv_packets", "port_xmit_wait"),
 }
-_HIGHEST = {name: 2**bits - 1 for name, bits in _BITS.items()}
-_MOST = 2**64
+_HIGHEST = {name: 2**bits - 1 for bits, names in _BITS.items() for name in names}
 _MOST_FILE_BYTES = 4096  # a page, the limit of sysfs
 _RATE = re.compile(rb"(\d{1,6})(?:\.(\d))? Gb/sec\b")
 _NAME = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
@@ -70,11 +60,7 @@ _LOOK_EVERY_NS = 10 * 1_000_000_000
 
 def parse_counter(data: bytes) -> int | None:
     """Parses a counter's file; None for anything but a number of 64 bits."""
-    text = data.strip()
-    if not text.isdigit() or len(text) > len(str(_MOST)):
-        return None
-    value = int(text)
-    return value if value < _MOST else None
+    return number(data.strip())
 
 
 def parse_state(data: bytes) -> int | None:
@@ -120,28 +106,18 @@ class Infiniband:
     settings = InfinibandSettings
     sources: ClassVar = {"infiniband_port": PORT_FIELDS, "infiniband": NODE_FIELDS}
 
-    def __init__(
-        self, sysfs: Path | None, now: Now, monotonic_ns: Callable[[], int], *, hw_counters: bool = True
-    ) -> None:
-        self._folder = None if sysfs is None else sysfs / "class/infiniband"
-        self._groups = (("counters", ""), ("hw_counters", "hw_")) if hw_counters else (("counters", ""),)
-        self._now = now
-        self._monotonic_ns = monotonic_ns
+    def __init__(self, settings: InfinibandSettings, context: Context) -> None:
+        self._folder = None if context.roots.sysfs is None else context.roots.sysfs / "class/infiniband"
+        self._groups = (("counters", ""), ("hw_counters", "hw_"))[: 1 + settings.hw_counters]
+        self._context = context
         self._look_at_ns: int | None = None
         self._ports: dict[str, _Port] = {}
-        self._components: tuple[Component, ...] = ()
         self._fields: tuple[Field, ...] = PORT_FIELDS
         self._left_out = 0
-        self._rows: dict[str, Row] = {}
+        self._rows = RowCache("infiniband_port")
         self._own = OwnRow("infiniband", NODE_FIELDS)
         self._nothing = OnceLogged(_log, "infiniband")
         self.leftovers: dict[str, bytes] = {}
-
-    @classmethod
-    def open(cls, settings: InfinibandSettings, context: Context) -> Self:
-        """As `CollectorClass`."""
-        roots, hw_counters = context.roots, settings.hw_counters
-        return cls(roots.sysfs, context.now, context.monotonic_ns, hw_counters=hw_counters)
 
     def read(self) -> Iterator[Reading]:
         """Yields the ports, then the node's own row.
@@ -149,25 +125,17 @@ class Infiniband:
         Raises CollectError at the end for the first unreadable file or folder.
         """
         failures = self._look()
-        at = self._now()
+        at = self._context.now()
         self.leftovers = {}
-        rows = {}
-        for name, port in self._ports.items():
-            row = self._row(port, failures)
-            if row is None:
-                self._look_at_ns = None
-                continue
-            rows[name] = self._rows[name] if row == self._rows.get(name) else row
-        self._rows = rows
-        components = tuple(self._ports[name].component for name in rows)
-        if components != self._components:
-            self._components = components
-        if rows:
-            yield Reading("infiniband_port", self._fields, at, self._components, list(rows.values()))
-        node_row = (len(rows), len(failures), len(self.leftovers), self._left_out)
-        yield self._own.reading(at, node_row)
+        rows = {port.component: self._row(port, failures) for port in self._ports.values()}
+        found = {component: row for component, row in rows.items() if row is not None}
+        if len(found) < len(rows):
+            self._look_at_ns = None
+        if found:
+            yield self._rows.reading(at, self._fields, tuple(found), list(found.values()))
+        yield self._own.of(at, len(found), len(failures), len(self.leftovers), self._left_out)
         place = self._folder or "sysfs: it is not read"
-        self._nothing.update(not rows and not failures, f"nothing found under {place}")
+        self._nothing.update(not found and not failures, f"nothing found under {place}")
         raise_first(failures)
 
     def _row(self, port: _Port, failures: list[CollectError]) -> Row | None:
@@ -178,10 +146,10 @@ class Infiniband:
             try:
                 data = read_file(path, _MOST_FILE_BYTES)
             except CollectError as exc:
-                number = exc.__cause__.errno if isinstance(exc.__cause__, OSError) else None
-                if number not in _NOT_COUNTED:
+                code = exc.__cause__.errno if isinstance(exc.__cause__, OSError) else None
+                if code not in _NOT_COUNTED:
                     failures.append(exc)
-                elif field == "state" and number in _GONE:
+                elif field == "state" and code in _GONE:
                     return None
                 continue
             value = _PARSERS.get(field, parse_counter)(data)
@@ -196,7 +164,7 @@ class Infiniband:
 
     def _look(self) -> list[CollectError]:
         """Searches ports and files when due; returns the folders that could not be listed."""
-        now = self._monotonic_ns()
+        now = self._context.monotonic_ns()
         if self._folder is None or (self._look_at_ns is not None and now < self._look_at_ns):
             return []
         self._look_at_ns = now + _LOOK_EVERY_NS
@@ -204,16 +172,16 @@ class Infiniband:
         ports: dict[str, _Port] = {}
         taken: set[str] = set()
         for device in _listed(self._folder, failures):
-            guid = _text(self._folder / device / "node_guid").replace(":", "")
-            for number in _listed(self._folder / device / "ports", failures):
-                name = f"{device}/{number}"
-                folder = self._folder / device / "ports" / number
+            guid = attribute(f"{self._folder}/{device}/node_guid").replace(":", "")
+            for port in _listed(self._folder / device / "ports", failures):
+                name = f"{device}/{port}"
+                folder = self._folder / device / "ports" / port
                 files = {field.name: f"{folder}/{field.name}" for field in PORT_FIELDS[:3]}
                 for group, prefix in self._groups:
                     for file in _listed(folder / group, failures):
                         if file not in _NO_COUNTERS:
                             files.setdefault(prefix + file.partition(",")[0], f"{folder}/{group}/{file}")
-                component = _component(device, number, guid, _text(folder / "link_layer"))
+                component = _component(device, port, guid, attribute(f"{folder}/link_layer"))
                 if component.id in taken:
                     component = Component(f"{component.id}@{device}", name, component.labels)
                 taken.add(component.id)
@@ -239,11 +207,11 @@ def _field(name: str) -> Field:
     return Field(name, kind, "words" if name in _WORDS else "1")
 
 
-def _component(device: str, number: str, guid: str, link_layer: str) -> Component:
+def _component(device: str, port: str, guid: str, link_layer: str) -> Component:
     """Component of a port: by its device's GUID, stable across reboots and drivers, or by name."""
     known = guid if guid.strip("0") else device
-    labels = (("device", device), ("port", number), *([("link_layer", link_layer)] if link_layer else []))
-    return Component(f"{known}/{number}"[:MAX_NAME_CHARS], f"{device}/{number}"[:MAX_NAME_CHARS], labels)
+    labels = (("device", device), ("port", port), *([("link_layer", link_layer)] if link_layer else []))
+    return Component(f"{known}/{port}"[:MAX_NAME_CHARS], f"{device}/{port}"[:MAX_NAME_CHARS], labels)
 
 
 def _listed(folder: Path, failures: list[CollectError]) -> list[str]:
@@ -252,14 +220,6 @@ def _listed(folder: Path, failures: list[CollectError]) -> list[str]:
         names = [name for name in os.listdir(folder) if _NAME.fullmatch(name.partition(",")[0])]  # noqa: PTH208
     except OSError as exc:
         if exc.errno not in ABSENT:
-            failures.append(CollectError(str(folder), exc.strerror or str(exc)))
+            failures.append(unreadable(folder, exc))
         return []
     return sorted(names, key=lambda name: (len(name), name))
-
-
-def _text(path: Path) -> str:
-    try:
-        text = read_file(path, _MOST_FILE_BYTES).decode("ascii", "replace").strip()
-    except CollectError:
-        return ""
-    return text[:MAX_NAME_CHARS] if text.isprintable() else ""

@@ -2,35 +2,25 @@
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, Self
+from typing import ClassVar
 
-from laggard_agent.collectors.interface import Context, Now, Reading
+from laggard_agent.collectors.interface import Context, Reading
 from laggard_agent.collectors.lustre.jobtable import JobTable
-from laggard_agent.collectors.lustre.lctl import ParamDump
-from laggard_agent.collectors.lustre.param_paths import Parameters, Trees
+from laggard_agent.collectors.lustre.param_paths import ParamDump, Parameters, Trees
 from laggard_agent.collectors.lustre.table import Outcome, ParamTable
 from laggard_agent.collectors.lustre.table_specs import JOB_TABLES, TABLES
-from laggard_agent.collectors.own_state import OnceLogged, OwnRow, raise_first
 from laggard_agent.collectors.registry import register
+from laggard_agent.collectors.rows import OnceLogged, OwnRow, gauges, raise_first
 from laggard_common.config import between, checked
 from laggard_common.wire.limits import MAX_COMPONENTS
-from laggard_common.wire.schema import Field, FieldKind
 
 _log = logging.getLogger(__name__)
 
-NODE_FIELDS = tuple(
-    Field(name, FieldKind.GAUGE)
-    for name in (
-        "healthy",
-        "devices",
-        "files_read",
-        "files_gone",
-        "files_failed",
-        "lines_not_understood",
-        "job_entries_left_out",
-    )
+NODE_FIELDS = gauges(
+    *("healthy", "devices", "files_read", "files_gone", "files_failed"),
+    *("lines_not_understood", "job_entries_left_out"),
 )
 _LOOK_EVERY_NS = 10 * 1_000_000_000
 
@@ -57,18 +47,16 @@ class LustreCollector:
     sources: ClassVar = {"lustre": NODE_FIELDS}
 
     def __init__(
-        self,
-        parameters: Parameters,
-        now: Now,
-        monotonic_ns: Callable[[], int],
-        *,
-        job_stats: bool = False,
-        max_job_entries: int = 8192,
+        self, settings: LustreSettings, context: Context, parameters: Parameters | None = None
     ) -> None:
+        roots = context.roots
+        if parameters is None:
+            trees = Trees(roots.procfs, roots.sysfs, roots.debugfs)
+            parameters = trees if roots.lctl_dump is None else ParamDump(roots.lctl_dump)
         self._parameters = parameters
-        self._now = now
-        self._monotonic_ns = monotonic_ns
-        self._jobs = tuple(JobTable(spec, max_job_entries) for spec in JOB_TABLES) if job_stats else ()
+        self._context = context
+        jobs = JOB_TABLES if settings.job_stats else ()
+        self._jobs = tuple(JobTable(spec, settings.max_job_entries) for spec in jobs)
         self._tables: tuple[ParamTable | JobTable, ...] = (*map(ParamTable, TABLES), *self._jobs)
         self._looks = deque(self._tables)  # the first is searched next
         self._looked_ns: int | None = None
@@ -76,19 +64,6 @@ class LustreCollector:
         self._nothing = OnceLogged(_log, "lustre")
         self._own = OwnRow("lustre", NODE_FIELDS)
         self.leftovers: Mapping[str, tuple[bytes, ...]] = {}
-
-    @classmethod
-    def open(cls, settings: LustreSettings, context: Context) -> Self:
-        """As `CollectorClass`."""
-        roots = context.roots
-        trees = Trees(roots.procfs, roots.sysfs, roots.debugfs)
-        return cls(
-            trees if roots.lctl_dump is None else ParamDump(roots.lctl_dump),
-            context.now,
-            context.monotonic_ns,
-            job_stats=settings.job_stats,
-            max_job_entries=settings.max_job_entries,
-        )
 
     def read(self) -> Iterator[Reading]:
         """Yields a reading of each table with rows, then the node's own.
@@ -102,7 +77,7 @@ class LustreCollector:
         for table in self._tables:
             if table.located.places:
                 devices |= table.located.devices
-                reading = table.read(self._parameters, self._now(), outcome)
+                reading = table.read(self._parameters, self._context.now(), outcome)
                 if reading is not None:
                     yield reading
         self.leftovers = outcome.leftovers
@@ -111,12 +86,11 @@ class LustreCollector:
         yield self._node(outcome, len(devices))
         problems = [table.located.problem for table in self._tables if table.located.problem]
         self._nothing.update(not devices and not problems, f"nothing found under {self._parameters.roots()}")
-        failures = [*outcome.failures, *problems]
-        raise_first(failures)
+        raise_first([*outcome.failures, *problems])
 
     def _look(self) -> None:
         """Searches all tables at first, then one per sample, which spreads the cost."""
-        now = self._monotonic_ns()
+        now = self._context.monotonic_ns()
         every = len(self._looks)
         due = every if self._looked_ns is None else every * (now - self._looked_ns) // _LOOK_EVERY_NS
         if not due:
@@ -129,10 +103,11 @@ class LustreCollector:
         self._looked_ns = now if self._looked_ns is None else self._looked_ns + due * _LOOK_EVERY_NS // every
 
     def _node(self, outcome: Outcome, devices: int) -> Reading:
-        at = self._now()
+        at = self._context.now()
         place = self._health_place
         health = outcome.read(self._parameters, place) if place else None
-        row = (
+        return self._own.of(
+            at,
             None if health is None else int(health.strip() == b"healthy"),
             devices,
             outcome.files,
@@ -141,4 +116,3 @@ class LustreCollector:
             sum(map(len, outcome.leftovers.values())),
             sum(table.left_out for table in self._jobs),
         )
-        return self._own.reading(at, row)

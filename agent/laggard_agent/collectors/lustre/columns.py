@@ -1,9 +1,8 @@
 """Columns of one table, which only grow, and rows built from files of known shape."""
 
 from collections.abc import Callable, Sequence
-from operator import itemgetter
 
-from laggard_agent.collectors.lustre.template_cache import Shape, Values
+from laggard_agent.collectors.lustre.template_cache import Shape, Values, getter
 from laggard_common.wire.codec import Row
 from laggard_common.wire.limits import MAX_FIELDS
 from laggard_common.wire.schema import Field, FieldKind
@@ -97,12 +96,6 @@ class Columns:
         if len(self._plans) >= _MOST_PLANS:
             self._plans.clear()
         identity = len(shapes) == 1 and places == list(range(_BEFORE_VALUES, end))
-        plan = None if identity else _picker(places)
+        plan = None if identity else getter(places)
         self._plans[shapes] = plan
         return plan
-
-
-def _picker(places: Sequence[int]) -> Callable[[Sequence[int | None]], Row]:
-    if len(places) > 1:
-        return itemgetter(*places)
-    return lambda values: tuple(values[place] for place in places)

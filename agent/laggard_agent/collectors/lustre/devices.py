@@ -45,7 +45,7 @@ class Mounts:
     def __init__(self) -> None:
         self._known: dict[str, Component] = {}
 
-    def components(self, names: Iterable[str]) -> dict[str, Component]:
+    def __call__(self, names: Iterable[str]) -> dict[str, Component]:
         """Components by device name. Of two mounts of one file system the later keeps its address."""
         present = sorted(names)
         self._known = {name: self._known[name] for name in present if name in self._known}

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from laggard_agent.collectors.interface import Reading
 from laggard_agent.collectors.lustre.columns import Columns
 from laggard_agent.collectors.lustre.devices import job
-from laggard_agent.collectors.lustre.jobstats import job_id, parse_job, split_jobs
 from laggard_agent.collectors.lustre.param_paths import Parameters
+from laggard_agent.collectors.lustre.parse import job_id, parse_job, split_jobs
 from laggard_agent.collectors.lustre.table import LocatedTable, Outcome
 from laggard_agent.collectors.lustre.table_specs import TableSpec
 from laggard_agent.collectors.lustre.template_cache import Shape, Shapes, Values

@@ -2,9 +2,14 @@
 
 Between 2.11 and 2.17 files moved from /proc to debugfs and sysfs one by one, and vendors backport changes. So
 every file of every device is searched in all three trees.
+
+A saved output of `lctl get_param` may take their place, for support cases. There a parameter is a line
+`name=value`, or a line `name=` and the lines after it. The last occurrence of a name counts (a file may hold
+several commands). Parameters that are not in the file are not errors.
 """
 
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +18,8 @@ from typing import Protocol
 from laggard_agent.collectors.interface import note_name, note_not_read, read_file
 
 MOST_FILE_BYTES = 64 * 1024 * 1024  # job_stats of 10,000 jobs is 25 MB
+
+_HEAD = re.compile(rb"^([A-Za-z0-9_][^\s=]*)=(.*)$", re.MULTILINE)
 
 Places = Mapping[str, Mapping[str, str]]  # device -> file -> its location
 
@@ -116,3 +123,51 @@ def _add(found: dict[str, dict[str, str]], name: str, folder: str, files: Sequen
             path = f"{folder}/{file}"
             if os.access(path, os.F_OK):  # half of `exists`; a thousand files on a large server
                 places[file] = path
+
+
+def parse_dump(data: bytes) -> dict[str, bytes]:
+    """Text of each parameter by name, such as `obdfilter.scratch-OST0000.stats`. Raises nothing."""
+    heads = list(_HEAD.finditer(data))
+    ends = [*(head.start() for head in heads), len(data)][1:]
+    return {
+        head[1].decode("utf-8", "replace"): data[head.start(2) : end].lstrip(b"\r\n")
+        for head, end in zip(heads, ends, strict=bool(heads))
+    }
+
+
+class ParamDump:
+    """Parameters of a saved output; `refresh` reads the file again."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._parameters: dict[str, bytes] = {}
+
+    def locate(self, kinds: Sequence[str], files: Sequence[str]) -> Located:
+        """As `Parameters`."""
+        found: dict[str, dict[str, str]] = {}
+        for kind in kinds:
+            prefix = kind.replace("/", ".") + "."
+            for name in self._parameters:
+                if name.startswith(prefix):
+                    device, _, file = name[len(prefix) :].partition(".")
+                    if file:
+                        places = found.setdefault(device, {})
+                        if file in files:
+                            places.setdefault(file, name)
+        return Located(found, (), partial=True)
+
+    def find(self, file: str) -> str | None:
+        """As `Parameters`."""
+        return file if file in self._parameters else None
+
+    def read(self, place: str) -> bytes:
+        """As `Parameters`."""
+        return self._parameters[place]
+
+    def roots(self) -> str:
+        """As `Parameters`."""
+        return str(self._path)
+
+    def refresh(self) -> None:
+        """Reads the file. Raises CollectError."""
+        self._parameters = parse_dump(read_file(self._path, MOST_FILE_BYTES))

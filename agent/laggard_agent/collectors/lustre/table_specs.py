@@ -4,16 +4,13 @@ README.md lists them for operators; a test holds the two together.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 
 from laggard_agent.collectors.lustre.devices import Mounts, each, service, target
-from laggard_agent.collectors.lustre.histograms import parse_histograms
-from laggard_agent.collectors.lustre.import_state import parse_import
-from laggard_agent.collectors.lustre.parse_result import Parsed, number
-from laggard_agent.collectors.lustre.stats import parse_stats
-from laggard_agent.collectors.lustre.template_cache import Found, Plain, Shapes
+from laggard_agent.collectors.lustre.parse import parse_histograms, parse_import, parse_scalar, parse_stats
+from laggard_agent.collectors.lustre.template_cache import Found, Shapes
 from laggard_common.wire.schema import Component, Field, FieldKind
 
 SLOW = 5
@@ -42,29 +39,12 @@ class TableSpec:
     every: int = 1
 
 
-def parse_scalar(field: Field, data: bytes) -> Parsed:
-    """Parses a file that holds one number."""
-    value = number(data.strip())
-    if value is None:
-        return Parsed((), (), (data.strip()[:200] or b"(empty)",), complete=False)
-    return Parsed((field,), (value,), (), complete=True)
-
-
 _TARGETS = re.compile(r"(?:.*-)?(?:OST|MDT)[0-9a-fA-F]{4}")
 _CLIENTS = re.compile(r".+-(?:OST|MDT)[0-9a-fA-F]{4}-(?:osc|mdc)-[0-9a-f]{8,16}")  # not those of an MDS
 
 
-def _targets() -> Identify:
-    return each(target)
-
-
-def _services() -> Identify:
-    return each(service)
-
-
-def _mounts() -> Identify:
-    return Mounts().components
-
+_targets = partial(each, target)
+_services = partial(each, service)
 
 TABLES = (
     TableSpec("lustre_ost", ("obdfilter",), ("stats",), _targets),
@@ -74,20 +54,20 @@ TABLES = (
     TableSpec("lustre_oss_service", ("ost/OSS",), ("stats", "threads_started"), _services),
     TableSpec("lustre_mdt", ("mdt",), ("md_stats",), _targets),
     TableSpec("lustre_mds_service", ("mds/MDS",), ("stats", "threads_started"), _services),
-    TableSpec("lustre_llite", ("llite",), ("stats",), _mounts),
+    TableSpec("lustre_llite", ("llite",), ("stats",), Mounts),
     TableSpec(
-        "lustre_osc", ("osc",), ("stats", "import", "cur_dirty_bytes", "cur_grant_bytes"), _mounts, _CLIENTS
+        "lustre_osc", ("osc",), ("stats", "import", "cur_dirty_bytes", "cur_grant_bytes"), Mounts, _CLIENTS
     ),
-    TableSpec("lustre_osc_rpc", ("osc",), ("rpc_stats",), _mounts, _CLIENTS, every=SLOW),
-    TableSpec("lustre_mdc", ("mdc",), ("stats", "import"), _mounts, _CLIENTS),
-    TableSpec("lustre_mdc_rpc", ("mdc",), ("rpc_stats",), _mounts, _CLIENTS, essential=False, every=SLOW),
+    TableSpec("lustre_osc_rpc", ("osc",), ("rpc_stats",), Mounts, _CLIENTS, every=SLOW),
+    TableSpec("lustre_mdc", ("mdc",), ("stats", "import"), Mounts, _CLIENTS),
+    TableSpec("lustre_mdc_rpc", ("mdc",), ("rpc_stats",), Mounts, _CLIENTS, essential=False, every=SLOW),
 )
 JOB_TABLES = (
     TableSpec("lustre_job_ost", ("obdfilter",), ("job_stats",), _targets, essential=False, every=SLOWER),
     TableSpec("lustre_job_mdt", ("mdt",), ("job_stats",), _targets, essential=False, every=SLOWER),
 )
 
-_SCALARS: Mapping[str, Field] = {
+_SCALARS = {
     "threads_started": Field("threads_started", FieldKind.GAUGE),
     "cur_dirty_bytes": Field("cur_dirty_bytes", FieldKind.GAUGE, "bytes"),
     "cur_grant_bytes": Field("cur_grant_bytes", FieldKind.GAUGE, "bytes"),
@@ -99,7 +79,7 @@ def reader_of(file: str) -> Read:
     if file in ("brw_stats", "rpc_stats"):
         return Shapes(parse_histograms).read
     if file == "import":
-        return Plain(parse_import).read
+        return Shapes(parse_import, learns=False).read
     if file in _SCALARS:
         return Shapes(partial(parse_scalar, _SCALARS[file])).read
     return Shapes(parse_stats).read

@@ -11,9 +11,13 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
+from typing import TypeVar
 
-from laggard_agent.collectors.lustre.parse_result import Parsed
+from laggard_agent.collectors.lustre.parse import Parsed
+from laggard_agent.collectors.parsing import MOST
 from laggard_common.wire.schema import Field
+
+T = TypeVar("T")
 
 Runs = Sequence[bytes]
 Values = tuple[int, ...]
@@ -27,7 +31,6 @@ _NAME = re.compile(rb"[\w/]")
 _AFTER_NAME = re.compile(rb"[\w/:]")
 _MOST_SHAPES = 1024
 _MOST_BYTES = 32 * 1024
-_MOST = 2**64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,22 +63,27 @@ Found = tuple[Shape, Values]
 
 
 class Shapes:
-    """Cache of shapes of one kind of file; `parse` is its pure parser."""
+    """Cache of shapes of one kind of file; `parse` is its pure parser.
 
-    def __init__(self, parse: Parse) -> None:
+    `learns` False: for short files with varying names and addresses only the fields are cached.
+    """
+
+    def __init__(self, parse: Parse, *, learns: bool = True) -> None:
         self._parse = parse
+        self._learns = learns
+        self._plain: dict[tuple[Field, ...], Shape] = {}
         self._known: dict[bytes, _Skeleton] = {}
         self._latest: _Skeleton | None = None
         self._count = 0
 
     def read(self, data: bytes) -> Found:
         """Shape of a file and the values of its fields, each below 2^64. Raises nothing."""
+        if not self._learns:
+            return self._as_parsed(self._parse(data))
         bones = data.translate(None, _NOT_SKELETON)
         runs = data.translate(_TO_BLANKS).split()
         skeleton = self._latest
-        if (
-            skeleton is None or skeleton.bones != bones
-        ):  # most files equal the previous one, which is cheap to check
+        if skeleton is None or skeleton.bones != bones:  # most files equal the previous one
             skeleton = self._latest = self._known.get(bones)
         if skeleton is not None and len(runs) == skeleton.runs:
             shape = skeleton.shapes.get(skeleton.fixed(runs))
@@ -83,11 +91,11 @@ class Shapes:
                 try:
                     values = shape.values(runs)
                 except ValueError:
-                    return _as_parsed(self._parse(data))
-                if sum(values) < _MOST or max(values) < _MOST:  # twice as fast as a loop
+                    return self._as_parsed(self._parse(data))
+                if sum(values) < MOST or max(values) < MOST:  # twice as fast as a loop
                     return shape, values
         if len(data) > _MOST_BYTES:
-            return _as_parsed(self._parse(data))
+            return self._as_parsed(self._parse(data))
         return self._learn(data, bones, runs)
 
     def _learn(self, data: bytes, bones: bytes, runs: Runs) -> Found:
@@ -96,7 +104,7 @@ class Shapes:
         by_place = self._parse(marked)
         same = by_place.fields == parsed.fields and len(by_place.leftovers) == len(parsed.leftovers)
         if not same or parsed.values != tuple(int(runs[place]) for place in by_place.values):
-            return _as_parsed(parsed)
+            return self._as_parsed(parsed)
         shape = _shape(parsed, by_place.values)
         if self._count >= _MOST_SHAPES:
             self._known.clear()
@@ -108,6 +116,17 @@ class Shapes:
         self._latest = skeleton
         self._count += 1
         return _bounded(shape, shape.values(runs))
+
+    def _as_parsed(self, parsed: Parsed) -> Found:
+        """Shape whose runs are the parsed values; cached for files that were parsed as a whole."""
+        shape = self._plain.get(parsed.fields) if parsed.complete else None
+        if shape is None:
+            shape = _shape(parsed, range(len(parsed.values)))
+            if parsed.complete and len(self._plain) < _MOST_SHAPES:
+                self._plain[parsed.fields] = shape
+        if len(shape.fields) == len(parsed.values):
+            return shape, parsed.values
+        return _bounded(shape, shape.values([b"%d" % value for value in parsed.values]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,15 +155,9 @@ def _mark(data: bytes) -> tuple[bytes, tuple[int, ...]]:
     return b"".join((*pieces, data[end:])), tuple(fixed)
 
 
-def _as_parsed(parsed: Parsed) -> Found:
-    """Shape for this file only: its values are its runs."""
-    shape = _shape(parsed, range(len(parsed.values)))
-    return _bounded(shape, shape.values([b"%d" % value for value in parsed.values]))
-
-
 def _bounded(shape: Shape, values: Values) -> Found:
     """Wraps at 2^64, as sums of a counter printed twice may exceed it."""
-    return shape, tuple([value % _MOST for value in values])
+    return shape, tuple([value % MOST for value in values])
 
 
 def _shape(parsed: Parsed, places: Sequence[int]) -> Shape:
@@ -164,32 +177,8 @@ def _shape(parsed: Parsed, places: Sequence[int]) -> Shape:
     return Shape(tuple(fields), pick, places_again, parsed.leftovers, parsed.complete)
 
 
-def getter(places: Sequence[int]) -> Callable[[Sequence[bytes]], tuple[bytes, ...]]:
+def getter(places: Sequence[int]) -> Callable[[Sequence[T]], tuple[T, ...]]:
     """Returns a getter of the items at `places` as a tuple, also for one place or none."""
     if len(places) > 1:
         return itemgetter(*places)
-    if places:
-        place = places[0]
-        return lambda items: (items[place],)
-    return lambda _: ()
-
-
-class Plain:
-    """Caches only the fields: for short files with varying names and addresses."""
-
-    def __init__(self, parse: Parse) -> None:
-        self._parse = parse
-        self._known: dict[tuple[Field, ...], Shape] = {}
-
-    def read(self, data: bytes) -> Found:
-        """As `Shapes.read`."""
-        parsed = self._parse(data)
-        if not parsed.complete:
-            return _as_parsed(parsed)
-        shape = self._known.get(parsed.fields)
-        if shape is None:
-            found = _as_parsed(parsed)
-            if found[0].again or len(self._known) >= _MOST_SHAPES:
-                return found
-            shape = self._known[parsed.fields] = found[0]
-        return shape, parsed.values
+    return lambda items: tuple(items[place] for place in places)

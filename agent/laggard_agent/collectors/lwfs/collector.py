@@ -1,17 +1,17 @@
 """Collector `lwfs`: latency buckets and queue lengths from the log of an LWFS forwarding server."""
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import ClassVar
 
-from laggard_agent.collectors.interface import Context, Now, Reading
+from laggard_agent.collectors.interface import Context, Reading
 from laggard_agent.collectors.lwfs.log_tailer import Follower
 from laggard_agent.collectors.lwfs.server_counters import FIELDS, Servers
 from laggard_agent.collectors.lwfs.trace import is_trace, parse_trace
-from laggard_agent.collectors.own_state import OnceLogged, OwnRow
 from laggard_agent.collectors.registry import register
+from laggard_agent.collectors.rows import OnceLogged, OwnRow, RowCache
 from laggard_common.errors import CollectError
 from laggard_common.wire.schema import Field, FieldKind
 
@@ -49,21 +49,17 @@ class Lwfs:
     settings = LwfsSettings
     sources: ClassVar = {"lwfs": FIELDS, "lwfs_log": LOG_FIELDS}
 
-    def __init__(self, path: Path, now: Now, monotonic_ns: Callable[[], int]) -> None:
-        self._path = path
-        self._now = now
-        self._follower = Follower(path, monotonic_ns)
+    def __init__(self, settings: LwfsSettings, context: Context) -> None:
+        self._path = settings.log
+        self._now = context.now
+        self._follower = Follower(settings.log, context.monotonic_ns)
         self._servers = Servers()
         self._traces = 0
         self._not_understood = 0
+        self._rows = RowCache("lwfs")
         self._own = OwnRow("lwfs_log", LOG_FIELDS)
         self._nothing = OnceLogged(_log, "lwfs")
         self.leftovers: tuple[bytes, ...] = ()
-
-    @classmethod
-    def open(cls, settings: LwfsSettings, context: Context) -> Self:
-        """As `CollectorClass`."""
-        return cls(settings.log, context.now, context.monotonic_ns)
 
     def read(self) -> Iterator[Reading]:
         """Yields the servers, then the log's own row. Raises CollectError when the log is unreadable."""
@@ -77,7 +73,7 @@ class Lwfs:
         self._take(lines)
         rows = self._servers.rows()
         if rows:
-            yield Reading("lwfs", FIELDS, at, self._servers.components, rows)
+            yield self._rows.reading(at, FIELDS, self._servers.components, rows)
         yield self._log_reading(at)
         kind = "no trace in" if self._follower.found else "no log"
         self._nothing.update(not rows and failure is None, f"nothing found: {kind} {self._path}")
@@ -99,7 +95,8 @@ class Lwfs:
 
     def _log_reading(self, at_ns: int) -> Reading:
         counts = self._follower.counts
-        row = (
+        return self._own.of(
+            at_ns,
             int(self._follower.found),
             len(self._servers.components),
             self._follower.behind_bytes(),
@@ -111,4 +108,3 @@ class Lwfs:
             counts.rotations,
             counts.truncations,
         )
-        return self._own.reading(at_ns, row)

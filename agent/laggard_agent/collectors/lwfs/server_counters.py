@@ -32,8 +32,6 @@ class Servers:
         self.components: tuple[Component, ...] = ()
         self._rows: dict[str, list[int | None]] = {}
         self._times: dict[tuple[str, str], int] = {}
-        self._changed: set[str] = set()
-        self._done: dict[str, Row] = {}
 
     def add(self, trace: Trace, *, counts_queue: bool = True) -> None:
         """Adds a line; queue lengths of lines from before the agent's start do not count."""
@@ -41,7 +39,6 @@ class Servers:
         if row is None:
             self.refused += 1
             return
-        self._changed.add(trace.server)
         if trace.time_ms is not None:
             row[_TIME] = max(row[_TIME] or 0, trace.time_ms)
         if trace.kind in _PLACE:
@@ -60,13 +57,8 @@ class Servers:
         return row
 
     def rows(self) -> list[Row]:
-        """One row for each of `components`, the same object where nothing changed."""
-        for server in self._changed:
-            row = tuple(self._rows[server])
-            if row != self._done.get(server):
-                self._done[server] = row
-        self._changed.clear()
-        return [self._done[server] for server in self._rows]
+        """One row for each of `components`."""
+        return [tuple(row) for row in self._rows.values()]
 
     def _is_in_order(self, trace: Trace) -> bool:
         if trace.time_ms is None:

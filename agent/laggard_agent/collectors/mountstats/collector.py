@@ -3,10 +3,9 @@
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import ClassVar, Self
+from typing import ClassVar
 
-from laggard_agent.collectors.interface import Context, Now, Reading, read_file
+from laggard_agent.collectors.interface import Context, Reading, read_file
 from laggard_agent.collectors.mountstats.parse import (
     BYTE_COUNTERS,
     EVENTS,
@@ -16,20 +15,18 @@ from laggard_agent.collectors.mountstats.parse import (
     counters_of,
     parse,
 )
-from laggard_agent.collectors.name_filter import any_of
-from laggard_agent.collectors.own_state import OnceLogged, OwnRow
+from laggard_agent.collectors.parsing import choice
 from laggard_agent.collectors.registry import register
+from laggard_agent.collectors.rows import OnceLogged, OwnRow, RowCache, gauges
 from laggard_common.config import between, checked, each, regex
 from laggard_common.errors import CollectError
 from laggard_common.wire.codec import Row
 from laggard_common.wire.limits import MAX_COMPONENTS, MAX_FIELDS, MAX_NAME_CHARS
-from laggard_common.wire.schema import Component, Field, FieldKind
+from laggard_common.wire.schema import Component, Field
 
 _log = logging.getLogger(__name__)
 
-NODE_FIELDS = tuple(
-    Field(name, FieldKind.GAUGE) for name in ("mounts", "mounts_left_out", "lines_not_understood")
-)
+NODE_FIELDS = gauges("mounts", "mounts_left_out", "lines_not_understood")
 ALWAYS = ("READ", "WRITE", "GETATTR")
 """Operations with columns from the first sample on; others have columns once they have counted."""
 
@@ -69,25 +66,18 @@ class Mountstats:
     settings = MountstatsSettings
     sources: ClassVar = {"nfs_mount": BASE_FIELDS, "mountstats": NODE_FIELDS}
 
-    def __init__(self, procfs: Path, settings: MountstatsSettings, now: Now) -> None:
-        self._path = procfs / "self" / "mountstats"
-        self._settings = settings
-        self._include = any_of(settings.include)
-        self._exclude = any_of(settings.exclude)
-        self._now = now
+    def __init__(self, settings: MountstatsSettings, context: Context) -> None:
+        self._path = context.roots.procfs / "self" / "mountstats"
+        self._most = settings.max_mounts
+        self._choice = choice(settings.include, settings.exclude)
+        self._now = context.now
         self._mounts: list[Mount] = []
         self._fields = (*BASE_FIELDS, *(column for name in ALWAYS for column in fields_of(name)))
-        self._names = tuple(column.name for column in self._fields)
         self._operations = set(ALWAYS)
-        self._components: tuple[Component, ...] = ()
-        self._rows: dict[str, tuple[Mapping[str, int], Row]] = {}
+        self._made: dict[str, tuple[Mapping[str, int], Row]] = {}
+        self._rows = RowCache("nfs_mount")
         self._own = OwnRow(self.name, NODE_FIELDS)
         self._nothing = OnceLogged(_log, self.name)
-
-    @classmethod
-    def open(cls, settings: MountstatsSettings, context: Context) -> Self:
-        """As `CollectorClass`."""
-        return cls(context.roots.procfs, settings, context.now)
 
     def read(self) -> Iterator[Reading]:
         """Mounts, then the node's own row. Raises CollectError."""
@@ -99,8 +89,8 @@ class Mountstats:
         chosen, left_out = self._chosen(self._mounts)
         if chosen:
             yield self._reading(at, chosen)
-        row = (len(chosen), left_out, leftovers + sum(mount.leftovers for mount in self._mounts))
-        yield self._own.reading(at, row)
+        leftovers += sum(mount.leftovers for mount in self._mounts)
+        yield self._own.of(at, len(chosen), left_out, leftovers)
         self._nothing.update(not chosen, f"no NFS mount in {self._path}")
 
     def _chosen(self, mounts: Sequence[Mount]) -> tuple[dict[str, tuple[Component, Mount]], int]:
@@ -109,9 +99,9 @@ class Mountstats:
         left_out = 0
         for mount in mounts:
             device, path = _text(mount.device), _text(mount.path)
-            if device is not None and self._excluded(device):
+            if device is not None and self._choice(device) is False:
                 continue
-            if device is None or path is None or len(chosen) >= self._settings.max_mounts:
+            if device is None or path is None or len(chosen) >= self._most:
                 left_out += 1
                 continue
             id_ = f"{device} on {path}" if device in chosen else device
@@ -121,33 +111,23 @@ class Mountstats:
                 chosen[id_] = _component(id_, device, path, mount), mount
         return chosen, left_out
 
-    def _excluded(self, device: str) -> bool:
-        if self._exclude is not None and self._exclude(device):
-            return True
-        return self._include is not None and not self._include(device)
-
     def _reading(self, at_ns: int, chosen: Mapping[str, tuple[Component, Mount]]) -> Reading:
-        width = len(self._fields)
-        self._grow([mount for _, mount in chosen.values()])
-        rows = {}
-        for id_, (_, mount) in chosen.items():
-            before = self._rows.get(id_)
-            if before is None or before[0] is not mount.values or width != len(self._fields):
-                before = (mount.values, tuple(map(mount.values.get, self._names)))
-            rows[id_] = before
-        self._rows = rows
-        components = tuple(component for component, _ in chosen.values())
-        self._components = self._components if components == self._components else components
-        return Reading("nfs_mount", self._fields, at_ns, self._components, [row for _, row in rows.values()])
-
-    def _grow(self, mounts: Sequence[Mount]) -> None:
-        for mount in mounts:
+        for _, mount in chosen.values():
             for name in mount.operations:
                 more = fields_of(name)
                 if name not in self._operations and len(self._fields) + len(more) <= MAX_FIELDS:
                     self._operations.add(name)
                     self._fields += more
-                    self._names += tuple(column.name for column in more)
+        names = [column.name for column in self._fields]
+        before, self._made = self._made, {}
+        for id_, (_, mount) in chosen.items():
+            made = before.get(id_)
+            if made is None or made[0] is not mount.values or len(made[1]) != len(names):
+                made = mount.values, tuple(map(mount.values.get, names))
+            self._made[id_] = made
+        rows = [row for _, row in self._made.values()]
+        components = tuple(component for component, _ in chosen.values())
+        return self._rows.reading(at_ns, self._fields, components, rows)
 
 
 def _component(id_: str, device: str, path: str, mount: Mount) -> Component:

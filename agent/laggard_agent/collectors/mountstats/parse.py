@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
 
+from laggard_agent.collectors.parsing import MOST, number, numbers
+
 OPERATION_COUNTERS = (
     *("ops", "ntrans", "timeouts", "bytes_sent", "bytes_recv"),
     *("queue_ms", "rtt_ms", "execute_ms", "errors"),
@@ -44,8 +46,6 @@ _STAT_VERSIONS = (b"1.0", b"1.1")
 _OPERATION = re.compile(rb"([A-Z0-9_]{1,32}):((?: \d+){8,})")
 _OPTION = re.compile(rb"\b(vers|proto)=([\w.]{1,32})")
 _NOT_COUNTERS = (b"opts", b"age", b"caps", b"sec", b"nfsv4", b"impl_id", b"fsc", b"RPC iostats version")
-_NO_OPERATION = re.compile(rb"(?: 0){8,}")
-_MAX_U64 = 2**64 - 1
 
 
 @lru_cache(maxsize=512)
@@ -125,7 +125,7 @@ def _mount(device: bytes, path: bytes, lines: Sequence[bytes], known: Mapping[by
         if name == b"opts":
             options = value.strip()
         elif name == b"age":
-            age = _number(value.strip()) or 0
+            age = number(value.strip()) or 0
         elif name in (b"events", b"bytes", b"xprt", b"per-op statistics"):
             first = at
             break
@@ -149,53 +149,32 @@ def _is_known(line: bytes) -> bool:
 def _statistic(line: bytes, values: dict[str, int], operations: list[str]) -> bool:
     """Adds the counters of one line to `values`; False for a line not understood."""
     operation = _OPERATION.fullmatch(line)
-    if operation is not None:
-        name = operation[1].decode()
-        if _NO_OPERATION.fullmatch(operation[2]):
-            numbers: list[int] | None = [0] * operation[2].count(b" ")
-        else:
-            numbers = _numbers(operation[2].split())
-            operations.append(name)
-        if numbers is None:
-            return False
-        # Lines of older kernels have no errors.
-        values.update(zip(counters_of(name), numbers, strict=False))
-        return True
     name, _, rest = line.partition(b":")
     if name == b"xprt":
         return _transport(rest.split(), values)
-    if name in (b"events", b"bytes"):
+    if operation is not None:
+        counters = counters_of(name.decode())
+    elif name in (b"events", b"bytes"):
         counters = EVENTS if name == b"events" else BYTE_COUNTERS
-        numbers = _numbers(rest.split())
-        if numbers is None or not numbers:
-            return False
-        values.update(zip(counters, numbers, strict=False))
-        return True
-    return not line or name == b"per-op statistics" or name in _NOT_COUNTERS
+    else:
+        return not line or name == b"per-op statistics" or name in _NOT_COUNTERS
+    found = numbers(rest.split())
+    if found is None:
+        return False
+    if operation is not None and any(found):
+        operations.append(name.decode())
+    values.update(zip(counters, found, strict=False))  # lines of older kernels have fewer
+    return True
 
 
 def _transport(words: Sequence[bytes], values: dict[str, int]) -> bool:
     protocol = words[0] if words else b""
     places = _TRANSPORT_PLACES.get(protocol.partition(b"-")[0])
-    numbers = [] if places is None else [_number(word) for word in words[1:]]
-    if places is None or len(numbers) <= max(place or 0 for place in places):
+    if places is None or len(words) - 1 <= max(place or 0 for place in places):
         return False
     for name, place in zip(TRANSPORT_COUNTERS, places, strict=True):
-        number = 0 if place is None else numbers[place]
-        if number is None:
+        count = 0 if place is None else number(words[1 + place])
+        if count is None:
             return False
-        values[name] = min(values.get(name, 0) + number, _MAX_U64)
+        values[name] = min(values.get(name, 0) + count, MOST - 1)
     return True
-
-
-def _numbers(words: Sequence[bytes]) -> list[int] | None:
-    """Unsigned 64-bit numbers; None when a word is none."""
-    numbers = [number for word in words if (number := _number(word)) is not None]
-    return numbers if len(numbers) == len(words) else None
-
-
-def _number(word: bytes) -> int | None:
-    if not word.isdigit() or len(word) > 20:
-        return None
-    number = int(word)
-    return number if number <= _MAX_U64 else None

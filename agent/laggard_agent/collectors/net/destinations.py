@@ -10,14 +10,15 @@ import socket
 from collections.abc import Sequence
 
 from laggard_agent.collectors.net.inet_diag import SocketDump, Values
-from laggard_agent.collectors.net.wrap32 import rise
+from laggard_agent.collectors.net.parse import rise
+from laggard_agent.collectors.parsing import MOST
+from laggard_agent.collectors.rows import named
 from laggard_common.wire.codec import Row
 from laggard_common.wire.limits import MAX_COMPONENTS
 from laggard_common.wire.schema import Component, Field, FieldKind
 
 MOST_SOCKETS = 16_384
 _MOST_NAMES = 4 * MOST_SOCKETS
-_MOST = 2**64
 _FORGOTTEN_NS = 3600 * 1_000_000_000
 
 # The fields of Values but the first, rtt.
@@ -47,7 +48,7 @@ class _Destination:
     __slots__ = ("component", "counters", "rtt", "rtts", "seen_ns", "since_ns", "sockets")
 
     def __init__(self, name: str, now_ns: int) -> None:
-        self.component = Component(name, name)
+        self.component = named(name)
         self.counters = list(_NOTHING)
         self.since_ns = self.seen_ns = now_ns
         self.sockets = self.rtt = self.rtts = 0
@@ -70,7 +71,6 @@ class Destinations:
         self._taken_ns = 0
         self._replaceable: list[str] = []
         self._left_some_out = False
-        self._rows: dict[str, Row] = {}
         self.components: tuple[Component, ...] = ()
         self.sockets_left_out = 0
 
@@ -148,17 +148,12 @@ class Destinations:
 
     def _make_rows(self, known: int) -> list[Row]:
         """`known`: number of counters that this kernel has."""
-        rows: dict[str, Row] = {}
+        self.components = tuple(destination.component for destination in self._known.values())
         beyond = (None,) * (len(_COUNTERS) - known)
-        for name, destination in self._known.items():
-            rtt = destination.rtt // destination.rtts if destination.rtts else None
-            row = (destination.sockets, rtt, *destination.counters[:known], *beyond)
-            before = self._rows.get(name)
-            rows[name] = before if before == row else row
-        if list(rows) != list(self._rows):
-            self.components = tuple(destination.component for destination in self._known.values())
-        self._rows = rows
-        return list(rows.values())
+        return [
+            (d.sockets, d.rtt // d.rtts if d.rtts else None, *d.counters[:known], *beyond)
+            for d in self._known.values()
+        ]
 
 
 def destination_name(family: int, raw: bytes, networks: Sequence[Network]) -> str:
@@ -182,4 +177,4 @@ def destination_name(family: int, raw: bytes, networks: Sequence[Network]) -> st
 
 def _count(counters: list[int], values: Sequence[int], before: Sequence[int]) -> None:
     for at, bits in enumerate(_BITS):
-        counters[at] = (counters[at] + rise(values[at], before[at], bits)) % _MOST
+        counters[at] = (counters[at] + rise(values[at], before[at], bits)) % MOST

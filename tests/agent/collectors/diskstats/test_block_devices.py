@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from laggard_agent.collectors.diskstats.block_devices import BlockDevices, Choice
+from laggard_agent.collectors.diskstats.block_devices import BlockDevices
 from laggard_common.wire.schema import Component
 from tests.support.builders.trees import tree
 
@@ -48,7 +48,7 @@ NAMES = (
 def choose(
     sysfs: Path | None, names: str = NAMES, include: tuple[str, ...] = (), exclude: tuple[str, ...] = ()
 ) -> dict[str, Component]:
-    devices = BlockDevices(sysfs, Choice(include, exclude))
+    devices = BlockDevices(sysfs, include, exclude)
     found = devices.components(tuple(name.encode() for name in names.split()))
     return {name.decode(): component for name, component in found.items()}
 
@@ -120,7 +120,7 @@ def test_hostile_names_do_not_leave_the_tree(tmp_path: Path) -> None:
 
 def test_a_device_that_went_since_its_name_was_read_is_what_it_was(tmp_path: Path) -> None:
     tree(tmp_path, {"block/sda/size": "8", "block/sdb/device/wwid": "naa.5"})
-    devices = BlockDevices(tmp_path, Choice())
+    devices = BlockDevices(tmp_path)
     before = devices.components((b"sda", b"sdb"))
     shutil.rmtree(tmp_path / "block/sdb")
     assert devices.components((b"sda", b"sdb")) == before  # of a tick before it went

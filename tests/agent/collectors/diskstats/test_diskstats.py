@@ -5,13 +5,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from laggard_agent.collectors.diskstats.block_devices import BlockDevices, Choice
-from laggard_agent.collectors.diskstats.collector import FIELDS, Diskstats, _parse_line, parse
+from laggard_agent.collectors.diskstats.block_devices import BlockDevices
+from laggard_agent.collectors.diskstats.collector import (
+    FIELDS,
+    Diskstats,
+    DiskstatsSettings,
+    _parse_line,
+    parse,
+)
 from laggard_agent.collectors.interface import Reading
 from laggard_common.errors import CollectError
 from laggard_common.wire.schema import Component
 from tests.support.builders.trees import disk_line, tree
 from tests.support.clock import FakeClock
+from tests.support.sampled import surroundings
 from tests.support.shared_data import shared
 
 NAMES = [field.name for field in FIELDS]
@@ -25,7 +32,7 @@ def named(data: str) -> dict[str, tuple[int | float | None, ...]]:
 
 
 def collector(procfs: Path, include: tuple[str, ...] = ()) -> Diskstats:
-    return Diskstats(procfs, BlockDevices(None, Choice(include)), lambda: 123, lambda: 0)
+    return Diskstats(DiskstatsSettings(include), surroundings(lambda: 123, procfs=procfs, sysfs=None))
 
 
 def read(disks: Diskstats) -> Reading:
@@ -120,10 +127,11 @@ def test_devices_come_and_go(tmp_path: Path) -> None:
     assert seen == [["sda"], ["sda", "sdb"], ["sdb"], []]
 
 
-class Changing:
+class Changing(BlockDevices):
     """Selects `wanted`, and counts the selections."""
 
     def __init__(self) -> None:
+        super().__init__(None)
         self.wanted: tuple[bytes, ...] = ()
         self.selections = 0
 
@@ -132,10 +140,15 @@ class Changing:
         return {name: Component(name.decode(), name.decode()) for name in names if name in self.wanted}
 
 
+def changing(procfs: Path, devices: Changing, clock: FakeClock) -> Diskstats:
+    around = surroundings(monotonic_ns=clock.monotonic_ns, procfs=procfs)
+    return Diskstats(DiskstatsSettings(), around, devices)
+
+
 def test_devices_are_selected_when_a_name_comes_or_goes_and_every_minute(tmp_path: Path) -> None:
     clock, devices = FakeClock(), Changing()
     devices.wanted = (b"sda", b"sdb")
-    disks = Diskstats(tmp_path, devices, lambda: 0, clock.monotonic_ns)
+    disks = changing(tmp_path, devices, clock)
     tree(tmp_path, {"diskstats": disk_line("sda", *FLUSHES)})
     first = read(disks).components
     clock.sleep(59)
@@ -153,7 +166,7 @@ def test_devices_are_selected_when_a_name_comes_or_goes_and_every_minute(tmp_pat
 def test_a_device_that_is_wanted_late_has_its_row_at_once(tmp_path: Path) -> None:
     lines = disk_line("sda", *FLUSHES) + disk_line("sda1", *OLD) + disk_line("sdb", *DISCARDS)
     clock, devices = FakeClock(), Changing()
-    disks = Diskstats(tree(tmp_path, {"diskstats": lines}), devices, lambda: 0, clock.monotonic_ns)
+    disks = changing(tree(tmp_path, {"diskstats": lines}), devices, clock)
     for wanted in ([], [b"sda"], [b"sda", b"sdb"], [b"sdb"]):
         devices.wanted = tuple(wanted)
         clock.sleep(60)
@@ -167,7 +180,7 @@ def test_an_unwanted_line_that_cannot_be_read_when_it_is_wanted_is_left_out(tmp_
     devices.wanted = (b"sda",)
     good = disk_line("sda", *FLUSHES)
     tree(tmp_path, {"diskstats": good + disk_line("sdb", *FLUSHES)})
-    disks = Diskstats(tmp_path, devices, lambda: 0, clock.monotonic_ns)
+    disks = changing(tmp_path, devices, clock)
     assert len(read(disks).rows) == 1
     tree(tmp_path, {"diskstats": good + disk_line("sdb", *FLUSHES).replace(" 5 ", " x ")})
     devices.wanted = (b"sda", b"sdb")
@@ -178,7 +191,7 @@ def test_an_unwanted_line_that_cannot_be_read_when_it_is_wanted_is_left_out(tmp_
 def test_equal_bytes_give_the_same_rows_at_another_time(tmp_path: Path) -> None:
     times = iter(range(100, 200))
     tree(tmp_path, {"diskstats": disk_line("sda", *FLUSHES) + disk_line("sdb", *FLUSHES)})
-    disks = Diskstats(tmp_path, BlockDevices(None, Choice()), times.__next__, lambda: 0)
+    disks = Diskstats(DiskstatsSettings(), surroundings(times.__next__, procfs=tmp_path, sysfs=None))
     first, second = read(disks), read(disks)
     assert (first.read_at_ns, second.read_at_ns) == (100, 101)
     assert second.components is first.components

@@ -29,6 +29,7 @@ from laggard_common.errors import CollectError
 from tests.support.builders.fnprofile import process, resolver
 from tests.support.clock import FakeClock
 from tests.support.processes import run_command, started
+from tests.support.sampled import surroundings
 from tests.support.wait import LIMIT_SECONDS, wait_until
 
 PROGRAM = """
@@ -65,9 +66,8 @@ def collector(
     pause: Callable[[float], None] = time.sleep,
 ) -> Iterator[Fnprofile]:
     """One that ends its sampling."""
-    made = Fnprofile(
-        settings, procfs, sysfs, clock.wall_ns, clock.monotonic_ns, open_event=open_event, pause=pause
-    )
+    around = surroundings(clock.wall_ns, clock.monotonic_ns, procfs=procfs, sysfs=sysfs)
+    made = Fnprofile(settings, around, open_event=open_event, pause=pause)
     try:
         yield made
     finally:

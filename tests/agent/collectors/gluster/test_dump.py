@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 
 from laggard_agent.collectors.gluster.dump import Fop, NotADumpError, ProcessDump, parse_dump
-from laggard_agent.collectors.gluster.latency import LatencySums
+from laggard_agent.collectors.gluster.process import LatencySums
 from tests.support.builders.gluster import brick, client
 
 QUOTED = re.compile(r'": ?([0-9.]+)')

@@ -3,10 +3,11 @@ from pathlib import Path
 
 import pytest
 
-from laggard_agent.collectors.host.collector import FIELDS, Host
+from laggard_agent.collectors.host.collector import FIELDS, Host, HostSettings
 from laggard_agent.collectors.interface import Reading
 from laggard_common.errors import CollectError
 from tests.support.builders.trees import tree
+from tests.support.sampled import surroundings
 
 FILES = {
     "stat": """\
@@ -35,7 +36,7 @@ SReclaimable:     800000 kB
 
 
 def read(procfs: Path) -> Reading:
-    (reading,) = Host(procfs, lambda: 9).read()
+    (reading,) = Host(HostSettings(), surroundings(lambda: 9, procfs=procfs)).read()
     return reading
 
 
@@ -63,7 +64,7 @@ def test_the_agents_own_cost_is_in_it(tmp_path: Path) -> None:
 def test_two_roots_in_one_process(tmp_path: Path) -> None:
     one = tree(tmp_path / "1", FILES)
     two = tree(tmp_path / "2", {**FILES, "loadavg": "7 8 9 1/1 1\n"})
-    hosts = [Host(one, lambda: 0), Host(two, lambda: 0)]
+    hosts = [Host(HostSettings(), surroundings(procfs=each)) for each in (one, two)]
     loads = [next(host.read()).rows[0][17] for host in hosts * 2]
     assert loads == [0.21, 7.0, 0.21, 7.0]
 

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from laggard_agent.collectors.lustre.lctl import ParamDump
-from laggard_agent.collectors.lustre.param_paths import Parameters
+from laggard_agent.collectors.lustre.param_paths import ParamDump, Parameters
 from laggard_agent.collectors.lustre.table_specs import JOB_TABLES, TABLES
 from tests.agent.collectors.lustre.test_hostile import PARSERS
 from tests.support.builders.lustre import Watched, trees

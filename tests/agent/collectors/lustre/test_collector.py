@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from laggard_agent.collectors.lustre.lctl import ParamDump
-from laggard_agent.collectors.lustre.param_paths import Trees
+from laggard_agent.collectors.lustre.param_paths import ParamDump, Trees
 from laggard_agent.collectors.lustre.table_specs import SLOW, SLOWER
 from laggard_common.wire.schema import FieldKind
 from tests.support.builders.lustre import FIXTURES, Watched, copied, trees

@@ -4,8 +4,7 @@ import re
 from pathlib import Path
 
 from laggard_agent.collectors.lustre.collector import NODE_FIELDS
-from laggard_agent.collectors.lustre.import_state import STATES
-from laggard_agent.collectors.lustre.stats import UNITS
+from laggard_agent.collectors.lustre.parse import STATES, UNITS
 from laggard_agent.collectors.lustre.table_specs import JOB_TABLES, TABLES
 
 PAGE = (Path(__file__).resolve().parents[4] / "agent/laggard_agent/collectors/lustre/README.md").read_text()

@@ -6,12 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from laggard_agent.collectors.lustre.histograms import parse_histograms
-from laggard_agent.collectors.lustre.import_state import parse_import
-from laggard_agent.collectors.lustre.jobstats import parse_job, split_jobs
-from laggard_agent.collectors.lustre.lctl import ParamDump, parse_dump
-from laggard_agent.collectors.lustre.parse_result import Parsed
-from laggard_agent.collectors.lustre.stats import parse_stats
+from laggard_agent.collectors.lustre.param_paths import ParamDump, parse_dump
+from laggard_agent.collectors.lustre.parse import (
+    Parsed,
+    parse_histograms,
+    parse_import,
+    parse_job,
+    parse_stats,
+    split_jobs,
+)
 from laggard_common.errors import CollectError
 from laggard_common.wire.codec import RAW, Encoder
 from tests.support.builders.lustre import FIXTURES, Watched, copied, trees

@@ -2,12 +2,17 @@
 
 import pytest
 
-from laggard_agent.collectors.lustre.histograms import parse_histograms
-from laggard_agent.collectors.lustre.import_state import STATES, parse_import
-from laggard_agent.collectors.lustre.jobstats import job_id, parse_job, split_jobs
-from laggard_agent.collectors.lustre.lctl import parse_dump
-from laggard_agent.collectors.lustre.parse_result import Parsed
-from laggard_agent.collectors.lustre.stats import parse_stats
+from laggard_agent.collectors.lustre.param_paths import parse_dump
+from laggard_agent.collectors.lustre.parse import (
+    STATES,
+    Parsed,
+    job_id,
+    parse_histograms,
+    parse_import,
+    parse_job,
+    parse_stats,
+    split_jobs,
+)
 from laggard_common.wire.schema import Field, FieldKind
 
 HEAD = b"snapshot_time             1510950459.772792457 secs.nsecs\n"

@@ -6,12 +6,14 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from laggard_agent.collectors.lustre.histograms import parse_histograms
-from laggard_agent.collectors.lustre.import_state import parse_import
-from laggard_agent.collectors.lustre.jobstats import parse_job
-from laggard_agent.collectors.lustre.parse_result import Parsed
-from laggard_agent.collectors.lustre.stats import parse_stats
-from laggard_agent.collectors.lustre.template_cache import Found, Parse, Plain, Shapes
+from laggard_agent.collectors.lustre.parse import (
+    Parsed,
+    parse_histograms,
+    parse_import,
+    parse_job,
+    parse_stats,
+)
+from laggard_agent.collectors.lustre.template_cache import Found, Parse, Shapes
 
 STATS = b"""snapshot_time 1510950459.772792457 secs.nsecs
 start_time 1510950000.1 secs.nsecs
@@ -125,7 +127,7 @@ def test_many_shapes_are_forgotten() -> None:
 
 
 def test_plain() -> None:
-    plain = Plain(parse_import)
+    plain = Shapes(parse_import, learns=False)
     texts = [b"import:\n  name: a%d\n  state: FULL\n  inflight: %d\n" % (n, n) for n in (1, 2)]
     (one, _), (two, values) = map(plain.read, texts)
     assert one is two

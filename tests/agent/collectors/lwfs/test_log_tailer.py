@@ -7,8 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from laggard_agent.collectors.lwfs.log_file import MOST_LINE_BYTES, OpenLog
-from laggard_agent.collectors.lwfs.log_tailer import FIRST_BYTES, MOST_STEP_BYTES, Follower
+from laggard_agent.collectors.lwfs.log_tailer import (
+    FIRST_BYTES,
+    MOST_LINE_BYTES,
+    MOST_STEP_BYTES,
+    Follower,
+    OpenLog,
+)
 from tests.support.builders.lwfs import Log, meta, queue
 from tests.support.clock import FakeClock
 

@@ -11,7 +11,7 @@ from laggard_agent.cli import main
 from laggard_agent.collectors.mountstats.collector import Mountstats, MountstatsSettings
 from laggard_agent.collectors.mountstats.parse import NotMountstatsError, parse
 from laggard_common.wire.limits import MAX_FIELDS
-from tests.support.sampled import Sampled
+from tests.support.sampled import Sampled, surroundings
 
 FIXTURES = Path(__file__).resolve().parents[3] / "fixtures" / "mountstats"
 HOME, SOFTWARE = "filer-1:/export/home", "[2001:db8::7]:/export/soft\\040ware"
@@ -27,7 +27,7 @@ class Client:
         self.file.parent.mkdir(parents=True)
         shutil.copy(FIXTURES / fixture, self.file)
         chosen = settings or MountstatsSettings()
-        self.sampled = Sampled(lambda now, _: Mountstats(root / "proc", chosen, now))
+        self.sampled = Sampled(lambda now, _: Mountstats(chosen, surroundings(now, procfs=root / "proc")))
 
     def change(self, old: str, new: str) -> "Client":
         text = self.file.read_text()

@@ -122,15 +122,6 @@ def test_a_destination_without_sockets_is_forgotten_after_an_hour() -> None:
     assert node.sample(made(B, 2), seconds=3601).names() == [B]
 
 
-def test_what_did_not_change_is_the_same_object() -> None:
-    node = Node().sample(made(), made(B, 2))
-    before, components = node.rows, node.found.components
-    node.sample(made(), made(B, 2, 1))
-    assert node.found.components is components
-    assert node.rows[0] is before[0]
-    assert node.rows[1] is not before[1]
-
-
 def test_what_the_kernel_does_not_know_is_absent() -> None:
     row = Node().sample(replace(made(), info_bytes=144)).row(A)
     assert [name for name, value in row.items() if value is None] == [

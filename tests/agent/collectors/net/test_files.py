@@ -5,18 +5,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from laggard_agent.collectors.interface import Reading
-from laggard_agent.collectors.net.collector import Net
-from laggard_agent.collectors.net.interfaces import INTERFACE_FIELDS, parse_interfaces
-from laggard_agent.collectors.net.tcp import TCP_FIELDS, parse_pairs
+from laggard_agent.collectors.net.collector import Net, NetSettings
+from laggard_agent.collectors.net.parse import INTERFACE_FIELDS, TCP_FIELDS, parse_interfaces, parse_pairs
 from laggard_agent.sampling.sampler import collect
 from laggard_common.errors import CollectError
 from tests.support.builders.net import DEV, FILES, SNMP
 from tests.support.builders.trees import tree
 from tests.support.clock import FakeClock
+from tests.support.sampled import surroundings
 
 
 def net(procfs: Path, include: tuple[str, ...] = (), exclude: tuple[str, ...] = ("lo",)) -> Net:
-    return Net(procfs, include, exclude, lambda: 5)
+    return Net(NetSettings(include, exclude), surroundings(lambda: 5, procfs=procfs))
 
 
 def values(reading: Reading, row: int = 0) -> dict[str, int | float | None]:

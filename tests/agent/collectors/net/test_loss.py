@@ -36,12 +36,13 @@ sys.stdin.read()
 SOURCE = """
 import json, socket, sys
 from pathlib import Path
-from laggard_agent.collectors.net.collector import Net
-from laggard_agent.collectors.net.destinations import Destinations
+from laggard_agent.collectors.interface import Context, Roots
+from laggard_agent.collectors.net.collector import Net, NetSettings
 from laggard_common.clock import SystemClock
 
 size, *servers = sys.argv[1:]
-net = Net(Path("/proc"), (), (), SystemClock().wall_ns, destinations=Destinations(["10.77.0.0/16"], 10))
+clock = SystemClock()
+net = Net(NetSettings((), (), ("10.77.0.0/16",), 10), Context(Roots(), clock.wall_ns, clock.monotonic_ns))
 
 def sample():
     return {

@@ -8,15 +8,14 @@ from pathlib import Path
 import pytest
 
 from laggard_agent.cli import main
-from laggard_agent.collectors.net.collector import Net
-from laggard_agent.collectors.net.destinations import Destinations
+from laggard_agent.collectors.net.collector import Net, NetSettings
 from laggard_agent.collectors.net.inet_diag import SocketDump, read
 from laggard_agent.sampling.sampler import collect
 from laggard_common.errors import CollectError
 from tests.support.builders.net import FILES, Socket, done
 from tests.support.builders.trees import tree
 from tests.support.clock import FakeClock
-from tests.support.sampled import Sampled
+from tests.support.sampled import Sampled, surroundings
 
 OTHERS = ["net", "tcp", "softnet"]
 
@@ -34,11 +33,10 @@ class Kernel:
 
 
 def sampled(procfs: Path, kernel: Kernel, *, own: bool = True) -> Sampled[Net]:
-    destinations = Destinations(["10.0.0.0/8"], 10)
+    settings = NetSettings((), (), ("10.0.0.0/8",), 10)
     tree(procfs, FILES)
-    return Sampled(
-        lambda now, _: Net(procfs, (), (), now, destinations=destinations, own=own, ask=kernel.ask)
-    )
+    ask = kernel.ask if own else None
+    return Sampled(lambda now, _: Net(settings, surroundings(now, procfs=procfs), ask))
 
 
 def test_destinations_are_two_more_readings(tmp_path: Path) -> None:
@@ -117,7 +115,7 @@ def test_networks_that_are_none(text: str, tmp_path: Path, capsys: pytest.Captur
 
 
 def test_a_file_that_vanishes_or_is_denied_is_one_error(tmp_path: Path) -> None:
-    net = Net(tree(tmp_path, FILES), (), (), lambda: 5)
+    net = Net(NetSettings((), ()), surroundings(procfs=tree(tmp_path, FILES)))
     (tmp_path / "net/snmp").unlink()
     (tmp_path / "net/softnet_stat").unlink()
     (tmp_path / "net/softnet_stat").mkdir()

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from laggard_agent.collectors.net.softnet import SOFTNET_FIELDS, Softnet, parse_softnet
-from laggard_agent.collectors.net.wrap32 import rise
+from laggard_agent.collectors.net.parse import SOFTNET_FIELDS, Softnet, parse_softnet, rise
 from laggard_common.wire.codec import Row
 from tests.support.builders.net import FIXTURES, SOFTNET
 

@@ -1,0 +1,77 @@
+"""Readings whose unchanged rows stay the same objects, and collectors' reports about themselves."""
+
+import logging
+from collections.abc import Sequence
+from functools import lru_cache
+
+from laggard_agent.collectors.interface import Reading
+from laggard_common.errors import CollectError
+from laggard_common.wire.codec import Row
+from laggard_common.wire.schema import Component, Field, FieldKind
+
+
+def gauges(*names: str) -> tuple[Field, ...]:
+    """Gauges without a unit."""
+    return tuple(Field(name, FieldKind.GAUGE) for name in names)
+
+
+@lru_cache(4096)
+def named(name: str) -> Component:
+    """A component that is identified by its name."""
+    return Component(name, name)
+
+
+class RowCache:
+    """Makes the readings of `source`; rows and components equal to those before stay the same objects."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._components: tuple[Component, ...] = ()
+        self._rows: list[Row] = []
+
+    def reading(
+        self, at_ns: int, fields: tuple[Field, ...], components: tuple[Component, ...], rows: Sequence[Row]
+    ) -> Reading:
+        """The reading with `rows`, one for each of `components`."""
+        before: Sequence[Row | None] = self._rows
+        if components != self._components:
+            known = {component.id: row for component, row in zip(self._components, self._rows, strict=True)}
+            before = [known.get(component.id) for component in components]
+            self._components = components
+        self._rows = [old if old == new else new for old, new in zip(before, rows, strict=True)]
+        return Reading(self._source, fields, at_ns, self._components, self._rows)
+
+
+class OwnRow(RowCache):
+    """The one row of `source`, whose component has the name `name`."""
+
+    def __init__(self, source: str, fields: tuple[Field, ...], name: str = "") -> None:
+        super().__init__(source)
+        self._fields = fields
+        self._own = (named(name or source),)
+
+    def of(self, at_ns: int, *row: int | float | None) -> Reading:
+        """The reading with `row`."""
+        return self.reading(at_ns, self._fields, self._own, [row])
+
+
+class OnceLogged:
+    """A warning that is logged when a state begins, and again only after the state has ended."""
+
+    def __init__(self, log: logging.Logger, collector: str) -> None:
+        self._log = log
+        self._collector = collector
+        self._holds = False
+
+    def update(self, holds: bool, text: str) -> None:
+        """Logs `text` when `holds` becomes true."""
+        if holds and not self._holds:
+            self._log.warning("collector %s: %s", self._collector, text)
+        self._holds = holds
+
+
+def raise_first(failures: Sequence[CollectError]) -> None:
+    """Raises the first of `failures`, with the number of the others; nothing without any."""
+    if failures:
+        more = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
+        raise CollectError(failures[0].path, failures[0].reason + more) from failures[0]
