@@ -1,7 +1,6 @@
 """Opens files that may be compressed; the first bytes decide, not the name."""
 
 import gzip
-import io
 import lzma
 import zlib
 from collections.abc import Iterator
@@ -9,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, cast
 
-import zstandard
+import pyarrow as pa
 
 from laggard_common.errors import InputError
 
@@ -36,10 +35,13 @@ def open_input(path: Path) -> Iterator[BinaryIO]:
         raise InputError(str(path), "no such file") from exc
     except EOFError as exc:
         raise InputError(str(path), "compressed data is cut short") from exc
-    except (lzma.LZMAError, zlib.error, gzip.BadGzipFile, zstandard.ZstdError) as exc:
+    except (lzma.LZMAError, zlib.error, gzip.BadGzipFile) as exc:
         raise InputError(str(path), f"compressed data is damaged: {exc}") from exc
     except OSError as exc:
-        raise InputError(str(path), f"cannot be read: {exc.strerror or exc}") from exc
+        if exc.errno is None and "Truncated" in str(exc):  # pyarrow's
+            raise InputError(str(path), "compressed data is cut short") from exc
+        problem = "cannot be read" if exc.errno else "compressed data is damaged"
+        raise InputError(str(path), f"{problem}: {exc.strerror or exc}") from exc
 
 
 def _decompressed(file: BinaryIO, magic: bytes) -> BinaryIO:
@@ -47,35 +49,6 @@ def _decompressed(file: BinaryIO, magic: bytes) -> BinaryIO:
         return cast(BinaryIO, gzip.GzipFile(fileobj=file))
     if magic.startswith(_XZ):
         return cast(BinaryIO, lzma.LZMAFile(file))
-    if magic.startswith(_ZSTD):
-        return cast(BinaryIO, _WholeZstd(file))
+    if magic.startswith(_ZSTD):  # zstandard's own reader returns a truncated file as a short one
+        return cast(BinaryIO, pa.CompressedInputStream(pa.PythonFile(file, "r"), "zstd"))
     return file
-
-
-class _WholeZstd(io.RawIOBase):
-    """Zstd reader that detects truncation; zstandard's own reader returns a truncated file as a short one."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-        self._context = zstandard.ZstdDecompressor()
-        self._frame = self._context.decompressobj()
-        self._ready = b""
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: object) -> int:
-        view = memoryview(buffer)  # type: ignore[arg-type]
-        while not self._ready:
-            data = self._frame.unused_data or self._file.read(1 << 17)
-            if self._frame.eof:
-                if not data:
-                    return 0
-                self._frame = self._context.decompressobj()
-            elif not data:
-                raise EOFError
-            self._ready = self._frame.decompress(data)
-        taken = self._ready[: len(view)]
-        view[: len(taken)] = taken
-        self._ready = self._ready[len(taken) :]
-        return len(taken)

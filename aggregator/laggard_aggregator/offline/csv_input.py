@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 from numpy.typing import NDArray
 
-from laggard_aggregator.detect.interface import LOADS, FloatArray
+from laggard_aggregator.detect.interface import LOADS
 from laggard_aggregator.offline.compressed import open_input
 from laggard_aggregator.offline.regrid import Rows
 from laggard_aggregator.offline.sample_grid import NS
@@ -39,11 +40,15 @@ class CsvColumns:
         return self.load if self.load is None or self.load in LOADS else "throughput"
 
     @property
+    def numbers(self) -> list[str]:
+        """The columns of numbers."""
+        return [*self.metrics, *([self.load] if self.load else [])]
+
+    @property
     def wanted(self) -> list[str]:
         """All columns, each once."""
         by = [self.group_by] if self.group_by not in (None, "file") else []
-        optional = [self.load] if self.load else []
-        return list(dict.fromkeys([self.time, self.component, *self.metrics, *optional, *by]))
+        return list(dict.fromkeys([self.time, self.component, *self.numbers, *by]))
 
 
 def read_csv(paths: Sequence[Path], columns: CsvColumns) -> Iterator[Rows]:
@@ -71,65 +76,40 @@ def stem(path: Path) -> str:
     return name.removesuffix(".csv")
 
 
-@dataclass(frozen=True, slots=True)
-class _Table:
-    """N rows as arrays: `component` (N,) positions in `names`, times in ns, numbers by column name."""
-
-    names: list[str]
-    component: NDArray[np.int32]
-    time_ns: NDArray[np.int64]
-    numbers: dict[str, FloatArray]
-
-    def at(self, chosen: NDArray[np.intp]) -> "_Table":
-        """The rows at `chosen`."""
-        numbers = {name: values[chosen] for name, values in self.numbers.items()}
-        return _Table(self.names, self.component[chosen], self.time_ns[chosen], numbers)
-
-    def rows(self, group: str, columns: CsvColumns) -> Rows:
-        """The rows as those of one group, its components in order of their names."""
-        here = sorted(np.unique(self.component).tolist(), key=self.names.__getitem__)
-        place = np.zeros(len(self.names), dtype=np.int32)
-        place[here] = np.arange(len(here))
-        load = columns.load_name
-        return Rows(
-            group=group,
-            components=tuple(self.names[c] for c in here),
-            component=place[self.component],
-            time_ns=self.time_ns,
-            metrics={name: self.numbers[name] for name in columns.metrics},
-            load={load: self.numbers[columns.load]} if load and columns.load else {},
-            weight=load if load in ("throughput", "operations") else None,
-        )
-
-
 def _rows(paths: Iterable[Path], columns: CsvColumns, group: str) -> Iterator[Rows]:
     """The rows of `paths`, as one group or split by the group column."""
     table = pa.Table.from_batches([batch for path in paths for batch in _batches(path, columns)])
-    names, component = _encoded(table[columns.component])
-    taken = _Table(
-        names=names,
+    if columns.group_by in (None, "file"):
+        yield _group(group, table, columns)
+        return
+    groups, group_of = distinct(table[columns.group_by])
+    split = np.split(np.argsort(group_of, kind="stable"), np.cumsum(np.bincount(group_of))[:-1])
+    table = table.combine_chunks()
+    for name, rows in zip(groups, split, strict=True):
+        yield _group(name, table.take(pa.array(rows)), columns)
+
+
+def _group(group: str, table: pa.Table, columns: CsvColumns) -> Rows:
+    """All rows of `table` as one group."""
+    names, component = distinct(table[columns.component])
+    numbers = {name: np.asarray(table[name].to_numpy(), np.float64) for name in columns.numbers}
+    load = columns.load_name
+    return Rows(
+        group=group,
+        components=names,
         component=component,
         time_ns=np.asarray(table[columns.time].to_numpy(), dtype=np.int64),
-        numbers={name: np.asarray(table[name].to_numpy(), dtype=np.float64) for name in _numbers(columns)},
+        metrics={name: numbers[name] for name in columns.metrics},
+        load={load: numbers[columns.load]} if load and columns.load else {},
+        weight=load if load in ("throughput", "operations") else None,
     )
-    if columns.group_by in (None, "file"):
-        yield taken.rows(group, columns)
-        return
-    groups, group_of = _encoded(table[columns.group_by])
-    order = np.argsort(group_of, kind="stable")
-    bounds = np.searchsorted(group_of[order], np.arange(len(groups) + 1))
-    for g in sorted(range(len(groups)), key=groups.__getitem__):
-        yield taken.at(order[bounds[g] : bounds[g + 1]]).rows(groups[g], columns)
 
 
-def _numbers(columns: CsvColumns) -> list[str]:
-    return [*columns.metrics, *([columns.load] if columns.load else [])]
-
-
-def _encoded(column: pa.ChunkedArray) -> tuple[list[str], NDArray[np.int32]]:
-    """The distinct strings of a column, and for each row which one it is."""
-    encoded = pa.concat_arrays(column.chunks).dictionary_encode()
-    return encoded.dictionary.to_pylist(), np.asarray(encoded.indices.to_numpy(), dtype=np.int32)
+def distinct(texts: pa.ChunkedArray) -> tuple[tuple[str, ...], NDArray[np.int32]]:
+    """The distinct strings of a column in order, and each row's position among them."""
+    encoded = pa.concat_arrays(texts.chunks).dictionary_encode()
+    place = pc.rank(encoded.dictionary, "ascending").to_numpy() - 1
+    return tuple(sorted(encoded.dictionary.to_pylist())), place[encoded.indices.to_numpy()].astype(np.int32)
 
 
 def _batches(path: Path, columns: CsvColumns) -> Iterator[pa.RecordBatch]:
@@ -142,7 +122,7 @@ def _batches(path: Path, columns: CsvColumns) -> Iterator[pa.RecordBatch]:
 
 
 def _parsed(path: Path, file: pa.NativeFile, columns: CsvColumns) -> Iterator[pa.RecordBatch]:
-    wanted, numbers = columns.wanted, _numbers(columns)
+    wanted, numbers = columns.wanted, columns.numbers
     types = {name: pa.string() for name in wanted} | {name: pa.float64() for name in numbers}
     reader = pyarrow.csv.open_csv(
         file,
@@ -192,21 +172,13 @@ def _times(path: Path, array: pa.Array, row: int) -> pa.Array:
     """
     if array.null_count:
         raise InputError(str(path), f"time column: empty in data row {row + _first_null(array)}")
-    try:
+    with suppress(pa.ArrowInvalid):
         return _numeric_times(pc.cast(array, pa.float64()))
-    except pa.ArrowInvalid:
-        pass
-    try:
-        return pc.cast(pc.cast(array, pa.timestamp("ns", tz="UTC")), pa.int64())
-    except pa.ArrowInvalid:
-        pass
-    try:
-        return pc.cast(pc.cast(array, pa.timestamp("ns")), pa.int64())
-    except pa.ArrowInvalid as exc:
-        shown = next((text for text in array.to_pylist() if not text[:1].isdigit()), array[0].as_py())
-        raise InputError(
-            str(path), f"time column: expected epoch seconds or ISO 8601, got {shown[:40]!r}"
-        ) from exc
+    for kind in (pa.timestamp("ns", tz="UTC"), pa.timestamp("ns")):
+        with suppress(pa.ArrowInvalid):
+            return pc.cast(pc.cast(array, kind), pa.int64())
+    shown = next((text for text in array.to_pylist() if not text[:1].isdigit()), array[0].as_py())
+    raise InputError(str(path), f"time column: expected epoch seconds or ISO 8601, got {shown[:40]!r}")
 
 
 def _numeric_times(array: pa.Array) -> pa.Array:

@@ -48,7 +48,15 @@ def straggler(tally: "Tally") -> NDArray[np.bool_]:
     Its alarm stood at any time, and its verdicts persisted: the accumulator reached 2k - 1, one full span of
     confirmation, while k windows of it are enough to raise the alarm.
     """
-    return (tally.standing[: tally.size] > 0) & (tally.peak[: tally.size] >= 2 * tally.confirm - 1)
+    found: NDArray[np.bool_] = (tally.sums["standing"] > 0) & (tally.sums["peak"] >= 2 * tally.confirm - 1)
+    return found
+
+
+_SUMS = np.dtype(
+    [(name, np.int64) for name in ("windows", "anomalous", "standing", "persistence", "peak")]
+    + [("score", np.float64), ("slowness", np.float64, 4)]
+)
+"""`slowness`: sum and number of the severities' logarithms, of anomalous and of all windows."""
 
 
 @dataclass(slots=True)
@@ -59,41 +67,30 @@ class Tally:
     rows: dict[str, int] = field(default_factory=dict)
     components: tuple[str, ...] = ()
     places: NDArray[np.intp] = field(default_factory=lambda: np.zeros(0, dtype=np.intp))
-    windows: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    anomalous: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    standing: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    persistence: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    peak: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    score: FloatArray = field(default_factory=lambda: np.zeros(0))
-    slowness: FloatArray = field(default_factory=lambda: np.zeros((4, 0)))
-
-    @property
-    def size(self) -> int:
-        """Number of components seen."""
-        return len(self.rows)
+    sums: NDArray[np.void] = field(default_factory=lambda: np.zeros(0, dtype=_SUMS))
 
     def add(self, judged: Judgement, standing: NDArray[np.bool_]) -> None:
         """Adds one window. `standing` (C,): True where the alarm stands after it."""
         if judged.components != self.components:
             self._make_room(judged.components)
-        verdicts, at = judged.verdicts, self.places
+        verdicts, at, sums = judged.verdicts, self.places, self.sums
         counted, flagged = verdicts.judged, verdicts.judged & verdicts.anomalous
-        self.windows[at] += counted
-        self.anomalous[at] += flagged
-        self.standing[at] += standing
-        self.persistence[at] = judged.persistence
-        self.peak[at] = np.maximum(self.peak[at], judged.persistence)
-        self.score[at] = np.where(counted, np.fmax(self.score[at], verdicts.score), self.score[at])
+        sums["windows"][at] += counted
+        sums["anomalous"][at] += flagged
+        sums["standing"][at] += standing
+        sums["persistence"][at] = judged.persistence
+        sums["peak"][at] = np.maximum(sums["peak"][at], judged.persistence)
+        sums["score"][at] = np.where(counted, np.fmax(sums["score"][at], verdicts.score), sums["score"][at])
         with np.errstate(divide="ignore", invalid="ignore"):
             logs = np.log(verdicts.severity)
         for row, mask in enumerate((flagged, counted)):
             told = mask & np.isfinite(logs)
-            self.slowness[2 * row, at] += np.where(told, logs, 0.0)
-            self.slowness[2 * row + 1, at] += told
+            sums["slowness"][at, 2 * row] += np.where(told, logs, 0.0)
+            sums["slowness"][at, 2 * row + 1] += told
 
     def severity(self) -> FloatArray:
         """Geometric means of the severities, of the anomalous windows where there are any; (C,)."""
-        flagged, flags, all_, windows = self.slowness[:, : self.size]
+        flagged, flags, all_, windows = self.sums["slowness"].T
         with np.errstate(invalid="ignore"):
             mean: FloatArray = np.exp(np.where(flags > 0, flagged / flags, all_ / windows))
         return mean
@@ -103,13 +100,8 @@ class Tally:
             self.rows.setdefault(name, len(self.rows))
         self.components = components
         self.places = np.fromiter((self.rows[name] for name in components), dtype=np.intp)
-        new = self.size - self.windows.size
-        if new > 0:
-            for name in ("windows", "anomalous", "standing", "persistence", "peak", "score", "slowness"):
-                kept = getattr(self, name)
-                setattr(
-                    self, name, np.concatenate([kept, np.zeros((*kept.shape[:-1], new), kept.dtype)], axis=-1)
-                )
+        new = np.zeros(len(self.rows) - len(self.sums), _SUMS)
+        self.sums = np.concatenate([self.sums, new])
 
 
 class Findings:
@@ -185,11 +177,11 @@ class Findings:
                 group=group,
                 component=name,
                 straggler=any(bool(s[r]) for _, _, s, _, r in rows),
-                score=max(float(t.score[r]) for _, t, _, _, r in rows),
+                score=max(float(t.sums["score"][r]) for _, t, _, _, r in rows),
                 severity=max(severities, default=float("nan")),
-                windows=max(int(t.windows[r]) for _, t, _, _, r in rows),
-                anomalous_windows=max(int(t.anomalous[r]) for _, t, _, _, r in rows),
-                persistence=max(int(t.persistence[r]) for _, t, _, _, r in rows),
+                windows=max(int(t.sums["windows"][r]) for _, t, _, _, r in rows),
+                anomalous_windows=max(int(t.sums["anomalous"][r]) for _, t, _, _, r in rows),
+                persistence=max(int(t.sums["persistence"][r]) for _, t, _, _, r in rows),
                 level=self._levels.get((group, name), "component"),
                 first_alarm=min(raised.values(), default=None),
                 metrics=tuple(raised),

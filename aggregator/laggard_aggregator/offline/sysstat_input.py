@@ -10,17 +10,18 @@ import re
 import shutil
 import subprocess
 import tempfile
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from laggard_aggregator.offline.compressed import open_input
-from laggard_aggregator.offline.csv_input import ONE_GROUP
+from laggard_aggregator.offline.csv_input import ONE_GROUP, distinct
 from laggard_aggregator.offline.regrid import Rows
 from laggard_aggregator.offline.sample_grid import NS
 from laggard_common.errors import InputError
@@ -29,6 +30,9 @@ MAGIC = (b"\x96\xd5", b"\xd5\x96")
 METRIC = "await"
 _COLUMNS = (METRIC, "operations", "throughput", "request_bytes", "read_share")
 _TIMEOUT_SECONDS = 600
+
+_Sample = tuple[str, int, tuple[float, ...]]
+"""Component, time in ns, and one value for each of _COLUMNS."""
 
 
 def read_sysstat(paths: Sequence[Path], interval_seconds: float, by_file: bool = False) -> Iterator[Rows]:
@@ -41,60 +45,40 @@ def read_sysstat(paths: Sequence[Path], interval_seconds: float, by_file: bool =
     sadf = shutil.which("sadf")
     if sadf is None:
         raise InputError(str(paths[0]), "a sysstat activity file: reading it needs sadf (install sysstat)")
-    groups: dict[str, _DiskColumns] = {}
+    groups: dict[str, list[_Sample]] = defaultdict(list)
     for path in paths:
-        found = _hosts(path, sadf)
-        samples = groups.setdefault(path.stem if by_file else ONE_GROUP, _DiskColumns(interval_seconds))
-        if not samples.add(found):
+        found = list(_samples(_hosts(path, sadf), interval_seconds))
+        if not found:
             raise InputError(
                 str(path), "no disk statistics in this activity file (sadc -S DISK records them)"
             )
+        groups[path.stem if by_file else ONE_GROUP] += found
     for group in sorted(groups):
-        yield groups[group].rows(group)
-
-
-@dataclass(slots=True)
-class _DiskColumns:
-    """Growing columns: one entry per disk and sample."""
-
-    interval_seconds: float
-    names: dict[str, int] = field(default_factory=dict)
-    component: list[int] = field(default_factory=list)
-    time_ns: list[int] = field(default_factory=list)
-    values: list[tuple[float, ...]] = field(default_factory=list)
-
-    def add(self, hosts: Iterable[Mapping[str, Any]]) -> int:
-        """Adds the output of sadf; returns the number of values."""
-        before = len(self.values)
-        for host in hosts:
-            for statistic in host.get("statistics", ()):
-                disks = statistic.get("disk", ())
-                devices = {disk["disk-device"] for disk in disks}
-                time_ns = _middle_ns(statistic["timestamp"]) if disks else 0
-                for disk in disks:
-                    device = disk["disk-device"]
-                    if not _is_partition(device, devices):
-                        name = f"{host['nodename']}/{device}"
-                        self.component.append(self.names.setdefault(name, len(self.names)))
-                        self.time_ns.append(time_ns)
-                        self.values.append(_values(disk, self.interval_seconds))
-        return len(self.values) - before
-
-    def rows(self, group: str) -> Rows:
-        """All samples as one group, components sorted by name."""
-        order = sorted(self.names)
-        place = np.empty(len(order), dtype=np.int32)
-        place[[self.names[name] for name in order]] = np.arange(len(order))
-        columns = dict(zip(_COLUMNS, np.array(self.values, dtype=np.float64).T.copy(), strict=True))
-        return Rows(
+        names, times, values = zip(*groups[group], strict=True)
+        components, component = distinct(pa.chunked_array([names], pa.string()))
+        columns = dict(zip(_COLUMNS, np.array(values, dtype=np.float64).T.copy(), strict=True))
+        yield Rows(
             group=group,
-            components=tuple(order),
-            component=place[np.array(self.component, dtype=np.int64)],
-            time_ns=np.array(self.time_ns, dtype=np.int64),
+            components=components,
+            component=component,
+            time_ns=np.array(times, dtype=np.int64),
             metrics={METRIC: columns.pop(METRIC)},
             load=columns,
             weight="operations",
         )
+
+
+def _samples(hosts: Iterable[Mapping[str, Any]], interval_seconds: float) -> Iterator[_Sample]:
+    """The samples in the output of sadf."""
+    for host in hosts:
+        for statistic in host.get("statistics", ()):
+            disks = statistic.get("disk", ())
+            devices = {disk["disk-device"] for disk in disks}
+            time_ns = _middle_ns(statistic["timestamp"]) if disks else 0
+            for disk in disks:
+                if not _is_partition(disk["disk-device"], devices):
+                    name = f"{host['nodename']}/{disk['disk-device']}"
+                    yield name, time_ns, _values(disk, interval_seconds)
 
 
 def _middle_ns(stamp: Mapping[str, Any]) -> int:
