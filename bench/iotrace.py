@@ -15,11 +15,12 @@ from dataclasses import dataclass
 
 from bench.machine import machine
 from laggard_agent.tools.iotrace.fold import fold
-from laggard_agent.tools.iotrace.text import TextParser, as_line
+from laggard_agent.tools.iotrace.text import TextParser
 from laggard_common import wire
 from laggard_common.wire import Envelope, Kind
 from laggard_common.wire.trace_codec import EventEncoder, batches
 from laggard_common.wire.trace_records import Folded, TraceRecord
+from tests.support.builders.iotrace import as_line
 
 SEED = 19
 BEACON = (5.4, 34.6)

@@ -26,7 +26,6 @@ from laggard_common import segment_log, wire
 from laggard_common.errors import LaggardError, MqttError, StateError, WireError
 from laggard_common.wire import Envelope, Kind, codec, topics
 from laggard_common.wire.schema import Component, Field, Schema
-from laggard_common.wire.trace_codec import EventDecoder
 
 FIXTURES = Path(__file__).parents[2] / "tests" / "fixtures"
 SECOND = 10**9
@@ -64,10 +63,10 @@ def intake(data: bytes) -> None:
 
 
 def payloads(data: bytes) -> None:
-    """Payloads of counters, joined and events, not compressed; the first byte is the number of ticks."""
+    """Payloads of counters and joined, not compressed; the first byte is the number of ticks."""
     ticks, payload = (data[0] % 8 + 1, data[1:]) if data else (1, data)
     whole = Envelope(Kind.COUNTERS, "n", "s", STREAM, 0, 1, NOW, SECOND, ticks, codec.RAW, payload)
-    for decode in (Decoder().decode, unpack, EventDecoder().decode, wire.split_joined):
+    for decode in (Decoder().decode, unpack, wire.split_joined):
         with contextlib.suppress(WireError):
             decode(whole)
 
@@ -161,7 +160,7 @@ def _bodies() -> Iterator[bytes]:
 def _segment() -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "1.segment"
-        with segment_log.SegmentWriter(path) as writer:
+        with contextlib.closing(segment_log.SegmentWriter(path)) as writer:
             for type_, body in enumerate(_bodies(), start=1):
                 writer.append(type_, body)
         return path.read_bytes()

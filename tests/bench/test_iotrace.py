@@ -8,8 +8,8 @@ import pytest
 from bench.iotrace import BEACON, Pattern, envelope, patterns
 from laggard_agent.tools.iotrace.fold import fold
 from laggard_common import wire
-from laggard_common.wire.trace_codec import EventDecoder, EventEncoder, batches
-from laggard_common.wire.trace_records import unfold
+from laggard_common.wire.trace_codec import EventEncoder, batches
+from tests.support.builders.iotrace import decoded, unfold
 
 PATTERNS = {pattern.name: pattern for pattern in patterns()}
 
@@ -23,11 +23,11 @@ def test_the_ratio_is_what_the_definition_gives(pattern: Pattern) -> None:
 
 @each
 def test_through_the_wire_every_record_comes_back(pattern: Pattern) -> None:
-    encoder, decoder = EventEncoder(), EventDecoder()
+    encoder = EventEncoder()
     came = [
         record
         for batch in batches(fold(pattern.records))
-        for run in decoder.decode(wire.decode_envelope(wire.encode_envelope(envelope(encoder, batch))))
+        for run in decoded(wire.decode_envelope(wire.encode_envelope(envelope(encoder, batch))))
         for record in unfold(run)
     ]
     assert Counter(replace(r, time_ns=0) for r in came) == Counter(

@@ -143,7 +143,8 @@ def _differences(rows: Sequence[bytes]) -> tuple[list[bytes], bytes]:
     return deltas, spread.to_bytes(size, "little")
 
 
-def _signed(value: int) -> int:
+def signed(value: int) -> int:
+    """`value` modulo 2^64, as a signed number."""
     value &= _LANE - 1
     return value - _LANE if value >= _LANE // 2 else value
 
@@ -153,7 +154,7 @@ def _pack_lanes(lanes: Iterable[int]) -> bytes:
     try:
         return _little("q", lanes)
     except struct.error:
-        return _little("q", map(_signed, lanes))
+        return _little("q", map(signed, lanes))
 
 
 def _little(typecode: str, values: Iterable[int]) -> bytes:

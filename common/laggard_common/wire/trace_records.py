@@ -1,9 +1,8 @@
 """I/O trace records and folded records with a counter (Beacon, section 3.2).
 
-The agent folds (`laggard_agent.tools.iotrace.fold`), the aggregator unfolds; `trace_codec` is the encoding.
+The agent folds (`laggard_agent.tools.iotrace.fold`); `trace_codec` is the encoding.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 MAX_POSITION = 2**63 - 1  # the largest offset of a file, and the last nanosecond that a message can carry
@@ -44,19 +43,3 @@ class Folded:
     first_ns: int
     last_ns: int
     path: str = ""
-
-
-def unfold(folded: Folded) -> Iterator[TraceRecord]:
-    """Yields the original records; times between the first and the last are interpolated."""
-    f = folded
-    span_ns = f.last_ns - f.first_ns
-    for i in range(f.count):
-        yield TraceRecord(
-            node=f.node,
-            operation=f.operation,
-            descriptor=f.descriptor,
-            offset=None if f.offset is None else f.offset + i * f.size,
-            size=f.size,
-            time_ns=f.first_ns + (span_ns * i // (f.count - 1) if i else 0),
-            path=f.path,
-        )

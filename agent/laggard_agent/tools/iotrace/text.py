@@ -28,12 +28,3 @@ class TextParser:
         time, node, operation, descriptor, offset, size, path = found.groups()
         at = None if offset == "-" else int(offset)
         return (TraceRecord(node, operation, descriptor, at, int(size), time_ns(time), path or ""),)
-
-
-def as_line(record: TraceRecord) -> str:
-    """Formats `record` as a line for `TextParser`, without newline."""
-    r = record
-    seconds, rest_ns = divmod(r.time_ns, 10**9)
-    offset = "-" if r.offset is None else r.offset
-    line = f"{seconds}.{rest_ns:09d} {r.node} {r.operation} {r.descriptor} {offset} {r.size}"
-    return f"{line} {r.path}" if r.path else line

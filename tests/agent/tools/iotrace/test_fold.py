@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from laggard_agent.tools.iotrace.fold import fold
-from laggard_common.wire.trace_records import Folded, TraceRecord, unfold
+from laggard_common.wire.trace_records import Folded, TraceRecord
+from tests.support.builders.iotrace import unfold
 
 WRITE = TraceRecord("cn-17", "write", "1:3", 0, 100, 1000)
 

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from laggard_agent.tools.iotrace.fold import fold
-from laggard_agent.tools.iotrace.text import TextParser, as_line
+from laggard_agent.tools.iotrace.text import TextParser
 from laggard_common.wire.trace_records import MAX_POSITION, TraceRecord
-from tests.support.builders.iotrace import read, sample
+from tests.support.builders.iotrace import as_line, read, sample
 
 
 def test_laggards_own_format() -> None:
