@@ -6,7 +6,7 @@ import math
 import random
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from laggard_agent.sampling.batcher import Batcher, Dictionary, splay_ns
 from laggard_agent.sampling.sampler import Sampler, Timeline
 from laggard_agent.settings import AgentSettings
 from laggard_agent.spool.spool import Spool, SpoolFacts, SpoolIdentity
-from laggard_agent.spool.worker import SpoolWriter, Worker
+from laggard_agent.spool.worker import Worker
 from laggard_agent.transport.publisher import Publisher
 from laggard_common.clock import Clock, SystemClock
 from laggard_common.daemon.sd_notify import Notifier
@@ -68,7 +68,6 @@ class App:
         self._failure: asyncio.Future[None]
         self._worker: Worker
         self._spool: Spool
-        self._writer: SpoolWriter
         self._publisher: Publisher
 
     async def run(self, stop: asyncio.Event, started: asyncio.Event | None = None) -> None:
@@ -103,7 +102,6 @@ class App:
             rng=self._rng,
             delay_seconds=self._publish_delay_seconds,
         )
-        self._writer = SpoolWriter(self._worker, self._spool, self._publisher.offer)
         self._samplers = [sampler for name in s.collectors for sampler in self._make_samplers(name)]
         _log.info(
             "node %s (%s) samples %s every %g s", s.node, s.role, ", ".join(s.collectors), s.interval_seconds
@@ -119,7 +117,7 @@ class App:
                 timeline,
                 self._clock,
                 batcher=self._batcher,
-                deliver=self._writer.submit,
+                deliver=self._publisher.submit,
                 changed=lambda: self._worker.run_on_loop(self._health_changed),
                 failed=self._fail,
             )
@@ -207,18 +205,11 @@ class App:
             "interval_ns": s.interval_ns,
             "batch_ticks": s.batch_samples,
             "collectors": {
-                sampler.name: {
-                    "success": h.success,
-                    "seconds": h.seconds,
-                    "components": h.components,
-                    "error": h.error,
-                }
-                for sampler in self._samplers
-                if (h := sampler.health) is not None
+                sampler.name: asdict(sampler.health) for sampler in self._samplers if sampler.health
             },
             "spool_bytes": spool.pending_bytes,
             "spool_in_memory": spool.in_memory,
-            "dropped_samples": spool.dropped_samples + self._writer.overflow_samples,
+            "dropped_samples": spool.dropped_samples + self._publisher.overflow_samples,
             "unconfirmed_samples": spool.unconfirmed_samples,
             "missed_ticks": sum(sampler.timeline.missed_ticks for sampler in self._samplers),
             "clock_steps": max((sampler.timeline.steps for sampler in self._samplers), default=0),

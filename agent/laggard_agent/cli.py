@@ -7,7 +7,7 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -30,6 +30,7 @@ from laggard_common.mqtt.client import log_unhandled
 from laggard_common.mqtt.settings import client_arguments
 
 T = TypeVar("T")
+Reread = Callable[[], AgentSettings]
 
 _SETTLED_SECONDS = 10.0
 _COLLECT_AFTER = 10_000
@@ -46,6 +47,23 @@ examples:
   laggard-agent --dump /tmp/oss-1 --config /etc/laggard/agent.toml
   laggard-agent --fold trace.log > folded.jsonl
 """
+
+
+_PATHS = (
+    (
+        "--procfs",
+        "DIR",
+        "root of /proc; without --sysfs nothing of this host's /sys filters or names devices",
+    ),
+    ("--sysfs", "DIR", "root of /sys"),
+    ("--debugfs", "DIR", "root of /sys/kernel/debug; without it kernel/debug below the root of /sys"),
+    (
+        "--lctl-dump",
+        "FILE",
+        "with --once: read the lustre collector from a saved output of `lctl get_param`",
+    ),
+    ("--dump", "DIR", "copy the raw files that the collectors read into DIR, new or empty, for a bug report"),
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -67,60 +85,34 @@ def build_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument(
-        "--config", type=Path, metavar="FILE", help="agent.toml; required unless --once or --dump"
-    )
-    parser.add_argument(
+    add = parser.add_argument
+    add("--config", type=Path, metavar="FILE", help="agent.toml; required unless --once or --dump")
+    add(
         "--once",
         action="store_true",
         help="read every collector once, print one JSON object a line, and exit",
     )
-    parser.add_argument(
+    add(
         "--collectors",
         metavar="A,B",
         help=f"with --once or --dump: the collectors to read ({', '.join(registry.names())})",
     )
-    parser.add_argument(
-        "--procfs",
-        type=Path,
-        metavar="DIR",
-        help="root of /proc; without --sysfs nothing of this host's /sys filters or names devices",
-    )
-    parser.add_argument("--sysfs", type=Path, metavar="DIR", help="root of /sys")
-    parser.add_argument(
-        "--debugfs",
-        type=Path,
-        metavar="DIR",
-        help="root of /sys/kernel/debug; without it kernel/debug below the root of /sys",
-    )
-    parser.add_argument(
-        "--lctl-dump",
-        type=Path,
-        metavar="FILE",
-        help="with --once: read the lustre collector from a saved output of `lctl get_param`",
-    )
-    parser.add_argument(
-        "--dump",
-        type=Path,
-        metavar="DIR",
-        help="copy the raw files that the collectors read into DIR, new or empty, for a bug report",
-    )
-    parser.add_argument(
+    for option, metavar, text in _PATHS:
+        add(option, type=Path, metavar=metavar, help=text)
+    add(
         "--fold",
         metavar="FILE",
         help="fold an I/O trace log, print one JSON object a line, and exit; - is standard input",
     )
-    parser.add_argument(
+    add(
         "--format",
         choices=("auto", *FORMAT_NAMES),
         default="auto",
         help="with --fold: the format of the log (default: detected from its first line)",
     )
-    parser.add_argument(
-        "--check-config", action="store_true", help="check the files, report all problems, and exit"
-    )
-    parser.add_argument("--verbose", action="store_true", help="log every cycle")
-    parser.add_argument("--version", action="version", version=f"laggard-agent {__version__}")
+    add("--check-config", action="store_true", help="check the files, report all problems, and exit")
+    add("--verbose", action="store_true", help="log every cycle")
+    add("--version", action="version", version=f"laggard-agent {__version__}")
     return parser
 
 
@@ -146,22 +138,24 @@ def _run(options: argparse.Namespace) -> int:
 
 def _once(settings: AgentSettings, roots: Roots) -> int:
     failed = _printed(lambda: read_once(settings, roots, SystemClock(), sys.stdout))
-    if failed is None:
-        return 1
-    for collector, error in failed.items():
-        print(f"laggard-agent: {collector}: {error}", file=sys.stderr)
-    return 1 if failed else 0
+    return 1 if failed is None else _report(failed)
 
 
 def _dump(settings: AgentSettings, roots: Roots, folder: Path) -> int:
     from laggard_agent.tools.support_dump import dump  # noqa: PLC0415 - a daemon has no use for it
 
     dumped = dump(settings, roots, SystemClock(), folder)
-    for collector, error in dumped.failed.items():
-        print(f"laggard-agent: {collector}: {error}", file=sys.stderr)
+    status = _report(dumped.failed)
     missing = f", {dumped.not_read} not read (see MANIFEST)" if dumped.not_read else ""
     print(f"{folder}: {dumped.files} files, {dumped.size_bytes} bytes{missing}", file=sys.stderr)
-    return 1 if dumped.failed else 0
+    return status
+
+
+def _report(failed: Mapping[str, str]) -> int:
+    """Prints the errors of collectors; returns the exit code."""
+    for collector, error in failed.items():
+        print(f"laggard-agent: {collector}: {error}", file=sys.stderr)
+    return 1 if failed else 0
 
 
 def _fold(path: str, format_name: str, node: str) -> int:
@@ -243,7 +237,7 @@ def _reread(options: argparse.Namespace) -> AgentSettings:
     return settings
 
 
-def _serve(settings: AgentSettings, roots: Roots, reread: Callable[[], AgentSettings]) -> int:
+def _serve(settings: AgentSettings, roots: Roots, reread: Reread) -> int:
     # Not asyncio.run: it waits for the pool's threads, and one may hang in a connect or a name look-up.
     loop = asyncio.new_event_loop()
     try:
@@ -261,9 +255,7 @@ def _serve(settings: AgentSettings, roots: Roots, reread: Callable[[], AgentSett
     return 0
 
 
-async def _until_signalled(
-    settings: AgentSettings, roots: Roots, reread: Callable[[], AgentSettings]
-) -> None:
+async def _until_signalled(settings: AgentSettings, roots: Roots, reread: Reread) -> None:
     notifier = Notifier.of_environment()
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(log_unhandled)

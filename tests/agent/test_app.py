@@ -619,7 +619,7 @@ def test_a_collector_that_never_returns_does_not_hold_up_the_end(tmp_path: Path)
 def test_a_spool_whose_disk_hangs_does_not_hold_up_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("laggard_agent.spool.worker._MAX_QUEUED_BATCHES", 3)
+    monkeypatch.setattr("laggard_agent.transport.publisher._MAX_QUEUED_BATCHES", 3)
 
     async def test(site: Site) -> None:
         stop, answers = asyncio.Event(), threading.Event()

@@ -1,4 +1,4 @@
-"""One daemon thread for blocking jobs, and the spool's writer, which stores the samplers' batches on it.
+"""One daemon thread for blocking jobs.
 
 asyncio joins the threads of its pool at exit, so a stalled disk would outlive SIGTERM.
 """
@@ -7,20 +7,14 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable
-from functools import partial
 from queue import SimpleQueue
 from typing import TypeVar
-
-from laggard_agent.sampling.batcher import EncodedBatch
-from laggard_agent.spool.segments import SpooledBatch
-from laggard_agent.spool.spool import Spool
 
 T = TypeVar("T")
 
 Job = Callable[[], object]
 
 _MOST_PIGGYBACKED = 64
-_MAX_QUEUED_BATCHES = 1000
 
 
 class Worker:
@@ -47,7 +41,7 @@ class Worker:
         """Runs `job` before the next submitted one; wakes the thread only when many such jobs wait."""
         self._piggybacked.append(job)
         if len(self._piggybacked) > _MOST_PIGGYBACKED:
-            self._jobs.put(_nothing)
+            self._jobs.put(lambda: None)
 
     async def call(self, job: Callable[[], T]) -> T:
         """Runs `job` on the thread and returns its result. Cancellation does not stop a running job."""
@@ -84,33 +78,3 @@ class Worker:
                 job()
         except BaseException as exc:
             self._failed(exc)
-
-
-class SpoolWriter:
-    """Stores batches in `spool` on `worker`; `stored` receives them there.
-
-    `overflow_samples`: those discarded while the spool's disk hangs.
-    """
-
-    def __init__(self, worker: Worker, spool: Spool, stored: Callable[[SpooledBatch], object]) -> None:
-        self._worker = worker
-        self._spool = spool
-        self._stored = stored
-        self.overflow_samples = 0
-
-    def submit(self, batches: list[EncodedBatch]) -> None:
-        """Queues batches, from any thread."""
-        for batch in batches:
-            if self._worker.waiting < _MAX_QUEUED_BATCHES:
-                self._worker.submit(partial(self._store, batch))
-            else:
-                self.overflow_samples += batch.n
-
-    def _store(self, batch: EncodedBatch) -> None:
-        stored = self._spool.append(batch)
-        if stored is not None:
-            self._stored(stored)
-
-
-def _nothing() -> None:
-    """Wakes the thread."""

@@ -1,1 +1,1 @@
-"""Publishing to the broker: session, publisher, redelivery, backlog rate, back-off, heartbeat."""
+"""Publishing to the broker: publisher, redelivery, backlog rate and back-off."""

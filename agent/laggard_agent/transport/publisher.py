@@ -1,4 +1,4 @@
-"""Publishing loop and session: live batches first, then those that the broker lost and the backlog.
+"""Publishing loop and its sessions: live batches first, then those that the broker lost and the backlog.
 
 A session begins with the status and all current schemas, and publishes a schema before the batches that need
 it. A lost connection is logged as one WARNING until the next session, each session as one INFO.
@@ -9,21 +9,21 @@ import gc
 import logging
 import random
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 import aiomqtt
 
+from laggard_agent.sampling.batcher import EncodedBatch
 from laggard_agent.settings import AgentSettings
 from laggard_agent.spool.backlog import ENOUGH_TICKS
 from laggard_agent.spool.segments import Key, SpooledBatch
 from laggard_agent.spool.spool import Spool, SpoolFacts
 from laggard_agent.spool.worker import Worker
-from laggard_agent.transport.heartbeat import Heartbeat
 from laggard_agent.transport.pacing import BacklogRate, Backoff
 from laggard_agent.transport.redelivery import Redelivery
-from laggard_common import wire
+from laggard_common import __version__, wire
 from laggard_common.clock import Clock
 from laggard_common.errors import ConfigError, MqttError, WireError
 from laggard_common.mqtt.client import MqttClient
@@ -36,16 +36,17 @@ _log = logging.getLogger(__name__)
 
 STATUS_SECONDS = 30.0
 _LIVE_BATCHES = 64
+_MAX_QUEUED_BATCHES = 1000
 _FINISH_SECONDS = 1.0
 _CLOSE_SECONDS = 0.5
 
 
 class Publisher:
-    """Publishes the batches of `spool`, whose jobs run on `worker`.
+    """Spools batches in `spool` and publishes them. Its jobs run on `worker`.
 
     `arguments` reads the TLS and password files, and is called for each connection, so renewed files need no
     restart. `status` returns the status fields other than `state`. Live batches are due `delay_seconds`, the
-    node's splay, after they are offered.
+    node's splay, after they are spooled.
     """
 
     def __init__(
@@ -67,9 +68,12 @@ class Publisher:
         self._status = status
         self._clock = clock
         self._delay_seconds = delay_seconds
-        self._session: Session
+        self._client: MqttClient
+        self._published_schemas: dict[Key, int] = {}  # newest epochs in this session
         self._loop = asyncio.get_running_loop()
-        self._heartbeat = Heartbeat(settings, clock, rng.randbytes(STREAM_BYTES))
+        self._status_topic = topics.status_topic(settings.site, settings.role, settings.node)
+        self._status_seq = 0
+        self._run_id = rng.randbytes(STREAM_BYTES)  # stream of the status messages
         self._redelivery = Redelivery(spool, worker, rng)
         self._backoff = Backoff(rng)
         batches_per_second = len(settings.collectors) / (settings.batch_samples * settings.interval_seconds)
@@ -82,6 +86,8 @@ class Publisher:
         self._status_due = 0.0
         self._backlog = False
         self._overflowed = False
+        self.overflow_samples = 0
+        """Samples discarded while the spool's disk hangs."""
 
     @property
     def connected(self) -> bool:
@@ -93,12 +99,18 @@ class Publisher:
         """Whether an aggregator ever acknowledged a batch."""
         return self._redelivery.acks_seen
 
-    def offer(self, batch: SpooledBatch) -> None:
-        """Queues a new batch as live. Without a session it stays in the backlog.
+    def submit(self, batches: list[EncodedBatch]) -> None:
+        """Spools new batches and queues them as live, from any thread."""
+        for batch in batches:
+            if self._worker.waiting < _MAX_QUEUED_BATCHES:
+                self._worker.submit(partial(self._store, batch))
+            else:
+                self.overflow_samples += batch.n
 
-        Called on the spool's thread.
-        """
-        if not self._connected:
+    def _store(self, new: EncodedBatch) -> None:
+        """Runs on the spool's thread. Without a session a batch stays in the backlog."""
+        batch = self._spool.append(new)
+        if batch is None or not self._connected:
             return
         if len(self._live) >= _LIVE_BATCHES:
             self._live.popleft()
@@ -148,22 +160,24 @@ class Publisher:
 
     async def _run_session(self) -> None:
         """Publishes over one session until `finish`. Raises MqttError, and ConfigError for a file."""
-        self._session = Session(
+        s = self._settings
+        will = self._status_message("down", {}, seq=0)
+        self._client = MqttClient(
             self._arguments(),
-            self._settings,
-            self._heartbeat,
+            f"laggard-{s.node}@{s.site}",
             on_message=self._on_ack,
             on_lost=self._wake.set,
-            spool=self._spool,
-            worker=self._worker,
+            will=aiomqtt.Will(self._status_topic, will, qos=1, retain=True),
         )
+        self._published_schemas = {}
         try:
-            if not await self._session.open():
+            await self._client.connect()
+            if not await self._client.subscribe(topics.ack_topic(s.site, s.node)):
                 _log.warning("the broker denies the subscription to acknowledgements")
             await self._publish_status()
             for schema in await self._worker.call(self._spool.current_schemas):
-                await self._session.publish_schema(schema)
-            _log.info("connected to the broker at %s", self._settings.mqtt.address)
+                await self._publish_schema(schema)
+            _log.info("connected to the broker at %s", s.mqtt.address)
             self._connected = True
             self._warned = False
             await self._start_backlog()
@@ -176,7 +190,7 @@ class Publisher:
         except TimeoutError as exc:
             raise MqttError("the broker does not answer") from exc
         finally:
-            await self._session.close()
+            await self._client.close(_CLOSE_SECONDS)  # in order, so that the broker drops the will
 
     async def _start_backlog(self) -> None:
         """Rewinds the backlog, after the batches that the last session's broker may have lost."""
@@ -192,7 +206,7 @@ class Publisher:
 
     async def _step(self) -> None:
         """Publishes the most urgent message, or sleeps until one is due."""
-        self._session.check()
+        self._client.check()
         now = self._now()
         if self._redelivery.suspected:
             self._redelivery.check_soon(now, idle=self._rate.is_idle(now))
@@ -214,7 +228,7 @@ class Publisher:
             await self._sleep(min(due) - now)
 
     async def _publish_live(self) -> None:
-        await self._session.publish(self._live[0][1])
+        await self._publish(self._live[0][1])
         self._live.popleft()
 
     async def _publish_backlog(self, now: float) -> None:
@@ -225,7 +239,7 @@ class Publisher:
         if batch is None:
             self._backlog = False
             return
-        await self._session.publish(batch)
+        await self._publish(batch)
         self._rate.sent(batch, now)
 
     def _is_live(self, batch: SpooledBatch) -> bool:
@@ -235,14 +249,56 @@ class Publisher:
 
     async def _publish_status(self, state: str = "up") -> None:
         self._status_due = self._now() + STATUS_SECONDS
-        facts = await self._worker.call(self._spool.facts)
-        await self._session.publish_status(state, self._status(facts))
+        facts = self._status(await self._worker.call(self._spool.facts))
+        self._status_seq += 1
+        message = self._status_message(state, facts, self._status_seq)
+        await self._client.publish(self._status_topic, message, retain=True)
+
+    def _status_message(self, state: str, facts: Mapping[str, Any], seq: int) -> bytes:
+        """A status message, or the last will, which the broker publishes without a DISCONNECT."""
+        always = {"state": state, "role": self._settings.role, "version": __version__}
+        envelope = wire.Envelope(
+            kind=wire.Kind.STATE,
+            node=self._settings.node,
+            source="agent",
+            stream=self._run_id,
+            seq=seq,
+            schema_epoch=0,
+            t0_ns=self._clock.wall_ns(),
+            dt_ns=0,
+            n=1,
+            codec=0,
+            payload=wire.encode_state(always | dict(facts)),
+        )
+        return wire.encode_envelope(envelope)
+
+    async def _publish(self, batch: SpooledBatch) -> None:
+        """Publishes a batch, after its schema when this session has not published that one."""
+        s, schema, envelope = self._settings, batch.schema, batch.envelope
+        if schema is not None and self._published_schemas.get(batch.key, -1) < envelope.schema_epoch:
+            await self._publish_schema(schema)
+        topic = topics.data_topic(s.site, s.role, s.node, envelope.source)
+        await self._client.publish(topic, wire.encode_envelope(envelope))
+        if s.spool.acknowledge == "broker":
+            self._worker.piggyback(partial(self._spool.acknowledge, batch.key, (batch.seqs,)))
+        else:
+            self._worker.piggyback(partial(self._spool.mark_sent, batch))
+
+    async def _publish_schema(self, schema: Schema) -> None:
+        """Publishes a schema, retained only while its stream is the source's current one."""
+        s = self._settings
+        current = await self._worker.call(self._spool.current_schemas)
+        topic = topics.schema_topic(s.site, s.role, s.node, schema.source)
+        retain = any(schema.stream == other.stream for other in current)
+        await self._client.publish(topic, wire.encode_schema(schema), retain=retain)
+        self._published_schemas[schema.stream, schema.source] = schema.epoch
 
     async def _redeliver(self, now: float) -> None:
         """Returns lost batches to the backlog, and their schemas, which may not be retained, before them."""
         lost = await self._redelivery.find(now)
         if lost:
-            self._session.forget_schemas(lost)
+            for key in lost:
+                self._published_schemas.pop(key, None)
             self._rate.lost(lost)
             self._backlog = True
 
@@ -278,79 +334,3 @@ class Publisher:
         finally:
             timer.cancel()
         self._wake.clear()
-
-
-class Session:
-    """Publishes batches, schemas and statuses at QoS 1; each call returns when the broker has the message.
-
-    Jobs on `spool` run on `worker`. Every method but `close` raises MqttError when the connection is lost or
-    the broker does not answer in time.
-    """
-
-    def __init__(
-        self,
-        arguments: ClientArguments,
-        settings: AgentSettings,
-        heartbeat: Heartbeat,
-        *,
-        on_message: Callable[[bytes], None],
-        on_lost: Callable[[], None],
-        spool: Spool,
-        worker: Worker,
-    ) -> None:
-        self._settings = settings
-        self._heartbeat = heartbeat
-        self._spool = spool
-        self._worker = worker
-        self._published_schemas: dict[Key, int] = {}
-        self._client = MqttClient(
-            arguments,
-            f"laggard-{settings.node}@{settings.site}",
-            on_message=on_message,
-            on_lost=on_lost,
-            will=aiomqtt.Will(heartbeat.topic, heartbeat.will(), qos=1, retain=True),
-        )
-
-    async def open(self) -> bool:
-        """Connects and subscribes to acknowledgements; False when the broker denies the subscription."""
-        await self._client.connect()
-        return await self._client.subscribe(topics.ack_topic(self._settings.site, self._settings.node))
-
-    async def close(self) -> None:
-        """Disconnects in order, so that the broker drops the will."""
-        await self._client.close(_CLOSE_SECONDS)
-
-    def check(self) -> None:
-        """Raises MqttError when the connection is lost."""
-        self._client.check()
-
-    async def publish(self, batch: SpooledBatch) -> None:
-        """Publishes a batch, after its schema when this session has not published that one."""
-        schema, envelope = batch.schema, batch.envelope
-        if schema is not None and self._published_schemas.get(batch.key, -1) < envelope.schema_epoch:
-            await self.publish_schema(schema)
-        s = self._settings
-        topic = topics.data_topic(s.site, s.role, s.node, envelope.source)
-        await self._client.publish(topic, wire.encode_envelope(envelope))
-        if s.spool.acknowledge == "broker":
-            self._worker.piggyback(partial(self._spool.acknowledge, batch.key, (batch.seqs,)))
-        else:
-            self._worker.piggyback(partial(self._spool.mark_sent, batch))
-
-    async def publish_schema(self, schema: Schema) -> None:
-        """Publishes a schema, retained only while its stream is the source's current one."""
-        s = self._settings
-        current = await self._worker.call(self._spool.current_schemas)
-        topic = topics.schema_topic(s.site, s.role, s.node, schema.source)
-        retain = any(schema.stream == other.stream for other in current)
-        await self._client.publish(topic, wire.encode_schema(schema), retain=retain)
-        self._published_schemas[schema.stream, schema.source] = schema.epoch
-
-    def forget_schemas(self, keys: Iterable[Key]) -> None:
-        """Publishes the schemas of these streams again before their next batch."""
-        for key in keys:
-            self._published_schemas.pop(key, None)
-
-    async def publish_status(self, state: str, facts: Mapping[str, Any]) -> None:
-        """Publishes the agent's status, retained."""
-        await self._client.publish(self._heartbeat.topic, self._heartbeat.next(state, facts), retain=True)
