@@ -88,8 +88,10 @@ def encode_envelope(envelope: Envelope) -> bytes:
 
 def decode_envelope(data: bytes) -> Envelope:
     """Decodes a message; `payload` remains encoded by `codec`. Raises WireError."""
-    parts = _unpack(data, limits.MAX_MESSAGE_BYTES, _ENVELOPE_ITEMS)
-    _version(parts)
+    parts = _unpack(data, _ENVELOPE_ITEMS)
+    if not isinstance(parts, tuple) or not parts:
+        raise WireError("msgpack", "not an array")
+    _check_version(parts[0])
     if len(parts) != 12:
         raise WireError("envelope", f"{len(parts)} fields, expected 12")
     _, kind, node, source, stream, seq, epoch, t0_ns, dt_ns, n, codec, payload = parts
@@ -97,7 +99,7 @@ def decode_envelope(data: bytes) -> Envelope:
         kind=_KINDS[_integer(kind, "kind", 0, len(_KINDS) - 1)],
         node=_level(node, "node"),
         source=_level(source, "source"),
-        stream=_stream(stream),
+        stream=_binary(stream, "stream", limits.STREAM_BYTES),
         seq=_integer(seq, "seq", 0, _U64 - 1),
         schema_epoch=_integer(epoch, "schema_epoch", 0, 2**32 - 1),
         t0_ns=_integer(t0_ns, "t0", 0, 2**63 - 1),
@@ -166,7 +168,7 @@ def encode_state(state: Mapping[str, Any]) -> bytes:
 
 def decode_state(payload: bytes) -> dict[str, Any]:
     """Decodes the map of a state message; its keys are unchecked. Raises WireError."""
-    state = _unpack_any(payload, limits.MAX_MESSAGE_BYTES, limits.MAX_FIELDS)
+    state = _unpack(payload, limits.MAX_FIELDS)
     if not isinstance(state, dict):
         raise WireError("state", "not a map")
     return state
@@ -177,17 +179,17 @@ def _pack(value: object) -> bytes:
     return packed
 
 
-def _unpack_any(data: bytes, max_bytes: int, most_items: int) -> Any:
-    """Unpacks a value whose arrays have at most `most` items.
+def _unpack(data: bytes, most_items: int) -> Any:
+    """Unpacks a value whose arrays have at most `most_items`.
 
     The library allocates an array by its declared length, and up to a thousand nested ones, before it notices
     missing items, each of which takes at least a byte.
     """
-    if len(data) > max_bytes:
+    if len(data) > limits.MAX_MESSAGE_BYTES:
         raise WireError("too long", f"{len(data)} bytes")
     try:
         return msgpack.unpackb(
-            data, max_bin_len=max_bytes, max_array_len=min(most_items, len(data)), **_UNPACKING
+            data, max_bin_len=len(data), max_array_len=min(most_items, len(data)), **_UNPACKING
         )
     except _UNREADABLE as exc:
         raise WireError("msgpack", str(exc)[:200]) from exc
@@ -216,15 +218,7 @@ def _read(data: bytes, max_bytes: int, read: Callable[[Any], T]) -> T:
     return value
 
 
-def _unpack(data: bytes, max_bytes: int, most_items: int) -> tuple[Any, ...]:
-    value = _unpack_any(data, max_bytes, most_items)
-    if not isinstance(value, tuple) or not value:
-        raise WireError("msgpack", "not an array")
-    return value
-
-
-def _version(parts: tuple[Any, ...]) -> None:
-    version = parts[0]
+def _check_version(version: object) -> None:
     if type(version) is not int or not OLDEST_VERSION <= version <= VERSION:
         raise WireError("version", repr(version)[:40])
 
@@ -247,15 +241,9 @@ def _level(value: object, what: str) -> str:
     return value
 
 
-def _binary(value: object, what: str) -> bytes:
-    if not isinstance(value, bytes):
-        raise WireError(what, "not binary")
-    return value
-
-
-def _stream(value: object) -> bytes:
-    if not isinstance(value, bytes) or len(value) != limits.STREAM_BYTES:
-        raise WireError("stream", repr(value)[:40])
+def _binary(value: object, what: str, length: int | None = None) -> bytes:
+    if not isinstance(value, bytes) or length not in (None, len(value)):
+        raise WireError(what, repr(value)[:40])
     return value
 
 
@@ -264,7 +252,7 @@ def _schema(unpacker: Any) -> Schema:
     return Schema(
         node=_level(unpacker.unpack(), "node"),
         source=_level(unpacker.unpack(), "source"),
-        stream=_stream(unpacker.unpack()),
+        stream=_binary(unpacker.unpack(), "stream", limits.STREAM_BYTES),
         epoch=_integer(unpacker.unpack(), "epoch", 0, 2**32 - 1),
         interval_ns=_integer(unpacker.unpack(), "interval", limits.MIN_INTERVAL_NS, limits.MAX_INTERVAL_NS),
         batch_ticks=_integer(unpacker.unpack(), "batch_ticks", 1, limits.MAX_TICKS),
@@ -274,10 +262,10 @@ def _schema(unpacker: Any) -> Schema:
 
 
 def _open(unpacker: Any, what: str, expected: int) -> None:
-    """Opens a message of `parts` parts and skips its version."""
+    """Opens a message of `expected` parts and skips its version."""
     length = unpacker.read_array_header()
     if length:
-        _version((unpacker.unpack(),))
+        _check_version(unpacker.unpack())
     if length != expected:
         raise WireError(what, f"{length} fields, expected {expected}")
 
@@ -325,7 +313,8 @@ def _ack(unpacker: Any) -> Ack:
     length = unpacker.read_array_header()
     if length != 3:
         raise WireError("ack", f"{length} fields, expected 3")
-    stream, source = _stream(unpacker.unpack()), _level(unpacker.unpack(), "ack")
+    stream = _binary(unpacker.unpack(), "stream", limits.STREAM_BYTES)
+    source = _level(unpacker.unpack(), "ack")
     return Ack(stream, source, _each(unpacker, "ack", limits.MAX_ACK_RANGES, _range))
 
 
