@@ -23,9 +23,12 @@ def number(word: bytes | str) -> int | None:
 
 def numbers(words: Sequence[bytes]) -> tuple[int, ...] | None:
     """Unsigned 64-bit numbers; None without any, or when a word is none."""
-    if not b"".join(words).isdigit() or max(map(len, words)) > _MOST_DIGITS:
+    if not b"".join(words).isdigit():
         return None
-    values = tuple(map(int, words))
+    try:
+        values = tuple(map(int, words))
+    except ValueError:  # thousands of digits
+        return None
     return values if max(values) < MOST else None
 
 

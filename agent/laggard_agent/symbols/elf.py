@@ -13,10 +13,10 @@ import threading
 import zlib
 from array import array
 from bisect import bisect_right
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
+from pathlib import Path
 
 from laggard_common.errors import CollectError
 
@@ -35,7 +35,9 @@ _BLOCK_SYMBOLS = 1 << 14
 _NESTED = 4  # functions that may start within another one before its end is missed
 
 _IDENT_BYTES = 16
-_PT_LOAD = 1
+_PT_LOAD, _PT_NOTE = 1, 4
+_BUILD_ID = 3  # type of a note
+_MOST_NOTES_BYTES = 1 << 16
 _SHT_SYMTAB, _SHT_DYNSYM = 2, 11
 _FUNCTIONS = frozenset((2, 10))  # STT_FUNC, STT_GNU_IFUNC
 _RANKS = {1: 0, 2: 1}  # global, weak; others after them: rank of the symbols of one function
@@ -53,8 +55,21 @@ class _Layout:
     segment: struct.Struct
     section: struct.Struct
     symbol: struct.Struct
+    note: struct.Struct
     of_segment: "itemgetter[tuple[int, int, int, int]]"  # type, offset, address, size in the file
     of_symbol: "itemgetter[tuple[int, int, int, int, int]]"  # name, info, section, address, size
+
+    def build_id_in(self, notes: bytes) -> bytes:
+        """The build ID among the notes of a segment, empty without one."""
+        at = 0
+        while at + self.note.size <= len(notes):
+            name_bytes, size, kind = self.note.unpack_from(notes, at)
+            name_at = at + self.note.size
+            begins = name_at + (name_bytes + 3) // 4 * 4
+            if kind == _BUILD_ID and notes[name_at : name_at + name_bytes] == b"GNU\0":
+                return notes[begins : begins + size]
+            at = begins + (size + 3) // 4 * 4
+        return b""
 
 
 def _layout(wide: bool, order: str) -> _Layout:
@@ -62,8 +77,8 @@ def _layout(wide: bool, order: str) -> _Layout:
         words, of = ("HHIQQQIHHHHHH", "IIQQQQQQ", "IIQQQQIIQQ", "IBBHQQ"), ((0, 2, 3, 5), (0, 1, 3, 4, 5))
     else:
         words, of = ("HHIIIIIHHHHHH", "IIIIIIII", "IIIIIIIIII", "IIIBBH"), ((0, 1, 2, 4), (0, 3, 5, 1, 2))
-    header, segment, section, symbol = (struct.Struct(order + word) for word in words)
-    return _Layout(header, segment, section, symbol, itemgetter(*of[0]), itemgetter(*of[1]))
+    header, segment, section, symbol, note = (struct.Struct(order + word) for word in (*words, "III"))
+    return _Layout(header, segment, section, symbol, note, itemgetter(*of[0]), itemgetter(*of[1]))
 
 
 _LAYOUTS = {(c, o): _layout(c == 2, "<" if o == 1 else ">") for c in (1, 2) for o in (1, 2)}
@@ -165,38 +180,25 @@ class SymbolColumns:
         return bytes(self.names[start : end if end >= 0 else start + _MOST_NAME_BYTES])
 
 
-class _Cache:
-    """Thread-safe cache of the most recently used images."""
+_held: dict[tuple[int, ...], Symbols] = {}  # the most recently used image is last
+_lock = threading.Lock()
 
-    def __init__(self) -> None:
-        self._held: OrderedDict[tuple[int, ...], Symbols] = OrderedDict()
-        self._bytes = 0
-        self._lock = threading.Lock()
 
-    def get(self, key: tuple[int, ...]) -> Symbols | None:
-        with self._lock:
-            symbols = self._held.get(key)
-            if symbols is not None:
-                self._held.move_to_end(key)
-            return symbols
-
-    def put(self, key: tuple[int, ...], symbols: Symbols) -> None:
-        with self._lock:
-            if key in self._held:
-                return
-            self._held[key] = symbols
-            self._bytes += _size(symbols)
-            while len(self._held) > 1 and (
-                self._bytes > _MOST_CACHED_BYTES or len(self._held) > _MOST_IMAGES
-            ):
-                self._bytes -= _size(self._held.popitem(last=False)[1])
+def _cached(key: tuple[int, ...], read: Callable[[], Symbols]) -> Symbols:
+    """The table of an image; the least recently used ones make room for a new one."""
+    with _lock:
+        if key in _held:
+            _held[key] = _held.pop(key)
+        else:
+            _held[key] = read()
+            room = _MOST_CACHED_BYTES - sum(map(_size, _held.values()))
+            while len(_held) > 1 and (room < 0 or len(_held) > _MOST_IMAGES):
+                room += _size(_held.pop(next(iter(_held))))
+        return _held[key]
 
 
 def _size(symbols: Symbols) -> int:
     return sum(map(len, symbols.names)) + 16 * len(symbols.starts)
-
-
-_cache = _Cache()
 
 
 def symbols_of(path: str, inode: int | None = None) -> Symbols:
@@ -214,11 +216,7 @@ def symbols_of(path: str, inode: int | None = None) -> Symbols:
             if inode not in (None, status.st_ino):
                 raise CollectError(path, "another file by now")
             key = (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size)
-            symbols = _cache.get(key)
-            if symbols is None:
-                symbols = _read_from(looked, status.st_size, path)
-                _cache.put(key, symbols)
-            return symbols
+            return _cached(key, lambda: _read_from(looked, status.st_size, path))
         finally:
             os.close(looked)
     except OSError as exc:
@@ -226,11 +224,20 @@ def symbols_of(path: str, inode: int | None = None) -> Symbols:
 
 
 def _read_from(looked: int, size: int, path: str) -> Symbols:
-    fd = os.open(f"/proc/self/fd/{looked}", os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return _parsed(lambda at, most: os.pread(fd, min(most, size - at), at) if at < size else b"", path)
-    finally:
-        os.close(fd)
+    with Path(f"/proc/self/fd/{looked}").open("rb", buffering=0) as file:
+        return _parsed(_reader_of(file.fileno(), size), path)
+
+
+def build_id(path: str) -> bytes:
+    """Build ID of an ELF image, empty without one. Raises OSError, and CollectError for another file."""
+    with open(path, "rb", buffering=0, opener=lambda p, f: os.open(p, f | os.O_NONBLOCK)) as file:
+        image = _opened(_reader_of(file.fileno(), os.fstat(file.fileno()).st_size), path)
+        notes = (image.read(at, min(size, _MOST_NOTES_BYTES)) for at, size in image.notes)
+        return next(filter(None, map(image.layout.build_id_in, notes)), b"")
+
+
+def _reader_of(fd: int, size: int) -> Read:
+    return lambda at, most: os.pread(fd, min(most, size - at), at) if at < size else b""
 
 
 def parse(data: bytes, name: str = "ELF image") -> Symbols:
@@ -243,6 +250,7 @@ class _Image:
     read: Read
     layout: _Layout
     segments: tuple[tuple[int, int, int], ...]
+    notes: Sequence[tuple[int, int]]
     sections: Sequence[Sequence[int]]  # name, type, flags, address, offset, size, link
     titles: int  # index of the section with the section names
 
@@ -260,11 +268,7 @@ def _parsed(read: Read, path: str) -> Symbols:
         hidden = _hidden(image)
         if hidden is not None:
             _take(found, hidden, hidden.first(_SHT_SYMTAB))
-    return (
-        found.symbols(image.segments)
-        if len(found) <= MOST_FUNCTIONS
-        else SymbolColumns().symbols(image.segments)
-    )
+    return (found if len(found) <= MOST_FUNCTIONS else SymbolColumns()).symbols(image.segments)
 
 
 def _opened(read: Read, path: str) -> _Image:
@@ -276,10 +280,12 @@ def _opened(read: Read, path: str) -> _Image:
     if len(header) < layout.header.size:
         raise CollectError(path, "a truncated ELF file")
     _, _, _, _, segments_at, sections_at, _, _, *sizes, titles = layout.header.unpack(header)
-    loaded = map(layout.of_segment, _entries(read, layout.segment, segments_at, sizes[0], sizes[1]))
-    segments = tuple((offset, address, size) for kind, offset, address, size in loaded if kind == _PT_LOAD)
+    entries = _entries(read, layout.segment, segments_at, sizes[0], sizes[1])
+    mapped = [layout.of_segment(entry) for entry in entries]
+    segments = tuple((offset, address, size) for kind, offset, address, size in mapped if kind == _PT_LOAD)
+    notes = [(offset, size) for kind, offset, _, size in mapped if kind == _PT_NOTE]
     sections = [s[:7] for s in _entries(read, layout.section, sections_at, sizes[2], sizes[3])]
-    return _Image(read, layout, segments, sections, titles)
+    return _Image(read, layout, segments, notes, sections, titles)
 
 
 def _entries(read: Read, entry: struct.Struct, offset: int, size: int, count: int) -> Iterator[Sequence[int]]:

@@ -4,6 +4,7 @@ import os
 import random
 import shutil
 import struct
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -74,7 +75,8 @@ def test_against_nm(tmp_path: Path) -> None:
         pytest.skip("needs gcc, nm and strip")
     source, program = tmp_path / "p.c", tmp_path / "p"
     source.write_text(PROGRAM)
-    run_command(["gcc", "-O0", "-o", str(program), str(source)])
+    run_command(["gcc", "-O0", "-Wl,--build-id=0x0123456789abcdef", "-o", str(program), str(source)])
+    assert elf.build_id(str(program)).hex() == "0123456789abcdef"
     lines = run_command(["nm", str(program)]).stdout
     listed = {
         words[2]: int(words[0], 16)
@@ -191,3 +193,17 @@ def test_a_table_of_too_many_symbols_is_not_read(tmp_path: Path) -> None:
     path.write_bytes(image)
     os.truncate(path, 1 << 37)  # all of it is there to be read: zeros
     assert elf.symbols_of(str(path)).lookup(TEXT_AT) == "exported"
+
+
+def test_build_ids_of_what_is_no_image(tmp_path: Path) -> None:
+    image = Path("/proc/self/exe").read_bytes()[:8192]
+    path = tmp_path / "image"
+    chance = random.Random(3)
+    for length in (0, 1, 63, 64, 120, 500, 8192):
+        for _ in range(30):
+            data = bytearray(image[:length])
+            for _ in range(chance.randrange(20) if data else 0):
+                data[chance.randrange(min(1024, len(data)))] = chance.randrange(256)
+            path.write_bytes(data)
+            with suppress(CollectError):
+                assert len(elf.build_id(str(path))) <= 65536

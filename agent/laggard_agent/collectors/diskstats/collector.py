@@ -42,6 +42,7 @@ FIELDS = (
 _LEADING = 3  # major, minor, name
 _KNOWN_COLUMNS = (20, 18, 14)
 _NO_ROW: tuple[bytes, Row] = (b"", ())
+_END = {n: max((k for k in _KNOWN_COLUMNS if k <= n), default=0) for n in range(_KNOWN_COLUMNS[0])}
 _RESCAN_NS = 60 * 1_000_000_000
 
 Parsed = dict[bytes, tuple[bytes, Row]]
@@ -59,7 +60,7 @@ def parse(data: bytes, before: Mapping[bytes, tuple[bytes, Row]]) -> Parsed:
 
 def _parse_line(line: bytes) -> tuple[bytes, Row]:
     columns = line.split()
-    end = next((known for known in _KNOWN_COLUMNS if known <= len(columns)), 0)
+    end = _END.get(len(columns), _KNOWN_COLUMNS[0])
     row = numbers(columns[_LEADING:end])
     return _NO_ROW if row is None else (columns[2], row + (None,) * (_KNOWN_COLUMNS[0] - end))
 

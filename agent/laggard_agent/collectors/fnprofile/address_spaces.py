@@ -7,11 +7,11 @@ first sampled.
 import os
 import re
 import sys
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from laggard_agent.collectors.fnprofile.procfiles import beginning_of, link_of
 from laggard_agent.collectors.fnprofile.records import Change, Ended, Forked, Mapped, Renamed
 
 _MOST_SPACES = 1 << 16
@@ -24,6 +24,15 @@ _LINE = re.compile(
 )
 _DELETED = " (deleted)"
 _NUMBER = re.compile(r"[-_]?\d+(?:[-_:]\d+)*$")
+
+
+def beginning_of(path: Path, most_bytes: int) -> bytes:
+    """The first bytes of a file, none when it is unreadable; `--dump` copies no confidential addresses."""
+    try:
+        with path.open("rb") as file:
+            return file.read(most_bytes)
+    except OSError:
+        return b""
 
 
 class Mapping(NamedTuple):
@@ -111,7 +120,8 @@ class Space:
             if pid > 0 and comm:
                 maps = beginning_of(procfs / str(pid) / "maps", _MOST_MAPS_BYTES)
                 self._mappings = [*parse_maps(maps), *self._mappings]
-                self._program = program_of(link_of(procfs / str(pid) / "exe"))
+                with suppress(OSError):
+                    self._program = program_of(str((procfs / str(pid) / "exe").readlink()))
                 self.comm = self.comm or os.fsdecode(comm).strip()
                 return
 

@@ -15,23 +15,23 @@ from pathlib import Path
 from typing import ClassVar
 
 from laggard_agent.collectors.fnprofile import perf
-from laggard_agent.collectors.fnprofile.cpu_sampler import CpuSampler, CpuSamples
+from laggard_agent.collectors.fnprofile.cpu_sampler import CpuSampler
 from laggard_agent.collectors.fnprofile.functions import FIELDS, Functions
 from laggard_agent.collectors.fnprofile.kernel import Kernel
 from laggard_agent.collectors.fnprofile.symbolizer import Resolver
 from laggard_agent.collectors.interface import Context, Reading
 from laggard_agent.collectors.registry import register
-from laggard_agent.collectors.rows import OnceLogged
+from laggard_agent.collectors.rows import OnceLogged, OwnRow, gauges
 from laggard_common.config import between, checked, one_of
 from laggard_common.errors import CollectError
 from laggard_common.wire.codec import Row
 from laggard_common.wire.limits import MAX_COMPONENTS
-from laggard_common.wire.schema import Component, Field, FieldKind
+from laggard_common.wire.schema import Field, FieldKind
 
 _log = logging.getLogger(__name__)
 
 SAMPLER_FIELDS = (
-    *(Field(name, FieldKind.GAUGE) for name in ("cpus", "processes", "functions", "kernel_hidden")),
+    *gauges("cpus", "processes", "functions", "kernel_hidden"),
     Field("frequency", FieldKind.GAUGE, "Hz"),
     Field("sample_cpu_ns", FieldKind.GAUGE, "ns"),
     Field("samples"),
@@ -40,7 +40,6 @@ SAMPLER_FIELDS = (
     Field("garbled_bytes", unit="bytes"),
     Field("functions_replaced"),
 )
-_SAMPLER = (Component("fnprofile_sampler", "fnprofile_sampler"),)
 FIRST_SECONDS = 0.5
 _CLOSING_SECONDS = 5.0
 _RETRY_NS = 10 * 1_000_000_000
@@ -99,6 +98,7 @@ class Fnprofile:
         self._row: Row = ()
         self._failure: CollectError | None = None
         self._retry_at_ns = 0
+        self._own = OwnRow("fnprofile_sampler", SAMPLER_FIELDS)
         self._nothing = OnceLogged(_log, "fnprofile")
 
     def read(self) -> Iterator[Reading]:
@@ -117,7 +117,7 @@ class Fnprofile:
                 failure = exc
         if self._functions is not None and self._row:
             yield Reading("fnprofile", FIELDS, at, self._functions.components, self._functions.rows)
-            yield Reading("fnprofile_sampler", SAMPLER_FIELDS, at, _SAMPLER, [self._row])
+            yield self._own.of(at, *self._row)
         if failure is not None:
             raise failure
 
@@ -186,22 +186,17 @@ class Fnprofile:
             return
         taken = sampler.drain()
         functions.add(taken.counts, self._monotonic_ns())
-        row = self._sampler_row(taken, functions, sampler.event)
-        if row != self._row:
-            self._row = row
-        self._nothing.update(not taken.samples, f"nothing found: no sample of {sampler.event.name}")
-
-    def _sampler_row(self, taken: CpuSamples, functions: Functions, event: perf.PerfEvent) -> Row:
-        return (
+        self._row = (
             taken.cpus,
             taken.processes,
             len(functions.components),
             int(self._kernel.is_hidden),
-            round(1e9 / event.cpu_ns),
-            event.cpu_ns,
+            round(1e9 / sampler.event.cpu_ns),
+            sampler.event.cpu_ns,
             taken.samples,
             taken.lost,
             taken.throttled,
             taken.garbled,
             functions.replaced,
         )
+        self._nothing.update(not taken.samples, f"nothing found: no sample of {sampler.event.name}")

@@ -11,18 +11,16 @@ import select
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from queue import Empty, SimpleQueue
+from typing import NamedTuple
 
-from laggard_agent.collectors.fnprofile.address_spaces import Spaces
-from laggard_agent.collectors.fnprofile.perf import Open, PerfEvent, refusal, ring_bytes
-from laggard_agent.collectors.fnprofile.perf_ring import Ring
-from laggard_agent.collectors.fnprofile.procfiles import beginning_of
-from laggard_agent.collectors.fnprofile.records import parse
-from laggard_agent.collectors.fnprofile.sample_counts import SampleCounter
+from laggard_agent.collectors.fnprofile.address_spaces import Spaces, beginning_of
+from laggard_agent.collectors.fnprofile.perf import Open, PerfEvent, Ring, refusal, ring_bytes
+from laggard_agent.collectors.fnprofile.records import SAMPLE_WORDS, Change, Records, parse
 from laggard_agent.collectors.fnprofile.symbolizer import Resolver
 from laggard_common.errors import CollectError
 
@@ -32,10 +30,12 @@ _DRAIN_EVERY_MS = 1000
 _REST = 4  # pause after draining, as a multiple of its duration: at most a fifth of a CPU
 _ANSWER_WITHIN_SECONDS = 30.0  # on an overloaded machine
 _MOST_CPUS = 1 << 13
+_PID = 0xFFFF_FFFF
+_MODE = 7  # the CPU's mode, in a header's misc
+_NOBODY = 0  # the idle task
 
 
-@dataclass(frozen=True, slots=True)
-class CpuSamples:
+class CpuSamples(NamedTuple):
     """`counts`: samples by function since someone asked last. The other counters are in all so far."""
 
     counts: Counter[str]
@@ -56,6 +56,77 @@ def online_cpus(sysfs: Path) -> list[int]:
         if first.isdecimal() and (last or first).isdecimal():
             cpus += range(int(first), min(int(last or first), _MOST_CPUS) + 1)
     return cpus[:_MOST_CPUS] or [0]
+
+
+class _RawSample(NamedTuple):
+    time: int
+    pid: int
+    header: int
+    address: int
+
+
+class SampleCounter:
+    """Counts samples in `counts` by function. `lost`, `throttled`, `garbled`, `samples`: totals."""
+
+    def __init__(self, spaces: Spaces, resolver: Resolver) -> None:
+        self._spaces = spaces
+        self._resolver = resolver
+        self.counts: Counter[str] = Counter()
+        self.samples = 0
+        self.lost = 0
+        self.throttled = 0
+        self.garbled = 0
+        self._missed = False
+
+    def resynchronize(self) -> None:
+        """Reads all processes again after lost records, with a delay, as that costs further time."""
+        if self._missed:
+            self._missed = False
+            self._spaces.forget()
+
+    def add(self, rings: Iterable[Records]) -> None:
+        """Counts the contents of all CPUs' ring buffers since the previous call.
+
+        Samples of a process that changed in that time (started, executed, mapped a file, ended) are ordered
+        with the changes; the order of all others does not matter.
+        """
+        rings = list(rings)
+        changes = [change for records in rings for change in records.changes]
+        changed = {change.pid for change in changes}
+        alike: Counter[tuple[int, int, int]] = Counter()
+        ordered: list[_RawSample | Change] = [*changes]
+        for records in rings:
+            for run in records.runs:
+                headers, addresses = run[::SAMPLE_WORDS], run[1::SAMPLE_WORDS]
+                threads = run[2::SAMPLE_WORDS]
+                if changed.isdisjoint({thread & _PID for thread in set(threads)}):
+                    alike.update(zip(headers, threads, addresses, strict=True))
+                    continue
+                times = run[3::SAMPLE_WORDS]
+                for header, thread, address, at in zip(headers, threads, addresses, times, strict=True):
+                    if thread & _PID in changed:
+                        ordered.append(_RawSample(at, thread & _PID, header, address))
+                    else:
+                        alike[header, thread, address] += 1
+            self.lost += records.lost
+            self.throttled += records.throttled
+            self.garbled += records.garbled
+        for (header, thread, address), count in alike.items():
+            self._count(thread & _PID, header, address, count)
+        for what in sorted(ordered, key=attrgetter("time")):
+            if isinstance(what, _RawSample):
+                self._count(what.pid, what.header, what.address, 1)
+            else:
+                self._spaces.apply(what)
+        if any(records.lost or records.garbled for records in rings):
+            self._missed = True  # a change may be among the lost records
+
+    def _count(self, pid: int, header: int, address: int, count: int) -> None:
+        if pid == _NOBODY:
+            return
+        self.samples += count
+        name = self._resolver.name(self._spaces.of(pid), header >> 32 & _MODE, address)
+        self.counts[name] += count
 
 
 class CpuSampler:
@@ -148,23 +219,10 @@ class CpuSampler:
         self._resolver.earn()
         self._tally.add([parse(ring.drain()) for ring in self._rings.values()])
         if wanted:
-            self._give()
-
-    def _give(self) -> None:
-        tally = self._tally
-        counts, tally.counts = tally.counts, Counter()
-        self._wanted = False
-        self._answers.put(
-            CpuSamples(
-                counts,
-                tally.samples,
-                tally.lost,
-                tally.throttled,
-                tally.garbled,
-                len(self._rings),
-                len(self._spaces),
-            )
-        )
+            tally, self._wanted = self._tally, False
+            counts, tally.counts = tally.counts, Counter()
+            totals = (tally.samples, tally.lost, tally.throttled, tally.garbled)
+            self._answers.put(CpuSamples(counts, *totals, len(self._rings), len(self._spaces)))
 
     def _drop_dead(self, ready: Sequence[tuple[int, int]]) -> None:
         """Closes the events of CPUs that went offline."""

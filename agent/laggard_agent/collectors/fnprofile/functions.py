@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from laggard_agent.collectors.fnprofile.names import OTHERS, other_of
+from laggard_agent.collectors.rows import named
 from laggard_common.wire.codec import Row
 from laggard_common.wire.schema import Component, Field
 
@@ -35,7 +36,7 @@ class Functions:
         self._seen_ns: dict[str, int] = {}
         self._candidates: Counter[str] = Counter()
         self._admit_at_ns: int | None = None
-        self.components: tuple[Component, ...] = (_component(OTHERS),)
+        self.components: tuple[Component, ...] = (named(OTHERS),)
         self.rows: list[Row] = [(0, 0)]
         self.replaced = 0
 
@@ -74,7 +75,7 @@ class Functions:
             self._totals.update(dict.fromkeys(new, 0))
             for name in new:
                 self._candidates.pop(name, None)
-            self.components = (*self.components, *map(_component, new))
+            self.components = (*self.components, *map(named, new))
             self.rows += [(0, 0)] * len(new)
 
     def _make_room(self, wanted: int, at_ns: int) -> int:
@@ -90,7 +91,3 @@ class Functions:
                 self._seen_ns.pop(name, None)
             self.replaced += len(gone)
         return len(gone)
-
-
-def _component(name: str) -> Component:
-    return Component(name, name)

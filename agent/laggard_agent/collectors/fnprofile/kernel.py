@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from laggard_agent.collectors.fnprofile.procfiles import beginning_of
+from laggard_agent.collectors.fnprofile.address_spaces import beginning_of
 from laggard_agent.symbols import elf
 
 _log = logging.getLogger(__name__)

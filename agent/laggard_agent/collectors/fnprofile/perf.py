@@ -1,7 +1,8 @@
-"""perf_event_open(2): a sampling event for each CPU, and the reason when the kernel refuses one."""
+"""perf_event_open(2): a sampling event for each CPU, its ring buffer, and the reason for a refusal."""
 
 import ctypes
 import errno
+import mmap
 import os
 import platform
 import struct
@@ -9,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from laggard_agent.collectors.fnprofile.procfiles import beginning_of
+from laggard_agent.collectors.fnprofile.address_spaces import beginning_of
 from laggard_common.errors import CollectError
 
 # Only machines whose kernel lays bit fields out from the lowest bit (little-endian ones).
@@ -29,6 +30,8 @@ _REASONS = {
     errno.ENOSYS: "this kernel has no perf events",
     errno.EMFILE: "too many open files: one is needed for each CPU",
 }
+
+_HEAD, _TAIL = 128, 129  # offsets of data_head and data_tail ("MMAP layout"), in words of 8 bytes
 
 Open = Callable[["PerfEvent", int], int]  # (event, cpu) -> file descriptor; raises OSError
 
@@ -126,3 +129,42 @@ def refusal(exc: OSError, procfs: Path) -> CollectError:
             f" (it is {level or 'not known'})"
         )
     return CollectError(exc.filename or "perf_event_open", reason)
+
+
+class Ring:
+    """Ring buffer of the event `fd`, which it owns. Raises OSError when it cannot be mapped."""
+
+    def __init__(self, fd: int, size: int) -> None:
+        self.fd = fd
+        self._size = size
+        try:
+            self._memory = mmap.mmap(fd, mmap.PAGESIZE + size)
+        except (OSError, ValueError) as exc:
+            os.close(fd)
+            raise exc if isinstance(exc, OSError) else OSError(exc) from exc
+
+    def drain(self) -> bytes:
+        """Everything that is new, whole records in order of writing; its place is free for others."""
+        control = memoryview(self._memory)[: mmap.PAGESIZE].cast("Q")
+        try:
+            head, tail = control[_HEAD], control[_TAIL]
+            data = unwrapped(self._memory, mmap.PAGESIZE, self._size, head, tail)
+            control[_TAIL] = head
+        finally:
+            control.release()
+        return data
+
+    def close(self) -> None:
+        """Ends the sampling of this CPU."""
+        self._memory.close()
+        os.close(self.fd)
+
+
+def unwrapped(memory: "mmap.mmap | bytes", start: int, size: int, head: int, tail: int) -> bytes:
+    """The bytes between `tail` and `head`, which only grow, in a ring of `size` bytes at `start`."""
+    length = head - tail
+    if not 0 <= length <= size:
+        return b""
+    begin = start + tail % size
+    first = min(length, start + size - begin)
+    return memory[begin : begin + first] + memory[start : start + length - first]

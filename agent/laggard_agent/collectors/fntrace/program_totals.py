@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from laggard_agent.collectors.fnprofile.names import OTHERS, other_of
+from laggard_agent.collectors.rows import named
 from laggard_common.wire.schema import Component
 
 MOST_KNOWN = 8192  # remembered functions, with or without a row
@@ -88,14 +89,14 @@ class Totals:
         """The function; None for the others of a program, and beyond the limit of remembered functions."""
         function = self._functions.get(id_)
         if function is None and len(self._functions) < MOST_KNOWN and id_ != other_of(id_):
-            function = self._functions[id_] = _Function(Component(id_, id_))
+            function = self._functions[id_] = _Function(named(id_))
         return function
 
     def _other(self, id_: str) -> _Function:
         home = other_of(id_)
         if home not in self._others and len(self._others) >= MOST_PROGRAMS:
             home = OTHERS
-        return self._others.setdefault(home, _Function(Component(home, home)))
+        return self._others.setdefault(home, _Function(named(home)))
 
     def _show(self) -> None:
         with_row = [function for function in self._functions.values() if function.has_row]

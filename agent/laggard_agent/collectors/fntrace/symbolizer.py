@@ -2,14 +2,13 @@
 
 import os
 import stat
-import struct
 import time
 from collections.abc import Callable
 
 from laggard_agent.collectors.fnprofile.names import function_id, other_of
 from laggard_agent.collectors.fntrace.shm_layout import Module
 from laggard_agent.collectors.fntrace.table import CallTable
-from laggard_agent.symbols.elf import Symbols, symbols_of
+from laggard_agent.symbols.elf import Symbols, build_id, symbols_of
 from laggard_common.errors import CollectError
 
 IMAGES_A_SAMPLE = 4
@@ -17,12 +16,6 @@ CPU_NS_A_SAMPLE = 50_000_000
 _MOST_CPU_NS = 10 * CPU_NS_A_SAMPLE  # saved by samples that needed none
 _MOST_REMEMBERED = 256
 _GONE = " (deleted)"
-
-_HEAD = struct.Struct("=16s16xQ14xHH")
-_SEGMENT = struct.Struct("=IIQQQQQQ")
-_NOTE = struct.Struct("=III")
-_PT_NOTE, _BUILD_ID = 4, 3
-_MOST_NOTES = 65536
 
 
 class Namer:
@@ -109,36 +102,3 @@ def _symbols(module: Module, owner: int) -> Symbols | None:
         return symbols_of(path, found.st_ino)
     except (OSError, CollectError):
         return None
-
-
-def build_id(path: str) -> bytes:
-    """Build id of a 64-bit ELF file of this machine's byte order, empty without one. Raises OSError."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    try:
-        data = os.pread(fd, 64, 0)
-        if len(data) < 64 or data[:5] != b"\x7fELF\x02":
-            return b""
-        _, segments_at, size, count = _HEAD.unpack_from(data)
-        if size != _SEGMENT.size or segments_at > 2**40:
-            return b""
-        table = os.pread(fd, size * count, segments_at)
-        for kind, _, at, _, _, length, _, _ in _SEGMENT.iter_unpack(table[: len(table) // size * size]):
-            if kind == _PT_NOTE and at < 2**40:
-                found = _build_id_in(os.pread(fd, min(length, _MOST_NOTES), at))
-                if found:
-                    return found
-    finally:
-        os.close(fd)
-    return b""
-
-
-def _build_id_in(notes: bytes) -> bytes:
-    at = 0
-    while at + _NOTE.size <= len(notes):
-        name_bytes, size, kind = _NOTE.unpack_from(notes, at)
-        at += _NOTE.size
-        begins = at + (name_bytes + 3) // 4 * 4
-        if kind == _BUILD_ID and notes[at : at + name_bytes] == b"GNU\0":
-            return notes[begins : begins + size]
-        at = begins + (size + 3) // 4 * 4
-    return b""

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from laggard_agent.collectors.fnprofile.perf_ring import unwrapped
+from laggard_agent.collectors.fnprofile.perf import unwrapped
 from laggard_agent.collectors.fnprofile.records import Ended, Forked, Mapped, Records, Renamed, parse
 from tests.support.builders.fnprofile import comm, ended, fork, lost, mmap2, record, sample
 

@@ -4,8 +4,8 @@ import random
 from pathlib import Path
 
 from laggard_agent.collectors.fnprofile.address_spaces import Spaces
+from laggard_agent.collectors.fnprofile.cpu_sampler import SampleCounter
 from laggard_agent.collectors.fnprofile.records import parse
-from laggard_agent.collectors.fnprofile.sample_counts import SampleCounter
 from tests.support.builders.fnprofile import (
     KERNEL_MODE,
     comm,
