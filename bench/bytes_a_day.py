@@ -61,7 +61,7 @@ class Node:
 
 def server(recording: Recording, busy: int) -> Samples:
     """The rows of 64 LUNs of which the first `busy` go on."""
-    recorded = recording.healthy()
+    recorded = [sample for sample in recording.samples if sample.time < recording.fault_start]
     apart = (len(recorded) - RECORDED_SECONDS) // (LUNS // len(recording.luns))
     columns: list[list[Row]] = []
     for i in range(LUNS):

@@ -127,7 +127,7 @@ def written(
     """
     rules = DEPLOY / "prometheus" / "laggard.rules.yml"
     prometheus = (DEPLOY / "prometheus" / "prometheus.yml").read_text()
-    prometheus = prometheus.replace("mon:9464", f"127.0.0.1:{site.ports.http}")
+    prometheus = prometheus.replace("mon:9464", f"127.0.0.1:{site.http_port}")
     prometheus = prometheus.replace("- laggard.rules.yml", f"- {rules}")
     prometheus = prometheus.replace("localhost:9093", f"127.0.0.1:{ports.alertmanager}")
     prometheus = prometheus.replace("_interval: 15s", f"_interval: {scrape}")
@@ -139,8 +139,8 @@ def written(
     alertmanager = re.sub(r"  smtp_auth_.*\n", "", alertmanager)
     (folder / "alertmanager.yml").write_text(alertmanager)
     text = AGGREGATOR.format(
-        mqtt=site.ports.mqtt,
-        http=site.ports.http,
+        mqtt=site.mqtt_port,
+        http=site.http_port,
         interval=site.tick_seconds,
         listed=json.dumps(list(listed)),
         archive=json.dumps(str(folder / "archive")),
@@ -176,7 +176,7 @@ async def chain(folder: Path, site: Site, ports: Ports) -> AsyncIterator[None]:
             ),
             folder / "alertmanager.log",
         )
-        await until(lambda: _json(f"http://127.0.0.1:{site.ports.http}/readyz"))
+        await until(lambda: _json(f"http://127.0.0.1:{site.http_port}/readyz"))
         await until(lambda: _json(f"http://127.0.0.1:{ports.prometheus}/api/v1/status/buildinfo"))
         await until(lambda: _json(f"http://127.0.0.1:{ports.alertmanager}/api/v2/status"))
         for node in site.nodes.values():
@@ -248,7 +248,7 @@ async def _observed(recording: Recording, replay: Replay, site: Site, ports: Por
 
 def _asks(site: Site, ports: Ports) -> dict[str, Callable[[], bool | None]]:
     """Whether the alarm is there, by stage; None while nobody answers."""
-    api = f"http://127.0.0.1:{site.ports.http}/api/v1/stragglers"
+    api = f"http://127.0.0.1:{site.http_port}/api/v1/stragglers"
     alerts = f"http://127.0.0.1:{ports.alertmanager}/api/v2/alerts?active=true"
 
     def standing() -> bool | None:

@@ -51,15 +51,15 @@ def test_the_next_machine_continues_where_the_lost_one_was(tmp_path: Path) -> No
     site = make_site(tmp_path / "site", recording.luns, 1 / SPEED)
     site.write()
     mail_port = free_port()
-    (tmp_path / "mosquitto.conf").write_text(MOSQUITTO.format(port=site.ports.mqtt))
-    api = f"http://127.0.0.1:{site.ports.http}"
+    (tmp_path / "mosquitto.conf").write_text(MOSQUITTO.format(port=site.mqtt_port))
+    api = f"http://127.0.0.1:{site.http_port}"
     replay = Replay(recording, site.roots(), SPEED, SystemClock(), align_ticks=SHIFT_SAMPLES)
     replay.prepare()
 
-    def aggregator(storage: Path, http: int = site.ports.http) -> list[str]:
+    def aggregator(storage: Path, http: int = site.http_port) -> list[str]:
         config = storage.with_suffix(f".{http}.toml")
         configured = AGGREGATOR.format(
-            mqtt=site.ports.mqtt,
+            mqtt=site.mqtt_port,
             http=http,
             interval=1 / SPEED,
             archive=json.dumps(str(storage / "archive")),

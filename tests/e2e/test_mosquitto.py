@@ -137,21 +137,21 @@ def test_the_recorded_fault_is_seen_by_prometheus_and_in_the_archive(tmp_path: P
     faulty = site.component(recording.faulty)
     archive = tmp_path / "archive"
     files = {
-        "mosquitto.conf": MOSQUITTO.format(port=site.ports.mqtt),
+        "mosquitto.conf": MOSQUITTO.format(port=site.mqtt_port),
         "aggregator.toml": AGGREGATOR.format(
-            mqtt=site.ports.mqtt,
-            http=site.ports.http,
+            mqtt=site.mqtt_port,
+            http=site.http_port,
             interval=site.tick_seconds,
             archive=json.dumps(str(archive)),
             state=json.dumps(str(tmp_path / "state")),
         ),
-        "prometheus.yml": PROMETHEUS.format(port=site.ports.http, rules=RULES),
+        "prometheus.yml": PROMETHEUS.format(port=site.http_port, rules=RULES),
     }
     for name, text in files.items():
         (tmp_path / name).write_text(text)
     replay = Replay(recording, site.roots(), SPEED, SystemClock(), align_ticks=SHIFT_SAMPLES)
     replay.prepare()
-    api = f"http://127.0.0.1:{site.ports.http}"
+    api = f"http://127.0.0.1:{site.http_port}"
     queries = Prometheus(f"http://127.0.0.1:{free_port()}")
 
     with ExitStack() as stack:

@@ -51,11 +51,11 @@ gather_seconds = 0
 
 
 def write(tmp_path: Path, site: Site, mail: int, webhook: int) -> None:
-    (tmp_path / "mosquitto.conf").write_text(MOSQUITTO.format(port=site.ports.mqtt))
+    (tmp_path / "mosquitto.conf").write_text(MOSQUITTO.format(port=site.mqtt_port))
     (tmp_path / "aggregator.toml").write_text(
         AGGREGATOR.format(
-            mqtt=site.ports.mqtt,
-            http=site.ports.http,
+            mqtt=site.mqtt_port,
+            http=site.http_port,
             interval=1 / SPEED,
             archive=json.dumps(str(tmp_path / "archive")),
             state=json.dumps(str(tmp_path / "state")),
@@ -88,7 +88,7 @@ def test_an_aggregator_that_is_killed_goes_on_as_if_it_had_not_been(tmp_path: Pa
     write(tmp_path, site, mail_port, receiver.port)
     replay = Replay(recording, site.roots(), SPEED, SystemClock(), align_ticks=SHIFT_SAMPLES)
     replay.prepare()
-    api = f"http://127.0.0.1:{site.ports.http}"
+    api = f"http://127.0.0.1:{site.http_port}"
     command = python("laggard_aggregator.cli.daemon", "--config", str(tmp_path / "aggregator.toml"))
     log = tmp_path / "aggregator.log"
 

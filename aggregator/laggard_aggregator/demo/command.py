@@ -16,7 +16,6 @@ from laggard_aggregator.cli.options import positive
 from laggard_aggregator.demo.recording import PACKAGED, read_recording
 from laggard_aggregator.demo.replay import SPEEDS
 from laggard_aggregator.demo.run import Demo
-from laggard_aggregator.demo.site import DETECTORS
 
 DEFAULT_SPEED = 10
 
@@ -37,12 +36,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="recorded seconds a second (default %(default)s)",
     )
     parser.add_argument(
-        "--detector",
-        choices=tuple(DETECTORS.values()),
-        default="laggard",
-        help="whose verdicts are shown and decide (default %(default)s); the other one runs beside it",
-    )
-    parser.add_argument(
         "--recording", type=Path, default=PACKAGED, metavar="FILE", help="another run than the packaged one"
     )
 
@@ -56,13 +49,7 @@ def run(args: argparse.Namespace) -> int:
             level=logging.INFO,
             format="%(asctime)s %(levelname)s %(name)s: %(message)s",
         )
-        demo = Demo(
-            recording=recording,
-            folder=Path(folder),
-            speed=args.speed,
-            group=next(group for group, detector in DETECTORS.items() if detector == args.detector),
-            console=Console(),
-        )
+        demo = Demo(recording, Path(folder), args.speed, Console())
         return asyncio.run(_until_signalled(demo, args.once, args.seconds))
 
 

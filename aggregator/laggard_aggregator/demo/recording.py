@@ -19,7 +19,6 @@ PACKAGED = Path(__file__).with_name("recording.diskstats.xz")
 MAX_TEXT_BYTES = 256 * 1024 * 1024
 MAX_LUNS = 64
 SETTLE_SECONDS = 10.0
-_CHUNK_BYTES = 1024 * 1024
 
 _TIME = re.compile(rb"@ ([0-9]{1,12}(?:\.[0-9]{1,9})?)", re.ASCII)
 _ROW = re.compile(rb" *[0-9]+ +[0-9]+ ([A-Za-z0-9._!-]{1,64})((?: [0-9]{1,20}){11,30})", re.ASCII)
@@ -61,10 +60,6 @@ class Recording:
         """The samples after the fault, without the time in which the LUN drains its queue."""
         return tuple(sample for sample in self.samples if sample.time > self.fault_end + SETTLE_SECONDS)
 
-    def healthy(self) -> tuple[Sample, ...]:
-        """The samples before the fault."""
-        return tuple(sample for sample in self.samples if sample.time < self.fault_start)
-
 
 def read_recording(path: Path = PACKAGED) -> Recording:
     """Reads the recording at `path`. Raises InputError with a one-line reason."""
@@ -80,18 +75,16 @@ def read_recording(path: Path = PACKAGED) -> Recording:
 
 def _text(path: Path) -> bytes:
     """The text in the xz file, never more than MAX_TEXT_BYTES of it in memory."""
-    text = bytearray()
     try:
         with lzma.open(path) as packed:
-            while chunk := packed.read(_CHUNK_BYTES):
-                text += chunk
-                if len(text) > MAX_TEXT_BYTES:
-                    raise InputError(str(path), f"more than {MAX_TEXT_BYTES} bytes of text")
+            text = packed.read(MAX_TEXT_BYTES + 1)
     except EOFError as exc:
         raise InputError(str(path), "truncated") from exc
     except lzma.LZMAError as exc:
         raise InputError(str(path), "not an xz file, or damaged") from exc
-    return bytes(text)
+    if len(text) > MAX_TEXT_BYTES:
+        raise InputError(str(path), f"more than {MAX_TEXT_BYTES} bytes of text")
+    return text
 
 
 def _take(line: bytes, header: dict[str, str], samples: list[Sample], where: str) -> None:

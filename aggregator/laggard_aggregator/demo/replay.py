@@ -9,12 +9,17 @@ import itertools
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from laggard_aggregator.demo.recording import Recording, Sample
-from laggard_aggregator.demo.repeat import repeated
 from laggard_common.clock import Clock
 
 SPEEDS = (1, 2, 5, 10, 20)
 """Allowed speeds; each makes a tick a whole number of milliseconds, 50 ms or more."""
+_LEADING = 3  # major, minor, name
+_IN_FLIGHT = 8
+"""The only column after the name that is not a counter (Documentation/admin-guide/iostats.rst)."""
 
 
 class Replay:
@@ -93,3 +98,26 @@ class Replay:
                 await asyncio.wait_for(stop.wait(), seconds)
             except TimeoutError:
                 return
+
+
+def repeated(samples: tuple[Sample, ...]) -> Iterator[Sample]:
+    """Yields endless samples that continue from the last of `samples` (two or more) at the same rates."""
+    first, *others = [_counters(sample) for sample in samples]
+    names = {lun: row.split()[:_LEADING] for lun, row in samples[0].rows.items()}
+    rises = {lun: np.subtract(others[-1][lun], first[lun]) for lun in names}
+    for rise in rises.values():
+        rise[_IN_FLIGHT] = 0
+    span = samples[-1].time - samples[0].time
+    for turn in itertools.count(1):
+        for sample, counters in zip(samples[1:], others, strict=True):
+            rows = {lun: _row(names[lun], counters[lun] + turn * rises[lun]) for lun in names}
+            yield Sample(sample.time + turn * span, rows)
+
+
+def _counters(sample: Sample) -> dict[str, NDArray[np.object_]]:
+    """A row's columns after the name, of any size."""
+    return {lun: np.array([*map(int, row.split()[_LEADING:])], object) for lun, row in sample.rows.items()}
+
+
+def _row(leading: list[bytes], counters: NDArray[np.object_]) -> bytes:
+    return b"%4s %7s %s %s\n" % (*leading, b" ".join(b"%d" % value for value in counters.tolist()))

@@ -9,12 +9,11 @@ from rich.console import Console
 
 from laggard_aggregator.app import App
 from laggard_aggregator.demo.children import Children
+from laggard_aggregator.demo.episodes import Episode, episodes, shortcomings
 from laggard_aggregator.demo.recording import Recording
 from laggard_aggregator.demo.replay import Replay
-from laggard_aggregator.demo.screen import Screen, State, told_of
-from laggard_aggregator.demo.site import DETECTORS, OWN, SHIFT_SAMPLES, make_site
-from laggard_aggregator.demo.training import train
-from laggard_aggregator.demo.watch import Expected, Watch
+from laggard_aggregator.demo.screen import Screen, State
+from laggard_aggregator.demo.site import LUNS, OWN, SHIFT_SAMPLES, make_site
 from laggard_aggregator.settings.aggregator import AggregatorSettings
 from laggard_aggregator.status.view import Status
 from laggard_aggregator.web import api
@@ -26,22 +25,20 @@ START_SECONDS = 30.0
 """Limit for the start of broker, aggregator and agents."""
 CLEAR_RECORDED_SECONDS = 240.0
 """Limit for the alarm to clear after the recording's end, in recorded seconds."""
-LOOK_SECONDS = 0.2
+REFRESH_SECONDS = 0.2
 APART_SECONDS = 0.2
 """Delay between agents' starts: when clients connect at once, amqtt delays one or two of them for 10 s."""
 
 
 class Demo:
-    """A site in `folder` on which `recording` is replayed; the verdicts of `group` decide."""
+    """A site in `folder` on which `recording` is replayed."""
 
-    def __init__(self, recording: Recording, folder: Path, speed: int, group: str, console: Console) -> None:
+    def __init__(self, recording: Recording, folder: Path, speed: int, console: Console) -> None:
         self._recording = recording
         self._speed = speed
-        self._group = group
         self._console = console
         self._site = make_site(folder, recording.luns, 1 / speed)
         self._replay = Replay(recording, self._site.roots(), speed, SystemClock(), SHIFT_SAMPLES)
-        self._watches = {name: Watch(name, self._replay.recorded_at) for name in DETECTORS}
         self._agents = Children()
         self._aggregator: asyncio.Task[None]
 
@@ -53,7 +50,6 @@ class Demo:
         self._introduce()
         self._site.write()
         self._replay.prepare()
-        train(self._recording, self._site)
         app = App(load(AggregatorSettings, self._site.aggregator_toml))
         listening, end = asyncio.Event(), asyncio.Event()
         self._aggregator = asyncio.create_task(app.run(end, listening), name="aggregator")
@@ -65,7 +61,7 @@ class Demo:
         finally:
             end.set()
             await self._aggregator
-        return self._verdict() if once else 0
+        return self._verdict(self._episodes(app.view)) if once else 0
 
     def _introduce(self) -> None:
         r = self._recording
@@ -97,14 +93,14 @@ class Demo:
         over = asyncio.Event()
         replaying = asyncio.create_task(self._replay.run(over), name="replay")
         try:
-            with Screen(self._console, view) as screen:
+            with Screen(self._console, view, LUNS) as screen:
                 while not stop.is_set() and not (once and self._done(view)):
                     self._check()
                     if replaying.done():
                         replaying.result()
-                    self._look(view, screen)
-                    await _pause(stop, LOOK_SECONDS)
-                self._look(view, screen)
+                    self._show(view, screen)
+                    await _pause(stop, REFRESH_SECONDS)
+                self._show(view, screen)
         finally:
             over.set()
             await replaying
@@ -112,34 +108,28 @@ class Demo:
 
     def _done(self, view: Status) -> bool:
         """True when the recording is over and no alarm stands, or one has stood for too long."""
-        alarms = any(alarm.group == self._group for alarm in view.alarms().values())
+        alarms = any(group == LUNS for group, _, _ in view.alarms())
         patience_ends = self._recording.seconds + CLEAR_RECORDED_SECONDS
         return self._replay.over and (not alarms or self._replay.recorded_seconds > patience_ends)
 
-    def _look(self, view: Status, screen: Screen) -> None:
-        """Follows raised and cleared alarms and refreshes the screen."""
+    def _show(self, view: Status, screen: Screen) -> None:
         if self._replay.begun_ns is None:
             return
-        for group, watch in self._watches.items():
-            for episode in watch.update(view.alarms(), view.now):
-                if not self._console.is_terminal:
-                    screen.say(told_of(DETECTORS[group], episode))
-        screen.show(self._state(view))
-
-    def _state(self, view: Status) -> State:
-        return State(
+        state = State(
             second=self._replay.recorded_seconds,
             seconds=self._recording.seconds,
             speed=self._speed,
             components=tuple(map(self._site.component, self._recording.luns)),
-            group=self._group,
-            detector=DETECTORS[self._group],
-            episodes={DETECTORS[group]: watch.episodes for group, watch in self._watches.items()},
+            episodes=self._episodes(view),
             remarks=(self._this_machine(view), self._where()),
         )
+        screen.show(state)
+
+    def _episodes(self, view: Status) -> list[Episode]:
+        return episodes(view.history.transitions, LUNS, self._replay.recorded_at)
 
     def _where(self) -> str:
-        url = f"http://127.0.0.1:{self._site.ports.http}"
+        url = f"http://127.0.0.1:{self._site.http_port}"
         return f"page: {url}/   metrics: {url}/metrics   or: laggard top --url {url}"
 
     def _this_machine(self, view: Status) -> str:
@@ -150,18 +140,15 @@ class Demo:
         disks = own["live"] + own["silent"]
         return f"this machine itself: {disks} disks in a group of their own, {own['note'] or 'judged'}"
 
-    def _verdict(self) -> int:
-        """Prints the findings of both detectors; returns 0 when the right LUN and no other was blamed."""
-        r, wrong = self._recording, {}
+    def _verdict(self, found: list[Episode]) -> int:
+        """Prints the findings; returns 0 when the right LUN and no other was blamed."""
+        r = self._recording
         if not self._replay.over:
             self._say(f"ended at second {self._replay.recorded_seconds:.0f}, before the recording was over")
-        truth = Expected(self._site.component(r.faulty), r.fault_start - r.start, r.fault_end - r.start)
-        for group, watch in self._watches.items():
-            wrong[group] = watch.shortcomings(truth)
-            found = ", ".join(watch.blamed) or "nothing"
-            self._say(f"{DETECTORS[group]} blamed {found}: {'; '.join(wrong[group]) or 'right'}")
-        self._say("(cdf has learnt from three healthy minutes here; the paper gives it a day)")
-        return 1 if wrong[self._group] else 0
+        wrong = shortcomings(found, self._site.component(r.faulty), r.fault_start - r.start)
+        blamed = ", ".join(dict.fromkeys(episode.component for episode in found)) or "nothing"
+        self._say(f"laggard blamed {blamed}: {'; '.join(wrong) or 'right'}")
+        return 1 if wrong else 0
 
     def _say(self, line: str) -> None:
         self._console.print(line, highlight=False, markup=False, soft_wrap=True)
@@ -189,7 +176,7 @@ class Demo:
             self._check()
             if asyncio.get_running_loop().time() > deadline:
                 raise ServiceError(f"waited {START_SECONDS:.0f} s for {what}")
-            await _pause(stop, LOOK_SECONDS / 2)
+            await _pause(stop, REFRESH_SECONDS / 2)
 
 
 def _nodes_up(view: Status) -> int:

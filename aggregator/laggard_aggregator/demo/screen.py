@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from laggard_aggregator.alarms.judge import Judgement
-from laggard_aggregator.demo.watch import Episode
+from laggard_aggregator.demo.episodes import Episode
 from laggard_aggregator.status.view import Status
 
 LINE_EVERY_SECONDS = 60
@@ -21,28 +21,34 @@ LINE_EVERY_SECONDS = 60
 class State:
     """The state to show. `second` of `seconds`: position of the replay, in recorded seconds.
 
-    `components`: the LUNs in order. `group`, `detector`: whose verdicts are shown. `episodes`: by detector.
-    `remarks`: lines under the table.
+    `components`: the LUNs in order. `remarks`: lines under the table.
     """
 
     second: float
     seconds: float
     speed: int
     components: tuple[str, ...]
-    group: str
-    detector: str
-    episodes: dict[str, list[Episode]]
+    episodes: list[Episode]
     remarks: tuple[str, ...]
+
+    @property
+    def where(self) -> str:
+        """Position of the replay as text."""
+        if self.second <= self.seconds:
+            return f"second {self.second:.0f} of {self.seconds:.0f}"
+        return f"the recording is over, its recovered part goes on: second {self.second:.0f}"
 
 
 class Screen:
-    """Shows states on `console`; a context manager that keeps the live table."""
+    """Shows states and judgements of `group` on `console`; a context manager for the live table."""
 
-    def __init__(self, console: Console, view: Status) -> None:
+    def __init__(self, console: Console, view: Status, group: str) -> None:
         self._console = console
         self._view = view
+        self._group = group
         self._live = Live(console=console, auto_refresh=False) if console.is_terminal else None
         self._next_line = 0.0
+        self._said: list[Episode] = []
 
     def __enter__(self) -> "Screen":
         if self._live is not None:
@@ -53,33 +59,28 @@ class Screen:
         if self._live is not None:
             self._live.stop()
 
-    def say(self, line: str) -> None:
-        """Prints a permanent line."""
-        self._console.print(Text(line), soft_wrap=True)
-
     def show(self, state: State) -> None:
-        """Refreshes the table, or prints a line at intervals."""
-        judged = latest(self._view.judgements(), state.group)
+        """Refreshes the table, or prints changed episodes, and a line at intervals."""
+        judged = latest(self._view.judgements(), self._group)
         if self._live is not None:
-            self._live.update(picture(state, judged, self._alarmed(state.group)), refresh=True)
-        elif state.second >= self._next_line:
+            alarmed = {component for group, component, _ in self._view.alarms() if group == self._group}
+            self._live.update(picture(state, judged, alarmed), refresh=True)
+            return
+        for episode in state.episodes:
+            if episode not in self._said:
+                self._say(str(episode))
+        self._said = state.episodes
+        if state.second >= self._next_line:
             self._next_line = (state.second // LINE_EVERY_SECONDS + 1) * LINE_EVERY_SECONDS
-            self.say(f"{where(state)}: {summary(judged)}")
+            self._say(f"{state.where}: {summary(judged)}")
 
-    def _alarmed(self, group: str) -> set[str]:
-        return {alarm.component for alarm in self._view.alarms().values() if alarm.group == group}
+    def _say(self, line: str) -> None:
+        self._console.print(Text(line), soft_wrap=True)
 
 
 def latest(judgements: Iterable[Judgement], group: str) -> Judgement | None:
     """The group's latest judgement of await, None before its first window."""
     return next((j for j in judgements if j.group == group and j.metric == "await"), None)
-
-
-def where(state: State) -> str:
-    """Position of the replay as text."""
-    if state.second <= state.seconds:
-        return f"second {state.second:.0f} of {state.seconds:.0f}"
-    return f"the recording is over, its recovered part goes on: second {state.second:.0f}"
 
 
 def summary(judged: Judgement | None) -> str:
@@ -101,7 +102,7 @@ def summary(judged: Judgement | None) -> str:
 
 def picture(state: State, judged: Judgement | None, alarmed: set[str]) -> RenderableType:
     """The table with its remarks."""
-    table = Table(title=f"{where(state)}, replayed at {state.speed}x the speed", title_justify="left")
+    table = Table(title=f"{state.where}, replayed at {state.speed}x the speed", title_justify="left")
     for heading in ("LUN", "state"):
         table.add_column(heading)
     for heading in ("await", "peers' await", "times slower", "score", "persistence"):
@@ -122,26 +123,8 @@ def picture(state: State, judged: Judgement | None, alarmed: set[str]) -> Render
             f"{v.score[c]:.2f}",
             str(judged.persistence[c]),
         )
-    told = [Text(line) for name, found in state.episodes.items() for line in _told(state, name, found)]
-    return Group(table, *told, *(Text(remark) for remark in state.remarks))
-
-
-def _told(state: State, detector: str, episodes: list[Episode]) -> list[str]:
-    """Episodes as lines: one each for the shown detector, one in all for another."""
-    if detector == state.detector:
-        return [told_of(detector, episode) for episode in episodes]
-    names = ", ".join(dict.fromkeys(episode.component for episode in episodes))
-    standing = sum(episode.cleared is None for episode in episodes)
-    return [f"{detector}, beside it: {standing} alarms stand; so far on {names or 'none'}"]
-
-
-def told_of(detector: str, episode: Episode) -> str:
-    """An episode in one line."""
-    ended = "stands" if episode.cleared is None else f"cleared at second {episode.cleared:.0f}"
-    return (
-        f"{detector}: alarm on {episode.component}: {episode.severity:.1f} times slower than peers, since "
-        f"second {episode.since:.0f}, raised at second {episode.raised:.0f}, {ended}"
-    )
+    lines = (*map(str, state.episodes), *state.remarks)
+    return Group(table, *map(Text, lines))
 
 
 def _state(alarmed: bool, straggler: bool, anomalous: bool) -> Text:

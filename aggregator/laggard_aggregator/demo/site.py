@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 LUNS = "luns"
-LUNS_CDF = "luns-cdf"
 OWN = "this-machine"
-DETECTORS = {LUNS: "laggard", LUNS_CDF: "cdf"}
 
 WINDOW_SAMPLES = 60
 SHIFT_SAMPLES = 30
@@ -21,31 +19,19 @@ HTTP_PORT = 9464  # where `laggard top` looks, if nobody else is there
 
 
 @dataclass(frozen=True, slots=True)
-class Ports:
-    """TCP ports on 127.0.0.1."""
-
-    mqtt: int
-    http: int
-
-
-@dataclass(frozen=True, slots=True)
 class Site:
-    """The site's folder. `nodes`: the node of each LUN; its agent sees only that LUN."""
+    """The site's folder and TCP ports. `nodes`: the node of each LUN; its agent sees only that LUN."""
 
     folder: Path
     nodes: Mapping[str, str]
-    ports: Ports
+    mqtt_port: int
+    http_port: int
     tick_seconds: float
 
     @property
     def aggregator_toml(self) -> Path:
         """The aggregator's configuration."""
         return self.folder / "aggregator.toml"
-
-    @property
-    def thresholds_toml(self) -> Path:
-        """The trained thresholds of `cdf`."""
-        return self.folder / "thresholds.toml"
 
     def agent_toml(self, node: str) -> Path:
         """The configuration of a node's agent."""
@@ -69,23 +55,16 @@ class Site:
 
     def write(self) -> None:
         """Writes all configuration files."""
-        for node in self.nodes.values():
-            self._write(
-                self.agent_toml(node), _agent_toml(self, node, self.tick_seconds, 'include = ["loop.*"]')
-            )
-        self._write(self.agent_toml(OWN), _agent_toml(self, OWN, 1.0, ""))
-        self._write(self.aggregator_toml, _aggregator_toml(self))
-
-    @staticmethod
-    def _write(path: Path, text: str) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+        for node in (*self.nodes.values(), OWN):
+            self.agent_toml(node).parent.mkdir(parents=True, exist_ok=True)
+            self.agent_toml(node).write_text(_agent_toml(self, node))
+        self.aggregator_toml.write_text(_aggregator_toml(self))
 
 
 def make_site(folder: Path, luns: tuple[str, ...], tick_seconds: float) -> Site:
     """Creates a site with one node per LUN: `oss-01`, `oss-02` and so on."""
     nodes = {lun: f"oss-{number:02d}" for number, lun in enumerate(luns, 1)}
-    return Site(folder, nodes, Ports(free_port(), free_port(HTTP_PORT)), tick_seconds)
+    return Site(folder, nodes, free_port(), free_port(HTTP_PORT), tick_seconds)
 
 
 def free_port(wanted: int = 0) -> int:
@@ -101,60 +80,54 @@ def free_port(wanted: int = 0) -> int:
     raise OSError("no free port on 127.0.0.1")
 
 
-def _agent_toml(site: Site, node: str, interval_seconds: float, diskstats: str) -> str:
+def _agent_toml(site: Site, node: str) -> str:
+    own = node == OWN
     return f"""\
 site = "demo"
 node = {json.dumps(node)}
 role = "storage"
-interval_seconds = {interval_seconds!r}
+interval_seconds = {1.0 if own else site.tick_seconds!r}
 batch_samples = {BATCH_SAMPLES}
 collectors = ["diskstats"]
 
 [mqtt]
 host = "127.0.0.1"
-port = {site.ports.mqtt}
+port = {site.mqtt_port}
 
 [spool]
 directory = {json.dumps(str(site.folder / node / "spool"))}
 
 [diskstats]
-{diskstats}
+{"" if own else 'include = ["loop.*"]'}
 """
 
 
 def _aggregator_toml(site: Site) -> str:
-    groups = "\n".join(
-        f"""\
-[[group]]
-name = "{name}"
-source = "diskstats"
-role = "storage"
-components = "oss-[0-9]+/.*"
-metrics = ["await"]
-detector = "{detector}"
-"""
-        for name, detector in DETECTORS.items()
-    )
     return f"""\
 site = "demo"
 
 [mqtt]
 host = "127.0.0.1"
-port = {site.ports.mqtt}
+port = {site.mqtt_port}
 topics = ["laggard/1/demo/#"]
 embedded = true
 
 [http]
-listen = "127.0.0.1:{site.ports.http}"
+listen = "127.0.0.1:{site.http_port}"
 
 [detect]
 interval_seconds = {site.tick_seconds!r}
 window_samples = {WINDOW_SAMPLES}
 shift_samples = {SHIFT_SAMPLES}
 confirm = {CONFIRM}
-thresholds = {json.dumps(str(site.thresholds_toml))}
 
-{groups}
+[[group]]
+name = "{LUNS}"
+source = "diskstats"
+role = "storage"
+components = "oss-[0-9]+/.*"
+metrics = ["await"]
+
 [[group]]
 name = "{OWN}"
 source = "diskstats"

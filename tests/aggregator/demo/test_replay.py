@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from laggard_aggregator.demo.recording import Recording, Sample, read_recording
-from laggard_aggregator.demo.repeat import repeated
-from laggard_aggregator.demo.replay import SPEEDS, Replay
+from laggard_aggregator.demo.replay import SPEEDS, Replay, repeated
 from tests.support.builders import recordings
 
 

@@ -1,0 +1,59 @@
+"""The alarms of one group in recorded seconds, and their check against the truth."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from laggard_aggregator.alarms.alarms import AlarmEvent, Key
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """An alarm from raising to clearing, in recorded seconds; `cleared` None while it stands."""
+
+    component: str
+    since: float
+    raised: float
+    severity: float
+    cleared: float | None = None
+
+    def __str__(self) -> str:
+        ended = "stands" if self.cleared is None else f"cleared at second {self.cleared:.0f}"
+        return (
+            f"laggard: alarm on {self.component}: {self.severity:.1f} times slower than peers, since "
+            f"second {self.since:.0f}, raised at second {self.raised:.0f}, {ended}"
+        )
+
+
+def episodes(
+    events: Iterable[AlarmEvent], group: str, recorded_at: Callable[[float], float]
+) -> list[Episode]:
+    """The alarms of `group` in order of raising. `recorded_at`: recorded seconds at epoch seconds."""
+    found: dict[tuple[Key, float], Episode] = {}
+    for event in events:
+        alarm = event.alarm
+        if alarm.group == group:
+            found[alarm.key, alarm.raised_at] = Episode(
+                alarm.component,
+                recorded_at(alarm.since),
+                recorded_at(alarm.raised_at),
+                alarm.worst_severity,
+                recorded_at(event.at) if event.kind == "cleared" else None,
+            )
+    return list(found.values())
+
+
+def shortcomings(found: Iterable[Episode], faulty: str, fault_start: float) -> list[str]:
+    """Errors as lines; empty when `faulty` and no other was blamed, and its alarm cleared.
+
+    `fault_start`: recorded second at which the fault began.
+    """
+    blamed = dict.fromkeys(episode.component for episode in found)
+    errors = [] if faulty in blamed else [f"{faulty} was slow and not found"]
+    if wrong := ", ".join(component for component in blamed if component != faulty):
+        errors.append(f"not slow: {wrong}")
+    for episode in found:
+        if episode.component == faulty and episode.raised < fault_start:
+            errors.append(f"{faulty} was blamed before it became slow")
+        if episode.component == faulty and episode.cleared is None:
+            errors.append(f"the alarm on {faulty} did not clear after the fault")
+    return errors
