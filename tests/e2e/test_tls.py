@@ -214,8 +214,8 @@ def test_nobody_ends_the_connection_of_another_by_its_client_id(site: Site) -> N
 
 
 def test_a_message_larger_than_any_aggregator_takes_is_cut_off(site: Site) -> None:
-    if "nats" in site.folder.name:
-        pytest.skip("NATS reads a packet whole before it judges its size")
+    if "mosquitto" not in site.folder.name:
+        pytest.skip("NATS reads a packet whole before it judges its size; the embedded broker has no limit")
     context, size = site.arguments("oss-2")["tls_context"], 100_000_000
     with connected(site.port, "oss-2", context) as link:
         assert monster(link, "laggard/1/site/storage/oss-2/data/diskstats", size) < size

@@ -1,1 +1,1 @@
-"""The embedded MQTT broker of the demo and of a first small site: amqtt behind a connection guard."""
+"""The embedded MQTT broker of the demo and of a first small site: amqtt with access rules."""

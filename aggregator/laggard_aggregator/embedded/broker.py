@@ -1,8 +1,8 @@
 """The embedded broker for the demo and a first small site: amqtt in the aggregator's event loop.
 
 Without TLS it listens on loopback only and admits every client. With TLS it requires client certificates and
-applies the rules of `deploy/mosquitto/acl`. It keeps nothing over a restart and limits no rates: a production
-site uses mosquitto.
+applies the rules of `deploy/mosquitto/acl`. It keeps nothing over a restart and limits no rates, connections
+or packets: a production site uses mosquitto.
 """
 
 import asyncio
@@ -11,8 +11,6 @@ import logging
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import partial
-from typing import Any
 
 from laggard_aggregator.settings.aggregator import BrokerSettings
 from laggard_aggregator.settings.tls import serving, unusable
@@ -22,8 +20,6 @@ _log = logging.getLogger(__name__)
 
 HANDSHAKE_SECONDS = 10.0
 _SHUTDOWN_SECONDS = 3.0
-_EVERYONE: dict[str, Any] = {"amqtt.plugins.authentication.AnonymousAuthPlugin": {"allow_anonymous": True}}
-_RULES: dict[str, Any] = {"laggard_aggregator.embedded.amqtt_plugin.AclPlugin": {}}
 
 
 @asynccontextmanager
@@ -33,26 +29,17 @@ async def embedded_broker(settings: BrokerSettings, host: str) -> AsyncIterator[
     Raises ServiceError when amqtt is missing or the port is taken, ConfigError for unusable TLS files.
     """
     try:
-        from amqtt.contexts import BrokerConfig, ListenerConfig, ListenerType  # noqa: PLC0415 - an extra
-
-        from laggard_aggregator.embedded.amqtt_patch import PatchedBroker  # noqa: PLC0415
-        from laggard_aggregator.embedded.connection_guard import ConnectionGuard  # noqa: PLC0415
+        from laggard_aggregator.embedded.amqtt_broker import NamedBroker  # noqa: PLC0415 - an extra
     except ModuleNotFoundError as exc:
         raise ServiceError("mqtt.embedded needs amqtt: pip install 'laggard[broker]'") from exc
     for name in ("amqtt", "transitions"):
         logging.getLogger(name).setLevel(logging.CRITICAL)  # they log every connection
     context = server_context(settings)
-    config = BrokerConfig(
-        listeners={"default": ListenerConfig(type=ListenerType.EXTERNAL)},
-        plugins=_EVERYONE if context is None else _RULES,
-    )
-    broker = PatchedBroker(config, loop=asyncio.get_running_loop())
-    serve = partial(broker.external_connected, listener_name="default")
-    guard = ConnectionGuard(serve, host, certificates=context is not None)
+    broker = NamedBroker(host, certificates=context is not None)
     await broker.start()
     try:
         server = await asyncio.start_server(
-            guard.handle,
+            broker.handle,
             settings.host,
             settings.port,
             ssl=context,
