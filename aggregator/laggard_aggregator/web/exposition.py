@@ -65,7 +65,7 @@ def scrape(view: Status, listed: Collection[str] = ()) -> Scrape:
 
 Value = float | None
 """None and NaN have no series."""
-Getter = Callable[[Scrape], Iterable[tuple[tuple[str, ...], Value]]]
+Series = Iterable[tuple[tuple[str, ...], Value]]
 """Label values and value of each series."""
 
 
@@ -76,7 +76,7 @@ class MetricRow:
     name: str
     labels: tuple[str, ...]
     help: str
-    series: Getter
+    series: Callable[[Scrape], Series]
 
     @property
     def type(self) -> str:

@@ -5,114 +5,121 @@ holds the tables of docs/metrics.md equal to this one.
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
 
-from laggard_aggregator.ingest.node_view import NodeState, NodeView, RoleView
-from laggard_aggregator.log.journal import Durability
-from laggard_aggregator.status.straggler_list import Standing
+from laggard_aggregator.ingest.node_view import NodeState, RoleView
 from laggard_aggregator.status.view import Counters
-from laggard_aggregator.web.exposition import Getter, MetricRow, Scrape, Value
+from laggard_aggregator.web.exposition import MetricRow, Scrape, Series, Value
 
 NODE_STATES: tuple[NodeState, ...] = ("up", "silent", "stopped", "down")
 
-
-def _value(get: Callable[[Scrape], Value]) -> Getter:
-    return lambda values: [((), get(values))]
-
-
-def _counter(get: Callable[[Counters], Value]) -> Getter:
-    return lambda values: [((), get(values.counters))]
+_Subject = TypeVar("_Subject")
+_Row = Callable[[str, str, Callable[[_Subject], Value]], MetricRow]
+"""A metric by its name, its help and the getter of a subject's value."""
 
 
-def _per_component(get: Callable[[Standing], Value]) -> Getter:
-    return lambda values: (((s.group, s.component, s.metric, s.level), get(s)) for s in values.standings)
+def _per(
+    labels: tuple[str, ...], subjects: Callable[[Scrape], Iterable[tuple[tuple[str, ...], _Subject]]]
+) -> _Row[_Subject]:
+    """Metrics with one series per subject; `subjects`: label values and subjects."""
+
+    def row(name: str, text: str, get: Callable[[_Subject], Value]) -> MetricRow:
+        return MetricRow(
+            name, labels, text, lambda values: ((key, get(subject)) for key, subject in subjects(values))
+        )
+
+    return row
 
 
-def _per_node(get: Callable[[NodeView], Value]) -> Getter:
-    return lambda values: (((node.node,), get(node)) for node in values.nodes)
+def _role_quantiles(name: str, text: str, get: Callable[[RoleView], Mapping[float, float]]) -> MetricRow:
+    def series(values: Scrape) -> Series:
+        for role in values.roles:
+            for quantile, value in get(role).items():
+                yield (role.role, f"{quantile:g}"), value
+
+    return MetricRow(name, ("role", "q"), text, series)
 
 
-def _per_role(get: Callable[[RoleView], Value]) -> Getter:
-    return lambda values: (((role.role,), get(role)) for role in values.roles)
+_component = _per(
+    ("group", "component", "metric", "level"),
+    lambda values: (((s.group, s.component, s.metric, s.level), s) for s in values.standings),
+)
+_node = _per(("node",), lambda values: (((node.node,), node) for node in values.nodes))
+_collector = _per(
+    ("node", "collector"),
+    lambda values: (
+        ((node.node, name), collector)
+        for node in values.nodes
+        for name, collector in sorted(node.collectors.items())
+    ),
+)
+_role = _per(("role",), lambda values: (((role.role,), role) for role in values.roles))
+_counter: _Row[Counters] = _per((), lambda values: [((), values.counters)])
+_site: _Row[Scrape] = _per((), lambda values: [((), values)])
+_state = _per((), lambda values: [] if values.durability is None else [((), values.durability)])
+_channel = _per(
+    ("channel",),
+    lambda values: (((name,), channel) for name, channel in sorted(values.counters.notifications.items())),
+)
 
 
-def _role_quantiles(get: Callable[[RoleView], Mapping[float, float]]) -> Getter:
-    return lambda values: (
-        ((role.role, f"{quantile:g}"), value)
-        for role in values.roles
-        for quantile, value in get(role).items()
-    )
-
-
-def _state(get: Callable[[Durability], Value]) -> Getter:
-    return lambda values: [] if values.durability is None else [((), get(values.durability))]
-
-
-def _notifications(values: Scrape) -> Iterable[tuple[tuple[str, ...], Value]]:
+def _notifications(values: Scrape) -> Series:
     for name, channel in sorted(values.counters.notifications.items()):
         for result, count in sorted(channel.results.items()):
             yield (name, result), count
 
 
-def _component_names(values: Scrape) -> Iterable[tuple[tuple[str, ...], Value]]:
-    return ((key, 1) for key in dict.fromkeys((s.group, s.component, s.name) for s in values.standings))
-
-
-def _alarm_causes(values: Scrape) -> Iterable[tuple[tuple[str, ...], Value]]:
+def _alarm_causes(values: Scrape) -> Series:
     for standing in values.standings:
         for cause, amount in standing.causes if standing.alarm is not None else ():
             yield (standing.group, standing.component, standing.metric, cause), amount
 
 
-def _group_components(values: Scrape) -> Iterable[tuple[tuple[str, ...], Value]]:
+def _group_components(values: Scrape) -> Series:
     for group in values.groups:
         yield (group.name, "live"), group.live
         yield (group.name, "silent"), group.silent
 
 
-def _node_counts(values: Scrape) -> Iterable[tuple[tuple[str, ...], Value]]:
+def _node_counts(values: Scrape) -> Series:
     for role in sorted({role for role, _ in values.node_counts}):
         for state in NODE_STATES:
             yield (role, state), values.node_counts.get((role, state), 0)
 
 
-_COMPONENT = ("group", "component", "metric", "level")
-
 PER_COMPONENT = (
-    MetricRow(
+    _component(
         "laggard_alarm_active",
-        _COMPONENT,
         "1 while an alarm is raised; the series ends when it is cleared.",
-        _per_component(lambda s: None if s.alarm is None else 1),
+        lambda s: None if s.alarm is None else 1,
     ),
-    MetricRow(
+    _component(
         "laggard_component_anomalous",
-        _COMPONENT,
         "Whether the latest window was anomalous (0 or 1).",
-        _per_component(lambda s: s.anomalous if s.judged else None),
+        lambda s: s.anomalous if s.judged else None,
     ),
-    MetricRow(
+    _component(
         "laggard_component_persistence",
-        _COMPONENT,
         "Accumulator: anomalous windows minus normal windows, at least 0.",
-        _per_component(lambda s: s.persistence),
+        lambda s: s.persistence,
     ),
-    MetricRow(
+    _component(
         "laggard_component_score",
-        _COMPONENT,
         "Score of the latest window in the detector's unit; larger is worse.",
-        _per_component(lambda s: s.score),
+        lambda s: s.score,
     ),
-    MetricRow(
+    _component(
         "laggard_component_severity_ratio",
-        _COMPONENT,
         "Slowness relative to the peers; 1 is as fast as the peers, 2 takes twice as long.",
-        _per_component(lambda s: s.severity),
+        lambda s: s.severity,
     ),
     MetricRow(
         "laggard_component_info",
         ("group", "component", "name"),
         "Always 1; name is the component's current name, such as node/sda.",
-        _component_names,
+        lambda values: (
+            (key, 1) for key in dict.fromkeys((s.group, s.component, s.name) for s in values.standings)
+        ),
     ),
     MetricRow(
         "laggard_alarm_cause",
@@ -120,11 +127,10 @@ PER_COMPONENT = (
         "Functions that differ most while an alarm of the detector manhattan is raised, at most ten.",
         _alarm_causes,
     ),
-    MetricRow(
+    _component(
         "laggard_alarm_silenced",
-        _COMPONENT,
         "1 while a raised alarm is silenced by an operator; it sends no notifications.",
-        _per_component(lambda s: None if s.alarm is None or s.silenced is None else 1),
+        lambda s: None if s.alarm is None or s.silenced is None else 1,
     ),
 )
 
@@ -151,106 +157,63 @@ PER_NODE = (
         "Whether the node's agent is up and sends samples (0 or 1).",
         lambda values: (((node.node, node.role), node.state == "up") for node in values.nodes),
     ),
-    MetricRow(
+    _node(
         "laggard_node_clock_offset_seconds",
-        ("node",),
         "Clock of the node minus clock of the aggregator.",
-        _per_node(lambda n: n.clock_offset_seconds),
+        lambda n: n.clock_offset_seconds,
     ),
-    MetricRow(
+    _node(
         "laggard_node_last_sample_timestamp_seconds",
-        ("node",),
         "Time of the node's latest sample.",
-        _per_node(lambda n: n.last_sample),
+        lambda n: n.last_sample,
     ),
-    MetricRow(
+    _collector(
         "laggard_agent_collector_success",
-        ("node", "collector"),
         "Whether the collector's latest collection succeeded (0 or 1).",
-        lambda values: (
-            ((node.node, name), collector.success)
-            for node in values.nodes
-            for name, collector in sorted(node.collectors.items())
-        ),
+        lambda c: c.success,
     ),
-    MetricRow(
+    _collector(
         "laggard_agent_collector_seconds",
-        ("node", "collector"),
         "Duration of the collector's latest collection.",
-        lambda values: (
-            ((node.node, name), collector.seconds)
-            for node in values.nodes
-            for name, collector in sorted(node.collectors.items())
-        ),
+        lambda c: c.seconds,
     ),
-    MetricRow(
-        "laggard_agent_spool_bytes",
-        ("node",),
-        "Size of the agent's spool.",
-        _per_node(lambda n: n.spool_bytes),
-    ),
-    MetricRow(
+    _node("laggard_agent_spool_bytes", "Size of the agent's spool.", lambda n: n.spool_bytes),
+    _node(
         "laggard_agent_dropped_samples_total",
-        ("node",),
         "Samples dropped because the agent's spool was full.",
-        _per_node(lambda n: n.dropped_samples),
+        lambda n: n.dropped_samples,
     ),
-    MetricRow(
-        "laggard_agent_cpu_seconds_total",
-        ("node",),
-        "CPU time used by the agent.",
-        _per_node(lambda n: n.cpu_seconds),
-    ),
-    MetricRow(
-        "laggard_agent_resident_bytes",
-        ("node",),
-        "Resident memory of the agent.",
-        _per_node(lambda n: n.resident_bytes),
-    ),
+    _node("laggard_agent_cpu_seconds_total", "CPU time used by the agent.", lambda n: n.cpu_seconds),
+    _node("laggard_agent_resident_bytes", "Resident memory of the agent.", lambda n: n.resident_bytes),
 )
 
 PER_ROLE = (
-    MetricRow(
-        "laggard_role_spool_bytes",
-        ("role",),
-        "Size of the spools of all agents of the role.",
-        _per_role(lambda r: r.spool_bytes),
+    _role(
+        "laggard_role_spool_bytes", "Size of the spools of all agents of the role.", lambda r: r.spool_bytes
     ),
-    MetricRow(
+    _role(
         "laggard_role_dropped_samples",
-        ("role",),
         "Samples dropped because the spool was full, sum over the agents of the role.",
-        _per_role(lambda r: r.dropped_samples),
+        lambda r: r.dropped_samples,
     ),
-    MetricRow(
+    _role(
         "laggard_role_missed_ticks",
-        ("role",),
         "Ticks missed because the agent was late, sum over the agents of the role.",
-        _per_role(lambda r: r.missed_ticks),
+        lambda r: r.missed_ticks,
     ),
-    MetricRow(
+    _role(
         "laggard_role_cpu_seconds",
-        ("role",),
         "CPU time used since each agent's start, sum over the agents of the role.",
-        _per_role(lambda r: r.cpu_seconds),
+        lambda r: r.cpu_seconds,
     ),
-    MetricRow(
-        "laggard_role_spool_bytes_quantile",
-        ("role", "q"),
-        "Size of an agent's spool.",
-        _role_quantiles(lambda r: r.spool),
+    _role_quantiles("laggard_role_spool_bytes_quantile", "Size of an agent's spool.", lambda r: r.spool),
+    _role_quantiles(
+        "laggard_role_resident_bytes_quantile", "Resident memory of an agent.", lambda r: r.resident_bytes
     ),
-    MetricRow(
-        "laggard_role_resident_bytes_quantile",
-        ("role", "q"),
-        "Resident memory of an agent.",
-        _role_quantiles(lambda r: r.resident_bytes),
-    ),
-    MetricRow(
+    _role_quantiles(
         "laggard_role_clock_offset_seconds_quantile",
-        ("role", "q"),
         "Absolute clock offset of a node.",
-        _role_quantiles(lambda r: r.clock_offset_seconds),
+        lambda r: r.clock_offset_seconds,
     ),
     MetricRow(
         "laggard_role_collectors_failing",
@@ -276,97 +239,70 @@ PER_ROLE = (
 )
 
 AGGREGATOR = (
-    MetricRow("laggard_messages_total", (), "Messages received from agents.", _counter(lambda c: c.messages)),
-    MetricRow(
+    _counter("laggard_messages_total", "Messages received from agents.", lambda c: c.messages),
+    _counter(
         "laggard_samples_total",
-        (),
         "Samples accepted; a sample is one reading of one component.",
-        _counter(lambda c: c.samples),
+        lambda c: c.samples,
     ),
-    MetricRow(
-        "laggard_gaps_total", (), "Batches missing from a stream, declared lost.", _counter(lambda c: c.gaps)
-    ),
-    MetricRow(
-        "laggard_duplicates_total", (), "Duplicate messages dropped.", _counter(lambda c: c.duplicates)
-    ),
-    MetricRow(
+    _counter("laggard_gaps_total", "Batches missing from a stream, declared lost.", lambda c: c.gaps),
+    _counter("laggard_duplicates_total", "Duplicate messages dropped.", lambda c: c.duplicates),
+    _counter(
         "laggard_two_streams_total",
-        (),
         "Times that two streams of one node and source were live at once.",
-        _counter(lambda c: c.two_streams),
+        lambda c: c.two_streams,
     ),
-    MetricRow(
+    _counter(
         "laggard_late_samples_total",
-        (),
         "Samples that arrived after their window had closed.",
-        _counter(lambda c: c.late_samples),
+        lambda c: c.late_samples,
     ),
-    MetricRow(
+    _counter(
         "laggard_future_samples_total",
-        (),
         "Samples set aside because their time was in the future.",
-        _counter(lambda c: c.future_samples),
+        lambda c: c.future_samples,
     ),
-    MetricRow(
-        "laggard_resets_total",
-        (),
-        "Counter resets; the interval of a reset is discarded.",
-        _counter(lambda c: c.resets),
+    _counter(
+        "laggard_resets_total", "Counter resets; the interval of a reset is discarded.", lambda c: c.resets
     ),
-    MetricRow(
+    _counter(
         "laggard_wire_errors_total",
-        (),
         "Messages rejected because they are malformed or of another version.",
-        _counter(lambda c: sum(c.wire_errors.values())),
+        lambda c: sum(c.wire_errors.values()),
     ),
-    MetricRow(
-        "laggard_held_messages", (), "Messages that wait for their schema.", _counter(lambda c: c.held)
-    ),
-    MetricRow(
+    _counter("laggard_held_messages", "Messages that wait for their schema.", lambda c: c.held),
+    _counter(
         "laggard_queue_dropped_messages_total",
-        (),
         "Messages dropped because the ingest queue was full.",
-        _counter(lambda c: c.queue_dropped),
+        lambda c: c.queue_dropped,
     ),
-    MetricRow("laggard_queue_bytes", (), "Size of the ingest queue.", _counter(lambda c: c.queue_bytes)),
-    MetricRow(
+    _counter("laggard_queue_bytes", "Size of the ingest queue.", lambda c: c.queue_bytes),
+    _counter(
         "laggard_archive_dropped_records_total",
-        (),
         "Records dropped because the archive's write queue was full.",
-        _counter(lambda c: c.archive_dropped),
+        lambda c: c.archive_dropped,
     ),
-    MetricRow(
+    _counter(
         "laggard_archive_returned_batches_total",
-        (),
         "Batches not acknowledged because the archive's write queue was full; agents send them again.",
-        _counter(lambda c: c.archive_returned),
+        lambda c: c.archive_returned,
     ),
-    MetricRow(
-        "laggard_windows_total", (), "Windows judged, over all peer groups.", _counter(lambda c: c.windows)
-    ),
-    MetricRow(
+    _counter("laggard_windows_total", "Windows judged, over all peer groups.", lambda c: c.windows),
+    _counter(
         "laggard_window_lag_seconds",
-        (),
         "Time from the deadline of the latest window to its verdicts.",
-        _counter(lambda c: c.window_lag_seconds),
+        lambda c: c.window_lag_seconds,
     ),
-    MetricRow(
+    _counter(
         "laggard_window_lag_most_seconds",
-        (),
         "Maximum of laggard_window_lag_seconds since the start.",
-        _counter(lambda c: c.window_lag_most_seconds),
+        lambda c: c.window_lag_most_seconds,
     ),
-    MetricRow(
-        "laggard_start_time_seconds",
-        (),
-        "Start time of the aggregator.",
-        _value(lambda values: values.started_at),
-    ),
-    MetricRow(
+    _site("laggard_start_time_seconds", "Start time of the aggregator.", lambda values: values.started_at),
+    _site(
         "laggard_ready",
-        (),
         "Whether the state is restored and the aggregator is subscribed at the broker (0 or 1).",
-        _value(lambda values: values.ready),
+        lambda values: values.ready,
     ),
     MetricRow(
         "laggard_refused_messages_total",
@@ -378,11 +314,7 @@ AGGREGATOR = (
         "laggard_flooding_node_messages_per_second",
         ("node",),
         "Message rate of the fastest node while it exceeds the rate of any agent; no series otherwise.",
-        lambda values: (
-            []
-            if values.counters.flooding is None
-            else [((values.counters.flooding[0],), values.counters.flooding[1])]
-        ),
+        lambda values: (((node,), rate) for node, rate in filter(None, [values.counters.flooding])),
     ),
     MetricRow(
         "laggard_mails_total",
@@ -390,11 +322,10 @@ AGGREGATOR = (
         "Mails by result (sent, refused, expired), and attempts that will be repeated (retried).",
         lambda values: (((labels[1],), n) for labels, n in _notifications(values) if labels[0] == "mail"),
     ),
-    MetricRow(
+    _counter(
         "laggard_mails_waiting",
-        (),
         "Mails that wait for the mail server.",
-        _counter(lambda c: c.notifications["mail"].waiting if "mail" in c.notifications else None),
+        lambda c: c.notifications["mail"].waiting if "mail" in c.notifications else None,
     ),
     MetricRow(
         "laggard_notifications_total",
@@ -402,13 +333,8 @@ AGGREGATOR = (
         "Notifications by result (sent, refused, expired), and attempts that will be repeated (retried).",
         _notifications,
     ),
-    MetricRow(
-        "laggard_notifications_waiting",
-        ("channel",),
-        "Notifications that wait for their destination.",
-        lambda values: (
-            ((name,), channel.waiting) for name, channel in sorted(values.counters.notifications.items())
-        ),
+    _channel(
+        "laggard_notifications_waiting", "Notifications that wait for their destination.", lambda c: c.waiting
     ),
     MetricRow(
         "laggard_decisions",
@@ -427,34 +353,20 @@ AGGREGATOR = (
 )
 
 STATE = (
-    MetricRow(
+    _state(
         "laggard_state_durable",
-        (),
         "Whether batches are journaled and acknowledged (0 or 1); 0 withholds acknowledgements.",
-        _state(lambda d: d.whole),
+        lambda d: d.whole,
     ),
-    MetricRow("laggard_journal_bytes", (), "Size of the journal.", _state(lambda d: d.journal_bytes)),
-    MetricRow(
-        "laggard_snapshot_bytes", (), "Size of the latest snapshot.", _state(lambda d: d.snapshot_bytes)
-    ),
-    MetricRow(
-        "laggard_snapshot_timestamp_seconds",
-        (),
-        "Time of the latest snapshot.",
-        _state(lambda d: d.snapshot_at),
-    ),
-    MetricRow(
+    _state("laggard_journal_bytes", "Size of the journal.", lambda d: d.journal_bytes),
+    _state("laggard_snapshot_bytes", "Size of the latest snapshot.", lambda d: d.snapshot_bytes),
+    _state("laggard_snapshot_timestamp_seconds", "Time of the latest snapshot.", lambda d: d.snapshot_at),
+    _state(
         "laggard_snapshot_seconds",
-        (),
         "Time for which ingest paused for the latest snapshot.",
-        _state(lambda d: d.snapshot_seconds),
+        lambda d: d.snapshot_seconds,
     ),
-    MetricRow(
-        "laggard_state_failures_total",
-        (),
-        "Failed writes of journal or snapshot.",
-        _state(lambda d: d.failures),
-    ),
+    _state("laggard_state_failures_total", "Failed writes of journal or snapshot.", lambda d: d.failures),
 )
 
 TABLE = (*PER_COMPONENT, *PER_GROUP, *PER_NODE, *PER_ROLE, *AGGREGATOR, *STATE)
