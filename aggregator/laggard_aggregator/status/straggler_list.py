@@ -49,6 +49,11 @@ class Standing:
         """Group, component and metric."""
         return (self.group, self.component, self.metric)
 
+    @property
+    def slow(self) -> bool:
+        """Whether it is a straggler or has a standing alarm."""
+        return self.straggler or self.alarm is not None
+
 
 def standings(
     judgements: Iterable[Judgement],

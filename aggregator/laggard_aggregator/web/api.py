@@ -15,7 +15,7 @@ from laggard_aggregator.status.view import GroupView, Status
 def stragglers(view: Status) -> dict[str, Any]:
     """The stragglers and standing alarms, most persistent first (Intrepid 4.3), then by severity."""
     rows = standings(view.judgements(), view.alarms(), view.shown, view.silenced)
-    chosen = [row for row in rows if row.straggler or row.alarm is not None]
+    chosen = [row for row in rows if row.slow]
     chosen.sort(key=lambda row: (-(row.persistence or 0), -_or_zero(row.severity), row.key))
     sources = {group.name: group.source for group in view.groups()}
     return {"time": view.now, "stragglers": [_standing(row, sources.get(row.group, "")) for row in chosen]}

@@ -11,7 +11,7 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 
 from laggard_aggregator.web.pages import events
-from laggard_aggregator.web.pages.events import MAX_STREAMS, Events
+from laggard_aggregator.web.pages.events import MAX_STREAMS, EventStreams
 from tests.support.builders import live_status
 
 
@@ -66,7 +66,7 @@ class Client:
 
 
 def app_over(view: live_status.MadeView) -> Starlette:
-    return Starlette(routes=[Route("/events", Events(view).answer)])
+    return Starlette(routes=[Route("/events", EventStreams(view).answer)])
 
 
 def test_a_page_is_told_of_every_change_until_the_aggregator_ends(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,7 +101,7 @@ def test_a_page_looks_again_when_nothing_was_judged(monkeypatch: pytest.MonkeyPa
 def test_what_takes_long_to_make_is_not_asked_for_at_every_change() -> None:
     async def story() -> None:
         view = Changing()
-        app = Starlette(routes=[Route("/events", Events(view, lambda: 1000.0).answer)])
+        app = Starlette(routes=[Route("/events", EventStreams(view, lambda: 1000.0).answer)])
         async with Client(app).open() as client:
             await client.told()
             for revision in (2, 3, 4, None):

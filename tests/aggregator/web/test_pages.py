@@ -9,6 +9,7 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import httpx
 import numpy as np
@@ -22,8 +23,8 @@ from laggard_aggregator.status import urls
 from laggard_aggregator.status.window_history import Samples
 from laggard_aggregator.web.app import make_app
 from laggard_aggregator.web.pages import site
-from laggard_aggregator.web.pages.page_state import Now, StateReader
-from laggard_aggregator.web.pages.site import CONTENT_SECURITY_POLICY, Make, Pages
+from laggard_aggregator.web.pages.page_state import StateReader
+from laggard_aggregator.web.pages.site import CONTENT_SECURITY_POLICY, Pages
 from tests.support.builders import live_status
 
 HOSTILE = "oss-1/<script>alert(1)</script>\"&'{{7*7}} ü"
@@ -431,9 +432,9 @@ def test_pages_are_kept_for_as_long_as_there_is_room(
     rendered: list[str] = []
     render = Pages._render
 
-    def counted(pages: Pages, template: str, now: Now, make: Make) -> tuple[bytes, bytes]:
-        rendered.append(template)
-        return render(pages, template, now, make)
+    def counted(pages: Pages, name: str, **values: Any) -> tuple[bytes, bytes]:
+        rendered.append(name)
+        return render(pages, name, **values)
 
     monkeypatch.setattr(Pages, "_render", counted)
     first, _, again = ask(["/search", "/search?q=oss", "/search"])

@@ -23,7 +23,7 @@ SHARE = 20.0
 """Pause after rendering a page, as a multiple of its duration: ingest has priority."""
 
 
-class Events:
+class EventStreams:
     """The streams of open pages. `took`: rendering time of a page, seconds."""
 
     def __init__(self, view: Status, took: Callable[[], float] = lambda: 0.0) -> None:

@@ -1,61 +1,20 @@
 """The nodes with the state of their agents, and one node with its components."""
 
 import math
-from dataclasses import dataclass
+from typing import Any
 
-from laggard_aggregator.alarms.overrides import Decision
 from laggard_aggregator.ingest.node_view import NodeView
 from laggard_aggregator.status import urls
 from laggard_aggregator.status.urls import NotKnownError
-from laggard_aggregator.web.pages.page_state import Now, Page, paged
+from laggard_aggregator.web.pages.overview import troubles
+from laggard_aggregator.web.pages.page_state import Now, paged
 
 NODES_A_PAGE = 100
 COMPONENTS_SHOWN = 200
 _WORST_FIRST = {"down": 0, "silent": 1, "up": 2, "stopped": 3}
 
 
-@dataclass(frozen=True, slots=True)
-class NodeRow:
-    """A node and its problems as text."""
-
-    view: NodeView
-    problems: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class NodesPage:
-    """The list of nodes. `counts`: role, state and number."""
-
-    rows: Page[NodeRow]
-    counts: tuple[tuple[str, str, int], ...]
-    role: str
-    state: str
-
-
-@dataclass(frozen=True, slots=True)
-class OnNode:
-    """A component of the node in a group."""
-
-    name: str
-    url: str
-    group: str
-    metric: str
-    severity: float
-    verdict: str
-    anomalous: bool
-
-
-@dataclass(frozen=True, slots=True)
-class NodePage:
-    """One node."""
-
-    row: NodeRow
-    components: tuple[OnNode, ...]
-    more: int
-    decisions: tuple[Decision, ...]
-
-
-def nodes(now: Now, role: str, state: str, page: int) -> NodesPage:
+def nodes(now: Now, role: str, state: str, page: int) -> dict[str, Any]:
     """The nodes of a role and state (empty: any), unhealthy ones first."""
     chosen = [
         node
@@ -63,33 +22,39 @@ def nodes(now: Now, role: str, state: str, page: int) -> NodesPage:
         if role in ("", node.role) and (state in ("", node.state) or (state == "unwell" and not node.healthy))
     ]
     chosen.sort(key=lambda node: (node.healthy, _WORST_FIRST[node.state], node.node))
-    some = paged(chosen, page, NODES_A_PAGE)
-    rows = tuple(NodeRow(node, problems(node)) for node in some.items)
-    counts = tuple((r, s, count) for (r, s), count in sorted(now.node_counts.items()))
-    return NodesPage(Page(rows, some.number, some.size, some.total), counts, role, state)
+    return {
+        "rows": paged(chosen, page, NODES_A_PAGE, lambda node: {"view": node, "problems": problems(node)}),
+        "counts": [(*role_and_state, count) for role_and_state, count in sorted(now.node_counts.items())],
+        "role": role,
+        "state": state,
+        "troubles": troubles(now),
+    }
 
 
-def node(now: Now, name: str, found: NodeView | None) -> NodePage:
-    """The page of one node. Raises NotKnownError when `found` is None."""
+def node(now: Now, name: str) -> dict[str, Any]:
+    """One node. Raises NotKnownError."""
+    found = next((node for node in now.nodes or () if node.node == name), None)
     if found is None:
         raise NotKnownError(f"no node {name!r}")
     components = _on_node(now, name)
-    components.sort(key=lambda each: (not each.anomalous, -_or_zero(each.severity), each.name))
-    more = max(len(components) - COMPONENTS_SHOWN, 0)
-    return NodePage(
-        NodeRow(found, problems(found)), tuple(components[:COMPONENTS_SHOWN]), more, now.decided(name)
-    )
+    components.sort(key=lambda each: (not each["anomalous"], -_or_zero(each["severity"]), each["name"]))
+    return {
+        "view": found,
+        "problems": problems(found),
+        "components": components[:COMPONENTS_SHOWN],
+        "more": max(len(components) - COMPONENTS_SHOWN, 0),
+        "decisions": now.decided(name),
+    }
 
 
 def problems(node: NodeView) -> tuple[str, ...]:
     """Problems of a node, the worst first."""
-    found = []
-    if node.state == "down":
-        found.append("the broker lost its agent")
-    elif node.state == "silent":
-        found.append("sends no samples though its agent should be up")
-    elif node.state == "stopped":
-        found.append("its agent was stopped in order")
+    states = {
+        "down": "the broker lost its agent",
+        "silent": "sends no samples though its agent should be up",
+        "stopped": "its agent was stopped in order",
+    }
+    found = [states[node.state]] if node.state in states else []
     for name, collector in sorted(node.collectors.items()):
         if not collector.success:
             found.append(f"collector {name}: {collector.error or 'failed'}")
@@ -100,7 +65,7 @@ def problems(node: NodeView) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _on_node(now: Now, name: str) -> list[OnNode]:
+def _on_node(now: Now, name: str) -> list[dict[str, Any]]:
     """Compared components of a node, and the node itself."""
     found = []
     for judged in now.judgements:
@@ -109,17 +74,16 @@ def _on_node(now: Now, name: str) -> list[OnNode]:
             if component == name or component.startswith(f"{name}/"):
                 said = bool(v.judged[at])
                 anomalous = said and bool(v.anomalous[at])
-                verdict = "anomalous" if anomalous else "like its peers" if said else "not judged"
                 found.append(
-                    OnNode(
-                        name=now.shown(component),
-                        url=urls.component(judged.group, component, judged.metric),
-                        group=judged.group,
-                        metric=judged.metric,
-                        severity=float(v.severity[at]) if said else math.nan,
-                        verdict=verdict,
-                        anomalous=anomalous,
-                    )
+                    {
+                        "name": now.shown(component),
+                        "url": urls.component(judged.group, component, judged.metric),
+                        "group": judged.group,
+                        "metric": judged.metric,
+                        "severity": float(v.severity[at]) if said else math.nan,
+                        "verdict": "anomalous" if anomalous else "like its peers" if said else "not judged",
+                        "anomalous": anomalous,
+                    }
                 )
     return found
 

@@ -1,16 +1,15 @@
 """The page at `/`: slow components and the health of the fleet at a glance."""
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from markupsafe import Markup
 
 from laggard_aggregator.status import formatting
-from laggard_aggregator.status.straggler_list import Standing
 from laggard_aggregator.status.view import GroupView
-from laggard_aggregator.web.pages.charts import SLOW, Heat, bucketed, drawing, heat, sparkline
-from laggard_aggregator.web.pages.page_state import Now, Page, paged
+from laggard_aggregator.web.pages.charts import SLOW, bucketed, drawing, heat, sparkline
+from laggard_aggregator.web.pages.page_state import Now, paged
 from laggard_aggregator.web.pages.straggler_rows import NextSteps, Slow, slow, watched
 
 SLOW_A_PAGE = 20
@@ -19,68 +18,20 @@ WATCHED_SHOWN = 10
 MAP_ROWS = 24
 
 
-@dataclass(frozen=True, slots=True)
-class Tile:
-    """A status tile: `state` is `good`, `warn` or `bad`, `mark` the same without colour."""
-
-    title: str
-    value: str
-    detail: str
-    state: str
-    url: str = ""
-
-    @property
-    def mark(self) -> str:
-        """The state as a symbol with a text alternative."""
-        return {"good": "✓", "warn": "!", "bad": "✕"}[self.state]
-
-
-@dataclass(frozen=True, slots=True)
-class GroupMap:
-    """A peer group and its heat map."""
-
-    view: GroupView
-    note: str
-    slow: int
-    picture: Markup
-    heat: Heat
-
-    @property
-    def components(self) -> int:
-        """Number of components, live or silent."""
-        return self.view.live + self.view.silent
-
-
-@dataclass(frozen=True, slots=True)
-class Overview:
-    """Contents of the page."""
-
-    headline: str
-    slow: Page[tuple[Slow, Markup, str]]
-    watched: tuple[Standing, ...]
-    watched_more: int
-    tiles: tuple[Tile, ...]
-    groups: tuple[GroupMap, ...]
-    groups_total: int
-
-
-def overview(now: Now, page: int) -> Overview:
-    """Builds the page's contents."""
-    found = slow(now)
-    chosen = paged(found, page, SLOW_A_PAGE)
-    steps = NextSteps(now)
-    rows = tuple((each, sparkline(each.first.course), steps.on(each).hint) for each in chosen.items)
+def overview(now: Now, page: int) -> dict[str, Any]:
+    """Values of the template."""
+    found, steps = slow(now), NextSteps(now)
     maybe = watched(now)
-    groups = maps(now, found)
-    return Overview(
-        headline=headline(now, found),
-        slow=Page(rows, chosen.number, chosen.size, chosen.total),
-        watched=maybe[:WATCHED_SHOWN],
-        watched_more=max(len(maybe) - WATCHED_SHOWN, 0),
-        tiles=tiles(now, found),
-        groups=tuple(group_map(now, group, found) for group in groups[:GROUPS_SHOWN]),
-        groups_total=len(groups),
-    )
+    return {
+        "headline": headline(now, found),
+        "slow": paged(
+            found, page, SLOW_A_PAGE, lambda each: (each, sparkline(each.first.course), steps.on(each)[0])
+        ),
+        "watched": maybe[:WATCHED_SHOWN],
+        "watched_total": len(maybe),
+        "tiles": tiles(now, found),
+        "groups": [group_map(now, group, found) for group in maps(now, found)[:GROUPS_SHOWN]],
+    }
 
 
 def headline(now: Now, found: Sequence[Slow]) -> str:
@@ -98,28 +49,24 @@ def headline(now: Now, found: Sequence[Slow]) -> str:
     return f"No stragglers: {formatting.counted(compared, 'component')} behave like their peers"
 
 
-def maps(now: Now, found: Sequence[Slow]) -> tuple[GroupView, ...]:
+def maps(now: Now, found: Sequence[Slow]) -> list[GroupView]:
     """The groups by urgency: stragglers first, then those without a verdict."""
     slow_in = slow_by_group(found)
     noted = {judged.group for judged in now.judgements if judged.verdicts.note}
 
     def rank(group: GroupView) -> tuple[int, bool, bool, int, str]:
         known = group.live + group.silent
-        return (-slow_in.get(group.name, 0), group.name not in noted, not group.silent, -known, group.name)
+        return (-slow_in[group.name], group.name not in noted, not group.silent, -known, group.name)
 
-    return tuple(sorted(now.groups.values(), key=rank))
+    return sorted(now.groups.values(), key=rank)
 
 
-def slow_by_group(found: Sequence[Slow]) -> dict[str, int]:
+def slow_by_group(found: Sequence[Slow]) -> Counter[str]:
     """Number of slow components by group."""
-    counts: dict[str, int] = {}
-    for each in found:
-        for name in {evidence.standing.group for evidence in each.evidence}:
-            counts[name] = counts.get(name, 0) + 1
-    return counts
+    return Counter(name for each in found for name in {e.standing.group for e in each.evidence})
 
 
-def group_map(now: Now, group: GroupView, found: Sequence[Slow], rows: int = MAP_ROWS) -> GroupMap:
+def group_map(now: Now, group: GroupView, found: Sequence[Slow], rows: int = MAP_ROWS) -> dict[str, Any]:
     """A group's heat map; with more components than rows, adjacent names share a row."""
     whole = heat([now.history.columns(group.name, metric) for metric in group.metrics])
     anomalous = int((whole.levels >= SLOW).any(axis=1).sum())
@@ -128,26 +75,13 @@ def group_map(now: Now, group: GroupView, found: Sequence[Slow], rows: int = MAP
         f"{formatting.counted(len(whole.ends), 'window')}: "
         f"{anomalous} with anomalous windows"
     )
-    return GroupMap(
-        view=group,
-        note=note_of(now, group.name),
-        slow=slow_by_group(found).get(group.name, 0),
-        picture=drawing(bucketed(whole.levels, rows), label, "map"),
-        heat=whole,
-    )
-
-
-def note_of(now: Now, group: str) -> str:
-    """Reason for a missing verdict of a group, empty when it has one."""
-    latest = now.judgements_of(group)
-    if not latest:
-        return "no window has closed yet"
-    return "; ".join(dict.fromkeys(judged.verdicts.note for judged in latest if judged.verdicts.note))
-
-
-def tiles(now: Now, found: Sequence[Slow]) -> tuple[Tile, ...]:
-    """The health of the fleet."""
-    return (_slow_tile(found), _component_tile(now), _group_tile(now), _node_tile(now), _own_tile(now))
+    return {
+        "view": group,
+        "note": now.note_of(group.name) if now.judgements_of(group.name) else "no window has closed yet",
+        "slow": slow_by_group(found)[group.name],
+        "picture": drawing(bucketed(whole.levels, rows), label, "map"),
+        "heat": whole,
+    }
 
 
 def troubles(now: Now) -> tuple[str, ...]:
@@ -167,39 +101,55 @@ def troubles(now: Now) -> tuple[str, ...]:
     return tuple(text for is_so, text in found if is_so)
 
 
-def _slow_tile(found: Sequence[Slow]) -> Tile:
-    alarms = sum(each.alarm for each in found)
-    detail = f"{formatting.counted(alarms, 'alarm')} standing" if found else "none"
-    return Tile("Stragglers", f"{len(found):,}", detail, "bad" if found else "good", "#stragglers")
-
-
-def _component_tile(now: Now) -> Tile:
-    live = sum(group.live for group in now.groups.values())
-    silent = sum(group.silent for group in now.groups.values())
-    detail = f"{silent:,} silent" if silent else "all with data"
-    return Tile("Components compared", f"{live:,}", detail, "warn" if silent else "good", "/groups")
-
-
-def _group_tile(now: Now) -> Tile:
-    unjudged = sum(bool(note_of(now, name)) for name in now.groups)
-    detail = f"{unjudged} without a verdict" if unjudged else "all judged"
-    return Tile("Peer groups", f"{len(now.groups):,}", detail, "warn" if unjudged else "good", "/groups")
-
-
-def _node_tile(now: Now) -> Tile:
-    total = sum(now.node_counts.values())
-    up = sum(count for (_, state), count in now.node_counts.items() if state == "up")
-    gone = sum(count for (_, state), count in now.node_counts.items() if state in ("silent", "down"))
+def tiles(now: Now, found: Sequence[Slow]) -> list[tuple[str, str, str, str, str]]:
+    """The health of the fleet: title, value, detail, state (`good`, `warn`, `bad`) and link of each tile."""
+    alarms = formatting.counted(sum(each.alarm for each in found), "alarm")
+    live, silent = (sum(getattr(g, name) for g in now.groups.values()) for name in ("live", "silent"))
+    judged = {each.group for each in now.judgements}
+    unjudged = sum(name not in judged or bool(now.note_of(name)) for name in now.groups)
+    nodes = sum(now.node_counts.values())
+    up, gone = (
+        sum(count for (_, state), count in now.node_counts.items() if state in states)
+        for states in (("up",), ("silent", "down"))
+    )
     unhealthy = len(now.unhealthy)
-    detail = f"{formatting.counted(unhealthy, 'node')} unhealthy" if unhealthy else "all healthy"
-    state = "bad" if gone else "warn" if unhealthy else "good"
-    return Tile("Nodes up", f"{up:,} of {total:,}", detail, state, "/nodes")
-
-
-def _own_tile(now: Now) -> Tile:
     wrong = troubles(now)
-    latest = max((judged.end for judged in now.judgements), default=np.nan)
+    latest = max((each.end for each in now.judgements), default=np.nan)
     told = f"last window ended {formatting.ago(latest, now.time)}" if now.judgements else "no window yet"
-    detail = "; ".join(wrong) if wrong else told
-    state = "bad" if not now.ready else "warn" if wrong else "good"
-    return Tile("Laggard itself", "unhealthy" if wrong else "healthy", detail, state, "/nodes#laggard")
+    return [
+        (
+            "Stragglers",
+            f"{len(found):,}",
+            f"{alarms} standing" if found else "none",
+            "bad" if found else "good",
+            "#stragglers",
+        ),
+        (
+            "Components compared",
+            f"{live:,}",
+            f"{silent:,} silent" if silent else "all with data",
+            "warn" if silent else "good",
+            "/groups",
+        ),
+        (
+            "Peer groups",
+            f"{len(now.groups):,}",
+            f"{unjudged} without a verdict" if unjudged else "all judged",
+            "warn" if unjudged else "good",
+            "/groups",
+        ),
+        (
+            "Nodes up",
+            f"{up:,} of {nodes:,}",
+            f"{formatting.counted(unhealthy, 'node')} unhealthy" if unhealthy else "all healthy",
+            "bad" if gone else "warn" if unhealthy else "good",
+            "/nodes",
+        ),
+        (
+            "Laggard itself",
+            "unhealthy" if wrong else "healthy",
+            "; ".join(wrong) or told,
+            "bad" if not now.ready else "warn" if wrong else "good",
+            "/nodes#laggard",
+        ),
+    ]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 from laggard_aggregator.alarms.alarms import Alarm, AlarmEvent, Key
 from laggard_aggregator.alarms.judge import Judgement
@@ -25,22 +25,10 @@ Answer = TypeVar("Answer")
 KEPT_SECONDS = 5.0
 """Lifetime of values that change without an event: ages of samples, states of nodes."""
 RARELY = 50
-Item = TypeVar("Item")
 DAYS = 30
 ARCHIVE_KEPT_SECONDS = 60.0
 """Lifetime of rows read from the archive; newer events come from memory."""
 MOST_EVENTS = 20_000
-_COLUMNS = (
-    "group",
-    "metric",
-    "component",
-    "transition",
-    "at",
-    "since",
-    "severity",
-    "worst_severity",
-    "level",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +55,7 @@ class Now:
 
     @property
     def token(self) -> str:
-        """Token that is unique to this state, also across runs."""
+        """Token of this state."""
         return token(self.started_at, self.revision)
 
     def standings(self) -> tuple[Standing, ...]:
@@ -86,9 +74,14 @@ class Now:
         """The latest judgements of a group, one per metric."""
         return tuple(judged for judged in self.judgements if judged.group == group)
 
+    def note_of(self, group: str) -> str:
+        """Reasons for missing verdicts of a group."""
+        notes = (judged.verdicts.note for judged in self.judgements_of(group))
+        return "; ".join(dict.fromkeys(filter(None, notes)))
+
 
 def token(started_at: float, revision: int) -> str:
-    """Unique token of an aggregator's state."""
+    """Unique token of an aggregator's state, also across runs."""
     return f"{started_at:.3f}-{revision}"
 
 
@@ -138,10 +131,10 @@ class StateReader:
 
 
 @dataclass(frozen=True, slots=True)
-class Page(Generic[Item]):
+class Page:
     """Page `number` (from 1) of `size` items of a list of `total`."""
 
-    items: tuple[Item, ...]
+    items: tuple[Any, ...]
     number: int
     size: int
     total: int
@@ -162,16 +155,15 @@ class Page(Generic[Item]):
         return min(self.number * self.size, self.total)
 
 
-def paged(items: Sequence[Item], number: int, size: int) -> Page[Item]:
-    """Page `number` of `items`; the last page if there are fewer."""
-    whole = Page(tuple(items), 1, size, len(items))
-    number = min(max(number, 1), whole.last)
-    return Page(tuple(items[(number - 1) * size : number * size]), number, size, len(items))
+def paged(items: Sequence[Any], number: int, size: int, make: Callable[[Any], Any] | None = None) -> Page:
+    """Page `number` of `items`, converted by `make`; the last page if there are fewer."""
+    number = min(max(number, 1), Page((), 1, size, len(items)).last)
+    shown = items[(number - 1) * size : number * size]
+    return Page(tuple(map(make, shown) if make else shown), number, size, len(items))
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
-    """An alarm that was raised or cleared at `at`."""
+class Event(NamedTuple):
+    """An alarm that was raised or cleared (`kind`) at `at`."""
 
     at: float
     kind: str
@@ -182,6 +174,9 @@ class Event:
     since: float
     severity: float
     worst_severity: float
+
+
+_COLUMNS = ("at", "transition", *Event._fields[2:])
 
 
 class AlarmLog:
@@ -224,28 +219,12 @@ def _of_archive(directory: Path, now: float) -> dict[tuple[str, ...], Event] | N
     except InputError:
         return None
     rows = table.slice(max(table.num_rows - MOST_EVENTS, 0)).to_pylist() if table.num_rows else []
-    events = [_of_row(row) for row in rows]
+    events = (Event._make(row[column] for column in _COLUMNS) for row in rows)
     return {_key(event): event for event in events}
 
 
-def _of_row(row: dict[str, Any]) -> Event:
-    kind = row.pop("transition")
-    return Event(kind=kind, **row)
-
-
 def _of_transition(transition: AlarmEvent) -> Event:
-    alarm = transition.alarm
-    return Event(
-        at=transition.at,
-        kind=transition.kind,
-        group=alarm.group,
-        component=alarm.component,
-        metric=alarm.metric,
-        level=alarm.level,
-        since=alarm.since,
-        severity=alarm.severity,
-        worst_severity=alarm.worst_severity,
-    )
+    return Event(transition.at, transition.kind, *(getattr(transition.alarm, n) for n in Event._fields[2:]))
 
 
 def _key(event: Event) -> tuple[str, ...]:

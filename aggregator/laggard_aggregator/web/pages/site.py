@@ -22,8 +22,8 @@ from laggard_aggregator.status import formatting, urls
 from laggard_aggregator.status.urls import NotKnownError, component_path
 from laggard_aggregator.status.view import Status
 from laggard_aggregator.web.pages import charts, component, groups, nodes, overview, search
-from laggard_aggregator.web.pages.events import Events
-from laggard_aggregator.web.pages.page_state import KEPT_SECONDS, AlarmLog, Now, StateReader, paged
+from laggard_aggregator.web.pages.events import EventStreams
+from laggard_aggregator.web.pages.page_state import KEPT_SECONDS, AlarmLog, Event, Now, StateReader, paged
 
 CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -36,8 +36,9 @@ MAX_KEPT_BYTES = 32_000_000
 MAX_PAGE = 1_000_000
 ALARMS_SHOWN = 50
 
-Make = Callable[[Now], dict[str, Any]]
-"""Function that builds a template's values, in a thread."""
+Events = tuple[Event, ...]
+Make = Callable[[Now, Request, Events], Any]
+"""Function that builds a template's value `page`, in a thread, from the request and the alarm log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +47,6 @@ class _Kept:
     made_at: float
     body: bytes
     packed: bytes
-
-    @property
-    def size(self) -> int:
-        """Size in bytes."""
-        return len(self.body) + len(self.packed)
 
 
 class Pages:
@@ -61,7 +57,7 @@ class Pages:
         self._state_reader = StateReader(view)
         self._alarm_log = AlarmLog(archive)
         self._took = 0.0
-        self._events = Events(view, lambda: self._took)
+        self._streams = EventStreams(view, lambda: self._took)
         self._files = StaticFiles()
         self._kept: OrderedDict[tuple[str, bytes], _Kept] = OrderedDict()
         self._one_at_a_time = asyncio.Lock()  # one page at a time: at most one core
@@ -69,121 +65,72 @@ class Pages:
 
     def routes(self) -> list[BaseRoute]:
         """Routes of the pages."""
+        page = self._page
         return [
-            Route("/", self._overview),
-            Route("/groups", self._groups),
-            Route("/group/{rest:path}", self._group),
-            Route("/component/{rest:path}", self._component),
-            Route("/nodes", self._nodes),
-            Route("/node/{rest:path}", self._node),
-            Route("/search", self._search),
-            Route("/alarms", self._alarms),
-            Route("/events", self._events.answer),
+            page("/", "overview", lambda now, asked, _: overview.overview(now, _number(asked))),
+            page("/groups", "groups", lambda now, asked, _: groups.groups(now, _number(asked))),
+            page("/group/{rest:path}", "group", _group),
+            page("/component/{rest:path}", "component", _component, alarms=True),
+            page("/nodes", "nodes", _nodes, nodes=True),
+            page(
+                "/node/{rest:path}", "node", lambda now, asked, _: nodes.node(now, _name(asked)), nodes=True
+            ),
+            page(
+                "/search", "search", lambda now, asked, _: search.search(now, _text(asked, "q")), nodes=True
+            ),
+            page(
+                "/alarms",
+                "alarms",
+                lambda _, asked, events: paged(events, _number(asked), ALARMS_SHOWN),
+                alarms=True,
+            ),
+            Route("/events", self._streams.answer),
             Route("/static/{name:path}", self._files.answer),
         ]
 
-    async def _overview(self, request: Request) -> Response:
-        page = _number(request)
-        return await self._page(
-            request, "overview.html", lambda now: {"page": overview.overview(now, page), "heat": charts}
-        )
+    def _page(
+        self, path: str, name: str, make: Make, *, nodes: bool = False, alarms: bool = False
+    ) -> BaseRoute:
+        """The route of the template `name`. `nodes`, `alarms`: it needs all nodes, the alarm log."""
 
-    async def _groups(self, request: Request) -> Response:
-        page = _number(request)
-        return await self._page(
-            request, "groups.html", lambda now: {"page": groups.groups(now, page), "heat": charts}
-        )
+        async def answer(request: Request) -> Response:
+            events = await self._alarm_log.events(self._view.history, self._view.now) if alarms else ()
+            key = (request.scope["raw_path"].decode("latin-1"), request.scope["query_string"])
+            async with self._one_at_a_time:
+                kept = self._kept.get(key)
+                if kept is None or not self._good(kept):
+                    now = self._state_reader.now(nodes=nodes)
+                    begun = time.monotonic()
+                    try:
+                        page = await asyncio.to_thread(make, now, request, events)
+                        body, packed = await asyncio.to_thread(self._render, name, now=now, page=page)
+                    except NotKnownError as exc:
+                        body, packed = await asyncio.to_thread(
+                            self._render, "not_found", now=now, what=str(exc)
+                        )
+                        return Response(body, 404, headers=_HEADERS)
+                    # the longest recent duration
+                    self._took = max(time.monotonic() - begun, 0.9 * self._took)
+                    kept = _Kept(now.revision, time.monotonic(), body, packed)
+                    self._keep(key, kept)
+            return _answer(request, kept.body, kept.packed, _HEADERS)
 
-    async def _group(self, request: Request) -> Response:
-        name, metric = _name(request, "/group/"), request.query_params.get("metric", "")
-        order: groups.Order = "name" if request.query_params.get("order") == "name" else "worst"
-        page = _number(request)
-        return await self._page(
-            request,
-            "group.html",
-            lambda now: {"page": groups.group(now, name, metric, order, page), "heat": charts},
-        )
-
-    async def _component(self, request: Request) -> Response:
-        raw = request.scope["raw_path"].partition(b"/component/")[2]
-        try:
-            group, name = component_path(raw)
-        except ValueError as exc:
-            raise HTTPException(400, str(exc)) from exc
-        metric, page = request.query_params.get("metric", ""), _number(request)
-        alarms = await self._alarm_log.events(self._view.history, self._view.now)
-        return await self._page(
-            request,
-            "component.html",
-            lambda now: {
-                "page": component.component(now, group, name, metric=metric, page=page, alarms=alarms)
-            },
-        )
-
-    async def _nodes(self, request: Request) -> Response:
-        role, state = (request.query_params.get(name, "") for name in ("role", "state"))
-        page = _number(request)
-        return await self._page(
-            request,
-            "nodes.html",
-            lambda now: {
-                "page": nodes.nodes(now, role, state, page),
-                "troubles": overview.troubles(now),
-            },
-            of_nodes=True,
-        )
-
-    async def _node(self, request: Request) -> Response:
-        name = _name(request, "/node/")
-        view = self._view.node(name)
-        return await self._page(request, "node.html", lambda now: {"page": nodes.node(now, name, view)})
-
-    async def _search(self, request: Request) -> Response:
-        asked = request.query_params.get("q", "")
-        return await self._page(
-            request, "search.html", lambda now: {"page": search.search(now, asked)}, of_nodes=True
-        )
-
-    async def _alarms(self, request: Request) -> Response:
-        page = _number(request)
-        alarms = await self._alarm_log.events(self._view.history, self._view.now)
-        return await self._page(request, "alarms.html", lambda _: {"page": paged(alarms, page, ALARMS_SHOWN)})
-
-    async def _page(self, request: Request, template: str, make: Make, *, of_nodes: bool = False) -> Response:
-        """Renders `template` with the values that `make` builds from the current state."""
-        key = (request.scope["raw_path"].decode("latin-1"), request.scope["query_string"])
-        async with self._one_at_a_time:
-            kept = self._kept.get(key)
-            if kept is None or not self._good(kept):
-                now = self._state_reader.now(nodes=of_nodes)
-                begun = time.monotonic()
-                try:
-                    body, packed = await asyncio.to_thread(self._render, template, now, make)
-                except NotKnownError as exc:
-                    return await self._not_known(now, str(exc))
-                self._took = max(time.monotonic() - begun, 0.9 * self._took)  # the longest recent duration
-                kept = _Kept(now.revision, time.monotonic(), body, packed)
-                self._keep(key, kept)
-        return _answer(request, kept.body, kept.packed)
+        return Route(path, answer)
 
     def _keep(self, key: tuple[str, bytes], page: _Kept) -> None:
         """Caches a page and evicts the oldest beyond the limit."""
         self._kept.pop(key, None)
         self._kept[key] = page
-        left = sum(kept.size for kept in self._kept.values())
+        left = sum(len(kept.body) + len(kept.packed) for kept in self._kept.values())
         while self._kept and (len(self._kept) > MAX_KEPT or left > MAX_KEPT_BYTES):
-            left -= self._kept.popitem(last=False)[1].size
+            _, oldest = self._kept.popitem(last=False)
+            left -= len(oldest.body) + len(oldest.packed)
 
     def _good(self, kept: _Kept) -> bool:
         return kept.revision == self._view.revision and time.monotonic() - kept.made_at < KEPT_SECONDS
 
-    async def _not_known(self, now: Now, what: str) -> Response:
-        body, _ = await asyncio.to_thread(self._render, "not_found.html", now, lambda _: {"what": what})
-        return Response(body, 404, headers=_HEADERS)
-
-    def _render(self, template: str, now: Now, make: Make) -> tuple[bytes, bytes]:
-        values = make(now)
-        body = self._templates.get_template(template).render(now=now, **values).encode()
+    def _render(self, name: str, **values: Any) -> tuple[bytes, bytes]:
+        body = self._templates.get_template(f"{name}.html").render(values).encode()
         return body, gzip.compress(body, 5)
 
 
@@ -194,23 +141,50 @@ _HEADERS = {
 }
 
 
-def _answer(request: Request, body: bytes, packed: bytes) -> Response:
+def _answer(request: Request, body: bytes, packed: bytes, headers: dict[str, str]) -> Response:
     if gzip_accepted(request.headers.get("accept-encoding", "")):
-        return Response(packed, headers=_HEADERS | {"content-encoding": "gzip"})
-    return Response(body, headers=_HEADERS)
+        return Response(packed, headers=headers | {"content-encoding": "gzip"})
+    return Response(body, headers=headers)
+
+
+def _group(now: Now, asked: Request, _: Events) -> dict[str, Any]:
+    metric, order = _text(asked, "metric"), _text(asked, "order")
+    return groups.group(now, _name(asked), metric, order, _number(asked))
+
+
+def _component(now: Now, asked: Request, events: Events) -> dict[str, Any]:
+    try:
+        group, name = component_path(_rest(asked))
+    except ValueError as exc:
+        raise HTTPException(400, str(exc)) from exc
+    metric, page = _text(asked, "metric"), _number(asked)
+    return component.component(now, group, name, metric=metric, page=page, alarms=events)
+
+
+def _nodes(now: Now, asked: Request, _: Events) -> dict[str, Any]:
+    return nodes.nodes(now, _text(asked, "role"), _text(asked, "state"), _number(asked))
+
+
+def _text(request: Request, name: str) -> str:
+    return request.query_params.get(name, "")
 
 
 def _number(request: Request) -> int:
     """The requested page number, 1 if invalid."""
-    text = request.query_params.get("page", "1")
+    text = _text(request, "page")
     return min(int(text), MAX_PAGE) if text.isascii() and text.isdigit() and len(text) < 8 else 1
 
 
-def _name(request: Request, before: str) -> str:
-    """The percent-decoded path after `before`."""
-    raw = request.scope["raw_path"].partition(before.encode())[2]
+def _rest(request: Request) -> bytes:
+    """The path after its first level, percent-encoded."""
+    path: bytes = request.scope["raw_path"]
+    return path.partition(b"/")[2].partition(b"/")[2]
+
+
+def _name(request: Request) -> str:
+    """The path after its first level."""
     try:
-        return unquote_to_bytes(raw).decode()
+        return unquote_to_bytes(_rest(request)).decode()
     except UnicodeDecodeError as exc:
         raise HTTPException(400, "not UTF-8 after percent-decoding") from exc
 
@@ -224,7 +198,7 @@ def _templates(files: "StaticFiles") -> jinja2.Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    environment.globals.update(links=urls, words=formatting, static=files.url)
+    environment.globals.update(links=urls, words=formatting, heat=charts, static=files.url)
     return environment
 
 
@@ -270,9 +244,7 @@ class StaticFiles:
             "cache-control": _FOR_EVER if kept else "no-cache",
             "vary": "accept-encoding",
         }
-        if gzip_accepted(request.headers.get("accept-encoding", "")):
-            return Response(file.packed, headers=headers | {"content-encoding": "gzip"})
-        return Response(file.body, headers=headers)
+        return _answer(request, file.body, file.packed, headers)
 
 
 def _read(path: Path) -> _File:

@@ -42,7 +42,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Slow:
-    """A component that is a straggler or has a standing alarm; `evidence` with the strongest first."""
+    """A component with the evidence about it, the strongest first."""
 
     component: str
     name: str
@@ -73,8 +73,19 @@ class Slow:
 
     @property
     def trend(self) -> str:
-        """Its trend as a word."""
-        return trend(self.first)
+        """`getting slower`, `steady`, `getting better`, `recovering`, `new`, or `no data now`."""
+        row, course = self.first.standing, self.first.course
+        if not row.judged:
+            return "no data now"
+        if not row.anomalous:
+            return "recovering"
+        told = course.severity[(course.state != ABSENT) & np.isfinite(course.severity)]
+        if told.size < 4:
+            return "new"
+        recent, before = float(np.median(told[-2:])), float(np.median(told[-6:-2]))
+        if recent > before * (1 + _MUCH):
+            return "getting slower"
+        return "getting better" if recent < before * (1 - _MUCH) else "steady"
 
     @property
     def url(self) -> str:
@@ -99,49 +110,29 @@ def slow(now: Now) -> tuple[Slow, ...]:
     """All slow components, most persistent first (Intrepid 4.3), then by factor."""
     by_component: dict[str, list[Standing]] = {}
     for row in now.standings():
-        if row.straggler or row.alarm is not None:
+        if row.slow:
             by_component.setdefault(row.component, []).append(row)
-    order = sorted(by_component.items(), key=lambda item: min(map(_rank, item[1])))
-    return tuple(_slow(now, component, rows) for component, rows in order)
+    order = sorted(by_component.values(), key=lambda rows: min(map(_rank, rows)))
+    return tuple(slow_by(now, rows) for rows in order)
 
 
-def watched(now: Now) -> tuple[Standing, ...]:
+def watched(now: Now) -> list[Standing]:
     """Components anomalous in the latest window and not confirmed, the worst first."""
-    stand = {row.component for row in now.standings() if row.straggler or row.alarm is not None}
-    rows = [row for row in now.standings() if row.anomalous and row.component not in stand]
-    return tuple(sorted(rows, key=_rank))
+    rows = now.standings()
+    stand = {row.component for row in rows if row.slow}
+    return sorted((row for row in rows if row.anomalous and row.component not in stand), key=_rank)
 
 
-def evidence_of(now: Now, rows: Iterable[Standing]) -> tuple[Evidence, ...]:
-    """Evidence of each row with its course, the strongest first."""
+def slow_by(now: Now, rows: Iterable[Standing]) -> Slow:
+    """One component with the evidence of `rows`."""
     found = []
     for row in sorted(rows, key=_rank):
         group = now.groups.get(row.group)
         course = now.history.course(row.group, row.metric, row.component)
         found.append(Evidence(row, unit(group.source, row.metric) if group else "", course))
-    return tuple(found)
-
-
-def trend(evidence: Evidence) -> str:
-    """`getting slower`, `steady`, `getting better`, `recovering`, or empty if unknown."""
-    row, course = evidence.standing, evidence.course
-    if not row.judged:
-        return "no data now"
-    if not row.anomalous:
-        return "recovering"
-    told = course.severity[(course.state != ABSENT) & np.isfinite(course.severity)]
-    if told.size < 4:
-        return "new"
-    recent, before = float(np.median(told[-2:])), float(np.median(told[-6:-2]))
-    if recent > before * (1 + _MUCH):
-        return "getting slower"
-    return "getting better" if recent < before * (1 - _MUCH) else "steady"
-
-
-def _slow(now: Now, component: str, rows: list[Standing]) -> Slow:
-    evidence = evidence_of(now, rows)
-    first = evidence[0].standing
-    return Slow(component, first.name, first.level, evidence, now.decided(component, first.name))
+    first = found[0].standing
+    decisions = now.decided(first.component, first.name)
+    return Slow(first.component, first.name, first.level, tuple(found), decisions)
 
 
 def _rank(row: Standing) -> tuple[float, ...]:
@@ -149,30 +140,20 @@ def _rank(row: Standing) -> tuple[float, ...]:
     return (row.alarm is None, -(row.persistence or 0), -severity)
 
 
-@dataclass(frozen=True, slots=True)
-class Advice:
-    """The most likely place of the fault, as a sentence, and commands to run."""
-
-    hint: str
-    commands: tuple[Command, ...]
-
-
 class NextSteps:
     """Advice on any number of components; each group is scanned once."""
 
     def __init__(self, now: Now) -> None:
         self._now = now
-        self._by_group: dict[str, tuple[Counter[str], Counter[str], frozenset[str]]] = {}
+        self._by_group: dict[str, tuple[Counter[str], Counter[str], set[str]]] = {}
 
-    def on(self, each: Slow) -> Advice:
-        """Next steps, from the state of the node's other components."""
+    def on(self, each: Slow) -> tuple[str, tuple[Command, ...]]:
+        """The most likely place of the fault, as a sentence, and commands to run."""
         name = each.first.standing.group
         group = self._now.groups.get(name)
-        slow, others = self._siblings(name, each.component)
         source = group.source if group is not None else ""
-        return Advice(
-            hint(source, each.level, each.name, slow, others), commands(source, each.level, each.name)
-        )
+        advice = hint(source, each.level, each.name, *self._siblings(name, each.component))
+        return advice, commands(source, each.level, each.name)
 
     def _siblings(self, group: str, component: str) -> tuple[int, int]:
         """Number of the node's other components that are anomalous, and that are compared in its group."""
@@ -184,15 +165,15 @@ class NextSteps:
         slow, everyone, anomalous = self._by_group[group]
         return slow[node] - (component in anomalous), max(everyone[node] - 1, 0)
 
-    def _count(self, group: str) -> tuple[Counter[str], Counter[str], frozenset[str]]:
+    def _count(self, group: str) -> tuple[Counter[str], Counter[str], set[str]]:
         """Anomalous and total number of components by node, and the anomalous ones."""
         everyone: set[str] = set()
         anomalous: set[str] = set()
         for judged in self._now.judgements_of(group):
-            everyone.update(name for name in judged.components if "/" in name)
+            everyone.update(judged.components)
             flags = judged.verdicts.judged & judged.verdicts.anomalous
             anomalous.update(judged.components[at] for at in flags.nonzero()[0].tolist())
-        return _by_node(anomalous), _by_node(everyone), frozenset(anomalous)
+        return _by_node(anomalous), _by_node(everyone), anomalous
 
 
 def _by_node(names: set[str]) -> Counter[str]:
