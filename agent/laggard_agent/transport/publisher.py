@@ -10,7 +10,7 @@ import logging
 import random
 from collections import deque
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import aiomqtt
@@ -71,6 +71,7 @@ class Publisher:
         self._client: MqttClient
         self._published_schemas: dict[Key, int] = {}  # newest epochs in this session
         self._loop = asyncio.get_running_loop()
+        self._data_topic = cache(partial(topics.data_topic, settings.site, settings.role, settings.node))
         self._status_topic = topics.status_topic(settings.site, settings.role, settings.node)
         self._status_seq = 0
         self._run_id = rng.randbytes(STREAM_BYTES)  # stream of the status messages
@@ -81,18 +82,14 @@ class Publisher:
         self._live: deque[tuple[float, SpooledBatch]] = deque()
         self._wake = asyncio.Event()
         self._finishing = False
-        self._connected = False
+        self.connected = False
+        """Whether a session is open."""
         self._warned = False
         self._status_due = 0.0
         self._backlog = False
         self._overflowed = False
         self.overflow_samples = 0
         """Samples discarded while the spool's disk hangs."""
-
-    @property
-    def connected(self) -> bool:
-        """Whether a session is open."""
-        return self._connected
 
     @property
     def acks_seen(self) -> bool:
@@ -110,7 +107,7 @@ class Publisher:
     def _store(self, new: EncodedBatch) -> None:
         """Runs on the spool's thread. Without a session a batch stays in the backlog."""
         batch = self._spool.append(new)
-        if batch is None or not self._connected:
+        if batch is None or not self.connected:
             return
         if len(self._live) >= _LIVE_BATCHES:
             self._live.popleft()
@@ -139,7 +136,7 @@ class Publisher:
                 await self._run_session()
             except (MqttError, ConfigError) as exc:
                 self._warn_once(exc)
-            was_connected, self._connected = self._connected, False
+            was_connected, self.connected = self.connected, False
             self._live.clear()
             gc.collect()  # clients and TLS contexts are cycles
             if not self._finishing:
@@ -178,7 +175,7 @@ class Publisher:
             for schema in await self._worker.call(self._spool.current_schemas):
                 await self._publish_schema(schema)
             _log.info("connected to the broker at %s", s.mqtt.address)
-            self._connected = True
+            self.connected = True
             self._warned = False
             await self._start_backlog()
             while not self._finishing:
@@ -277,8 +274,7 @@ class Publisher:
         s, schema, envelope = self._settings, batch.schema, batch.envelope
         if schema is not None and self._published_schemas.get(batch.key, -1) < envelope.schema_epoch:
             await self._publish_schema(schema)
-        topic = topics.data_topic(s.site, s.role, s.node, envelope.source)
-        await self._client.publish(topic, wire.encode_envelope(envelope))
+        await self._client.publish(self._data_topic(envelope.source), wire.encode_envelope(envelope))
         if s.spool.acknowledge == "broker":
             self._worker.piggyback(partial(self._spool.acknowledge, batch.key, (batch.seqs,)))
         else:

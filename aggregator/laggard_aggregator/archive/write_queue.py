@@ -10,6 +10,7 @@ import logging
 import math
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
 
 from laggard_aggregator.alarms.judge import Judgement
@@ -22,7 +23,6 @@ from laggard_aggregator.log.entries import WindowClose
 from laggard_aggregator.log.journal import GroupCommit
 from laggard_aggregator.settings.aggregator import ArchiveTable
 from laggard_common.clock import Clock
-from laggard_common.daemon.service import is_set_within
 from laggard_common.errors import ArchiveError
 
 _log = logging.getLogger(__name__)
@@ -93,7 +93,10 @@ class WriteQueue:
         """Writes, flushes, compacts and deletes by age; writes the rest once `stop` is set."""
         flush_due = self._now() + FLUSH_SECONDS
         retain_due = self._now()
-        while not await is_set_within(stop, WRITE_SECONDS):
+        while not stop.is_set():
+            with suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), WRITE_SECONDS)
+                break
             now = self._now()
             flush = now >= flush_due
             await self.write(flush)

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from laggard_aggregator.alarms.alarms import AlarmEvent, AlarmsCleared
@@ -16,7 +17,6 @@ from laggard_aggregator.log.entries import LogSequence, WindowClose
 from laggard_aggregator.log.journal import GroupCommit
 from laggard_aggregator.status.view import Status
 from laggard_common.clock import Clock
-from laggard_common.daemon.service import is_set_within
 
 _log = logging.getLogger(__name__)
 
@@ -94,7 +94,8 @@ class WindowLoop:
             if self.requests is not None and self.machine.overrides.decisions:
                 await self.requests.expire()
             await self._close_due(stop)
-            await is_set_within(stop, min(self.free_seconds(), POLL_SECONDS))
+            with suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), min(self.free_seconds(), POLL_SECONDS))
 
     def progress(self) -> None:
         """Counts an iteration spent waiting for the broker's messages."""

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping
 
 _FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+_PRIORITIES = ((logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6))
 _JOURNAL_FORMAT = "%(name)s: %(message)s"
 
 
@@ -28,12 +29,4 @@ def configure(level: int = logging.INFO, environ: Mapping[str, str] = os.environ
 
 
 def _priority(level: int) -> int:
-    for least, priority in (
-        (logging.CRITICAL, 2),
-        (logging.ERROR, 3),
-        (logging.WARNING, 4),
-        (logging.INFO, 6),
-    ):
-        if level >= least:
-            return priority
-    return 7
+    return next((priority for least, priority in _PRIORITIES if level >= least), 7)

@@ -93,12 +93,11 @@ def _idle(ticks: Sequence[Sequence[Row]]) -> list[bool]:
 
 
 def _lanes(values: Iterable[int | float | None]) -> list[int]:
-    return [_double(v) if isinstance(v, float) else v for v in values]  # type: ignore[misc]
-
-
-def _double(value: float) -> int:
-    lane: int = struct.unpack("<q", struct.pack("<d", value))[0]
-    return lane
+    """The values, doubles as their bits."""
+    return [
+        int.from_bytes(struct.pack("<d", v), "little", signed=True) if isinstance(v, float) else v  # type: ignore[misc]
+        for v in values
+    ]
 
 
 def _delta_blocks(rows: Sequence[bytes]) -> Iterable[bytes]:
