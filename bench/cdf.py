@@ -17,7 +17,7 @@ from laggard_aggregator.detect.cdf.binned_group import BinnedGroup, CdfOptions, 
 from laggard_aggregator.detect.cdf.detector import CdfDetector
 from laggard_aggregator.detect.cdf.distributions import numerators
 from laggard_aggregator.detect.cdf.pivots import Majority, far_majority
-from laggard_aggregator.detect.interface import BoolArray, FloatArray, MetricWindow
+from laggard_aggregator.detect.interface import BoolArray, FloatArray, GroupWindow
 from laggard_aggregator.detect.settings import DetectSettings
 
 SIZES = (100, 1_000, 4_096)
@@ -50,7 +50,7 @@ def measured(run: Callable[[], object], at_least: int = 3, seconds: float = 0.4)
     return Spread(min(spent), float(np.median(spent)), max(spent))
 
 
-def detector(window: MetricWindow, thresholds: FloatArray) -> CdfDetector:
+def detector(window: GroupWindow, thresholds: FloatArray) -> CdfDetector:
     """A detector with these thresholds, one a component."""
     known = dict(zip(window.components, thresholds.tolist(), strict=True))
     return CdfDetector(DetectSettings(detector="cdf", thresholds={"await": known}), "await")
@@ -69,15 +69,15 @@ def median_distances(group: BinnedGroup, rng: np.random.Generator, peers: int = 
     return found
 
 
-def prepared(window: MetricWindow) -> BinnedGroup:
+def prepared(window: GroupWindow) -> BinnedGroup:
     """The binned group of a window that has one."""
-    group = binned(window, CdfOptions())
+    group = binned(window.metrics["await"], window.history, CdfOptions())
     if group is None:
         raise ValueError("too few members")
     return group
 
 
-def trained(windows: Iterator[MetricWindow], rng: np.random.Generator) -> FloatArray:
+def trained(windows: Iterator[GroupWindow], rng: np.random.Generator) -> FloatArray:
     """The largest deviation of each component over `windows`."""
     largest: FloatArray = np.maximum.reduce([median_distances(prepared(window), rng) for window in windows])
     return largest
@@ -127,7 +127,7 @@ def judge(shape: str, components: int) -> tuple[list[str], Spread]:
     return lines, whole
 
 
-def case(window: MetricWindow, group: BinnedGroup, thresholds: FloatArray) -> tuple[list[str], Spread]:
+def case(window: GroupWindow, group: BinnedGroup, thresholds: FloatArray) -> tuple[list[str], Spread]:
     """One row's figures, and how long the window takes. Raises AssertionError where verdicts differ."""
     everyone = np.ones(len(thresholds), dtype=np.bool_)
     judging = detector(window, thresholds)
@@ -195,7 +195,7 @@ def day() -> None:
     print(f"| all four, a day | {windows} | {total:.2f} | {flagged / judged:.2%} |")
 
 
-def _windows_of(peers: PeerGroup, values: FloatArray) -> Iterator[MetricWindow]:
+def _windows_of(peers: PeerGroup, values: FloatArray) -> Iterator[GroupWindow]:
     """Windows of 60 samples moved by 30 over `values` (components, samples), each with its history."""
     padded = np.pad(values, ((0, 0), (HISTORY, 0)), constant_values=np.nan)
     for start in range(0, values.shape[1] - WINDOW + 1, WINDOW // 2):

@@ -10,8 +10,8 @@ from itertools import pairwise
 import numpy as np
 
 from bench.machine import machine
-from bench.peer_groups import HISTORY, SHAPES, WINDOW, PeerGroup
-from laggard_aggregator.detect.interface import FloatArray, MetricWindow
+from bench.peer_groups import HISTORY, INTERVAL_SECONDS, SHAPES, WINDOW, PeerGroup
+from laggard_aggregator.detect.interface import FloatArray, GroupWindow
 from laggard_aggregator.detect.laggard.detector import LaggardDetector
 from laggard_aggregator.detect.settings import DetectSettings
 
@@ -23,7 +23,7 @@ WARM_WINDOWS = 6
 WINDOWS = 8
 
 
-def windows(shape: str, components: int, *, loaded: bool) -> list[MetricWindow]:
+def windows(shape: str, components: int, *, loaded: bool) -> list[GroupWindow]:
     """Windows of 60 samples, each 30 after the one before; `loaded`: with operations, size and read share."""
     peers = PeerGroup(shape, components, seed=17)
     rng = np.random.default_rng(29)
@@ -36,9 +36,9 @@ def windows(shape: str, components: int, *, loaded: bool) -> list[MetricWindow]:
     found = []
     for at in range(0, spans - WINDOW + 1, SHIFT):
         span = slice(at, at + WINDOW)
-        window = replace(peers.slice(values[:, :HISTORY]), values=values[:, span], history=0)
-        start = at * window.interval_seconds
-        end = start + WINDOW * window.interval_seconds
+        window = replace(peers.slice(values[:, :HISTORY]), metrics={"await": values[:, span]}, history=0)
+        start = at * INTERVAL_SECONDS
+        end = start + WINDOW * INTERVAL_SECONDS
         of_load = {name: array[:, span] for name, array in load.items()}
         found.append(replace(window, start=start, end=end, load=of_load))
     return found

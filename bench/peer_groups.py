@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from laggard_aggregator.detect.interface import FloatArray, MetricWindow
+from laggard_aggregator.detect.interface import FloatArray, GroupWindow
 
 SHAPES = ("homogeneous", "two clusters", "four clusters", "bursty", "heavy-tailed")
 HISTORY = 14
@@ -37,15 +37,13 @@ class PeerGroup:
         drawn: FloatArray = self._draw((len(self.names), count)) * self._level
         return drawn
 
-    def window(self) -> MetricWindow:
+    def window(self) -> GroupWindow:
         """A window of its own, with the history before it."""
         return self.slice(self.samples(HISTORY + WINDOW))
 
-    def slice(self, values: FloatArray) -> MetricWindow:
+    def slice(self, values: FloatArray) -> GroupWindow:
         """`values` (components, HISTORY + WINDOW) as a window."""
-        return MetricWindow(
-            "await", self.names, values, HISTORY, 0.0, WINDOW * INTERVAL_SECONDS, INTERVAL_SECONDS
-        )
+        return GroupWindow("g", self.names, 0.0, WINDOW * INTERVAL_SECONDS, HISTORY, {"await": values})
 
     def _even(self, size: tuple[int, int]) -> Rows:
         return self._rng.gamma(4.0, 2.0, size)

@@ -11,16 +11,12 @@ from bench.accuracy.simulation.functions import CALLED, SAMPLED, SAMPLES_PER_SEC
 from bench.accuracy.simulation.scenario import Array, BoolArray, Scenario
 from laggard_aggregator.alarms.alarms import Persistence
 from laggard_aggregator.alarms.judge import Judge
+from laggard_aggregator.detect.cdf.binned_group import CdfOptions
 from laggard_aggregator.detect.cdf.detector import CdfDetector
 from laggard_aggregator.detect.cdf.training import largest_deviation
-from laggard_aggregator.detect.interface import GroupWindow, MetricWindow, VectorWindow, Verdicts
+from laggard_aggregator.detect.interface import FunctionWindow, GroupWindow
 from laggard_aggregator.detect.manhattan.detector import ManhattanDetector
-from laggard_aggregator.detect.manhattan.training import (
-    FunctionsLearner,
-    SpreadLearner,
-    ThresholdsLearner,
-    fed,
-)
+from laggard_aggregator.detect.manhattan.training import functions, spreads, thresholds
 from laggard_aggregator.detect.manhattan.vectors import ManhattanOptions
 from laggard_aggregator.detect.settings import DetectSettings
 from laggard_aggregator.groups.topology import Topology
@@ -102,19 +98,7 @@ def train_cdf(measured: Measured, scenario: Scenario) -> Thresholds:
         for run in range(len(values)):
             for end in _ends(values.shape[2], settings):
                 columns, before = columns_of(int(end), settings, history)
-                span = (
-                    (end - settings.window_samples) * settings.interval_seconds,
-                    end * settings.interval_seconds,
-                )
-                window = MetricWindow(
-                    name,
-                    measured.components,
-                    values[run][:, columns],
-                    before,
-                    *span,
-                    settings.interval_seconds,
-                )
-                worst = np.fmax(worst, largest_deviation(window))
+                worst = np.fmax(worst, largest_deviation(values[run][:, columns], before, CdfOptions()))
         thresholds[name] = dict(zip(measured.components, worst.tolist(), strict=True))
     return thresholds
 
@@ -137,7 +121,7 @@ class Manhattan:
             persistence = Persistence(settings.confirm)
             flags = np.zeros((len(ends), len(servers)), dtype=np.bool_)
             for at, window in enumerate(vector_windows(profiles, run, scenario, metric)):
-                verdicts: Verdicts = detector.observe(window)
+                verdicts = detector.observe(window)
                 flags[at] = persistence.faulty(persistence.update(servers, window.start, verdicts))
             found[metric] = flags
         return Findings("profile", servers, _seconds(ends, settings), found)
@@ -149,7 +133,7 @@ UNTRAINED = Manhattan({}, {metric: ManhattanOptions() for metric in ("samples", 
 
 def train_manhattan(profiles: Sequence[tuple[Profiles, Sequence[Scenario]]], *, divided: bool) -> Manhattan:
     """`manhattan` after fault-free runs."""
-    thresholds, options = {}, {}
+    learned, options = {}, {}
     for metric in ("samples", "count", "time"):
         windows = [
             window
@@ -157,31 +141,33 @@ def train_manhattan(profiles: Sequence[tuple[Profiles, Sequence[Scenario]]], *, 
             for run, scenario in enumerate(scenarios)
             for window in vector_windows(profile, run, scenario, metric)
         ]
-        functions = frozenset(fed(FunctionsLearner(), windows).functions)
-        spread = fed(SpreadLearner(functions), windows).spread() if divided else {}
-        options[metric] = ManhattanOptions(functions, spread)
-        thresholds[metric] = fed(ThresholdsLearner(options[metric]), windows).thresholds()
-    return Manhattan(thresholds, options)
+        units = functions(windows)
+        if divided:
+            units = spreads(windows, units)
+        own = units["servers", metric]
+        options[metric] = ManhattanOptions(frozenset(own), own)
+        learned[metric] = thresholds(windows, units)["servers", metric]
+    return Manhattan(learned, options)
 
 
-def vector_windows(profiles: Profiles, run: int, scenario: Scenario, metric: str) -> list[VectorWindow]:
+def vector_windows(profiles: Profiles, run: int, scenario: Scenario, metric: str) -> list[FunctionWindow]:
     """The 60 s windows of one run, moved by 30 s."""
     settings = settings_of(scenario, "manhattan", 1, {})
     values = getattr(profiles, metric)[run]
     seconds = values / SAMPLES_PER_SECOND if metric == "samples" else profiles.time[run]
-    functions = SAMPLED if metric == "samples" else CALLED
+    names = SAMPLED if metric == "samples" else CALLED
     found = []
     for end in _ends(len(values), settings):
         span = slice(int(end) - settings.window_samples, int(end))
         found.append(
-            VectorWindow(
-                metric,
+            FunctionWindow(
+                "servers",
                 scenario.shape.server_names,
-                functions,
-                values[span].sum(axis=0),
-                seconds[span].sum(axis=0),
+                names,
                 span.start * scenario.interval_seconds,
                 span.stop * scenario.interval_seconds,
+                {metric: values[span].sum(axis=0)},
+                seconds[span].sum(axis=0),
             )
         )
     return found

@@ -16,9 +16,10 @@ import numpy as np
 from bench.accuracy.baselines import RatioDetector
 from bench.machine import machine
 from laggard_aggregator.alarms.judge import Judge, Judgement
+from laggard_aggregator.detect.cdf.binned_group import CdfOptions
 from laggard_aggregator.detect.cdf.training import largest_deviation
-from laggard_aggregator.detect.interface import Detector, FloatArray, MetricWindow, VectorDetector
-from laggard_aggregator.detect.registry import make_detector
+from laggard_aggregator.detect.interface import FloatArray, GroupWindow
+from laggard_aggregator.detect.registry import AnyDetector, make_detector
 from laggard_aggregator.detect.settings import ByMetric, DetectSettings
 from laggard_aggregator.offline.csv_input import CsvColumns
 from laggard_aggregator.offline.findings import Findings
@@ -30,7 +31,7 @@ SETTINGS = DetectSettings(window_samples=20, shift_samples=20)
 COLUMNS = CsvColumns("ts", "disk_id", (METRIC,), "throughput", "file")
 DAY_SECONDS = 86400
 Drive = tuple[str, str]
-Maker = Callable[[DetectSettings, str], Detector | VectorDetector]
+Maker = Callable[[DetectSettings, str], AnyDetector]
 
 
 @dataclass(slots=True)
@@ -128,10 +129,15 @@ def result_of(grids: Sequence[Grid], judged: Iterator[Judgement], truth: set[Dri
     return result
 
 
+def ratio(kind: str, threshold: float) -> Maker:
+    """Makes a detector of that kind."""
+    return lambda settings, metric: RatioDetector(settings, metric, kind, threshold)
+
+
 def best_threshold(grids: Sequence[Grid], kind: str, truth: set[Drive]) -> float:
     """The threshold with which windows' F1 is highest: chosen on the labels themselves, the best case."""
     scores, faulty = [], []
-    for each in judgements(grids, {}, lambda *_: RatioDetector(kind, np.inf)):
+    for each in judgements(grids, {}, ratio(kind, np.inf)):
         here = each.verdicts.judged
         scores.append(each.verdicts.score[here])
         faulty.append(np.array([(each.group, name) in truth for name in each.components])[here])
@@ -142,7 +148,7 @@ def best_threshold(grids: Sequence[Grid], kind: str, truth: set[Drive]) -> float
     return float(score[order][int(np.argmax(f1))]) * (1 - 1e-12)
 
 
-def first_day(grid: Grid) -> Iterator[MetricWindow]:
+def first_day(grid: Grid) -> Iterator[GroupWindow]:
     """The windows of a group's first day."""
     ends = grid.window_ends(SETTINGS.window_samples)
     last = ends[0] * grid.interval_ns // 10**9 // DAY_SECONDS * DAY_SECONDS + DAY_SECONDS
@@ -150,20 +156,15 @@ def first_day(grid: Grid) -> Iterator[MetricWindow]:
     for end in ends:
         window = grid.window(int(end), SETTINGS.window_samples, history)
         if window is not None and window.end <= last:
-            yield MetricWindow(
-                METRIC,
-                window.components,
-                window.metrics[METRIC],
-                history,
-                window.start,
-                window.end,
-                SETTINGS.interval_seconds,
-            )
+            yield window
 
 
 def deviations(grid: Grid) -> FloatArray:
     """Each drive's largest deviation on the first day, as `cdf` is trained."""
-    largest: FloatArray = np.fmax.reduce([largest_deviation(window) for window in first_day(grid)])
+    options = CdfOptions()
+    largest: FloatArray = np.fmax.reduce(
+        [largest_deviation(each.metrics[METRIC], each.history, options) for each in first_day(grid)]
+    )
     return largest
 
 
@@ -205,9 +206,9 @@ def main() -> None:
     laggard = run("`laggard`", make_detector)
     for kind, name in (("ratio", "ratio to peers"), ("spread", "ratio over spread"), ("ewma", "its EWMA")):
         best = best_threshold(grids, kind, truth)
-        run(f"{name}, best threshold {best:.2f}", lambda *_, k=kind, t=best: RatioDetector(k, t))
+        run(f"{name}, best threshold {best:.2f}", ratio(kind, best))
 
-    def cdf(settings: DetectSettings, metric: str) -> Detector | VectorDetector:
+    def cdf(settings: DetectSettings, metric: str) -> AnyDetector:
         return make_detector(replace(settings, detector="cdf"), metric)
 
     run("`cdf`, trained on each drive's first day", cdf, trained_on_own_day(grids))

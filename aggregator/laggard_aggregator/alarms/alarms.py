@@ -146,13 +146,13 @@ class Persistence:
     def __init__(self, confirm: int) -> None:
         self.confirm = confirm
         self._rows: dict[str, int] = {}
-        self._accumulator = np.zeros(0, dtype=np.int64)
-        self._recent = np.zeros((0, 2 * confirm - 1), dtype=np.bool_)
-        self._normal_run = np.zeros(0, dtype=np.int64)
-        self._faulty = np.zeros(0, dtype=np.bool_)
-        self._since = np.zeros(0, dtype=np.float64)
-        self._well = np.zeros(0, dtype=np.int64)
-        self._relapses = np.zeros(0, dtype=np.int64)
+        self._accumulator: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+        self._recent: BoolArray = np.zeros((0, 2 * confirm - 1), dtype=np.bool_)
+        self._normal_run: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+        self._faulty: BoolArray = np.zeros(0, dtype=np.bool_)
+        self._since: NDArray[np.float64] = np.zeros(0)
+        self._well: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+        self._relapses: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
 
     def update(self, components: Sequence[str], start: float, verdicts: Verdicts) -> NDArray[np.intp]:
         """Adds a window that began at `start`; returns the rows of `components` in this object's arrays."""
@@ -213,14 +213,8 @@ class Persistence:
             self._rows.setdefault(name, len(self._rows))
         new = len(self._rows) - known
         if new:
-            self._accumulator = np.concatenate([self._accumulator, np.zeros(new, dtype=np.int64)])
-            self._recent = np.concatenate(
-                [self._recent, np.zeros((new, self._recent.shape[1]), dtype=np.bool_)]
-            )
-            self._normal_run = np.concatenate([self._normal_run, np.zeros(new, dtype=np.int64)])
-            self._faulty = np.concatenate([self._faulty, np.zeros(new, dtype=np.bool_)])
-            self._since = np.concatenate([self._since, np.zeros(new)])
-            never = np.full(new, RELAPSE_MULTIPLE * self.confirm, dtype=np.int64)
-            self._well = np.concatenate([self._well, never])
-            self._relapses = np.concatenate([self._relapses, np.zeros(new, dtype=np.int64)])
+            for name in _KEPT:
+                before = getattr(self, f"_{name}")
+                setattr(self, f"_{name}", np.pad(before, ((0, new), *((0, 0),) * (before.ndim - 1))))
+            self._well[known:] = RELAPSE_MULTIPLE * self.confirm  # never faulty
         return np.fromiter((self._rows[name] for name in components), dtype=np.intp, count=len(components))

@@ -16,10 +16,7 @@ from laggard_aggregator.detect.escalation import MIN_CHILDREN, Level, escalate
 from laggard_aggregator.detect.interface import (
     MAX_CAUSES,
     BoolArray,
-    Detector,
     FunctionWindow,
-    MetricWindow,
-    VectorDetector,
     Verdicts,
     Window,
 )
@@ -53,7 +50,7 @@ class Judgement:
 class _Series:
     """State of one group and metric. `suspects`: parents ever blamed, and their levels."""
 
-    detector: Detector | VectorDetector
+    detector: registry.AnyDetector
     persistence: Persistence
     suspects: dict[str, str] = field(default_factory=dict)
 
@@ -69,7 +66,7 @@ class Judge:
         groups: Mapping[str, DetectSettings],
         after_seconds: float = 0.0,
         topology: Topology | None = None,
-        make: Callable[[DetectSettings, str], Detector | VectorDetector] = registry.make_detector,
+        make: Callable[[DetectSettings, str], registry.AnyDetector] = registry.make_detector,
     ) -> None:
         self._settings = dict(groups)
         self._make = make
@@ -135,7 +132,7 @@ class Judge:
 
     def _judge(self, window: Window, metric: str) -> Judgement:
         series = self._of(window.group, metric)
-        verdicts: Verdicts = series.detector.observe(self._detector_input(window, metric))
+        verdicts = series.detector.observe(window)
         nodes = isinstance(window, FunctionWindow)
         levels = self._levels_of(window.group, window.components, nodes=nodes)
         verdicts, parents = escalate(verdicts, levels, series.suspects)
@@ -156,23 +153,6 @@ class Judge:
             transitions=(),
         )
         return replace(judged, transitions=self._transitions(judged))
-
-    def _detector_input(self, window: Window, metric: str) -> Any:
-        """MetricWindow or VectorWindow of `metric`."""
-        if isinstance(window, FunctionWindow):
-            return window.of(metric)
-        return MetricWindow(
-            metric=metric,
-            components=window.components,
-            values=window.metrics[metric],
-            history=window.history,
-            start=window.start,
-            end=window.end,
-            interval_seconds=self._settings[window.group].interval_seconds,
-            load=window.load,
-            worse=window.worse.get(metric, 1),
-            tests_at_once=window.tests_at_once,
-        )
 
     def _transitions(self, judged: Judgement) -> tuple[AlarmEvent, ...]:
         """The alarms raised on stragglers of this window, and cleared on its components that are none."""

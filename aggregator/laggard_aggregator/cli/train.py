@@ -144,7 +144,7 @@ class _Data:
         self.settings: list[DetectSettings] = []
         self.curves = Curves()
 
-    def windows(self) -> Iterator[tuple[Window, DetectSettings]]:
+    def windows(self) -> Iterator[Window]:
         """A pass over the windows. Raises InputError for groups whose windows differ."""
         is_first = not self.settings
         for window, used in open_windows(
@@ -157,7 +157,7 @@ class _Data:
                 self._check(used)
             if is_first and isinstance(window, GroupWindow):
                 self.curves.add(window)
-            yield window, used
+            yield window
 
     def _check(self, used: DetectSettings) -> None:
         first = self.settings[0]

@@ -6,6 +6,7 @@ children that can be judged are anomalous while most of its own peers are not.
 
 from collections.abc import MutableMapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -54,10 +55,10 @@ def escalate(
             if suspects.get(parent) == level.name:
                 parents[parent] = level.name
                 found.append(_parent(verdicts, flagged, level.of == at, bool(guilty[at])))
-        child = _child_of(level, guilty) & flagged
-        severity = _middles(verdicts.severity, level, guilty, flagged)
-        stands_out = verdicts.severity[child] > OUTSTANDING_SEVERITY_RATIO * severity[level.of[child]]
-        explained[np.flatnonzero(child)[~stands_out]] = True
+        for row in np.flatnonzero(guilty):
+            children = flagged & (level.of == row)
+            middle = _median(verdicts.severity[children])
+            explained |= children & ~(verdicts.severity > OUTSTANDING_SEVERITY_RATIO * middle)
     return _joined(replace(verdicts, anomalous=flagged & ~explained), found), parents
 
 
@@ -103,29 +104,9 @@ def _joined(verdicts: Verdicts, parents: Sequence[Verdicts]) -> Verdicts:
     if not parents:
         return verdicts
     whole = (verdicts, *parents)
-    return replace(
-        verdicts,
-        judged=np.concatenate([v.judged for v in whole]),
-        anomalous=np.concatenate([v.anomalous for v in whole]),
-        score=np.concatenate([v.score for v in whole]),
-        severity=np.concatenate([v.severity for v in whole]),
-        observed=np.concatenate([v.observed for v in whole]),
-        reference=np.concatenate([v.reference for v in whole]),
-    )
-
-
-def _middles(values: FloatArray, level: Level, guilty: BoolArray, flagged: BoolArray) -> FloatArray:
-    """The middle of `values` over each guilty parent's anomalous children, NaN for the others."""
-    middles = np.full(len(level.parents), np.nan)
-    for parent in np.flatnonzero(guilty):
-        middles[parent] = _median(values[flagged & (level.of == parent)])[0]
-    return middles
-
-
-def _child_of(level: Level, guilty: BoolArray) -> BoolArray:
-    """For each component whether its parent is guilty."""
-    child: BoolArray = (level.of >= 0) & np.append(guilty, False)[level.of]
-    return child
+    names = ("judged", "anomalous", "score", "severity", "observed", "reference")
+    joined: dict[str, Any] = {name: np.concatenate([getattr(v, name) for v in whole]) for name in names}
+    return replace(verdicts, **joined)
 
 
 def _count(level: Level, chosen: BoolArray) -> IntArray:

@@ -1,4 +1,4 @@
-"""The interface of all detectors: window arrays in, scores and verdicts out.
+"""Windows and verdicts: the input and output of all detectors (`registry.Detector`).
 
 Shapes: C components, H samples of history before the window, W samples in it. Values are float64; NaN means
 that the sample is missing (the component was absent), never that it was zero.
@@ -6,7 +6,6 @@ that the sample is missing (the component was absent), never that it was zero.
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +15,7 @@ BoolArray = NDArray[np.bool_]
 IntArray = NDArray[np.int64]
 
 LOADS = ("operations", "throughput", "request_bytes", "read_share")
-"""Names in `MetricWindow.load` of the demand on a component."""
+"""Names in `GroupWindow.load` of the demand on a component."""
 MAX_CAUSES = 10
 """Causes of an anomalous component that its verdict names (HotDep: the top ten)."""
 MIN_PEERS = 4
@@ -24,59 +23,18 @@ MIN_PEERS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class MetricWindow:
-    """One metric of one peer group over one window.
+class GroupWindow:
+    """All metrics of one peer group over one window.
 
-    `components`: C names, each once, in any order; state is kept by name. `values` (C, H + W): the metric per
-    detection interval, the first `history` columns lie before the window. For latency metrics a value is 0 in
-    an interval without I/O. `load`: arrays of the same shape that describe the demand on the component, by
-    name: `operations` (I/Os completed in the interval), `throughput` (bytes per second), `request_bytes`
-    (mean size), `read_share` (0-1); and `busy_share`, the share of the interval in which it served I/O (0-1).
-    Each may be missing, and `{}` means that load is unknown. `start`, `end`: epoch seconds.
-    `interval_seconds`: seconds per sample; W = (end - start) / interval_seconds. `worse` is +1 where larger
-    values are worse (latency), -1 where smaller are (throughput), 0 for behaviour. `tests_at_once`:
+    `components`: C names, each once, in any order; state is kept by name. `metrics`: arrays (C, H + W) by
+    name; the first `history` columns lie before the window. For latency metrics a value is 0 in an interval
+    without I/O. `load`: arrays of the same shape that describe the demand on the component, by name:
+    `operations` (I/Os completed in the interval), `throughput` (bytes per second), `request_bytes` (mean
+    size), `read_share` (0-1); and `busy_share`, the share of the interval in which it served I/O (0-1). Each
+    may be missing. `start`, `end`: epoch seconds. `worse`: by metric, +1 where larger values are worse
+    (latency, the default), -1 where smaller are (throughput), 0 for behaviour. `tests_at_once`:
     component-metric series of the site that share the budget of false alarms as of now, 0 for the number in
     the detector's settings.
-    """
-
-    metric: str
-    components: tuple[str, ...]
-    values: FloatArray
-    history: int
-    start: float
-    end: float
-    interval_seconds: float
-    load: Mapping[str, FloatArray] = field(default_factory=dict)
-    worse: int = 1
-    tests_at_once: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class VectorWindow:
-    """The activity of the functions of a peer group's servers over one window (HotDep, "Feature-Vector").
-
-    `servers`: S names, each once, in any order; `functions`: F names, each once. `values` (S, F): the
-    window's sum of `metric` (`samples`, `count` or `time` in seconds) per server and function, 0 where a
-    server never ran it; a row with a NaN is an absent server. `seconds` (S, F): selects the
-    functions that count, CPU time for `samples` and self time, which counts waiting, for `count` and
-    `time`. `start`, `end`: epoch seconds.
-    """
-
-    metric: str
-    servers: tuple[str, ...]
-    functions: tuple[str, ...]
-    values: FloatArray
-    seconds: FloatArray
-    start: float
-    end: float
-
-
-@dataclass(frozen=True, slots=True)
-class GroupWindow:
-    """All metrics of one peer group over one window; arrays (C, H + W) as in MetricWindow.
-
-    `worse`: the side that is worse, by metric; +1 by default. `tests_at_once`: component-metric series of the
-    whole site, 0 for the value of the settings.
     """
 
     group: str
@@ -104,9 +62,13 @@ class GroupWindow:
 
 @dataclass(frozen=True, slots=True)
 class FunctionWindow:
-    """All metrics of one group of nodes over one window, by function; arrays (C, F) as in VectorWindow.
+    """The activity of the functions of a peer group's nodes over one window (HotDep, "Feature-Vector").
 
-    `components`: the nodes. `left_out`: functions beyond the store's limit.
+    `components`: C nodes, each once, in any order; `functions`: F names, each once. `metrics`: the window's
+    sums (C, F) by name (`samples`, `count` or `time` in seconds), 0 where a node never ran the function; a
+    row with a NaN is an absent node. `seconds` (C, F): selects the functions that count, CPU time for
+    `samples` and self time, which counts waiting, for `count` and `time`. `left_out`: functions beyond the
+    store's limit. `start`, `end`: epoch seconds.
     """
 
     group: str
@@ -117,18 +79,6 @@ class FunctionWindow:
     metrics: Mapping[str, FloatArray]
     seconds: FloatArray
     left_out: int = 0
-
-    def of(self, metric: str) -> VectorWindow:
-        """One metric as detectors see it."""
-        return VectorWindow(
-            metric=metric,
-            servers=self.components,
-            functions=self.functions,
-            values=self.metrics[metric],
-            seconds=self.seconds,
-            start=self.start,
-            end=self.end,
-        )
 
     def without(self, components: Collection[str]) -> "FunctionWindow | None":
         """As in GroupWindow."""
@@ -169,49 +119,6 @@ class Verdicts:
     note: str = ""
     undecided: int = 0
     causes: Mapping[str, tuple[tuple[str, float], ...]] = field(default_factory=dict)
-
-
-class Detector(Protocol):
-    """Judges the windows of one group and one metric, in order of time.
-
-    `name` is its name in the configuration; `version` changes whenever verdicts may; `history_samples` is H.
-    """
-
-    name: str
-    version: int
-    history_samples: int
-
-    def observe(self, window: MetricWindow) -> Verdicts:
-        """The verdicts on `window`; advances the detector's own state."""
-
-    def forget(self, components: Collection[str]) -> None:
-        """Frees the state of `components`, which are gone; they start without state if they return."""
-
-    def state(self) -> dict[str, Any]:
-        """The state as plain data (dict, list, str, int, float), from which `restore` goes on exactly."""
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Goes on from a saved state of the same name and version. Raises ValueError on any other."""
-
-
-class VectorDetector(Protocol):
-    """As Detector, but judges nodes by the activity of their functions, without history."""
-
-    name: str
-    version: int
-    history_samples: int
-
-    def observe(self, window: VectorWindow) -> Verdicts:
-        """The verdicts on `window`; advances the detector's own state."""
-
-    def forget(self, components: Collection[str]) -> None:
-        """As Detector's."""
-
-    def state(self) -> dict[str, Any]:
-        """As Detector's."""
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """As Detector's."""
 
 
 def not_judged(components: int, note: str) -> Verdicts:

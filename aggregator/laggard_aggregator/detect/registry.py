@@ -1,21 +1,24 @@
 """Registry of the detectors: a folder of this package each, whose class registers itself when it is imported.
 
-The folder `<name>/` has `detector.py` with a class as `DetectorClass` says. Nothing lists the folders.
+The folder `<name>/` has `detector.py` with a class that derives from `Detector`. Nothing lists the folders.
 """
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Iterable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, Literal, Protocol, TypeVar
+from math import inf
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from laggard_aggregator import detect
-from laggard_aggregator.detect.interface import Detector, FloatArray, VectorDetector, Window
+from laggard_aggregator.detect.interface import FloatArray, FunctionWindow, GroupWindow, Verdicts, Window
 from laggard_aggregator.detect.settings import ByMetric, DetectSettings
 
 Compares = Literal["metrics", "functions"]
-"""Components by their metrics (`Detector`), or nodes by their functions (`VectorDetector`)."""
+"""Components by their metrics (`GroupWindow`), or nodes by their functions (`FunctionWindow`)."""
+W = TypeVar("W", GroupWindow, FunctionWindow)
 
 DEFAULT_TRAINED = "cdf"
 """Detector that `laggard train` trains by default."""
@@ -58,8 +61,8 @@ class Trained:
     tables: Mapping[str, Mapping[str, ByMetric]] = field(default_factory=dict)
 
 
-FaultFree = Callable[[], Iterable[tuple[Window, DetectSettings]]]
-"""Starts another pass over the fault-free windows, with the settings of their groups."""
+FaultFree = Callable[[], Iterable[Window]]
+"""Starts another pass over the fault-free windows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,44 +82,55 @@ class Training:
         return tuple(option for option in self.options if option.kept)
 
 
-class DetectorClass(Protocol):
-    """Declarations of a detector's class.
+class Detector(ABC, Generic[W]):
+    """Judges the windows of one group and one metric, in order of time.
 
-    `name`: of its folder, and in the configuration. `training`: None for a detector that has no thresholds;
-    `needs_thresholds`: it judges nothing without them. `distributions`: the samples (W, C) whose
-    distributions it compares, NaN for absent components, from a window (C, H + W) and H; None where it
-    compares none.
+    `name`: of its folder, and in the configuration; `version` changes whenever verdicts may. `training`: None
+    for a detector that has no thresholds; `needs_thresholds`: it judges nothing without them.
+    `distributions`: the samples (W, C) whose distributions it compares, NaN for absent components, from a
+    window (C, H + W) and H; None where it compares none. `history_samples` is H.
     """
 
-    @property
-    def name(self) -> str: ...  # noqa: D102
+    name: ClassVar[str]
+    version: ClassVar[int]
+    compares: ClassVar[Compares] = "metrics"
+    training: ClassVar[Training | None] = None
+    needs_thresholds: ClassVar[bool] = False
+    distributions: ClassVar[Callable[[FloatArray, int], FloatArray] | None] = None
+    history_samples: int = 0
 
-    @property
-    def version(self) -> int: ...  # noqa: D102
+    def __init__(self, settings: DetectSettings, metric: str) -> None:
+        """Raises ValueError on thresholds that are negative or not finite."""
+        self._settings = settings
+        self._metric = metric
+        self._thresholds = dict(settings.thresholds.get(metric, {}))
+        if not all(0 <= threshold < inf for threshold in self._thresholds.values()):
+            raise ValueError(f"{self.name} thresholds: expected finite numbers of 0 or more")
 
-    @property
-    def compares(self) -> Compares: ...  # noqa: D102
+    @abstractmethod
+    def observe(self, window: W) -> Verdicts:
+        """The verdicts on `window`; advances the detector's own state."""
 
-    @property
-    def training(self) -> Training | None: ...  # noqa: D102
+    def forget(self, components: Collection[str]) -> None:
+        """Frees the state of `components`, which are gone; they start without state if they return."""
 
-    @property
-    def needs_thresholds(self) -> bool: ...  # noqa: D102
+    def state(self) -> dict[str, Any]:
+        """The state as plain data (dict, list, str, int, float), from which `restore` goes on exactly."""
+        return {"name": self.name, "version": self.version}
 
-    @property
-    def distributions(self) -> Callable[[FloatArray, int], FloatArray] | None: ...  # noqa: D102
-
-    def __call__(self, settings: DetectSettings, metric: str, /) -> Any:
-        """A detector for one group and metric: as `compares` says."""
-        ...
-
-
-C = TypeVar("C", bound=DetectorClass)
-
-registered: dict[str, DetectorClass] = {}
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Goes on from a saved state of the same name and version. Raises ValueError on any other."""
+        if state.get("name") != self.name or state.get("version") != self.version:
+            raise ValueError(f"not a state of {self.name} {self.version}")
 
 
-def register(detector: C) -> C:
+AnyDetector = Detector[Any]
+D = TypeVar("D", bound=type[AnyDetector])
+
+registered: dict[str, type[AnyDetector]] = {}
+
+
+def register(detector: D) -> D:
     """Class decorator: makes the detector known under its name."""
     registered[detector.name] = detector
     return detector
@@ -139,14 +153,13 @@ def trainable(compares: Compares | None = None) -> tuple[str, ...]:
     return tuple(name for name in names(compares) if find(name).training is not None)
 
 
-def find(name: str) -> DetectorClass:
+def find(name: str) -> type[AnyDetector]:
     """The class of a detector. Raises KeyError for an unknown name."""
     if name not in registered and name in _folders():
         importlib.import_module(f"{detect.__name__}.{name}.detector")
     return registered[name]
 
 
-def make_detector(settings: DetectSettings, metric: str) -> Detector | VectorDetector:
+def make_detector(settings: DetectSettings, metric: str) -> AnyDetector:
     """A new detector for one group and metric. Raises KeyError for an unknown name."""
-    made: Detector | VectorDetector = find(settings.detector)(settings, metric)
-    return made
+    return find(settings.detector)(settings, metric)

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from laggard_aggregator.alarms.alarms import Persistence
-from laggard_aggregator.detect.interface import MetricWindow, Verdicts
+from laggard_aggregator.detect.interface import GroupWindow, Verdicts
 from laggard_aggregator.detect.laggard.detector import LaggardDetector
 from laggard_aggregator.detect.settings import DetectSettings
 
@@ -67,28 +67,27 @@ def windows_of(
     window: int = WINDOW,
     shift: int = SHIFT,
     worse: int = 1,
-) -> list[MetricWindow]:
+) -> list[GroupWindow]:
     names = names or tuple(f"oss/{c}" for c in range(len(values)))
     return [
-        MetricWindow(
-            "await",
+        GroupWindow(
+            "g",
             names,
-            values[:, end - window : end],
-            0,
             (end - window) * INTERVAL,
             end * INTERVAL,
-            INTERVAL,
+            0,
+            {"await": values[:, end - window : end]},
             {name: loads[:, end - window : end] for name, loads in (load or {}).items()},
-            worse,
+            {"await": worse},
         )
         for end in range(window, values.shape[1] + 1, shift)
     ]
 
 
-def course_of(windows: list[MetricWindow], detector: LaggardDetector | None = None) -> ComponentHistory:
+def course_of(windows: list[GroupWindow], detector: LaggardDetector | None = None) -> ComponentHistory:
     first = windows[0]
     shift = round((windows[1].end - first.end) / INTERVAL)
-    detector = detector or detector_of(len(first.components), first.values.shape[1], shift)
+    detector = detector or detector_of(len(first.components), first.metrics["await"].shape[1], shift)
     course, persistence = ComponentHistory(), Persistence(3)
     for window in windows:
         course.verdicts.append(detector.observe(window))

@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from laggard_aggregator.detect.cdf.binned_group import CdfOptions, binned
+from laggard_aggregator.detect.cdf.binned_group import BinnedGroup, CdfOptions, binned
 from laggard_aggregator.detect.cdf.bins import BinLimitMode, Bins, freedman_diaconis
 from laggard_aggregator.detect.cdf.detector import CdfDetector
 from laggard_aggregator.detect.cdf.pivots import far_majority
 from laggard_aggregator.detect.cdf.training import largest_deviation
-from laggard_aggregator.detect.interface import MetricWindow, Verdicts
+from laggard_aggregator.detect.interface import GroupWindow, Verdicts
 from laggard_aggregator.detect.settings import DetectSettings
 from tests import naive
 
@@ -21,15 +21,23 @@ Values = NDArray[np.float64]
 HISTORY = 14
 
 
-def window_of(values: Values, history: int = HISTORY, worse: int = 1) -> MetricWindow:
+def window_of(values: Values, history: int = HISTORY, worse: int = 1) -> GroupWindow:
     names = tuple(f"oss/{c}" for c in range(len(values)))
     samples = values.shape[1] - history
-    return MetricWindow("await", names, values, history, 0.0, samples * 15.0, 15.0, worse=worse)
+    return GroupWindow("g", names, 0.0, samples * 15.0, history, {"await": values}, worse={"await": worse})
 
 
-def detector_of(window: MetricWindow, thresholds: Values, options: CdfOptions | None = None) -> CdfDetector:
+def detector_of(window: GroupWindow, thresholds: Values, options: CdfOptions | None = None) -> CdfDetector:
     known = {c: float(t) for c, t in zip(window.components, thresholds, strict=True) if not np.isnan(t)}
     return CdfDetector(DetectSettings(detector="cdf", thresholds={"await": known}), "await", options)
+
+
+def binned_of(window: GroupWindow, options: CdfOptions) -> BinnedGroup | None:
+    return binned(window.metrics["await"], window.history, options)
+
+
+def deviation_of(window: GroupWindow, options: CdfOptions | None = None) -> Values:
+    return largest_deviation(window.metrics["await"], window.history, options or CdfOptions())
 
 
 def flags(verdicts: Verdicts) -> list[bool | None]:
@@ -125,7 +133,7 @@ def test_verdicts_are_the_naive_twins(case: Case) -> None:
     window = window_of(values)
     assert flags(detector_of(window, thresholds, options).observe(window)) == expected
 
-    group = binned(window, options)  # and with pruning forced on, by any number of pivots
+    group = binned_of(window, options)  # and with pruning forced on, by any number of pivots
     assert (group is not None) == (len(live) >= 4)
     if group is not None:
         assert group.live.tolist() == live
@@ -144,7 +152,7 @@ def test_training_gives_the_smallest_threshold_without_anomaly(case: Case) -> No
     rng = np.random.default_rng(case.seed)
     values = draw_group(rng, case.n, case.samples, case.shape, case.missing)
     window = window_of(values)
-    deviation = largest_deviation(window)
+    deviation = deviation_of(window)
     live = np.isfinite(deviation)
     if live.any():
         assert not detector_of(window, deviation).observe(window).anomalous.any()
@@ -160,10 +168,12 @@ def test_order_of_components_does_not_matter(case: Case) -> None:
     rng = np.random.default_rng(case.seed)
     values = draw_group(rng, case.n, case.samples, case.shape, case.missing)
     window = window_of(values)
-    thresholds = np.nan_to_num(largest_deviation(window)) * rng.uniform(0.8, 1.2, case.n)
+    thresholds = np.nan_to_num(deviation_of(window)) * rng.uniform(0.8, 1.2, case.n)
     order = rng.permutation(case.n)
     shuffled = replace(
-        window, components=tuple(window.components[c] for c in order), values=window.values[order]
+        window,
+        components=tuple(window.components[c] for c in order),
+        metrics={"await": window.metrics["await"][order]},
     )
     detector = detector_of(window, thresholds)
     straight, turned = detector.observe(window), detector.observe(shuffled)
@@ -180,7 +190,7 @@ def even_group(n: int = 12, slow: float = 3.0) -> Values:
 
 def test_a_slow_component_is_found_with_its_factor() -> None:
     window = window_of(even_group())
-    trained = 2 * largest_deviation(window_of(even_group(slow=1.0)))
+    trained = 2 * deviation_of(window_of(even_group(slow=1.0)))
     verdicts = detector_of(window, trained).observe(window)
     assert verdicts.anomalous.tolist() == [True] + [False] * 11
     assert verdicts.score[0] > 1.5
@@ -201,7 +211,7 @@ def test_severity_of_a_metric_that_should_be_high_is_the_other_way_round() -> No
 def test_missing_rows_are_absent_and_change_nothing_for_others() -> None:
     values = even_group()
     window = window_of(values)
-    thresholds = largest_deviation(window)
+    thresholds = deviation_of(window)
     thresholds[0] *= 0.5
     alone = detector_of(window, thresholds).observe(window)
     with_silent = window_of(np.vstack([values, np.full((3, values.shape[1]), np.nan)]))
@@ -227,7 +237,7 @@ def test_too_few_members_and_no_thresholds_are_said() -> None:
     verdicts = detector_of(window, np.ones(5)).observe(window)
     assert verdicts.note == "too few members"
     assert not verdicts.judged.any()
-    assert np.isnan(largest_deviation(window)).all()
+    assert np.isnan(deviation_of(window)).all()
     verdicts = detector_of(window_of(even_group()), np.full(12, np.nan)).observe(window_of(even_group()))
     assert verdicts.note == "no thresholds"
     assert not verdicts.judged.any()
@@ -235,7 +245,7 @@ def test_too_few_members_and_no_thresholds_are_said() -> None:
 
 def test_a_component_without_threshold_is_a_peer_but_not_judged() -> None:
     window = window_of(even_group())
-    thresholds = largest_deviation(window) * 0.99
+    thresholds = deviation_of(window) * 0.99
     everyone = flags(detector_of(window, thresholds).observe(window))
     thresholds[4] = np.nan
     assert flags(detector_of(window, thresholds).observe(window)) == [*everyone[:4], None, *everyone[5:]]
@@ -245,15 +255,15 @@ def test_moving_average_runs_on_across_windows() -> None:
     values = even_group(6, slow=1.0)
     options = CdfOptions()
     values[0, :HISTORY] = 1e4  # only before the window, yet its first samples still carry it
-    with_history = largest_deviation(window_of(values), options)
-    without = largest_deviation(window_of(values[:, HISTORY:], history=0), options)
+    with_history = deviation_of(window_of(values), options)
+    without = deviation_of(window_of(values[:, HISTORY:], history=0), options)
     assert with_history[0] > without[0]
 
 
 def test_a_pair_budget_that_is_overrun_leaves_components_undecided() -> None:
     rng = np.random.default_rng(3)
     window = window_of(rng.gamma(4, 5, (300, HISTORY + 60)))
-    thresholds = largest_deviation(window)
+    thresholds = deviation_of(window)
     full = detector_of(window, thresholds).observe(window)
     short = detector_of(window, thresholds, CdfOptions(pair_budget=20_000)).observe(window)
     assert full.judged.all()
@@ -268,9 +278,9 @@ def test_ordinary_groups_need_few_pairs() -> None:
     rng = np.random.default_rng(5)
     values = rng.gamma(4, 5, (2000, HISTORY + 60)) * 4.0 ** (np.arange(2000) % 2)[:, np.newaxis]
     window = window_of(values)
-    group = binned(window, CdfOptions())
+    group = binned_of(window, CdfOptions())
     assert group is not None
-    trained = 1.5 * largest_deviation(window)
+    trained = 1.5 * deviation_of(window)
     found = far_majority(group.members, trained, np.ones(2000, dtype=np.bool_), 10**9)
     assert found.decided.all()
     assert not found.far.any()

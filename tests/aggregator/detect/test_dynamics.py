@@ -237,7 +237,7 @@ def test_the_twin_recovers_alike(name: str) -> None:
     twin = naive.NaiveLaggard(shift, chance_per_window(budget))
     for window in windows_of(values, window=shift, shift=shift):
         verdicts = detector.observe(window)
-        expected = twin.observe(dict(zip(window.components, window.values.tolist(), strict=True)))
+        expected = twin.observe(dict(zip(window.components, window.metrics["await"].tolist(), strict=True)))
         for c, component in enumerate(window.components):
             judged, anomalous, score, severity = expected[component]
             assert (bool(verdicts.judged[c]), bool(verdicts.anomalous[c])) == (judged, anomalous)

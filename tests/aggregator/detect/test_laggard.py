@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from laggard_aggregator.detect.interface import MetricWindow, Verdicts
+from laggard_aggregator.detect.interface import Verdicts
 from laggard_aggregator.detect.laggard.detector import NOT_PEERS, TOO_FEW, LaggardDetector
 from laggard_aggregator.detect.laggard.evidence import chance_per_window
 from laggard_aggregator.detect.peers import (
@@ -242,9 +242,7 @@ def test_order_of_components_does_not_matter(values: Values, random: object) -> 
     for index, (window, verdicts) in enumerate(zip(windows, one.verdicts, strict=True)):
         order = np.random.default_rng(index).permutation(len(values))
         names = tuple(window.components[c] for c in order)
-        shuffled = MetricWindow(
-            "await", names, window.values[order], 0, window.start, window.end, window.interval_seconds
-        )
+        shuffled = replace(window, components=names, metrics={"await": window.metrics["await"][order]})
         alike(verdicts, other.observe(shuffled), order)
 
 
@@ -315,7 +313,7 @@ def test_verdicts_equal_the_naive_twin(values: Values) -> None:
     twin = naive.NaiveLaggard(shift, chance_per_window(budget))
     for window in windows_of(values, window=shift, shift=shift):
         verdicts = detector.observe(window)
-        expected = twin.observe(dict(zip(window.components, window.values.tolist(), strict=True)))
+        expected = twin.observe(dict(zip(window.components, window.metrics["await"].tolist(), strict=True)))
         for c, name in enumerate(window.components):
             judged, anomalous, score, severity = expected[name]
             assert (bool(verdicts.judged[c]), bool(verdicts.anomalous[c])) == (judged, anomalous)
@@ -365,11 +363,11 @@ def test_a_first_window_that_begins_empty_is_as_long_as_its_data(empty: int) -> 
         LaggardDetector(DetectSettings(), "await"),
         LaggardDetector(DetectSettings(), "await"),
     )
-    values = first.values.copy()
+    values = first.metrics["await"].copy()
     values[:, :empty] = np.nan
     alike(
-        begins_empty.observe(replace(first, values=values)),
-        short.observe(replace(first, values=first.values[:, empty:])),
+        begins_empty.observe(replace(first, metrics={"await": values})),
+        short.observe(replace(first, metrics={"await": first.metrics["await"][:, empty:]})),
     )
     alike(begins_empty.observe(second), short.observe(second))
 

@@ -9,14 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from laggard_aggregator.detect.interface import VectorWindow
+from laggard_aggregator.detect.interface import FunctionWindow
 from laggard_aggregator.detect.manhattan.detector import ManhattanDetector
-from laggard_aggregator.detect.manhattan.training import (
-    FunctionsLearner,
-    SpreadLearner,
-    ThresholdsLearner,
-    fed,
-)
+from laggard_aggregator.detect.manhattan.training import functions, spreads, thresholds
 from laggard_aggregator.detect.manhattan.vectors import MIN_SECONDS, ManhattanOptions
 from laggard_aggregator.detect.settings import DetectSettings
 from tests import naive
@@ -27,11 +22,12 @@ METRICS = tuple(MIN_SECONDS)
 
 def window_of(
     values: Values, seconds: Values | None = None, metric: str = "samples", at: int = 0
-) -> VectorWindow:
+) -> FunctionWindow:
     servers = tuple(f"oss-{s}" for s in range(values.shape[0]))
     functions = tuple(f"f{f:02}" for f in range(values.shape[1]))
     seconds = np.ones_like(values) if seconds is None else seconds
-    return VectorWindow(metric, servers, functions, values, seconds, at * 30.0, at * 30.0 + 60.0)
+    start = at * 30.0
+    return FunctionWindow("g", servers, functions, start, start + 60.0, {metric: values}, seconds)
 
 
 def detector_of(
@@ -46,15 +42,13 @@ def everywhere(threshold: float, servers: int) -> dict[str, float]:
     return {f"oss-{s}": threshold for s in range(servers)}
 
 
-def reordered(window: VectorWindow, order: NDArray[np.intp], functions: NDArray[np.intp]) -> VectorWindow:
-    return VectorWindow(
-        window.metric,
-        tuple(window.servers[s] for s in order),
-        tuple(window.functions[f] for f in functions),
-        window.values[order][:, functions],
-        window.seconds[order][:, functions],
-        window.start,
-        window.end,
+def reordered(window: FunctionWindow, order: NDArray[np.intp], functions: NDArray[np.intp]) -> FunctionWindow:
+    return replace(
+        window,
+        components=tuple(window.components[s] for s in order),
+        functions=tuple(window.functions[f] for f in functions),
+        metrics={name: values[order][:, functions] for name, values in window.metrics.items()},
+        seconds=window.seconds[order][:, functions],
     )
 
 
@@ -69,7 +63,7 @@ groups = st.fixed_dictionaries(
 )
 
 
-def draw(drawn: dict[str, object], faulty: bool = False) -> tuple[np.random.Generator, list[VectorWindow]]:
+def draw(drawn: dict[str, object], faulty: bool = False) -> tuple[np.random.Generator, list[FunctionWindow]]:
     rng = np.random.default_rng(int(str(drawn["seed"])))
     servers, functions = int(str(drawn["servers"])), int(str(drawn["functions"]))
     busy = rng.integers(0, 500, functions)
@@ -89,10 +83,10 @@ def draw(drawn: dict[str, object], faulty: bool = False) -> tuple[np.random.Gene
 def test_verdicts_are_the_naive_twins(drawn: dict[str, object], threshold: float) -> None:
     _, windows = draw(drawn, faulty=True)
     metric = str(drawn["metric"])
-    detector = detector_of(everywhere(threshold, len(windows[0].servers)), metric)
+    detector = detector_of(everywhere(threshold, len(windows[0].components)), metric)
     for at, window in enumerate(windows):
         kept = naive.manhattan_kept([w.seconds for w in windows[: at + 1]], MIN_SECONDS[metric])
-        distances = naive.manhattan_distances(window.values[:, kept].tolist())
+        distances = naive.manhattan_distances(window.metrics[metric][:, kept].tolist())
         expected = [naive.manhattan_median(row) > threshold for row in distances]
         verdicts = detector.observe(window)
         assert verdicts.anomalous.tolist() == expected
@@ -106,18 +100,21 @@ def test_thresholds_are_the_naive_twins_and_silence_what_they_were_trained_on(
 ) -> None:
     _, windows = draw(drawn)
     metric = str(drawn["metric"])
-    functions = frozenset(fed(FunctionsLearner(), windows).functions)
+    units = functions(windows)
     kept = naive.manhattan_kept([w.seconds for w in windows], MIN_SECONDS[metric])
-    assert sorted(functions) == [windows[0].functions[f] for f in kept]
-    options = ManhattanOptions(functions)
-    thresholds = fed(ThresholdsLearner(options), windows).thresholds()
+    assert list(units["g", metric]) == [windows[0].functions[f] for f in kept]
+    options = ManhattanOptions(frozenset(units["g", metric]))
+    learned = thresholds(windows, units)["g", metric]
     medians = [
-        [naive.manhattan_median(row) for row in naive.manhattan_distances(w.values[:, kept].tolist())]
+        [
+            naive.manhattan_median(row)
+            for row in naive.manhattan_distances(w.metrics[metric][:, kept].tolist())
+        ]
         for w in windows
     ]
     expected = [naive.manhattan_threshold(own) for own in zip(*medians, strict=True)]
-    assert list(thresholds.values()) == expected
-    detector = detector_of(thresholds, metric, options)
+    assert list(learned.values()) == expected
+    detector = detector_of(learned, metric, options)
     assert not any(detector.observe(window).anomalous.any() for window in windows)
 
 
@@ -127,18 +124,15 @@ def test_order_of_servers_and_functions_does_not_matter(
     drawn: dict[str, object], spread: bool, trained: bool
 ) -> None:
     rng, windows = draw(drawn, faulty=True)
-    options = ManhattanOptions(
-        spread=fed(SpreadLearner(fed(FunctionsLearner(), windows).functions), windows).spread()
-        if spread
-        else {}
-    )
     metric = str(drawn["metric"])
-    thresholds = everywhere(5.0 if spread else 150.0, len(windows[0].servers)) if trained else {}
-    one, other = detector_of(thresholds, metric, options), detector_of(thresholds, metric, options)
+    units = spreads(windows, functions(windows))["g", metric] if spread else {}
+    options = ManhattanOptions(spread=units)
+    limits = everywhere(5.0 if spread else 150.0, len(windows[0].components)) if trained else {}
+    one, other = detector_of(limits, metric, options), detector_of(limits, metric, options)
     for window in windows:
-        order, functions = rng.permutation(len(window.servers)), rng.permutation(len(window.functions))
+        order, others = rng.permutation(len(window.components)), rng.permutation(len(window.functions))
         here = one.observe(window)
-        there = other.observe(reordered(window, order, functions))
+        there = other.observe(reordered(window, order, others))
         assert here.score[order].tobytes() == there.score.tobytes()
         assert here.anomalous[order].tolist() == there.anomalous.tolist()
         assert set(here.causes) == set(there.causes)
@@ -149,19 +143,19 @@ def test_order_of_servers_and_functions_does_not_matter(
 def test_an_absent_server_is_as_if_it_were_not_there(drawn: dict[str, object]) -> None:
     _, windows = draw(drawn, faulty=True)
     window = windows[0]
-    if len(window.servers) < 5:
+    if len(window.components) < 5:
         return
-    thresholds = everywhere(100.0, len(window.servers))
-    absent = window.values.copy()
+    metric = str(drawn["metric"])
+    limits = everywhere(100.0, len(window.components))
+    absent = window.metrics[metric].copy()
     absent[-1, 0] = np.nan
     seconds = window.seconds.copy()
     seconds[-1] = 0.0
-    with_hole = VectorWindow(window.metric, window.servers, window.functions, absent, seconds, 0.0, 60.0)
-    without = VectorWindow(
-        window.metric, window.servers[:-1], window.functions, window.values[:-1], seconds[:-1], 0.0, 60.0
-    )
-    here = detector_of(thresholds, window.metric).observe(with_hole)
-    there = detector_of(thresholds, window.metric).observe(without)
+    with_hole = replace(window, metrics={metric: absent}, seconds=seconds)
+    without = with_hole.without(window.components[-1:])
+    assert without is not None
+    here = detector_of(limits, metric).observe(with_hole)
+    there = detector_of(limits, metric).observe(without)
     assert here.score[:-1].tolist() == there.score.tolist()
     assert here.anomalous[:-1].tolist() == there.anomalous.tolist()
     assert not here.judged[-1]
@@ -174,10 +168,10 @@ def test_untrained_verdicts_are_the_naive_twins(drawn: dict[str, object], idle: 
     metric = str(drawn["metric"])
     windows = [replace(w, seconds=np.full_like(w.seconds, MIN_SECONDS[metric])) for w in windows]
     if idle:
-        windows[0].values[1] //= 10
-        windows[-1].values[2 : 2 + idle] = 0.0
+        windows[0].metrics[metric][1] //= 10
+        windows[-1].metrics[metric][2 : 2 + idle] = 0.0
     detector = detector_of({}, metric)
-    expected = naive.manhattan_untrained([w.values.tolist() for w in windows])
+    expected = naive.manhattan_untrained([w.metrics[metric].tolist() for w in windows])
     for window, flags in zip(windows, expected, strict=True):
         verdicts = detector.observe(window)
         assert verdicts.judged.tolist() == [flag is not None for flag in flags]
@@ -190,10 +184,12 @@ def test_untrained_what_a_server_has_to_do_in_all_does_not_matter(
     drawn: dict[str, object], busy: list[float]
 ) -> None:
     _, windows = draw(drawn, faulty=True)
-    here, there = (detector_of({}, str(drawn["metric"])) for _ in range(2))
+    metric = str(drawn["metric"])
+    here, there = detector_of({}, metric), detector_of({}, metric)
     for window in windows:
-        load = np.array(busy[: len(window.servers)])[:, None]
-        one, other = here.observe(window), there.observe(replace(window, values=window.values * load))
+        load = np.array(busy[: len(window.components)])[:, None]
+        busier = replace(window, metrics={metric: window.metrics[metric] * load})
+        one, other = here.observe(window), there.observe(busier)
         if not one.judged.all() or not other.judged.all():
             return
         assert one.score == pytest.approx(other.score, rel=1e-6, abs=1e-9)
@@ -278,16 +274,17 @@ def test_spread_makes_a_quiet_function_count_and_a_noisy_one_not() -> None:
     rng = np.random.default_rng(5)
     quiet_and_noisy = np.array([1.0, 200.0])
     runs = [window_of(1000 + rng.normal(0, quiet_and_noisy, (8, 2))) for _ in range(40)]
-    functions = frozenset(fed(FunctionsLearner(), runs).functions)
-    spread = fed(SpreadLearner(functions), runs).spread()
+    units = functions(runs)
+    divided = spreads(runs, units)
+    spread = divided["g", "samples"]
     assert spread["f00"] == pytest.approx(0.1 * np.median([1.0, 200.0]), rel=0.2)  # raised to the least
     assert spread["f01"] == pytest.approx(200.0, rel=0.15)
     faulty = 1000 + rng.normal(0, quiet_and_noisy, (8, 2))
     faulty[3, 0] += 400.0
-    plain = ManhattanOptions(functions)
-    divided = ManhattanOptions(functions, spread)
-    for options, found in ((plain, False), (divided, True)):
-        detector = detector_of(fed(ThresholdsLearner(options), runs).thresholds(), options=options)
+    for by_series, found in ((units, False), (divided, True)):
+        own = by_series["g", "samples"]
+        options = ManhattanOptions(frozenset(own), own)
+        detector = detector_of(thresholds(runs, by_series)["g", "samples"], options=options)
         assert detector.observe(window_of(faulty)).anomalous.tolist() == [found and s == 3 for s in range(8)]
 
 

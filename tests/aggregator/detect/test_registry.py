@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 
 from laggard_aggregator.detect.interface import GroupWindow, Verdicts
-from laggard_aggregator.detect.registry import Trained, Training, TrainingOption, register
+from laggard_aggregator.detect.registry import Detector, Trained, Training, TrainingOption, register
 
 
 def learn(windows: Any, options: Any) -> Trained:
     thresholds: Any = {}
-    for window, _ in windows():
+    for window in windows():
         assert isinstance(window, GroupWindow)
         for metric, values in window.metrics.items():
             means = np.nanmean(values[:, window.history :], axis=1)
@@ -35,36 +35,20 @@ def learn(windows: Any, options: Any) -> Trained:
 
 
 @register
-class SteepDetector:
+class SteepDetector(Detector[GroupWindow]):
     name = "steep"
     version = 1
-    compares = "metrics"
     needs_thresholds = True
     training = Training(learn, (TrainingOption("margin", "steep: factor of the thresholds", 2, most=9),))
-    distributions = None
-    history_samples = 0
 
-    def __init__(self, settings: Any, metric: str) -> None:
-        self._settings = settings
-        self._thresholds = settings.thresholds.get(metric, {})
-
-    def observe(self, window: Any) -> Verdicts:
+    def observe(self, window: GroupWindow) -> Verdicts:
         assert self._settings.options == {"margin": 3}
-        means = np.nanmean(window.values[:, window.history :], axis=1)
+        means = np.nanmean(window.metrics[self._metric][:, window.history :], axis=1)
         middle = np.median(means)
         least = np.array([self._thresholds[name] for name in window.components])
         ratio = means / middle
         everyone = np.ones(len(means), dtype=np.bool_)
         return Verdicts(everyone, ratio > least, ratio / least, ratio, means, np.full(len(means), middle))
-
-    def forget(self, components: Any) -> None:
-        pass
-
-    def state(self) -> dict[str, Any]:
-        return {}
-
-    def restore(self, state: Any) -> None:
-        pass
 '''
 RUN = """
 import sys

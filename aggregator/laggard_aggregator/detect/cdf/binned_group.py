@@ -9,7 +9,7 @@ import numpy as np
 from laggard_aggregator.detect.cdf.bins import BinLimitMode, Bins, freedman_diaconis
 from laggard_aggregator.detect.cdf.distributions import Population, population
 from laggard_aggregator.detect.cdf.moving_average import Smoothed, smooth
-from laggard_aggregator.detect.interface import MIN_PEERS, FloatArray, IntArray, MetricWindow
+from laggard_aggregator.detect.interface import MIN_PEERS, FloatArray, IntArray
 
 MIN_PRESENT_SHARE = 0.75
 """A component with fewer of a window's samples (45 of 60) is absent from the comparison."""
@@ -61,9 +61,9 @@ def smoothed_samples(values: FloatArray, history: int) -> FloatArray:
     return np.where(absent, np.nan, smoothed.values)
 
 
-def binned(window: MetricWindow, options: CdfOptions) -> BinnedGroup | None:
-    """The live members' binned distributions; None with fewer than MIN_PEERS of them."""
-    smoothed = smooth(window.values, window.history, options.moving_average_samples)
+def binned(values: FloatArray, history: int, options: CdfOptions) -> BinnedGroup | None:
+    """The live members' distributions from `values` (C, H + W); None with fewer than MIN_PEERS."""
+    smoothed = smooth(values, history, options.moving_average_samples)
     live = present(smoothed)
     if live.size < MIN_PEERS:
         return None

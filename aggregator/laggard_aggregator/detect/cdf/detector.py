@@ -5,8 +5,7 @@ distance of every pair of cumulative histograms; a component is anomalous when m
 exceed its own threshold. Distances are unsigned: a component that is faster than its peers is anomalous too.
 """
 
-from collections.abc import Callable, Collection, Mapping
-from typing import Any, ClassVar, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,46 +15,42 @@ from laggard_aggregator.detect.cdf.pivots import far_majority
 from laggard_aggregator.detect.cdf.training import TRAINING
 from laggard_aggregator.detect.interface import (
     FloatArray,
+    GroupWindow,
     IntArray,
-    MetricWindow,
     Verdicts,
     not_judged,
 )
 from laggard_aggregator.detect.peers import leave_one_out_median
-from laggard_aggregator.detect.registry import Compares, Training, register
+from laggard_aggregator.detect.registry import Detector, register
 from laggard_aggregator.detect.settings import DetectSettings
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 
 
 @register
-class CdfDetector:
+class CdfDetector(Detector[GroupWindow]):
     """Judges windows by CDF distance. It has no state: every window stands alone.
 
     Thresholds are `settings.thresholds[metric][component]`, in bins; `options` default to the bins that the
-    settings name. A component without a threshold is a peer of the others but is not judged itself. Raises
-    ValueError on thresholds that are negative or not finite.
+    settings name. A component without a threshold is a peer of the others but is not judged itself.
     """
 
     name = "cdf"
     version = 1
-    compares: ClassVar[Compares] = "metrics"
     needs_thresholds = True
-    training: ClassVar[Training | None] = TRAINING
-    distributions: ClassVar[Callable[[FloatArray, int], FloatArray] | None] = smoothed_samples
+    training = TRAINING
+    distributions = smoothed_samples
 
     def __init__(self, settings: DetectSettings, metric: str, options: CdfOptions | None = None) -> None:
+        super().__init__(settings, metric)
         self._options = options or options_of(settings.options)
-        self._thresholds = dict(settings.thresholds.get(metric, {}))
         self.history_samples = self._options.moving_average_samples - 1
         if not 1 <= self._options.bin_limit <= np.iinfo(np.int16).max:
             raise ValueError(f"bin limit: expected 1-32767, got {self._options.bin_limit}")
-        if not all(0 <= t < np.inf for t in self._thresholds.values()):
-            raise ValueError("cdf thresholds: expected finite numbers of 0 or more")
         self._components: tuple[str, ...] = ()
         self._by_component = np.empty(0)
 
-    def observe(self, window: MetricWindow) -> Verdicts:
+    def observe(self, window: GroupWindow) -> Verdicts:
         """The verdicts on `window`; `score` is the distance to the componentwise median over the threshold.
 
         The median is that of the components with the commonest number of samples, and a threshold below one
@@ -63,7 +58,7 @@ class CdfDetector:
         come from the mean of the component's samples and the median of its peers' means.
         """
         n = len(window.components)
-        group = binned(window, self._options)
+        group = binned(window.metrics[self._metric], window.history, self._options)
         if group is None:
             return not_judged(n, "too few members")
         thresholds = self._thresholds_of(window.components)[group.live]
@@ -71,31 +66,20 @@ class CdfDetector:
         if not known.any():
             return not_judged(n, "no thresholds")
         found = far_majority(group.members, thresholds, known, self._options.pair_budget)
-        step = 1 / (window.values.shape[1] - window.history)
+        step = 1 / (window.metrics[self._metric].shape[1] - window.history)
         score = np.where(found.decided, found.to_median / np.maximum(thresholds, step), 0.0)
         everyone = np.ones(group.means.size, dtype=np.bool_)
         peers = leave_one_out_median(group.means[:, None], everyone)[:, 0]
+        slower = _times_slower(group.means, peers, window.worse.get(self._metric, 1))
         return Verdicts(
             judged=_spread(n, group.live, found.decided, absent=False),
             anomalous=_spread(n, group.live, found.far, absent=False),
             score=_spread(n, group.live, score, absent=0.0),
-            severity=_spread(n, group.live, _times_slower(group.means, peers, window.worse), absent=np.nan),
+            severity=_spread(n, group.live, slower, absent=np.nan),
             observed=_spread(n, group.live, group.means, absent=np.nan),
             reference=_spread(n, group.live, peers, absent=np.nan),
             undecided=found.undecided,
         )
-
-    def forget(self, components: Collection[str]) -> None:
-        """Does nothing: no state is kept."""
-
-    def state(self) -> dict[str, Any]:
-        """Nothing but name and version."""
-        return {"name": self.name, "version": self.version}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Accepts a state of this name and version. Raises ValueError on any other."""
-        if state.get("name") != self.name or state.get("version") != self.version:
-            raise ValueError(f"not a state of {self.name} {self.version}")
 
     def _thresholds_of(self, components: tuple[str, ...]) -> FloatArray:
         """Thresholds (C,), NaN where there is none; looked up again only when the components change."""

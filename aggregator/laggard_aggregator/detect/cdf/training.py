@@ -8,7 +8,7 @@ import numpy as np
 from laggard_aggregator.detect.cdf.binned_group import CdfOptions, binned, options_of
 from laggard_aggregator.detect.cdf.bins import BinLimitMode
 from laggard_aggregator.detect.cdf.distributions import Population, numerators
-from laggard_aggregator.detect.interface import FloatArray, GroupWindow, MetricWindow
+from laggard_aggregator.detect.interface import FloatArray, GroupWindow
 from laggard_aggregator.detect.registry import FaultFree, Trained, Training, TrainingOption
 
 MAX_BIN_LIMIT = 32_767
@@ -19,22 +19,11 @@ def learn(windows: FaultFree, options: Mapping[str, Any]) -> Trained:
     """For each component the largest deviation from its peers in any window, by group and metric."""
     chosen = options_of(options)
     thresholds: dict[str, dict[str, dict[str, float]]] = {}
-    for window, settings in windows():
+    for window in windows():
         if not isinstance(window, GroupWindow):
             continue
         for metric, values in window.metrics.items():
-            deviation = largest_deviation(
-                MetricWindow(
-                    metric=metric,
-                    components=window.components,
-                    values=values,
-                    history=window.history,
-                    start=window.start,
-                    end=window.end,
-                    interval_seconds=settings.interval_seconds,
-                ),
-                chosen,
-            )
+            deviation = largest_deviation(values, window.history, chosen)
             known = thresholds.setdefault(window.group, {}).setdefault(metric, {})
             for component in np.flatnonzero(np.isfinite(deviation)):
                 name = window.components[component]
@@ -58,15 +47,15 @@ TRAINING = Training(
 )
 
 
-def largest_deviation(window: MetricWindow, options: CdfOptions | None = None) -> FloatArray:
-    """For each component (C,) the smallest threshold, in bins, that does not make it anomalous in `window`.
+def largest_deviation(values: FloatArray, history: int, options: CdfOptions) -> FloatArray:
+    """For each component (C,) the smallest threshold, in bins, that leaves `values` (C, H + W) normal.
 
     That is the distance which no more than half of its pair distances exceed. The trained threshold is the
     largest of these over all fault-free windows. NaN for absent components, and for all with too few peers.
     Computes all pairs, in blocks of bounded memory.
     """
-    deviation = np.full(len(window.components), np.nan)
-    group = binned(window, options or CdfOptions())
+    deviation = np.full(len(values), np.nan)
+    group = binned(values, history, options)
     if group is not None:
         deviation[group.live] = _middle_distances(group.members)
     return deviation

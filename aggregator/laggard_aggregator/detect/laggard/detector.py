@@ -6,9 +6,9 @@ difference of healthy members of its own group, given the operator's budget of f
 gives reasons and figures.
 """
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ from laggard_aggregator.detect.interface import (
     MIN_PEERS,
     BoolArray,
     FloatArray,
-    MetricWindow,
+    GroupWindow,
     Verdicts,
     not_judged,
 )
@@ -35,7 +35,7 @@ from laggard_aggregator.detect.laggard.evidence import (
     spread_now,
     standard_error,
 )
-from laggard_aggregator.detect.laggard.load import LoadModel, features, relative, service, swing, usable
+from laggard_aggregator.detect.laggard.load import LoadModel, features, service, swing, usable
 from laggard_aggregator.detect.peers import (
     leave_one_out_median,
     most_trusted,
@@ -44,7 +44,7 @@ from laggard_aggregator.detect.peers import (
     slower_part,
     weighted_middle,
 )
-from laggard_aggregator.detect.registry import Compares, Training, register
+from laggard_aggregator.detect.registry import Detector, register
 from laggard_aggregator.detect.settings import DetectSettings
 
 HARMLESS_LOG_RATIO = 0.13
@@ -91,105 +91,53 @@ MAX_NOISE_VARIANCE_RATIO = 4.0
 NOT_PEERS = "not a group of peers"
 TOO_FEW = "too few members"
 
-
-@dataclass(frozen=True, slots=True)
-class _Limits:
-    """Limits of one kind of evidence: log ratios, and `confirmed`, a share of the normal quantile.
-
-    `sure_from`: to be exceeded by NOISE_STD_ERRORS standard errors of a component's own noise.
-    """
-
-    harmless: float
-    sure_from: float
-    confirmed: float
-
-
-LATENCY = _Limits(HARMLESS_LOG_RATIO, HARMLESS_LOG_RATIO, QUANTILE_SHARE)
-SERVICE = _Limits(HARMLESS_SERVICE_LOG_RATIO, HEALTHY_SERVICE_LOG_RATIO, SERVICE_QUANTILE_SHARE)
-
-
-@dataclass(frozen=True, slots=True)
-class _FreshSamples:
-    """A window's new samples: logs of the metric and of service time, if known, (C, T), and of loads."""
-
-    logs: FloatArray
-    service: FloatArray | None
-    loads: Mapping[str, FloatArray]
-
-
-@dataclass(frozen=True, slots=True)
-class _Ahead:
-    """How far components are ahead of their trusted peers, in log ratios.
-
-    `excess` (C,): the evidence. Where service times are known it is theirs, as far as latencies do not
-    contradict it by more than a spread, and waiting beyond it in units of WAITING_LOG_RATIO: the requests of
-    others make a component wait, in busy groups many times over, but do not make it slow. `felt` (C,): of the
-    metric, less the part that load explains. `variance` (C,): squared standard error of the evidence, by its
-    own course; `latency` (C, T): by tick, of the metric. `loads` (C, T): relative to the same peers.
-    """
-
-    excess: FloatArray
-    felt: FloatArray
-    variance: FloatArray
-    latency: FloatArray
-    loads: Mapping[str, FloatArray]
+Places = NDArray[np.intp]
+"""Columns of a group's components in GroupEvidence."""
+Loads = Mapping[str, FloatArray]
+Ahead = tuple[FloatArray, FloatArray, FloatArray, FloatArray, Loads]
 
 
 @register
-class LaggardDetector:
+class LaggardDetector(Detector[GroupWindow]):
     """Judges one metric of one peer group. Scores are shares of the threshold: 1.0 and more is anomalous."""
 
     name = "laggard"
     version = 5
-    compares: ClassVar[Compares] = "metrics"
-    needs_thresholds = False
-    training: ClassVar[Training | None] = None
-    distributions = None
-    history_samples = 0
 
     def __init__(self, settings: DetectSettings, metric: str) -> None:
-        self.metric = metric
-        self._settings = settings
-        self._chance = chance_per_window(settings)
-        self._tests_at_once = 0
+        super().__init__(settings, metric)
         self._evidence = GroupEvidence()
         self._load = LoadModel()
         self._unit_before: FloatArray = np.zeros(SCALE_WINDOWS.size)
         self._end: float | None = None
 
-    def observe(self, window: MetricWindow) -> Verdicts:
+    def observe(self, window: GroupWindow) -> Verdicts:
         """The verdicts on `window`. Only samples after the previous window's end are new evidence."""
-        if window.tests_at_once != self._tests_at_once:
-            self._tests_at_once = window.tests_at_once
-            self._chance = chance_per_window(self._settings, window.tests_at_once)
-        fresh = self._fresh(window)
-        places = self._evidence.places(window.components)
-        told = usable(window, fresh)
+        worse, places = window.worse.get(self._metric, 1), self._evidence.places(window.components)
+        values, load = window.metrics[self._metric], window.load
+        fresh = slice(values.shape[1] - self._new_samples(window), None)
+        values, load = values[:, fresh], {name: of[:, fresh] for name, of in load.items()}
+        told = usable(values, load)
         if told.any():
-            empty = int(told.any(axis=0).argmax())  # a group's first window is nearly empty
-            fresh, told = slice(fresh.start + empty, fresh.stop), told[:, empty:]
+            begin = slice(int(told.any(axis=0).argmax()), None)  # a group's first window is nearly empty
+            values, told, load = values[:, begin], told[:, begin], {k: of[:, begin] for k, of in load.items()}
         weight = told.sum(axis=1) / self._settings.shift_samples
-        live = weight > 0
-        if live.sum() < MIN_PEERS:
-            return self._too_few(places)
-        values = np.where(told, window.values[:, fresh], np.nan)
-        logs = np.log(values) * (-1.0 if window.worse < 0 else 1.0)
-        series = _FreshSamples(logs, service(window, fresh, told, logs), features(window, fresh, told))
-
-        accumulated = self._accumulate(series, weight, live, places)
+        values = np.where(told, values, np.nan)
+        logs = np.log(values) * (-1.0 if worse < 0 else 1.0)
+        served = service(load, told, logs) if self._metric == "await" else None
+        accumulated = self._accumulate(
+            partial(self._ahead, logs, served, features(load, told)), weight, weight > 0, places
+        )
         if accumulated is None:
-            return self._too_few(places)
+            nothing = np.zeros(places.size)
+            self._evidence.add(places, nothing, nothing, nothing, 0.0)
+            return not_judged(places.size, TOO_FEW)
         felt, now, weight = accumulated
         live = weight > 0
         trusted, alike = self._trusted(now, live, places)
+        chance = chance_per_window(self._settings, window.tests_at_once)
         score, fast, beyond = self._judge(
-            now,
-            weight,
-            trusted,
-            live,
-            places,
-            of=LATENCY if series.service is None else SERVICE,
-            two_sided=window.worse == 0,
+            now, weight, trusted, places, chance, of_service=served is not None, two_sided=worse == 0
         )
 
         judged = live & (self._evidence.windows[places] >= MIN_WINDOWS)
@@ -210,139 +158,126 @@ class LaggardDetector:
             score=score,
             severity=np.where(judged, np.exp(slowness), np.nan),
             observed=observed,
-            reference=observed * np.exp(felt if window.worse < 0 else -felt),
+            reference=observed * np.exp(felt if worse < 0 else -felt),
             note=note,
         )
 
-    def _fresh(self, window: MetricWindow) -> slice:
-        """The columns after the end of the window before this one."""
-        total = window.values.shape[1]
-        new = total - window.history
+    def _new_samples(self, window: GroupWindow) -> int:
+        """Columns after the end of the window before this one."""
+        new: int = window.metrics[self._metric].shape[1] - window.history
         if self._end is not None:
-            new = min(max(round((window.end - self._end) / window.interval_seconds), 0), new)
+            since = round((window.end - self._end) / self._settings.interval_seconds)
+            new = min(max(since, 0), new)
         self._end = window.end if self._end is None else max(self._end, window.end)
-        return slice(total - new, total)
+        return new
 
     def _accumulate(
-        self,
-        series: "_FreshSamples",
-        weight: FloatArray,
-        live: BoolArray,
-        places: NDArray[np.intp],
+        self, ahead: Callable[[BoolArray], Ahead], weight: FloatArray, live: BoolArray, places: Places
     ) -> tuple[FloatArray, float, FloatArray] | None:
         """Adds the new samples; returns log ratios to peers (C,), their spread, and the weights (C,).
 
-        Components without a sample while trusted peers have one get weight 0. None with fewer than MIN_PEERS
-        others.
+        `ahead`: `_ahead` of the samples. Components without a sample while trusted peers have one get weight
+        0. None with fewer than MIN_PEERS others.
         """
-        rough = self._ahead(series, live)
-        live = live & np.isfinite(rough.excess)
         if live.sum() < MIN_PEERS:
             return None
-        now = spread_now(rough.excess, rough.variance, live)
-        trusted = self._trusted_now(rough.excess, now, live, places)
-        ahead = self._ahead(series, trusted)
-        live = live & np.isfinite(ahead.excess) & np.isfinite(ahead.felt)
+        excess, _, variance, *_ = ahead(live)
+        live = live & np.isfinite(excess)
+        if live.sum() < MIN_PEERS:
+            return None
+        # References of this window: not known suspects, not its outliers, but always a majority.
+        centre, _ = shortest_half(excess[live])
+        suspicion = np.abs(excess - centre) / (OUTLIER_SPREADS * spread_now(excess, variance, live))
+        trusted = most_trusted(np.fmax(suspicion, self._evidence.score[places] / SUSPECT_SCORE), live)
+        excess, felt, variance, latency, loads = ahead(trusted)
+        live = live & np.isfinite(excess) & np.isfinite(felt)
         if live.sum() < MIN_PEERS:
             return None
         trusted, weight = trusted & live, np.where(live, weight, 0.0)
-        now = spread_now(ahead.excess, ahead.variance, trusted)
-        self._load.learn(ahead.loads, ahead.latency, trusted)
-        unit = max(now, float(self._unit_before[0]))
-        self._evidence.add(
-            places, ahead.excess, ahead.felt, weight, max(MAX_WINDOW_SPREADS * unit, 2.0 * HARMLESS_LOG_RATIO)
-        )
-        self._evidence.add_noise(places, ahead.variance * np.minimum(weight, 1.0))
-        return ahead.felt, now, weight
-
-    def _too_few(self, places: NDArray[np.intp]) -> Verdicts:
-        """No verdicts, and evidence that fades."""
-        nothing = np.zeros(places.size)
-        self._evidence.add(places, nothing, nothing, nothing, 0.0)
-        return not_judged(places.size, TOO_FEW)
+        now = spread_now(excess, variance, trusted)
+        self._load.learn(loads, latency, trusted)
+        bound = max(MAX_WINDOW_SPREADS * max(now, float(self._unit_before[0])), 2.0 * HARMLESS_LOG_RATIO)
+        self._evidence.add(places, excess, felt, weight, bound)
+        self._evidence.add_noise(places, variance * np.minimum(weight, 1.0))
+        return felt, now, weight
 
     def _judge(
         self,
         now: float,
         weight: FloatArray,
         trusted: BoolArray,
-        live: BoolArray,
-        places: NDArray[np.intp],
+        places: Places,
+        chance: float,
         *,
-        of: "_Limits",
+        of_service: bool,
         two_sided: bool,
     ) -> tuple[FloatArray, BoolArray, BoolArray]:
         """Scores, whether as much faster as a straggler is slower, whether outstanding alone; (C,) each."""
-        evidence = self._evidence
+        harmless = sure_from = HARMLESS_LOG_RATIO
+        confirmed = QUANTILE_SHARE
+        if of_service:
+            harmless, sure_from = HARMLESS_SERVICE_LOG_RATIO, HEALTHY_SERVICE_LOG_RATIO
+            confirmed = SERVICE_QUANTILE_SHARE
+        evidence, live = self._evidence, weight > 0
         length = evidence.lengths(places)
         centre = row_median(np.where(trusted, evidence.average[:, places], np.nan))
         average = evidence.average[:, places] - centre[:, None]
         noise = self._noise(places, live)
-        unit, freedom = self._unit(average, length, now, weight, trusted, live, places)
-        chance = unit[:, None] * standard_error(length)
-        harm = np.maximum(of.harmless, of.sure_from + NOISE_STD_ERRORS * np.sqrt(noise / length))
+        unit, freedom = self._unit(average, length, now, weight, trusted, places)
+        error = unit[:, None] * standard_error(length)
+        harm = np.maximum(harmless, sure_from + NOISE_STD_ERRORS * np.sqrt(noise / length))
         # The growth of `critical` with length is for wander by the law; none of it is left where windows are
         # independent and averages fall as length ** -1/2.
         wander = np.minimum(unit / unit[0], 1.0) ** (4.0 * LENGTH_EXPONENT)
-        by_chance = critical(self._chance, freedom, length, of.confirmed) * wander[:, None] * chance
+        by_chance = critical(chance, freedom, length, confirmed) * wander[:, None] * error
         threshold = np.maximum(harm, by_chance)
         share = np.where(live, average / threshold, 0.0)
         sided = np.abs(share) if two_sided else share
         score = sided.max(axis=0)
         recent, side = sided[RECENT_SCALE], sided * threshold
-        fallen = (
-            side[RECENT_SCALE + 1 :].max(axis=0) - side[RECENT_SCALE]
-            > RECOVERY_STD_ERRORS * chance[RECENT_SCALE]
-        )
+        fall = side[RECENT_SCALE + 1 :].max(axis=0) - side[RECENT_SCALE]
+        fallen = fall > RECOVERY_STD_ERRORS * error[RECENT_SCALE]
         recovered = live & (score >= 1.0) & (recent <= RECOVERY_SCORE) & fallen
         evidence.restart(places[recovered])
         score = np.where(recovered, sided[: RECENT_SCALE + 1].max(axis=0), score)
         evidence.score[places[live]] = score[live]
         fast = np.zeros_like(live) if two_sided else share.min(axis=0) <= -1.0
-        return score, fast, self._beyond(average, threshold, live, places)
-
-    def _beyond(
-        self, average: FloatArray, threshold: FloatArray, live: BoolArray, places: NDArray[np.intp]
-    ) -> BoolArray:
-        """Whether far slower than even the slower part of the group: by the threshold and twice; (C,)."""
-        slowness = self._evidence.slowness[places]
-        edge = slower_part(average[:, live])
+        # Outstanding: slower than even the slower part of the group, by the threshold and twice.
+        slowness, edge = evidence.slowness[places], slower_part(average[:, live])
         far = ((average - edge[:, None]) >= threshold).any(axis=0)
-        beyond: BoolArray = (
-            live & far & (slowness - slower_part(slowness[None, live])[0] >= OUTSTANDING_LOG_RATIO)
-        )
-        return beyond
+        beyond = far & (slowness - slower_part(slowness[None, live])[0] >= OUTSTANDING_LOG_RATIO)
+        return score, fast, live & beyond
 
-    def _ahead(self, series: "_FreshSamples", trusted: BoolArray) -> "_Ahead":
-        """How far each is ahead of the trusted peers."""
-        latency = series.logs - leave_one_out_median(series.logs, trusted)
-        loads = relative(series.loads, trusted)
-        felt = row_median(latency) - self._load.explained(loads, trusted.size)
-        if series.service is None:
-            return _Ahead(felt, felt, batch_variance(latency), latency, loads)
-        served = series.service - leave_one_out_median(series.service, trusted)
-        done = np.exp(series.loads["operations"])
+    def _ahead(self, logs: FloatArray, service: FloatArray | None, loads: Loads, trusted: BoolArray) -> Ahead:
+        """How far components are ahead of their trusted peers, in log ratios.
+
+        `logs`, `service` (C, T): logs of the metric and of service time, if known; `loads`: of loads. Returns
+        (C,) the evidence; of the metric, less the part that load explains; and the squared standard error of
+        the evidence, by its own course; (C, T) of the metric by tick; and loads relative to the same peers.
+        Where service times are known the evidence is theirs, as far as latencies do not contradict it by more
+        than a spread, and waiting beyond it in units of WAITING_LOG_RATIO: the requests of others make a
+        component wait, in busy groups many times over, but do not make it slow.
+        """
+        latency = logs - leave_one_out_median(logs, trusted)
+        relative = {name: load - leave_one_out_median(load, trusted) for name, load in loads.items()}
+        felt = row_median(latency) - self._load.explained(relative, trusted.size)
+        if service is None:
+            return felt, felt, batch_variance(latency), latency, relative
+        served = service - leave_one_out_median(service, trusted)
+        done = np.exp(loads["operations"])
         own = weighted_middle(served, done)
         known = np.isfinite(own)
         spread = max(cross_spread(own[trusted]), float(self._unit_before[0]))
         least = np.maximum(own, np.minimum(felt, 0.0))
-        waiting = np.maximum(felt - least - swing(series.logs + series.loads["operations"]), 0.0)
+        waiting = np.maximum(felt - least - swing(logs + loads["operations"]), 0.0)
         waiting *= min(1.0, spread / WAITING_LOG_RATIO)
         # Latency may contradict that one is slow, it does not make one fast.
         believed = np.maximum(felt + cross_spread(felt[trusted]), np.minimum(least, 0.0))
-        excess = np.minimum(least, believed) + waiting
+        excess = np.where(known, np.minimum(least, believed) + waiting, felt)
         variance = np.where(known, batch_variance(served, done), batch_variance(latency))
-        return _Ahead(np.where(known, excess, felt), felt, variance, latency, loads)
+        return excess, felt, variance, latency, relative
 
-    def _trusted_now(
-        self, rough: FloatArray, spread: float, live: BoolArray, places: NDArray[np.intp]
-    ) -> BoolArray:
-        """References of this window (C,): not known suspects, not its outliers, but always a majority."""
-        centre, _ = shortest_half(rough[live])
-        suspicion = np.abs(rough - centre) / (OUTLIER_SPREADS * spread)
-        return most_trusted(np.fmax(suspicion, self._evidence.score[places] / SUSPECT_SCORE), live)
-
-    def _trusted(self, now: float, live: BoolArray, places: NDArray[np.intp]) -> tuple[BoolArray, int]:
+    def _trusted(self, now: float, live: BoolArray, places: Places) -> tuple[BoolArray, int]:
         """Whether like the majority in averages of every length (C,); the number that are so lastingly."""
         average, length = self._evidence.average[:, places], self._evidence.lengths(places)
         suspicion = self._evidence.score[places] / SUSPECT_SCORE
@@ -358,7 +293,7 @@ class LaggardDetector:
             )
         return most_trusted(suspicion, live), int((live & ~far).sum())
 
-    def _noise(self, places: NDArray[np.intp], live: BoolArray) -> FloatArray:
+    def _noise(self, places: Places, live: BoolArray) -> FloatArray:
         """Each one's squared standard error in one window, leaning on its peers' while it is new; (C,)."""
         own, heard = self._evidence.noise[places], self._evidence.heard[places]
         known = live & (heard > 0)
@@ -373,11 +308,10 @@ class LaggardDetector:
         now: float,
         weight: FloatArray,
         trusted: BoolArray,
-        live: BoolArray,
-        places: NDArray[np.intp],
+        places: Places,
     ) -> tuple[FloatArray, float]:
         """The spread of each length of average in single-window units (K,), and the values behind it."""
-        evidence = self._evidence
+        evidence, live = self._evidence, weight > 0
         typical = float(np.sqrt(np.median(self._noise(places, live)[live]))) or now / 2.0
         moment, seen = evidence.moment[:, places], evidence.seen[places]
         counted = (trusted | (live & (evidence.score[places] < 1.0))) & (seen > 0)
@@ -396,8 +330,7 @@ class LaggardDetector:
     def state(self) -> dict[str, Any]:
         """The state as plain data."""
         return {
-            "name": self.name,
-            "version": self.version,
+            **super().state(),
             "end": self._end,
             "evidence": self._evidence.state(),
             "load": self._load.state(),
@@ -406,8 +339,7 @@ class LaggardDetector:
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Goes on from a saved state. Raises ValueError when it is of another detector or version."""
-        if state.get("name") != self.name or state.get("version") != self.version:
-            raise ValueError(f"not a state of {self.name} {self.version}")
+        super().restore(state)
         self._end = None if state["end"] is None else float(state["end"])
         self._evidence = GroupEvidence.restore(state["evidence"])
         self._load = LoadModel.restore(state["load"])

@@ -43,8 +43,7 @@ SPREAD_MEMORY_WINDOWS = 96.0
 NOISE_MEMORY_WINDOWS = 32.0
 """Windows over which a component's own noise is averaged."""
 MIN_LENGTH_WINDOWS = 0.01
-_PER_SCALE = ("average", "moment")
-_SINGLE = ("slowness", "windows", "seen", "noise", "heard", "score")
+_ARRAYS = ("average", "moment", "slowness", "windows", "seen", "noise", "heard", "score")
 
 
 def chance_per_window(settings: DetectSettings, tests_at_once: int = 0) -> float:
@@ -193,10 +192,9 @@ class GroupEvidence:
             new = [name for name in components if name not in self._rows]
             self._rows.update(zip(new, range(len(self.names), len(self.names) + len(new)), strict=True))
             self.names.extend(new)
-            for name in _PER_SCALE:
-                setattr(self, name, np.pad(getattr(self, name), ((0, 0), (0, len(new)))))
-            for name in _SINGLE:
-                setattr(self, name, np.pad(getattr(self, name), (0, len(new))))
+            for name in _ARRAYS:
+                before = getattr(self, name)
+                setattr(self, name, np.pad(before, (*((0, 0),) * (before.ndim - 1), (0, len(new)))))
             places = np.fromiter(map(self._rows.__getitem__, components), np.intp, len(components))
             self._last = (components, places)
         return self._last[1]
@@ -258,13 +256,13 @@ class GroupEvidence:
         kept = np.array([row for row, name in enumerate(self.names) if name not in components], dtype=np.intp)
         self.names = [self.names[row] for row in kept]
         self._rows = {name: row for row, name in enumerate(self.names)}
-        for name in (*_PER_SCALE, *_SINGLE):
+        for name in _ARRAYS:
             setattr(self, name, getattr(self, name)[..., kept])
         self._last = ((), np.zeros(0, dtype=np.intp))
 
     def state(self) -> dict[str, Any]:
         """Plain data from which `restore` goes on exactly."""
-        arrays = {name: getattr(self, name).tolist() for name in (*_PER_SCALE, *_SINGLE)}
+        arrays = {name: getattr(self, name).tolist() for name in _ARRAYS}
         return {"names": list(self.names), **arrays}
 
     @classmethod
@@ -273,8 +271,7 @@ class GroupEvidence:
         evidence = cls()
         evidence.names = [str(name) for name in state["names"]]
         evidence._rows = {name: row for row, name in enumerate(evidence.names)}
-        for name in _PER_SCALE:
-            setattr(evidence, name, np.array(state[name], dtype=np.float64).reshape(SCALE_WINDOWS.size, -1))
-        for name in _SINGLE:
-            setattr(evidence, name, np.array(state[name], dtype=np.float64))
+        for name in _ARRAYS:
+            shape = (*getattr(evidence, name).shape[:-1], -1)
+            setattr(evidence, name, np.array(state[name], dtype=np.float64).reshape(shape))
         return evidence

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from laggard_aggregator.detect.interface import LOADS, BoolArray, FloatArray, MetricWindow
-from laggard_aggregator.detect.peers import leave_one_out_median, row_median
+from laggard_aggregator.detect.interface import LOADS, BoolArray, FloatArray
+from laggard_aggregator.detect.peers import row_median
 
 MIN_OPERATIONS = 4.0
 """I/Os in an interval below which their mean latency is no measurement."""
@@ -32,32 +32,26 @@ MAX_UNSEEN_LOG_RATIO = float(np.log(2.5))
 """Log of the most that such growth may explain: a hog's load is no excuse for any latency."""
 
 
-def usable(window: MetricWindow, columns: slice) -> BoolArray:
-    """Intervals whose latency is a measurement: (C, T) over `columns`, False where nearly idle."""
-    values = window.values[:, columns]
+def usable(values: FloatArray, load: Mapping[str, FloatArray]) -> BoolArray:
+    """Intervals whose latency is a measurement: as `values` (C, T), False where nearly idle."""
     with np.errstate(invalid="ignore"):
         told = np.isfinite(values) & (values > 0)
-        operations = window.load.get("operations")
-        if operations is not None:
-            told &= ~(operations[:, columns] < MIN_OPERATIONS)
+        if "operations" in load:
+            told &= ~(load["operations"] < MIN_OPERATIONS)
         for name in ("operations", "throughput"):
-            load = window.load.get(name)
-            if load is not None:
-                middle = row_median(np.where(told, load[:, columns], np.nan).T)
-                told &= ~(load[:, columns] < MIN_LOAD_SHARE * middle[None, :])
+            if name in load:
+                middle = row_median(np.where(told, load[name], np.nan).T)
+                told &= ~(load[name] < MIN_LOAD_SHARE * middle[None, :])
     return told
 
 
-def features(window: MetricWindow, columns: slice, told: BoolArray) -> dict[str, FloatArray]:
+def features(load: Mapping[str, FloatArray], told: BoolArray) -> dict[str, FloatArray]:
     """The loads as they enter the prediction: logs of amounts, the read share itself; (C, T) each."""
     found = {}
     for name in LOADS:
-        load = window.load.get(name)
-        if load is None or (
-            name == "throughput" and "operations" in window.load and "request_bytes" in window.load
-        ):
+        if name not in load or (name == "throughput" and {"operations", "request_bytes"} <= load.keys()):
             continue
-        values = np.where(told, load[:, columns], np.nan)
+        values = np.where(told, load[name], np.nan)
         if name != "read_share":
             with np.errstate(divide="ignore", invalid="ignore"):
                 values = np.where(values > 0, np.log(values), np.nan)
@@ -65,21 +59,20 @@ def features(window: MetricWindow, columns: slice, told: BoolArray) -> dict[str,
     return found
 
 
-def service(window: MetricWindow, columns: slice, told: BoolArray, latency: FloatArray) -> FloatArray | None:
+def service(load: Mapping[str, FloatArray], told: BoolArray, latency: FloatArray) -> FloatArray | None:
     """The log of the time that each was busy for an I/O, less a constant; (C, T), NaN where not measured.
 
-    `latency` (C, T): logs of the metric. None where that is unknown: of a metric that is not the latency of
-    all I/Os, without counters of busy time, in a group that is busy all the time, and of devices that are not
-    seen to serve one I/O after another.
+    `latency` (C, T): logs of the latency of all I/Os. None where that is unknown: without counters of busy
+    time, in a group that is busy all the time, and of devices that are not seen to serve one I/O after
+    another.
     """
-    busy, operations = window.load.get("busy_share"), window.load.get("operations")
-    if busy is None or operations is None or window.metric != "await":
+    if not {"busy_share", "operations"} <= load.keys():
         return None
-    busy = np.where(told & (busy[:, columns] > 0), busy[:, columns], np.nan)
+    busy = np.where(told & (load["busy_share"] > 0), load["busy_share"], np.nan)
     middle = row_median(row_median(busy)[None, :])[0]
     if not middle <= SATURATED_BUSY_SHARE:
         return None
-    found: FloatArray = np.log(busy) - np.log(np.where(told, operations[:, columns], np.nan))
+    found: FloatArray = np.log(busy) - np.log(np.where(told, load["operations"], np.nan))
     return found if _serves_in_turn(found, latency - found) else None
 
 
@@ -110,11 +103,6 @@ def swing(depth: FloatArray) -> FloatArray:
     low = (np.isfinite(depth).sum(axis=1) * DRAINED_TIME_SHARE).astype(np.intp)[:, None]
     fall = row_median(depth) - np.take_along_axis(ordered, low, 1)[:, 0]
     return np.nan_to_num(fall)
-
-
-def relative(loads: Mapping[str, FloatArray], trusted: BoolArray) -> dict[str, FloatArray]:
-    """Each load (C, T) less the leave-one-out median of the trusted peers."""
-    return {name: load - leave_one_out_median(load, trusted) for name, load in loads.items()}
 
 
 @dataclass(slots=True)

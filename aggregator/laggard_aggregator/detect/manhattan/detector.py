@@ -8,7 +8,7 @@ are held against each other's distances instead, which is not the paper's (docs/
 
 from collections import deque
 from collections.abc import Collection, Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -16,13 +16,12 @@ from laggard_aggregator.detect.interface import (
     MAX_CAUSES,
     MIN_PEERS,
     FloatArray,
-    VectorWindow,
+    FunctionWindow,
     Verdicts,
     not_judged,
 )
 from laggard_aggregator.detect.manhattan.training import TRAINING
 from laggard_aggregator.detect.manhattan.vectors import (
-    MIN_SECONDS,
     UNITS,
     ManhattanOptions,
     feature_vectors,
@@ -30,7 +29,7 @@ from laggard_aggregator.detect.manhattan.vectors import (
     median_distances,
     others_of,
 )
-from laggard_aggregator.detect.registry import Compares, Training, register
+from laggard_aggregator.detect.registry import Detector, register
 from laggard_aggregator.detect.settings import DetectSettings
 
 MAX_FUNCTIONS = 65_536
@@ -46,50 +45,48 @@ IDLE_TOTAL_SHARE = 0.25
 
 
 @register
-class ManhattanDetector:
+class ManhattanDetector(Detector[FunctionWindow]):
     """Judges the windows of one group of servers and one behaviour metric, in order of time.
 
     Thresholds are `settings.thresholds[metric][server]`, `options` default to those in
     `settings.options["functions"][metric]`. A server without a threshold is a peer of the others but is not
     judged itself; if no server has one, servers are compared by the shares of their functions, untrained.
-    Raises ValueError on thresholds that are negative or not finite.
     """
 
     name = "manhattan"
     version = 3
-    compares: ClassVar[Compares] = "functions"
-    needs_thresholds = False
-    training: ClassVar[Training | None] = TRAINING
-    distributions = None
-    history_samples = 0
+    compares = "functions"
+    training = TRAINING
 
     def __init__(
         self, settings: DetectSettings, metric: str, options: ManhattanOptions | None = None
     ) -> None:
+        super().__init__(settings, metric)
         units = settings.options.get(UNITS, {}).get(metric, {})
         self._options = options or ManhattanOptions(frozenset(units), units)
-        self._thresholds = dict(settings.thresholds.get(metric, {}))
-        if not all(0 <= t < np.inf for t in self._thresholds.values()):
-            raise ValueError("manhattan thresholds: expected finite numbers of 0 or more")
-        self._confirm = settings.confirm
         self._functions = set(self._options.functions)
         self._levels: deque[float] = deque(maxlen=LEVEL_WINDOWS)
         self._differences: dict[str, dict[str, float]] = {}
         self._normal_run: dict[str, int] = {}
 
-    def observe(self, window: VectorWindow) -> Verdicts:
+    def observe(self, window: FunctionWindow) -> Verdicts:
         """The verdicts on `window`: `score` is the median distance over the threshold (at least 1).
 
         `observed` and `reference` are a server's sum over the functions and the sum of its median node.
         `causes`: the top ten functions by distance to the median node, summed over the episode's windows; of
         an untrained detector as if every server had done the same amount in all.
         """
-        n = len(window.servers)
-        self._remember(functions_of(window, MIN_SECONDS[window.metric]))
-        functions, live, vectors = feature_vectors(window, self._functions, self._options.spread)
+        servers, n = window.components, len(window.components)
+        now = functions_of(window, self._metric)
+        self._functions |= now
+        if len(self._functions) > MAX_FUNCTIONS:
+            self._functions = now | self._options.functions
+        functions, live, vectors = feature_vectors(
+            window, self._metric, self._functions, self._options.spread
+        )
         totals, thresholds = vectors.sum(axis=1), np.zeros(0)
         if self._thresholds:
-            thresholds = np.array([self._thresholds.get(window.servers[s], np.nan) for s in live])
+            thresholds = np.array([self._thresholds.get(servers[s], np.nan) for s in live])
         else:
             busy = totals > (IDLE_TOTAL_SHARE * float(np.median(totals)) if totals.size else 0.0)
             live, totals = live[busy], totals[busy]
@@ -111,7 +108,7 @@ class ManhattanDetector:
         for row, server in enumerate(live):
             if judged[server]:
                 difference = np.abs(vectors[row] - vectors[middle[row]]) if anomalous[server] else None
-                self._take(window.servers[server], functions, difference)
+                self._take(servers[server], functions, difference)
         return Verdicts(
             judged=judged,
             anomalous=anomalous,
@@ -119,7 +116,7 @@ class ManhattanDetector:
             severity=np.full(n, np.nan),
             observed=observed,
             reference=reference,
-            causes={window.servers[s]: self._top(window.servers[s]) for s in np.flatnonzero(anomalous)},
+            causes={servers[s]: self._top(servers[s]) for s in np.flatnonzero(anomalous)},
         )
 
     def _untrained(self, distance: FloatArray) -> FloatArray:
@@ -135,16 +132,11 @@ class ManhattanDetector:
         )
         return thresholds
 
-    def _remember(self, functions: set[str]) -> None:
-        self._functions |= functions
-        if len(self._functions) > MAX_FUNCTIONS:
-            self._functions = functions | self._options.functions
-
     def _take(self, server: str, functions: tuple[str, ...], difference: FloatArray | None) -> None:
         """Adds an anomalous window's differences; after `confirm` normal windows the episode is over."""
         if difference is None:
             self._normal_run[server] = self._normal_run.get(server, 0) + 1
-            if self._normal_run[server] >= self._confirm:
+            if self._normal_run[server] >= self._settings.confirm:
                 self._differences.pop(server, None)
             return
         self._normal_run[server] = 0
@@ -165,8 +157,7 @@ class ManhattanDetector:
     def state(self) -> dict[str, Any]:
         """The state as plain data."""
         return {
-            "name": self.name,
-            "version": self.version,
+            **super().state(),
             "functions": sorted(self._functions),
             "levels": list(self._levels),
             "differences": {server: dict(sums) for server, sums in self._differences.items()},
@@ -175,8 +166,7 @@ class ManhattanDetector:
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Goes on from a saved state. Raises ValueError when it is of another detector or version."""
-        if state.get("name") != self.name or state.get("version") != self.version:
-            raise ValueError(f"not a state of {self.name} {self.version}")
+        super().restore(state)
         self._functions = set(state["functions"])
         self._levels = deque(state["levels"], maxlen=LEVEL_WINDOWS)
         self._differences = {server: dict(sums) for server, sums in state["differences"].items()}

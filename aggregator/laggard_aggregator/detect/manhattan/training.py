@@ -5,16 +5,15 @@ selection").
 """
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, Protocol, TypeVar
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 
-from laggard_aggregator.detect.interface import MIN_PEERS, FunctionWindow, VectorWindow
+from laggard_aggregator.detect.interface import MIN_PEERS, FunctionWindow, Window
 from laggard_aggregator.detect.manhattan.vectors import (
-    MIN_SECONDS,
     UNITS,
-    ManhattanOptions,
     feature_vectors,
     functions_of,
     median_distances,
@@ -27,83 +26,62 @@ MIN_SPREAD_SHARE = 0.1
 """Spreads are at least this share of the typical one, so that a function that never varied does not rule."""
 
 
-class FunctionsLearner:
-    """The functions that matter in a window of a server (HotDep, "Feature-Vector Dimensionality")."""
-
-    def __init__(self) -> None:
-        self.functions: set[str] = set()
-
-    def add(self, window: VectorWindow) -> None:
-        """Adds a fault-free window."""
-        self.functions |= functions_of(window, MIN_SECONDS[window.metric])
+Series = tuple[str, str]
+"""Group and metric."""
+Units = dict[str, float]
+"""Functions that count, and the units of their sums."""
 
 
-class SpreadLearner:
+def functions(windows: Iterable[Window]) -> dict[Series, Units]:
+    """By series the functions that matter in a window of a server, in plain units."""
+    found: dict[Series, set[str]] = {}
+    for series, window in _each(windows):
+        found.setdefault(series, set()).update(functions_of(window, series[1]))
+    return {series: dict.fromkeys(sorted(own), 1.0) for series, own in found.items()}
+
+
+def spreads(windows: Iterable[Window], units: Mapping[Series, Units]) -> dict[Series, Units]:
     """By function, how far servers' sums lie from their window's median over servers (root mean square).
 
-    The paper's future work divides by it.
+    None below MIN_SPREAD_SHARE of the typical one; `units` where nothing ever varied. The paper's future work
+    divides by it.
     """
-
-    def __init__(self, functions: Collection[str]) -> None:
-        self._squares: dict[str, float] = dict.fromkeys(functions, 0.0)
-        self._servers = 0
-
-    def add(self, window: VectorWindow) -> None:
-        """Adds a fault-free window."""
-        names, live, vectors = feature_vectors(window, self._squares, {})
+    squares = {series: dict.fromkeys(own, 0.0) for series, own in units.items()}
+    servers = Counter[Series]()
+    for series, window in _each(windows):
+        names, live, vectors = feature_vectors(window, series[1], units[series], {})
         if live.size:
-            self._servers += live.size
-            squares = ((vectors - np.median(vectors, axis=0)) ** 2).sum(axis=0)
-            for name, square in zip(names, squares.tolist(), strict=True):
-                self._squares[name] += square
-
-    def spread(self) -> dict[str, float]:
-        """The spreads, none below MIN_SPREAD_SHARE of the typical one; empty where nothing ever varied."""
-        spread = {name: math.sqrt(sum_ / max(self._servers, 1)) for name, sum_ in self._squares.items()}
+            servers[series] += live.size
+            sums = ((vectors - np.median(vectors, axis=0)) ** 2).sum(axis=0)
+            for name, square in zip(names, sums.tolist(), strict=True):
+                squares[series][name] += square
+    found = dict(units)
+    for series, own in squares.items():
+        spread = {name: math.sqrt(sum_ / max(servers[series], 1)) for name, sum_ in own.items()}
         varied = [value for value in spread.values() if value > 0]
-        if not varied:
-            return {}
-        least = MIN_SPREAD_SHARE * float(np.median(varied))
-        return {name: max(value, least) for name, value in spread.items()}
+        if varied:
+            least = MIN_SPREAD_SHARE * float(np.median(varied))
+            found[series] = {name: max(value, least) for name, value in spread.items()}
+    return found
 
 
-class ThresholdsLearner:
+def thresholds(windows: Iterable[Window], units: Mapping[Series, Units]) -> dict[Series, dict[str, float]]:
     """By server, twice the smallest integer threshold at which no window is anomalous.
 
     That is where the paper's binary search ends. A server that is never live among peers gets none.
     """
-
-    def __init__(self, options: ManhattanOptions) -> None:
-        self._options = options
-        self._largest: dict[str, float] = {}
-
-    def add(self, window: VectorWindow) -> None:
-        """Adds a fault-free window."""
-        _, live, vectors = feature_vectors(window, self._options.functions, self._options.spread)
+    largest: dict[Series, dict[str, float]] = {}
+    for series, window in _each(windows):
+        own = largest.setdefault(series, {})
+        _, live, vectors = feature_vectors(window, series[1], units[series], units[series])
         if live.size >= MIN_PEERS:
             for server, distance in zip(live, median_distances(vectors)[0].tolist(), strict=True):
-                name = window.servers[server]
-                self._largest[name] = max(self._largest.get(name, 0.0), distance)
-
-    def thresholds(self) -> dict[str, float]:
-        """The thresholds by server."""
-        return {server: THRESHOLD_MARGIN * math.ceil(distance) for server, distance in self._largest.items()}
-
-
-class _Learner(Protocol):
-    def add(self, window: VectorWindow) -> None: ...
-
-
-Series = tuple[str, str]
-"""Group and metric."""
-Learner = TypeVar("Learner", bound=_Learner)
-
-
-def fed(learner: Learner, windows: Iterable[VectorWindow]) -> Learner:
-    """`learner` after all `windows`."""
-    for window in windows:
-        learner.add(window)
-    return learner
+                name = window.components[server]
+                own[name] = max(own.get(name, 0.0), distance)
+    return {
+        series: {server: THRESHOLD_MARGIN * math.ceil(distance) for server, distance in own.items()}
+        for series, own in largest.items()
+    }
 
 
 def learn(windows: FaultFree, options: Mapping[str, Any]) -> Trained:
@@ -112,33 +90,22 @@ def learn(windows: FaultFree, options: Mapping[str, Any]) -> Trained:
     Each pass over the windows builds on the one before. `options["divided"]`: by each function's fault-free
     spread.
     """
-    taken = _pass(windows, lambda _: FunctionsLearner())
-    units = {series: dict.fromkeys(sorted(own.functions), 1.0) for series, own in taken.items()}
+    units = functions(windows())
     if options.get("divided"):
-        spreads = _pass(windows, lambda series: SpreadLearner(units[series]))
-        units = {series: own.spread() or units[series] for series, own in spreads.items()}
-    learned = _pass(
-        windows, lambda series: ThresholdsLearner(ManhattanOptions(frozenset(units[series]), units[series]))
-    )
-    known = {series: own.thresholds() for series, own in learned.items()}
-    known = {series: own for series, own in sorted(known.items()) if own}
+        units = spreads(windows(), units)
+    known = {series: own for series, own in sorted(thresholds(windows(), units).items()) if own}
     return Trained(_nested(known), {UNITS: _nested({series: units[series] for series in known})})
 
 
-def _pass(windows: FaultFree, make: Callable[[Series], Learner]) -> dict[Series, Learner]:
-    learners: dict[Series, Learner] = {}
-    for window, _ in windows():
+def _each(windows: Iterable[Window]) -> Iterator[tuple[Series, FunctionWindow]]:
+    for window in windows:
         if isinstance(window, FunctionWindow):
             for metric in window.metrics:
-                series = (window.group, metric)
-                if series not in learners:
-                    learners[series] = make(series)
-                learners[series].add(window.of(metric))
-    return learners
+                yield (window.group, metric), window
 
 
-def _nested(by_series: Mapping[Series, dict[str, float]]) -> dict[str, dict[str, dict[str, float]]]:
-    nested: dict[str, dict[str, dict[str, float]]] = {}
+def _nested(by_series: Mapping[Series, Units]) -> dict[str, dict[str, Units]]:
+    nested: dict[str, dict[str, Units]] = {}
     for (group, metric), own in by_series.items():
         nested.setdefault(group, {})[metric] = own
     return nested

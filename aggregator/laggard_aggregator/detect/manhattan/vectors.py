@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
-from laggard_aggregator.detect.interface import FloatArray, VectorWindow
+from laggard_aggregator.detect.interface import FloatArray, FunctionWindow
 
 MIN_SECONDS: Mapping[str, float] = {"samples": 0.004, "count": 1.0, "time": 1.0}
 """Time from which a function counts: 100 samples of 100,000 cycles, or 1 s (HotDep, "Dimensionality")."""
@@ -24,7 +24,7 @@ class ManhattanOptions:
 
     `functions` count from the first window on, others as soon as they take `MIN_SECONDS` in one
     window of one server. `spread`: by function, the unit its sums are divided by (the paper's future work;
-    from `SpreadLearner`), a function that is not in it by the typical one; empty: plain sums, as in the
+    from `training.spreads`), a function that is not in it by the typical one; empty: plain sums, as in the
     paper.
     """
 
@@ -40,23 +40,24 @@ def others_of(values: FloatArray) -> FloatArray:
     return others
 
 
-def functions_of(window: VectorWindow, least_seconds: float) -> set[str]:
-    """The functions that take at least `least_seconds` of `window` on one server."""
+def functions_of(window: FunctionWindow, metric: str) -> set[str]:
+    """The functions that matter in a window of a server (HotDep, "Feature-Vector Dimensionality")."""
     with np.errstate(invalid="ignore"):
-        enough = (window.seconds >= least_seconds).any(axis=0)
+        enough = (window.seconds >= MIN_SECONDS[metric]).any(axis=0)
     return {window.functions[f] for f in np.flatnonzero(enough)}
 
 
 def feature_vectors(
-    window: VectorWindow, functions: Collection[str], spread: Mapping[str, float]
+    window: FunctionWindow, metric: str, functions: Collection[str], spread: Mapping[str, float]
 ) -> tuple[tuple[str, ...], NDArray[np.intp], FloatArray]:
     """Which of `functions` the window has (K,), by name; where the live servers are; vectors (live, K)."""
     columns = sorted(
         (f for f, name in enumerate(window.functions) if name in functions), key=window.functions.__getitem__
     )
     names = tuple(window.functions[f] for f in columns)
-    live = np.flatnonzero(~np.isnan(window.values).any(axis=1))
-    vectors = window.values[live][:, columns]
+    values = window.metrics[metric]
+    live = np.flatnonzero(~np.isnan(values).any(axis=1))
+    vectors = values[live][:, columns]
     if spread:
         typical = float(np.median(list(spread.values())))
         vectors = vectors / np.array([spread.get(name, typical) for name in names])
