@@ -406,7 +406,7 @@ def test_real_drives(host: str) -> None:
     windows = windows_of(values, {"throughput": load}, names, window=20, shift=20)
     course = course_of(
         windows,
-        LaggardDetector(DetectSettings(window_samples=20, shift_samples=20, tests_at_once=310), "latency"),
+        LaggardDetector(DetectSettings(window_samples=20, shift_samples=20, tests_at_once=310), "await"),
     )
     truth = np.array([name in slow for name in names])
     assert course.anomalous[:, truth].sum() >= 0.95 * course.anomalous[:, truth].size
