@@ -8,13 +8,14 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from laggard_aggregator.notify.channel import Channel
 from laggard_aggregator.notify.incidents import AlarmTimelines, Incident, cleared, digest, due
-from laggard_aggregator.notify.outbox import NotifiedIncident, Outbox, QueuedMessage
+from laggard_aggregator.notify.outbox import Outbox, QueuedMessage
 from laggard_aggregator.notify.report import MAX_LISTED, Notification, report, resolutions
 from laggard_aggregator.notify.worker import DeliveryWorker
 from laggard_aggregator.status.view import ChannelView, Status
@@ -136,51 +137,49 @@ class ChannelRoute:
         self._settings = channel.settings
         self._site = site
         self._page = page
-        self._notified: dict[str, NotifiedIncident] = {}  # by component
-        self._raised = _Gathering(self._settings.gather_seconds, clock)
-        self._cleared = _Gathering(self._settings.gather_seconds, clock)
+        self._clock = clock
+        self._notified: dict[str, Incident] = {}  # by component
+        self._gathering: dict[str, float] = {}  # when the first of those that are to be reported were found
         self._held_back = False
 
     def restore(self, outbox: Outbox) -> None:
         """Reads the open incidents. Raises StateError."""
-        self._notified = {each.incident.component: each for each in outbox.open_incidents(self.channel.name)}
+        self._notified = {each.component: each for each in outbox.open_incidents(self.channel.name)}
 
     async def run(self, view: Status, outbox: Outbox, timelines: AlarmTimelines) -> None:
         """Reports incidents until cancelled. Raises StateError when the outbox cannot be written."""
         began_at = await outbox.do(lambda each: each.began_at)
+        limits = (self._settings.after_seconds, self._settings.least_severity)
         while True:
             timelines.update(view)
             learning = abs(view.now - began_at) < self._settings.learning_seconds  # a clock may be set back
-            raised = [] if learning else self._due(view)
+            raised = [] if learning else due(view, self._notified.keys(), self._site, *limits)
             cleared_now = await self._newly_cleared(view, outbox)
-            if self._raised.is_complete(bool(raised)):
+            if self._is_gathered("raised", bool(raised)):
                 await self._report_raised(raised, view, outbox, timelines)
-            if self._cleared.is_complete(bool(cleared_now)):
+            if self._is_gathered("cleared", bool(cleared_now)):
                 await self._report_cleared(cleared_now, view, outbox)
             await asyncio.sleep(POLL_SECONDS)
 
-    def _due(self, view: Status) -> list[Incident]:
-        return due(
-            view.alarms(),
-            self._notified.keys(),
-            view.shown,
-            after_seconds=self._settings.after_seconds,
-            least_severity=self._settings.least_severity,
-            silenced=lambda alarm: _is_silenced(view, alarm.component, view.shown(alarm.component)),
-        )
+    def _is_gathered(self, kind: str, some: bool) -> bool:
+        """Whether there are `some`, and the first were found `gather_seconds` ago; then it restarts."""
+        now = self._clock.monotonic_ns() / 1e9
+        gathered = some and now - self._gathering.setdefault(kind, now) >= self._settings.gather_seconds
+        if gathered or not some:
+            self._gathering.pop(kind, None)
+        return gathered
 
     async def _newly_cleared(self, view: Status, outbox: Outbox) -> list[Incident]:
         """The incidents to be reported as cleared; the others without a standing alarm are closed."""
-        found = cleared([each.incident for each in self._notified.values()], view.alarms())
+        found = cleared(self._notified.values(), view.alarms())
         reported = [
             each
             for each in found
-            if self._settings.resolved and not _is_silenced(view, each.component, each.name)
+            if self._settings.resolved and view.silenced(each.component, each.name) is None
         ]
-        closed = [each.component for each in found if each not in reported]
+        closed = [each for each in found if each not in reported]
         if closed:
-            ids = [self._notified[component].id for component in closed]
-            await outbox.do(Outbox.close_incidents, self.channel.name, ids)
+            await outbox.do(Outbox.close_incidents, self.channel.name, [each.id for each in closed])
             self._forget(closed)
         return reported
 
@@ -192,34 +191,29 @@ class ChannelRoute:
             reports = tuple(each for each in found if each is not None)
             if not reports:
                 continue
-            ids, one = [each.id(self._site) for each in incidents], len(incidents) == 1
+            one = len(incidents) == 1
+            id_ = f"s.{incidents[0].id}" if one else f"d.{digest(*(each.id for each in incidents))}"
+            opened = [replace(each, message=id_) for each in incidents]
             notification = Notification(
-                id=f"s.{ids[0]}" if one else f"d.{digest(*ids)}",
-                kind="straggler" if one else "digest",
-                site=self._site,
-                page=self._page,
-                count=len(incidents),
-                reports=reports,
+                id_, "straggler" if one else "digest", self._site, self._page, len(incidents), reports
             )
-            notified = [NotifiedIncident(*pair, notification.id) for pair in zip(ids, incidents, strict=True)]
-            await self._queue(notification, view, outbox, opened=notified)
-            self._notified |= {each.incident.component: each for each in notified}
+            await self._queue(notification, view, outbox, opened=opened)
+            self._notified |= {each.component: each for each in opened}
 
     async def _report_cleared(self, cleared_now: list[Incident], view: Status, outbox: Outbox) -> None:
         for incidents in await self._grouped(cleared_now, view, outbox):
-            notified = [self._notified[each.component] for each in incidents]
-            ids = [each.id for each in notified]
+            ids = [each.id for each in incidents]
             notification = Notification(
                 id=f"r.{digest(*ids)}",
                 kind="resolved",
                 site=self._site,
                 page=self._page,
                 count=len(incidents),
-                resolutions=resolutions(incidents[:MAX_LISTED], view, self._page),
-                resolves=tuple(dict.fromkeys(each.message for each in notified)),
+                reports=resolutions(incidents[:MAX_LISTED], view, self._page),
+                resolves=tuple(dict.fromkeys(each.message for each in incidents)),
             )
             await self._queue(notification, view, outbox, closed=ids)
-            self._forget([each.component for each in incidents])
+            self._forget(incidents)
 
     async def _queue(
         self,
@@ -227,14 +221,14 @@ class ChannelRoute:
         view: Status,
         outbox: Outbox,
         *,
-        opened: list[NotifiedIncident] | None = None,
-        closed: list[str] | None = None,
+        opened: Sequence[Incident] = (),
+        closed: Sequence[str] = (),
     ) -> None:
         rendered = await self.channel.render(notification)
         message = QueuedMessage(
             notification.id, view.now, self.channel.recipients, rendered, notification.resolves
         )
-        await outbox.do(Outbox.queue, self.channel.name, message, opened or (), closed or ())
+        await outbox.do(Outbox.queue, self.channel.name, message, opened, closed)
         self.worker.wake.set()
         _log.info("%s: %s queued: %s", self.channel.name, notification.id, notification.subject)
 
@@ -257,32 +251,6 @@ class ChannelRoute:
         self._held_back = False
         return [incidents] if together else [[each] for each in incidents]
 
-    def _forget(self, components: list[str]) -> None:
-        for component in components:
-            del self._notified[component]
-
-
-class _Gathering:
-    """Waits `seconds` for further incidents that fall due together with the first."""
-
-    def __init__(self, seconds: float, clock: Clock) -> None:
-        self._seconds = seconds
-        self._clock = clock
-        self._since: float | None = None
-
-    def is_complete(self, some: bool) -> bool:
-        """Whether there are `some`, and the first were `seconds` ago; then it restarts."""
-        if not some:
-            self._since = None
-            return False
-        now = self._clock.monotonic_ns() / 1e9
-        if self._since is None:
-            self._since = now
-        if now - self._since < self._seconds:
-            return False
-        self._since = None
-        return True
-
-
-def _is_silenced(view: Status, *names: str) -> bool:
-    return view.silenced(*names) is not None
+    def _forget(self, incidents: Iterable[Incident]) -> None:
+        for each in incidents:
+            del self._notified[each.component]

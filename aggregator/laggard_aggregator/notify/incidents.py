@@ -9,12 +9,11 @@ keeps the values of each alarm's component and its peers for the plots.
 import hashlib
 import json
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import takewhile
 
 import numpy as np
-from numpy.typing import NDArray
 
 from laggard_aggregator.alarms.alarms import Alarm, Key
 from laggard_aggregator.detect.interface import FloatArray
@@ -36,7 +35,8 @@ class Incident:
     """A component that has been slow since `since` (epoch seconds).
 
     `component`: its permanent ID; `name`: its current name. `group`, `level`, `metric` and `severity` (times
-    slower than its peers, 0 where unknown) are those of its worst alarm when the incident was found.
+    slower than its peers, 0 where unknown) are those of its worst alarm when the incident was found. `id`:
+    the same in every process that sees the same data. `message`: id of the notification that reported it.
     """
 
     component: str
@@ -46,10 +46,8 @@ class Incident:
     metric: str
     severity: float
     since: float
-
-    def id(self, site: str) -> str:
-        """Its unique name, the same in every process that sees the same data."""
-        return digest(site, self.component, repr(self.since))
+    id: str = ""
+    message: str = ""
 
 
 def digest(*parts: str) -> str:
@@ -59,26 +57,27 @@ def digest(*parts: str) -> str:
 
 
 def due(
-    alarms: Mapping[Key, Alarm],
-    notified: Collection[str],
-    current_name: Callable[[str], str],
-    *,
-    after_seconds: float,
-    least_severity: float,
-    silenced: Callable[[Alarm], bool],
+    view: Status, notified: Collection[str], site: str, after_seconds: float, least_severity: float
 ) -> list[Incident]:
     """The incidents to be reported, worst first: of alarms that have lasted for `after_seconds`.
 
     `notified`: components with an open incident, which are left out. An alarm without a severity counts as
-    severe enough. `silenced` alarms are left out for now.
+    severe enough. Alarms of silenced components are left out for now.
     """
     found: dict[str, list[Alarm]] = {}
-    for alarm in alarms.values():
+    for alarm in view.alarms().values():
         lasted = alarm.updated_at - alarm.since >= after_seconds
         mild = alarm.worst_severity < least_severity
-        if lasted and not mild and alarm.component not in notified and not silenced(alarm):
+        if lasted and not mild and alarm.component not in notified:
             found.setdefault(alarm.component, []).append(alarm)
-    incidents = [_incident(sorted(of, key=rank), current_name) for of in found.values()]
+    incidents = []
+    for component, alarms in found.items():
+        worst, since = min(alarms, key=rank), min(alarm.since for alarm in alarms)
+        name, severity = view.shown(component), _known(worst.severity)
+        if view.silenced(component, name) is None:
+            id_ = digest(site, component, repr(since))
+            of = (worst.group, worst.level, worst.metric, severity, since)
+            incidents.append(Incident(component, name, *of, id=id_))
     return sorted(incidents, key=lambda incident: (-incident.severity, incident.component))
 
 
@@ -93,42 +92,15 @@ def cleared(incidents: Iterable[Incident], alarms: Mapping[Key, Alarm]) -> list[
     return [incident for incident in incidents if incident.component not in standing]
 
 
-def _incident(alarms: Sequence[Alarm], current_name: Callable[[str], str]) -> Incident:
-    """`alarms`: of one component, worst first."""
-    worst = alarms[0]
-    return Incident(
-        component=worst.component,
-        name=current_name(worst.component),
-        group=worst.group,
-        level=worst.level,
-        metric=worst.metric,
-        severity=_known(worst.severity),
-        since=min(alarm.since for alarm in alarms),
-    )
-
-
 def _known(severity: float) -> float:
     return severity if math.isfinite(severity) else 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class AlarmTimeline:
-    """A component against its peers, oldest window first; arrays (N,), NaN where nothing was observed.
-
-    `end`: of the windows, epoch seconds. `own`: observed of the component; `low`, `median`, `high`: the 5, 50
-    and 95 % quantiles of its peers, itself excluded.
-    """
-
-    end: FloatArray
-    own: FloatArray
-    low: FloatArray
-    median: FloatArray
-    high: FloatArray
 
 
 class AlarmTimelines:
     """The timelines of at most MAX_TIMELINES alarms, the oldest ones.
 
+    A timeline (N, 5) has a row for each window, oldest first: its end (epoch seconds), the component's value,
+    and the 5, 50 and 95 % quantiles of its peers, itself excluded; NaN where nothing was observed.
     `unsaved`: alarms were raised or cleared since the last `state`. For the event loop only.
     """
 
@@ -156,10 +128,9 @@ class AlarmTimelines:
             self._extend(key, alarms[key], view)
         self.unsaved |= bool(dropped or new)
 
-    def of(self, alarm: Alarm) -> AlarmTimeline | None:
-        """The timeline of an alarm, None where there is none."""
-        points = self._points.get(_key(alarm))
-        return None if points is None or not len(points) else AlarmTimeline(*points.T)
+    def of(self, alarm: Alarm) -> FloatArray:
+        """The timeline of an alarm, empty where there is none."""
+        return self._points.get(_key(alarm), np.empty((0, _COLUMNS)))
 
     def state(self) -> dict[str, bytes]:
         """The timelines as `saved` of the next process."""
@@ -188,11 +159,8 @@ def _point(column: Column, alarm: Alarm) -> tuple[float, ...]:
     if len(column.members.names) > large:
         return (column.end, own, column.band[_LOW], column.band[_MEDIAN], column.band[_HIGH])
     children = alarm.component + "/"
-    peers = np.array(
-        [name != alarm.component and not name.startswith(children) for name in column.members.names],
-        dtype=np.bool_,
-    )
-    values = column.observed[peers]
+    peers = [name != alarm.component and not name.startswith(children) for name in column.members.names]
+    values = column.observed[np.array(peers, dtype=np.bool_)]
     values = values[np.isfinite(values)]
     if not values.size:
         return (column.end, own, np.nan, np.nan, np.nan)
@@ -200,7 +168,7 @@ def _point(column: Column, alarm: Alarm) -> tuple[float, ...]:
     return (column.end, own, low, median, high)
 
 
-def _thinned(points: NDArray[np.float64], since: float) -> NDArray[np.float64]:
+def _thinned(points: FloatArray, since: float) -> FloatArray:
     """`points` with every second one of the alarm dropped while there are too many; the lead stays."""
     while len(points) > MAX_POINTS:
         first = int(np.searchsorted(points[:, 0], since))

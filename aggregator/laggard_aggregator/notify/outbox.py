@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Concatenate, Literal, ParamSpec, TypeVar
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 from laggard_aggregator.notify.incidents import Incident
 from laggard_common.errors import StateError
@@ -68,15 +68,6 @@ class QueuedMessage:
     resolves: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class NotifiedIncident:
-    """An open incident. `message`: id of the message that reported it."""
-
-    id: str
-    incident: Incident
-    message: str
-
-
 class Outbox:
     """The file in `directory`, in memory where that is None. A damaged file is renamed and replaced.
 
@@ -114,21 +105,20 @@ class Outbox:
     @property
     def began_at(self) -> float:
         """When notifications were first configured at this site, epoch seconds."""
-        with self._transaction() as db:
-            return float(db.execute("SELECT at FROM began").fetchone()[0])
+        return float(self._rows("SELECT at FROM began")[0][0])
 
-    def open_incidents(self, channel: str) -> list[NotifiedIncident]:
+    def open_incidents(self, channel: str) -> list[Incident]:
         """The incidents that the channel reported and that are not resolved."""
-        with self._transaction() as db:
-            query = "SELECT id, incident, message FROM incidents WHERE channel = ? ORDER BY rowid"
-            rows = db.execute(query, (channel,))
-            return [NotifiedIncident(id_, Incident(**json.loads(raw)), by) for id_, raw, by in rows]
+        query = "SELECT incident, id, message FROM incidents WHERE channel = ? ORDER BY rowid"
+        return self._rows(
+            query, channel, make=lambda raw, id_, by: Incident(**json.loads(raw), id=id_, message=by)
+        )
 
     def queue(
         self,
         channel: str,
         message: QueuedMessage,
-        opened: Sequence[NotifiedIncident] = (),
+        opened: Sequence[Incident] = (),
         closed: Sequence[str] = (),
     ) -> None:
         """Adds a message, the incidents that it opens, and removes those it closes (ids), all or nothing.
@@ -141,61 +131,63 @@ class Outbox:
                 "INSERT OR IGNORE INTO messages VALUES (?, ?, ?, ?, ?, NULL, ?)",
                 (channel, message.id, message.queued_at, *lists, message.message),
             )
-            rows = [(channel, each.id, json.dumps(asdict(each.incident)), each.message) for each in opened]
-            db.executemany("INSERT OR REPLACE INTO incidents VALUES (?, ?, ?, ?)", rows)
-            _delete_incidents(db, channel, closed)
+            for each in opened:
+                row = asdict(each)
+                id_, by = row.pop("id"), row.pop("message")
+                values = (channel, id_, json.dumps(row), by)
+                db.execute("INSERT OR REPLACE INTO incidents VALUES (?, ?, ?, ?)", values)
+            rows = [(channel, id_) for id_ in closed]
+            db.executemany("DELETE FROM incidents WHERE channel = ? AND id = ?", rows)
 
     def close_incidents(self, channel: str, ids: Sequence[str]) -> None:
         """Removes incidents without a message."""
         with self._transaction() as db:
-            _delete_incidents(db, channel, ids)
+            rows = [(channel, id_) for id_ in ids]
+            db.executemany("DELETE FROM incidents WHERE channel = ? AND id = ?", rows)
 
     def waiting(self, channel: str) -> list[QueuedMessage]:
         """The channel's messages without an outcome, oldest first."""
-        with self._transaction() as db:
-            rows = db.execute(
-                "SELECT id, queued_at, recipients, message, resolves FROM messages"
-                " WHERE channel = ? AND outcome IS NULL ORDER BY rowid",
-                (channel,),
-            )
-            return [
-                QueuedMessage(id_, at, tuple(json.loads(to)), message, tuple(json.loads(resolves)))
-                for id_, at, to, message, resolves in rows
-            ]
+        return self._rows(
+            "SELECT id, queued_at, recipients, message, resolves FROM messages"
+            " WHERE channel = ? AND outcome IS NULL ORDER BY rowid",
+            channel,
+            make=lambda id_, at, to, message, resolves: QueuedMessage(
+                id_, at, tuple(json.loads(to)), message, tuple(json.loads(resolves))
+            ),
+        )
 
     def queued_since(self, channel: str, at: float) -> int:
         """How many messages the channel queued after `at`."""
-        with self._transaction() as db:
-            query = "SELECT count(*) FROM messages WHERE channel = ? AND queued_at > ?"
-            return int(db.execute(query, (channel, at)).fetchone()[0])
+        query = "SELECT count(*) FROM messages WHERE channel = ? AND queued_at > ?"
+        return int(self._rows(query, channel, at)[0][0])
 
     def set_recipients(self, channel: str, id_: str, recipients: Sequence[str]) -> None:
         """Sets who does not have the message yet."""
-        with self._transaction() as db:
-            update = "UPDATE messages SET recipients = ? WHERE channel = ? AND id = ?"
-            db.execute(update, (json.dumps(recipients), channel, id_))
+        update = "UPDATE messages SET recipients = ? WHERE channel = ? AND id = ?"
+        self._rows(update, json.dumps(recipients), channel, id_)
 
     def set_outcome(self, channel: str, id_: str, outcome: Outcome) -> None:
         """Ends the message; its content is deleted."""
-        with self._transaction() as db:
-            update = "UPDATE messages SET outcome = ?, message = NULL WHERE channel = ? AND id = ?"
-            db.execute(update, (outcome, channel, id_))
+        update = "UPDATE messages SET outcome = ?, message = NULL WHERE channel = ? AND id = ?"
+        self._rows(update, outcome, channel, id_)
 
     def prune(self, before: float) -> None:
         """Deletes messages with an outcome that were queued before that time."""
-        with self._transaction() as db:
-            db.execute("DELETE FROM messages WHERE outcome IS NOT NULL AND queued_at < ?", (before,))
+        self._rows("DELETE FROM messages WHERE outcome IS NOT NULL AND queued_at < ?", before)
 
     def timelines(self) -> dict[str, bytes]:
         """The saved timelines by key."""
-        with self._transaction() as db:
-            return dict(db.execute("SELECT key, points FROM timelines").fetchall())
+        return dict(self._rows("SELECT key, points FROM timelines"))
 
     def save_timelines(self, timelines: dict[str, bytes]) -> None:
         """Replaces all saved timelines."""
         with self._transaction() as db:
             db.execute("DELETE FROM timelines")
             db.executemany("INSERT INTO timelines VALUES (?, ?)", timelines.items())
+
+    def _rows(self, sql: str, *values: object, make: Callable[..., Any] = lambda *row: row) -> list[Any]:
+        with self._transaction() as db:
+            return [make(*row) for row in db.execute(sql, values)]
 
     def _opened(self, now: float) -> sqlite3.Connection:
         try:
@@ -234,8 +226,3 @@ def _prepare(db: sqlite3.Connection, now: float) -> None:
         db.executescript(f"BEGIN; {_FROM_VERSION_1 if version else _NEW} PRAGMA user_version = {_VERSION};")
         if not version:
             db.execute("INSERT INTO began VALUES (?)", (now,))
-
-
-def _delete_incidents(db: sqlite3.Connection, channel: str, ids: Sequence[str]) -> None:
-    rows = [(channel, id_) for id_ in ids]
-    db.executemany("DELETE FROM incidents WHERE channel = ? AND id = ?", rows)

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from laggard_aggregator.alarms.alarms import Alarm
+from laggard_aggregator.detect.interface import FloatArray
 from laggard_aggregator.metrics.registry import unit
-from laggard_aggregator.notify.incidents import AlarmTimeline, AlarmTimelines, Incident, rank
+from laggard_aggregator.notify.incidents import AlarmTimelines, Incident, rank
 from laggard_aggregator.status import formatting, urls
 from laggard_aggregator.status.formatting import plain, slower, spaced
 from laggard_aggregator.status.next_steps import Command, commands
@@ -46,44 +47,23 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class IncidentReport:
-    """A standing incident. `comparisons`: one for each alarm, worst first. `peers`: count in the worst group.
+    """An incident that stands, or whose alarms are cleared.
 
-    `causes`: differences from the peers by function. `timeline`: of the first comparison.
+    `at`: the latest window, or the clearing; epoch seconds. `recovered`: of a cleared one, False where the
+    component is not compared any more. Of a standing one: `peers`, their count in the worst group;
+    `comparisons`, one for each alarm, worst first; `causes`, differences from the peers by function;
+    `timeline` of the first comparison, as in AlarmTimelines.
     """
 
     incident: Incident
-    lasted_seconds: float
-    peers: int
-    comparisons: tuple[Comparison, ...]
-    causes: tuple[tuple[str, float], ...]
-    commands: tuple[Command, ...]
+    at: float
     url: str
-    timeline: AlarmTimeline | None
-
-    @property
-    def name(self) -> str:
-        """Its current name as one printable line."""
-        return plain(self.incident.name)
-
-    @property
-    def parent(self) -> str:
-        """Its level in words, empty for a component that carries no others."""
-        return _PARENTS.get(self.incident.level, "")
-
-    @property
-    def worst(self) -> Comparison:
-        """The comparison that the incident is named by."""
-        return self.comparisons[0]
-
-
-@dataclass(frozen=True, slots=True)
-class Resolution:
-    """An incident whose alarms are cleared. `recovered` False: the component is not compared any more."""
-
-    incident: Incident
-    ended_at: float
-    recovered: bool
-    url: str
+    recovered: bool = False
+    peers: int = 0
+    comparisons: tuple[Comparison, ...] = ()
+    causes: tuple[tuple[str, float], ...] = ()
+    commands: tuple[Command, ...] = ()
+    timeline: FloatArray | None = None
 
     @property
     def name(self) -> str:
@@ -93,11 +73,21 @@ class Resolution:
     @property
     def lasted_seconds(self) -> float:
         """Length of the incident."""
-        return self.ended_at - self.incident.since
+        return self.at - self.incident.since
+
+    @property
+    def parent(self) -> str:
+        """Its level in words, empty for a component that carries no others."""
+        return _PARENTS.get(self.incident.level, "")
+
+    @property
+    def worst(self) -> Comparison:
+        """The comparison that a standing incident is named by."""
+        return self.comparisons[0]
 
     @property
     def outcome(self) -> str:
-        """The predicate of a sentence about the component."""
+        """The predicate of a sentence about the component of a cleared one."""
         return "keeps up with its peers again" if self.recovered else "is no longer compared"
 
 
@@ -105,8 +95,8 @@ class Resolution:
 class Notification:
     """One message of a channel. `id`: the same on every attempt and in every process.
 
-    `count`: incidents that it reports, of which at most MAX_LISTED are in `reports` or `resolutions`.
-    `resolves`: ids of the notifications that raised these. `page`: address of the site's pages.
+    `count`: incidents that it reports, of which at most MAX_LISTED are in `reports`. `resolves`: ids of the
+    notifications that raised the cleared ones. `page`: address of the site's pages.
     """
 
     id: str
@@ -115,24 +105,23 @@ class Notification:
     page: str
     count: int = 1
     reports: tuple[IncidentReport, ...] = ()
-    resolutions: tuple[Resolution, ...] = ()
     resolves: tuple[str, ...] = ()
 
     @property
     def url(self) -> str:
         """The component's page, or the site's where there are several."""
-        listed = self.reports or self.resolutions
-        return listed[0].url if self.count == 1 else f"{self.page}/"
+        return self.reports[0].url if self.count == 1 else f"{self.page}/"
 
     @property
     def subject(self) -> str:
         """One line: component, factor and duration."""
-        if self.resolutions:
-            first = self.resolutions[0]
-            if self.count > 1:
-                return f"{self.count} components are no longer slow, {first.name} among them"
-            return spaced(f"{first.name} {first.outcome}, after {formatting.lasting(first.lasted_seconds)}")
         report = self.reports[0]
+        if self.kind == "resolved":
+            if self.count > 1:
+                return f"{self.count} components are no longer slow, {report.name} among them"
+            return spaced(
+                f"{report.name} {report.outcome}, after {formatting.lasting(report.lasted_seconds)}"
+            )
         severity = report.worst.severity
         if self.kind == "digest":
             factor = f" ({formatting.factor(severity)})" if math.isfinite(severity) else ""
@@ -154,7 +143,7 @@ def report(incident: Incident, view: Status, timelines: AlarmTimelines, page: st
     causes = next((alarm.causes for alarm in alarms if alarm.causes), ())
     return IncidentReport(
         incident=incident,
-        lasted_seconds=worst.updated_at - incident.since,
+        at=worst.updated_at,
         peers=_peers(view, worst),
         comparisons=tuple(
             _comparison(each, sources.get(each.group, "")) for each in alarms[:MAX_COMPARISONS]
@@ -171,7 +160,7 @@ def live_command(page: str) -> Command:
     return ("all stragglers, live", f"laggard top --url {shlex.quote(page)}")
 
 
-def resolutions(incidents: Sequence[Incident], view: Status, page: str) -> tuple[Resolution, ...]:
+def resolutions(incidents: Sequence[Incident], view: Status, page: str) -> tuple[IncidentReport, ...]:
     """The outcome of incidents without a standing alarm.
 
     A component has recovered when the latest window of a group judged it and found no straggler.
@@ -183,9 +172,9 @@ def resolutions(incidents: Sequence[Incident], view: Status, page: str) -> tuple
             if judged.verdicts.judged[at] and not judged.straggler[at]:
                 healthy_at[component] = max(healthy_at.get(component, judged.end), judged.end)
     return tuple(
-        Resolution(
+        IncidentReport(
             incident=each,
-            ended_at=healthy_at.get(each.component, view.now),
+            at=healthy_at.get(each.component, view.now),
             recovered=each.component in healthy_at,
             url=page + urls.component(each.group, each.component),
         )

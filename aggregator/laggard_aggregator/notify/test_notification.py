@@ -4,9 +4,8 @@ import secrets
 
 import numpy as np
 
-from laggard_aggregator.detect.interface import FloatArray
 from laggard_aggregator.notify.channel import Channel, UnavailableError
-from laggard_aggregator.notify.incidents import AlarmTimeline, Incident
+from laggard_aggregator.notify.incidents import Incident
 from laggard_aggregator.notify.report import Comparison, IncidentReport, Notification, live_command
 from laggard_aggregator.status.next_steps import commands
 from laggard_common.errors import ServiceError
@@ -32,7 +31,7 @@ async def send_test(channel: Channel, site: str, page: str, now: float) -> str:
 
 def sample(now: float, page: str) -> IncidentReport:
     """A report about a disk that became slow about six hours before `now`."""
-    end: FloatArray = np.asarray(now + (np.arange(_WINDOWS) - _WINDOWS + 1) * _WINDOW_SECONDS, np.float64)
+    end = now + (np.arange(_WINDOWS) - _WINDOWS + 1) * _WINDOW_SECONDS
     rng = np.random.default_rng(1)
     median = 18.0 + 4.0 * np.sin(np.arange(_WINDOWS) / 14.0) + rng.normal(0.0, 0.5, _WINDOWS)
     slow = np.arange(_WINDOWS) >= _SLOW_FROM
@@ -42,11 +41,10 @@ def sample(now: float, page: str) -> IncidentReport:
     observed, reference = float(own[-1]), float(median[-1])
     return IncidentReport(
         incident=Incident(name, name, group, "component", "await", _FACTOR, since),
-        lasted_seconds=now - since,
+        at=now,
+        url=f"{page}/",
         peers=63,
         comparisons=(Comparison("await", group, "ms", observed, reference, _FACTOR, _FACTOR, since),),
-        causes=(),
         commands=(*commands("diskstats", "component", name), live_command(page)),
-        url=f"{page}/",
-        timeline=AlarmTimeline(end, own, median * 0.8, median, median * 1.25),
+        timeline=np.stack([end, own, median * 0.8, median, median * 1.25], axis=1),
     )

@@ -1,15 +1,19 @@
 from dataclasses import replace
 
 from laggard_aggregator.alarms.alarms import Alarm
+from laggard_aggregator.alarms.overrides import Decision
 from laggard_aggregator.notify.incidents import Incident, cleared, due
-from tests.support.builders.live_status import NAN, alarm
-
-OPTIONS = {"after_seconds": 60.0, "least_severity": 1.0, "silenced": lambda _: False}
+from tests.support.builders.live_status import NAN, MadeView, alarm
 
 
-def incidents(*alarms: Alarm, told: tuple[str, ...] = (), **options: object) -> list[Incident]:
-    standing = {each.key: each for each in alarms}
-    return due(standing, told, str.upper, **{**OPTIONS, **options})  # type: ignore[arg-type]
+def incidents(
+    *alarms: Alarm, told: tuple[str, ...] = (), site: str = "site", silenced: str = "", **limits: float
+) -> list[Incident]:
+    names = {each.component: each.component.upper() for each in alarms}
+    view = MadeView(alarms_={each.key: each for each in alarms}, names=names)
+    if silenced:
+        view.decisions_ = (Decision("silence", silenced, "ops", 0.0),)
+    return due(view, told, site, **{"after_seconds": 60.0, "least_severity": 1.0, **limits})
 
 
 def test_a_component_is_one_case_however_many_metrics_and_groups_say_so() -> None:
@@ -43,7 +47,7 @@ def test_mild_ones_are_shown_and_not_mailed() -> None:
 def test_who_was_told_of_or_is_silenced_is_left_out() -> None:
     one = alarm("luns", "a")
     assert not incidents(one, told=("a",))
-    assert not incidents(one, silenced=lambda each: each.component == "a")
+    assert not incidents(one, silenced="a")
 
 
 def test_a_case_is_over_when_none_of_its_alarms_stands() -> None:
@@ -54,7 +58,9 @@ def test_a_case_is_over_when_none_of_its_alarms_stands() -> None:
 
 
 def test_its_id_is_its_own_and_the_same_everywhere() -> None:
-    (incident,) = incidents(alarm("luns", "a"))
-    assert incident.id("site") == replace(incident, severity=9.0, name="other", metric="x").id("site")
-    later, other = replace(incident, since=incident.since + 1), replace(incident, component="b")
-    assert len({incident.id("site"), incident.id("other"), later.id("site"), other.id("site")}) == 4
+    one = alarm("luns", "a")
+    (id_,) = (incident.id for incident in incidents(one))
+    assert [each.id for each in incidents(replace(one, severity=9.0, group="g", metric="x"))] == [id_]
+    others = (replace(one, since=one.since + 1), replace(one, component="b"))
+    found = [*incidents(one, site="other"), *(each for other in others for each in incidents(other))]
+    assert len({id_, *(each.id for each in found)}) == 4

@@ -5,14 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from laggard_aggregator.notify.incidents import Incident
-from laggard_aggregator.notify.outbox import NAME, NotifiedIncident, Outbox, QueuedMessage
+from laggard_aggregator.notify.incidents import Incident, digest
+from laggard_aggregator.notify.outbox import NAME, Outbox, QueuedMessage
 from laggard_common.errors import StateError
 
 VERSION_1 = Path(__file__).parents[2] / "fixtures" / "mail" / "outbox-version-1.db"
 NOW = 1_760_000_000.0
-INCIDENT = Incident("oss-1/a", "oss-1/sda", "luns", "component", "await", 4.0, NOW - 100)
-OPEN = NotifiedIncident("c1", INCIDENT, "s.c1")
+OPEN = Incident("oss-1/a", "oss-1/sda", "luns", "component", "await", 4.0, NOW - 100, "c1", "s.c1")
 MAIL = QueuedMessage("s.c1", NOW, ("a@example.org", "b@example.org"), b"From: x\r\n\r\nbody")
 
 
@@ -107,10 +106,9 @@ def test_a_full_disk_changes_nothing(tmp_path: Path) -> None:
     outbox = Outbox(tmp_path, NOW)
     outbox.queue("mail", MAIL, [OPEN])
     outbox._db.execute("PRAGMA max_page_count = 8")
+    other = replace(OPEN, id="c2", message="s.2")
     with pytest.raises(StateError, match="full"):
-        outbox.queue(
-            "mail", QueuedMessage("s.2", NOW, (), bytes(100_000)), [NotifiedIncident("c2", INCIDENT, "s.2")]
-        )
+        outbox.queue("mail", QueuedMessage("s.2", NOW, (), bytes(100_000)), [other])
     assert (outbox.waiting("mail"), outbox.open_incidents("mail")) == ([MAIL], [OPEN])
     outbox.set_outcome("mail", "s.c1", "sent")
     assert outbox.waiting("mail") == []
@@ -121,12 +119,12 @@ def test_an_outbox_of_version_1_is_migrated(tmp_path: Path) -> None:
     """The file of an aggregator that had mail alone: one mail sent, one refused for one of two recipients."""
     shutil.copy(VERSION_1, tmp_path / NAME)
     outbox = Outbox(tmp_path, NOW + 1000)
-    opened = {each.incident.component: each for each in outbox.open_incidents("mail")}
-    assert opened["oss-1/wwn-1"].incident == Incident(
+    opened = {each.component: each for each in outbox.open_incidents("mail")}
+    assert replace(opened["oss-1/wwn-1"], id="", message="") == Incident(
         "oss-1/wwn-1", "oss-1/sd1", "luns", "component", "await", 4.0, NOW - 100
     )
     waiting = opened["oss-2/wwn-2"]
-    assert waiting.id == waiting.incident.id("site")
+    assert waiting.id == digest("site", waiting.component, repr(waiting.since))
     (message,) = outbox.waiting("mail")
     assert (message.id, message.recipients) == (waiting.message, ("b@example.org",))
     assert message.message.startswith(b"From: Laggard <laggard@example.org>\r\n")

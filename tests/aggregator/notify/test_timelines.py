@@ -1,7 +1,9 @@
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 
+from laggard_aggregator.alarms.alarms import Alarm
 from laggard_aggregator.notify.incidents import (
     LARGE_GROUP,
     LEAD_WINDOWS,
@@ -29,6 +31,11 @@ def slow(view: MadeView, name: str, since: int) -> None:
     view.alarms_[made.key] = made
 
 
+def of(timelines: AlarmTimelines, alarm: Alarm) -> SimpleNamespace:
+    columns = timelines.of(alarm).T
+    return SimpleNamespace(**dict(zip(("end", "own", "low", "median", "high"), columns, strict=True)))
+
+
 NAMES = ("oss-1/a", "oss-2/b", "oss-3/c", "oss-4/d")
 
 
@@ -41,8 +48,7 @@ def test_the_band_is_of_the_others_alone() -> None:
     timelines.update(view)
     assert timelines.unsaved
     (key,) = view.alarms_
-    timeline = timelines.of(view.alarms_[key])
-    assert timeline is not None
+    timeline = of(timelines, view.alarms_[key])
     assert timeline.end.tolist() == [NOW + STEP * n for n in range(20)]
     assert timeline.own.tolist() == [2.0] * 10 + [80.0] * 10
     assert timeline.high.max() < 2.4
@@ -64,8 +70,7 @@ def test_the_children_of_a_slow_node_are_not_its_peers() -> None:
     view.alarms_[whole.key] = whole
     timelines = AlarmTimelines()
     timelines.update(view)
-    timeline = timelines.of(whole)
-    assert timeline is not None
+    timeline = of(timelines, whole)
     assert (timeline.own[0], timeline.high[0]) == (18.0, 2.0)
 
 
@@ -76,8 +81,7 @@ def test_in_a_large_group_one_does_not_matter() -> None:
     slow(view, names[0], 0)
     timelines = AlarmTimelines()
     timelines.update(view)
-    timeline = timelines.of(next(iter(view.alarms_.values())))
-    assert timeline is not None
+    timeline = of(timelines, next(iter(view.alarms_.values())))
     assert timeline.own[0] == 80.0
     np.testing.assert_allclose([timeline.low[0], timeline.high[0]], [2.02, 2.38], rtol=1e-2)
 
@@ -90,8 +94,7 @@ def test_in_a_very_large_group_the_children_of_one_node_do_not_matter() -> None:
     view.alarms_[whole.key] = whole
     timelines = AlarmTimelines()
     timelines.update(view)
-    timeline = timelines.of(whole)
-    assert timeline is not None
+    timeline = of(timelines, whole)
     (column,) = view.history.columns("luns", "await")
     assert (timeline.low[0], timeline.high[0]) == (column.band[0], column.band[-1])
 
@@ -107,8 +110,7 @@ def test_it_goes_on_where_another_process_was_killed() -> None:
     timelines = AlarmTimelines(before.state())
     timelines.update(after)
     assert not timelines.unsaved
-    timeline = timelines.of(next(iter(view.alarms_.values())))
-    assert timeline is not None
+    timeline = of(timelines, next(iter(view.alarms_.values())))
     assert timeline.end.tolist() == [NOW + STEP * n for n in [*range(20), *range(21, 24)]]
 
 
@@ -121,8 +123,7 @@ def test_days_are_kept_coarsely_with_the_moment_it_began() -> None:
     for n in range(100, 3000, 50):
         windows(view, n, n + 50, 4.0, NAMES)
         timelines.update(view)
-    timeline = timelines.of(next(iter(view.alarms_.values())))
-    assert timeline is not None
+    timeline = of(timelines, next(iter(view.alarms_.values())))
     assert len(timeline.end) <= MAX_POINTS
     assert (timeline.end <= since).sum() == LEAD_WINDOWS
     assert timeline.end[-1] == NOW + STEP * 2999

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from laggard_aggregator.notify.incidents import Incident
-from laggard_aggregator.notify.report import IncidentReport, Kind, Notification, Resolution
+from laggard_aggregator.notify.report import IncidentReport, Kind, Notification
 from laggard_aggregator.notify.test_notification import sample
 from laggard_aggregator.status import urls
 
@@ -22,9 +22,9 @@ def report(
     return replace(made, incident=incident, **{"comparisons": (worst,), **others})
 
 
-def resolution(name: str = "oss-1/sda", *, recovered: bool = True) -> Resolution:
+def resolution(name: str = "oss-1/sda", *, recovered: bool = True) -> IncidentReport:
     incident = Incident(name, name, "luns", "component", "await", 4.0, NOW - 7200)
-    return Resolution(incident, NOW, recovered, PAGE + urls.component("luns", name))
+    return IncidentReport(incident, NOW, PAGE + urls.component("luns", name), recovered=recovered)
 
 
 def raised(id_: str, *reports: IncidentReport, count: int = 1, kind: Kind | None = None) -> Notification:
@@ -34,6 +34,6 @@ def raised(id_: str, *reports: IncidentReport, count: int = 1, kind: Kind | None
 
 
 def resolved(
-    id_: str, *found: Resolution, count: int = 1, resolves: tuple[str, ...] = ("s.1",)
+    id_: str, *found: IncidentReport, count: int = 1, resolves: tuple[str, ...] = ("s.1",)
 ) -> Notification:
-    return Notification(id_, "resolved", "site", PAGE, count, resolutions=found, resolves=resolves)
+    return Notification(id_, "resolved", "site", PAGE, count, found, resolves=resolves)

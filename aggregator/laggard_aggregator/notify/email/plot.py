@@ -10,7 +10,7 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -30,7 +30,6 @@ DRAW_SECONDS = 60.0
 MAX_BYTES = 1024 * 1024
 MAX_NAME_CHARS = 40
 PROGRAM = __name__
-_SERIES = ("own", "low", "median", "high")
 _OWN, _PEERS, _BAND, _INK, _FAINT = "#c8321e", "#2b5c8a", "#b9d2e8", "#333333", "#8a8a8a"
 _INCHES, _DPI = (6.4, 2.9), 180
 
@@ -38,19 +37,18 @@ _INCHES, _DPI = (6.4, 2.9), 180
 async def drawn(report: "IncidentReport") -> bytes | None:
     """A PNG of the report's timeline, None when it is empty or cannot be drawn, with a WARNING."""
     timeline = report.timeline
-    if timeline is None or not np.isfinite(timeline.own).any():
+    if timeline is None or not np.isfinite(timeline[:, 1]).any():
         return None
-    series = {key: _jsonable(getattr(timeline, key)) for key in _SERIES}
     request = {
         "name": report.name[:MAX_NAME_CHARS],
         "metric": report.worst.metric,
         "unit": report.worst.unit,
         "since": report.incident.since,
-        "end": timeline.end.tolist(),
+        "timeline": timeline.tolist(),
     }
     try:
         with TemporaryDirectory(prefix="laggard-", ignore_cleanup_errors=True) as scratch:
-            return await _child(json.dumps(request | series).encode(), scratch)
+            return await _child(json.dumps(request).encode(), scratch)
     except OSError as exc:
         _log.warning("mail without plot: %s", exc.strerror or exc)
         return None
@@ -85,15 +83,8 @@ async def _child(request: bytes, scratch: str) -> bytes | None:
     return png
 
 
-def _jsonable(values: NDArray[np.float64]) -> list[float | None]:
-    return [float(value) if np.isfinite(value) else None for value in values]
-
-
 def draw(request: Mapping[str, Any]) -> bytes:
-    """The PNG of a timeline: `end`, `own`, `low`, `median`, `high` (N,), null where nothing was observed.
-
-    `since`: start of the alarm, epoch seconds.
-    """
+    """The PNG of a `timeline` as in AlarmTimelines; `since`: start of the alarm, epoch seconds."""
     import matplotlib as mpl  # noqa: PLC0415 - for the child process alone
     from matplotlib.dates import ConciseDateFormatter  # noqa: PLC0415
     from matplotlib.figure import Figure  # noqa: PLC0415
@@ -101,8 +92,8 @@ def draw(request: Mapping[str, Any]) -> bytes:
     mpl.rcParams["font.family"] = "DejaVu Sans"  # it comes with matplotlib, everywhere the same
     figure = Figure(figsize=_INCHES, dpi=_DPI, layout="constrained", facecolor="white")
     panel = figure.subplots()
-    times = _times(request["end"])
-    own, low, median, high = (_floats(request[key]) for key in _SERIES)
+    end, own, low, median, high = np.array(request["timeline"]).T
+    times = _times(end)
     marker = "o" if len(times) < 3 else ""
     panel.plot(
         times, own, color=_OWN, linewidth=2.2, label=request["name"], zorder=3, marker=marker, markersize=3
@@ -134,7 +125,7 @@ def draw(request: Mapping[str, Any]) -> bytes:
 
 def _mark_since(panel: "Axes", since: float, times: NDArray[np.datetime64]) -> None:
     """Marks the start of the alarm, labelled on the side with more room."""
-    at = _times([since])[0]
+    at = _times(np.array([since]))[0]
     if not times[0] <= at <= times[-1]:
         return
     panel.axvline(at, color=_FAINT, linewidth=1, linestyle=(0, (4, 3)))
@@ -159,12 +150,8 @@ def _top(own: NDArray[np.float64], high: NDArray[np.float64]) -> float:
     return float(known.max()) * 1.15 or 1.0 if known.size else 1.0
 
 
-def _times(seconds: Sequence[float]) -> NDArray[np.datetime64]:
-    return (np.array(seconds, dtype=np.float64) * 1e6).astype("datetime64[us]")
-
-
-def _floats(values: Sequence[float | None]) -> NDArray[np.float64]:
-    return np.array([np.nan if value is None else value for value in values], dtype=np.float64)
+def _times(seconds: NDArray[np.float64]) -> NDArray[np.datetime64]:
+    return (seconds * 1e6).astype("datetime64[us]")
 
 
 if __name__ == "__main__":

@@ -3,9 +3,10 @@
 import json
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from typing import Any
 
-from laggard_aggregator.notify.report import Comparison, IncidentReport, Notification, Resolution
+from laggard_aggregator.notify.report import Comparison, IncidentReport, Notification
 from laggard_aggregator.status.formatting import figure, iso, lasting, plain, slower, spaced
 
 VERSION = 1
@@ -25,8 +26,8 @@ def json_payload(notification: Notification) -> Any:
         "resolves": list(notification.resolves),
         "count": notification.count,
         "incidents": [
-            *(_raised(each) for each in notification.reports),
-            *(_cleared(each) for each in notification.resolutions),
+            {**_incident(each), **(_cleared(each) if notification.kind == "resolved" else _raised(each))}
+            for each in notification.reports
         ],
     }
 
@@ -72,10 +73,9 @@ def _title(notification: Notification) -> str:
 def _text(notification: Notification, *, bold: str, link: Callable[[str, str], str]) -> str:
     """Heading, one line for each incident as far as they fit, and the link."""
     last = link(notification.url, "Open in Laggard")
-    lines = [*map(_line, notification.reports), *map(_line, notification.resolutions)]
     heading = f"{bold}{_heading(notification)}{bold}"
     kept: list[str] = []
-    for line in lines:
+    for line in map(_line, notification.reports):
         if len("\n".join((heading, *kept, line, last))) > MAX_TEXT_CHARS - 40:
             break
         kept.append(line)
@@ -93,9 +93,9 @@ def _heading(notification: Notification) -> str:
     )
 
 
-def _line(each: IncidentReport | Resolution) -> str:
+def _line(each: IncidentReport) -> str:
     lasted = lasting(each.lasted_seconds)
-    if isinstance(each, Resolution):
+    if not each.comparisons:
         return spaced(f"{_code(each.name)} {each.outcome}, after {lasted}")
     worst = each.worst
     values = f"{figure(worst.observed, worst.unit)}, peers {figure(worst.reference, worst.unit)}"
@@ -104,7 +104,6 @@ def _line(each: IncidentReport | Resolution) -> str:
 
 def _raised(report: IncidentReport) -> Any:
     return {
-        **_incident(report),
         "status": "raised",
         "severity": _number(report.worst.severity),
         "peers": report.peers,
@@ -114,17 +113,16 @@ def _raised(report: IncidentReport) -> Any:
     }
 
 
-def _cleared(resolution: Resolution) -> Any:
+def _cleared(report: IncidentReport) -> Any:
     return {
-        **_incident(resolution),
         "status": "cleared",
-        "severity": _number(resolution.incident.severity) or None,
-        "ended_at": iso(resolution.ended_at),
-        "recovered": resolution.recovered,
+        "severity": _number(report.incident.severity) or None,
+        "ended_at": iso(report.at),
+        "recovered": report.recovered,
     }
 
 
-def _incident(each: IncidentReport | Resolution) -> dict[str, Any]:
+def _incident(each: IncidentReport) -> dict[str, Any]:
     incident = each.incident
     return {
         "component": plain(incident.component, 1000),
@@ -139,16 +137,8 @@ def _incident(each: IncidentReport | Resolution) -> dict[str, Any]:
 
 
 def _comparison(comparison: Comparison) -> Any:
-    return {
-        "metric": comparison.metric,
-        "group": comparison.group,
-        "unit": comparison.unit,
-        "observed": _number(comparison.observed),
-        "reference": _number(comparison.reference),
-        "severity": _number(comparison.severity),
-        "worst_severity": _number(comparison.worst_severity),
-        "since": iso(comparison.since),
-    }
+    fields = asdict(comparison) | {"since": iso(comparison.since)}
+    return {name: _number(each) if isinstance(each, float) else each for name, each in fields.items()}
 
 
 def _number(value: float) -> float | None:

@@ -29,15 +29,16 @@ def test_a_timeline_with_any_name_becomes_a_png_of_fixed_size() -> None:
 def test_two_windows_with_gaps_can_be_drawn() -> None:
     timeline = report().timeline
     assert timeline is not None
-    few = {name: getattr(timeline, name)[:2].copy() for name in ("end", "own", "low", "median", "high")}
-    few["own"][0] = few["low"][1] = few["high"][1] = np.nan
-    assert asyncio.run(drawn(report(timeline=replace(timeline, **few)))) is not None
+    few = timeline[:2].copy()
+    few[0, 1] = few[1, 2] = few[1, 4] = np.nan
+    assert asyncio.run(drawn(report(timeline=few))) is not None
 
 
 def test_without_a_timeline_there_is_none() -> None:
     timeline = report().timeline
     assert timeline is not None
-    nothing = replace(timeline, own=np.full_like(timeline.own, np.nan))
+    nothing = timeline.copy()
+    nothing[:, 1] = np.nan
     assert asyncio.run(drawn(report(timeline=None))) is None
     assert asyncio.run(drawn(report(timeline=nothing))) is None
 
