@@ -96,7 +96,7 @@ class Judge:
         """
         nodes = registry.find(self._settings[group].detector).compares == "functions"
         parents: set[str] = set()
-        for level in self._levels_for(left, nodes=nodes):
+        for level in self._levels_of(group, tuple(left), nodes=nodes):
             children = np.bincount(level.of[level.of >= 0], minlength=len(level.parents))
             parents.update(level.parents[at] for at in np.flatnonzero(children >= MIN_CHILDREN))
         cleared: list[AlarmEvent | None] = []
@@ -169,11 +169,9 @@ class Judge:
         """The parents of a group's components, cached until the components change."""
         known = self._levels.get(group)
         if known is None or known[0] != components:
-            known = self._levels[group] = (components, self._levels_for(components, nodes=nodes))
+            levels = self._topology.levels_of_nodes if nodes else self._topology.levels
+            known = self._levels[group] = (components, levels(components))
         return known[1]
-
-    def _levels_for(self, components: Sequence[str], *, nodes: bool) -> tuple[Level, ...]:
-        return self._topology.levels_of_nodes(components) if nodes else self._topology.levels(components)
 
     def _of(self, group: str, metric: str) -> _Series:
         series = self._series.get((group, metric))

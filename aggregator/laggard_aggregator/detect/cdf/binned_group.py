@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from laggard_aggregator.detect.cdf.bins import BinLimitMode, Bins, freedman_diaconis
+from laggard_aggregator.detect.cdf.bins import BinLimitMode, freedman_diaconis
 from laggard_aggregator.detect.cdf.distributions import Population, population
 from laggard_aggregator.detect.cdf.moving_average import Smoothed, smooth
 from laggard_aggregator.detect.interface import MIN_PEERS, FloatArray, IntArray
@@ -32,11 +32,7 @@ class CdfOptions:
 
 def options_of(values: Mapping[str, Any]) -> CdfOptions:
     """The options with those of `values` that a thresholds file has."""
-    default = CdfOptions()
-    return CdfOptions(
-        bin_limit=values.get("bin_limit", default.bin_limit),
-        bin_limit_mode=values.get("bin_limit_mode", default.bin_limit_mode),
-    )
+    return CdfOptions(**{name: values[name] for name in ("bin_limit", "bin_limit_mode") if name in values})
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,16 +64,10 @@ def binned(values: FloatArray, history: int, options: CdfOptions) -> BinnedGroup
     if live.size < MIN_PEERS:
         return None
     smoothed = smoothed.of(live)
-    if smoothed.complete:
-        bins = _bins(smoothed.values.ravel(), len(smoothed.values), options)
-        indexes = bins.indexes(smoothed.values)
-    else:
-        missing = np.isnan(smoothed.values)
-        bins = _bins(smoothed.values[~missing], len(smoothed.values), options)
-        indexes = bins.indexes(np.where(missing, bins.low, smoothed.values))
+    values, missing = smoothed.values, None if smoothed.complete else np.isnan(smoothed.values)
+    known = values.ravel() if missing is None else values[~missing]
+    bins = freedman_diaconis(known, len(values), options.bin_limit, options.bin_limit_mode)
+    indexes = bins.indexes(values if missing is None else np.where(missing, bins.low, values))
+    if missing is not None:
         indexes[missing] = bins.count
     return BinnedGroup(live, population(indexes, smoothed.samples, bins.count), smoothed.means)
-
-
-def _bins(values: FloatArray, window_samples: int, options: CdfOptions) -> Bins:
-    return freedman_diaconis(values, window_samples, options.bin_limit, options.bin_limit_mode)

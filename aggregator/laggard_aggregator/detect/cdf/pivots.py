@@ -75,15 +75,6 @@ class _Cell:
     radii: FloatArray
 
 
-@dataclass(frozen=True, slots=True)
-class _Bounds:
-    """For each row: members of a cell surely near, and the span of positions that is open; others are far."""
-
-    near: IntArray
-    start: IntArray
-    stop: IntArray
-
-
 class _Count:
     """One window's count. Distances are in units of one sample: integers where all sample counts agree."""
 
@@ -197,41 +188,32 @@ class _Count:
                     inside = order[start:stop]
                     yield _Cell(pivot, number, inside, distance[inside])
 
-    def _bounds(self, cell: _Cell, own: FloatArray, limits: FloatArray) -> _Bounds:
-        """The triangle inequality's answer for rows at distances `own` (r,) from the cell's pivot."""
-        near = np.searchsorted(cell.radii, limits - own - self._slack, side="right")
-        inner = np.searchsorted(cell.radii, own - limits - self._slack, side="left")
-        start = np.maximum(near, inner)
-        stop = np.searchsorted(cell.radii, own + limits + self._slack, side="right")
-        return _Bounds(near, start, np.maximum(start, stop))
+    def _bounds(self, cells: list[_Cell], radii: FloatArray, *, bounded: bool) -> IntArray:
+        """For all rows in all cells, by the triangle inequality where `bounded`; (3, r, cells).
 
-    def _all_bounds(self, cells: list[_Cell], radii: FloatArray, bounded: bool) -> tuple[_Bounds, IntArray]:
-        """Bounds of all rows in all cells, arrays (r, cells), and the cells' sizes."""
-        sizes = np.array([len(cell.positions) for cell in cells])
-        shape = (self._rows.size, len(cells))
-        if not bounded:
-            nothing = np.zeros(shape, dtype=np.int64)
-            return _Bounds(nothing, nothing, np.broadcast_to(sizes, shape)), sizes
+        Members surely near, and the span of positions that is open; all others are far.
+        """
         limits = self._limits[self._rows]
-        found = [self._bounds(cell, radii[cell.pivot, self._rows], limits) for cell in cells]
-        return (
-            _Bounds(
-                np.stack([b.near for b in found], axis=1),
-                np.stack([b.start for b in found], axis=1),
-                np.stack([b.stop for b in found], axis=1),
-            ),
-            sizes,
-        )
+        bounds = np.zeros((3, self._rows.size, len(cells)), dtype=np.int64)
+        for g, cell in enumerate(cells):
+            if not bounded:
+                bounds[2, :, g] = len(cell.positions)
+                continue
+            own = radii[cell.pivot, self._rows]
+            near = np.searchsorted(cell.radii, limits - own - self._slack, side="right")
+            start = np.maximum(near, np.searchsorted(cell.radii, own - limits - self._slack, side="left"))
+            stop = np.searchsorted(cell.radii, own + limits + self._slack, side="right")
+            bounds[:, :, g] = near, start, np.maximum(start, stop)
+        return bounds
 
     def _keep_within(
         self, pair_budget: int, cells: list[_Cell], radii: FloatArray, to_median: FloatArray
     ) -> int:
         """Settles pairs by the cells' bounds and drops rows beyond the budget. The pairs given up."""
-        bounds, sizes = self._all_bounds(cells, radii, bounded=True)
-        open_pairs = (bounds.stop - bounds.start).sum(axis=1)
-        near = bounds.near.sum(axis=1)
-        far = (sizes - bounds.stop + bounds.start - bounds.near).sum(axis=1)
-        open_pairs = open_pairs[self._settle(near, far)]
+        near, start, stop = self._bounds(cells, radii, bounded=True)
+        open_pairs = (stop - start).sum(axis=1)
+        far = self._members.size - (near + stop - start).sum(axis=1)
+        open_pairs = open_pairs[self._settle(near.sum(axis=1), far)]
         if open_pairs.sum() <= pair_budget:
             return 0
         urgency = to_median[self._rows] / np.maximum(self._limits[self._rows], 1.0)
@@ -243,16 +225,15 @@ class _Count:
 
     def _compute(self, cells: list[_Cell], radii: FloatArray, bounded: bool) -> None:
         """Computes the open pairs, the cell with most open pairs first, until every row is settled."""
-        bounds, sizes = self._all_bounds(cells, radii, bounded)
-        near, open_ = bounds.near.copy(), bounds.stop - bounds.start
-        start, stop = bounds.start, bounds.stop
+        near, start, stop = self._bounds(cells, radii, bounded=bounded)
+        open_ = stop - start
         for g in np.argsort(-open_.sum(axis=0), kind="stable").tolist():
             todo = np.flatnonzero(open_[:, g])
             near[todo, g] = self._near(
                 cells[g], self._rows[todo], near[todo, g], start[todo, g], stop[todo, g]
             )
             open_[:, g] = 0
-            far = (sizes - near - open_).sum(axis=1)
+            far = self._members.size - (near + open_).sum(axis=1)
             left = self._settle(near.sum(axis=1), far)
             near, open_, start, stop = near[left], open_[left], start[left], stop[left]
 

@@ -1,7 +1,6 @@
 """The e-mail channel: `[mail]` settings, messages with their plot, and delivery over SMTP."""
 
 import asyncio
-import ssl
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -12,7 +11,6 @@ from email.message import EmailMessage
 from email.utils import formatdate, parseaddr
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import aiosmtplib
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
@@ -123,25 +121,6 @@ class MailSettings(ChannelSettings):
             yield "tls", "a password travels only encrypted: expected starttls or implicit"
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
-    """Password and TLS of the connection. `repr` does not show the password."""
-
-    password: str | None = field(default=None, repr=False)
-    tls: ssl.SSLContext | None = None
-
-
-def access(settings: MailSettings) -> Access:
-    """Reads the files that `settings` name. Raises ConfigError with all that is wrong with them."""
-    problems: list[str] = []
-    password = read_secret("password_file", settings.password_file, problems)
-    encrypted = settings.encryption != NO_TLS
-    tls = tls_client("ca_file", settings.ca_file, problems) if encrypted else None
-    if problems:
-        raise ConfigError("", problems)
-    return Access(password[0] if password else None, tls)
-
-
 def compose(notification: Notification, settings: MailSettings, plot: bytes | None) -> bytes:
     """The mail of a notification. `plot`: a PNG."""
     kind, site = notification.kind, notification.site
@@ -168,8 +147,12 @@ def compose(notification: Notification, settings: MailSettings, plot: bytes | No
         "no_plot": NO_PLOT,
     }
     template = "straggler" if kind == "test" else kind
-    message.set_content(spaced(_rendered(f"{template}.txt", values)), cte="quoted-printable")
-    message.add_alternative(_rendered(f"{template}.html", values), subtype="html", cte="quoted-printable")
+    message.set_content(
+        spaced(_templates().get_template(f"{template}.txt").render(values)), cte="quoted-printable"
+    )
+    message.add_alternative(
+        _templates().get_template(f"{template}.html").render(values), subtype="html", cte="quoted-printable"
+    )
     if plot:
         html = message.get_payload()[1]  # type: ignore[index]
         assert isinstance(html, EmailMessage)
@@ -188,10 +171,6 @@ def _why(notification: Notification, settings: MailSettings) -> str:
     if settings.resolved:
         return "One mail is sent when an alarm is raised, and one when it is cleared."
     return "One mail is sent when an alarm is raised."
-
-
-def _rendered(template: str, values: dict[str, Any]) -> str:
-    return _templates().get_template(template).render(values)
 
 
 @cache
@@ -227,68 +206,58 @@ class MailChannel(Channel):
         self.settings = settings
         self.destination = settings.address
         self.recipients = tuple(bare(each) for each in settings.recipients)
-        self._access = access(settings)
+        problems: list[str] = []
+        self._password = next(iter(read_secret("password_file", settings.password_file, problems)), None)
+        encrypted = settings.encryption != NO_TLS
+        self._tls = tls_client("ca_file", settings.ca_file, problems) if encrypted else None
+        if problems:
+            raise ConfigError("", problems)
 
     async def render(self, notification: Notification) -> bytes:
         """Draws the plot and composes the mail."""
-        plot = await drawn(notification.reports[0]) if notification.reports else None
+        raised = notification.kind != "resolved"
+        plot = await drawn(notification.reports[0]) if raised else None
         return await asyncio.to_thread(compose, notification, self.settings, plot)
 
     async def send(self, message: bytes, recipients: tuple[str, ...]) -> Delivery:
-        """Sends a mail once."""
-        return await _deliver(self.settings, self._access, message, recipients)
+        """Sends a mail once. Raises UnavailableError, without a secret, when the server accepts none now.
 
-
-async def _deliver(
-    settings: MailSettings, access: Access, message: bytes, recipients: tuple[str, ...]
-) -> Delivery:
-    """Sends one mail. Raises UnavailableError, without a secret, when the server accepts no mail now.
-
-    A refused sender is a problem of the configuration and not of this mail, so that mails wait.
-    """
-    smtp = await _connected(settings, access)
-    try:
-        sender = bare(settings.sender)
-        refused, _ = await smtp.sendmail(sender, recipients, message, timeout=DELIVER_SECONDS)
-    except aiosmtplib.SMTPRecipientsRefused as exc:
-        return _by_code({each.recipient: (each.code, each.message) for each in exc.recipients})
-    except aiosmtplib.SMTPSenderRefused as exc:
-        raise UnavailableError(f"the sender is refused: {_answer(exc.code, exc.message)}") from exc
-    except aiosmtplib.SMTPDataError as exc:
-        return _by_code(dict.fromkeys(recipients, (exc.code, exc.message)))
-    except (aiosmtplib.SMTPException, OSError) as exc:
-        raise _unavailable(exc) from exc
-    finally:
-        await _quit(smtp)
-    return _by_code({who: (answer.code, answer.message) for who, answer in refused.items()})
-
-
-async def _connected(settings: MailSettings, access: Access) -> aiosmtplib.SMTP:
-    smtp = aiosmtplib.SMTP(
-        hostname=settings.server,
-        port=settings.effective_port,
-        username=settings.username or None,
-        password=access.password,
-        timeout=CONNECT_SECONDS,
-        use_tls=settings.encryption == IMPLICIT_TLS,
-        start_tls=settings.encryption == STARTTLS,
-        tls_context=access.tls,
-    )
-    try:
-        await smtp.connect()
-    except aiosmtplib.SMTPAuthenticationError as exc:
-        answer = _answer(exc.code, exc.message)
-        raise UnavailableError(f"{settings.username} is not let in: {answer}") from exc
-    except (aiosmtplib.SMTPException, OSError, ValueError) as exc:
-        raise _unavailable(exc) from exc
-    return smtp
-
-
-async def _quit(smtp: aiosmtplib.SMTP) -> None:
-    try:
-        await smtp.quit(timeout=2.0)
-    except (aiosmtplib.SMTPException, OSError):
-        smtp.close()
+        A refused sender is a problem of the configuration and not of this mail, so that mails wait.
+        """
+        settings = self.settings
+        smtp = aiosmtplib.SMTP(
+            hostname=settings.server,
+            port=settings.effective_port,
+            username=settings.username or None,
+            password=self._password,
+            timeout=CONNECT_SECONDS,
+            use_tls=settings.encryption == IMPLICIT_TLS,
+            start_tls=settings.encryption == STARTTLS,
+            tls_context=self._tls,
+        )
+        try:
+            await smtp.connect()
+            sender = bare(settings.sender)
+            refused, _ = await smtp.sendmail(sender, recipients, message, timeout=DELIVER_SECONDS)
+        except aiosmtplib.SMTPRecipientsRefused as exc:
+            return _by_code({each.recipient: (each.code, each.message) for each in exc.recipients})
+        except aiosmtplib.SMTPDataError as exc:
+            return _by_code(dict.fromkeys(recipients, (exc.code, exc.message)))
+        except aiosmtplib.SMTPResponseException as exc:
+            reason = _answer(exc.code, exc.message)
+            if isinstance(exc, aiosmtplib.SMTPAuthenticationError):
+                reason = f"{settings.username} is not let in: {reason}"
+            elif isinstance(exc, aiosmtplib.SMTPSenderRefused):
+                reason = f"the sender is refused: {reason}"
+            raise UnavailableError(reason) from exc
+        except (aiosmtplib.SMTPException, OSError, ValueError) as exc:
+            raise UnavailableError.caused_by(exc) from exc
+        finally:
+            try:
+                await smtp.quit(timeout=2.0)
+            except (aiosmtplib.SMTPException, OSError):
+                smtp.close()
+        return _by_code({who: (answer.code, answer.message) for who, answer in refused.items()})
 
 
 def _by_code(refused: Mapping[str, tuple[int, str]]) -> Delivery:
@@ -301,9 +270,3 @@ def _by_code(refused: Mapping[str, tuple[int, str]]) -> Delivery:
 
 def _answer(code: int, text: str) -> str:
     return plain(f"{code} {' '.join(text.split())}")
-
-
-def _unavailable(exc: BaseException) -> UnavailableError:
-    if isinstance(exc, aiosmtplib.SMTPResponseException):
-        return UnavailableError(_answer(exc.code, exc.message))
-    return UnavailableError.caused_by(exc)

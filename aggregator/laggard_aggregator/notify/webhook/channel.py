@@ -4,11 +4,12 @@ from http import HTTPStatus
 
 from laggard_aggregator.notify.channel import Channel, Delivery, UnavailableError
 from laggard_aggregator.notify.report import Notification
-from laggard_aggregator.notify.webhook.http_post import HttpAnswer, post
+from laggard_aggregator.notify.webhook.http_post import post
 from laggard_aggregator.notify.webhook.settings import WebhookSettings, endpoint
 from laggard_aggregator.notify.webhook.templates import rendered
 from laggard_aggregator.settings.channels import register
 
+_PHRASES = {each.value: each.phrase for each in HTTPStatus}
 _RETRIED = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY}
 _UNAVAILABLE = {HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE}
 
@@ -36,19 +37,15 @@ class WebhookChannel(Channel):
 
         408, 425 and 5xx are refusals for now; any other status but 2xx, redirects among them, is for good.
         """
-        answer = await post(self._endpoint, message, self.settings.timeout_seconds)
-        reason = _reason(answer)
-        if 200 <= answer.status < 300:
+        status, retry_after_seconds = await post(self._endpoint, message, self.settings.timeout_seconds)
+        if 200 <= status < 300:
             return Delivery()
-        if answer.status in _UNAVAILABLE:
-            raise UnavailableError(reason, answer.retry_after_seconds)
+        reason = f"HTTP {status} {_PHRASES.get(status, '')}".rstrip()
+        if status < 400:
+            reason += ", redirects are not followed"
+        if status in _UNAVAILABLE:
+            raise UnavailableError(reason, retry_after_seconds)
         refused = dict.fromkeys(recipients, reason)
-        if answer.status in _RETRIED or answer.status >= 500:
-            return Delivery(retry=refused, retry_after_seconds=answer.retry_after_seconds)
+        if status in _RETRIED or status >= 500:
+            return Delivery(retry=refused, retry_after_seconds=retry_after_seconds)
         return Delivery(refused=refused)
-
-
-def _reason(answer: HttpAnswer) -> str:
-    known = {each.value: each.phrase for each in HTTPStatus}
-    redirect = ", redirects are not followed" if 300 <= answer.status < 400 else ""
-    return f"HTTP {answer.status} {known.get(answer.status, '')}".rstrip() + redirect

@@ -8,7 +8,6 @@ import asyncio
 import http.client
 import io
 import re
-from dataclasses import dataclass
 from email.utils import mktime_tz, parsedate_tz
 
 from laggard_aggregator.notify.channel import UnavailableError
@@ -20,19 +19,19 @@ _STATUS_LINE = re.compile(rb"HTTP/1\.[01] ([1-9][0-9]{2})(?: [^\r\n]*)?")
 _PORTS = {"http": 80, "https": 443}
 
 
-@dataclass(frozen=True, slots=True)
-class HttpAnswer:
-    """`status`: of the response. `retry_after_seconds`: from `Retry-After`, 0 without it."""
+async def post(endpoint: Endpoint, body: bytes, timeout_seconds: float) -> tuple[int, float]:
+    """Sends `body` as JSON; returns the status, and the seconds of `Retry-After`, 0 without it.
 
-    status: int
-    retry_after_seconds: float = 0.0
-
-
-async def post(endpoint: Endpoint, body: bytes, timeout_seconds: float) -> HttpAnswer:
-    """Sends `body` as JSON. Raises UnavailableError when there is no answer of HTTP in time."""
+    Raises UnavailableError when there is no answer of HTTP in time.
+    """
+    url, writer = endpoint.url, None
     try:
         async with asyncio.timeout(timeout_seconds):
-            return await _exchange(endpoint, body)
+            reader, writer = await asyncio.open_connection(
+                url.hostname, url.port or _PORTS[url.scheme], ssl=endpoint.tls, limit=MAX_HEADER_BYTES
+            )
+            writer.write(_request(endpoint, body))
+            return await _answer(reader)
     except TimeoutError as exc:
         raise UnavailableError(f"no answer within {timeout_seconds:g} s") from exc
     except EOFError as exc:
@@ -41,20 +40,9 @@ async def post(endpoint: Endpoint, body: bytes, timeout_seconds: float) -> HttpA
         raise UnavailableError.caused_by(exc) from exc
     except (ValueError, asyncio.LimitOverrunError, http.client.HTTPException) as exc:
         raise UnavailableError("its answer is not HTTP/1.1") from exc
-
-
-async def _exchange(endpoint: Endpoint, body: bytes) -> HttpAnswer:
-    url = endpoint.url
-    port = url.port or _PORTS[url.scheme]
-    reader, writer = await asyncio.open_connection(
-        url.hostname, port, ssl=endpoint.tls, limit=MAX_HEADER_BYTES
-    )
-    try:
-        writer.write(_request(endpoint, body))
-        answer = await _answer(reader)
     finally:
-        writer.transport.abort()
-    return answer
+        if writer is not None:
+            writer.transport.abort()
 
 
 def _request(endpoint: Endpoint, body: bytes) -> bytes:
@@ -70,7 +58,7 @@ def _request(endpoint: Endpoint, body: bytes) -> bytes:
     return "\r\n".join(lines).encode("ascii") + body
 
 
-async def _answer(reader: asyncio.StreamReader) -> HttpAnswer:
+async def _answer(reader: asyncio.StreamReader) -> tuple[int, float]:
     status = 100
     while status < 200:  # interim responses
         head = await reader.readuntil(b"\r\n\r\n")
@@ -79,7 +67,7 @@ async def _answer(reader: asyncio.StreamReader) -> HttpAnswer:
         if found is None:
             raise ValueError("no status line")
         status = int(found[1])
-    return HttpAnswer(status, _retry_after(http.client.parse_headers(io.BytesIO(rest))))
+    return status, _retry_after(http.client.parse_headers(io.BytesIO(rest)))
 
 
 def _retry_after(headers: http.client.HTTPMessage) -> float:

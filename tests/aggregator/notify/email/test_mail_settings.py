@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from laggard_aggregator.cli.daemon import main
-from laggard_aggregator.notify.email.channel import MailSettings, access, bare
+from laggard_aggregator.notify.email.channel import MailChannel, MailSettings, bare
 from laggard_aggregator.settings.aggregator import AggregatorSettings
 from laggard_common.config import parse
 from laggard_common.errors import ConfigError
@@ -135,6 +135,6 @@ def test_the_password_is_in_no_representation(tmp_path: Path) -> None:
     secret = tmp_path / "password"
     secret.write_text("sesame\n")
     secret.chmod(0o600)
-    found = access(made(server="localhost", username="u", password_file=str(secret)))
-    assert found.password == "sesame"
-    assert "sesame" not in repr(found)
+    channel = MailChannel(made(server="localhost", username="u", password_file=str(secret)))
+    assert channel._password == "sesame"
+    assert "sesame" not in repr(channel)
