@@ -86,27 +86,25 @@ def _settle(
             narrow_guilty[named] = False
 
 
-def _parent(verdicts: Verdicts, flagged: BoolArray, children: BoolArray, guilty: bool) -> Verdicts:
-    """The verdict on one parent: the middle of its anomalous children if it is guilty, else of the judged."""
-    chosen = children & (flagged if guilty else verdicts.judged)
-    return Verdicts(
-        judged=np.array([int((children & verdicts.judged).sum()) >= MIN_CHILDREN]),
-        anomalous=np.array([guilty]),
-        score=np.nan_to_num(_median(verdicts.score[chosen])),
-        severity=_median(verdicts.severity[chosen]),
-        observed=_median(verdicts.observed[chosen]),
-        reference=_median(verdicts.reference[chosen]),
-    )
-
-
 def _joined(verdicts: Verdicts, parents: Sequence[Verdicts]) -> Verdicts:
     """`verdicts` with one entry more for each parent."""
     if not parents:
         return verdicts
-    whole = (verdicts, *parents)
     names = ("judged", "anomalous", "score", "severity", "observed", "reference")
+    whole = (verdicts, *parents)
     joined: dict[str, Any] = {name: np.concatenate([getattr(v, name) for v in whole]) for name in names}
     return replace(verdicts, **joined)
+
+
+def _parent(verdicts: Verdicts, flagged: BoolArray, children: BoolArray, guilty: bool) -> Verdicts:
+    """The verdict on one parent: the middle of its anomalous children if it is guilty, else of the judged."""
+    chosen = children & (flagged if guilty else verdicts.judged)
+    values = (verdicts.score, verdicts.severity, verdicts.observed, verdicts.reference)
+    score, severity, observed, reference = (_median(value[chosen]) for value in values)
+    judged = int((children & verdicts.judged).sum()) >= MIN_CHILDREN
+    return Verdicts(
+        np.array([judged]), np.array([guilty]), np.nan_to_num(score), severity, observed, reference
+    )
 
 
 def _count(level: Level, chosen: BoolArray) -> IntArray:

@@ -4,8 +4,9 @@ Shapes: C components, H samples of history before the window, W samples in it. V
 that the sample is missing (the component was absent), never that it was zero.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,18 +48,6 @@ class GroupWindow:
     worse: Mapping[str, int] = field(default_factory=dict)
     tests_at_once: int = 0
 
-    def without(self, components: Collection[str]) -> "GroupWindow | None":
-        """The window without `components`; None when no component is left."""
-        keep = _kept(self.components, components)
-        if not keep:
-            return None
-        return replace(
-            self,
-            components=tuple(self.components[row] for row in keep),
-            metrics={name: values[keep] for name, values in self.metrics.items()},
-            load={name: values[keep] for name, values in self.load.items()},
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class FunctionWindow:
@@ -79,18 +68,6 @@ class FunctionWindow:
     metrics: Mapping[str, FloatArray]
     seconds: FloatArray
     left_out: int = 0
-
-    def without(self, components: Collection[str]) -> "FunctionWindow | None":
-        """As in GroupWindow."""
-        keep = _kept(self.components, components)
-        if not keep:
-            return None
-        return replace(
-            self,
-            components=tuple(self.components[row] for row in keep),
-            metrics={name: values[keep] for name, values in self.metrics.items()},
-            seconds=self.seconds[keep],
-        )
 
 
 Window = GroupWindow | FunctionWindow
@@ -128,7 +105,16 @@ def not_judged(components: int, note: str) -> Verdicts:
     return Verdicts(no, no.copy(), np.zeros(components), nan, nan.copy(), nan.copy(), note)
 
 
-def _kept(names: Sequence[str], without: Collection[str]) -> list[int]:
-    """The indexes of `names` that are not in `without`."""
-    gone = set(without)
-    return [at for at, name in enumerate(names) if name not in gone]
+def without(window: Window, components: Collection[str]) -> Window | None:
+    """`window` without `components`; None when no component is left."""
+    gone = set(components)
+    keep = [row for row, name in enumerate(window.components) if name not in gone]
+    if not keep:
+        return None
+    left: dict[str, Any] = {
+        "components": tuple(window.components[row] for row in keep),
+        "metrics": {name: values[keep] for name, values in window.metrics.items()},
+    }
+    if isinstance(window, FunctionWindow):
+        return replace(window, **left, seconds=window.seconds[keep])
+    return replace(window, **left, load={name: values[keep] for name, values in window.load.items()})

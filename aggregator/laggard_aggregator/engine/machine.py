@@ -15,7 +15,7 @@ import numpy as np
 from laggard_aggregator.alarms.alarms import AlarmEvent, AlarmsCleared
 from laggard_aggregator.alarms.judge import Judge, Judgement
 from laggard_aggregator.alarms.overrides import Overrides
-from laggard_aggregator.detect.interface import FunctionWindow, IntArray, Window
+from laggard_aggregator.detect.interface import FunctionWindow, IntArray, Window, without
 from laggard_aggregator.engine.group_registry import GroupRegistry
 from laggard_aggregator.engine.routing import FunctionRoute, Routing
 from laggard_aggregator.groups.membership import ConfiguredMembership, PeerGroup
@@ -169,7 +169,7 @@ class Machine:
             self.refused["functions"] += window.left_out
         elif window is not None:
             window = replace(window, tests_at_once=self._tests_at_once())
-        return window if window is None or not close.drained else window.without(close.drained)
+        return window if window is None or not close.drained else without(window, close.drained)
 
     def close(self, close: WindowClose) -> tuple[Judgement, ...]:
         """Seals and judges a window in one step, as in a replay."""

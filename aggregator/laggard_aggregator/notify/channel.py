@@ -10,13 +10,18 @@ import ssl
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar
 
 from laggard_aggregator.notify.report import Notification
 from laggard_aggregator.settings.channels import channels
+from laggard_aggregator.settings.tls import unusable
 from laggard_aggregator.status.formatting import plain
 from laggard_common.config import between, checked
 from laggard_common.errors import ConfigError, ServiceError
+from laggard_common.secret_files import unfit
+
+MAX_SECRET_BYTES = 16_384
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,3 +119,38 @@ def make_channels(settings: Mapping[str, ChannelSettings]) -> list[Channel]:
     if problems:
         raise ConfigError("", problems)
     return made
+
+
+def read_secret(key: str, path: Path | None, problems: list[str]) -> list[str]:
+    """The lines of a secret file that not everyone may read, [] without one or with a problem.
+
+    Problems are appended as `key: path: reason`, without the content.
+    """
+    if path is None:
+        return []
+    reason = unfit(path)
+    if reason is None:
+        try:
+            with path.open("rb") as file:
+                lines = file.read(MAX_SECRET_BYTES).decode().splitlines()
+        except UnicodeDecodeError:
+            reason = "not UTF-8"
+        except OSError as exc:
+            reason = exc.strerror or str(exc)
+        else:
+            if lines and lines[0]:
+                return lines
+            reason = "is empty"
+    problems.append(f"{key}: {path}: {reason}")
+    return []
+
+
+def tls_client(key: str, ca_file: Path | None, problems: list[str]) -> ssl.SSLContext | None:
+    """TLS 1.2 or newer, checked by certificate and name; `ca_file` None: the system's authorities."""
+    try:
+        context = ssl.create_default_context(cafile=ca_file)
+    except OSError as exc:
+        problems.append(f"{key}: {ca_file}: {unusable(exc)}")
+        return None
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    return context

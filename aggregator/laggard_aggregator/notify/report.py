@@ -183,16 +183,9 @@ def resolutions(incidents: Sequence[Incident], view: Status, page: str) -> tuple
 
 
 def _comparison(alarm: Alarm, source: str) -> Comparison:
-    return Comparison(
-        metric=plain(alarm.metric),
-        group=plain(alarm.group),
-        unit=unit(source, alarm.metric),
-        observed=alarm.observed,
-        reference=alarm.reference,
-        severity=alarm.severity,
-        worst_severity=alarm.worst_severity,
-        since=alarm.since,
-    )
+    of = (plain(alarm.metric), plain(alarm.group), unit(source, alarm.metric))
+    severities = (alarm.severity, alarm.worst_severity)
+    return Comparison(*of, alarm.observed, alarm.reference, *severities, alarm.since)
 
 
 def _peers(view: Status, alarm: Alarm) -> int:

@@ -150,8 +150,6 @@ class _Count:
     def _distances_to(self, pivots: BinArray) -> FloatArray:
         """Distances (p, n) of all members to `pivots` (p, L), vectors of the first sample class."""
         cumulative = self._members.cumulative
-        if len(self._members.classes) == 1:
-            return numerators(pivots, self._unit, self._members.classes[0].vectors, self._unit, cumulative)[0]
         found = np.empty((len(pivots), self._members.size))
         for c in self._members.classes:
             numerator, denominator = numerators(pivots, self._unit, c.vectors, c.samples, cumulative)

@@ -15,13 +15,18 @@ from pathlib import Path
 import aiosmtplib
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
-from laggard_aggregator.notify.access import read_secret, tls_client
-from laggard_aggregator.notify.channel import Channel, ChannelSettings, Delivery, UnavailableError
+from laggard_aggregator.notify.channel import (
+    Channel,
+    ChannelSettings,
+    Delivery,
+    UnavailableError,
+    read_secret,
+    tls_client,
+)
 from laggard_aggregator.notify.email.plot import drawn
 from laggard_aggregator.notify.report import Notification
 from laggard_aggregator.settings.channels import register
-from laggard_aggregator.status import formatting
-from laggard_aggregator.status.formatting import minute, plain, slower, spaced
+from laggard_aggregator.status.formatting import factor, figure, lasting, minute, plain, slower, spaced
 from laggard_common.config import checked, distinct, each, host_name, is_loopback, non_empty, tcp_port
 from laggard_common.errors import ConfigError
 
@@ -184,13 +189,7 @@ def _templates() -> Environment:
         lstrip_blocks=False,
         keep_trailing_newline=True,
     )
-    environment.filters |= {
-        "factor": formatting.factor,
-        "figure": formatting.figure,
-        "lasting": formatting.lasting,
-        "minute": minute,
-        "slower": slower,
-    }
+    environment.filters |= {each.__name__: each for each in (factor, figure, lasting, minute, slower)}
     return environment
 
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
 
-from laggard_aggregator.notify.access import read_secret, tls_client
-from laggard_aggregator.notify.channel import ChannelSettings
+from laggard_aggregator.notify.channel import ChannelSettings, read_secret, tls_client
 from laggard_aggregator.notify.webhook.templates import TEMPLATES
 from laggard_common.config import between, checked, is_loopback, one_of
 from laggard_common.errors import ConfigError
