@@ -90,7 +90,4 @@ class StraceParser:
             return ()
         if not ok or name not in CALLS:
             return ()
-        return [
-            TraceRecord(self._node, m.operation, f"{table.name}:{m.fd}", m.offset, m.size, at_ns, m.path)
-            for m in CALLS[name](table, Call(arguments, int(result, 0), note))
-        ]
+        return CALLS[name](table, Call(arguments, int(result, 0), note, self._node, at_ns))
