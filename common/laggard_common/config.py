@@ -34,7 +34,6 @@ _CHECKS = "laggard.checks"
 _TABLES = "laggard.tables"
 _NAMES = {int: "an integer", float: "a number", str: "a string", bool: "true or false", Path: "a path"}
 _hints = functools.cache(get_type_hints)
-_BROKEN = object()  # stands for a value whose problem has been reported
 
 
 def checked(*checks: Check) -> Mapping[str, tuple[Check, ...]]:
@@ -203,7 +202,7 @@ def _table(cls: Any, table: Mapping[str, Any], prefix: str, problems: list[str])
             if name in possible and name not in known and not (skip_empty and raw == {})
         }
     if len(problems) > before:
-        return _BROKEN
+        return None
     built = cls(**values)
     for key, wrong in built.problems() if hasattr(built, "problems") else ():
         problems.append(f"{prefix}{key}: {wrong}")
@@ -214,12 +213,12 @@ def _field(field: "Field[Any]", hint: Any, raw: Any, key: str, problems: list[st
     before = len(problems)
     value = _value(hint, raw, key, problems)
     if len(problems) > before:
-        return _BROKEN
+        return None
     for check in field.metadata.get(_CHECKS, ()):
         wrong = check(value)
         if wrong:
             problems.append(f"{key}: {wrong}")
-            return _BROKEN
+            return None
     return value
 
 
@@ -241,7 +240,7 @@ def _value(hint: Any, raw: Any, key: str, problems: list[str]) -> Any:
     elif type(raw) in (get_args(hint) or (hint,)):
         return raw
     problems.append(f"{key}: expected {_describe(hint)}, got {_shown(raw)}")
-    return _BROKEN
+    return None
 
 
 def _without_none(hint: Any) -> Any:

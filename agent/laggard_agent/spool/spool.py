@@ -77,7 +77,7 @@ class Spool:
         self._schemas: dict[Key, Schema] = {}  # the newest of each stream, also of earlier streams
         self._lock: IO[bytes] | None = None
         self._taken_over = False
-        self._queue = SegmentQueue(directory, max_bytes, owner.batch_ticks)
+        self.queue = SegmentQueue(directory, max_bytes, owner.batch_ticks)
         self._backlog: Backlog | None = None
         self._memory_appends = 0
         self._disk_appends = 0
@@ -112,7 +112,7 @@ class Spool:
 
     def facts(self) -> SpoolFacts:
         """Current state of the spool."""
-        queue = self._queue
+        queue = self.queue
         dropped = queue.dropped_samples + self._too_large_samples
         return SpoolFacts(queue.pending_bytes(), self.in_memory, dropped, queue.unconfirmed_samples)
 
@@ -133,7 +133,7 @@ class Spool:
 
     def mark_sent(self, batch: SpooledBatch) -> None:
         """Marks a batch as sent to the broker."""
-        self._queue.sent[batch.key].add(*batch.seqs)
+        self.queue.sent[batch.key].add(*batch.seqs)
 
     def acknowledge(self, key: Key, ranges: tuple[tuple[int, int], ...]) -> bool:
         """Marks sequence numbers as acknowledged. True when the stream belongs to this spool."""
@@ -142,7 +142,7 @@ class Spool:
         next_seq = self.next_seq(key)
         for low, high in ranges:
             if low < next_seq:
-                self._queue.acked[key].add(low, min(high, next_seq - 1))
+                self.queue.acked[key].add(low, min(high, next_seq - 1))
         self._drop_acknowledged()
         return True
 
@@ -151,29 +151,21 @@ class Spool:
         current = self._streams.get(key[1])
         if current is not None and current.key == key:
             return current.next_seq
-        return max((s.spans[key][1] + 1 for s in self._queue if key in s.spans), default=0)
-
-    def is_passed_over(self, key: Key) -> bool:
-        """True when a sent batch is unacknowledged although a later one of the stream is acknowledged."""
-        return self._queue.is_passed_over(key)
-
-    def oldest_unacknowledged(self) -> dict[Key, int]:
-        """The lowest unacknowledged sequence number of each stream where that batch is sent."""
-        return self._queue.oldest_unacknowledged()
+        return max((s.spans[key][1] + 1 for s in self.queue if key in s.spans), default=0)
 
     def resend(self, keys: Iterable[Key]) -> None:
         """Returns these streams' sent, unacknowledged batches to the backlog."""
         for key in keys:
-            self._queue.sent.pop(key, None)
+            self.queue.sent.pop(key, None)
         self.rewind()
 
     def rewind(self) -> None:
         """Restarts the backlog at the oldest batch."""
-        self._backlog = Backlog(self._queue)
+        self._backlog = Backlog(self.queue)
 
     def oldest_unsent_ns(self) -> int | None:
         """Nominal time of the oldest unsent batch; None without one."""
-        oldest = next(self._queue.unsent(), None)
+        oldest = next(self.queue.unsent(), None)
         return None if oldest is None else oldest.envelope.t0_ns
 
     def next_backlog(self, is_live: Callable[[SpooledBatch], bool] = lambda _: False) -> SpooledBatch | None:
@@ -194,11 +186,11 @@ class Spool:
         if not self.in_memory:
             try:
                 self._note_acknowledged()
-                self._queue.newest.append(SpoolRecordType.CLOSED, b"")
-                self._queue.newest.close(sync=True)
+                self.queue.newest.append(SpoolRecordType.CLOSED, b"")
+                self.queue.newest.close(sync=True)
             except SpoolError as exc:
                 _log.warning("spool: %s", exc)
-        self._queue.close()
+        self.queue.close()
         if self._lock is not None:
             self._lock.close()
 
@@ -224,8 +216,8 @@ class Spool:
         data = wire.encode_envelope(envelope)
         if len(data) > MAX_MESSAGE_BYTES:
             return None
-        self._queue.newest.append(SpoolRecordType.BATCH, data)
-        self._queue.newest.note(stream.key, stream.next_seq)
+        self.queue.newest.append(SpoolRecordType.BATCH, data)
+        self.queue.newest.note(stream.key, stream.next_seq)
         stream.next_seq += 1
         return SpooledBatch(envelope, schema=stream.schema)
 
@@ -255,7 +247,7 @@ class Spool:
         encoded = wire.encode_schema(schema)
         if len(encoded) > MAX_MESSAGE_BYTES:
             return None
-        self._queue.newest.append(SpoolRecordType.SCHEMA, encoded)
+        self.queue.newest.append(SpoolRecordType.SCHEMA, encoded)
         return self._set_current(Stream(schema, seq, d.generation))
 
     def _set_current(self, stream: Stream) -> Stream:
@@ -267,44 +259,44 @@ class Spool:
     def _begin_segment(self) -> None:
         """Begins a newest segment. Raises SpoolError without any change."""
         header = Header(self._owner.node, self._boot_id, tuple(self._streams.values()))
-        self._queue.start_segment(header, in_memory=self.in_memory)
+        self.queue.start_segment(header, in_memory=self.in_memory)
 
     def _make_room(self, newest_ns: int) -> None:
         try:
-            if self._queue.is_newest_full():
+            if self.queue.is_newest_full():
                 self._begin_segment()
             self._disk_appends += not self.in_memory
             if self._disk_appends >= _NOTE_ACKED_EVERY:
                 self._note_acknowledged()
         except SpoolError as exc:
             self._fall_back(exc)
-        if self._queue.make_room(newest_ns):
+        if self.queue.make_room(newest_ns):
             self._forget()
 
     def _note_acknowledged(self) -> None:
         """Records the acknowledged ranges, so that a restarted agent does not send them again."""
         self._disk_appends = 0
-        acked = self._queue.encode_acked()
+        acked = self.queue.encode_acked()
         if len(acked) <= MAX_ACK_BYTES:
-            self._queue.newest.append(SpoolRecordType.ACKED, acked)
+            self.queue.newest.append(SpoolRecordType.ACKED, acked)
 
     # -- deleting acknowledged batches
 
     def _drop_acknowledged(self) -> None:
-        if self._queue.is_newest_done():
+        if self.queue.is_newest_done():
             try:
                 self._begin_segment()
             except SpoolError as exc:
                 self._fall_back(exc)
-        if self._queue.drop_acknowledged():
+        if self.queue.drop_acknowledged():
             self._forget()
 
     def _forget(self) -> None:
         """Forgets streams without batches."""
-        alive = {key for kept in self._queue for key in kept.spans}
+        alive = {key for kept in self.queue for key in kept.spans}
         alive |= {stream.key for stream in self._streams.values()}
         self._schemas = {key: schema for key, schema in self._schemas.items() if key in alive}
-        self._queue.forget_all_but(alive)
+        self.queue.forget_all_but(alive)
 
     # -- recovery
 
@@ -312,11 +304,11 @@ class Spool:
         """Inserts an earlier agent's batches before all others. Raises SpoolError."""
         recovered = recover(self._directory, self._owner.node)
         self._taken_over = True
-        self._queue.prepend(recovered.segments, recovered.next_file)
+        self.queue.prepend(recovered.segments, recovered.next_file)
         self._schemas |= recovered.schemas
         for ack in recovered.acks:
             for low, high in ack.ranges:
-                self._queue.acked[ack.stream, ack.source].add(low, high)
+                self.queue.acked[ack.stream, ack.source].add(low, high)
         return recovered
 
     def _continue(self, stream: Stream) -> None:
@@ -348,7 +340,7 @@ class Spool:
                 self._lock = _take_lock(self._directory)
             if not self._taken_over:  # missing at the start, such as a late mount
                 self.found_late = bool(self._take_over().segments)
-            if _free_bytes(self._directory) < self._queue.segment_bytes:
+            if _free_bytes(self._directory) < self.queue.segment_bytes:
                 raise SpoolError(str(self._directory), "is nearly full")
             self._begin_segment()
         except (SpoolError, ServiceError) as exc:

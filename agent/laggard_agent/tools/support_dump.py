@@ -7,6 +7,7 @@ files not copied with the reason. The configuration is not copied.
 
 import os
 import platform
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -108,14 +109,14 @@ class Copier:
         """As `Recorder`."""
         name = self._name(path)
         if is_folder:
-            self._make_folder(name)
-        elif name not in self.copied and self._write(name, b"", None):
+            self._write(name)
+        elif name not in self.copied and self._write(name, b""):
             self._named[name] = None
 
     def finish(self, head: list[str], failed: dict[str, str]) -> None:
         """Creates the roots, and the MANIFEST under `head`. Raises the first write error as ServiceError."""
         for name in self.trees:
-            self._make_folder(name)
+            self._write(name)
         lines = [
             *head,
             *(f"copied\t{_shown(name)}\t{size}" for name, size in sorted(self.copied.items())),
@@ -123,7 +124,7 @@ class Copier:
             *(f"not read\t{_shown(name)}\t{reason}" for name, reason in sorted(self.not_copied.items())),
             *(f"failed\t{collector}\t{_shown(error)}" for collector, error in failed.items()),
         ]
-        self._write(_MANIFEST, "".join(f"{line}\n" for line in lines).encode(), None)
+        self._write(_MANIFEST, "".join(f"{line}\n" for line in lines).encode())
         if self._error is not None:
             reason = self._error.strerror or str(self._error)
             raise ServiceError(f"--dump: {self._folder}: {reason}; the dump is not whole") from self._error
@@ -138,34 +139,26 @@ class Copier:
                 return name
         return f"files{whole}"
 
-    def _write(self, name: str, data: bytes, source: str | None) -> bool:
-        """True if written. Keeps the times of `source`: gluster's are meaningful."""
+    def _write(self, name: str, data: bytes | None = None, source: str | None = None) -> bool:
+        """Writes a file, or a folder without `data`; True if written.
+
+        Keeps the times of `source`: gluster's are meaningful.
+        """
         if self._error is not None:
             return False
         path = self._folder / name
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(data)
+            (path if data is None else path.parent).mkdir(parents=True, exist_ok=True)
+            if data is not None:
+                path.write_bytes(data)
         except OSError as exc:
             self._error = exc
             return False
         if source is not None:
-            self._keep_time(path, source)
+            with suppress(OSError):  # removed since the read
+                found = os.stat(source)  # noqa: PTH116 - strings are what there is
+                os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
         return True
-
-    def _keep_time(self, path: Path, source: str) -> None:
-        try:
-            found = os.stat(source)  # noqa: PTH116 - strings are what there is
-            os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
-        except OSError:
-            return  # removed since the read
-
-    def _make_folder(self, name: str) -> None:
-        if self._error is None:
-            try:
-                (self._folder / name).mkdir(parents=True, exist_ok=True)
-            except OSError as exc:
-                self._error = exc
 
 
 def _shown(text: str) -> str:

@@ -57,7 +57,7 @@ class Redelivery:
             self._acks_since_find = True
             self.acks_in_connection = True
             self._schema_missing |= not ack.ranges
-            self._skipped |= self._spool.is_passed_over((ack.stream, ack.source))
+            self._skipped |= self._spool.queue.is_passed_over((ack.stream, ack.source))
 
     async def connected(self, now: float) -> None:
         """Starts a session. Redelivers at once if the last session carried acknowledgements: its broker may
@@ -65,7 +65,9 @@ class Redelivery:
         """
         self._interval = _LEAST_SECONDS
         self.due = now + self._interval
-        oldest = await self._worker.call(self._spool.oldest_unacknowledged)  # and acknowledgements before it
+        oldest = await self._worker.call(
+            self._spool.queue.oldest_unacknowledged
+        )  # and acknowledgements before it
         if self.acks_in_connection:
             await self._worker.call(partial(self._spool.resend, list(oldest)))
         self.acks_in_connection = False
@@ -86,7 +88,7 @@ class Redelivery:
         """
         self._interval = min(2 * self._interval, _MOST_SECONDS)
         self.due = now + self._interval * self._rng.uniform(1.0, 1.5)
-        oldest = await self._worker.call(self._spool.oldest_unacknowledged)
+        oldest = await self._worker.call(self._spool.queue.oldest_unacknowledged)
         lost = [key for key, seq in oldest.items() if self._oldest.get(key) == seq]
         acked, self._acks_since_find = self._acks_since_find, False
         self._oldest = oldest

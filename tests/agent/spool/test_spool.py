@@ -262,7 +262,7 @@ def test_the_backlog_leaves_out_what_was_sent_until_it_is_to_be_sent_again(tmp_p
         spool.mark_sent(s)
     assert backlog(spool) == [4, 5]
     spool.acknowledge(stored[0].key, ((0, 1),))
-    assert spool.oldest_unacknowledged() == {stored[0].key: 2}
+    assert spool.queue.oldest_unacknowledged() == {stored[0].key: 2}
     spool.resend([stored[0].key])
     seqs = []
     while s2 := spool.next_backlog():
@@ -275,17 +275,17 @@ def test_what_is_passed_over_by_acknowledgements_was_taken_by_the_broker(tmp_pat
     spool = opened(tmp_path)
     stored = [added(spool) for _ in range(6)]
     key = stored[0].key
-    assert not spool.is_passed_over(key)
+    assert not spool.queue.is_passed_over(key)
     for s in stored[1:5]:
         spool.mark_sent(s)
     spool.acknowledge(key, ((1, 3),))
-    assert not spool.is_passed_over(key)  # the first of all was never sent
+    assert not spool.queue.is_passed_over(key)  # the first of all was never sent
     spool.mark_sent(stored[0])
-    assert spool.is_passed_over(key)
+    assert spool.queue.is_passed_over(key)
     spool.acknowledge(key, ((0, 2),))
-    assert not spool.is_passed_over(key)
+    assert not spool.queue.is_passed_over(key)
     spool.acknowledge(key, ((5, 5),))
-    assert spool.is_passed_over(key)
+    assert spool.queue.is_passed_over(key)
     spool.close()
 
 
@@ -375,7 +375,7 @@ def test_a_disk_that_fails_and_comes_back(tmp_path: Path, caplog: pytest.LogCapt
     caplog.set_level(logging.INFO)
     spool = opened(tmp_path)
     on_disk = added(spool)
-    broken = spool._queue.newest
+    broken = spool.queue.newest
     broken.close()  # appending to it fails from now on, as on a disk that went read-only
     in_memory = added(spool)
     assert spool.facts().in_memory
@@ -465,7 +465,7 @@ def test_files_that_somebody_removed_do_not_stop_the_agent(
 def test_a_record_of_another_format_is_passed_over(tmp_path: Path) -> None:
     spool = opened(tmp_path, max_bytes=MIB)
     added(spool)
-    spool._queue.newest.append(SpoolRecordType.BATCH, b"of a later version")
+    spool.queue.newest.append(SpoolRecordType.BATCH, b"of a later version")
     added(spool)
     assert backlog(spool) == [0, 1]
     spool.close()
