@@ -1,13 +1,17 @@
 """Readings whose unchanged rows stay the same objects, and collectors' reports about themselves."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
+from itertools import repeat
 
 from laggard_agent.collectors.interface import Reading
 from laggard_common.errors import CollectError
 from laggard_common.wire.codec import Row
+from laggard_common.wire.limits import MAX_FIELDS
 from laggard_common.wire.schema import Component, Field, FieldKind
+
+Counters = Mapping[str, int | None]
 
 
 def gauges(*names: str) -> tuple[Field, ...]:
@@ -40,6 +44,39 @@ class RowCache:
             self._components = components
         self._rows = [old if old == new else new for old, new in zip(before, rows, strict=True)]
         return Reading(self._source, fields, at_ns, self._components, self._rows)
+
+
+class ColumnTable(RowCache):
+    """Rows of counters by name, in columns that only grow: `fields`, at most MAX_FIELDS."""
+
+    def __init__(self, source: str, fields: Iterable[Field] = ()) -> None:
+        super().__init__(source)
+        self.fields: tuple[Field, ...] = ()
+        self.names: dict[str, int | None] = {}
+        self._made: dict[str, tuple[Counters, Row]] = {}
+        self.grow(fields)
+
+    def grow(self, fields: Iterable[Field]) -> None:
+        """Adds columns, as far as there is room."""
+        new = [field for field in fields if field.name not in self.names][: MAX_FIELDS - len(self.fields)]
+        self.fields += tuple(new)
+        self.names |= {field.name: None if field.kind is FieldKind.GAUGE else 0 for field in new}
+
+    def table(self, at_ns: int, found: Iterable[tuple[Component, Counters, bool]]) -> Reading:
+        """The reading with a row for each component, made from its counters.
+
+        A missing counter is None; where the counters are complete, it never counted and is 0.
+        """
+        before, self._made = self._made, {}
+        components = []
+        for component, counters, are_complete in found:
+            made = before.get(component.id)
+            if made is None or made[0] is not counters or len(made[1]) != len(self.fields):
+                missing = self.names.values() if are_complete else repeat(None)
+                made = counters, tuple(map(counters.get, self.names, missing))
+            self._made[component.id] = made
+            components.append(component)
+        return self.reading(at_ns, self.fields, tuple(components), [row for _, row in self._made.values()])
 
 
 class OwnRow(RowCache):

@@ -5,8 +5,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from laggard_agent.collectors.fnprofile.kernel import Kernel
-from laggard_agent.collectors.fnprofile.symbolizer import Resolver
+from laggard_agent.collectors.fnprofile.symbolizer import Kernel, Resolver
 from tests.support.clock import FakeClock
 
 KERNEL_MODE, USER_MODE = 1, 2

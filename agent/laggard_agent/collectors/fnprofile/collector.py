@@ -17,8 +17,7 @@ from typing import ClassVar
 from laggard_agent.collectors.fnprofile import perf
 from laggard_agent.collectors.fnprofile.cpu_sampler import CpuSampler
 from laggard_agent.collectors.fnprofile.functions import FIELDS, Functions
-from laggard_agent.collectors.fnprofile.kernel import Kernel
-from laggard_agent.collectors.fnprofile.symbolizer import Resolver
+from laggard_agent.collectors.fnprofile.symbolizer import Kernel, Resolver
 from laggard_agent.collectors.interface import Context, Reading
 from laggard_agent.collectors.registry import register
 from laggard_agent.collectors.rows import OnceLogged, OwnRow, gauges

@@ -4,7 +4,7 @@ A table is another user's file with arbitrary contents: values out of bounds are
 """
 
 import struct
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from laggard_common.errors import CollectError
 
@@ -18,7 +18,7 @@ NO_MODULE = 0xFFFFFFFF
 _HEAD = struct.Struct("=8sIIIIIIQQQ128sIIIIQQ")
 _MODULE = struct.Struct("=QII32s464s")
 _FUNCTION = struct.Struct("=QII")
-_SLOT = struct.Struct("=IIQQQQ")
+_SLOT = struct.Struct("=8xQQQQ")
 
 HEAD_BYTES = _HEAD.size
 MODULE_BYTES = _MODULE.size
@@ -32,40 +32,55 @@ _MODULE_HELD_BYTES = 1024
 _TICKS_PER_SECOND = range(1_000_000, 100_000_000_000)
 
 
-@dataclass(frozen=True, slots=True)
-class TableHead:
-    """Header of a table: its process, and the used part of the table.
+class TableHead(NamedTuple):
+    """Header of a table, as in the file: its process, and the capacities and used parts of the table.
 
     `start_ticks`: when the process started, as field 22 of /proc/PID/stat. `pid_namespace`: the inode of the
     namespace of `pid`, 0 if unknown.
     """
 
+    magic: bytes
+    version: int
+    complete: int
     pid: int
+    module_capacity: int
+    function_capacity: int
+    slot_capacity: int
     start_ticks: int
     pid_namespace: int
     ticks_per_second: int
-    program: str
+    program_bytes: bytes
     modules: int
     functions: int
     slots: int
+    unused: int
     threads_without_slot: int
     functions_left_out: int
-    capacities: tuple[int, int, int]  # modules, functions, slots
+
+    @property
+    def program(self) -> str:
+        """Name of the program."""
+        return _text(self.program_bytes)
+
+    @property
+    def identity(self) -> tuple[int | bytes, ...]:
+        """The part that stays the same while the process runs."""
+        return self[3:11]
 
     @property
     def functions_at(self) -> int:
         """Offset of the functions in the file."""
-        return HEADER_BYTES + self.capacities[0] * MODULE_BYTES
+        return HEADER_BYTES + self.module_capacity * MODULE_BYTES
 
     @property
     def slots_at(self) -> int:
         """Offset of the slots in the file."""
-        return (self.functions_at + self.capacities[1] * FUNCTION_BYTES + 63) // 64 * 64
+        return (self.functions_at + self.function_capacity * FUNCTION_BYTES + 63) // 64 * 64
 
     @property
     def slot_stride(self) -> int:
         """Bytes from one slot to the next."""
-        return SLOT_HEAD_BYTES + self.capacities[1] * COUNTER_BYTES
+        return SLOT_HEAD_BYTES + self.function_capacity * COUNTER_BYTES
 
     @property
     def count_bytes(self) -> int:
@@ -80,11 +95,10 @@ class TableHead:
     @property
     def file_bytes(self) -> int:
         """Length of the whole table."""
-        return self.slots_at + self.capacities[2] * self.slot_stride
+        return self.slots_at + self.slot_capacity * self.slot_stride
 
 
-@dataclass(frozen=True, slots=True)
-class Module:
+class Module(NamedTuple):
     """An image with functions: its path in the process's view."""
 
     inode: int
@@ -92,61 +106,35 @@ class Module:
     path: str
 
 
-@dataclass(frozen=True, slots=True)
-class Slot:
+class Slot(NamedTuple):
     """Header of a slot; its counters are since the start of the process."""
 
-    deep: int
-    untimed: int
-    abandoned: int
-    unmatched: int
+    deep: int = 0
+    untimed: int = 0
+    abandoned: int = 0
+    unmatched: int = 0
 
 
 def parse_head(data: bytes, path: str) -> TableHead | None:
     """Parses the first HEAD_BYTES of a table; None while it is being created. Raises CollectError."""
     if len(data) < HEAD_BYTES or data == bytes(len(data)):
         return None
-    (
-        magic,
-        version,
-        complete,
-        pid,
-        *capacities,
-        start,
-        space,
-        rate,
-        program,
-        modules,
-        functions,
-        slots,
-        _,
-        lost,
-        out,
-    ) = _HEAD.unpack_from(data)
-    if magic != MAGIC:
+    head = TableHead(*_HEAD.unpack_from(data))
+    if head.magic != MAGIC:
         raise CollectError(path, "not a table of liblaggardtrace.so")
-    if version != VERSION:
-        raise CollectError(path, f"layout {version}, this agent reads {VERSION}")
-    if not complete:
+    if head.version != VERSION:
+        raise CollectError(path, f"layout {head.version}, this agent reads {VERSION}")
+    if not head.complete:
         return None
-    most = (_MOST_MODULES, _MOST_FUNCTIONS, _MOST_SLOTS)
-    used = (modules, functions, slots)
-    fits = all(0 < c <= m and u <= c for c, m, u in zip(capacities, most, used, strict=True))
-    if not fits or not 0 < pid < 2**31 or rate not in _TICKS_PER_SECOND:
-        raise CollectError(path, "a table whose head cannot be right")
-    return TableHead(
-        pid=pid,
-        start_ticks=start,
-        pid_namespace=space,
-        ticks_per_second=rate,
-        program=_text(program),
-        modules=modules,
-        functions=functions,
-        slots=slots,
-        threads_without_slot=lost,
-        functions_left_out=out,
-        capacities=(capacities[0], capacities[1], capacities[2]),
+    limits = (
+        (head.modules, head.module_capacity, _MOST_MODULES),
+        (head.functions, head.function_capacity, _MOST_FUNCTIONS),
+        (head.slots, head.slot_capacity, _MOST_SLOTS),
     )
+    fits = all(0 < capacity <= most and used <= capacity for used, capacity, most in limits)
+    if not fits or not 0 < head.pid < 2**31 or head.ticks_per_second not in _TICKS_PER_SECOND:
+        raise CollectError(path, "a table whose head cannot be right")
+    return head
 
 
 def parse_modules(data: bytes) -> list[Module]:
@@ -166,8 +154,7 @@ def parse_functions(data: bytes) -> list[tuple[int, int]]:
 
 def parse_slot(data: bytes) -> Slot:
     """Parses the header of a slot, at least SLOT_HEAD_BYTES."""
-    _, _, deep, untimed, abandoned, unmatched = _SLOT.unpack_from(data)
-    return Slot(deep, untimed, abandoned, unmatched)
+    return Slot(*_SLOT.unpack_from(data))
 
 
 def _text(data: bytes) -> str:

@@ -108,7 +108,7 @@ class CallTable:
             data = os.pread(fd, size, head.slots_at + i * head.slot_stride)
             if i == len(self._raw):
                 self._raw.append(bytes(shm_layout.SLOT_HEAD_BYTES))
-                self.slots.append(Slot(0, 0, 0, 0))
+                self.slots.append(Slot())
             if data == self._raw[i] or len(data) < size:
                 continue
             self.slots[i] = shm_layout.parse_slot(data)
@@ -127,14 +127,10 @@ class CallTable:
 
 def _goes_on(before: TableHead, inode: int, after: TableHead, inode_before: int) -> bool:
     """True when it is the same process's table and has not shrunk."""
-    return (
-        inode == inode_before
-        and (before.pid, before.start_ticks, before.program, before.capacities, before.ticks_per_second)
-        == (after.pid, after.start_ticks, after.program, after.capacities, after.ticks_per_second)
-        and before.modules <= after.modules
-        and before.functions <= after.functions
-        and before.slots <= after.slots
+    shrunk = (
+        before.modules > after.modules or before.functions > after.functions or before.slots > after.slots
     )
+    return inode == inode_before and before.identity == after.identity and not shrunk
 
 
 class Processes:

@@ -1,23 +1,21 @@
 """Collector `gluster`: io-stats dumps of this node's bricks and mounted volumes."""
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
-from laggard_agent.collectors.gluster.dump import NotADumpError, ProcessDump, parse_dump
-from laggard_agent.collectors.gluster.identity import brick_path
-from laggard_agent.collectors.gluster.process import Process
+from laggard_agent.collectors.gluster.dump import NotADumpError, ProcessDump, brick_path, parse_dump
+from laggard_agent.collectors.gluster.process import ALWAYS, Process, field_of
 from laggard_agent.collectors.gluster.reader import FileState, read_rewritten
-from laggard_agent.collectors.gluster.table import ALWAYS, ProcessTable
 from laggard_agent.collectors.interface import Context, Reading, note_name, unreadable
 from laggard_agent.collectors.registry import register
-from laggard_agent.collectors.rows import OnceLogged, OwnRow, gauges, raise_first
+from laggard_agent.collectors.rows import ColumnTable, OnceLogged, OwnRow, gauges, raise_first
 from laggard_common.config import between, checked
 from laggard_common.errors import CollectError
 from laggard_common.wire.limits import MAX_NAME_CHARS
-from laggard_common.wire.schema import Component
+from laggard_common.wire.schema import Component, FieldKind
 
 _log = logging.getLogger(__name__)
 
@@ -92,8 +90,8 @@ class Gluster:
         self._stale_seconds = settings.stale_seconds
         self._context = context
         self._files: dict[str, _DumpFile] = {}
-        self._bricks = ProcessTable("gluster_brick")
-        self._clients = ProcessTable("gluster_client")
+        self._bricks = ColumnTable("gluster_brick", ALWAYS)
+        self._clients = ColumnTable("gluster_client", ALWAYS)
         self._own = OwnRow("gluster", NODE_FIELDS)
         self._nothing = OnceLogged(_log, "gluster")
         self.leftovers: Mapping[str, tuple[str, ...]] = {}
@@ -120,7 +118,7 @@ class Gluster:
             }
             counts.append(len(found))
             if found:
-                yield table.reading(at, list(found.values()))
+                yield _reading(table, at, found.values())
         leftovers = {n: f.process.dump.leftovers for n, f in live.items() if f.process.dump}
         self.leftovers = {name: lines for name, lines in leftovers.items() if lines}
         yield self._own.of(
@@ -185,6 +183,14 @@ class Gluster:
                 note_name(path)
                 found.append((folder.name, path.name))
         return found
+
+
+def _reading(table: ColumnTable, at_ns: int, found: Collection[tuple[Component, Process]]) -> Reading:
+    """A row of each process; a counter missing from a fully parsed dump never counted."""
+    for _, process in found:
+        new = [(field_of(name), value) for name, value in process.values.items() if name not in table.names]
+        table.grow(field for field, value in new if value or field.kind is FieldKind.GAUGE)
+    return table.table(at_ns, ((component, process.values, process.is_whole) for component, process in found))
 
 
 def _component(dump: ProcessDump, bricks: list[tuple[str, str]]) -> Component | None:

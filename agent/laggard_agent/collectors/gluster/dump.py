@@ -4,12 +4,16 @@ A dump is two JSON objects in a row, one line per value: the first counts since 
 the second since the previous dump (`inter`). It is parsed by lines, not as JSON, because older versions quote
 their numbers, and an interval of no length divides by zero and prints `inf` and `nan`.
 
+A dump's name has the brick's path with `_` for every `/`; glusterd's `vols/<volume>/bricks/<host>:<path>` has
+it with `-` for every `/`. Where one has `_` and the other `-`, the path has a `/`. So root is not needed.
+
 Latencies are nanoseconds, although the keys end in `usec` (README.md says since when). The
 dump has no sums of latencies: it has means, printed with the 24 bits of a C float.
 """
 
 import math
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from laggard_agent.collectors.parsing import number, printable
@@ -175,3 +179,35 @@ def _real(text: str) -> float | None:
     except ValueError:
         return None
     return value if math.isfinite(value) and value >= 0 else None
+
+
+def brick_path(dump_name: str, bricks: Iterable[tuple[str, str]]) -> tuple[str, str | None]:
+    """Path and volume of the brick with this dump name; `bricks`: volume and name of each brick file.
+
+    Without a match, or with matches of different paths, the path is the dump's, with `_`; with matches of
+    several volumes (the same path on several servers) the volume is None.
+    """
+    found = {(path, volume) for volume, name in bricks if (path := _merged(dump_name, name)) is not None}
+    paths = {path for path, _ in found}
+    volumes = {volume for _, volume in found}
+    if len(paths) != 1:
+        return dump_name, None
+    return paths.pop(), volumes.pop() if len(volumes) == 1 else None
+
+
+def _merged(dump_name: str, brick_name: str) -> str | None:
+    """The path that yields both names; None without one."""
+    dashed = brick_name.partition(":-")[2]
+    if brick_name.count(":") > 1:  # an IPv6 address
+        dashed = brick_name.rpartition(":-")[2]
+    if len(dashed) + 1 != len(dump_name):
+        return None
+    path = []
+    for in_dump, in_brick in zip(dump_name, f"-{dashed}", strict=True):
+        if in_dump == in_brick:
+            path.append(in_dump)
+        elif in_dump == "_" and in_brick == "-":
+            path.append("/")
+        else:
+            return None
+    return "".join(path)

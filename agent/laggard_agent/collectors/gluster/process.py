@@ -80,6 +80,11 @@ class Process:
         self._seen_ns = 0
         self._sums = LatencySums()
 
+    @property
+    def is_whole(self) -> bool:
+        """True when the dump was fully parsed."""
+        return self.dump is not None and not self.dump.leftovers
+
     def add(self, dump: ProcessDump, written_ns: int, now_ns: int) -> None:
         """Adds a dump written at `written_ns` (wall clock) and read at `now_ns` (monotonic)."""
         start = written_ns // 10**9 - dump.uptime_s
@@ -129,3 +134,16 @@ def field_of(name: str) -> Field:
     if name.startswith(("read_", "write_")):
         return Field(name, FieldKind.HISTOGRAM)
     return Field(name, FieldKind.COUNTER if name.startswith("fop_") else FieldKind.GAUGE)
+
+
+ALWAYS = tuple(
+    field_of(name)
+    for name in (
+        *("bytes_read", "bytes_written", "fop_read_count", "fop_read_latency_ns"),
+        *("fop_write_count", "fop_write_latency_ns"),
+    )
+)
+"""Columns from the first sample on; other counters get a column when they first count.
+
+A brick has some 190 counters, most of which never count.
+"""

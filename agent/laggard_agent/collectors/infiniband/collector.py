@@ -8,7 +8,7 @@ import logging
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from errno import EINVAL, ENODATA, ENODEV, EOPNOTSUPP
 from pathlib import Path
 from typing import ClassVar
@@ -16,9 +16,8 @@ from typing import ClassVar
 from laggard_agent.collectors.interface import ABSENT, Context, Reading, read_file, unreadable
 from laggard_agent.collectors.parsing import attribute, number
 from laggard_agent.collectors.registry import register
-from laggard_agent.collectors.rows import OnceLogged, OwnRow, RowCache, gauges, raise_first
+from laggard_agent.collectors.rows import ColumnTable, OnceLogged, OwnRow, gauges, raise_first
 from laggard_common.errors import CollectError
-from laggard_common.wire.codec import Row
 from laggard_common.wire.limits import MAX_FIELDS, MAX_NAME_CHARS
 from laggard_common.wire.schema import Component, Field, FieldKind
 
@@ -82,12 +81,6 @@ _PARSERS: Mapping[str, Callable[[bytes], int | None]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class _Port:
-    component: Component
-    files: Mapping[str, str]  # by the name of the field
-
-
-@dataclass(frozen=True, slots=True)
 class InfinibandSettings:
     """`[infiniband]`: whether the counters of the device's own driver are read, beside those of all ports."""
 
@@ -111,10 +104,9 @@ class Infiniband:
         self._groups = (("counters", ""), ("hw_counters", "hw_"))[: 1 + settings.hw_counters]
         self._context = context
         self._look_at_ns: int | None = None
-        self._ports: dict[str, _Port] = {}
-        self._fields: tuple[Field, ...] = PORT_FIELDS
+        self._ports: dict[Component, dict[str, str]] = {}  # files by the name of the field
         self._left_out = 0
-        self._rows = RowCache("infiniband_port")
+        self._rows = ColumnTable("infiniband_port", PORT_FIELDS)
         self._own = OwnRow("infiniband", NODE_FIELDS)
         self._nothing = OnceLogged(_log, "infiniband")
         self.leftovers: dict[str, bytes] = {}
@@ -127,22 +119,22 @@ class Infiniband:
         failures = self._look()
         at = self._context.now()
         self.leftovers = {}
-        rows = {port.component: self._row(port, failures) for port in self._ports.values()}
+        rows = {component: self._row(files, failures) for component, files in self._ports.items()}
         found = {component: row for component, row in rows.items() if row is not None}
         if len(found) < len(rows):
             self._look_at_ns = None
         if found:
-            yield self._rows.reading(at, self._fields, tuple(found), list(found.values()))
+            yield self._rows.table(at, ((component, row, False) for component, row in found.items()))
         yield self._own.of(at, len(found), len(failures), len(self.leftovers), self._left_out)
         place = self._folder or "sysfs: it is not read"
         self._nothing.update(not found and not failures, f"nothing found under {place}")
         raise_first(failures)
 
-    def _row(self, port: _Port, failures: list[CollectError]) -> Row | None:
+    def _row(self, files: Mapping[str, str], failures: list[CollectError]) -> dict[str, int | None] | None:
         """Reads the counters of a port; None if it disappeared. Read errors are added to `failures`."""
         values: dict[str, int | None] = {}
         saturated = 0
-        for field, path in port.files.items():
+        for field, path in files.items():
             try:
                 data = read_file(path, _MOST_FILE_BYTES)
             except CollectError as exc:
@@ -160,7 +152,7 @@ class Infiniband:
             else:
                 values[field] = value
         values["counters_saturated"] = saturated
-        return tuple(values.get(field.name) for field in self._fields)
+        return values
 
     def _look(self) -> list[CollectError]:
         """Searches ports and files when due; returns the folders that could not be listed."""
@@ -169,12 +161,11 @@ class Infiniband:
             return []
         self._look_at_ns = now + _LOOK_EVERY_NS
         failures: list[CollectError] = []
-        ports: dict[str, _Port] = {}
+        ports: dict[Component, dict[str, str]] = {}
         taken: set[str] = set()
         for device in _listed(self._folder, failures):
             guid = attribute(f"{self._folder}/{device}/node_guid").replace(":", "")
             for port in _listed(self._folder / device / "ports", failures):
-                name = f"{device}/{port}"
                 folder = self._folder / device / "ports" / port
                 files = {field.name: f"{folder}/{field.name}" for field in PORT_FIELDS[:3]}
                 for group, prefix in self._groups:
@@ -183,23 +174,17 @@ class Infiniband:
                             files.setdefault(prefix + file.partition(",")[0], f"{folder}/{group}/{file}")
                 component = _component(device, port, guid, attribute(f"{folder}/link_layer"))
                 if component.id in taken:
-                    component = Component(f"{component.id}@{device}", name, component.labels)
+                    component = replace(component, id=f"{component.id}@{device}")
                 taken.add(component.id)
-                ports[name] = _Port(component, files)
-        self._learn(ports)
+                ports[component] = files
+        self._ports = ports
+        names = {name for files in ports.values() for name in files} - self._rows.names.keys()
+        new = sorted(names, key=lambda name: (name.startswith("hw_"), name))
+        self._left_out = max(0, len(new) + len(self._rows.fields) - MAX_FIELDS)
+        self._rows.grow(map(_field, new))
         if failures:
             self._look_at_ns = None  # an unlistable folder is an error of every sample
         return failures
-
-    def _learn(self, ports: dict[str, _Port]) -> None:
-        self._ports = ports
-        known = {field.name for field in self._fields}
-        names = {name for port in ports.values() for name in port.files} - known
-        new = sorted(names, key=lambda name: (name.startswith("hw_"), name))
-        room = MAX_FIELDS - len(known)
-        self._left_out = len(new[room:])
-        if new[:room]:
-            self._fields = (*self._fields, *map(_field, new[:room]))
 
 
 def _field(name: str) -> Field:

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from laggard_agent.collectors.interface import Context, Reading
-from laggard_agent.collectors.lustre.jobtable import JobTable
 from laggard_agent.collectors.lustre.param_paths import ParamDump, Parameters, Trees
-from laggard_agent.collectors.lustre.table import Outcome, ParamTable
+from laggard_agent.collectors.lustre.table import JobTable, Outcome, ParamTable
 from laggard_agent.collectors.lustre.table_specs import JOB_TABLES, TABLES
 from laggard_agent.collectors.registry import register
 from laggard_agent.collectors.rows import OnceLogged, OwnRow, gauges, raise_first
@@ -56,8 +55,10 @@ class LustreCollector:
         self._parameters = parameters
         self._context = context
         jobs = JOB_TABLES if settings.job_stats else ()
-        self._jobs = tuple(JobTable(spec, settings.max_job_entries) for spec in jobs)
-        self._tables: tuple[ParamTable | JobTable, ...] = (*map(ParamTable, TABLES), *self._jobs)
+        self._tables: tuple[ParamTable | JobTable, ...] = (
+            *map(ParamTable, TABLES),
+            *(JobTable(spec, settings.max_job_entries) for spec in jobs),
+        )
         self._looks = deque(self._tables)  # the first is searched next
         self._looked_ns: int | None = None
         self._health_place: str | None = None
@@ -75,8 +76,8 @@ class LustreCollector:
         outcome = Outcome()
         devices: set[str] = set()
         for table in self._tables:
-            if table.located.places:
-                devices |= table.located.devices
+            if table.places:
+                devices |= table.devices
                 reading = table.read(self._parameters, self._context.now(), outcome)
                 if reading is not None:
                     yield reading
@@ -84,8 +85,8 @@ class LustreCollector:
         if outcome.gone:
             self._looked_ns = None
         yield self._node(outcome, len(devices))
-        problems = [table.located.problem for table in self._tables if table.located.problem]
-        self._nothing.update(not devices and not problems, f"nothing found under {self._parameters.roots()}")
+        problems = [table.problem for table in self._tables if table.problem]
+        self._nothing.update(not devices and not problems, f"nothing found under {self._parameters.roots}")
         raise_first([*outcome.failures, *problems])
 
     def _look(self) -> None:
@@ -97,7 +98,7 @@ class LustreCollector:
             return
         self._parameters.refresh()
         for _ in range(min(due, every)):
-            self._looks[0].located.locate(self._parameters)
+            self._looks[0].locate(self._parameters)
             self._looks.rotate(-1)
         self._health_place = self._parameters.find("health_check")
         self._looked_ns = now if self._looked_ns is None else self._looked_ns + due * _LOOK_EVERY_NS // every
@@ -114,5 +115,5 @@ class LustreCollector:
             outcome.gone,
             len(outcome.failures),
             sum(map(len, outcome.leftovers.values())),
-            sum(table.left_out for table in self._jobs),
+            sum(table.left_out for table in self._tables),
         )

@@ -37,7 +37,9 @@ class Located:
 
 
 class Parameters(Protocol):
-    """Source of Lustre's parameters."""
+    """Source of Lustre's parameters. `roots`: where they are searched, as text."""
+
+    roots: str
 
     def locate(self, kinds: Sequence[str], files: Sequence[str]) -> Located:
         """Devices of all `kinds` (`obdfilter`, `ost/OSS`), and the `files` that each has."""
@@ -51,10 +53,6 @@ class Parameters(Protocol):
         """Bytes at a location returned by `locate` or `find`. Raises CollectError."""
         ...
 
-    def roots(self) -> str:
-        """The searched roots as text."""
-        ...
-
     def refresh(self) -> None:
         """Called before all files are located again. Raises CollectError."""
         ...
@@ -66,6 +64,7 @@ class Trees:
     def __init__(self, procfs: Path | None, sysfs: Path | None, debugfs: Path | None) -> None:
         below = ((procfs, "fs/lustre"), (sysfs, "fs/lustre"), (debugfs, "lustre"))
         self._roots = [os.path.join(root, path) for root, path in below if root is not None]  # noqa: PTH118
+        self.roots = ", ".join(self._roots)
         self._debugfs = None if debugfs is None else str(debugfs)
 
     def locate(self, kinds: Sequence[str], files: Sequence[str]) -> Located:
@@ -97,10 +96,6 @@ class Trees:
     def read(self, place: str) -> bytes:
         """As `Parameters`."""
         return read_file(place, MOST_FILE_BYTES)
-
-    def roots(self) -> str:
-        """As `Parameters`."""
-        return ", ".join(self._roots)
 
     def refresh(self) -> None:
         """Does nothing: trees are read each time."""
@@ -140,6 +135,7 @@ class ParamDump:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self.roots = str(path)
         self._parameters: dict[str, bytes] = {}
 
     def locate(self, kinds: Sequence[str], files: Sequence[str]) -> Located:
@@ -163,10 +159,6 @@ class ParamDump:
     def read(self, place: str) -> bytes:
         """As `Parameters`."""
         return self._parameters[place]
-
-    def roots(self) -> str:
-        """As `Parameters`."""
-        return str(self._path)
 
     def refresh(self) -> None:
         """Reads the file. Raises CollectError."""

@@ -1,14 +1,16 @@
-"""One table over the samples: locates its devices, reads each file once."""
+"""Tables over the samples: each locates its devices and reads each file once."""
 
 import errno
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from laggard_agent.collectors.interface import Reading
-from laggard_agent.collectors.lustre.columns import Columns, Shown
+from laggard_agent.collectors.lustre.devices import job
 from laggard_agent.collectors.lustre.param_paths import Parameters
+from laggard_agent.collectors.lustre.parse import job_id, parse_job, split_jobs
 from laggard_agent.collectors.lustre.table_specs import Read, TableSpec, reader_of
-from laggard_agent.collectors.lustre.template_cache import Shape, Values
+from laggard_agent.collectors.lustre.template_cache import Columns, Shape, Shapes, Shown, Values
 from laggard_common.errors import CollectError
 from laggard_common.wire.codec import Row
 from laggard_common.wire.schema import Component
@@ -46,13 +48,17 @@ class Outcome:
 
 
 class LocatedTable:
-    """Devices of a table and the locations of their files, as of the latest search.
+    """Devices of a table and the locations of their files, as of the latest search, and its columns.
 
-    `devices`: their names, distinct from those of other kinds.
+    `devices`: their names, distinct from those of other kinds. `left_out`: entries without a row.
     """
 
     def __init__(self, spec: TableSpec) -> None:
-        self._spec = spec
+        self.spec = spec
+        self.left_out = 0
+        self._columns = Columns()
+        self._components: tuple[Component, ...] = ()
+        self._turn = 0
         self._identify = spec.identify()
         self.places: dict[str, tuple[str | None, ...]] = {}
         self.components: dict[str, Component] = {}
@@ -61,7 +67,7 @@ class LocatedTable:
 
     def locate(self, parameters: Parameters) -> None:
         """Searches devices and files again; an error is kept in `problem`."""
-        spec = self._spec
+        spec = self.spec
         located = parameters.locate(spec.kinds, spec.files)
         devices = {
             n: files for n, files in located.devices.items() if n.isprintable() and spec.devices.fullmatch(n)
@@ -78,12 +84,12 @@ class LocatedTable:
         if devices and not any(places[0] for places in self.places.values()):
             wanted = f"{' or '.join(spec.kinds)} has {len(devices)} devices but none has {spec.files[0]}"
             refused = "; ".join(located.refused) or "is debugfs mounted?"
-            self.problem = CollectError(parameters.roots(), f"{wanted} ({refused})")
+            self.problem = CollectError(parameters.roots, f"{wanted} ({refused})")
         elif located.refused and not devices and spec.kinds[0] in located.refused[0]:
             self.problem = CollectError(*located.refused[0].rsplit(": ", 1))
 
 
-class ParamTable:
+class ParamTable(LocatedTable):
     """A table with one row per device.
 
     A file that is unchanged since the previous sample, apart from its timestamps, is not parsed, and a row of
@@ -91,19 +97,15 @@ class ParamTable:
     """
 
     def __init__(self, spec: TableSpec) -> None:
-        self.spec = spec
-        self.located = LocatedTable(spec)
+        super().__init__(spec)
         self._readers = tuple(map(reader_of, spec.files))
-        self._columns = Columns()
         self._devices: dict[str, _TableDevice] = {}
-        self._components: tuple[Component, ...] = ()
-        self._turn = 0
 
     def read(self, parameters: Parameters, at_ns: int, outcome: Outcome) -> Reading | None:
         """Reads all devices; None without devices or without any counter."""
         devices = {}
         self._turn += 1
-        for place, (name, places) in enumerate(self.located.places.items(), self._turn):
+        for place, (name, places) in enumerate(self.places.items(), self._turn):
             device = self._devices.get(name)
             if device is None or place % self.spec.every == 0:
                 device = device or _TableDevice(self._readers)
@@ -117,7 +119,7 @@ class ParamTable:
             self._columns = Columns()
             self._devices = {}
             return None
-        components = tuple([self.located.components[name] for name in devices])
+        components = tuple([self.components[name] for name in devices])
         if components != self._components:
             self._components = components
         rows = [device.row_in(self._columns) for device in devices.values()]
@@ -191,3 +193,125 @@ class _TableFile:
         self._start, self._body = start, body
         self.shape, self.values = self._read(data)
         return True
+
+
+class JobTable(LocatedTable):
+    """At most `most` rows; further entries are only counted, in `left_out`.
+
+    Files of idle targets and entries of idle jobs, unchanged since the previous sample, are not parsed.
+    """
+
+    def __init__(self, spec: TableSpec, most: int) -> None:
+        super().__init__(spec)
+        self._most = most
+        self._shapes = Shapes(parse_job)
+        self._files: dict[str, _JobFile] = {}
+        self._known: dict[tuple[str, str], Component] = {}
+
+    def read(self, parameters: Parameters, at_ns: int, outcome: Outcome) -> Reading | None:
+        """Reads all jobs of all targets; None without any."""
+        room = self._most
+        files: dict[str, _JobFile] = {}
+        self._turn += 1
+        for place, (name, places) in enumerate(self.places.items(), self._turn):
+            if places[0] is None:
+                continue
+            file = self._files.get(name)
+            if file is None or place % self.spec.every == 0:
+                data = outcome.read(parameters, places[0])
+                file = None if data is None else self._file(name, data, room)
+            if file is not None:
+                files[name] = file
+                room -= len(file.entries)
+                outcome.left_over(places[0], file.leftovers)
+        same = files.keys() == self._files.keys() and all(
+            file.names is self._files[name].names for name, file in files.items()
+        )
+        self._files = files
+        self.left_out = sum(file.left_out for file in files.values())
+        if room == self._most:
+            self._columns = Columns()
+            self._known = {}
+            self._components = ()
+            return None
+        if not same:
+            self._name()
+        rows: list[Row] = []
+        for file in files.values():
+            rows += self._rows(file)
+        return Reading(self.spec.source, self._columns.fields, at_ns, self._components, rows)
+
+    def _file(self, name: str, data: bytes, room: int) -> "_JobFile":
+        before = self._files.get(name)
+        if before is not None and before.data == data and len(before.entries) <= room and not before.left_out:
+            return before
+        texts, not_understood = split_jobs(data)
+        leftovers = [*not_understood]
+        known = before.entries if before is not None else {}
+        entries: dict[bytes, _JobEntry] = {}
+        for printed, lines in texts[:room]:
+            entry = known.get(printed)
+            if entry is None:
+                entry = _JobEntry(job_id(printed))
+            if entry.lines != lines:
+                self._read_entry(entry, lines)
+            leftovers += entry.shapes[0].leftovers
+            entries[printed] = entry
+        names = tuple(dict.fromkeys([entry.name for entry in entries.values()]))
+        if before is not None and before.names == names:
+            names = before.names
+        return _JobFile(data, entries, names, tuple(leftovers), max(len(texts) - room, 0))
+
+    def _read_entry(self, entry: "_JobEntry", lines: bytes) -> None:
+        shape, entry.values = self._shapes.read(lines)
+        entry.lines = lines
+        entry.row = ()
+        if entry.shapes != (shape,):
+            entry.shapes = (shape,)
+            self._columns.learn(entry.shapes)
+
+    def _rows(self, file: "_JobFile") -> Iterable[Row]:
+        """One row per name; the later of two entries of one name, which Lustre does not produce."""
+        count = len(self._columns.fields)
+        if file.columns != count:  # rows of a file that was not read this time remain
+            rows: dict[str, Row] = {}
+            for entry in file.entries.values():
+                if len(entry.row) != count:
+                    entry.row = self._columns.row(entry.shapes, (entry.values,))
+                rows[entry.name] = entry.row
+            file.rows = tuple(rows.values())
+            file.columns = count
+        return file.rows
+
+    def _name(self) -> None:
+        keys = [(device, name) for device, file in self._files.items() for name in file.names]
+        components = self.components
+        self._components = tuple(self._known.get(key) or job(components[key[0]], key[1]) for key in keys)
+        self._known = dict(zip(keys, self._components, strict=True))
+
+
+@dataclass(slots=True)
+class _JobEntry:
+    """A job's counters; `row` is built on demand, and again when the table has grown."""
+
+    name: str
+    lines: bytes | None = None
+    shapes: tuple[Shape, ...] = ()
+    values: Values = ()
+    row: Row = ()
+
+
+@dataclass(slots=True)
+class _JobFile:
+    """A file as read; `names`: its jobs, the same object while the set of jobs is unchanged.
+
+    `rows` are built on demand, and again when the table has grown beyond `columns`.
+    """
+
+    data: bytes
+    entries: dict[bytes, _JobEntry]
+    names: tuple[str, ...]
+    leftovers: tuple[bytes, ...]
+    left_out: int
+    rows: tuple[Row, ...] = ()
+    columns: int = -1

@@ -8,8 +8,7 @@ from typing import ClassVar
 
 from laggard_agent.collectors.interface import Context, Reading
 from laggard_agent.collectors.lwfs.log_tailer import Follower
-from laggard_agent.collectors.lwfs.server_counters import FIELDS, Servers
-from laggard_agent.collectors.lwfs.trace import is_trace, parse_trace
+from laggard_agent.collectors.lwfs.trace import FIELDS, Servers, is_trace, parse_trace
 from laggard_agent.collectors.registry import register
 from laggard_agent.collectors.rows import OnceLogged, OwnRow, RowCache
 from laggard_common.errors import CollectError

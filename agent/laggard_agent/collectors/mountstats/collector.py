@@ -1,8 +1,9 @@
 """The collector `mountstats`: operations and transports of each NFS mount of this node."""
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import ClassVar
 
 from laggard_agent.collectors.interface import Context, Reading, read_file
@@ -17,10 +18,9 @@ from laggard_agent.collectors.mountstats.parse import (
 )
 from laggard_agent.collectors.parsing import choice
 from laggard_agent.collectors.registry import register
-from laggard_agent.collectors.rows import OnceLogged, OwnRow, RowCache, gauges
+from laggard_agent.collectors.rows import ColumnTable, OnceLogged, OwnRow, gauges
 from laggard_common.config import between, checked, each, regex
 from laggard_common.errors import CollectError
-from laggard_common.wire.codec import Row
 from laggard_common.wire.limits import MAX_COMPONENTS, MAX_FIELDS, MAX_NAME_CHARS
 from laggard_common.wire.schema import Component, Field
 
@@ -42,6 +42,7 @@ class MountstatsSettings:
     max_mounts: int = field(default=256, metadata=checked(between(1, MAX_COMPONENTS)))
 
 
+@lru_cache(512)
 def fields_of(operation: str) -> tuple[Field, ...]:
     """The columns of an operation."""
     return tuple(map(_counter, counters_of(operation)))
@@ -72,10 +73,8 @@ class Mountstats:
         self._choice = choice(settings.include, settings.exclude)
         self._now = context.now
         self._mounts: list[Mount] = []
-        self._fields = (*BASE_FIELDS, *(column for name in ALWAYS for column in fields_of(name)))
-        self._operations = set(ALWAYS)
-        self._made: dict[str, tuple[Mapping[str, int], Row]] = {}
-        self._rows = RowCache("nfs_mount")
+        always = (column for name in ALWAYS for column in fields_of(name))
+        self._rows = ColumnTable("nfs_mount", (*BASE_FIELDS, *always))
         self._own = OwnRow(self.name, NODE_FIELDS)
         self._nothing = OnceLogged(_log, self.name)
 
@@ -88,7 +87,11 @@ class Mountstats:
             raise CollectError(str(self._path), str(exc)) from exc
         chosen, left_out = self._chosen(self._mounts)
         if chosen:
-            yield self._reading(at, chosen)
+            for _, mount in chosen.values():
+                for name in mount.operations:
+                    if len(self._rows.fields) + len(more := fields_of(name)) <= MAX_FIELDS:
+                        self._rows.grow(more)
+            yield self._rows.table(at, ((component, m.values, False) for component, m in chosen.values()))
         leftovers += sum(mount.leftovers for mount in self._mounts)
         yield self._own.of(at, len(chosen), left_out, leftovers)
         self._nothing.update(not chosen, f"no NFS mount in {self._path}")
@@ -110,24 +113,6 @@ class Mountstats:
             else:
                 chosen[id_] = _component(id_, device, path, mount), mount
         return chosen, left_out
-
-    def _reading(self, at_ns: int, chosen: Mapping[str, tuple[Component, Mount]]) -> Reading:
-        for _, mount in chosen.values():
-            for name in mount.operations:
-                more = fields_of(name)
-                if name not in self._operations and len(self._fields) + len(more) <= MAX_FIELDS:
-                    self._operations.add(name)
-                    self._fields += more
-        names = [column.name for column in self._fields]
-        before, self._made = self._made, {}
-        for id_, (_, mount) in chosen.items():
-            made = before.get(id_)
-            if made is None or made[0] is not mount.values or len(made[1]) != len(names):
-                made = mount.values, tuple(map(mount.values.get, names))
-            self._made[id_] = made
-        rows = [row for _, row in self._made.values()]
-        components = tuple(component for component, _ in chosen.values())
-        return self._rows.reading(at_ns, self._fields, components, rows)
 
 
 def _component(id_: str, device: str, path: str, mount: Mount) -> Component:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from laggard_agent.collectors.fnprofile.kernel import Kernel, parse_kallsyms
+from laggard_agent.collectors.fnprofile.symbolizer import Kernel, parse_kallsyms
 from laggard_agent.symbols import elf
 from tests.support.clock import FakeClock
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from laggard_agent.collectors.gluster.identity import brick_path
+from laggard_agent.collectors.gluster.dump import brick_path
 
 REP = [("rep", "server-1:-srv-gl-b_1-rep"), ("rep", "server-1:-srv-gl-b-2-rep")]
 

@@ -22,6 +22,8 @@ LOOKED_FOR = 11  # seconds after which all devices were looked for again
 class Held:
     """OSTs whose files are held in memory."""
 
+    roots = "memory"
+
     def __init__(self, texts: dict[str, bytes]) -> None:
         self.texts = texts
 
@@ -43,10 +45,6 @@ class Held:
         if place not in self.texts:
             raise CollectError(place, "gone") from FileNotFoundError(2, "gone")
         return self.texts[place]
-
-    def roots(self) -> str:
-        """As `Parameters`."""
-        return "memory"
 
     def refresh(self) -> None:
         """As `Parameters`."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from laggard_agent.collectors.lwfs.server_counters import FIELDS, MOST_SERVERS
+from laggard_agent.collectors.lwfs.trace import FIELDS, MOST_SERVERS
 from laggard_common.wire.schema import FieldKind
 from tests.support.builders.lwfs import FIXTURES, Log, meta, queue
 
