@@ -19,24 +19,19 @@ from laggard_common.errors import CollectError
 from laggard_common.wire.codec import Row
 from laggard_common.wire.schema import Component, Field, FieldKind
 
-FIELDS = (
-    Field("rd_ios", unit="1"),
-    Field("rd_merges", unit="1"),
-    Field("rd_sectors", unit="sectors"),
-    Field("rd_ms", unit="ms"),
-    Field("wr_ios", unit="1"),
-    Field("wr_merges", unit="1"),
-    Field("wr_sectors", unit="sectors"),
-    Field("wr_ms", unit="ms"),
-    Field("in_flight", FieldKind.GAUGE, unit="1"),
-    Field("io_ms", unit="ms"),
-    Field("weighted_ms", unit="ms"),
-    Field("dc_ios", unit="1"),
-    Field("dc_merges", unit="1"),
-    Field("dc_sectors", unit="sectors"),
-    Field("dc_ms", unit="ms"),
-    Field("fl_ios", unit="1"),
-    Field("fl_ms", unit="ms"),
+_NAMES = (
+    *("rd_ios", "rd_merges", "rd_sectors", "rd_ms", "wr_ios", "wr_merges", "wr_sectors", "wr_ms"),
+    *("in_flight", "io_ms", "weighted_ms"),
+    *("dc_ios", "dc_merges", "dc_sectors", "dc_ms", "fl_ios", "fl_ms"),
+)
+_UNITS = {"sectors": "sectors", "ms": "ms"}
+FIELDS = tuple(
+    Field(
+        name,
+        FieldKind.GAUGE if name == "in_flight" else FieldKind.COUNTER,
+        _UNITS.get(name.partition("_")[2], "1"),
+    )
+    for name in _NAMES
 )
 
 _LEADING = 3  # major, minor, name

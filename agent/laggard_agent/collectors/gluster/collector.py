@@ -1,15 +1,24 @@
 """Collector `gluster`: io-stats dumps of this node's bricks and mounted volumes."""
 
+import errno
 import logging
+import os
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from laggard_agent.collectors.gluster.dump import NotADumpError, ProcessDump, brick_path, parse_dump
 from laggard_agent.collectors.gluster.process import ALWAYS, Process, field_of
-from laggard_agent.collectors.gluster.reader import FileState, read_rewritten
-from laggard_agent.collectors.interface import Context, Reading, note_name, unreadable
+from laggard_agent.collectors.interface import (
+    Context,
+    Reading,
+    note_name,
+    note_read,
+    refused,
+    regular_file,
+    unreadable,
+)
 from laggard_agent.collectors.registry import register
 from laggard_agent.collectors.rows import ColumnTable, OnceLogged, OwnRow, gauges, raise_first
 from laggard_common.config import between, checked
@@ -24,7 +33,44 @@ NODE_FIELDS = gauges(
     "lines_not_understood",
 )
 _MOST_DUMPS = 1024
+MOST_DUMP_BYTES = 1024 * 1024  # a brick's dump is 45 kB
+_GONE = (errno.ENOENT, errno.ESTALE)
 _STALE_INTERVALS = 3
+
+
+class FileState(NamedTuple):
+    """File attributes that change with a rewrite; `changed_ns` is since the epoch."""
+
+    inode: int
+    size: int
+    changed_ns: int
+
+
+def read_rewritten(path: Path, before: FileState | None) -> tuple[bytes, FileState] | None:
+    """Contents and state of `path`; None when unchanged since `before`, missing, or changed during the read.
+
+    The writer rewrites it in place every second. Raises CollectError, also for a file that is longer than a
+    dump can be or is not a regular file.
+    """
+    try:
+        if before is not None and _state(path.stat()) == before:
+            return None
+        with regular_file(path) as (fd, found):
+            if found.st_size > MOST_DUMP_BYTES:
+                raise refused(path, f"longer than {MOST_DUMP_BYTES} bytes")
+            data = os.read(fd, found.st_size + 1)
+            if len(data) != found.st_size or _state(os.fstat(fd)) != _state(found):
+                return None
+    except OSError as exc:
+        if exc.errno in _GONE:
+            return None
+        raise unreadable(path, exc) from exc
+    note_read(path, data)
+    return data, _state(found)
+
+
+def _state(found: os.stat_result) -> FileState:
+    return FileState(found.st_ino, found.st_size, found.st_mtime_ns)
 
 
 class _DumpFile:

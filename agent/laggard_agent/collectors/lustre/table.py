@@ -88,6 +88,11 @@ class LocatedTable:
         elif located.refused and not devices and spec.kinds[0] in located.refused[0]:
             self.problem = CollectError(*located.refused[0].rsplit(": ", 1))
 
+    def _reading(self, at_ns: int, components: tuple[Component, ...], rows: list[Row]) -> Reading:
+        if components != self._components:
+            self._components = components
+        return Reading(self.spec.source, self._columns.fields, at_ns, self._components, rows)
+
 
 class ParamTable(LocatedTable):
     """A table with one row per device.
@@ -119,11 +124,8 @@ class ParamTable(LocatedTable):
             self._columns = Columns()
             self._devices = {}
             return None
-        components = tuple([self.components[name] for name in devices])
-        if components != self._components:
-            self._components = components
         rows = [device.row_in(self._columns) for device in devices.values()]
-        return Reading(self.spec.source, self._columns.fields, at_ns, self._components, rows)
+        return self._reading(at_ns, tuple([self.components[name] for name in devices]), rows)
 
 
 class _TableDevice:
@@ -176,8 +178,7 @@ class _TableFile:
         self.shape: Shape | None = None
         self.values: Values = ()
         self._read = read
-        self._start: bytes | None = None
-        self._body = b""
+        self._read_last: tuple[bytes | None, bytes] = (None, b"")
 
     def update(self, data: bytes | None) -> bool:
         """Parses new contents; True if anything but the timestamps changed."""
@@ -187,10 +188,10 @@ class _TableFile:
             return was_there
         header = _HEADER.match(data)
         assert header is not None  # it may not match at all
-        start, body = header[1], data[header.end() :]
-        if self.shape is not None and body == self._body and start == self._start:
+        known = header[1], data[header.end() :]
+        if self.shape is not None and known == self._read_last:
             return False
-        self._start, self._body = start, body
+        self._read_last = known
         self.shape, self.values = self._read(data)
         return True
 
@@ -206,7 +207,6 @@ class JobTable(LocatedTable):
         self._most = most
         self._shapes = Shapes(parse_job)
         self._files: dict[str, _JobFile] = {}
-        self._known: dict[tuple[str, str], Component] = {}
 
     def read(self, parameters: Parameters, at_ns: int, outcome: Outcome) -> Reading | None:
         """Reads all jobs of all targets; None without any."""
@@ -224,22 +224,18 @@ class JobTable(LocatedTable):
                 files[name] = file
                 room -= len(file.entries)
                 outcome.left_over(places[0], file.leftovers)
-        same = files.keys() == self._files.keys() and all(
-            file.names is self._files[name].names for name, file in files.items()
-        )
         self._files = files
         self.left_out = sum(file.left_out for file in files.values())
         if room == self._most:
             self._columns = Columns()
-            self._known = {}
-            self._components = ()
             return None
-        if not same:
-            self._name()
+        components: list[Component] = []
         rows: list[Row] = []
         for file in files.values():
-            rows += self._rows(file)
-        return Reading(self.spec.source, self._columns.fields, at_ns, self._components, rows)
+            self._fill(file)
+            components += file.components
+            rows += file.rows
+        return self._reading(at_ns, tuple(components), rows)
 
     def _file(self, name: str, data: bytes, room: int) -> "_JobFile":
         before = self._files.get(name)
@@ -252,15 +248,12 @@ class JobTable(LocatedTable):
         for printed, lines in texts[:room]:
             entry = known.get(printed)
             if entry is None:
-                entry = _JobEntry(job_id(printed))
+                entry = _JobEntry(job(self.components[name], job_id(printed)))
             if entry.lines != lines:
                 self._read_entry(entry, lines)
             leftovers += entry.shapes[0].leftovers
             entries[printed] = entry
-        names = tuple(dict.fromkeys([entry.name for entry in entries.values()]))
-        if before is not None and before.names == names:
-            names = before.names
-        return _JobFile(data, entries, names, tuple(leftovers), max(len(texts) - room, 0))
+        return _JobFile(data, entries, tuple(leftovers), max(len(texts) - room, 0))
 
     def _read_entry(self, entry: "_JobEntry", lines: bytes) -> None:
         shape, entry.values = self._shapes.read(lines)
@@ -270,31 +263,24 @@ class JobTable(LocatedTable):
             entry.shapes = (shape,)
             self._columns.learn(entry.shapes)
 
-    def _rows(self, file: "_JobFile") -> Iterable[Row]:
+    def _fill(self, file: "_JobFile") -> None:
         """One row per name; the later of two entries of one name, which Lustre does not produce."""
         count = len(self._columns.fields)
         if file.columns != count:  # rows of a file that was not read this time remain
-            rows: dict[str, Row] = {}
-            for entry in file.entries.values():
+            entries = {entry.component.id: entry for entry in file.entries.values()}.values()
+            for entry in entries:
                 if len(entry.row) != count:
                     entry.row = self._columns.row(entry.shapes, (entry.values,))
-                rows[entry.name] = entry.row
-            file.rows = tuple(rows.values())
+            file.components = [entry.component for entry in entries]
+            file.rows = [entry.row for entry in entries]
             file.columns = count
-        return file.rows
-
-    def _name(self) -> None:
-        keys = [(device, name) for device, file in self._files.items() for name in file.names]
-        components = self.components
-        self._components = tuple(self._known.get(key) or job(components[key[0]], key[1]) for key in keys)
-        self._known = dict(zip(keys, self._components, strict=True))
 
 
 @dataclass(slots=True)
 class _JobEntry:
     """A job's counters; `row` is built on demand, and again when the table has grown."""
 
-    name: str
+    component: Component
     lines: bytes | None = None
     shapes: tuple[Shape, ...] = ()
     values: Values = ()
@@ -303,15 +289,12 @@ class _JobEntry:
 
 @dataclass(slots=True)
 class _JobFile:
-    """A file as read; `names`: its jobs, the same object while the set of jobs is unchanged.
-
-    `rows` are built on demand, and again when the table has grown beyond `columns`.
-    """
+    """A file as read. Its rows are built on demand, and again when the table has grown beyond `columns`."""
 
     data: bytes
     entries: dict[bytes, _JobEntry]
-    names: tuple[str, ...]
     leftovers: tuple[bytes, ...]
     left_out: int
-    rows: tuple[Row, ...] = ()
+    components: Sequence[Component] = ()
+    rows: Sequence[Row] = ()
     columns: int = -1

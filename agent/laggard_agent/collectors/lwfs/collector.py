@@ -10,23 +10,17 @@ from laggard_agent.collectors.interface import Context, Reading
 from laggard_agent.collectors.lwfs.log_tailer import Follower
 from laggard_agent.collectors.lwfs.trace import FIELDS, Servers, is_trace, parse_trace
 from laggard_agent.collectors.registry import register
-from laggard_agent.collectors.rows import OnceLogged, OwnRow, RowCache
+from laggard_agent.collectors.rows import OnceLogged, OwnRow, RowCache, gauges
 from laggard_common.errors import CollectError
 from laggard_common.wire.schema import Field, FieldKind
 
 _log = logging.getLogger(__name__)
 
+_COUNTERS = ("traces", "lines_not_understood", "lines_late", "lines_too_long", "lines_torn", "rotations")
 LOG_FIELDS = (
-    Field("found", FieldKind.GAUGE),
-    Field("servers", FieldKind.GAUGE),
+    *gauges("found", "servers"),
     Field("behind_bytes", FieldKind.GAUGE, "bytes"),
-    Field("traces"),
-    Field("lines_not_understood"),
-    Field("lines_late"),
-    Field("lines_too_long"),
-    Field("lines_torn"),
-    Field("rotations"),
-    Field("truncations"),
+    *map(Field, (*_COUNTERS, "truncations")),
 )
 
 
@@ -73,7 +67,20 @@ class Lwfs:
         rows = self._servers.rows()
         if rows:
             yield self._rows.reading(at, FIELDS, self._servers.components, rows)
-        yield self._log_reading(at)
+        counts = self._follower.counts
+        yield self._own.of(
+            at,
+            int(self._follower.found),
+            len(self._servers.components),
+            self._follower.behind_bytes(),
+            self._traces,
+            self._not_understood + self._servers.refused,
+            self._servers.late,
+            counts.long_lines,
+            counts.torn_lines,
+            counts.rotations,
+            counts.truncations,
+        )
         kind = "no trace in" if self._follower.found else "no log"
         self._nothing.update(not rows and failure is None, f"nothing found: {kind} {self._path}")
         if failure is not None:
@@ -91,19 +98,3 @@ class Lwfs:
                     self._servers.add(trace, counts_queue=not self._follower.are_old)
         self._not_understood += len(leftovers)
         self.leftovers = tuple(leftovers[:100])
-
-    def _log_reading(self, at_ns: int) -> Reading:
-        counts = self._follower.counts
-        return self._own.of(
-            at_ns,
-            int(self._follower.found),
-            len(self._servers.components),
-            self._follower.behind_bytes(),
-            self._traces,
-            self._not_understood + self._servers.refused,
-            self._servers.late,
-            counts.long_lines,
-            counts.torn_lines,
-            counts.rotations,
-            counts.truncations,
-        )

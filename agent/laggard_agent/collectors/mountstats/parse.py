@@ -95,23 +95,22 @@ def parse(data: bytes, before: Sequence[Mount] = ()) -> tuple[list[Mount], int]:
     """
     mounts: list[Mount] = []
     known = {mount.statistics: mount for mount in before}
-    leftovers, heads = 0, 0
+    heads = 0
     lines = data.split(b"\n")
     starts = [at for at, line in enumerate(lines) if line.startswith((b"device ", b"no device "))]
-    leftovers += sum(map(bool, lines[: starts[0] if starts else None]))
+    leftovers = sum(map(bool, lines[: starts[0] if starts else None]))
     for at, end in pairwise([*starts, len(lines)]):
         head = _HEAD.fullmatch(lines[at])
-        if head is None or head[4] not in _STAT_VERSIONS:
-            if head is not None or not _OTHER_HEAD.fullmatch(lines[at]):
-                leftovers += 1
-            else:
-                heads += 1
-                leftovers += sum(map(bool, lines[at + 1 : end]))
+        if head is not None and head[4] in _STAT_VERSIONS:
+            mount = _mount(head[1], head[2], lines[at + 1 : end], known)
+            if not any(mount.is_same(other) for other in mounts):
+                mounts.append(mount)
+        elif head is None and _OTHER_HEAD.fullmatch(lines[at]):
+            leftovers += sum(map(bool, lines[at + 1 : end]))
+        else:
+            leftovers += 1
             continue
         heads += 1
-        mount = _mount(head[1], head[2], lines[at + 1 : end], known)
-        if not any(mount.is_same(other) for other in mounts):
-            mounts.append(mount)
     if not heads:
         raise NotMountstatsError("no line is of a mount")
     return mounts, leftovers

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from laggard_agent.collectors.gluster.reader import MOST_DUMP_BYTES
+from laggard_agent.collectors.gluster.collector import MOST_DUMP_BYTES
 from laggard_common.wire.schema import FieldKind
 from tests.support.builders.gluster import BRICK, CLIENT, PATH, Folder, brick, client
 
