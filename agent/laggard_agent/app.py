@@ -17,7 +17,7 @@ from laggard_agent.collectors.registry import make_collectors
 from laggard_agent.sampling.batcher import Batcher, Dictionary, splay_ns
 from laggard_agent.sampling.sampler import Sampler, Timeline
 from laggard_agent.settings import AgentSettings
-from laggard_agent.spool.spool import Spool, SpoolFacts, SpoolIdentity
+from laggard_agent.spool.spool import Spool
 from laggard_agent.spool.worker import Worker
 from laggard_agent.transport.publisher import Publisher
 from laggard_common.clock import Clock, SystemClock
@@ -87,10 +87,7 @@ class App:
         s = self._settings
         self._failure = asyncio.get_running_loop().create_future()
         self._worker = Worker("spool", self._fail)
-        owner = SpoolIdentity(s.node, s.interval_ns, s.batch_samples)
-        self._spool = await self._worker.call(
-            partial(Spool, s.spool.directory, owner, s.spool.max_bytes, boot_id(), self._rng.randbytes)
-        )
+        self._spool = await self._worker.call(partial(Spool, s, boot_id(), self._rng.randbytes))
         self._dictionaries = self._spool.dictionaries()
         self._publisher = Publisher(
             s,
@@ -198,7 +195,7 @@ class App:
             encoder=self._encoder,
         )
 
-    def _status(self, spool: SpoolFacts) -> dict[str, Any]:
+    def _status(self, spool: dict[str, int]) -> dict[str, Any]:
         s = self._settings
         by_aggregator = s.spool.acknowledge == "aggregator" and self._publisher.acks_seen
         return {
@@ -207,10 +204,8 @@ class App:
             "collectors": {
                 sampler.name: asdict(sampler.health) for sampler in self._samplers if sampler.health
             },
-            "spool_bytes": spool.pending_bytes,
-            "spool_in_memory": spool.in_memory,
-            "dropped_samples": spool.dropped_samples + self._publisher.overflow_samples,
-            "unconfirmed_samples": spool.unconfirmed_samples,
+            **spool,
+            "dropped_samples": spool["dropped_samples"] + self._publisher.overflow_samples,
             "missed_ticks": sum(sampler.timeline.missed_ticks for sampler in self._samplers),
             "clock_steps": max((sampler.timeline.steps for sampler in self._samplers), default=0),
             "cpu_seconds": self_usage.cpu_ns() / 1e9,

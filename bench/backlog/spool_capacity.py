@@ -1,16 +1,13 @@
 """A spool as an agent that could not publish leaves it: its own batchers, spool and joiner."""
 
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from laggard_agent.app import boot_id
 from laggard_agent.collectors.interface import Reading
 from laggard_agent.spool.segments import SpooledBatch
-from laggard_agent.spool.spool import Spool, SpoolIdentity
 from laggard_common.wire.codec import Row
 from laggard_common.wire.schema import Component, Field, Schema
-from tests.support.filled_spool import ROOM, SECOND, FilledSpool
+from tests.support.filled_spool import SECOND, FilledSpool, reopened
 
 
 def counters(
@@ -33,7 +30,7 @@ def messages(
     for tick_ns, reading in readings:
         filled.add(tick_ns, reading)
     filled.close()
-    spool = Spool(folder, SpoolIdentity("template", SECOND, batch_ticks), ROOM, boot_id(), os.urandom)
+    spool = reopened(folder, "template", batch_ticks)
     spool.rewind()
     found = []
     while stored := spool.next_backlog():

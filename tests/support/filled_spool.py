@@ -1,18 +1,29 @@
 """A spool as an agent leaves it that cannot publish: filled through its batchers."""
 
-import os
 from pathlib import Path
 
 from laggard_agent.app import boot_id
 from laggard_agent.collectors.interface import Reading
 from laggard_agent.sampling.batcher import Batcher
+from laggard_agent.settings import AgentSettings, SpoolSettings
 from laggard_agent.spool.segments import Key
-from laggard_agent.spool.spool import Spool, SpoolIdentity
+from laggard_agent.spool.spool import Spool
 
 SECOND = 10**9
 
 
 ROOM = 64 * 2**30
+
+
+def reopened(folder: Path, node: str, batch_ticks: int, interval_ns: int = SECOND) -> Spool:
+    """The spool in `folder`, as the agent of `node` opens it."""
+    settings = AgentSettings(
+        node=node,
+        interval_seconds=interval_ns / SECOND,
+        batch_samples=batch_ticks,
+        spool=SpoolSettings(folder, ROOM),
+    )
+    return Spool(settings, boot_id())
 
 
 class FilledSpool:
@@ -23,8 +34,7 @@ class FilledSpool:
         self._interval_ns = interval_ns
         self._batch_ticks = batch_ticks
         self._batchers: dict[str, Batcher] = {}
-        owner = SpoolIdentity(node, interval_ns, batch_ticks)
-        self.spool = Spool(folder, owner, ROOM, boot_id(), os.urandom)
+        self.spool = reopened(folder, node, batch_ticks, interval_ns)
 
     def add(self, tick_ns: int, reading: Reading) -> None:
         """A reading of one source at one tick."""

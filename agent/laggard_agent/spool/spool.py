@@ -14,11 +14,12 @@ All methods block and belong to one thread.
 import logging
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
 from laggard_agent.sampling.batcher import Dictionary, EncodedBatch
+from laggard_agent.settings import AgentSettings
 from laggard_agent.spool.backlog import Backlog
 from laggard_agent.spool.recovery import Recovered, recover
 from laggard_agent.spool.segment_queue import SegmentQueue, discard
@@ -35,49 +36,25 @@ _TRY_DISK_EVERY = 50  # batches kept in memory
 _NOTE_ACKED_EVERY = 60  # batches kept on disk: bounds the batches sent again after a crash
 
 
-@dataclass(frozen=True, slots=True)
-class SpoolIdentity:
-    """Owner of the spool, part of every message and schema."""
-
-    node: str
-    interval_ns: int
-    batch_ticks: int
-
-
-@dataclass(frozen=True, slots=True)
-class SpoolFacts:
-    """State of the spool for the status message. `pending_bytes`: approximate unacknowledged bytes."""
-
-    pending_bytes: int
-    in_memory: bool
-    dropped_samples: int
-    unconfirmed_samples: int
-
-
 class Spool:
-    """The spool of one agent in `directory`, which is recovered; `random_bytes` makes stream ids.
+    """The spool of one agent, recovered from its directory; `random_bytes` makes stream ids.
 
     Raises ServiceError when another agent uses the directory. An unusable directory causes one WARNING, and
     the spool is kept in memory.
     """
 
     def __init__(
-        self,
-        directory: Path,
-        owner: SpoolIdentity,
-        max_bytes: int,
-        boot_id: str,
-        random_bytes: Callable[[int], bytes] = os.urandom,
+        self, settings: AgentSettings, boot_id: str, random_bytes: Callable[[int], bytes] = os.urandom
     ) -> None:
-        self._directory = directory
-        self._owner = owner
+        self._settings = settings
+        self._directory = settings.spool.directory
         self._boot_id = boot_id
         self._random_bytes = random_bytes
         self._streams: dict[str, Stream] = {}  # the current one of each source
         self._schemas: dict[Key, Schema] = {}  # the newest of each stream, also of earlier streams
         self._lock: IO[bytes] | None = None
         self._taken_over = False
-        self.queue = SegmentQueue(directory, max_bytes, owner.batch_ticks)
+        self.queue = SegmentQueue(self._directory, settings.spool.max_bytes, settings.batch_samples)
         self._backlog: Backlog | None = None
         self._memory_appends = 0
         self._disk_appends = 0
@@ -86,7 +63,7 @@ class Spool:
         self.found_late = False
         """True when an earlier agent's batches were found late; the publisher resets it."""
         try:
-            self._lock = _take_lock(directory)
+            self._lock = _take_lock(self._directory)
             recovered = self._take_over()
             for stream in recovered.streams_to_continue(boot_id):
                 self._continue(stream)
@@ -110,11 +87,14 @@ class Spool:
         """The newest schema of every source's current stream."""
         return [stream.schema for stream in self._streams.values()]
 
-    def facts(self) -> SpoolFacts:
-        """Current state of the spool."""
-        queue = self.queue
-        dropped = queue.dropped_samples + self._too_large_samples
-        return SpoolFacts(queue.pending_bytes(), self.in_memory, dropped, queue.unconfirmed_samples)
+    def status(self) -> dict[str, int]:
+        """The spool's fields of the status message. `spool_bytes`: approximate unacknowledged bytes."""
+        return {
+            "spool_bytes": self.queue.pending_bytes(),
+            "spool_in_memory": self.in_memory,
+            "dropped_samples": self.queue.dropped_samples + self._too_large_samples,
+            "unconfirmed_samples": self.queue.unconfirmed_samples,
+        }
 
     def append(self, batch: EncodedBatch) -> SpooledBatch | None:
         """Stores a batch under its sequence number; None if it or its schema exceeds the message limit."""
@@ -202,7 +182,7 @@ class Spool:
             return None
         envelope = wire.Envelope(
             kind=wire.Kind.COUNTERS,
-            node=self._owner.node,
+            node=self._settings.node,
             source=batch.source,
             stream=stream.schema.stream,
             seq=stream.next_seq,
@@ -233,14 +213,13 @@ class Spool:
             stream, seq = current.schema.stream, current.next_seq
         else:
             return current
-        owner = self._owner
         schema = Schema(
-            node=owner.node,
+            node=self._settings.node,
             source=batch.source,
             stream=stream,
             epoch=d.epoch,
-            interval_ns=owner.interval_ns,
-            batch_ticks=owner.batch_ticks,
+            interval_ns=self._settings.interval_ns,
+            batch_ticks=self._settings.batch_samples,
             fields=d.fields,
             components=d.components,
         )
@@ -258,7 +237,7 @@ class Spool:
 
     def _begin_segment(self) -> None:
         """Begins a newest segment. Raises SpoolError without any change."""
-        header = Header(self._owner.node, self._boot_id, tuple(self._streams.values()))
+        header = Header(self._settings.node, self._boot_id, tuple(self._streams.values()))
         self.queue.start_segment(header, in_memory=self.in_memory)
 
     def _make_room(self, newest_ns: int) -> None:
@@ -302,7 +281,7 @@ class Spool:
 
     def _take_over(self) -> Recovered:
         """Inserts an earlier agent's batches before all others. Raises SpoolError."""
-        recovered = recover(self._directory, self._owner.node)
+        recovered = recover(self._directory, self._settings.node)
         self._taken_over = True
         self.queue.prepend(recovered.segments, recovered.next_file)
         self._schemas |= recovered.schemas
@@ -313,8 +292,8 @@ class Spool:
 
     def _continue(self, stream: Stream) -> None:
         """Continues an earlier agent's stream, in a new epoch if interval or batch size changed."""
-        old, owner = stream.schema, self._owner
-        today = replace(old, interval_ns=owner.interval_ns, batch_ticks=owner.batch_ticks)
+        old, s = stream.schema, self._settings
+        today = replace(old, interval_ns=s.interval_ns, batch_ticks=s.batch_samples)
         schema = old if today == old else replace(today, epoch=old.epoch + 1)
         self._set_current(Stream(schema, stream.next_seq))
 

@@ -19,7 +19,7 @@ from laggard_agent.sampling.batcher import EncodedBatch
 from laggard_agent.settings import AgentSettings
 from laggard_agent.spool.backlog import ENOUGH_TICKS
 from laggard_agent.spool.segments import Key, SpooledBatch
-from laggard_agent.spool.spool import Spool, SpoolFacts
+from laggard_agent.spool.spool import Spool
 from laggard_agent.spool.worker import Worker
 from laggard_agent.transport.pacing import BacklogRate, Backoff
 from laggard_agent.transport.redelivery import Redelivery
@@ -56,7 +56,7 @@ class Publisher:
         *,
         spool: Spool,
         worker: Worker,
-        status: Callable[[SpoolFacts], Mapping[str, Any]],
+        status: Callable[[dict[str, int]], Mapping[str, Any]],
         clock: Clock,
         rng: random.Random,
         delay_seconds: float,
@@ -246,7 +246,7 @@ class Publisher:
 
     async def _publish_status(self, state: str = "up") -> None:
         self._status_due = self._now() + STATUS_SECONDS
-        facts = self._status(await self._worker.call(self._spool.facts))
+        facts = self._status(await self._worker.call(self._spool.status))
         self._status_seq += 1
         message = self._status_message(state, facts, self._status_seq)
         await self._client.publish(self._status_topic, message, retain=True)

@@ -12,21 +12,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from laggard_agent.sampling.batcher import Dictionary, EncodedBatch
+from laggard_agent.settings import AgentSettings, SpoolSettings
 from laggard_agent.spool.segments import SpooledBatch, SpoolRecordType
-from laggard_agent.spool.spool import Spool, SpoolIdentity
+from laggard_agent.spool.spool import Spool
 from laggard_common.errors import ServiceError
 from laggard_common.segment_log import scan
 from tests.support.builders.trees import FIELDS, components
 
-OWNER = SpoolIdentity("oss-1", 10**9, 5)
+OWNER = AgentSettings(node="oss-1", batch_samples=5)
 MIB = 1024 * 1024
 BOOT = "boot-1"
 
 
 def opened(
-    directory: Path, max_bytes: int = 16 * MIB, boot: str = BOOT, owner: SpoolIdentity = OWNER, seed: int = 1
+    directory: Path, max_bytes: int = 16 * MIB, boot: str = BOOT, owner: AgentSettings = OWNER, seed: int = 1
 ) -> Spool:
-    return Spool(directory, owner, max_bytes, boot, random.Random(seed).randbytes)
+    settings = replace(owner, spool=SpoolSettings(directory, max_bytes))
+    return Spool(settings, boot, random.Random(seed).randbytes)
 
 
 def batch(
@@ -171,7 +173,7 @@ def test_another_interval_is_another_epoch_of_the_same_stream(tmp_path: Path) ->
     spool = opened(tmp_path)
     before = added(spool)
     spool.close()
-    spool = opened(tmp_path, owner=SpoolIdentity("oss-1", 2 * 10**9, 5))
+    spool = opened(tmp_path, owner=replace(OWNER, interval_seconds=2.0))
     (schema,) = spool.current_schemas()
     assert (schema.stream, schema.epoch, schema.interval_ns) == (before.envelope.stream, 2, 2 * 10**9)
     spool.close()
@@ -194,15 +196,15 @@ def test_acknowledged_batches_leave_the_disk(tmp_path: Path) -> None:
     stored = [added(spool, batch(payload=random.Random(i).randbytes(10_000))) for i in range(50)]
     key = stored[0].key
     assert len(files(tmp_path)) > 5
-    assert spool.facts().pending_bytes > 490_000
+    assert spool.status()["spool_bytes"] > 490_000
     assert spool.acknowledge(key, ((0, 29), (31, 48)))
     assert backlog(spool) == [30, 49]
-    assert 10_000 < spool.facts().pending_bytes < 50_000
+    assert 10_000 < spool.status()["spool_bytes"] < 50_000
     assert spool.acknowledge(key, ((30, 30), (49, 49)))
-    assert spool.facts().pending_bytes == 0
+    assert spool.status()["spool_bytes"] == 0
     assert len(files(tmp_path)) == 1
     assert sum(path.stat().st_size for path in tmp_path.glob("*.segment")) < 64 * 1024
-    assert spool.facts().dropped_samples == 0
+    assert spool.status()["dropped_samples"] == 0
     spool.close()
 
 
@@ -249,8 +251,8 @@ def test_the_oldest_are_dropped_and_counted_by_what_became_of_them(tmp_path: Pat
         added(spool, batch(payload=noise.randbytes(10_000)))
     kept = backlog(spool)
     assert kept == list(range(kept[0], 160))
-    assert spool.facts().unconfirmed_samples == 10 * 5
-    assert spool.facts().dropped_samples == (kept[0] - 15) * 5
+    assert spool.status()["unconfirmed_samples"] == 10 * 5
+    assert spool.status()["dropped_samples"] == (kept[0] - 15) * 5
     assert sum(path.stat().st_size for path in tmp_path.glob("*.segment")) <= MIB
     spool.close()
 
@@ -311,7 +313,7 @@ def test_the_backlog_goes_on_while_batches_come_and_go(tmp_path: Path) -> None:
 def test_a_batch_that_is_too_large_to_travel_is_dropped(tmp_path: Path) -> None:
     spool = opened(tmp_path)
     assert spool.append(batch(payload=bytes(4 * MIB))) is None
-    assert spool.facts().dropped_samples == 5
+    assert spool.status()["dropped_samples"] == 5
     assert added(spool).envelope.seq == 0
     spool.close()
 
@@ -329,7 +331,7 @@ def test_the_spool_of_another_node_is_discarded(tmp_path: Path, caplog: pytest.L
     spool = opened(tmp_path)
     before = added(spool)
     spool.close()
-    spool = opened(tmp_path, owner=SpoolIdentity("oss-2", 10**9, 5), seed=2)
+    spool = opened(tmp_path, owner=replace(OWNER, node="oss-2"), seed=2)
     assert f"{tmp_path} belongs to node oss-1" in caplog.text
     assert backlog(spool) == []
     assert added(spool).envelope.stream != before.envelope.stream
@@ -352,7 +354,7 @@ def test_a_directory_that_cannot_be_used_means_memory_and_one_warning(
     (tmp_path / "file").write_text("")
     spool = opened(tmp_path / "file")
     assert [added(spool).envelope.seq for _ in range(120)] == list(range(120))
-    assert spool.facts().in_memory
+    assert spool.status()["spool_in_memory"]
     assert backlog(spool) == list(range(120))
     assert len([r for r in caplog.records if r.levelno >= logging.WARNING]) == 1
     assert f"{tmp_path}/file: File exists; keeping batches in memory only" in caplog.text
@@ -365,8 +367,8 @@ def test_memory_is_bounded(tmp_path: Path) -> None:
     noise = random.Random(5).randbytes(200_000)
     for _ in range(100):
         added(spool, batch(payload=noise))
-    assert spool.facts().pending_bytes <= 9 * MIB
-    assert spool.facts().dropped_samples > 250
+    assert spool.status()["spool_bytes"] <= 9 * MIB
+    assert spool.status()["dropped_samples"] > 250
     spool.close()
 
 
@@ -378,11 +380,11 @@ def test_a_disk_that_fails_and_comes_back(tmp_path: Path, caplog: pytest.LogCapt
     broken = spool.queue.newest
     broken.close()  # appending to it fails from now on, as on a disk that went read-only
     in_memory = added(spool)
-    assert spool.facts().in_memory
+    assert spool.status()["spool_in_memory"]
     assert in_memory.envelope.stream != on_disk.envelope.stream
     assert in_memory.envelope.seq == 0
     last = [added(spool) for _ in range(60)][-1]
-    assert not spool.facts().in_memory
+    assert not spool.status()["spool_in_memory"]
     assert (last.envelope.stream, last.envelope.seq) == (in_memory.envelope.stream, 60)
     assert "is usable again" in caplog.text
     assert backlog(spool) == [0, *range(61)]
@@ -419,7 +421,7 @@ def test_a_full_disk_keeps_what_it_has(tmp_path: Path, caplog: pytest.LogCapture
     assert left[:60] == [s.envelope.seq for s in on_disk]
     assert left[60:] == [s.envelope.seq for s in in_memory][-len(left) + 60 :]
     assert 30 < len(left) - 60 < 50  # 8 MiB of 200 kB
-    assert spool.facts().dropped_samples == (260 - len(left)) * 5
+    assert spool.status()["dropped_samples"] == (260 - len(left)) * 5
     spool.close()
 
 
@@ -436,7 +438,7 @@ def test_a_directory_that_comes_late_is_taken_over(tmp_path: Path) -> None:
     directory.unlink()
     (tmp_path / "unmounted").rename(directory)
     late = [added(spool) for _ in range(60)][-1]
-    assert not spool.facts().in_memory
+    assert not spool.status()["spool_in_memory"]
     assert late.envelope.stream == in_memory.envelope.stream != early[0].envelope.stream
     assert backlog(spool) == [0, 1, 2, *range(61)]
     spool.close()
@@ -458,7 +460,7 @@ def test_files_that_somebody_removed_do_not_stop_the_agent(
     for _ in range(200):
         added(spool, batch(payload=noise))
     assert "its batches are lost" in caplog.text
-    assert spool.facts().dropped_samples == (260 - len(backlog(spool)) - 2) * 5
+    assert spool.status()["dropped_samples"] == (260 - len(backlog(spool)) - 2) * 5
     spool.close()
 
 
@@ -473,7 +475,7 @@ def test_a_record_of_another_format_is_passed_over(tmp_path: Path) -> None:
     assert backlog(spool) == [0, 1]
     for _ in range(150):
         added(spool, batch(payload=bytes(10_000)))
-    assert spool.facts().dropped_samples > 10
+    assert spool.status()["dropped_samples"] > 10
     spool.close()
 
 
@@ -492,7 +494,7 @@ def test_a_schema_that_is_too_large_to_travel(tmp_path: Path) -> None:
     long = Dictionary(0, 1, FIELDS, components(*(f"{i:0256d}" for i in range(10_000))))
     spool = opened(tmp_path)
     assert spool.append(replace(batch(), dictionary=long)) is None
-    assert spool.facts().dropped_samples == 5
+    assert spool.status()["dropped_samples"] == 5
     assert added(spool, batch("tcp")).envelope.seq == 0
     assert spool.current_schemas()[0].source == "tcp"
     spool.close()
@@ -504,7 +506,7 @@ def test_files_that_are_not_segments_do_not_stop_the_agent(tmp_path: Path, damag
     (tmp_path / "0000000007.segment").write_bytes(content.get(damage, b"LAGGSEG1" + bytes(100)))
     (tmp_path / "notes.segment").write_text("not ours")
     spool = opened(tmp_path)
-    assert not spool.facts().in_memory
+    assert not spool.status()["spool_in_memory"]
     assert added(spool).envelope.seq == 0
     assert files(tmp_path) == ["0000000008.segment", "notes.segment"]
     spool.close()

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from laggard_agent.sampling.batcher import Dictionary, EncodedBatch
+from laggard_agent.settings import AgentSettings, SpoolSettings
 from laggard_agent.spool.segments import Key
-from laggard_agent.spool.spool import Spool, SpoolIdentity
+from laggard_agent.spool.spool import Spool
 from laggard_agent.spool.worker import Worker
 from laggard_agent.transport.redelivery import Redelivery
 from laggard_common.wire import Ack
@@ -21,9 +22,8 @@ class Taken:
     """A spool with batches that the broker took, all of them, and what finds out which it lost."""
 
     def __init__(self, folder: Path, batches: int) -> None:
-        self.spool = Spool(
-            folder, SpoolIdentity("oss-1", 10**9, 5), 2**24, "boot", random.Random(1).randbytes
-        )
+        settings = AgentSettings(node="oss-1", batch_samples=5, spool=SpoolSettings(folder))
+        self.spool = Spool(settings, "boot", random.Random(1).randbytes)
         self.worker = Worker("spool", lambda exc: pytest.fail(repr(exc)))
         self.redelivery = Redelivery(self.spool, self.worker, random.Random(1))
         self.key: Key = (b"", "")
