@@ -50,13 +50,14 @@ class SegmentWriter:
         self.path = path
         with SpoolError.from_os_errors(path):
             self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640)
-            try:
-                self.size_bytes = os.fstat(self._fd).st_size
-                if self.size_bytes == 0:
-                    self._begin()
-            except OSError:
-                self.close()
-                raise
+            self.size_bytes = os.fstat(self._fd).st_size
+            if self.size_bytes == 0:
+                try:
+                    self._write(MAGIC)
+                except OSError:
+                    self.close()
+                    path.unlink(missing_ok=True)
+                    raise
 
     def append(self, type_: int, payload: bytes) -> None:
         """Appends a record. Raises SpoolError and then leaves the file unchanged."""
@@ -93,13 +94,6 @@ class SegmentWriter:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
-
-    def _begin(self) -> None:
-        try:
-            self._write(MAGIC)
-        except OSError:
-            self.path.unlink(missing_ok=True)
-            raise
 
     def _write(self, data: bytes) -> None:
         view = memoryview(data)

@@ -7,6 +7,7 @@ from laggard_agent.collectors.interface import Reading, Roots
 from laggard_agent.collectors.registry import make_collectors
 from laggard_agent.sampling.sampler import collect
 from laggard_agent.settings import AgentSettings
+from laggard_agent.tools import seconds
 from laggard_common.clock import Clock
 
 
@@ -23,11 +24,9 @@ def read_once(settings: AgentSettings, roots: Roots, clock: Clock, out: TextIO) 
 
 
 def _print(node: str, reading: Reading, out: TextIO) -> None:
-    seconds, rest_ns = divmod(reading.read_at_ns, 10**9)
     for component, row in zip(reading.components, reading.rows, strict=True):
         values = {f.name: v for f, v in zip(reading.fields, row, strict=True) if v is not None}
         head = json.dumps({"collector": reading.source, "node": node})[:-1]
         rest = {"component": component.name, "id": component.id, "labels": dict(component.labels)}
         tail = json.dumps({**rest, "counters": values})[1:]
-        # The time is formatted from integers: a float would lose the last digits of the nanoseconds.
-        out.write(f'{head}, "time": {seconds}.{rest_ns:09d}, {tail}\n')
+        out.write(f'{head}, "time": {seconds(reading.read_at_ns)}, {tail}\n')

@@ -17,10 +17,9 @@ def take_lock(directory: Path, in_use: str) -> IO[bytes]:
     lock = (directory / "lock").open("ab")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as exc:
+    except OSError as exc:
         lock.close()
-        raise ServiceError(f"{directory}: {in_use}") from exc
-    except OSError:  # a file system without locks
-        lock.close()
-        raise
+        if isinstance(exc, BlockingIOError):
+            raise ServiceError(f"{directory}: {in_use}") from exc
+        raise  # a file system without locks
     return lock

@@ -8,6 +8,7 @@ from pathlib import Path
 import msgpack
 import zstandard
 
+from laggard_agent.tools import seconds
 from laggard_agent.tools.iotrace.command import FORMATS
 from laggard_agent.tools.iotrace.reader import TraceReader
 from laggard_common.wire import Envelope, codec
@@ -31,9 +32,8 @@ def sample(format_name: str) -> bytes:
 def as_line(record: TraceRecord) -> str:
     """Formats `record` as a line for `TextParser`, without newline."""
     r = record
-    seconds, rest_ns = divmod(r.time_ns, 10**9)
     offset = "-" if r.offset is None else r.offset
-    line = f"{seconds}.{rest_ns:09d} {r.node} {r.operation} {r.descriptor} {offset} {r.size}"
+    line = f"{seconds(r.time_ns)} {r.node} {r.operation} {r.descriptor} {offset} {r.size}"
     return f"{line} {r.path}" if r.path else line
 
 

@@ -9,6 +9,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import TextIO
 
+from laggard_agent.tools import seconds
 from laggard_agent.tools.iotrace.dxt import DxtParser
 from laggard_agent.tools.iotrace.fold import fold
 from laggard_agent.tools.iotrace.reader import LineParser, TraceReader
@@ -76,14 +77,8 @@ def _line(record: Folded) -> str:
     r = record
     head = {"node": r.node, "operation": r.operation, "descriptor": r.descriptor, "path": r.path}
     rest = {"offset": r.offset, "size": r.size, "count": r.count}
-    # Times are formatted from integers: a float would lose the last digits of the nanoseconds.
-    times = f'"first": {_seconds(r.first_ns)}, "last": {_seconds(r.last_ns)}'
+    times = f'"first": {seconds(r.first_ns)}, "last": {seconds(r.last_ns)}'
     return f"{json.dumps(head | rest)[:-1]}, {times}}}\n"
-
-
-def _seconds(ns: int) -> str:
-    seconds, rest_ns = divmod(ns, 10**9)
-    return f"{seconds}.{rest_ns:09d}"
 
 
 def _summary(reader: TraceReader, folded: int, format_name: str) -> str:
