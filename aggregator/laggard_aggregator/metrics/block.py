@@ -7,12 +7,13 @@ await of 0. `svctm` is included because the Intrepid paper uses it; sysstat has 
 
 from laggard_aggregator.metrics.definition import (
     KERNEL_MESSAGES,
-    Differences,
-    FloatArray,
     Metric,
     NextStep,
     SourceMetrics,
+    amount,
+    mean,
     ratio,
+    total,
 )
 
 SECTOR_BYTES = 512.0
@@ -20,97 +21,31 @@ SECTOR_BYTES = 512.0
 _IOS = ("rd_ios", "wr_ios", "dc_ios")
 _SECTORS = ("rd_sectors", "wr_sectors", "dc_sectors")
 _MS = ("rd_ms", "wr_ms", "dc_ms")
-
-
-def _total(d: Differences, counters: tuple[str, ...]) -> FloatArray:
-    first, *others = counters
-    total = d[first]
-    for name in others:
-        total += d[name]
-    return total
-
-
-def _await(d: Differences) -> FloatArray:
-    return ratio(_total(d, _MS), _total(d, _IOS))
-
-
-def _r_await(d: Differences) -> FloatArray:
-    return ratio(d["rd_ms"], d["rd_ios"])
-
-
-def _w_await(d: Differences) -> FloatArray:
-    return ratio(d["wr_ms"], d["wr_ios"])
-
-
-def _tps(d: Differences) -> FloatArray:
-    return _total(d, _IOS) / d.seconds
-
-
-def _rd_sec(d: Differences) -> FloatArray:
-    return d["rd_sectors"] / d.seconds
-
-
-def _wr_sec(d: Differences) -> FloatArray:
-    return d["wr_sectors"] / d.seconds
-
-
-def _avgrq_sz(d: Differences) -> FloatArray:
-    return ratio(_total(d, _SECTORS), _total(d, _IOS))
-
-
-def _avgqu_sz(d: Differences) -> FloatArray:
-    return d["weighted_ms"] / 1000 / d.seconds
-
-
-def _svctm(d: Differences) -> FloatArray:
-    return ratio(d["io_ms"], _total(d, _IOS))
-
-
-def _util(d: Differences) -> FloatArray:
-    return d["io_ms"] / 1000 / d.seconds * 100
-
-
-def _operations(d: Differences) -> FloatArray:
-    return _total(d, _IOS)
-
-
-def _throughput(d: Differences) -> FloatArray:
-    return _total(d, _SECTORS) * SECTOR_BYTES / d.seconds
-
-
-def _request_bytes(d: Differences) -> FloatArray:
-    return _avgrq_sz(d) * SECTOR_BYTES
-
-
-def _read_share(d: Differences) -> FloatArray:
-    return ratio(d["rd_ios"], _total(d, _IOS))
-
-
-def _busy_share(d: Differences) -> FloatArray:
-    return d["io_ms"] / 1000 / d.seconds
-
+_REQUESTS = (*_IOS, *_SECTORS)
 
 BLOCK = SourceMetrics(
     source="diskstats",
     defaults=("await",),
     metrics={
-        "await": Metric("ms", +1, (*_IOS, *_MS), _await),
-        "r_await": Metric("ms", +1, ("rd_ios", "rd_ms"), _r_await),
-        "w_await": Metric("ms", +1, ("wr_ios", "wr_ms"), _w_await),
-        "tps": Metric("operations/s", 0, _IOS, _tps),
-        "rd_sec": Metric("sectors/s", 0, ("rd_sectors",), _rd_sec),
-        "wr_sec": Metric("sectors/s", 0, ("wr_sectors",), _wr_sec),
-        "avgrq_sz": Metric("sectors", 0, (*_IOS, *_SECTORS), _avgrq_sz),
-        "avgqu_sz": Metric("requests", +1, ("weighted_ms",), _avgqu_sz),
-        "svctm": Metric("ms", +1, (*_IOS, "io_ms"), _svctm),
-        "util": Metric("%", +1, ("io_ms",), _util),
+        "await": mean("ms", _IOS, _MS),
+        "r_await": mean("ms", ("rd_ios",), ("rd_ms",)),
+        "w_await": mean("ms", ("wr_ios",), ("wr_ms",)),
+        "tps": Metric("operations/s", 0, _IOS, lambda d: total(d, _IOS) / d.seconds),
+        "rd_sec": Metric("sectors/s", 0, ("rd_sectors",), lambda d: d["rd_sectors"] / d.seconds),
+        "wr_sec": Metric("sectors/s", 0, ("wr_sectors",), lambda d: d["wr_sectors"] / d.seconds),
+        "avgrq_sz": Metric("sectors", 0, _REQUESTS, lambda d: ratio(total(d, _SECTORS), total(d, _IOS))),
+        "avgqu_sz": Metric("requests", +1, ("weighted_ms",), lambda d: d["weighted_ms"] / 1000 / d.seconds),
+        "svctm": mean("ms", _IOS, ("io_ms",)),
+        "util": Metric("%", +1, ("io_ms",), lambda d: d["io_ms"] / 1000 / d.seconds * 100),
     },
     load={
-        "operations": Metric("operations", 0, _IOS, _operations, amount=True),
-        "throughput": Metric("bytes/s", 0, _SECTORS, _throughput),
-        "request_bytes": Metric("bytes", 0, (*_IOS, *_SECTORS), _request_bytes),
-        "read_share": Metric("1", 0, _IOS, _read_share),
-        "busy_share": Metric("1", 0, ("io_ms",), _busy_share),
+        "operations": amount("operations", _IOS),
+        "throughput": Metric("bytes/s", 0, _SECTORS, lambda d: total(d, _SECTORS) * SECTOR_BYTES / d.seconds),
+        "request_bytes": Metric(
+            "bytes", 0, _REQUESTS, lambda d: ratio(total(d, _SECTORS), total(d, _IOS)) * SECTOR_BYTES
+        ),
+        "read_share": Metric("1", 0, _IOS, lambda d: ratio(d["rd_ios"], total(d, _IOS))),
+        "busy_share": Metric("1", 0, ("io_ms",), lambda d: d["io_ms"] / 1000 / d.seconds),
     },
     optional=("dc_ios", "dc_sectors", "dc_ms"),
     next_steps=(

@@ -7,11 +7,19 @@ formula have a module beside this one instead (see `registry`).
 import importlib.util
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
-from laggard_aggregator.metrics.definition import Compared, Metric, NextStep, SourceMetrics
-from laggard_aggregator.metrics.functions import FunctionMetric, FunctionMetrics
-from laggard_aggregator.metrics.operations import amount, mean, transfers
+from laggard_aggregator.metrics.definition import (
+    Compared,
+    FunctionMetrics,
+    Metric,
+    NextStep,
+    SourceMetrics,
+    amount,
+    mean,
+    transfers,
+)
 from laggard_aggregator.metrics.shares import Share
 from laggard_common.config import load
 
@@ -40,8 +48,7 @@ class MeanTable:
 
     def metric(self) -> Metric:
         """The metric itself."""
-        pairs = zip(_filled(self.count, self.of), _filled(self.sum, self.of), strict=True)
-        return mean(self.unit, tuple(pairs), self.scale)
+        return mean(self.unit, _filled(self.count, self.of), _filled(self.sum, self.of), self.scale)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,15 +125,16 @@ class SourceTable:
         """The metrics of the source."""
         metrics: dict[str, Compared] = {one.name: one.metric() for one in self.metrics}
         under = self.load.metrics()
-        every = (name for metric in (*metrics.values(), *under.values()) for name in metric.needs)
+        optional = _filled(self.optional, self.optional_of)
+        if self.all_optional:
+            needed = (metric.needs for metric in (*metrics.values(), *under.values()))
+            optional = tuple(dict.fromkeys(chain.from_iterable(needed)))
         return SourceMetrics(
             source=self.name,
             defaults=self.defaults,
             metrics=metrics,
             load=under,
-            optional=tuple(dict.fromkeys(every))
-            if self.all_optional
-            else _filled(self.optional, self.optional_of),
+            optional=optional,
             peers=self.peers,
             one_node=self.one_node,
             many_groups=self.many_groups,
@@ -136,44 +144,11 @@ class SourceTable:
 
 
 @dataclass(frozen=True, slots=True)
-class FunctionMetricTable:
-    """As FunctionMetric."""
-
-    unit: str
-    counter: str
-    name: str = ""
-    scale: float = 1.0
-
-    def metric(self) -> FunctionMetric:
-        """The metric itself."""
-        return FunctionMetric(self.unit, self.counter, self.scale)
-
-
-@dataclass(frozen=True, slots=True)
-class FunctionsTable:
-    """A `[[functions]]`: a source whose components are functions, as FunctionMetrics."""
-
-    name: str
-    defaults: tuple[str, ...]
-    metric: tuple[FunctionMetricTable, ...]
-    seconds: FunctionMetricTable
-    roles: tuple[str, ...]
-    next_steps: tuple[NextStep, ...] = ()
-
-    def source(self) -> FunctionMetrics:
-        """The metrics of the source."""
-        metrics = {one.name: one.metric() for one in self.metric}
-        return FunctionMetrics(
-            self.name, self.defaults, metrics, self.seconds.metric(), self.roles, self.next_steps
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class CompareFile:
     """A whole compare.toml."""
 
     source: tuple[SourceTable, ...] = ()
-    functions: tuple[FunctionsTable, ...] = ()
+    functions: tuple[FunctionMetrics, ...] = ()
 
 
 def declarations() -> Iterable[CompareFile]:

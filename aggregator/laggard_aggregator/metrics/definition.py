@@ -84,6 +84,36 @@ class Metric:
         return columns[name]
 
 
+def total(d: Differences, counters: Sequence[str]) -> FloatArray:
+    """The summed increases of all `counters`."""
+    first, *others = counters
+    rise = d[first]
+    for name in others:
+        rise += d[name]
+    return rise
+
+
+def mean(unit: str, counts: Sequence[str], sums: Sequence[str], scale: float = 1.0) -> Metric:
+    """Mean time or size of operations: `sums` times `scale` over `counts`; larger is worse, 0 without any."""
+    return Metric(unit, +1, (*counts, *sums), lambda d: ratio(total(d, sums) * scale, total(d, counts)))
+
+
+def amount(unit: str, counters: Sequence[str]) -> Metric:
+    """Number of operations in all."""
+    return Metric(unit, 0, tuple(counters), lambda d: total(d, counters), amount=True)
+
+
+def transfers(counts: tuple[str, str], transferred: tuple[str, str]) -> Mapping[str, Metric]:
+    """The load of reads and writes, whose counters come in this order: operations and bytes of each."""
+    every = (*counts, *transferred)
+    return {
+        "operations": amount("operations", counts),
+        "throughput": Metric("bytes/s", 0, transferred, lambda d: total(d, transferred) / d.seconds),
+        "request_bytes": Metric("bytes", 0, every, lambda d: ratio(total(d, transferred), total(d, counts))),
+        "read_share": Metric("1", 0, counts, lambda d: ratio(d[counts[0]], total(d, counts))),
+    }
+
+
 @dataclass(frozen=True, slots=True)
 class NextStep:
     """A command that only looks: `run` with `{node}` and `{device}`, and the subject that it `shows`."""
@@ -140,3 +170,41 @@ class SourceMetrics:
         for name in metrics:
             columns.update(self.metrics[name].columns(name))
         return columns, self.load
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionMetric:
+    """A metric of functions: `scale` times the increase of `counter`, in `unit`."""
+
+    unit: str
+    counter: str
+    name: str = ""
+    scale: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionMetrics:
+    """A source whose components are functions, called `program/image/function`.
+
+    A node is compared by the vector of its functions' counters. The HotDep paper's three metrics: `samples`
+    (a profiler's, of everything that runs), `count` and `time` (a tracer's, of an instrumented program).
+    `seconds` selects the functions to consider. `defaults`: metrics that automatic groups compare; each of
+    `roles` has one.
+    """
+
+    name: str
+    defaults: tuple[str, ...]
+    metric: tuple[FunctionMetric, ...]
+    seconds: FunctionMetric
+    roles: tuple[str, ...]
+    next_steps: tuple[NextStep, ...] = ()
+
+    @property
+    def metrics(self) -> Mapping[str, FunctionMetric]:
+        """The metrics by name."""
+        return {metric.name: metric for metric in self.metric}
+
+    def counters(self, metrics: Sequence[str]) -> tuple[str, ...]:
+        """The counters that `metrics` and `seconds` need."""
+        asked = [*(self.metrics[name] for name in metrics), self.seconds]
+        return tuple(dict.fromkeys(metric.counter for metric in asked))

@@ -10,8 +10,7 @@ from collections.abc import Mapping
 
 from laggard_aggregator import metrics
 from laggard_aggregator.metrics.declared import declarations
-from laggard_aggregator.metrics.definition import NextStep, SourceMetrics
-from laggard_aggregator.metrics.functions import FunctionMetrics
+from laggard_aggregator.metrics.definition import FunctionMetrics, NextStep, SourceMetrics
 from laggard_aggregator.metrics.sums import JoinedMetrics
 
 
@@ -28,7 +27,7 @@ SOURCES: Mapping[str, SourceMetrics] = {
     known.source: known for known in (*_defined(), *(s.source() for file in _DECLARED for s in file.source))
 }
 FUNCTIONS: Mapping[str, FunctionMetrics] = {
-    known.name: known.source() for file in _DECLARED for known in file.functions
+    known.name: known for file in _DECLARED for known in file.functions
 }
 """Sources whose components are functions."""
 

@@ -9,8 +9,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from laggard_aggregator.metrics.definition import Differences, FloatArray, IntArray, Metric, SourceMetrics
-from laggard_aggregator.metrics.operations import amount
+from laggard_aggregator.metrics.definition import (
+    Differences,
+    FloatArray,
+    IntArray,
+    Metric,
+    SourceMetrics,
+    amount,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ from laggard_aggregator.metrics.definition import (
     FloatArray,
     Metric,
     NextStep,
+    amount,
 )
-from laggard_aggregator.metrics.operations import amount
 from laggard_aggregator.metrics.shares import Share
 from laggard_aggregator.metrics.sums import JoinedMetrics
 

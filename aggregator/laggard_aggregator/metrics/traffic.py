@@ -15,8 +15,8 @@ from laggard_aggregator.metrics.definition import (
     FloatArray,
     Metric,
     NextStep,
+    total,
 )
-from laggard_aggregator.metrics.operations import total
 from laggard_aggregator.metrics.sums import JoinedMetrics
 
 IDLE_BYTES_PER_S = 65_536.0

@@ -14,8 +14,7 @@ import numpy as np
 
 from laggard_aggregator.detect.interface import FunctionWindow
 from laggard_aggregator.groups.membership import PeerGroup
-from laggard_aggregator.metrics.definition import FloatArray, IntArray
-from laggard_aggregator.metrics.functions import FunctionMetrics
+from laggard_aggregator.metrics.definition import FloatArray, FunctionMetrics, IntArray
 from laggard_aggregator.windows.counter_block import Block, StoreCounts
 from laggard_aggregator.windows.function_counters import NodeFunctions
 from laggard_aggregator.windows.interval_metrics import BRIDGE
