@@ -8,6 +8,7 @@ import gzip
 import http
 from collections.abc import Callable, Collection
 from pathlib import Path
+from typing import Any
 
 from prometheus_client.exposition import choose_encoder, gzip_accepted
 from prometheus_client.process_collector import ProcessCollector
@@ -46,79 +47,68 @@ def make_app(view: Status, archive: Path | None = None, listed: Collection[str] 
 
     `listed`: nodes with series in `/metrics` even while they are healthy.
     """
-    pages = _Endpoints(view, listed)
-    app = Starlette(
-        routes=[
-            *Pages(view, archive).routes(),
-            Route("/metrics", pages.metrics),
-            Route("/metrics/nodes", pages.node_metrics),
-            Route("/healthz", pages.healthz),
-            Route("/readyz", pages.readyz),
-            Route("/api/v1/stragglers", pages.stragglers),
-            Route("/api/v1/groups", pages.groups),
-            Route("/api/v1/nodes", pages.nodes),
-            Route("/api/v1/decisions", pages.decisions),
-            Route(COMPONENTS + "{rest:path}", pages.component),
-        ],
-        exception_handlers={HTTPException: _http_error, Exception: _server_error},
-    )
-    return _SecurityHeaders(_NoBodies(app))
+    process = ProcessCollector(registry=None)
 
+    def metrics() -> Collector:
+        return Exposition(scrape(view, listed), TABLE, process)
 
-class _Endpoints:
-    """The endpoints."""
-
-    def __init__(self, view: Status, listed: Collection[str]) -> None:
-        self._view = view
-        self._listed = listed
-        self._process = ProcessCollector(registry=None)
-        self._one_at_a_time = asyncio.Semaphore(1)  # an exposition of all nodes may be tens of MB
-
-    async def metrics(self, request: Request) -> Response:
-        values = scrape(self._view, self._listed)
-        return await self._rendered(request, Exposition(values, TABLE, self._process))
-
-    async def node_metrics(self, request: Request) -> Response:
-        return await self._rendered(request, Exposition(Scrape(nodes=self._view.nodes()), PER_NODE))
-
-    async def healthz(self, _: Request) -> Response:
-        return JSONResponse({"status": "ok"})
-
-    async def readyz(self, _: Request) -> Response:
-        ready = self._view.ready
+    async def readyz(_: Request) -> Response:
+        ready = view.ready
         return JSONResponse({"ready": ready}, 200 if ready else 503)
 
-    async def stragglers(self, _: Request) -> Response:
-        return JSONResponse(api.stragglers(self._view))
-
-    async def groups(self, _: Request) -> Response:
-        return JSONResponse(api.groups(self._view))
-
-    async def nodes(self, _: Request) -> Response:
-        return JSONResponse(api.nodes(self._view))
-
-    async def decisions(self, _: Request) -> Response:
-        return JSONResponse(api.decisions(self._view))
-
-    async def component(self, request: Request) -> Response:
+    async def component(request: Request) -> Response:
         raw = request.scope["raw_path"].partition(COMPONENTS.encode())[2]
         try:
             group, name = urls.component_path(raw)
-            return JSONResponse(api.component(self._view, group, name))
+            return JSONResponse(api.component(view, group, name))
         except ValueError as exc:
             raise HTTPException(400, str(exc)) from exc
         except urls.NotKnownError as exc:
             raise HTTPException(404, str(exc)) from exc
 
-    async def _rendered(self, request: Request, collector: Collector) -> Response:
+    one_at_a_time = asyncio.Semaphore(1)  # an exposition of all nodes may be tens of MB
+    app = Starlette(
+        routes=[
+            *Pages(view, archive).routes(),
+            _exposition("/metrics", metrics, one_at_a_time),
+            _exposition(
+                "/metrics/nodes", lambda: Exposition(Scrape(nodes=view.nodes()), PER_NODE), one_at_a_time
+            ),
+            _json("/healthz", lambda: {"status": "ok"}),
+            Route("/readyz", readyz),
+            _json("/api/v1/stragglers", lambda: api.stragglers(view)),
+            _json("/api/v1/groups", lambda: api.groups(view)),
+            _json("/api/v1/nodes", lambda: api.nodes(view)),
+            _json("/api/v1/decisions", lambda: api.decisions(view)),
+            Route(COMPONENTS + "{rest:path}", component),
+        ],
+        exception_handlers={HTTPException: _http_error, Exception: _server_error},
+    )
+    return _guarded(app)
+
+
+def _json(path: str, make: Callable[[], dict[str, Any]]) -> Route:
+    async def answer(_: Request) -> Response:
+        return JSONResponse(make())
+
+    return Route(path, answer)
+
+
+def _exposition(path: str, make: Callable[[], Collector], one_at_a_time: asyncio.Semaphore) -> Route:
+    """A route to a collector that is made on the event loop and encoded in a thread."""
+
+    async def answer(request: Request) -> Response:
         encode, content_type = _encoder(request.headers.get("accept", ""))
         packed = gzip_accepted(request.headers.get("accept-encoding", ""))
-        async with self._one_at_a_time:
+        collector = make()
+        async with one_at_a_time:
             body = await asyncio.to_thread(encode, collector)
             if packed:
                 body = await asyncio.to_thread(gzip.compress, body, 1)
         headers = {"content-type": content_type, "vary": "accept, accept-encoding"}
         return Response(body, headers=headers | ({"content-encoding": "gzip"} if packed else {}))
+
+    return Route(path, answer)
 
 
 def _encoder(accept: str) -> tuple[Callable[[Collector], bytes], str]:
@@ -129,34 +119,22 @@ def _encoder(accept: str) -> tuple[Callable[[Collector], bytes], str]:
         return choose_encoder("")
 
 
-class _SecurityHeaders:
-    """Adds the missing SECURITY_HEADERS to every response."""
+def _guarded(app: ASGIApp) -> ASGIApp:
+    """`app` with the missing SECURITY_HEADERS on every response, and 413 for requests with a body."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 own = {name for name, _ in message["headers"]}
                 message["headers"] = [*message["headers"], *(h for h in SECURITY_HEADERS if h[0] not in own)]
             await send(message)
 
-        await self._app(scope, receive, send_with_headers)
-
-
-class _NoBodies:
-    """Answers requests with a body with 413."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = dict(scope.get("headers", ()))
-        if headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in headers:
-            await _problem(413, "requests have no body here")(scope, receive, send)
-        else:
-            await self._app(scope, receive, send)
+        has_body = headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in headers
+        answer = _problem(413, "requests have no body here") if has_body else app
+        await answer(scope, receive, send_with_headers)
+
+    return guarded
 
 
 async def _http_error(_: Request, exc: Exception) -> Response:

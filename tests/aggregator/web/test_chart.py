@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from laggard_aggregator.status.window_history import ANOMALOUS, NORMAL, ComponentHistory
-from laggard_aggregator.web.pages.charts import band_chart, cdf_chart, sparkline
+from laggard_aggregator.web.pages import charts
+from laggard_aggregator.web.pages.charts import cdf_chart, sparkline
 
 NAN = float("nan")
 
@@ -24,6 +25,11 @@ def course(observed: list[float], state: int = NORMAL) -> ComponentHistory:
         score=values,
         band=np.tile([1.0, 1.5, 2.0, 2.5, 3.0], (len(values), 1)),
     )
+
+
+def band_chart(course: ComponentHistory, unit: str, title: str) -> str:
+    hot = course.state == ANOMALOUS
+    return charts.band_chart(course.end, course.observed, course.band, hot, unit=unit, label=title)
 
 
 def paths(svg: str, name: str) -> list[str]:

@@ -54,21 +54,30 @@ def sparkline(course: ComponentHistory) -> Markup:
     ).format(label, peers, _line(x, y))
 
 
-def band_chart(course: ComponentHistory, unit: str, title: str) -> Markup:
-    """A component's value in each window against the band of its peers."""
-    return _chart(
-        x=course.end,
-        own=course.observed,
-        band=course.band,
-        hot=course.state == ANOMALOUS,
-        unit=unit,
-        label=title,
+def band_chart(
+    x: FloatArray, own: FloatArray, band: FloatArray, hot: NDArray[np.bool_], *, unit: str, label: str
+) -> Markup:
+    """Values (N,) at the times `x` against the band (N, 5) of the peers; a dot where `hot`."""
+    known = np.concatenate([own[np.isfinite(own)], band[np.isfinite(band)]])
+    if len(x) < 2 or not known.size:
+        return Markup("")
+    low, high = min(float(known.min()), 0.0), float(known.max())
+    frame = _Frame(float(x[0]), float(x[-1]), low, high * 1.05 if high > low else low + 1.0)
+    places = frame.x(x)
+    lines = Markup("")
+    for inner, outer, name in ((0, 4, "wide"), (1, 3, "narrow")):
+        lines += Markup('<path class="band {}" d="{}"/>').format(
+            name, _area(places, frame.y(band[:, inner]), frame.y(band[:, outer]))
+        )
+    lines += Markup('<path class="median" d="{}"/>').format(_line(places, frame.y(band[:, 2])))
+    lines += Markup('<path class="own" d="{}"/>').format(_line(places, frame.y(own)))
+    for at in np.flatnonzero(hot & np.isfinite(own)).tolist():
+        lines += Markup('<circle class="hot" cx="{:.1f}" cy="{:.1f}" r="3.5"/>').format(
+            places[at], frame.y(own)[at]
+        )
+    return frame.svg(
+        label, lines, _times(x), [(value, formatting.figure(value, unit)) for value in _ticks(low, high)]
     )
-
-
-def samples_chart(time: FloatArray, own: FloatArray, band: FloatArray, unit: str, title: str) -> Markup:
-    """A component's samples (N,) in the latest window against the band (N, 5) of its peers."""
-    return _chart(x=time, own=own, band=band, hot=np.zeros(len(time), dtype=np.bool_), unit=unit, label=title)
 
 
 def cdf_chart(own: FloatArray, peers: Sequence[FloatArray], unit: str, title: str) -> Markup:
@@ -119,31 +128,6 @@ class _Frame:
         return Markup('<svg class="chart" viewBox="0 0 {} {}" role="img" aria-label="{}">{}{}</svg>').format(
             WIDTH, HEIGHT, label, grid, inside
         )
-
-
-def _chart(
-    *, x: FloatArray, own: FloatArray, band: FloatArray, hot: NDArray[np.bool_], unit: str, label: str
-) -> Markup:
-    known = np.concatenate([own[np.isfinite(own)], band[np.isfinite(band)]])
-    if len(x) < 2 or not known.size:
-        return Markup("")
-    low, high = min(float(known.min()), 0.0), float(known.max())
-    frame = _Frame(float(x[0]), float(x[-1]), low, high * 1.05 if high > low else low + 1.0)
-    places = frame.x(x)
-    lines = Markup("")
-    for inner, outer, name in ((0, 4, "wide"), (1, 3, "narrow")):
-        lines += Markup('<path class="band {}" d="{}"/>').format(
-            name, _area(places, frame.y(band[:, inner]), frame.y(band[:, outer]))
-        )
-    lines += Markup('<path class="median" d="{}"/>').format(_line(places, frame.y(band[:, 2])))
-    lines += Markup('<path class="own" d="{}"/>').format(_line(places, frame.y(own)))
-    for at in np.flatnonzero(hot & np.isfinite(own)).tolist():
-        lines += Markup('<circle class="hot" cx="{:.1f}" cy="{:.1f}" r="3.5"/>').format(
-            places[at], frame.y(own)[at]
-        )
-    return frame.svg(
-        label, lines, _times(x), [(value, formatting.figure(value, unit)) for value in _ticks(low, high)]
-    )
 
 
 def _line(x: FloatArray, y: FloatArray) -> str:
@@ -216,18 +200,6 @@ class Heat:
     windows: NDArray[np.int64]
     latest: NDArray[np.float64]
 
-    def of(self, rows: NDArray[np.int64]) -> "Heat":
-        """A selection of its rows."""
-        return replace(
-            self,
-            components=tuple(self.components[row] for row in rows.tolist()),
-            levels=self.levels[rows],
-            worst=self.worst[rows],
-            anomalous=self.anomalous[rows],
-            windows=self.windows[rows],
-            latest=self.latest[rows],
-        )
-
     def by_severity(self) -> NDArray[np.int64]:
         """Rows, the worst first: by the latest window, then over all windows, then by name."""
         whole = self.levels.astype(np.int64)
@@ -244,25 +216,22 @@ def heat(courses: Sequence[Sequence[Column]], last: int = MAX_WINDOWS) -> Heat:
     """
     spans = {column.end: column.start for columns in courses for column in columns}
     ends = sorted(spans)
-    names = _names(courses)
+    everyone = dict.fromkeys(column.members for columns in courses for column in columns)
+    names = tuple(sorted({name for members in everyone for name in members.names}))
     row = {name: at for at, name in enumerate(names)}
     place = {end: at for at, end in enumerate(ends)}
     levels = np.zeros((len(names), len(ends)), dtype=np.uint8)
     factors = np.full((len(names), len(ends)), np.nan, dtype=np.float32)
-    known: tuple[object, NDArray[np.intp]] = (None, np.zeros(0, dtype=np.intp))
+    places = {members: np.array([row[name] for name in members.names], dtype=np.intp) for members in everyone}
     for columns in courses:
         for column in columns:
-            if known[0] is not column.members:
-                members = column.members.names
-                known = (column.members, np.fromiter(map(row.__getitem__, members), np.intp, len(members)))
-            at, rows = place[column.end], known[1]
+            at, rows = place[column.end], places[column.members]
             levels[rows, at] = np.maximum(levels[rows, at], levels_of(column))
             factors[rows, at] = np.fmax(factors[rows, at], column.severity)
-    starts = np.array([spans[end] for end in ends])
     whole = Heat(
         components=names,
         levels=levels,
-        starts=starts,
+        starts=np.array([spans[end] for end in ends]),
         ends=np.array(ends),
         worst=np.fmax.reduce(factors, axis=1, initial=np.nan).astype(np.float64),
         anomalous=(levels >= SLOW).sum(axis=1),
@@ -296,13 +265,12 @@ def bucketed(levels: NDArray[np.uint8], rows: int) -> NDArray[np.uint8]:
 def drawing(levels: NDArray[np.uint8], label: str, name: str) -> Markup:
     """SVG of levels (R, N), one unit per cell, stretched by the style sheet; `name` is its class."""
     rows, columns = levels.shape
-    paths = Markup("").join(
-        Markup('<path class="l{}" d="{}"/>').format(level, _stretches(levels == level))
-        for level in range(OPEN, SLOWEST + 1)
-        if (levels == level).any()
-    )
-    marks = _underline(levels >= SLOW)
-    if marks:
+    paths = Markup("")
+    for level in range(OPEN, SLOWEST + 1):
+        if cells := "".join(f"M{x} {y}h{width}v1h-{width}z" for y, x, width in _runs(levels == level)):
+            paths += Markup('<path class="l{}" d="{}"/>').format(level, cells)
+    # A line below anomalous cells, so that they differ by more than colour.
+    if marks := "".join(f"M{x} {y + 0.8:g}h{width}v.2h-{width}z" for y, x, width in _runs(levels >= SLOW)):
         paths += Markup('<path class="mark" d="{}"/>').format(marks)
     return Markup(
         '<svg class="{}" viewBox="0 0 {} {}" preserveAspectRatio="none" role="img" aria-label="{}">{}</svg>'
@@ -323,22 +291,6 @@ def _narrowed(whole: Heat, last: int) -> Heat:
         starts=whole.starts[first],
         ends=whole.ends[np.append(first[1:], count) - 1],
     )
-
-
-def _names(courses: Sequence[Sequence[Column]]) -> tuple[str, ...]:
-    """All components of the courses, by name."""
-    lists = {id(column.members): column.members for columns in courses for column in columns}
-    return tuple(sorted({name for members in lists.values() for name in members.names}))
-
-
-def _stretches(cells: NDArray[np.bool_]) -> str:
-    """Path data of the cells, adjacent cells of a row together."""
-    return "".join(f"M{x} {y}h{width}v1h-{width}z" for y, x, width in _runs(cells))
-
-
-def _underline(cells: NDArray[np.bool_]) -> str:
-    """Path data of a line below anomalous cells, so that they differ by more than colour."""
-    return "".join(f"M{x} {y + 0.8:g}h{width}v.2h-{width}z" for y, x, width in _runs(cells))
 
 
 def _runs(cells: NDArray[np.bool_]) -> Iterator[tuple[int, int, int]]:

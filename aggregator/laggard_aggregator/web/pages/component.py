@@ -23,7 +23,7 @@ from laggard_aggregator.status.window_history import (
     Samples,
     bands,
 )
-from laggard_aggregator.web.pages.charts import band_chart, cdf_chart, samples_chart
+from laggard_aggregator.web.pages.charts import band_chart, cdf_chart
 from laggard_aggregator.web.pages.page_state import Event, Now, paged
 from laggard_aggregator.web.pages.straggler_rows import NextSteps, slow_by
 
@@ -76,6 +76,7 @@ def _part(
 ) -> dict[str, Any]:
     """One metric of the component; pictures are empty without data."""
     course = now.history.course(group.name, metric, name)
+    hot = course.state == ANOMALOUS
     known = unit(group.source, metric)
     title = (
         f"{metric} of {now.shown(name)} in "
@@ -95,7 +96,7 @@ def _part(
         "metric": metric,
         "unit": known,
         "data": _data(course),
-        "picture": band_chart(course, known, title),
+        "picture": band_chart(course.end, course.observed, course.band, hot, unit=known, label=title),
         "samples": picture,
         "samples_from": np.nan if samples is None else samples.start,
         "samples_to": np.nan if samples is None else samples.end,
@@ -139,7 +140,8 @@ def _samples(samples: Samples, metric: str, at: int, known: str, name: str) -> M
     step = (samples.end - samples.start) / (count - samples.history)
     time = samples.end - step * np.arange(count - 1, -1, -1)
     title = f"{metric} of {name}, sample by sample, against the band of its peers"
-    return samples_chart(time, values[at], bands(values), known, title)
+    none = np.zeros(count, dtype=np.bool_)
+    return band_chart(time, values[at], bands(values), none, unit=known, label=title)
 
 
 def _cdf(values: FloatArray, metric: str, at: int, known: str, score: float | None) -> tuple[Markup, str]:
