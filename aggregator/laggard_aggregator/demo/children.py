@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import signal
 import sys
 from asyncio.subprocess import DEVNULL, Process
 from collections.abc import Sequence
@@ -48,15 +47,14 @@ class Children:
 
     async def end(self) -> None:
         """Ends all processes and waits for them."""
-        for child in self._running:
-            if child.returncode is None:
-                child.send_signal(signal.SIGTERM)
-        waits = [asyncio.create_task(child.wait()) for child in self._running]
+        running = [child for child in self._running if child.returncode is None]
+        waits = [asyncio.create_task(child.wait()) for child in running]
+        for child in running:
+            child.terminate()
         if waits:
-            await asyncio.wait(waits, timeout=TERM_SECONDS)
-        for child in self._running:
-            if child.returncode is None:
-                child.kill()
-        if waits:
+            _, late = await asyncio.wait(waits, timeout=TERM_SECONDS)
+            for child, wait in zip(running, waits, strict=True):
+                if wait in late:
+                    child.kill()
             await asyncio.wait(waits)
         self._running.clear()

@@ -67,8 +67,13 @@ class ConfiguredMembership:
     ) -> tuple[PeerGroup, ...]:
         """The groups of all matching rules, or the automatic one, for each kind of comparison."""
         if source in FUNCTIONS:
-            names = (shown_name(node, component), component_key(node, component))
-            return self._claimed(source, role, names) or self._of_functions(role, source)
+            functions = FUNCTIONS[source]
+            claimed = self._claimed(
+                source, role, (shown_name(node, component), component_key(node, component))
+            )
+            if claimed or role not in functions.roles:
+                return claimed
+            return (_automatic(source, role, functions.defaults, self.functions),)
         return tuple(
             group
             for known in COMPARED_AS.get(source, ())
@@ -86,17 +91,8 @@ class ConfiguredMembership:
         claimed = self._claimed(known.source, role, names)
         if claimed or not known.defaults or (known.roles and role not in known.roles):
             return claimed
-        return (
-            PeerGroup(
-                name="/".join(filter(None, (role, known.source, *shared))),
-                source=known.source,
-                role=role,
-                metrics=known.defaults,
-                detect=self.default,
-                automatic=True,
-                one_node=known.one_node or known.many_groups,
-            ),
-        )
+        one_node = known.one_node or known.many_groups
+        return (_automatic(known.source, role, known.defaults, self.default, *shared, one_node=one_node),)
 
     def _claimed(self, source: str, role: str, names: Collection[str]) -> tuple[PeerGroup, ...]:
         """The groups of a source's rules that match one of a component's names."""
@@ -108,20 +104,18 @@ class ConfiguredMembership:
             and any(map(rule.components.fullmatch, names))
         )
 
-    def _of_functions(self, role: str, source: str) -> tuple[PeerGroup, ...]:
-        """The automatic group of all nodes of a role, compared by functions."""
-        if role not in FUNCTIONS[source].roles:
-            return ()
-        return (
-            PeerGroup(
-                name=f"{role}/{source}",
-                source=source,
-                role=role,
-                metrics=FUNCTIONS[source].defaults,
-                detect=self.functions,
-                automatic=True,
-            ),
-        )
+
+def _automatic(
+    source: str,
+    role: str,
+    metrics: tuple[str, ...],
+    detect: DetectSettings,
+    *shared: str,
+    one_node: bool = False,
+) -> PeerGroup:
+    """The automatic group of components that have source, role and `shared` properties in common."""
+    name = "/".join(filter(None, (role, source, *shared)))
+    return PeerGroup(name, source, role, metrics, detect, automatic=True, one_node=one_node)
 
 
 def component_key(node: str, component: Component) -> str:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from laggard_aggregator.alarms.judge import Judgement
@@ -135,14 +136,7 @@ def _standing(row: Standing, source: str) -> dict[str, Any]:
 
 
 def _decision(decision: Decision) -> dict[str, Any]:
-    return {
-        "kind": decision.kind,
-        "target": decision.target,
-        "by": decision.by,
-        "at": decision.at,
-        "until": _or_null(decision.until),
-        "comment": decision.comment,
-    }
+    return asdict(decision) | {"until": _or_null(decision.until)}
 
 
 def _or_null(figure: float) -> float | None:

@@ -30,7 +30,7 @@ OPEN_PATHS = frozenset({"/healthz", "/readyz"})
 _CHALLENGE = 'Basic realm="Laggard", charset="UTF-8"'
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 _PASSWORD = re.compile(
-    r"scrypt:(?P<n>[0-9]{1,7}):(?P<r>[0-9]{1,2}):(?P<p>[0-9]{1,2}):(?P<salt>[0-9a-f]{16,128}):(?P<hash>[0-9a-f]{64})"
+    r"scrypt:(?P<n>[0-9]{1,7}):(?P<r>[0-9]{1,2}):(?P<p>[0-9]{1,2}):(?P<salt>(?:[0-9a-f]{2}){8,64}):(?P<hash>[0-9a-f]{64})"
 )
 _TOKEN = re.compile(r"sha256:(?P<hash>[0-9a-f]{64})")
 _N, _R, _P = 2**14, 8, 1  # 16 MiB and about 40 ms per attempt
@@ -184,11 +184,7 @@ def _parse_password(path: Path, number: int, found: re.Match[str]) -> PasswordHa
     n, r, p = int(found["n"]), int(found["r"]), int(found["p"])
     if n < 2**14 or n & (n - 1) or not 1 <= p <= 16 or r < 8 or 128 * n * r > _MAX_MEMORY_BYTES // 2:
         raise _problem(path, f"line {number}: scrypt with N={n}, r={r}, p={p} is too weak or too costly")
-    return PasswordHash(n, r, p, bytes.fromhex(_even(found["salt"])), bytes.fromhex(found["hash"]))
-
-
-def _even(digits: str) -> str:
-    return digits if len(digits) % 2 == 0 else f"0{digits}"
+    return PasswordHash(n, r, p, bytes.fromhex(found["salt"]), bytes.fromhex(found["hash"]))
 
 
 def _scrypt(password: bytes, salt: bytes, n: int, r: int, p: int) -> bytes:
