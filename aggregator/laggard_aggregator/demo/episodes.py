@@ -1,9 +1,9 @@
 """The alarms of one group in recorded seconds, and their check against the truth."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from laggard_aggregator.alarms.alarms import AlarmEvent, Key
+from laggard_aggregator.alarms.alarms import Alarm, AlarmEvent, Key
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +25,15 @@ class Episode:
 
 
 def episodes(
-    events: Iterable[AlarmEvent], group: str, recorded_at: Callable[[float], float]
+    events: Iterable[AlarmEvent],
+    standing: Mapping[Key, Alarm],
+    group: str,
+    recorded_at: Callable[[float], float],
 ) -> list[Episode]:
     """The alarms of `group` in order of raising. `recorded_at`: recorded seconds at epoch seconds."""
     found: dict[tuple[Key, float], Episode] = {}
     for event in events:
-        alarm = event.alarm
+        alarm = event.alarm if event.kind == "cleared" else standing.get(event.alarm.key, event.alarm)
         if alarm.group == group:
             found[alarm.key, alarm.raised_at] = Episode(
                 alarm.component,

@@ -126,7 +126,7 @@ class Demo:
         screen.show(state)
 
     def _episodes(self, view: Status) -> list[Episode]:
-        return episodes(view.history.transitions, LUNS, self._replay.recorded_at)
+        return episodes(view.history.transitions, view.alarms(), LUNS, self._replay.recorded_at)
 
     def _where(self) -> str:
         url = f"http://127.0.0.1:{self._site.http_port}"

@@ -48,7 +48,7 @@ class Screen:
         self._group = group
         self._live = Live(console=console, auto_refresh=False) if console.is_terminal else None
         self._next_line = 0.0
-        self._said: list[Episode] = []
+        self._said: set[tuple[str, float, float | None]] = set()
 
     def __enter__(self) -> "Screen":
         if self._live is not None:
@@ -67,9 +67,9 @@ class Screen:
             self._live.update(picture(state, judged, alarmed), refresh=True)
             return
         for episode in state.episodes:
-            if episode not in self._said:
+            if (change := (episode.component, episode.raised, episode.cleared)) not in self._said:
+                self._said.add(change)
                 self._say(str(episode))
-        self._said = state.episodes
         if state.second >= self._next_line:
             self._next_line = (state.second // LINE_EVERY_SECONDS + 1) * LINE_EVERY_SECONDS
             self._say(f"{state.where}: {summary(judged)}")

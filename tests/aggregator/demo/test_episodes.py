@@ -1,3 +1,4 @@
+from collections.abc import Sequence
 from dataclasses import replace
 
 from laggard_aggregator.alarms.alarms import Alarm, AlarmEvent
@@ -13,9 +14,10 @@ def cleared(event: AlarmEvent, at: float, worst: float = 5.0) -> AlarmEvent:
     return AlarmEvent("cleared", replace(event.alarm, worst_severity=worst), at)
 
 
-def found(*events: AlarmEvent) -> list[Episode]:
+def found(*events: AlarmEvent, standing: Sequence[Alarm] = ()) -> list[Episode]:
     """Recorded second 0 is epoch second 1000, ten recorded seconds a second."""
-    return episodes(events, "luns", lambda time: (time - 1000) * 10)
+    known = {alarm.key: alarm for alarm in standing}
+    return episodes(events, known, "luns", lambda time: (time - 1000) * 10)
 
 
 def errors(*events: AlarmEvent) -> list[str]:
@@ -28,6 +30,8 @@ RIGHT = raised("oss-08/loop27", 1018.0, 1027.0)
 def test_an_episode_from_raising_to_clearing() -> None:
     other = raised("x", 1, 2, group="this-machine")
     assert found(RIGHT, other) == [Episode("oss-08/loop27", 180.0, 270.0, 5.0)]
+    worse = replace(RIGHT.alarm, worst_severity=9.0)
+    assert found(RIGHT, other, standing=[worse]) == [Episode("oss-08/loop27", 180.0, 270.0, 9.0)]
     events = (RIGHT, other, cleared(RIGHT, 1054.0, worst=21.0))
     assert found(*events) == [Episode("oss-08/loop27", 180.0, 270.0, 21.0, 540.0)]
     assert errors(*events) == []
