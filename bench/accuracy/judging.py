@@ -1,7 +1,7 @@
 """The detectors over one run, window by window: whom each indicts, and when."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ from laggard_aggregator.detect.cdf.training import largest_deviation
 from laggard_aggregator.detect.interface import FunctionWindow, GroupWindow
 from laggard_aggregator.detect.manhattan.detector import ManhattanDetector
 from laggard_aggregator.detect.manhattan.training import functions, spreads, thresholds
-from laggard_aggregator.detect.manhattan.vectors import ManhattanOptions
+from laggard_aggregator.detect.manhattan.vectors import UNITS
 from laggard_aggregator.detect.settings import DetectSettings
 from laggard_aggregator.groups.topology import Topology
 
@@ -108,32 +108,33 @@ class Manhattan:
     """`manhattan` as trained, with or without its dimensions divided by their spread."""
 
     thresholds: Thresholds
-    options: Mapping[str, ManhattanOptions]
+    units: Mapping[str, Mapping[str, float]]
 
     def find(self, profiles: Profiles, run: int, scenario: Scenario) -> Findings:
         """What it finds in the profiles of one run."""
         settings = settings_of(scenario, "manhattan", 1, self.thresholds)
+        settings = replace(settings, options={UNITS: self.units})
         servers = scenario.shape.server_names
         ends = _ends(scenario.samples, settings)
         found = {}
-        for metric in self.options:
-            detector = ManhattanDetector(settings, metric, self.options[metric])
+        for metric in self.units:
+            detector = ManhattanDetector(settings, metric)
             persistence = Persistence(settings.confirm)
             flags = np.zeros((len(ends), len(servers)), dtype=np.bool_)
             for at, window in enumerate(vector_windows(profiles, run, scenario, metric)):
                 verdicts = detector.observe(window)
-                flags[at] = persistence.faulty(persistence.update(servers, window.start, verdicts))
+                flags[at] = persistence.faulty[persistence.update(servers, window.start, verdicts)]
             found[metric] = flags
         return Findings("profile", servers, _seconds(ends, settings), found)
 
 
-UNTRAINED = Manhattan({}, {metric: ManhattanOptions() for metric in ("samples", "count", "time")})
+UNTRAINED = Manhattan({}, {metric: {} for metric in ("samples", "count", "time")})
 """`manhattan` as it judges where there are no thresholds."""
 
 
 def train_manhattan(profiles: Sequence[tuple[Profiles, Sequence[Scenario]]], *, divided: bool) -> Manhattan:
     """`manhattan` after fault-free runs."""
-    learned, options = {}, {}
+    learned, known = {}, {}
     for metric in ("samples", "count", "time"):
         windows = [
             window
@@ -144,10 +145,9 @@ def train_manhattan(profiles: Sequence[tuple[Profiles, Sequence[Scenario]]], *, 
         units = functions(windows)
         if divided:
             units = spreads(windows, units)
-        own = units["servers", metric]
-        options[metric] = ManhattanOptions(frozenset(own), own)
+        known[metric] = units["servers", metric]
         learned[metric] = thresholds(windows, units)["servers", metric]
-    return Manhattan(learned, options)
+    return Manhattan(learned, known)
 
 
 def vector_windows(profiles: Profiles, run: int, scenario: Scenario, metric: str) -> list[FunctionWindow]:

@@ -86,19 +86,14 @@ class AlarmBook:
 
     def __init__(self, after_seconds: float = 0.0) -> None:
         self.after_seconds = after_seconds
-        self._standing: dict[Key, Alarm] = {}
-
-    @property
-    def standing(self) -> Mapping[Key, Alarm]:
-        """The standing alarms."""
-        return self._standing
+        self.standing: dict[Key, Alarm] = {}
 
     def update(self, now: Alarm) -> AlarmEvent | None:
         """Updates or raises the alarm of a straggler as of `now.updated_at`; the event if it was raised."""
-        standing = self._standing.get(now.key)
+        standing = self.standing.get(now.key)
         if standing is not None:
             known = [s for s in (standing.worst_severity, now.severity) if not isnan(s)]
-            self._standing[now.key] = replace(
+            self.standing[now.key] = replace(
                 now,
                 since=standing.since,
                 raised_at=standing.raised_at,
@@ -108,31 +103,29 @@ class AlarmBook:
             return None
         if now.updated_at - now.since < self.after_seconds:
             return None
-        self._standing[now.key] = now
+        self.standing[now.key] = now
         return AlarmEvent("raised", now, now.updated_at)
 
     def clear(self, key: Key, at: float) -> AlarmEvent | None:
         """Clears the alarm; the event if one stood."""
-        alarm = self._standing.pop(key, None)
+        alarm = self.standing.pop(key, None)
         return None if alarm is None else AlarmEvent("cleared", alarm, at)
 
     def keep_only(self, groups: Collection[str]) -> None:
         """Drops the alarms of all other groups, which could never be cleared."""
-        self._standing = {key: alarm for key, alarm in self._standing.items() if key[0] in groups}
+        self.standing = {key: alarm for key, alarm in self.standing.items() if key[0] in groups}
 
     def state(self) -> list[dict[str, Any]]:
         """The standing alarms as plain data."""
-        return [asdict(alarm) for alarm in self._standing.values()]
+        return [asdict(alarm) for alarm in self.standing.values()]
 
     def restore(self, state: list[dict[str, Any]]) -> None:
         """Restores `state()`."""
-        alarms = [Alarm(**{**kept, "causes": _causes(kept["causes"])}) for kept in state]
-        self._standing = {alarm.key: alarm for alarm in alarms}
-
-
-def _causes(kept: Sequence[Sequence[Any]]) -> tuple[tuple[str, float], ...]:
-    """Tuples from the lists of plain data."""
-    return tuple((str(name), float(amount)) for name, amount in kept)
+        self.standing = {}
+        for kept in state:
+            causes = tuple((str(name), float(amount)) for name, amount in kept["causes"])
+            alarm = Alarm(**{**kept, "causes": causes})
+            self.standing[alarm.key] = alarm
 
 
 class Persistence:
@@ -141,51 +134,42 @@ class Persistence:
     `confirm` is the paper's k: a component is faulty when at least k of its last 2k - 1 judged windows were
     anomalous, and healthy again after k judged windows in a row that were not. An intermittent fault would be
     raised and cleared repeatedly: after a relapse recovery takes 2k windows, after another 4k.
+    Arrays (N,), by the rows that `update` returns: `accumulator`, anomalous windows less normal ones, never
+    below 0, by which stragglers are ranked (Intrepid 4.3); `faulty`, True for stragglers; `since`, start of
+    the first anomalous window of the present episode, epoch seconds.
     """
 
     def __init__(self, confirm: int) -> None:
         self.confirm = confirm
         self._rows: dict[str, int] = {}
-        self._accumulator: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
-        self._recent: BoolArray = np.zeros((0, 2 * confirm - 1), dtype=np.bool_)
-        self._normal_run: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
-        self._faulty: BoolArray = np.zeros(0, dtype=np.bool_)
-        self._since: NDArray[np.float64] = np.zeros(0)
-        self._well: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
-        self._relapses: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+        self.accumulator: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+        self.recent: BoolArray = np.zeros((0, 2 * confirm - 1), dtype=np.bool_)
+        self.normal_run: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+        self.faulty: BoolArray = np.zeros(0, dtype=np.bool_)
+        self.since: NDArray[np.float64] = np.zeros(0)
+        self.well: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+        self.relapses: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
 
     def update(self, components: Sequence[str], start: float, verdicts: Verdicts) -> NDArray[np.intp]:
         """Adds a window that began at `start`; returns the rows of `components` in this object's arrays."""
         rows = self._rows_of(components)
         judged = rows[verdicts.judged]
         flags = verdicts.anomalous[verdicts.judged]
-        accumulator = self._accumulator[judged]
-        self._accumulator[judged] = np.where(flags, accumulator + 1, np.maximum(accumulator - 1, 0))
-        fresh = flags & ~self._recent[judged].any(axis=1) & ~self._faulty[judged]
-        self._since[judged[fresh]] = start
-        self._recent[judged] = np.roll(self._recent[judged], -1, axis=1)
-        self._recent[judged, -1] = flags
-        self._normal_run[judged] = np.where(flags, 0, self._normal_run[judged] + 1)
-        before, well, relapses = self._faulty[judged], self._well[judged], self._relapses[judged]
-        raised = ~before & (self._recent[judged].sum(axis=1) >= self.confirm)
+        accumulator = self.accumulator[judged]
+        self.accumulator[judged] = np.where(flags, accumulator + 1, np.maximum(accumulator - 1, 0))
+        fresh = flags & ~self.recent[judged].any(axis=1) & ~self.faulty[judged]
+        self.since[judged[fresh]] = start
+        self.recent[judged] = np.roll(self.recent[judged], -1, axis=1)
+        self.recent[judged, -1] = flags
+        self.normal_run[judged] = np.where(flags, 0, self.normal_run[judged] + 1)
+        before, well, relapses = self.faulty[judged], self.well[judged], self.relapses[judged]
+        raised = ~before & (self.recent[judged].sum(axis=1) >= self.confirm)
         again = np.where(well < RELAPSE_MULTIPLE * self.confirm, np.minimum(relapses + 1, MAX_RELAPSES), 0)
-        self._relapses[judged] = np.where(raised, again, relapses)
-        cleared = before & (self._normal_run[judged] >= self.confirm * 2**relapses)
-        self._well[judged] = np.where(cleared, 0, np.where(before, well, well + 1))
-        self._faulty[judged] = raised | (before & ~cleared)
+        self.relapses[judged] = np.where(raised, again, relapses)
+        cleared = before & (self.normal_run[judged] >= self.confirm * 2**relapses)
+        self.well[judged] = np.where(cleared, 0, np.where(before, well, well + 1))
+        self.faulty[judged] = raised | (before & ~cleared)
         return rows
-
-    def accumulator(self, rows: NDArray[np.intp]) -> NDArray[np.int64]:
-        """Anomalous windows less normal ones, never below 0: what stragglers are ranked by (Intrepid 4.3)."""
-        return self._accumulator[rows]
-
-    def faulty(self, rows: NDArray[np.intp]) -> BoolArray:
-        """True for each component that is a straggler now."""
-        return self._faulty[rows]
-
-    def since(self, rows: NDArray[np.intp]) -> NDArray[np.float64]:
-        """Start of the first anomalous window of the present episode, epoch seconds."""
-        return self._since[rows]
 
     def forget(self, components: Collection[str]) -> None:
         """Frees the state of `components`, as after their replacement."""
@@ -193,11 +177,11 @@ class Persistence:
         rows = np.array([row for _, row in kept], dtype=np.intp)
         self._rows = {name: at for at, (name, _) in enumerate(kept)}
         for name in _KEPT:
-            setattr(self, f"_{name}", getattr(self, f"_{name}")[rows])
+            setattr(self, name, getattr(self, name)[rows])
 
     def state(self) -> dict[str, Any]:
         """Everything as plain data, by component."""
-        kept = zip(*(getattr(self, f"_{name}").tolist() for name in _KEPT), strict=True)
+        kept = zip(*(getattr(self, name).tolist() for name in _KEPT), strict=True)
         return {name: dict(zip(_KEPT, of, strict=True)) for name, of in zip(self._rows, kept, strict=True)}
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -205,7 +189,7 @@ class Persistence:
         rows = self._rows_of(list(state))
         for row, kept in zip(rows, state.values(), strict=True):
             for name, value in kept.items():
-                getattr(self, f"_{name}")[row] = value
+                getattr(self, name)[row] = value
 
     def _rows_of(self, components: Sequence[str]) -> NDArray[np.intp]:
         known = len(self._rows)
@@ -214,7 +198,7 @@ class Persistence:
         new = len(self._rows) - known
         if new:
             for name in _KEPT:
-                before = getattr(self, f"_{name}")
-                setattr(self, f"_{name}", np.pad(before, ((0, new), *((0, 0),) * (before.ndim - 1))))
-            self._well[known:] = RELAPSE_MULTIPLE * self.confirm  # never faulty
+                before = getattr(self, name)
+                setattr(self, name, np.pad(before, ((0, new), *((0, 0),) * (before.ndim - 1))))
+            self.well[known:] = RELAPSE_MULTIPLE * self.confirm  # never faulty
         return np.fromiter((self._rows[name] for name in components), dtype=np.intp, count=len(components))

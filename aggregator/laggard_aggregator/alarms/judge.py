@@ -146,9 +146,9 @@ class Judge:
             start=window.start,
             end=window.end,
             verdicts=verdicts,
-            persistence=series.persistence.accumulator(rows),
-            straggler=series.persistence.faulty(rows),
-            since=series.persistence.since(rows),
+            persistence=series.persistence.accumulator[rows],
+            straggler=series.persistence.faulty[rows],
+            since=series.persistence.since[rows],
             levels=("node" if nodes else "component",) * len(window.components) + tuple(parents.values()),
             transitions=(),
         )

@@ -190,14 +190,13 @@ class Outbox:
             return [make(*row) for row in db.execute(sql, values)]
 
     def _opened(self, now: float) -> sqlite3.Connection:
+        db = None
         try:
             db = sqlite3.connect(self._path or ":memory:", check_same_thread=False)
-        except sqlite3.Error as exc:
-            raise self._error(exc) from exc
-        try:
             _prepare(db, now)
         except sqlite3.Error as exc:
-            db.close()
+            if db is not None:
+                db.close()
             raise self._error(exc) from exc
         return db
 

@@ -55,6 +55,7 @@ class DeliveryWorker:
 
     async def run(self, outbox: Outbox) -> None:
         """Sends until cancelled; an attempt under way is finished then."""
+        name = self._channel.name
         while True:
             self.wake.clear()
             seconds = IDLE_SECONDS
@@ -63,7 +64,9 @@ class DeliveryWorker:
                 due = await self._due(outbox)
                 if due:
                     await self._send(outbox, due)
-                    self._set_available()
+                    if self._unavailable:
+                        _log.info("%s: %s accepts messages again", name, self._channel.destination)
+                    self._unavailable = ""
                 self._failures = 0
                 if self._not_before:
                     seconds = max(min(self._not_before.values()) - self._now(), 0.1)
@@ -84,20 +87,19 @@ class DeliveryWorker:
         queued = await outbox.do(Outbox.waiting, self._channel.name)
         now, wall = self._now(), self._clock.wall_ns() / 1e9
         self._first_seen = {m.id: self._first_seen.get(m.id) or (now, wall - m.queued_at) for m in queued}
-        expired = [message for message in queued if self._is_expired(*self._first_seen[message.id])]
-        for message in expired:
-            _log.warning("%s: %s is given up after days without delivery", self._channel.name, message.id)
-            await self._end(outbox, message, "expired")
-        left = [message for message in queued if message not in expired]
+        left = []
+        for message in queued:
+            seen, age = self._first_seen[message.id]
+            if now - seen > MIN_TRYING_SECONDS and age + now - seen > GIVE_UP_SECONDS:
+                _log.warning("%s: %s is given up after days without delivery", self._channel.name, message.id)
+                await self._end(outbox, message, "expired")
+            else:
+                left.append(message)
         self.waiting = len(left)
         self._missing = {message.id: message.recipients for message in left}
         self._not_before = {id_: at for id_, at in self._not_before.items() if id_ in self._missing}
         due = [message for message in left if self._not_before.get(message.id, 0.0) <= self._now()]
         return due if any(self._ready_for(message) for message in due) else []
-
-    def _is_expired(self, seen: float, age: float) -> bool:
-        tried = self._now() - seen
-        return tried > MIN_TRYING_SECONDS and age + tried > GIVE_UP_SECONDS
 
     def _ready_for(self, message: QueuedMessage) -> tuple[str, ...]:
         """The recipients who have all messages that this one resolves."""
@@ -165,16 +167,10 @@ class DeliveryWorker:
         """Logs a new reason; returns the seconds until the next attempt."""
         self._failures += 1
         if reason != self._unavailable:
-            _log.warning(
-                "%s: messages wait for %s: %s", self._channel.name, self._channel.destination, reason
-            )
+            channel = self._channel
+            _log.warning("%s: messages wait for %s: %s", channel.name, channel.destination, reason)
         self._unavailable = reason
         return self._delay(self._failures, retry_after_seconds)
-
-    def _set_available(self) -> None:
-        if self._unavailable:
-            _log.info("%s: %s accepts messages again", self._channel.name, self._channel.destination)
-        self._unavailable = ""
 
     def _delay(self, attempts: int, retry_after_seconds: float) -> float:
         """Seconds until the next attempt: twice as many each time up to a limit, 20 % more or less.

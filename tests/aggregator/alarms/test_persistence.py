@@ -74,9 +74,9 @@ def test_agrees_with_the_twin_in_any_order_of_components(
             if flag is not None:
                 twin.window(flag, float(w))
         ordered = [twins[i] for i in order]
-        assert persistence.accumulator(rows).tolist() == [t.accumulator for t in ordered]
-        assert persistence.faulty(rows).tolist() == [t.faulty for t in ordered]
-        for got, twin in zip(persistence.since(rows).tolist(), ordered, strict=True):
+        assert persistence.accumulator[rows].tolist() == [t.accumulator for t in ordered]
+        assert persistence.faulty[rows].tolist() == [t.faulty for t in ordered]
+        for got, twin in zip(persistence.since[rows].tolist(), ordered, strict=True):
             assert got == twin.since or not (twin.faulty or any(twin.flags[-(2 * k - 1) :]))
 
 
@@ -97,11 +97,11 @@ def test_a_component_may_come_later_and_be_forgotten() -> None:
     persistence = Persistence(2)
     persistence.update(COMPONENTS[:1], 0.0, verdicts([True]))
     rows = persistence.update(COMPONENTS[:2], 1.0, verdicts([True, True]))
-    assert persistence.accumulator(rows).tolist() == [2, 1]
-    assert persistence.faulty(rows).tolist() == [True, False]
+    assert persistence.accumulator[rows].tolist() == [2, 1]
+    assert persistence.faulty[rows].tolist() == [True, False]
     persistence.forget({COMPONENTS[0], "never seen"})
     rows = persistence.update(COMPONENTS[1::-1], 2.0, verdicts([False, False]))
-    assert persistence.accumulator(rows).tolist() == [0, 0]
+    assert persistence.accumulator[rows].tolist() == [0, 0]
     assert persistence.state()[COMPONENTS[1]]["recent"] == [False, True, False]
     assert persistence.state()[COMPONENTS[0]]["recent"] == [False, False, False]
 
@@ -111,12 +111,12 @@ def test_hysteresis_needs_k_normal_windows_in_a_row(k: int) -> None:
     persistence = Persistence(k)
     for w in range(k):
         rows = persistence.update(COMPONENTS[:1], w, verdicts([True]))
-    assert persistence.faulty(rows)[0]
+    assert persistence.faulty[rows][0]
     for w in range(k - 1):
         rows = persistence.update(COMPONENTS[:1], k + w, verdicts([False]))
-        assert persistence.faulty(rows)[0]
+        assert persistence.faulty[rows][0]
     rows = persistence.update(COMPONENTS[:1], 2 * k, verdicts([False]))
-    assert not persistence.faulty(rows)[0]
+    assert not persistence.faulty[rows][0]
 
 
 def test_a_component_that_comes_and_goes_keeps_its_second_alarm() -> None:
@@ -124,7 +124,7 @@ def test_a_component_that_comes_and_goes_keeps_its_second_alarm() -> None:
     alarms = []
     for w in range(40):
         rows = persistence.update(COMPONENTS[:1], w, verdicts([w % 8 < 4]))
-        alarms.append(bool(persistence.faulty(rows)[0]))
+        alarms.append(bool(persistence.faulty[rows][0]))
     assert not alarms[7]
     assert all(alarms[10:])
 
@@ -134,5 +134,5 @@ def test_a_relapse_after_a_long_time_is_a_new_episode() -> None:
     faulty = []
     for w in range(120):
         rows = persistence.update(COMPONENTS[:1], w, verdicts([w % 60 < 2]))
-        faulty.append(bool(persistence.faulty(rows)[0]))
+        faulty.append(bool(persistence.faulty[rows][0]))
     assert [w for w, now in enumerate(faulty) if now] == [1, 2, 61, 62]

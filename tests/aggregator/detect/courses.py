@@ -92,7 +92,7 @@ def course_of(windows: list[GroupWindow], detector: LaggardDetector | None = Non
     for window in windows:
         course.verdicts.append(detector.observe(window))
         rows = persistence.update(window.components, window.start, course.verdicts[-1])
-        course.alarms.append(persistence.faulty(rows).tolist())
+        course.alarms.append(persistence.faulty[rows].tolist())
     return course
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from laggard_aggregator.detect.interface import FunctionWindow, without
 from laggard_aggregator.detect.manhattan.detector import ManhattanDetector
 from laggard_aggregator.detect.manhattan.training import functions, spreads, thresholds
-from laggard_aggregator.detect.manhattan.vectors import MIN_SECONDS, ManhattanOptions
+from laggard_aggregator.detect.manhattan.vectors import MIN_SECONDS, UNITS
 from laggard_aggregator.detect.settings import DetectSettings
 from tests import naive
 
@@ -31,10 +31,13 @@ def window_of(
 
 
 def detector_of(
-    thresholds: dict[str, float], metric: str = "samples", options: ManhattanOptions | None = None
+    thresholds: dict[str, float], metric: str = "samples", units: dict[str, float] | None = None
 ) -> ManhattanDetector:
     return ManhattanDetector(
-        DetectSettings(detector="manhattan", thresholds={metric: thresholds}), metric, options
+        DetectSettings(
+            detector="manhattan", thresholds={metric: thresholds}, options={UNITS: {metric: units or {}}}
+        ),
+        metric,
     )
 
 
@@ -103,7 +106,6 @@ def test_thresholds_are_the_naive_twins_and_silence_what_they_were_trained_on(
     units = functions(windows)
     kept = naive.manhattan_kept([w.seconds for w in windows], MIN_SECONDS[metric])
     assert list(units["g", metric]) == [windows[0].functions[f] for f in kept]
-    options = ManhattanOptions(frozenset(units["g", metric]))
     learned = thresholds(windows, units)["g", metric]
     medians = [
         [
@@ -114,7 +116,7 @@ def test_thresholds_are_the_naive_twins_and_silence_what_they_were_trained_on(
     ]
     expected = [naive.manhattan_threshold(own) for own in zip(*medians, strict=True)]
     assert list(learned.values()) == expected
-    detector = detector_of(learned, metric, options)
+    detector = detector_of(learned, metric, units["g", metric])
     assert not any(detector.observe(window).anomalous.any() for window in windows)
 
 
@@ -126,9 +128,8 @@ def test_order_of_servers_and_functions_does_not_matter(
     rng, windows = draw(drawn, faulty=True)
     metric = str(drawn["metric"])
     units = spreads(windows, functions(windows))["g", metric] if spread else {}
-    options = ManhattanOptions(spread=units)
     limits = everywhere(5.0 if spread else 150.0, len(windows[0].components)) if trained else {}
-    one, other = detector_of(limits, metric, options), detector_of(limits, metric, options)
+    one, other = detector_of(limits, metric, units), detector_of(limits, metric, units)
     for window in windows:
         order, others = rng.permutation(len(window.components)), rng.permutation(len(window.functions))
         here = one.observe(window)
@@ -283,8 +284,7 @@ def test_spread_makes_a_quiet_function_count_and_a_noisy_one_not() -> None:
     faulty[3, 0] += 400.0
     for by_series, found in ((units, False), (divided, True)):
         own = by_series["g", "samples"]
-        options = ManhattanOptions(frozenset(own), own)
-        detector = detector_of(thresholds(runs, by_series)["g", "samples"], options=options)
+        detector = detector_of(thresholds(runs, by_series)["g", "samples"], units=own)
         assert detector.observe(window_of(faulty)).anomalous.tolist() == [found and s == 3 for s in range(8)]
 
 

@@ -89,18 +89,14 @@ def standard_error(length: FloatArray) -> FloatArray:
     return root
 
 
-def normal_shortest_half(members: int) -> float:
-    """The expected length of the shortest half of `members` standard normal values, roughly."""
-    return 1.349 * (1.0 - float(np.sqrt(1.0 / (members + 1)))) + 0.3
-
-
 def cross_spread(excess: FloatArray) -> float:
     """A standard deviation of `excess` (C,) that just under half of it cannot inflate; NaN below two."""
     finite = excess[np.isfinite(excess)]
     if finite.size < 2:
         return np.nan
     _, length = shortest_half(finite)
-    return length / normal_shortest_half(finite.size)
+    # The expected length of the shortest half of standard normal values, roughly.
+    return length / (1.349 * (1.0 - float(np.sqrt(1.0 / (finite.size + 1)))) + 0.3)
 
 
 def batch_variance(deviations: FloatArray, weights: FloatArray | None = None) -> FloatArray:

@@ -23,7 +23,6 @@ from laggard_aggregator.detect.interface import (
 from laggard_aggregator.detect.manhattan.training import TRAINING
 from laggard_aggregator.detect.manhattan.vectors import (
     UNITS,
-    ManhattanOptions,
     feature_vectors,
     functions_of,
     median_distances,
@@ -48,9 +47,9 @@ IDLE_TOTAL_SHARE = 0.25
 class ManhattanDetector(Detector[FunctionWindow]):
     """Judges the windows of one group of servers and one behaviour metric, in order of time.
 
-    Thresholds are `settings.thresholds[metric][server]`, `options` default to those in
-    `settings.options["functions"][metric]`. A server without a threshold is a peer of the others but is not
-    judged itself; if no server has one, servers are compared by the shares of their functions, untrained.
+    Thresholds are `settings.thresholds[metric][server]`, units `settings.options["functions"][metric]`. A
+    server without a threshold is a peer of the others but is not judged itself; if no server has one, servers
+    are compared by the shares of their functions, untrained.
     """
 
     name = "manhattan"
@@ -58,13 +57,10 @@ class ManhattanDetector(Detector[FunctionWindow]):
     compares = "functions"
     training = TRAINING
 
-    def __init__(
-        self, settings: DetectSettings, metric: str, options: ManhattanOptions | None = None
-    ) -> None:
+    def __init__(self, settings: DetectSettings, metric: str) -> None:
         super().__init__(settings, metric)
-        units = settings.options.get(UNITS, {}).get(metric, {})
-        self._options = options or ManhattanOptions(frozenset(units), units)
-        self._functions = set(self._options.functions)
+        self._units: dict[str, float] = settings.options.get(UNITS, {}).get(metric, {})
+        self._functions = set(self._units)
         self._levels: deque[float] = deque(maxlen=LEVEL_WINDOWS)
         self._differences: dict[str, dict[str, float]] = {}
         self._normal_run: dict[str, int] = {}
@@ -80,10 +76,8 @@ class ManhattanDetector(Detector[FunctionWindow]):
         now = functions_of(window, self._metric)
         self._functions |= now
         if len(self._functions) > MAX_FUNCTIONS:
-            self._functions = now | self._options.functions
-        functions, live, vectors = feature_vectors(
-            window, self._metric, self._functions, self._options.spread
-        )
+            self._functions = now | self._units.keys()
+        functions, live, vectors = feature_vectors(window, self._metric, self._functions, self._units)
         totals, thresholds = vectors.sum(axis=1), np.zeros(0)
         if self._thresholds:
             thresholds = np.array([self._thresholds.get(servers[s], np.nan) for s in live])

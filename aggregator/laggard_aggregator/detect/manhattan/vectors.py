@@ -1,7 +1,6 @@
 """Vectors over functions, and their distances (HotDep, "Feature-Vector")."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,22 +13,11 @@ MIN_SECONDS: Mapping[str, float] = {"samples": 0.004, "count": 1.0, "time": 1.0}
 
 
 UNITS = "functions"
-"""Table of a thresholds file: functions that count from the first window on, and the units of their sums."""
+"""Table of a thresholds file: functions that count from the first window on, and the units of their sums.
+
+Others count as soon as they take `MIN_SECONDS` in one window of one server, in the typical unit. Thresholds
+hold only together with them."""
 _BLOCK_DISTANCES = 1 << 22
-
-
-@dataclass(frozen=True, slots=True)
-class ManhattanOptions:
-    """Training's results beside the thresholds, which hold only together with them.
-
-    `functions` count from the first window on, others as soon as they take `MIN_SECONDS` in one
-    window of one server. `spread`: by function, the unit its sums are divided by (the paper's future work;
-    from `training.spreads`), a function that is not in it by the typical one; empty: plain sums, as in the
-    paper.
-    """
-
-    functions: frozenset[str] = frozenset()
-    spread: Mapping[str, float] = field(default_factory=dict)
 
 
 def others_of(values: FloatArray) -> FloatArray:

@@ -37,6 +37,12 @@ MAX_RECIPIENTS = 100
 MAX_SUBJECT_CHARS = 180
 NO_PLOT = "No plot: the timeline is too short yet, or matplotlib could not draw it."
 _PLOT = "plot"
+_WHY = {
+    "resolved": "This mail resolves an alarm that was reported earlier.",
+    True: "One mail is sent when an alarm is raised, and one when it is cleared.",
+    False: "One mail is sent when an alarm is raised.",
+}
+"""The foot: why the recipient gets a mail; by `resolved` of the settings, or of the mail that resolves."""
 _RED, _GREEN = "#c8321e", "#2e8b4a"
 # References of RFC 5322 may be folded, but some servers refuse a very long header.
 _MAX_REFERENCES = 20
@@ -146,36 +152,24 @@ def compose(notification: Notification, settings: MailSettings, plot: bytes | No
     values = {
         "n": notification,
         "subject": message["Subject"],
-        "why": _why(notification, settings),
+        "why": _WHY["resolved" if kind == "resolved" else settings.resolved],
         "colour": _GREEN if kind == "resolved" else _RED,
         "cid": _PLOT if plot else "",
         "no_plot": NO_PLOT,
     }
     template = "straggler" if kind == "test" else kind
-    message.set_content(
-        spaced(_templates().get_template(f"{template}.txt").render(values)), cte="quoted-printable"
-    )
-    message.add_alternative(
-        _templates().get_template(f"{template}.html").render(values), subtype="html", cte="quoted-printable"
-    )
+    text, html = (_templates().get_template(f"{template}.{kind}").render(values) for kind in ("txt", "html"))
+    message.set_content(spaced(text), cte="quoted-printable")
+    message.add_alternative(html, subtype="html", cte="quoted-printable")
     if plot:
-        html = message.get_payload()[1]  # type: ignore[index]
-        assert isinstance(html, EmailMessage)
-        html.add_related(plot, "image", "png", cid=f"<{_PLOT}>", filename="plot.png", disposition="inline")
+        part = message.get_payload()[1]  # type: ignore[index]
+        assert isinstance(part, EmailMessage)
+        part.add_related(plot, "image", "png", cid=f"<{_PLOT}>", filename="plot.png", disposition="inline")
     return message.as_bytes()
 
 
 def _message_id(id_: str, domain: str) -> str:
     return f"<laggard.{id_}@{domain}>"
-
-
-def _why(notification: Notification, settings: MailSettings) -> str:
-    """The foot: why the recipient gets this mail."""
-    if notification.kind == "resolved":
-        return "This mail resolves an alarm that was reported earlier."
-    if settings.resolved:
-        return "One mail is sent when an alarm is raised, and one when it is cleared."
-    return "One mail is sent when an alarm is raised."
 
 
 @cache
@@ -186,7 +180,6 @@ def _templates() -> Environment:
         autoescape=select_autoescape(("html",), default=False),
         undefined=StrictUndefined,
         trim_blocks=True,
-        lstrip_blocks=False,
         keep_trailing_newline=True,
     )
     environment.filters |= {each.__name__: each for each in (factor, figure, lasting, minute, slower)}

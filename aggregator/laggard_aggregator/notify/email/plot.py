@@ -103,7 +103,7 @@ def draw(request: Mapping[str, Any]) -> bytes:
     _mark_since(panel, request["since"], times)
     label = f"{request['metric']}, {request['unit']}" if request["unit"] else request["metric"]
     panel.set_ylabel(label, color=_INK, parse_math=False)
-    panel.set_ylim(bottom=0.0, top=_top(own, high))
+    panel.set_ylim(0.0, float(np.nan_to_num([own, high], posinf=0.0).max()) * 1.15 or 1.0)
     panel.margins(x=0.01)
     panel.grid(axis="y", color="#e6e6e6", linewidth=0.6)
     panel.set_axisbelow(True)
@@ -141,13 +141,6 @@ def _mark_since(panel: "Axes", since: float, times: NDArray[np.datetime64]) -> N
         fontsize=8,
         color=_INK,
     )
-
-
-def _top(own: NDArray[np.float64], high: NDArray[np.float64]) -> float:
-    """The end of the axis: a little above the highest known value."""
-    known = np.concatenate([own, high])
-    known = known[np.isfinite(known)]
-    return float(known.max()) * 1.15 or 1.0 if known.size else 1.0
 
 
 def _times(seconds: NDArray[np.float64]) -> NDArray[np.datetime64]:

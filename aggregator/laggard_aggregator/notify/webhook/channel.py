@@ -38,7 +38,7 @@ class WebhookChannel(Channel):
     def __init__(self, settings: WebhookSettings) -> None:
         self.settings = settings
         self._endpoint = endpoint(settings)
-        self.destination = self._endpoint.origin
+        self.destination = f"{self._endpoint.url.scheme}://{self._endpoint.url.netloc}"
         self.recipients = (self.name,)
 
     async def render(self, notification: Notification) -> bytes:
@@ -99,7 +99,9 @@ def _request(endpoint: Endpoint, body: bytes) -> bytes:
         ("Connection", "close"),
         *endpoint.headers,
     ]
-    lines = [f"POST {endpoint.target} HTTP/1.1", *(f"{name}: {value}" for name, value in headers), "", ""]
+    url = endpoint.url
+    target = (url.path or "/") + (f"?{url.query}" if url.query else "")
+    lines = [f"POST {target} HTTP/1.1", *(f"{name}: {value}" for name, value in headers), "", ""]
     return "\r\n".join(lines).encode("ascii") + body
 
 

@@ -43,21 +43,11 @@ class WebhookSettings(ChannelSettings):
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Address and credentials of the receiver. `repr` shows the origin alone."""
+    """Address and credentials of the receiver. `repr` shows neither."""
 
     url: SplitResult = field(repr=False)
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     tls: ssl.SSLContext | None = None
-
-    @property
-    def origin(self) -> str:
-        """Scheme, host and port, for logs."""
-        return f"{self.url.scheme}://{self.url.netloc}"
-
-    @property
-    def target(self) -> str:
-        """Path and query of the request."""
-        return (self.url.path or "/") + (f"?{self.url.query}" if self.url.query else "")
 
 
 def endpoint(settings: WebhookSettings) -> Endpoint:
