@@ -45,36 +45,14 @@ class BinnedGroup:
     means: FloatArray
 
 
-@dataclass(frozen=True, slots=True)
-class Smoothed:
-    """A smoothed window of C components, samples first, so that later steps run along components.
-
-    `values` (W, C): NaN where the sample is missing. `samples` (C,): how many are there. `means` (C,): of the
-    window's raw samples, NaN where there is none.
-    """
-
-    values: FloatArray
-    samples: IntArray
-    means: FloatArray
-
-    @property
-    def complete(self) -> bool:
-        """True when no sample is missing."""
-        return bool((self.samples == len(self.values)).all())
-
-    def of(self, components: IntArray) -> "Smoothed":
-        """The same window of some components only, given by position."""
-        if len(components) == len(self.samples):
-            return self
-        return Smoothed(self.values[:, components], self.samples[components], self.means[components])
-
-
-def smooth(values: FloatArray, history: int, width: int) -> Smoothed:
+def smooth(values: FloatArray, history: int, width: int) -> tuple[FloatArray, IntArray, FloatArray]:
     """The moving average of `values` (C, history + W), NaN or infinite = missing, over its last W samples.
 
     Each smoothed sample is the mean of those of the last `width` samples, itself included, that are present,
     added up from the oldest to the newest; where fewer than `width` lie before, of those there are. A missing
-    sample stays missing: it is absent from the distribution, never bridged by its neighbours.
+    sample stays missing: it is absent from the distribution, never bridged by its neighbours. Returns the
+    means (W, C), samples first, so that later steps run along components; how many are there (C,); and the
+    means of the window's raw samples (C,), NaN where there is none.
     """
     window = values.shape[1] - history
     before = min(history, width - 1)
@@ -84,7 +62,7 @@ def smooth(values: FloatArray, history: int, width: int) -> Smoothed:
         total = _sums(series, window, width)
         total /= width
         samples = np.full(series.shape[1], window)
-        return Smoothed(total, samples, raw.sum(axis=0) / window)
+        return total, samples, raw.sum(axis=0) / window
     with np.errstate(invalid="ignore"):
         here = np.abs(series) <= MAX_VALUE
     lead = ((width - 1 - before, 0), (0, 0))  # missing where the history is shorter
@@ -94,7 +72,7 @@ def smooth(values: FloatArray, history: int, width: int) -> Smoothed:
     with np.errstate(invalid="ignore"):
         means = filled[-window:].sum(axis=0) / samples
         smoothed = np.where(here[before:], _sums(filled, window, width) / seen, np.nan)
-    return Smoothed(smoothed, samples, means)
+    return smoothed, samples, means
 
 
 def _sums(series: FloatArray, window: int, width: int) -> FloatArray:
@@ -105,30 +83,24 @@ def _sums(series: FloatArray, window: int, width: int) -> FloatArray:
     return total
 
 
-def present(smoothed: Smoothed) -> IntArray:
-    """Positions of the components with enough samples."""
-    return np.flatnonzero(smoothed.samples >= MIN_PRESENT_SHARE * len(smoothed.values))
-
-
 def smoothed_samples(values: FloatArray, history: int) -> FloatArray:
     """The samples (W, C) of `values` (C, H + W) that are compared, before binning; NaN: absent components."""
-    smoothed = smooth(values, history, CdfOptions().moving_average_samples)
-    absent = np.ones(len(values), dtype=np.bool_)
-    absent[present(smoothed)] = False
-    return np.where(absent, np.nan, smoothed.values)
+    smoothed, samples, _ = smooth(values, history, CdfOptions().moving_average_samples)
+    return np.where(samples >= MIN_PRESENT_SHARE * len(smoothed), smoothed, np.nan)
 
 
 def binned(values: FloatArray, history: int, options: CdfOptions) -> BinnedGroup | None:
     """The live members' distributions from `values` (C, H + W); None with fewer than MIN_PEERS."""
-    smoothed = smooth(values, history, options.moving_average_samples)
-    live = present(smoothed)
+    smoothed, samples, means = smooth(values, history, options.moving_average_samples)
+    live = np.flatnonzero(samples >= MIN_PRESENT_SHARE * len(smoothed))
     if live.size < MIN_PEERS:
         return None
-    smoothed = smoothed.of(live)
-    values, missing = smoothed.values, None if smoothed.complete else np.isnan(smoothed.values)
-    known = values.ravel() if missing is None else values[~missing]
-    bins = freedman_diaconis(known, len(values), options.bin_limit, options.bin_limit_mode)
-    indexes = bins.indexes(values if missing is None else np.where(missing, bins.low, values))
+    if live.size < samples.size:
+        smoothed, samples, means = smoothed[:, live], samples[live], means[live]
+    missing = None if (samples == len(smoothed)).all() else np.isnan(smoothed)
+    known = smoothed.ravel() if missing is None else smoothed[~missing]
+    bins = freedman_diaconis(known, len(smoothed), options.bin_limit, options.bin_limit_mode)
+    indexes = bins.indexes(smoothed if missing is None else np.where(missing, bins.low, smoothed))
     if missing is not None:
         indexes[missing] = bins.count
-    return BinnedGroup(live, population(indexes, smoothed.samples, bins.count), smoothed.means)
+    return BinnedGroup(live, population(indexes, samples, bins.count), means)

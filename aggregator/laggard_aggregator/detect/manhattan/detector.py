@@ -26,7 +26,6 @@ from laggard_aggregator.detect.manhattan.vectors import (
     feature_vectors,
     functions_of,
     median_distances,
-    others_of,
 )
 from laggard_aggregator.detect.registry import Detector, register
 from laggard_aggregator.detect.settings import DetectSettings
@@ -115,7 +114,8 @@ class ManhattanDetector(Detector[FunctionWindow]):
 
     def _untrained(self, distance: FloatArray) -> FloatArray:
         """Thresholds (n,) for distances (n,) between shares: of the others' now, and of the group's usual."""
-        others = others_of(distance)
+        n = distance.size
+        others = np.tile(distance, (n, 1))[~np.eye(n, dtype=np.bool_)].reshape(n, n - 1)
         middle = np.median(others, axis=1)
         spread = 1.4826 * np.median(np.abs(others - middle[:, None]), axis=1)
         usual = float(np.median(self._levels)) if self._levels else 0.0

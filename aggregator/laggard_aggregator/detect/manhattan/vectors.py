@@ -20,14 +20,6 @@ hold only together with them."""
 _BLOCK_DISTANCES = 1 << 22
 
 
-def others_of(values: FloatArray) -> FloatArray:
-    """For each of `values` (n,) the others, in order: (n, n - 1)."""
-    n = values.size
-    places = np.arange(n - 1)[None, :]
-    others: FloatArray = values[places + (places >= np.arange(n)[:, None])]
-    return others
-
-
 def functions_of(window: FunctionWindow, metric: str) -> set[str]:
     """The functions that matter in a window of a server (HotDep, "Feature-Vector Dimensionality")."""
     with np.errstate(invalid="ignore"):
