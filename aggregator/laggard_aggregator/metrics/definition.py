@@ -84,18 +84,20 @@ class Metric:
         return columns[name]
 
 
-def total(d: Differences, counters: Sequence[str]) -> FloatArray:
-    """The summed increases of all `counters`."""
+def total(d: Differences, counters: Sequence[str], scale: float = 1.0) -> FloatArray:
+    """The summed increases of all `counters`, times `scale`."""
     first, *others = counters
     rise = d[first]
     for name in others:
         rise += d[name]
+    if scale != 1.0:
+        rise *= scale
     return rise
 
 
 def mean(unit: str, counts: Sequence[str], sums: Sequence[str], scale: float = 1.0) -> Metric:
     """Mean time or size of operations: `sums` times `scale` over `counts`; larger is worse, 0 without any."""
-    return Metric(unit, +1, (*counts, *sums), lambda d: ratio(total(d, sums) * scale, total(d, counts)))
+    return Metric(unit, +1, (*counts, *sums), lambda d: ratio(total(d, sums, scale), total(d, counts)))
 
 
 def amount(unit: str, counters: Sequence[str]) -> Metric:
