@@ -95,8 +95,8 @@ class OwnRow(RowCache):
 class OnceLogged:
     """A warning that is logged when a state begins, and again only after the state has ended."""
 
-    def __init__(self, log: logging.Logger, collector: str) -> None:
-        self._log = log
+    def __init__(self, collector: str) -> None:
+        self._log = logging.getLogger(f"{__package__}.{collector}.collector")
         self._collector = collector
         self._holds = False
 

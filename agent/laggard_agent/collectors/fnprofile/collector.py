@@ -5,7 +5,6 @@ over functions every 10 s, as OProfile did for the HotDep paper ("Sample profile
 """
 
 import errno
-import logging
 import os
 import time
 import weakref
@@ -26,8 +25,6 @@ from laggard_common.errors import CollectError
 from laggard_common.wire.codec import Row
 from laggard_common.wire.limits import MAX_COMPONENTS
 from laggard_common.wire.schema import Field, FieldKind
-
-_log = logging.getLogger(__name__)
 
 SAMPLER_FIELDS = (
     *gauges("cpus", "processes", "functions", "kernel_hidden"),
@@ -98,7 +95,7 @@ class Fnprofile:
         self._failure: CollectError | None = None
         self._retry_at_ns = 0
         self._own = OwnRow("fnprofile_sampler", SAMPLER_FIELDS)
-        self._nothing = OnceLogged(_log, "fnprofile")
+        self._nothing = OnceLogged("fnprofile")
 
     def read(self) -> Iterator[Reading]:
         """The functions, then the sampler's own row. Raises CollectError when nothing can be sampled."""

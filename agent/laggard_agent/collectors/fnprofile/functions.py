@@ -1,4 +1,4 @@
-"""Selects the functions that get a row of their own: a bounded number of relevant ones.
+"""Names of functions outside this node, and the selection of those that get a row of their own.
 
 The paper keeps functions with at least 100 samples of 100,000 cycles in one window of 60 s, 201 of 7,446
 (HotDep 2010, "Feature-Vector Dimensionality"); the others would only lengthen vectors, schemas and archives.
@@ -6,19 +6,45 @@ Here a function gets its row when it has that CPU time, 4 ms, within a minute; o
 once, as it may be the fault.
 """
 
+import zlib
 from collections import Counter
 from collections.abc import Mapping
+from functools import lru_cache
 
-from laggard_agent.collectors.fnprofile.names import OTHERS, other_of
+from laggard_agent.collectors.parsing import printable
 from laggard_agent.collectors.rows import named
 from laggard_common.wire.codec import Row
 from laggard_common.wire.schema import Component, Field
 
+OTHER = "other"
+OTHERS = "[others]/other"
+_MOST_PART_CHARS = 64
+_MOST_FUNCTION_CHARS = 126  # with two parts before it: MAX_NAME_CHARS
 FIELDS = (Field("samples"), Field("cpu_ns", unit="ns"))
 LEAST_CPU_NS = 4_000_000
 MUCH_CPU_NS = 250_000_000
 _ADMIT_EVERY_NS = 60 * 1_000_000_000
 _IDLE_NS = 600 * 1_000_000_000  # after this time a row may go to another function
+
+
+@lru_cache(1 << 12)
+def function_id(program: str, image: str, function: str) -> str:
+    """The three joined, without a `/` in any of them; too long a part ends in a checksum."""
+    parts = (_part(program, _MOST_PART_CHARS), _part(image, _MOST_PART_CHARS))
+    return "/".join((*parts, _part(function, _MOST_FUNCTION_CHARS)))
+
+
+def other_of(function: str) -> str:
+    """The row in which functions of the same program are counted that have none of their own."""
+    return f"{function.partition('/')[0]}/{OTHER}"
+
+
+def _part(name: str, most_chars: int) -> str:
+    name = printable(name.replace("/", ":"))
+    if len(name) > most_chars:
+        checksum = zlib.crc32(name.encode("utf-8", "surrogateescape"))
+        name = f"{name[: most_chars - 9]}~{checksum:08x}"
+    return name or "?"
 
 
 class Functions:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from laggard_agent.collectors.fnprofile.address_spaces import Mapping, Space, beginning_of, program_of
-from laggard_agent.collectors.fnprofile.names import function_id
+from laggard_agent.collectors.fnprofile.functions import function_id
 from laggard_agent.symbols import elf
 from laggard_common.daemon import memory
 from laggard_common.errors import CollectError

@@ -1,15 +1,15 @@
 """Collector `fntrace`: calls and self times of functions, over all traced processes of this node."""
 
-import logging
 import os
 import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from laggard_agent.collectors.fntrace.program_totals import Totals
+from laggard_agent.collectors.fntrace.shm_layout import Slot
 from laggard_agent.collectors.fntrace.symbolizer import Namer
 from laggard_agent.collectors.fntrace.table import MOST_HELD_BYTES, CallTable, Processes
 from laggard_agent.collectors.interface import ABSENT, Context, Reading, note_name, unreadable
@@ -18,8 +18,6 @@ from laggard_agent.collectors.rows import OnceLogged, OwnRow, gauges, raise_firs
 from laggard_common.config import between, checked
 from laggard_common.errors import CollectError
 from laggard_common.wire.schema import Field
-
-_log = logging.getLogger(__name__)
 
 FIELDS = (Field("calls"), Field("self_ns", unit="ns"))
 NODE_FIELDS = gauges(
@@ -37,8 +35,7 @@ _MOST = 2**63 - 1
 Key = tuple[str, int]  # name and inode of a file
 
 
-@dataclass(frozen=True, slots=True)
-class _CallTableFile:
+class _CallTableFile(NamedTuple):
     """A table identified by its file name. `is_last`: its owner made none after it, by another exec."""
 
     name: str
@@ -111,7 +108,7 @@ class Fntrace:
         self._found: dict[Key, _TracedProcess] = {}
         self._is_first = True
         self._own = OwnRow("fntrace_node", NODE_FIELDS, "fntrace")
-        self._nothing = OnceLogged(_log, "fntrace")
+        self._nothing = OnceLogged("fntrace")
 
     def read(self) -> Iterator[Reading]:
         """Yields functions, then this node. Raises CollectError for the first unreadable table."""
@@ -129,7 +126,19 @@ class Fntrace:
             self._ranked_ns = now
             self._totals.rank()
         yield Reading("fntrace", FIELDS, at, self._totals.components, self._totals.rows())
-        yield self._own.of(at, *self._state(len(failures)))
+        tables = [process.table for process in self._found.values()]
+        heads = [table.head for table in tables if table.head is not None]
+        slots = [Slot(), *(slot for table in tables for slot in table.slots)]
+        values = (
+            len(heads),
+            sum(process.has_ended for process in self._found.values()),
+            len(failures),
+            self._totals.without_row,
+            sum(head.functions_left_out for head in heads),
+            sum(head.threads_without_slot for head in heads),
+            *map(sum, zip(*slots, strict=True)),  # deep, untimed, abandoned, unmatched
+        )
+        yield self._own.of(at, *(min(value, _MOST) for value in values))
         self._nothing.update(not self._found and not failures, f"nothing found in {self._directory}")
         raise_first(failures)
 
@@ -208,24 +217,6 @@ class Fntrace:
         except OSError:
             return False
         return age_seconds > _UNFINISHED_SECONDS and self._processes.has_ended(one.pid, one.start_ticks)
-
-    def _state(self, failed: int) -> tuple[int, ...]:
-        tables = [process.table for process in self._found.values()]
-        heads = [table.head for table in tables if table.head is not None]
-        slots = [slot for table in tables for slot in table.slots]
-        values = (
-            len(heads),
-            sum(process.has_ended for process in self._found.values()),
-            failed,
-            self._totals.without_row,
-            sum(head.functions_left_out for head in heads),
-            sum(head.threads_without_slot for head in heads),
-            sum(slot.deep for slot in slots),
-            sum(slot.untimed for slot in slots),
-            sum(slot.abandoned for slot in slots),
-            sum(slot.unmatched for slot in slots),
-        )
-        return tuple(min(value, _MOST) for value in values)
 
 
 def _removed(path: Path, inode: int) -> bool:

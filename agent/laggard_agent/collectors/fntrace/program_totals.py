@@ -7,7 +7,7 @@ one continues in the row `program/other`, its own row frozen until it returns.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from laggard_agent.collectors.fnprofile.names import OTHERS, other_of
+from laggard_agent.collectors.fnprofile.functions import OTHERS, other_of
 from laggard_agent.collectors.rows import named
 from laggard_common.wire.schema import Component
 

@@ -5,7 +5,7 @@ import stat
 import time
 from collections.abc import Callable
 
-from laggard_agent.collectors.fnprofile.names import function_id, other_of
+from laggard_agent.collectors.fnprofile.functions import function_id, other_of
 from laggard_agent.collectors.fntrace.shm_layout import Module
 from laggard_agent.collectors.fntrace.table import CallTable
 from laggard_agent.symbols.elf import Symbols, build_id, symbols_of

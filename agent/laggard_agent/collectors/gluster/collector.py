@@ -1,7 +1,6 @@
 """Collector `gluster`: io-stats dumps of this node's bricks and mounted volumes."""
 
 import errno
-import logging
 import os
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -25,8 +24,6 @@ from laggard_common.config import between, checked
 from laggard_common.errors import CollectError
 from laggard_common.wire.limits import MAX_NAME_CHARS
 from laggard_common.wire.schema import Component, FieldKind
-
-_log = logging.getLogger(__name__)
 
 NODE_FIELDS = gauges(
     *("bricks", "clients", "dumps_partial", "dumps_stale", "dumps_failed", "dumps_of_others"),
@@ -139,7 +136,7 @@ class Gluster:
         self._bricks = ColumnTable("gluster_brick", ALWAYS)
         self._clients = ColumnTable("gluster_client", ALWAYS)
         self._own = OwnRow("gluster", NODE_FIELDS)
-        self._nothing = OnceLogged(_log, "gluster")
+        self._nothing = OnceLogged("gluster")
         self.leftovers: Mapping[str, tuple[str, ...]] = {}
 
     def read(self) -> Iterator[Reading]:
@@ -215,19 +212,10 @@ class Gluster:
 
     def _brick_files(self) -> list[tuple[str, str]]:
         """Volume and name of each brick file of glusterd; none without permission."""
-        try:
-            folders = sorted((self._directory / "vols").iterdir())
-        except OSError:
-            return []
         found = []
-        for folder in folders:
-            try:
-                paths = list((folder / "bricks").iterdir())
-            except OSError:
-                continue
-            for path in paths:
-                note_name(path)
-                found.append((folder.name, path.name))
+        for path in sorted(self._directory.glob("vols/*/bricks/*")):
+            note_name(path)
+            found.append((path.parts[-3], path.name))
         return found
 
 

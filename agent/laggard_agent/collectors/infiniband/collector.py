@@ -4,7 +4,6 @@ Covers ports of InfiniBand, Omni-Path and RoCE. Counters of 32 bits and less do 
 maximum until they are reset. Such a value is omitted and counted in `counters_saturated`.
 """
 
-import logging
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -20,8 +19,6 @@ from laggard_agent.collectors.rows import ColumnTable, OnceLogged, OwnRow, gauge
 from laggard_common.errors import CollectError
 from laggard_common.wire.limits import MAX_FIELDS, MAX_NAME_CHARS
 from laggard_common.wire.schema import Component, Field, FieldKind
-
-_log = logging.getLogger(__name__)
 
 PORT_FIELDS = (
     Field("state", FieldKind.GAUGE),
@@ -108,7 +105,7 @@ class Infiniband:
         self._left_out = 0
         self._rows = ColumnTable("infiniband_port", PORT_FIELDS)
         self._own = OwnRow("infiniband", NODE_FIELDS)
-        self._nothing = OnceLogged(_log, "infiniband")
+        self._nothing = OnceLogged("infiniband")
         self.leftovers: dict[str, bytes] = {}
 
     def read(self) -> Iterator[Reading]:

@@ -1,6 +1,5 @@
 """Collector `lustre`: all Lustre counters of this node, for every role and version."""
 
-import logging
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -14,8 +13,6 @@ from laggard_agent.collectors.registry import register
 from laggard_agent.collectors.rows import OnceLogged, OwnRow, gauges, raise_first
 from laggard_common.config import between, checked
 from laggard_common.wire.limits import MAX_COMPONENTS
-
-_log = logging.getLogger(__name__)
 
 NODE_FIELDS = gauges(
     *("healthy", "devices", "files_read", "files_gone", "files_failed"),
@@ -62,7 +59,7 @@ class LustreCollector:
         self._looks = deque(self._tables)  # the first is searched next
         self._looked_ns: int | None = None
         self._health_place: str | None = None
-        self._nothing = OnceLogged(_log, "lustre")
+        self._nothing = OnceLogged("lustre")
         self._own = OwnRow("lustre", NODE_FIELDS)
         self.leftovers: Mapping[str, tuple[bytes, ...]] = {}
 

@@ -6,10 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from laggard_agent.collectors.interface import Reading
-from laggard_agent.collectors.lustre.devices import job
 from laggard_agent.collectors.lustre.param_paths import Parameters
 from laggard_agent.collectors.lustre.parse import job_id, parse_job, split_jobs
-from laggard_agent.collectors.lustre.table_specs import Read, TableSpec, reader_of
+from laggard_agent.collectors.lustre.table_specs import Read, TableSpec, job, reader_of
 from laggard_agent.collectors.lustre.template_cache import Columns, Shape, Shapes, Shown, Values
 from laggard_common.errors import CollectError
 from laggard_common.wire.codec import Row

@@ -1,6 +1,5 @@
 """Collector `lwfs`: latency buckets and queue lengths from the log of an LWFS forwarding server."""
 
-import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +12,6 @@ from laggard_agent.collectors.registry import register
 from laggard_agent.collectors.rows import OnceLogged, OwnRow, RowCache, gauges
 from laggard_common.errors import CollectError
 from laggard_common.wire.schema import Field, FieldKind
-
-_log = logging.getLogger(__name__)
 
 _COUNTERS = ("traces", "lines_not_understood", "lines_late", "lines_too_long", "lines_torn", "rotations")
 LOG_FIELDS = (
@@ -51,7 +48,7 @@ class Lwfs:
         self._not_understood = 0
         self._rows = RowCache("lwfs")
         self._own = OwnRow("lwfs_log", LOG_FIELDS)
-        self._nothing = OnceLogged(_log, "lwfs")
+        self._nothing = OnceLogged("lwfs")
         self.leftovers: tuple[bytes, ...] = ()
 
     def read(self) -> Iterator[Reading]:
@@ -67,19 +64,19 @@ class Lwfs:
         rows = self._servers.rows()
         if rows:
             yield self._rows.reading(at, FIELDS, self._servers.components, rows)
-        counts = self._follower.counts
+        log = self._follower
         yield self._own.of(
             at,
-            int(self._follower.found),
+            int(log.found),
             len(self._servers.components),
-            self._follower.behind_bytes(),
+            log.behind_bytes(),
             self._traces,
             self._not_understood + self._servers.refused,
             self._servers.late,
-            counts.long_lines,
-            counts.torn_lines,
-            counts.rotations,
-            counts.truncations,
+            log.long_lines,
+            log.torn_lines,
+            log.rotations,
+            log.truncations,
         )
         kind = "no trace in" if self._follower.found else "no log"
         self._nothing.update(not rows and failure is None, f"nothing found: {kind} {self._path}")

@@ -8,7 +8,6 @@
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from laggard_agent.collectors.interface import is_recorded, note_read, regular_file, unreadable
@@ -117,21 +116,12 @@ class OpenLog:
         return os.pread(other._fd, len(self._tail), self.at - len(self._tail)) == self._tail
 
 
-@dataclass(slots=True)
-class Counts:
-    """Totals since the start. `torn_lines` were never completed; `long_lines` exceed 64 KiB."""
-
-    rotations: int = 0
-    truncations: int = 0
-    torn_lines: int = 0
-    long_lines: int = 0
-
-
 class Follower:
     """Lines of the log at `path`. `found`: it existed at the latest step.
 
     A log that exists when the agent starts is read from at most 1 MiB before its end, and `are_old` is true
-    for the lines of that step; later logs are read from their start.
+    for the lines of that step; later logs are read from their start. Totals since the start: `rotations`,
+    `truncations`, `torn_lines` (never completed), `long_lines` (more than 64 KiB).
     """
 
     def __init__(self, path: Path, monotonic_ns: Callable[[], int]) -> None:
@@ -140,7 +130,7 @@ class Follower:
         self._current: OpenLog | None = None
         self._leaving: list[tuple[OpenLog, int]] = []  # older files, and the time until which they are read
         self._began = False
-        self.counts = Counts()
+        self.rotations = self.truncations = self.torn_lines = self.long_lines = 0
         self.found = False
         self.are_old = False
 
@@ -174,7 +164,7 @@ class Follower:
         if self._current is None or self._current.identity() != (found.st_dev, found.st_ino):
             fresh = OpenLog.open(self._path)
             if self._current is not None:
-                self.counts.rotations += 1
+                self.rotations += 1
                 self._leaving.append((self._current, self._monotonic_ns() + _DRAIN_NS))
             elif not self._began:
                 fresh.skip_to_last(FIRST_BYTES)
@@ -183,11 +173,11 @@ class Follower:
         self.found = self._began = True
 
     def _restart(self, log: OpenLog) -> None:
-        self.counts.truncations += 1
+        self.truncations += 1
         copy = self._copy_of(log)
         if copy is not None:
             self._leaving.append((copy, 0))
-        self.counts.torn_lines += log.restart()
+        self.torn_lines += log.restart()
 
     def _copy_of(self, log: OpenLog) -> OpenLog | None:
         """The newest file beside the log that starts with the part read so far."""
@@ -213,7 +203,7 @@ class Follower:
         for log, until_ns in self._leaving:
             budget -= self._of(log, budget, lines)
             if budget > 0 and now_ns >= until_ns:
-                self.counts.torn_lines += log.close()
+                self.torn_lines += log.close()
             else:
                 staying.append((log, until_ns))
         self._leaving = staying
@@ -228,7 +218,7 @@ class Follower:
         before = log.long_lines
         some, read = log.lines(budget)
         lines += some
-        self.counts.long_lines += log.long_lines - before
+        self.long_lines += log.long_lines - before
         return read
 
 

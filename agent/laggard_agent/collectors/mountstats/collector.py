@@ -1,6 +1,5 @@
 """The collector `mountstats`: operations and transports of each NFS mount of this node."""
 
-import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -23,8 +22,6 @@ from laggard_common.config import between, checked, each, regex
 from laggard_common.errors import CollectError
 from laggard_common.wire.limits import MAX_COMPONENTS, MAX_FIELDS, MAX_NAME_CHARS
 from laggard_common.wire.schema import Component, Field
-
-_log = logging.getLogger(__name__)
 
 NODE_FIELDS = gauges("mounts", "mounts_left_out", "lines_not_understood")
 ALWAYS = ("READ", "WRITE", "GETATTR")
@@ -76,7 +73,7 @@ class Mountstats:
         always = (column for name in ALWAYS for column in fields_of(name))
         self._rows = ColumnTable("nfs_mount", (*BASE_FIELDS, *always))
         self._own = OwnRow(self.name, NODE_FIELDS)
-        self._nothing = OnceLogged(_log, self.name)
+        self._nothing = OnceLogged(self.name)
 
     def read(self) -> Iterator[Reading]:
         """Mounts, then the node's own row. Raises CollectError."""

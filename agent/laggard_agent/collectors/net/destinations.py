@@ -58,7 +58,8 @@ class Destinations:
     """Counters of at most `most` destinations within `networks`, over all samples.
 
     A destination without a socket stays for an hour, or until its place is needed. `sockets_left_out`:
-    sockets of the latest sample without a place, which are not counted.
+    sockets of the latest sample without a place, which are not counted. `sockets`: latest values by socket,
+    of the latest sample and some that it may have missed.
     """
 
     def __init__(self, networks: Sequence[str], most: int) -> None:
@@ -66,7 +67,7 @@ class Destinations:
         self._most = min(most, MAX_COMPONENTS)
         self._names: dict[tuple[int, bytes], str] = {}  # empty for an address outside all networks
         self._known: dict[str, _Destination] = {}
-        self._sockets: dict[bytes, Values] = {}
+        self.sockets: dict[bytes, Values] = {}
         self._whole = False
         self._taken_ns = 0
         self._replaceable: list[str] = []
@@ -77,15 +78,10 @@ class Destinations:
     def __len__(self) -> int:
         return len(self._known)
 
-    @property
-    def sockets_held(self) -> int:
-        """Number of remembered sockets: those of the latest sample, and some that it may have missed."""
-        return len(self._sockets)
-
     def update(self, answer: SocketDump, now_ns: int) -> list[Row]:
         """Adds a sample; returns the rows of DESTINATION_FIELDS, in the order of `components`."""
         self._begin(now_ns)
-        before = self._sockets
+        before = self.sockets
         sockets: dict[bytes, Values] = {}
         for family, ends, values in answer.sockets:
             name = self._name(family, ends)
@@ -107,7 +103,7 @@ class Destinations:
                 _count(destination.counters, values[1:], last[1:])
         # A socket missed by one sample reappears.
         keep = not answer.whole and len(before) < MOST_SOCKETS
-        self._sockets = {**before, **sockets} if keep else sockets
+        self.sockets = {**before, **sockets} if keep else sockets
         self._whole = answer.whole
         self._taken_ns = now_ns
         return self._make_rows(answer.known - 1)

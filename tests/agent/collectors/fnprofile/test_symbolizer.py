@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from laggard_agent.collectors.fnprofile.address_spaces import Spaces
-from laggard_agent.collectors.fnprofile.names import function_id, other_of
+from laggard_agent.collectors.fnprofile.functions import function_id, other_of
 from laggard_agent.collectors.fnprofile.records import Mapped, Renamed
 from laggard_agent.collectors.fnprofile.symbolizer import Resolver
 from laggard_common.wire.limits import MAX_NAME_CHARS

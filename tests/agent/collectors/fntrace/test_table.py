@@ -24,7 +24,7 @@ def test_reads_what_was_written(tmp_path: Path) -> None:
     assert table.read()
     assert table.head is not None
     assert (table.head.pid, table.head.program) == (MADE.pid, "server")
-    assert table.functions == [(0, shm_layout.NO_MODULE), (0x1000, 0), (0x2000, 0)]
+    assert table.functions == [(0, 0xFFFFFFFF), (0x1000, 0), (0x2000, 0)]
     assert table.sums == [0, 0, 5, 500, 7, 700]
 
 

@@ -193,4 +193,4 @@ def test_memory_stays_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     node = Node()
     for n in range(40):
         node.sample(*(made(cookie=100 * n + at) for at in range(20)), whole=False)
-        assert node.found.sockets_held <= 70
+        assert len(node.found.sockets) <= 70
