@@ -101,7 +101,7 @@ class App:
             before.view.history if before is not None else WindowHistory(),
             queue=self._queue,
             subscriber=self._subscriber,
-            dispatcher=self._dispatcher,
+            channels=lambda: self._dispatcher.status,
         )
         self._watchdog = Watchdog(
             notifier or Notifier(),

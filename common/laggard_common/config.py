@@ -32,7 +32,14 @@ Check = Callable[[Any], str | None]  # error message for a value of the right ty
 
 _CHECKS = "laggard.checks"
 _TABLES = "laggard.tables"
-_NAMES = {int: "an integer", float: "a number", str: "a string", bool: "true or false", Path: "a path"}
+_NAMES = {
+    int: "an integer",
+    float: "a number",
+    str: "a string",
+    bool: "true or false",
+    Path: "a path",
+    dict: "a table",
+}
 _hints = functools.cache(get_type_hints)
 
 
@@ -145,6 +152,11 @@ def distinct() -> Check:
 
 def load(cls: type[T], path: Path) -> T:
     """Loads the TOML file at `path`. Raises ConfigError with all problems of the file."""
+    return parse(cls, read(path), str(path))
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The table in the TOML file at `path`. Raises ConfigError."""
     try:
         text = path.read_bytes().decode()
     except OSError as exc:
@@ -152,10 +164,9 @@ def load(cls: type[T], path: Path) -> T:
     except UnicodeDecodeError as exc:
         raise ConfigError(str(path), [f"not UTF-8 at byte {exc.start}"]) from exc
     try:
-        table = tomllib.loads(text)
+        return tomllib.loads(text)
     except (ValueError, RecursionError) as exc:  # also: thousands of digits, or of brackets
         raise ConfigError(str(path), [f"not TOML: {exc}"]) from exc
-    return parse(cls, table, str(path))
 
 
 def parse(cls: type[T], table: Mapping[str, Any], path: str = "") -> T:

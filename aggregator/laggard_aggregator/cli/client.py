@@ -69,11 +69,10 @@ class Client:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares `--url`, `--token-file` and `--ca-file`."""
-    parser.add_argument("--url", default=DEFAULT_URL, help="the aggregator's address (default %(default)s)")
-    parser.add_argument("--token-file", type=Path, metavar="FILE", help="a token that the aggregator knows")
-    parser.add_argument(
-        "--ca-file", type=Path, metavar="FILE", help="who signed the aggregator's certificate"
-    )
+    add = parser.add_argument
+    add("--url", default=DEFAULT_URL, help="the aggregator's address (default %(default)s)")
+    add("--token-file", type=Path, metavar="FILE", help="a token that the aggregator knows")
+    add("--ca-file", type=Path, metavar="FILE", help="who signed the aggregator's certificate")
 
 
 def of(args: argparse.Namespace) -> Client:

@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import getpass
 import logging
 import os
 import sys
@@ -9,18 +10,21 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from laggard_aggregator.cli.credential import print_credential
 from laggard_aggregator.cli.parser import OneLineParser
 from laggard_aggregator.notify.channel import make_channels
 from laggard_aggregator.notify.test_notification import send_test
 from laggard_aggregator.settings.aggregator import AggregatorSettings
 from laggard_aggregator.settings.channels import channels
+from laggard_aggregator.web.auth import new_token, password_line
 from laggard_common import __version__
 from laggard_common.config import load
 from laggard_common.daemon import logs, memory
 from laggard_common.daemon.sd_notify import Notifier
 from laggard_common.daemon.service import Service
 from laggard_common.errors import ConfigError, LaggardError
+
+_LEAST_PASSWORD_CHARS = 8
+_MOST_PASSWORD_CHARS = 512
 
 _EXAMPLES = """\
 examples:
@@ -34,15 +38,12 @@ examples:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit code: 0, 1 for a failure, 2 for bad input."""
+    code = 1
     try:
-        return _run(build_parser().parse_args(argv))
-    except LaggardError as exc:
-        return _failed(exc)
-    except BaseExceptionGroup as group:
-        known, other = group.split(LaggardError)
-        if known is None or other is not None:
-            raise
-        return max(_failed(exc) for exc in _leaves(known))
+        code = _run(build_parser().parse_args(argv))
+    except* LaggardError as group:
+        code = max(map(_failed, _leaves(group)))
+    return code
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -54,6 +55,7 @@ def build_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
+    add = parser.add_argument
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--config", type=Path, metavar="FILE", help="aggregator.toml")
     what.add_argument(
@@ -61,14 +63,12 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="NAME",
         help="read a password, print a line for http.credentials_file, and exit",
     )
-    parser.add_argument(
+    add(
         "--token",
         action="store_true",
         help="with --credential: make a token instead, and say it on standard error",
     )
-    parser.add_argument(
-        "--check-config", action="store_true", help="check the files, report all problems, and exit"
-    )
+    add("--check-config", action="store_true", help="check the files, report all problems, and exit")
     tests = parser.add_mutually_exclusive_group()
     for name in channels():
         tests.add_argument(
@@ -78,14 +78,14 @@ def build_parser() -> argparse.ArgumentParser:
             dest="test_channel",
             help=f"send a notification marked as a test by [{name}], and exit",
         )
-    parser.add_argument("--verbose", action="store_true", help="log every cycle")
-    parser.add_argument("--version", action="version", version=f"laggard-aggregator {__version__}")
+    add("--verbose", action="store_true", help="log every cycle")
+    add("--version", action="version", version=f"laggard-aggregator {__version__}")
     return parser
 
 
 def _run(options: argparse.Namespace) -> int:
     if options.credential is not None:
-        return print_credential(options.credential, token=options.token)
+        return _print_credential(options.credential, token=options.token)
     if options.check_config and options.test_channel:
         raise ConfigError("", [f"--test-{options.test_channel}: not together with --check-config"])
     if options.token:
@@ -111,6 +111,35 @@ def _run(options: argparse.Namespace) -> int:
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(service.run(settings))
     return 0
+
+
+def _print_credential(name: str, *, token: bool) -> int:
+    """Prints the line, and a token to standard error. Raises ConfigError for invalid input."""
+    try:
+        if token:
+            secret, line = new_token(name)
+            print(f"token of {name}, not to be seen again: {secret}", file=sys.stderr)
+        else:
+            line = password_line(name, _password())
+    except ValueError as exc:
+        raise ConfigError("", [f"--credential: {exc}"]) from exc
+    print(line)
+    return 0
+
+
+def _password() -> str:
+    if not sys.stdin.isatty():
+        return _long_enough(sys.stdin.readline(_MOST_PASSWORD_CHARS + 2).rstrip("\r\n"))
+    password = _long_enough(getpass.getpass("password: "))
+    if getpass.getpass("once more: ") != password:
+        raise ValueError("the two passwords differ")
+    return password
+
+
+def _long_enough(password: str) -> str:
+    if not _LEAST_PASSWORD_CHARS <= len(password) <= _MOST_PASSWORD_CHARS:
+        raise ValueError(f"a password has {_LEAST_PASSWORD_CHARS} to {_MOST_PASSWORD_CHARS} characters")
+    return password
 
 
 def _settle_memory() -> None:
@@ -144,10 +173,10 @@ def _load(path: Path) -> AggregatorSettings:
     return settings
 
 
-def _failed(exc: BaseException) -> int:
+def _failed(exc: LaggardError) -> int:
     for line in str(exc).splitlines():
         print(f"laggard-aggregator: {line}", file=sys.stderr)
-    return exc.exit_code if isinstance(exc, LaggardError) else 1
+    return exc.exit_code
 
 
 def _leaves(group: BaseExceptionGroup[LaggardError]) -> list[LaggardError]:

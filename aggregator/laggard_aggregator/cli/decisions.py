@@ -37,46 +37,54 @@ class DecisionCommand:
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Declares TARGET, `--state` and `--comment`; for decisions that stand also `--for` and `--end`."""
+        add = parser.add_argument
         parser.epilog = f"examples:\n{self.examples}"
-        parser.add_argument(
+        add(
             "target",
             nargs="?" if self.stands else None,
             metavar="TARGET",
             help="a node, a component (node/device) or a quoted pattern of them",
         )
-        parser.add_argument(
+        add(
             "--state",
             type=Path,
             default=DEFAULT_STATE,
             metavar="DIR",
             help="the aggregator's state directory, in which its control socket is (default %(default)s)",
         )
-        parser.add_argument(
-            "--comment", default="", metavar="TEXT", help="why, for colleagues and the audit log"
-        )
+        add("--comment", default="", metavar="TEXT", help="why, for colleagues and the audit log")
         if self.stands:
-            parser.add_argument(
+            add(
                 "--for",
                 dest="time",
                 metavar="TIME",
                 help="how long, such as 90min, 8h or 2d (default: until ended)",
             )
-            parser.add_argument(
-                "--end", action="store_true", help="end what was decided about exactly this target"
-            )
+            add("--end", action="store_true", help="end what was decided about exactly this target")
 
     def run(self, args: argparse.Namespace) -> int:
         """Sends the decision and prints the components that it concerns."""
         if args.target is None:
             raise ConfigError("", ["TARGET: expected a node, a component or a pattern of them"])
-        request = {"do": self.name, "target": _target(args.target), "comment": args.comment}
+        try:
+            request = {"do": self.name, "target": checked_target(args.target), "comment": args.comment}
+        except ValueError as exc:
+            raise ConfigError("", [f"TARGET: {exc}"]) from exc
         done = self.done
         if self.stands:
-            request |= _standing(args, self.name)
             done = f"{self.name} of {args.target} {'ended' if args.end else 'noted'}"
+            if args.end and args.time is not None:
+                raise ConfigError("", ["--for: not together with --end"])
+            if args.end:
+                request |= {"do": "end", "kind": self.name}
+            elif args.time is not None:
+                request["seconds"] = duration(args.time)
         answer = ask(args.state, request)
-        nodes = answer.get("nodes", ())
-        print(f"{done}: {_components(answer)}" + (f"; nodes: {', '.join(nodes)}" if nodes else ""))
+        count, names, nodes = answer["count"], answer["components"], answer.get("nodes", ())
+        said = f"{done}: {count} component{'' if count == 1 else 's'}"
+        if names:
+            said += f" ({', '.join(names[:MAX_LISTED])}{', ...' if count > MAX_LISTED else ''})"
+        print(said + (f"; nodes: {', '.join(nodes)}" if nodes else ""))
         return 0
 
 
@@ -151,26 +159,3 @@ def duration(text: str) -> float:
     if not 0 < seconds < math.inf:
         raise ConfigError("", [f"--for: expected a time such as 90min, 8h or 2d, got {text!r}"])
     return seconds
-
-
-def _standing(args: argparse.Namespace, kind: str) -> dict[str, Any]:
-    """The part of the request for `--for` and `--end`. Raises ConfigError for both together."""
-    if args.end and args.time is not None:
-        raise ConfigError("", ["--for: not together with --end"])
-    if args.end:
-        return {"do": "end", "kind": kind}
-    return {} if args.time is None else {"seconds": duration(args.time)}
-
-
-def _components(answer: Mapping[str, Any]) -> str:
-    """Number of components of an answer, and the first of them."""
-    count, names = answer["count"], answer["components"]
-    listed = ", ".join(names[:MAX_LISTED]) + (", ..." if count > MAX_LISTED else "")
-    return f"{count} component{'' if count == 1 else 's'}" + (f" ({listed})" if names else "")
-
-
-def _target(target: str) -> str:
-    try:
-        return checked_target(target)
-    except ValueError as exc:
-        raise ConfigError("", [f"TARGET: {exc}"]) from exc

@@ -41,26 +41,17 @@ examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the options of `laggard diagnose`."""
+    add = parser.add_argument
     parser.epilog = EXAMPLES
     add_input_options(parser)
     add_window_options(parser, registry.names())
-    parser.add_argument(
-        "--confirm", metavar="K", type=count, help="straggler after K of 2K-1 windows (default 3)"
-    )
-    parser.add_argument(
-        "--false-alarms", metavar="F", type=positive, help="a week, over all inputs together (default 1)"
-    )
-    parser.add_argument(
-        "--thresholds", metavar="FILE", type=Path, help="from laggard train, for cdf and manhattan"
-    )
-    parser.add_argument(
-        "--topology", metavar="FILE", type=Path, help="[[topology]] tables: who shares a parent"
-    )
-    parser.add_argument("--windows", action="store_true", help="print every window too")
-    parser.add_argument("--format", choices=("table", "json"), default="table", help="default %(default)s")
-    parser.add_argument(
-        "-o", "--output", metavar="FILE", type=Path, help="write there, and only when all went well"
-    )
+    add("--confirm", metavar="K", type=count, help="straggler after K of 2K-1 windows (default 3)")
+    add("--false-alarms", metavar="F", type=positive, help="a week, over all inputs together (default 1)")
+    add("--thresholds", metavar="FILE", type=Path, help="from laggard train, for cdf and manhattan")
+    add("--topology", metavar="FILE", type=Path, help="[[topology]] tables: who shares a parent")
+    add("--windows", action="store_true", help="print every window too")
+    add("--format", choices=("table", "json"), default="table", help="default %(default)s")
+    add("-o", "--output", metavar="FILE", type=Path, help="write there, and only when all went well")
 
 
 def run(args: argparse.Namespace) -> int:

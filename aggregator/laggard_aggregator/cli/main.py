@@ -1,41 +1,23 @@
 """`laggard`: one command; the module of a subcommand is imported on use."""
 
 import argparse
-import importlib
 import os
+import pkgutil
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 from laggard_aggregator.cli.parser import OneLineParser
 from laggard_common import __version__
 from laggard_common.errors import LaggardError
 
 
-class Subcommand(Protocol):
-    """Interface of a subcommand: a module or an object."""
-
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Declares the subcommand's options."""
-
-    def run(self, args: argparse.Namespace) -> int:
-        """Runs the subcommand; returns the exit code. Raises LaggardError with a one-line message."""
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """A subcommand: name, `module` or `module:object` that implements Subcommand, help line."""
+class Entry(NamedTuple):
+    """A subcommand. `module`: a module or `module:object` with the functions `add_arguments` and `run`."""
 
     name: str
     module: str
     help: str
-
-    def load(self) -> Subcommand:
-        """Imports the subcommand."""
-        module, _, name = self.module.partition(":")
-        found: Any = importlib.import_module(module)
-        return getattr(found, name) if name else found  # type: ignore[no-any-return]
 
 
 COMMANDS = (
@@ -63,10 +45,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     entry = next((e for e in COMMANDS for word in arguments[:1] if e.name == word), None)
     name = f"laggard {entry.name}" if entry else "laggard"
     try:
-        module = entry.load() if entry else None
+        module = pkgutil.resolve_name(entry.module) if entry else None
         args = _parser(entry, module).parse_args(arguments)
         assert module is not None  # the parser requires a subcommand
-        code = module.run(args)
+        code: int = module.run(args)
         sys.stdout.flush()
     except LaggardError as exc:
         for line in str(exc).splitlines():
@@ -87,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
-def _parser(entry: Entry | None, module: Subcommand | None) -> argparse.ArgumentParser:
+def _parser(entry: Entry | None, module: Any) -> argparse.ArgumentParser:
     parser = OneLineParser(
         prog="laggard",
         description="Finds the components of a storage system that answer, but more slowly than their peers.",

@@ -23,18 +23,17 @@ def add_input_options(parser: argparse.ArgumentParser) -> None:
         help="a Laggard archive folder, sysstat activity files, or CSV files (also .gz, .xz, .zst)",
     )
     csv = parser.add_argument_group("columns of a CSV")
-    csv.add_argument("--time-column", metavar="NAME", default=_COLUMNS.time, help="default %(default)s")
-    csv.add_argument(
-        "--component-column", metavar="NAME", default=_COLUMNS.component, help="default %(default)s"
-    )
-    csv.add_argument(
+    add = csv.add_argument
+    add("--time-column", metavar="NAME", default=_COLUMNS.time, help="default %(default)s")
+    add("--component-column", metavar="NAME", default=_COLUMNS.component, help="default %(default)s")
+    add(
         "--metric",
         metavar="NAME",
         action="append",
         help="larger is worse; may be given more than once (default latency)",
     )
-    csv.add_argument("--load", metavar="NAME", help="what the component had to do, such as throughput")
-    csv.add_argument(
+    add("--load", metavar="NAME", help="what the component had to do, such as throughput")
+    add(
         "--group-by",
         metavar="file|NAME",
         help="peers are the components of one file, or with one value of a column",
@@ -55,14 +54,11 @@ def csv_columns(args: argparse.Namespace) -> CsvColumns:
 def add_window_options(parser: argparse.ArgumentParser, detectors: Sequence[str]) -> None:
     """Declares detector, interval and windows."""
     judging = parser.add_argument_group("judging")
-    judging.add_argument("--detector", choices=detectors, help=f"default {detectors[0]}")
-    judging.add_argument(
-        "--interval", metavar="SECONDS", type=positive, help="detection interval (default 15)"
-    )
-    judging.add_argument("--window", metavar="N", type=count, help="intervals a window (default 60)")
-    judging.add_argument(
-        "--shift", metavar="N", type=count, help="intervals from window to window (default 30)"
-    )
+    add = judging.add_argument
+    add("--detector", choices=detectors, help=f"default {detectors[0]}")
+    add("--interval", metavar="SECONDS", type=positive, help="detection interval (default 15)")
+    add("--window", metavar="N", type=count, help="intervals a window (default 60)")
+    add("--shift", metavar="N", type=count, help="intervals from window to window (default 30)")
 
 
 def positive(text: str) -> float:

@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from laggard_aggregator.alarms.alarms import Alarm
 from laggard_aggregator.cli.options import (
     add_input_options,
     add_window_options,
@@ -21,7 +22,7 @@ from laggard_aggregator.detect.registry import DEFAULT_TRAINED, Training, Traini
 from laggard_aggregator.detect.settings import OF_FUNCTIONS, DetectSettings
 from laggard_aggregator.detect.thresholds import Thresholds
 from laggard_aggregator.offline.run import open_run, open_windows
-from laggard_aggregator.offline.training import Curves, Unfit, unfit
+from laggard_aggregator.offline.training import Curves, outstanding
 from laggard_aggregator.settings import thresholds_file
 from laggard_common.errors import ConfigError, InputError
 
@@ -103,12 +104,12 @@ def run(args: argparse.Namespace) -> int:
         options=kept,
         tables=trained.tables,
     )
-    outstanding = data.outstanding()
+    standing_out = data.standing_out()
     thresholds_file.save(args.output, found)
-    for each in outstanding:
+    for each in standing_out:
         print(
             f"laggard train: {each.group} {each.component} stands out in {each.metric}"
-            f"{f', at times {each.severity:.2f} x its peers' if each.severity else ''}"
+            f"{f', at times {each.worst_severity:.2f} x its peers' if each.worst_severity else ''}"
             ": is this data free of faults?",
             file=sys.stderr,
         )
@@ -116,7 +117,7 @@ def run(args: argparse.Namespace) -> int:
     if args.plot is not None:
         from laggard_aggregator.offline.plot import save_plot  # noqa: PLC0415 - an extra of its own
 
-        save_plot(args.plot, data.curves, outstanding)
+        save_plot(args.plot, data.curves, standing_out)
     return 0
 
 
@@ -128,9 +129,8 @@ def _options(args: argparse.Namespace, name: str) -> dict[str, Any]:
                 raise ConfigError("", [f"{option.flag} goes with --detector {other}"])
     if args.plot is not None and registry.find(name).compares != "metrics":
         raise ConfigError("", [f"--plot goes with --detector {' or '.join(registry.trainable('metrics'))}"])
-    given = {option.name: getattr(args, option.name) for option in _training(name).options}
-    defaults = {option.name: option.default for option in _training(name).options}
-    return defaults | {key: value for key, value in given.items() if value is not None}
+    given = {option: getattr(args, option.name) for option in _training(name).options}
+    return {o.name: o.default if value is None else value for o, value in given.items()}
 
 
 class _Data:
@@ -154,18 +154,15 @@ class _Data:
                 continue
             if used not in self.settings:
                 self.settings.append(used)
-                self._check(used)
+                if len({(each.interval_seconds, each.window_samples) for each in self.settings}) > 1:
+                    problem = "its groups have different windows: train them apart"
+                    raise InputError(str(self._inputs[0]), problem)
             if is_first and isinstance(window, GroupWindow):
                 self.curves.add(window)
             yield window
 
-    def _check(self, used: DetectSettings) -> None:
-        first = self.settings[0]
-        if (first.interval_seconds, first.window_samples) != (used.interval_seconds, used.window_samples):
-            raise InputError(str(self._inputs[0]), "its groups have different windows: train them apart")
-
-    def outstanding(self) -> list[Unfit]:
+    def standing_out(self) -> list[Alarm]:
         """Components that the default detector finds anomalous in the data."""
         default = DetectSettings() if self._compares == "metrics" else OF_FUNCTIONS
         given = {**self._given, "detector": default.detector}
-        return unfit(open_run(self._inputs, self._columns, given).judgements)
+        return outstanding(open_run(self._inputs, self._columns, given).judgements)

@@ -66,16 +66,7 @@ class RequestHandler:
         async with AsyncExitStack() as alone:
             for lock in self._locked:
                 await alone.enter_async_context(lock)
-            if do in ("silence", "drain"):
-                said = self._decide(cast(Kind, do), target, by, comment, _seconds(request.get("seconds")))
-            elif do == "end":
-                said = self._end(request.get("kind"), target)
-            elif do == "replaced":
-                said = self._replaced(target)
-            elif do == "forget":
-                said = self._forget(target)
-            else:
-                raise ValueError(f"expected silence, drain, end, replaced or forget, got {str(do)[:40]!r}")
+            said = self._execute(str(do)[:40], request, target, by, comment)
         await self.keep()
         await self._note(do, request, target, by, comment)
         return said
@@ -100,32 +91,31 @@ class RequestHandler:
         async with self._writing:
             await asyncio.to_thread(storage.save, self._directory, self._machine.overrides.state())
 
-    def _decide(self, kind: Kind, target: str, by: str, comment: str, seconds: float) -> dict[str, Any]:
-        named = self._named(target)
-        if not any(named.values()) and not self._known_node(target):
-            raise ValueError(f"{target}: no node or component is called so")
-        now = self._clock.wall_ns() / 1e9
-        self._machine.overrides.add(Decision(kind, target, by, now, now + seconds, comment))
-        if kind == "drain":
-            self._machine.overrides.restart(target, [group for group, names in named.items() if names])
+    def _execute(
+        self, do: str, request: Mapping[str, Any], target: str, by: str, comment: str
+    ) -> dict[str, Any]:
+        named, overrides = self._named(target), self._machine.overrides
+        groups = [group for group, names in named.items() if names]
+        if do == "end":
+            kind = str(request.get("kind"))
+            if overrides.end(kind, target) is None:
+                raise ValueError(f"{target}: there is no {kind[:40]} of exactly this")
+            return _said(named)
+        if do not in ("silence", "drain", "replaced", "forget"):
+            raise ValueError(f"expected silence, drain, end, replaced or forget, got {do!r}")
+        if not groups and (do == "replaced" or not self._known_node(target)):
+            raise ValueError(f"{target}: no {'' if do == 'replaced' else 'node or '}component is called so")
+        if do == "forget":
+            return self._forget(target, named)
+        if do != "replaced":
+            now = self._clock.wall_ns() / 1e9
+            until = now + _seconds(request.get("seconds"))
+            overrides.add(Decision(cast(Kind, do), target, by, now, until, comment))
+        if do != "silence":
+            overrides.restart(target, groups)
         return _said(named)
 
-    def _end(self, kind: Any, target: str) -> dict[str, Any]:
-        if self._machine.overrides.end(str(kind), target) is None:
-            raise ValueError(f"{target}: there is no {str(kind)[:40]} of exactly this")
-        return _said(self._named(target))
-
-    def _replaced(self, target: str) -> dict[str, Any]:
-        named = self._named(target)
-        if not any(named.values()):
-            raise ValueError(f"{target}: no component is called so")
-        self._machine.overrides.restart(target, [group for group, names in named.items() if names])
-        return _said(named)
-
-    def _forget(self, target: str) -> dict[str, Any]:
-        named = self._named(target)
-        if not any(named.values()) and not self._known_node(target):
-            raise ValueError(f"{target}: no node or component is called so")
+    def _forget(self, target: str, named: Mapping[str, list[str]]) -> dict[str, Any]:
         now_ns = self._clock.wall_ns()
         nodes, ended = self._machine.forget(target, now_ns, now_ns - round(FORGET_SILENT_SECONDS * 1e9))
         self._ended(ended)

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from laggard_aggregator.settings.aggregator import BrokerSettings
-from laggard_aggregator.settings.tls import serving, unusable
+from laggard_aggregator.settings.http import serving, unusable
 from laggard_common.errors import ConfigError, ServiceError
 
 _log = logging.getLogger(__name__)

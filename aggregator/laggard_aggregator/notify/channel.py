@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 from laggard_aggregator.notify.report import Notification
 from laggard_aggregator.settings.channels import channels
-from laggard_aggregator.settings.tls import unusable
+from laggard_aggregator.settings.http import unusable
 from laggard_aggregator.status.formatting import plain
 from laggard_common.config import between, checked
 from laggard_common.errors import ConfigError, ServiceError

@@ -153,13 +153,13 @@ class AlarmTimelines:
 
 
 def _point(column: Column, alarm: Alarm) -> tuple[float, ...]:
-    at = column.members.place(alarm.component)
+    at = column.place(alarm.component)
     own = float(column.observed[at]) if at >= 0 else np.nan
     large = LARGE_GROUP if alarm.level == "component" else LARGE_GROUP * LARGE_GROUP
-    if len(column.members.names) > large:
+    if len(column.names) > large:
         return (column.end, own, column.band[_LOW], column.band[_MEDIAN], column.band[_HIGH])
     children = alarm.component + "/"
-    peers = [name != alarm.component and not name.startswith(children) for name in column.members.names]
+    peers = [name != alarm.component and not name.startswith(children) for name in column.names]
     values = column.observed[np.array(peers, dtype=np.bool_)]
     values = values[np.isfinite(values)]
     if not values.size:

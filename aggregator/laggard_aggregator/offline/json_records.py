@@ -16,6 +16,7 @@ def window_records(judged: Judgement) -> Iterator[dict[str, Any]]:
     """Yields one record for each component judged in this window."""
     verdicts = judged.verdicts
     for c in np.flatnonzero(verdicts.judged):
+        causes = causes_json(verdicts.causes.get(judged.components[c], ()))
         yield {
             "record": "window",
             "group": judged.group,
@@ -27,21 +28,13 @@ def window_records(judged: Judgement) -> Iterator[dict[str, Any]]:
             "anomalous": bool(verdicts.anomalous[c]),
             "score": _number(verdicts.score[c]),
             "severity": _number(verdicts.severity[c]),
-            **_causes(verdicts.causes.get(judged.components[c], ())),
+            **({"causes": causes} if causes else {}),
         }
 
 
 def day_record(finding: Finding) -> dict[str, Any]:
     """The record of one component on one day."""
-    return {
-        "record": "day",
-        "group": finding.group,
-        "component": finding.component,
-        "day": finding.day,
-        "straggler": finding.straggler,
-        "score": _number(finding.score),
-        "severity": _number(finding.severity),
-    }
+    return {"record": "day"} | _values(finding, "group component day straggler score severity")
 
 
 def component_record(finding: Finding, shown: Mapping[str, str], topology: Topology) -> dict[str, Any]:
@@ -50,33 +43,26 @@ def component_record(finding: Finding, shown: Mapping[str, str], topology: Topol
     `shown`: current names, where they differ. `topology` gives the narrowest parent.
     """
     of = topology.parents_of_node if finding.level == "node" else topology.parents_of
-    parents = of(finding.component)
     return {
         "record": "component",
-        "group": finding.group,
-        "component": finding.component,
+        **_values(finding, "group component"),
         "name": shown.get(finding.component, finding.component),
         "level": finding.level,
-        "parent": next(iter(parents.values()), None),
-        "straggler": finding.straggler,
-        "score": _number(finding.score),
-        "severity": _number(finding.severity),
-        "first_alarm": finding.first_alarm,
-        "anomalous_windows": finding.anomalous_windows,
-        "windows": finding.windows,
-        "persistence": finding.persistence,
+        "parent": next(iter(of(finding.component).values()), None),
+        **_values(finding, "straggler score severity first_alarm anomalous_windows windows persistence"),
         "metrics": list(finding.metrics),
         "causes": {metric: causes_json(causes) for metric, causes in finding.causes.items()},
     }
 
 
+def _values(finding: Finding, names: str) -> dict[str, Any]:
+    values = {name: getattr(finding, name) for name in names.split()}
+    return values | {name: _number(values[name]) for name in ("score", "severity") if name in values}
+
+
 def causes_json(causes: Sequence[tuple[str, float]]) -> list[dict[str, Any]]:
     """Functions or metrics in which a component differs, largest first."""
     return [{"name": name, "amount": _number(amount)} for name, amount in causes]
-
-
-def _causes(causes: Sequence[tuple[str, float]]) -> dict[str, Any]:
-    return {"causes": causes_json(causes)} if causes else {}
 
 
 def line(record: dict[str, Any]) -> str:

@@ -6,14 +6,15 @@ from pathlib import Path
 import matplotlib.dates
 from matplotlib.figure import Figure
 
-from laggard_aggregator.offline.training import Curves, Unfit
+from laggard_aggregator.alarms.alarms import Alarm
+from laggard_aggregator.offline.training import Curves
 from laggard_common.errors import InputError
 
 MAX_PANELS = 24
 """Panels shown; those with an outlier come first."""
 
 
-def save_plot(path: Path, curves: Curves, standing_out: Collection[Unfit]) -> None:
+def save_plot(path: Path, curves: Curves, standing_out: Collection[Alarm]) -> None:
     """Writes a picture file, its format by the name's ending. Raises InputError when it cannot.
 
     One panel per group and metric: means over windows against time in grey, outliers in colour.

@@ -3,9 +3,10 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from laggard_aggregator.alarms.judge import Judge, Judgement
+from laggard_aggregator.archive.layout import is_archive
 from laggard_aggregator.archive.reader import ArchiveReader
 from laggard_aggregator.detect import registry
 from laggard_aggregator.detect.interface import Window
@@ -13,15 +14,15 @@ from laggard_aggregator.detect.settings import DetectSettings
 from laggard_aggregator.detect.thresholds import Thresholds
 from laggard_aggregator.groups.topology import Topology
 from laggard_aggregator.offline.archive_replay import ArchiveReplay
+from laggard_aggregator.offline.compressed import open_input
 from laggard_aggregator.offline.csv_input import CsvColumns, read_csv
-from laggard_aggregator.offline.detect_format import kind_of
 from laggard_aggregator.offline.regrid import Rows, binned
-from laggard_aggregator.offline.run_engine import history_of, judge
 from laggard_aggregator.offline.sample_grid import NS, Grid, windows_in_order
-from laggard_aggregator.offline.sysstat_input import read_sysstat
-from laggard_common.errors import ConfigError
+from laggard_aggregator.offline.sysstat_input import MAGIC, read_sysstat
+from laggard_common.errors import ConfigError, InputError
 
 Progress = Callable[[float], None]
+Kind = Literal["archive", "sysstat", "csv"]
 
 WINDOWS = {"interval_seconds": "--interval", "window_samples": "--window", "shift_samples": "--shift"}
 
@@ -55,13 +56,13 @@ def open_run(
     """
     if kind_of(paths) == "archive":
         replay = ArchiveReplay(
-            ArchiveReader(paths[0]), _adjustment(given, trained), topology, _judged_by(given)
+            ArchiveReader(paths[0]), _adjustment(given, trained), topology, _chosen_by(given)
         )
         return Run(replay.judgements(progress), replay.confirm, replay.shown, lambda: replay.topology)
     settings = _without_functions(given)
     _check_thresholds(trained, settings)
     grids = read_grids(paths, columns, settings)
-    judgements = judge(grids, settings, trained, topology, progress)
+    judgements = _judged(grids, settings, trained, topology, progress)
     return Run(judgements, lambda _: settings.confirm, topology=lambda: topology or Topology())
 
 
@@ -73,15 +74,48 @@ def open_windows(
     Raises as `open_run`.
     """
     if kind_of(paths) == "archive":
-        replay = ArchiveReplay(ArchiveReader(paths[0]), _adjustment(given, None), judged=_judged_by(given))
+        replay = ArchiveReplay(ArchiveReader(paths[0]), _adjustment(given, None), judged=_chosen_by(given))
         for window, pipeline in replay.windows():
             yield window, pipeline.groups[window.group].detect
         return
     settings = _without_functions(given)
     grids = read_grids(paths, columns, settings)
     engine = Judge({grid.group: settings for grid in grids})
-    for window in windows_in_order(grids, settings.window_samples, history_of(engine, grids)):
+    for window in windows_in_order(grids, settings.window_samples, _history(engine, grids)):
         yield window, settings
+
+
+def _judged(
+    grids: Sequence[Grid],
+    settings: DetectSettings,
+    trained: Thresholds | None,
+    topology: Topology | None,
+    progress: Progress | None,
+) -> Iterator[Judgement]:
+    """Yields the judgements of all windows of `grids`, all groups by the same settings, by window end.
+
+    The number of series in `grids` replaces the settings' `tests_at_once`; `trained` adds each group's
+    thresholds. `progress` gets the share of the windows done so far.
+    """
+    series = sum(len(grid.components) * len(grid.metrics) for grid in grids)
+    settings = replace(settings, tests_at_once=max(series, 1))
+    engine = Judge({}, topology=topology)
+    for grid in grids:
+        engine.add_group(grid.group, trained.applied(settings, grid.group) if trained else settings)
+    history = _history(engine, grids)
+    total = sum(grid.window_ends(settings.window_samples).size for grid in grids)
+    for done, window in enumerate(windows_in_order(list(grids), settings.window_samples, history), 1):
+        yield from engine.evaluate(window)
+        if progress is not None:
+            progress(done / total)
+
+
+def _history(engine: Judge, grids: Sequence[Grid]) -> dict[str, int]:
+    """Number of samples before a window that the detectors of each grid's group need."""
+    return {
+        grid.group: max(engine.history_samples(grid.group, metric) for metric in grid.metrics)
+        for grid in grids
+    }
 
 
 def read_grids(paths: Sequence[Path], columns: CsvColumns, settings: DetectSettings) -> list[Grid]:
@@ -93,6 +127,32 @@ def read_grids(paths: Sequence[Path], columns: CsvColumns, settings: DetectSetti
         rows = read_csv(paths, columns)
     interval_ns = round(settings.interval_seconds * NS)
     return [binned(each, interval_ns, settings.shift_samples) for each in rows]
+
+
+def kind_of(paths: Sequence[Path]) -> Kind:
+    """The common format of all `paths`. Raises InputError if they are unreadable or their formats differ."""
+    first = _kind(paths[0])
+    for path in paths[1:]:
+        kind = _kind(path)
+        if kind != first:
+            raise InputError(str(path), f"{kind} input among {first} input: one run takes one kind")
+    if first == "archive" and len(paths) > 1:
+        raise InputError(str(paths[1]), "one run takes one archive")
+    return first
+
+
+def _kind(path: Path) -> Kind:
+    if path.is_dir():
+        if not is_archive(path):
+            raise InputError(str(path), "is a directory and not a Laggard archive, expected files")
+        return "archive"
+    with open_input(path) as file:
+        head = file.read(512)
+    if head[:2] in MAGIC:
+        return "sysstat"
+    if b"\0" in head:
+        raise InputError(str(path), "a binary file, expected CSV or a sysstat activity file")
+    return "csv"
 
 
 def _adjustment(
@@ -115,7 +175,7 @@ def _adjustment(
     return adjust
 
 
-def _judged_by(given: Mapping[str, Any]) -> Callable[[DetectSettings], bool]:
+def _chosen_by(given: Mapping[str, Any]) -> Callable[[DetectSettings], bool]:
     """Selects the archive's groups that the detector in `given` can judge; without one each keeps its own."""
     if "detector" not in given:
         return lambda _: True

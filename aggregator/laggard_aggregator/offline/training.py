@@ -1,11 +1,12 @@
 """Thresholds from fault-free windows, and whether those windows look fault-free (Intrepid 4.2.1)."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from laggard_aggregator.alarms.alarms import Alarm, Key
 from laggard_aggregator.alarms.judge import Judgement
 from laggard_aggregator.detect.interface import GroupWindow
 
@@ -43,25 +44,16 @@ def _with_gaps(points: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.insert(points, gaps, np.stack([points[gaps, 0], np.full(gaps.size, np.nan)], axis=1), axis=0)
 
 
-@dataclass(frozen=True, slots=True)
-class Unfit:
-    """An outlier among its peers in data that should be fault-free."""
-
-    group: str
-    component: str
-    metric: str
-    severity: float
-
-
-def unfit(judgements: Iterator[Judgement]) -> list[Unfit]:
-    """Components with an alarm of the default detector in the training data, slowest first.
+def outstanding(judgements: Iterator[Judgement]) -> list[Alarm]:
+    """Alarms of the default detector in data that should be fault-free, one a component, slowest first.
 
     Training with a fault in it dampens the threshold of that component alone, so the others remain usable.
-    Severity 0: the detector gives none.
+    A `worst_severity` of 0: the detector gives none.
     """
-    found: dict[tuple[str, str, str], float] = {}
+    found: dict[Key, Alarm] = {}
     for judged in judgements:
         for transition in judged.transitions:
             alarm = transition.alarm
-            found[alarm.key] = max(found.get(alarm.key, 0.0), alarm.worst_severity)
-    return sorted((Unfit(*key, severity) for key, severity in found.items()), key=lambda each: -each.severity)
+            before = found[alarm.key].worst_severity if alarm.key in found else 0.0
+            found[alarm.key] = replace(alarm, worst_severity=max(before, alarm.worst_severity))
+    return sorted(found.values(), key=lambda each: -each.worst_severity)

@@ -38,25 +38,17 @@ def _detector(compares: Compares | None = None) -> Check:
     return lambda value: one_of(detectors.names(compares))(value)  # noqa: PLW0108 - imports them
 
 
-def _topic_filter() -> Check:
-    """Accepts filters of Laggard's own topics."""
-
-    def check(value: str) -> str | None:
-        levels = value.split("/")
-        wild = all(level in ("+", "#") or not set(level) & set("+#\0") for level in levels)
-        if not value.startswith(PREFIX + "/") or not wild or "#" in levels[:-1]:
-            return f"expected an MQTT topic filter below {PREFIX}/, got {value!r}"
-        return None
-
-    return check
+def _topic_filter(value: str) -> str | None:
+    levels = value.split("/")
+    wild = all(level in ("+", "#") or not set(level) & set("+#\0") for level in levels)
+    if not value.startswith(PREFIX + "/") or not wild or "#" in levels[:-1]:
+        return f"expected an MQTT topic filter below {PREFIX}/, got {value!r}"
+    return None
 
 
-def _name() -> Check:
-    def check(value: str) -> str | None:
-        good = value.isprintable() and 0 < len(value) <= 128
-        return None if good else f"expected 1-128 printable characters, got {value!r}"
-
-    return check
+def _name(value: str) -> str | None:
+    good = value.isprintable() and 0 < len(value) <= 128
+    return None if good else f"expected 1-128 printable characters, got {value!r}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +65,7 @@ class BrokerSettings(MqttSettings):
     messages each; `queue_max_bytes`: limit of its memory.
     """
 
-    topics: tuple[str, ...] = field(default=(), metadata=checked(distinct(), each(_topic_filter())))
+    topics: tuple[str, ...] = field(default=(), metadata=checked(distinct(), each(_topic_filter)))
     embedded: bool = False
     crl_file: Path | None = None
     client_id: str = ""
@@ -137,7 +129,7 @@ class DetectTable:
 class GroupTable:
     """A `[[group]]`: its components, its metrics, and its differences from `[detect]`."""
 
-    name: str = field(metadata=checked(_name()))
+    name: str = field(metadata=checked(_name))
     source: str = field(default="diskstats", metadata=checked(one_of((*SOURCES, *FUNCTIONS))))
     role: str = field(default="", metadata=checked(one_of(("", *ROLES))))
     components: str = field(default=".*", metadata=checked(regex()))

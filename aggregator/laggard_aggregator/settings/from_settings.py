@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 from laggard_aggregator.detect import registry
@@ -36,14 +36,8 @@ def topology(tables: Sequence[TopologyTable]) -> Topology:
 
 def _detect(table: DetectTable, group: str, files: dict[str, Thresholds]) -> DetectSettings:
     """The group's settings, with its thresholds if its detector has some. `files`: those read already."""
-    settings = DetectSettings(
-        detector=table.detector,
-        interval_seconds=table.interval_seconds,
-        window_samples=table.window_samples,
-        shift_samples=table.shift_samples,
-        confirm=table.confirm,
-        false_alarms_per_week=table.false_alarms_per_week,
-    )
+    same = {each.name for each in fields(DetectTable)} & {each.name for each in fields(DetectSettings)}
+    settings = DetectSettings(**{name: getattr(table, name) for name in same - {"thresholds"}})
     detector = registry.find(table.detector)
     if detector.training is None or not table.thresholds:
         return settings

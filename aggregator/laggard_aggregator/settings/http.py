@@ -7,30 +7,23 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from laggard_aggregator.settings.tls import serving, unusable
-from laggard_common.config import Check, checked, distinct, each, topic_level
+from laggard_common.config import checked, distinct, each, topic_level
 from laggard_common.errors import ConfigError
 
 _URL = re.compile(r"https?://[A-Za-z0-9.\-\[\]:]+(?:/[A-Za-z0-9._~/-]*)?", re.ASCII)
 
 
-def _listen() -> Check:
-    def check(value: object) -> str | None:
-        try:
-            parse_listen(str(value))
-        except ValueError as exc:
-            return str(exc)
-        return None
-
-    return check
+def _listen(value: str) -> str | None:
+    try:
+        parse_listen(value)
+    except ValueError as exc:
+        return str(exc)
+    return None
 
 
-def _url() -> Check:
-    def check(value: str) -> str | None:
-        right = not value or _URL.fullmatch(value)
-        return None if right else f"expected http://HOST[:PORT] or https://..., got {value[:100]!r}"
-
-    return check
+def _url(value: str) -> str | None:
+    right = not value or _URL.fullmatch(value)
+    return None if right else f"expected http://HOST[:PORT] or https://..., got {value[:100]!r}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +35,12 @@ class HttpSettings:
     mails; empty for the listening address.
     """
 
-    listen: str = field(default="127.0.0.1:9464", metadata=checked(_listen()))
+    listen: str = field(default="127.0.0.1:9464", metadata=checked(_listen))
     cert_file: Path | None = None
     key_file: Path | None = None
     credentials_file: Path | None = None
     nodes: tuple[str, ...] = field(default=(), metadata=checked(distinct(), each(topic_level())))
-    external_url: str = field(default="", metadata=checked(_url()))
+    external_url: str = field(default="", metadata=checked(_url))
 
     @property
     def page(self) -> str:
@@ -88,3 +81,16 @@ def parse_listen(listen: str) -> tuple[str, int]:
     if match is None or int(match["port"]) > 65535:
         raise ValueError(f"expected HOST:PORT or [IPv6]:PORT, got {listen}")
     return match["v6"] or match["host"], int(match["port"])
+
+
+def serving(cert_file: Path, key_file: Path | None) -> ssl.SSLContext:
+    """TLS 1.2 or newer with that certificate; the key may be in `cert_file`. Raises OSError."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.load_cert_chain(cert_file, key_file, password=lambda: "")  # no prompt for a passphrase
+    return context
+
+
+def unusable(exc: OSError) -> str:
+    """The reason why a certificate, key or list is unusable."""
+    return f"not usable: {exc.reason if isinstance(exc, ssl.SSLError) else exc.strerror}"

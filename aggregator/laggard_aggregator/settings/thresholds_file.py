@@ -28,74 +28,83 @@ one's sums are divided by:
 
 import json
 import math
-import tomllib
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import field, make_dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from laggard_aggregator.detect import registry
-from laggard_aggregator.detect.registry import DEFAULT_TRAINED, Training
+from laggard_aggregator.detect.registry import DEFAULT_TRAINED
 from laggard_aggregator.detect.settings import ByMetric
 from laggard_aggregator.detect.thresholds import Thresholds
 from laggard_aggregator.files.atomic_write import written
+from laggard_common import config
 from laggard_common.errors import ConfigError
+
+_OWN: Mapping[str, Any] = {
+    "detector": str,
+    "version": int,
+    "trained": str,
+    "sources": tuple[str, ...],
+    "interval_seconds": float,
+    "window_samples": int,
+}
+"""Keys of every file, each a field of Thresholds, and their types."""
 
 
 def save(path: Path, thresholds: Thresholds) -> None:
     """Writes the file, whole or not at all. Raises InputError when it cannot be written."""
     t = thresholds
     lines = [
-        "# Thresholds of `laggard train`. Larger is more tolerant; a component without one is not judged.",
-        f"detector = {_quoted(t.detector)}",
-        f"version = {t.version}",
-        f"trained = {_quoted(t.trained)}",
-        f"sources = [{', '.join(map(_quoted, t.sources))}]",
-        f"interval_seconds = {t.interval_seconds!r}",
-        f"window_samples = {t.window_samples}",
+        "# Thresholds of `laggard train`. Larger is more tolerant; a component without one is not judged."
     ]
-    lines += [f"{name} = {_value(value)}" for name, value in t.options.items()]
+    own = {name: getattr(t, name) for name in _OWN}
+    lines += [f"{name} = {_value(value)}" for name, value in (own | dict(t.options)).items()]
     for table, groups in (("thresholds", t.groups), *t.tables.items()):
         for group, metrics in groups.items():
             for metric, components in metrics.items():
-                lines += ["", f"[{table}.{_quoted(group)}.{_quoted(metric)}]"]
-                lines += [f"{_quoted(name)} = {float(value)!r}" for name, value in components.items()]
+                lines += ["", f"[{table}.{_value(group)}.{_value(metric)}]"]
+                lines += [f"{_value(name)} = {float(value)!r}" for name, value in components.items()]
     with written(path) as file:
         file.write("\n".join(lines) + "\n")
 
 
 def load(path: Path) -> Thresholds:
     """The thresholds in the file at `path`. Raises ConfigError with everything that is wrong with it."""
+    table = config.read(path)
+    detector = table.get("detector")
+    name = detector if detector in registry.trainable() else DEFAULT_TRAINED
+    training = registry.find(name).training
+    assert training is not None  # of a trainable detector
+    wrong = list(_not_numbers("thresholds", table.get("thresholds"), "0 or more", lambda value: value >= 0))
+    for key in training.tables:
+        wrong += _not_numbers(key, table.get(key), "more than 0", lambda value: value > 0)
     try:
-        table = tomllib.loads(path.read_bytes().decode())
-    except OSError as exc:
-        raise ConfigError(str(path), [f"cannot be read: {exc.strerror or exc}"]) from exc
-    except UnicodeDecodeError as exc:
-        raise ConfigError(str(path), [f"not UTF-8 at byte {exc.start}"]) from exc
-    except tomllib.TOMLDecodeError as exc:
-        raise ConfigError(str(path), [f"not TOML: {exc}"]) from exc
-    problems = [f"{key}: {wrong}" for key, wrong in _problems(table)]
-    if problems:
-        raise ConfigError(str(path), problems)
-    training = _training_of(table)
+        file = config.parse(_file_class(name), table)
+    except ConfigError as exc:
+        raise ConfigError(str(path), [*exc.problems, *wrong]) from exc
+    if wrong:
+        raise ConfigError(str(path), wrong)
     return Thresholds(
-        detector=table["detector"],
-        version=table["version"],
-        trained=table["trained"],
-        sources=tuple(table["sources"]),
-        interval_seconds=float(table["interval_seconds"]),
-        window_samples=table["window_samples"],
-        groups=_floats(table["thresholds"]),
-        options={option.name: table[option.name] for option in training.kept},
-        tables={name: _floats(table[name]) for name in training.tables},
+        **{key: getattr(file, key) for key in _OWN},
+        groups=_floats(file.thresholds),
+        options={option.name: getattr(file, option.name) for option in training.kept},
+        tables={key: _floats(getattr(file, key)) for key in training.tables},
     )
 
 
-def _training_of(table: Mapping[str, Any]) -> Training:
-    """The training of the file's detector; of the default one, for an unknown detector."""
-    name = table.get("detector")
-    training = registry.find(name if name in registry.trainable() else DEFAULT_TRAINED).training
-    assert training is not None
-    return training
+@cache
+def _file_class(detector: str) -> type[Any]:
+    """The dataclass of a thresholds file of that detector."""
+    training = registry.find(detector).training
+    assert training is not None  # of a trainable detector
+    options = [
+        (option.name, str if option.choices else int, field(metadata=config.checked(option.problem)))
+        for option in training.kept
+    ]
+    tables = [(name, dict) for name in ("thresholds", *training.tables)]
+    return make_dataclass("ThresholdsFile", [*_OWN.items(), *options, *tables])
 
 
 def _floats(groups: Mapping[str, Any]) -> dict[str, ByMetric]:
@@ -107,52 +116,18 @@ def _floats(groups: Mapping[str, Any]) -> dict[str, ByMetric]:
     }
 
 
-def _problems(table: Mapping[str, Any]) -> list[tuple[str, str]]:
-    expected: dict[str, tuple[str, tuple[type, ...]]] = {
-        "detector": ("a string", (str,)),
-        "version": ("an integer", (int,)),
-        "trained": ("a string", (str,)),
-        "sources": ("an array", (list,)),
-        "interval_seconds": ("a number", (int, float)),
-        "window_samples": ("an integer", (int,)),
-        "thresholds": ("a table", (dict,)),
-    }
-    training = _training_of(table)
-    expected |= dict.fromkeys(training.tables, ("a table", (dict,)))
-    for option in training.kept:
-        expected[option.name] = ("a string", (str,)) if option.choices else ("an integer", (int,))
-    found = [(key, "unknown key") for key in table if key not in expected]
-    for key, (what, types) in expected.items():
-        value = table.get(key)
-        if not isinstance(value, types) or isinstance(value, bool):
-            found.append((key, f"missing, expected {what}" if key not in table else f"expected {what}"))
-    for option in () if found else training.kept:
-        wrong = option.problem(table[option.name])
-        found += [(option.name, wrong)] if wrong else []
-    found += _not_numbers("thresholds", table.get("thresholds"), "0 or more", lambda value: value >= 0)
-    for name in training.tables:
-        found += _not_numbers(name, table.get(name), "more than 0", lambda value: value > 0)
-    return found
-
-
-def _not_numbers(
-    key: str, by_group: Any, what: str, good: Callable[[float], bool]
-) -> Iterator[tuple[str, str]]:
-    """What is wrong in a table by group, metric and name."""
+def _not_numbers(key: str, by_group: Any, what: str, good: Callable[[float], bool]) -> Iterator[str]:
+    """Problems of a table by group, metric and name."""
     for group, metrics in by_group.items() if isinstance(by_group, dict) else ():
         for metric, by_name in metrics.items() if isinstance(metrics, dict) else [("", None)]:
             if not isinstance(by_name, dict):
-                yield f"{key}.{group}.{metric}".rstrip("."), "expected a table"
+                yield f"{key}.{group}.{metric}".rstrip(".") + ": expected a table"
                 continue
             for name, value in by_name.items():
                 if type(value) not in (int, float) or not (value < math.inf and good(value)):
-                    yield f"{key}.{group}.{metric}.{name}", f"expected a number of {what}, got {value!r}"
+                    yield f"{key}.{group}.{metric}.{name}: expected a number of {what}, got {value!r}"
 
 
-def _quoted(text: str) -> str:
-    """A TOML basic string, which is JSON's but for DEL."""
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-def _value(value: int | str) -> str:
-    return _quoted(value) if isinstance(value, str) else str(value)
+def _value(value: Any) -> str:
+    """A TOML value: JSON's, but for DEL in strings."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,8 +1,10 @@
 """Rows of the straggler list, shared by exposition and API."""
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -12,6 +14,8 @@ from laggard_aggregator.alarms.overrides import Decision
 
 Silenced = Callable[..., Decision | None]
 """As `Status.silenced`."""
+
+_FIGURES = ("score", "severity", "observed", "reference")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,47 +64,28 @@ def standings(
     alarms: Mapping[Key, Alarm],
     shown: Callable[[str], str],
     silenced: Silenced,
+    only: tuple[str, str] | None = None,
 ) -> tuple[Standing, ...]:
-    """The components with a non-zero accumulator or a standing alarm, by group, component and metric."""
-    alarmed: dict[tuple[str, str], set[str]] = {}
+    """The components with a non-zero accumulator or a standing alarm, by group, component and metric.
+
+    `only`: every metric of this group and component instead; empty when the group does not have it.
+    """
+    alarmed: dict[tuple[str, str], set[str]] = defaultdict(set)
     for group, component, metric in alarms:
-        alarmed.setdefault((group, metric), set()).add(component)
+        alarmed[group, metric].add(component)
     found: list[Standing] = []
     for judged in judgements:
-        for c in _that_matter(judged, alarmed.get((judged.group, judged.metric), set())):
+        if only is None:
+            chosen = _that_matter(judged, alarmed[judged.group, judged.metric])
+        else:
+            chosen = [c for c, name in enumerate(judged.components) if (judged.group, name) == only]
+        for c in chosen:
             alarm = alarms.get((judged.group, judged.components[c], judged.metric))
             found.append(_standing(judged, c, alarm, shown))
     absent = alarms.keys() - {row.key for row in found}
-    found += [_of_absent(alarms[key], shown) for key in absent]
-    return tuple(sorted(_decided(found, silenced), key=lambda row: row.key))
-
-
-def component_standings(
-    judgements: Iterable[Judgement],
-    alarms: Mapping[Key, Alarm],
-    shown: Callable[[str], str],
-    silenced: Silenced,
-    *,
-    group: str,
-    component: str,
-) -> tuple[Standing, ...]:
-    """Every metric of one component; empty when the group does not have it."""
-    rows: list[Standing] = []
-    for judged in judgements:
-        if judged.group == group and component in judged.components:
-            c = judged.components.index(component)
-            rows.append(_standing(judged, c, alarms.get((group, component, judged.metric)), shown))
-    known = {row.metric for row in rows}
-    rows += [
-        _of_absent(alarm, shown)
-        for (g, c, metric), alarm in alarms.items()
-        if (g, c) == (group, component) and metric not in known
-    ]
-    return tuple(sorted(_decided(rows, silenced), key=lambda row: row.metric))
-
-
-def _decided(rows: Iterable[Standing], silenced: Silenced) -> list[Standing]:
-    return [replace(row, silenced=silenced(row.component, row.name)) for row in rows]
+    found += [_of_absent(alarms[key], shown) for key in absent if only in (None, key[:2])]
+    found = [replace(row, silenced=silenced(row.component, row.name)) for row in found]
+    return tuple(sorted(found, key=lambda row: row.key))
 
 
 def _that_matter(judged: Judgement, alarmed: Set[str]) -> list[int]:
@@ -116,6 +101,9 @@ def _standing(judged: Judgement, c: int, alarm: Alarm | None, shown: Callable[[s
     v = judged.verdicts
     component = judged.components[c]
     said = bool(v.judged[c])
+    figures: dict[str, Any] = {
+        name: float(getattr(v, name)[c] if said else getattr(alarm, name, math.nan)) for name in _FIGURES
+    }
     straggler = bool(judged.straggler[c])
     persistence = int(judged.persistence[c])
     return Standing(
@@ -128,10 +116,7 @@ def _standing(judged: Judgement, c: int, alarm: Alarm | None, shown: Callable[[s
         anomalous=said and bool(v.anomalous[c]),
         straggler=straggler,
         persistence=persistence,
-        score=float(v.score[c]) if said else _of(alarm, "score"),
-        severity=float(v.severity[c]) if said else _of(alarm, "severity"),
-        observed=float(v.observed[c]) if said else _of(alarm, "observed"),
-        reference=float(v.reference[c]) if said else _of(alarm, "reference"),
+        **figures,
         since=float(judged.since[c]) if straggler or persistence else math.nan,
         window_end=judged.end,
         alarm=alarm,
@@ -139,28 +124,16 @@ def _standing(judged: Judgement, c: int, alarm: Alarm | None, shown: Callable[[s
     )
 
 
-def _of(alarm: Alarm | None, figure: str) -> float:
-    return math.nan if alarm is None else float(getattr(alarm, figure))
-
-
 def _of_absent(alarm: Alarm, shown: Callable[[str], str]) -> Standing:
     """The row of a component with an alarm that is absent from its group's latest window."""
+    same = ("group", "component", "metric", "level", "since", "causes", *_FIGURES)
     return Standing(
-        group=alarm.group,
-        component=alarm.component,
+        **{name: getattr(alarm, name) for name in same},
         name=shown(alarm.component),
-        metric=alarm.metric,
-        level=alarm.level,
         judged=False,
         anomalous=False,
         straggler=True,
         persistence=None,
-        score=alarm.score,
-        severity=alarm.severity,
-        observed=alarm.observed,
-        reference=alarm.reference,
-        since=alarm.since,
         window_end=alarm.updated_at,
         alarm=alarm,
-        causes=alarm.causes,
     )

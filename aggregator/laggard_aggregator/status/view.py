@@ -5,9 +5,8 @@ are epoch seconds.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from laggard_aggregator.alarms.alarms import Alarm, AlarmEvent, Key
 from laggard_aggregator.alarms.judge import Judgement
@@ -88,19 +87,12 @@ class Counters:
     flooding: tuple[str, float] | None = None
 
 
-class DispatcherPart(Protocol):
-    """The notifications on their way."""
-
-    @property
-    def status(self) -> Mapping[str, ChannelView]:
-        """The channels by name."""
-
-
 class Status:
     """The running aggregator, read from its parts; the parts are set as they come into being.
 
     Alarms are copied after each judgement, as the judge works in a thread. `history`: the latest windows,
-    maybe from before a reload. `revision` changes with every judged window.
+    maybe from before a reload. `channels`: the notification channels by name. `revision` changes with every
+    judged window.
     """
 
     def __init__(
@@ -111,7 +103,7 @@ class Status:
         *,
         queue: IngestQueue | None = None,
         subscriber: Subscriber | None = None,
-        dispatcher: DispatcherPart | None = None,
+        channels: Callable[[], Mapping[str, ChannelView]] = dict,
     ) -> None:
         self.site = machine.admission.site
         self.version = __version__
@@ -123,7 +115,7 @@ class Status:
         self.archive: WriteQueue | None = None
         self._queue = queue
         self._subscriber = subscriber
-        self._dispatcher = dispatcher
+        self._channels = channels
         self._machine = machine
         self._clock = clock
         self._changed = asyncio.Event()
@@ -275,7 +267,7 @@ class Status:
     def counters(self) -> Counters:
         """Totals since the start."""
         machine, admission = self._machine, self._machine.admission
-        queue, archive, dispatcher = self._queue, self.archive, self._dispatcher
+        queue, archive = self._queue, self.archive
         stores = [store.counts for store in machine.stores.values()]
         return Counters(
             messages=admission.counts.messages,
@@ -296,6 +288,6 @@ class Status:
             two_streams=admission.counts.two_streams,
             wire_errors=dict(admission.wire_errors),
             refused=admission.refused + machine.refused,
-            notifications=dispatcher.status if dispatcher is not None else {},
+            notifications=self._channels(),
             flooding=queue.senders.flooding if queue is not None else None,
         )

@@ -34,51 +34,28 @@ ABSENT, UNJUDGED, NORMAL, ANOMALOUS = range(4)
 """State of a component in a window."""
 
 
-class Members:
-    """Components in the order of a column's arrays.
-
-    Places are cached for the latest members only: they take four times a column's memory.
-    """
-
-    def __init__(self, names: tuple[str, ...]) -> None:
-        self.names = names
-        self._latest = True
-        self._places: Mapping[str, int] | None = None
-
-    def place(self, name: str) -> int:
-        """The place of a component, -1 where it is not there."""
-        if self._latest:
-            places = self._places
-            if places is None:
-                places = self._places = {name: at for at, name in enumerate(self.names)}
-            return places.get(name, -1)
-        try:
-            return self.names.index(name)
-        except ValueError:
-            return -1
-
-    def superseded(self) -> None:
-        """Drops the cached places, as there are newer members."""
-        self._latest, self._places = False, None
-
-
 @dataclass(frozen=True, slots=True)
 class Column:
     """One window of a group and metric; arrays (C,) as in Verdicts, `state` one of ABSENT to ANOMALOUS.
 
+    `names`: the components, one object for consecutive windows with the same ones.
     `band`: the quantiles BAND of the observed values of the group's components, without parents; NaN without
     values.
     """
 
     start: float
     end: float
-    members: Members
+    names: tuple[str, ...]
     state: NDArray[np.uint8]
     observed: NDArray[np.float32]
     severity: NDArray[np.float32]
     score: NDArray[np.float32]
     band: tuple[float, ...]
     note: str
+
+    def place(self, component: str) -> int:
+        """The place of a component, -1 where it is not there."""
+        return self.names.index(component) if component in self.names else -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,9 +108,9 @@ class WindowHistory:
             self.transitions.extend(judgement.transitions)
             kept = self._columns.setdefault((judgement.group, judgement.metric), deque())
             while kept and kept[-1].end >= judgement.end:  # judged again, as after a reload
-                self._cells -= len(kept.pop().members.names)
+                self._cells -= len(kept.pop().names)
             self._cells += len(judgement.components)
-            kept.append(_column(judgement, kept[-1].members if kept else None))
+            kept.append(_column(judgement, kept[-1].names if kept else ()))
             if len(kept) > MAX_WINDOWS:
                 self._drop_oldest(kept)
         while self._cells > self.max_cells:
@@ -156,8 +133,9 @@ class WindowHistory:
     def course(self, group: str, metric: str, component: str) -> ComponentHistory:
         """One component over the kept windows of its group."""
         columns = self.columns(group, metric)
-        known = {members: members.place(component) for members in {column.members for column in columns}}
-        both = [(column, known[column.members]) for column in columns]
+        lists = {id(column.names): column for column in columns}
+        places = {key: column.place(component) for key, column in lists.items()}
+        both = [(column, places[id(column.names)]) for column in columns]
 
         def of(name: str) -> FloatArray:
             return np.array([getattr(c, name)[at] if at >= 0 else np.nan for c, at in both], dtype=np.float64)
@@ -192,28 +170,25 @@ class WindowHistory:
             del self._samples[next(iter(self._samples))]
 
     def _drop_oldest(self, columns: deque[Column]) -> None:
-        self._cells -= len(columns.popleft().members.names)
+        self._cells -= len(columns.popleft().names)
 
 
 def _size(columns: deque[Column]) -> int:
     """Approximate number of cells of a history, 0 only without a window."""
-    return len(columns) * max(len(columns[0].members.names), 1) if columns else 0
+    return len(columns) * max(len(columns[0].names), 1) if columns else 0
 
 
-def _column(judgement: Judgement, before: Members | None) -> Column:
-    """The column of a judgement; it shares unchanged members with the previous one."""
+def _column(judgement: Judgement, before: tuple[str, ...]) -> Column:
+    """The column of a judgement; it shares an unchanged tuple of names with the previous one."""
     verdicts = judgement.verdicts
     names = judgement.components
     judged, anomalous = verdicts.judged, verdicts.judged & verdicts.anomalous
-    if before is not None and before.names != names:
-        before.superseded()
-        before = None
     peers = judgement.levels.count(judgement.levels[0]) if names else 0  # parents follow the components
     observed = verdicts.observed[:peers][np.isfinite(verdicts.observed[:peers])]
     return Column(
         start=judgement.start,
         end=judgement.end,
-        members=before or Members(names),
+        names=before if before == names else names,
         state=np.where(anomalous, ANOMALOUS, np.where(judged, NORMAL, UNJUDGED)).astype(np.uint8),
         observed=_single(verdicts.observed),
         severity=_single(np.where(judged, verdicts.severity, np.nan)),

@@ -8,7 +8,7 @@ from typing import Any
 from laggard_aggregator.alarms.judge import Judgement
 from laggard_aggregator.alarms.overrides import Decision
 from laggard_aggregator.metrics.registry import unit
-from laggard_aggregator.status.straggler_list import Standing, component_standings, standings
+from laggard_aggregator.status.straggler_list import Standing, standings
 from laggard_aggregator.status.urls import NotKnownError
 from laggard_aggregator.status.view import GroupView, Status
 
@@ -69,9 +69,7 @@ def component(view: Status, group: str, name: str) -> dict[str, Any]:
     judgements = [judged for judged in view.judgements() if judged.group == group]
     alarms = view.alarms()
     for candidate in (name, *_called(view, judgements, name)):
-        rows = component_standings(
-            judgements, alarms, view.shown, view.silenced, group=group, component=candidate
-        )
+        rows = standings(judgements, alarms, view.shown, view.silenced, (group, candidate))
         if rows:
             return {
                 "time": view.now,

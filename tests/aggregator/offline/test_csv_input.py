@@ -10,8 +10,8 @@ import pytest
 import zstandard
 
 from laggard_aggregator.offline.csv_input import CsvColumns, read_csv, stem
-from laggard_aggregator.offline.detect_format import kind_of
 from laggard_aggregator.offline.regrid import Rows
+from laggard_aggregator.offline.run import kind_of
 from laggard_common.errors import InputError
 
 COLUMNS = CsvColumns(time="t", component="c", metrics=("m",))

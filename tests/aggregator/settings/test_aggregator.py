@@ -225,7 +225,7 @@ def test_thresholds_must_exist_and_fit(tmp_path: Path) -> None:
     def use(file: str, **detect: object) -> None:
         membership(parse(AggregatorSettings, {"detect": {"detector": "cdf", "thresholds": file, **detect}}))
 
-    with pytest.raises(ConfigError, match=r"none\.toml: cannot be read: No such file"):
+    with pytest.raises(ConfigError, match=r"none\.toml: no such file"):
         use(str(tmp_path / "none.toml"))
     with pytest.raises(ConfigError, match=r"interval_seconds: trained with 15\.0, to be used with 1\.0"):
         use(trained(tmp_path / "t.toml", g={"await": {"a": 1.0}}), interval_seconds=1.0)

@@ -42,15 +42,14 @@ def test_a_course_goes_on_while_components_come_and_go_and_change_places() -> No
     assert history.course("luns", "await", "b").state.tolist() == [ANOMALOUS, ANOMALOUS, UNJUDGED]
 
 
-def test_places_are_kept_of_the_latest_members_only() -> None:
+def test_windows_with_the_same_components_share_their_names() -> None:
     history = WindowHistory()
     for at, names in enumerate(("ab", "abc", "b", "b")):
         history.judged([window(at, dict.fromkeys(names, 1.0))])
-        history.course("luns", "await", "b")
-    members = [column.members for column in history.columns("luns", "await")]
-    assert [each._places for each in members] == [None, None, {"b": 0}, {"b": 0}]
-    assert [each.place("b") for each in members] == [1, 1, 0, 0]
-    assert [each.place("c") for each in members] == [-1, 2, -1, -1]
+    columns = history.columns("luns", "await")
+    assert [column.place("b") for column in columns] == [1, 1, 0, 0]
+    assert [column.place("c") for column in columns] == [-1, 2, -1, -1]
+    assert columns[3].names is columns[2].names
 
 
 def test_the_band_is_the_quantiles_of_the_peers_without_their_parents() -> None:

@@ -216,16 +216,16 @@ def heat(courses: Sequence[Sequence[Column]], last: int = MAX_WINDOWS) -> Heat:
     """
     spans = {column.end: column.start for columns in courses for column in columns}
     ends = sorted(spans)
-    everyone = dict.fromkeys(column.members for columns in courses for column in columns)
-    names = tuple(sorted({name for members in everyone for name in members.names}))
+    lists = {id(column.names): column.names for columns in courses for column in columns}
+    names = tuple(sorted({name for each in lists.values() for name in each}))
     row = {name: at for at, name in enumerate(names)}
     place = {end: at for at, end in enumerate(ends)}
     levels = np.zeros((len(names), len(ends)), dtype=np.uint8)
     factors = np.full((len(names), len(ends)), np.nan, dtype=np.float32)
-    places = {members: np.array([row[name] for name in members.names], dtype=np.intp) for members in everyone}
+    places = {key: np.array([row[name] for name in each], dtype=np.intp) for key, each in lists.items()}
     for columns in courses:
         for column in columns:
-            at, rows = place[column.end], places[column.members]
+            at, rows = place[column.end], places[id(column.names)]
             levels[rows, at] = np.maximum(levels[rows, at], levels_of(column))
             factors[rows, at] = np.fmax(factors[rows, at], column.severity)
     whole = Heat(

@@ -11,7 +11,7 @@ from laggard_aggregator.detect import registry as detectors
 from laggard_aggregator.detect.interface import FloatArray
 from laggard_aggregator.metrics.registry import unit
 from laggard_aggregator.status import formatting
-from laggard_aggregator.status.straggler_list import Standing, component_standings
+from laggard_aggregator.status.straggler_list import Standing, standings
 from laggard_aggregator.status.urls import NotKnownError
 from laggard_aggregator.status.view import GroupView
 from laggard_aggregator.status.window_history import (
@@ -40,9 +40,7 @@ def component(
     if group is None:
         raise NotKnownError(f"no group {group_name!r}")
     lasting = _lasting(now, group, name)
-    rows = component_standings(
-        now.judgements, now.alarms, now.shown, now.silenced, group=group.name, component=lasting
-    )
+    rows = standings(now.judgements, now.alarms, now.shown, now.silenced, (group.name, lasting))
     rows = rows or (_absent(now, group, lasting),)
     each = slow_by(now, rows)
     node = each.name.partition("/")[0]
@@ -176,8 +174,9 @@ def _lasting(now: Now, group: GroupView, name: str) -> str:
     known = {c: None for judged in now.judgements_of(group.name) for c in judged.components}
     known |= {c: None for g, c, _ in now.alarms if g == group.name}
     for metric in group.metrics:
-        for members in dict.fromkeys(column.members for column in now.history.columns(group.name, metric)):
-            known |= dict.fromkeys(members.names)
+        lists = {id(column.names): column.names for column in now.history.columns(group.name, metric)}
+        for names in lists.values():
+            known |= dict.fromkeys(names)
     if name in known:
         return name
     found = next((component for component in known if now.shown(component) == name), None)
