@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from laggard_aggregator.alarms.judge import Judgement
-from laggard_aggregator.archive import resume
+from laggard_aggregator.archive import part_reader
 from laggard_aggregator.archive.write_queue import WriteQueue
 from laggard_aggregator.archive.writer import ArchiveWriter
 from laggard_aggregator.control import storage
@@ -300,7 +300,7 @@ class App:
         assert archive is not None
         continues_at_ns, written = None, None
         if head is not None:
-            continues_at_ns, written = head.taken_ns, resume.written(archive.directory, head.run_ns)
+            continues_at_ns, written = head.taken_ns, part_reader.written(archive.directory, head.run_ns)
         writer = ArchiveWriter(
             archive.directory, s.site, self._run_ns, continues_at_ns=continues_at_ns, written=written
         )

@@ -65,7 +65,7 @@ class ArchiveWriter:
     ) -> None:
         """`continues_at_ns`: start of this writer's records where it continues an earlier one's run.
 
-        `written`: its last ordinal in each table (`resume.written`), up to which no row is repeated.
+        `written`: its last ordinal in each table (`part_reader.written`), up to which no row is repeated.
         """
         self.directory = directory
         self.site = site
@@ -117,16 +117,13 @@ class ArchiveWriter:
             self._clock(round(close.closed_at * 1e9))
         finally:
             self._closed[close.group] = close.lsn
-            if self._is_new("closes", layout.OWN, close.lsn):
-                self._own["closes"].append(close_row(close))
+            self._put("closes", close.lsn, [close_row(close)])
 
     def judgement(self, judged: Judgement) -> None:
         """Takes in what was found at the last close of the judgement's group."""
         ordinal = self._closed.get(judged.group, -1)
-        if self._is_new("windows", layout.OWN, ordinal):
-            self._own["windows"].append(window_row(ordinal, judged))
-        if self._is_new("alarms", layout.OWN, ordinal):
-            self._own["alarms"].extend(alarm_rows(ordinal, judged.transitions, (judged.start, judged.end)))
+        self._put("windows", ordinal, [window_row(ordinal, judged)])
+        self._put("alarms", ordinal, alarm_rows(ordinal, judged.transitions, (judged.start, judged.end)))
         found = verdict_table(self.run_ns, ordinal, judged)
         if found is not None and self._is_new("verdicts", layout.OWN, ordinal):
             self._verdicts.append(found)
@@ -134,8 +131,7 @@ class ArchiveWriter:
 
     def alarms_cleared(self, cleared: AlarmsCleared) -> None:
         """Adds alarms that were cleared without a window."""
-        if self._is_new("alarms", layout.OWN, cleared.lsn):
-            self._own["alarms"].extend(alarm_rows(cleared.lsn, cleared.transitions))
+        self._put("alarms", cleared.lsn, alarm_rows(cleared.lsn, cleared.transitions))
         self._bound_own()
 
     def flush(self) -> None:
@@ -228,6 +224,10 @@ class ArchiveWriter:
 
     def _is_new(self, kind: str, source: str, ordinal: int) -> bool:
         return ordinal > self._written.get((kind, source), -1)
+
+    def _put(self, kind: str, ordinal: int, rows: list[Row]) -> None:
+        if self._is_new(kind, layout.OWN, ordinal):
+            self._own[kind] += rows
 
     def _bound_own(self) -> None:
         for kept in (self._own["windows"], self._own["alarms"], self._own["closes"], self._verdicts):

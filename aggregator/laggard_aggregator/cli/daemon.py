@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from laggard_aggregator.cli.parser import OneLineParser
+from laggard_aggregator.cli.main import OneLineParser
 from laggard_aggregator.notify.channel import make_channels
 from laggard_aggregator.notify.test_notification import send_test
 from laggard_aggregator.settings.aggregator import AggregatorSettings

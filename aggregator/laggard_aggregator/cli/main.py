@@ -5,11 +5,18 @@ import os
 import pkgutil
 import sys
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
-from laggard_aggregator.cli.parser import OneLineParser
 from laggard_common import __version__
 from laggard_common.errors import LaggardError
+
+
+class OneLineParser(argparse.ArgumentParser):
+    """Prints errors as one line, without the usage."""
+
+    def error(self, message: str) -> NoReturn:
+        """Prints the error and exits with code 2."""
+        self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
 
 
 class Entry(NamedTuple):

@@ -18,7 +18,7 @@ from laggard_aggregator.cli.options import (
 )
 from laggard_aggregator.detect import registry
 from laggard_aggregator.detect.interface import GroupWindow, Window
-from laggard_aggregator.detect.registry import DEFAULT_TRAINED, Training, TrainingOption
+from laggard_aggregator.detect.registry import DEFAULT_TRAINED, TrainingOption
 from laggard_aggregator.detect.settings import OF_FUNCTIONS, DetectSettings
 from laggard_aggregator.detect.thresholds import Thresholds
 from laggard_aggregator.offline.run import open_run, open_windows
@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-o", "--output", metavar="FILE", type=Path, required=True, help="the thresholds, TOML"
     )
     for name in names:
-        for option in _training(name).options:
+        for option in registry.training_of(name).options:
             _add_option(parser, option)
     parser.add_argument("--plot", metavar="FILE", type=Path, help="a picture of the data, such as awaits.png")
 
@@ -73,12 +73,6 @@ def _up_to(most: int) -> Callable[[str], int]:
     return number
 
 
-def _training(name: str) -> Training:
-    training = registry.find(name).training
-    assert training is not None  # of a trainable detector
-    return training
-
-
 def run(args: argparse.Namespace) -> int:
     """Trains, and writes thresholds and picture. Raises LaggardError."""
     if args.plot is not None and find_spec("matplotlib") is None:
@@ -88,11 +82,11 @@ def run(args: argparse.Namespace) -> int:
     name = args.detector or DEFAULT_TRAINED
     options = _options(args, name)
     data = _Data(args, name)
-    trained = _training(name).learn(data.windows, options)
+    trained = registry.training_of(name).learn(data.windows, options)
     series = sum(len(known) for metrics in trained.thresholds.values() for known in metrics.values())
     if not series:
         raise InputError(str(args.inputs[0]), "no window has enough samples of enough peers to learn from")
-    kept = {option.name: options[option.name] for option in _training(name).kept}
+    kept = {option.name: options[option.name] for option in registry.training_of(name).kept}
     found = Thresholds(
         detector=name,
         version=registry.find(name).version,
@@ -124,12 +118,12 @@ def run(args: argparse.Namespace) -> int:
 def _options(args: argparse.Namespace, name: str) -> dict[str, Any]:
     """The options of the detector's training. Raises ConfigError for those of another's."""
     for other in registry.trainable():
-        for option in _training(other).options:
-            if option not in _training(name).options and getattr(args, option.name) is not None:
+        for option in registry.training_of(other).options:
+            if option not in registry.training_of(name).options and getattr(args, option.name) is not None:
                 raise ConfigError("", [f"{option.flag} goes with --detector {other}"])
     if args.plot is not None and registry.find(name).compares != "metrics":
         raise ConfigError("", [f"--plot goes with --detector {' or '.join(registry.trainable('metrics'))}"])
-    given = {option: getattr(args, option.name) for option in _training(name).options}
+    given = {option: getattr(args, option.name) for option in registry.training_of(name).options}
     return {o.name: o.default if value is None else value for o, value in given.items()}
 
 

@@ -160,6 +160,13 @@ def find(name: str) -> type[AnyDetector]:
     return registered[name]
 
 
+def training_of(name: str) -> Training:
+    """The training of a trainable detector."""
+    training = find(name).training
+    assert training is not None
+    return training
+
+
 def make_detector(settings: DetectSettings, metric: str) -> AnyDetector:
     """A new detector for one group and metric. Raises KeyError for an unknown name."""
     return find(settings.detector)(settings, metric)

@@ -62,9 +62,6 @@ class Grid:
         first, last = low // size, (high - 1) // size
         at = int(np.searchsorted(self.blocks, first))
         stop = int(np.searchsorted(self.blocks, last, side="right"))
-        if stop - at == last - first + 1:
-            offset = at * size + low - first * size
-            return values[:, offset : offset + high - low]
         found = np.full((values.shape[0], (last - first + 1) * size), np.nan)
         for place in range(at, stop):
             to = int(self.blocks[place] - first) * size

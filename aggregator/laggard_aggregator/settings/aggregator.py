@@ -10,7 +10,7 @@ from laggard_aggregator.detect import registry as detectors
 from laggard_aggregator.detect.registry import Compares
 from laggard_aggregator.detect.settings import OF_FUNCTIONS, DetectSettings
 from laggard_aggregator.metrics.registry import FUNCTIONS, SOURCES
-from laggard_aggregator.settings import channels as channel_registry
+from laggard_aggregator.settings.channels import channels as known_channels
 from laggard_aggregator.settings.http import HttpSettings
 from laggard_common.config import (
     Check,
@@ -259,7 +259,7 @@ class AggregatorSettings:
     state: StateTable | None = None
     channels: Mapping[str, Any] = field(
         default_factory=dict,
-        metadata=further_tables(channel_registry.channels, channel_registry.settings_class),
+        metadata=further_tables(known_channels, lambda name: known_channels()[name].settings_class),
     )
 
     def problems(self) -> Iterator[tuple[str, str]]:

@@ -32,8 +32,3 @@ def channels() -> Mapping[str, Any]:
         if folder.ispkg:
             importlib.import_module(f"{_NOTIFY}.{folder.name}.channel")
     return dict(sorted(_registered.items()))
-
-
-def settings_class(name: str) -> type[Any]:
-    """The dataclass of the channel's table."""
-    return channels()[name].settings_class  # type: ignore[no-any-return]

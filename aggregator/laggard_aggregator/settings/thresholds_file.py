@@ -75,8 +75,7 @@ def load(path: Path) -> Thresholds:
     table = config.read(path)
     detector = table.get("detector")
     name = detector if detector in registry.trainable() else DEFAULT_TRAINED
-    training = registry.find(name).training
-    assert training is not None  # of a trainable detector
+    training = registry.training_of(name)
     wrong = list(_not_numbers("thresholds", table.get("thresholds"), "0 or more", lambda value: value >= 0))
     for key in training.tables:
         wrong += _not_numbers(key, table.get(key), "more than 0", lambda value: value > 0)
@@ -97,8 +96,7 @@ def load(path: Path) -> Thresholds:
 @cache
 def _file_class(detector: str) -> type[Any]:
     """The dataclass of a thresholds file of that detector."""
-    training = registry.find(detector).training
-    assert training is not None  # of a trainable detector
+    training = registry.training_of(detector)
     options = [
         (option.name, str if option.choices else int, field(metadata=config.checked(option.problem)))
         for option in training.kept

@@ -6,7 +6,7 @@ are epoch seconds.
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from laggard_aggregator.alarms.alarms import Alarm, AlarmEvent, Key
 from laggard_aggregator.alarms.judge import Judgement
@@ -15,6 +15,7 @@ from laggard_aggregator.archive.write_queue import WriteQueue
 from laggard_aggregator.detect.interface import Window
 from laggard_aggregator.engine.machine import Machine
 from laggard_aggregator.engine.recovery import Recovery
+from laggard_aggregator.groups.membership import PeerGroup
 from laggard_aggregator.ingest.ingest_queue import IngestQueue
 from laggard_aggregator.ingest.mqtt.subscriber import Subscriber
 from laggard_aggregator.ingest.node_view import NodeState, NodeView, RoleView
@@ -24,23 +25,13 @@ from laggard_common import __version__
 from laggard_common.clock import Clock
 
 
-@dataclass(frozen=True, slots=True)
-class GroupView:
-    """A peer group. `live` of its `live + silent` components had data since the window before the latest.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupView(PeerGroup):
+    """A peer group; `live` of its `live + silent` components had data since the window before the latest."""
 
-    `metrics`: those judged. `automatic`: from the default grouping, not from configuration.
-    """
-
-    name: str
-    source: str
-    role: str
-    detector: str
-    metrics: tuple[str, ...]
     live: int
     silent: int
-    interval_seconds: float
     window_seconds: float
-    automatic: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,20 +183,10 @@ class Status:
         views = []
         for name, group in sorted(self._machine.groups.items()):
             store = self._machine.stores[name]
-            views.append(
-                GroupView(
-                    name=name,
-                    source=group.source,
-                    role=group.role,
-                    detector=group.detect.detector,
-                    metrics=group.metrics,
-                    live=store.live,
-                    silent=len(store.compared) - store.live,
-                    interval_seconds=group.detect.interval_seconds,
-                    window_seconds=store.window_seconds,
-                    automatic=group.automatic,
-                )
-            )
+            same = {each.name: getattr(group, each.name) for each in fields(group)}
+            silent = len(store.compared) - store.live
+            seconds = store.window_seconds
+            views.append(GroupView(**same, live=store.live, silent=silent, window_seconds=seconds))
         return tuple(views)
 
     def judgements(self) -> tuple[Judgement, ...]:

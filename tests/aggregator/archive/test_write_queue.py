@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from laggard_aggregator.alarms.alarms import Alarm, AlarmEvent, AlarmsCleared
-from laggard_aggregator.archive import resume, write_queue
+from laggard_aggregator.archive import part_reader, write_queue
 from laggard_aggregator.archive import writer as writer_module
 from laggard_aggregator.archive.reader import ArchiveReader
 from laggard_aggregator.archive.write_queue import WriteQueue
@@ -88,7 +88,7 @@ def test_alarms_that_ended_otherwise_than_by_a_window_are_archived_once(tmp_path
     fed = feed(tmp_path, [])
     fed.put(ended)
     assert asyncio.run(fed.write(flush=True))
-    written = resume.written(tmp_path, START)
+    written = part_reader.written(tmp_path, START)
     again = ArchiveWriter(tmp_path, "site", START, continues_at_ns=START + SECOND, written=written)
     again.alarms_cleared(ended)
     again.flush()
@@ -122,10 +122,10 @@ def test_a_run_that_goes_on_writes_nothing_twice(tmp_path: Path) -> None:
     first.flush()
     first.close(close)
     first.flush()
-    assert resume.written(tmp_path, START) == {("counters", "diskstats"): 2, ("closes", "laggard"): 3}
-    assert set(resume.written(tmp_path, START - 1).values()) == {-1}
+    assert part_reader.written(tmp_path, START) == {("counters", "diskstats"): 2, ("closes", "laggard"): 3}
+    assert set(part_reader.written(tmp_path, START - 1).values()) == {-1}
     second = ArchiveWriter(
-        tmp_path, "site", START, continues_at_ns=START + SECOND, written=resume.written(tmp_path, START)
+        tmp_path, "site", START, continues_at_ns=START + SECOND, written=part_reader.written(tmp_path, START)
     )
     fed = WriteQueue(second, ArchiveTable(), lambda _: None, SystemClock())
     fed.replay([batch(1), batch(2), close, batch(4)])

@@ -18,6 +18,7 @@ import pytest
 from laggard_aggregator.alarms.judge import Judgement
 from laggard_aggregator.alarms.overrides import Decision
 from laggard_aggregator.detect.interface import GroupWindow
+from laggard_aggregator.detect.settings import DetectSettings
 from laggard_aggregator.ingest.node_view import NodeView
 from laggard_aggregator.status import urls
 from laggard_aggregator.status.window_history import Samples
@@ -301,7 +302,7 @@ def test_what_operators_decided_is_shown_everywhere() -> None:
 
 def test_the_distributions_that_cdf_compared_are_drawn() -> None:
     view = with_history()
-    view.groups_ = (replace(view.groups_[0], detector="cdf"), view.groups_[1])
+    view.groups_ = (replace(view.groups_[0], detect=DetectSettings("cdf")), view.groups_[1])
     names = view.judgements_[0].components
     chance = np.random.default_rng(1)
     values = chance.lognormal(0.7, 0.1, (5, 74))
@@ -334,7 +335,7 @@ def test_a_node_is_told_by_the_functions_in_which_it_differs() -> None:
     group = replace(
         live_status.group("storage/fnprofile", 4),
         source="fnprofile",
-        detector="manhattan",
+        detect=DetectSettings("manhattan"),
         metrics=("samples",),
     )
     view = live_status.MadeView(groups_=(group,), judgements_=(judged,))

@@ -9,6 +9,7 @@ from laggard_aggregator.alarms.alarms import Alarm, Key
 from laggard_aggregator.alarms.judge import Judgement
 from laggard_aggregator.alarms.overrides import Decision
 from laggard_aggregator.detect.interface import Verdicts, not_judged
+from laggard_aggregator.detect.settings import DetectSettings
 from laggard_aggregator.ingest.node_view import CollectorsView, CollectorView, NodeState, NodeView, RoleView
 from laggard_aggregator.log.journal import Durability
 from laggard_aggregator.status.view import ChannelView, Counters, GroupView, Status
@@ -90,13 +91,11 @@ def group(name: str, live: int, silent: int = 0) -> GroupView:
         name=name,
         source="diskstats",
         role="storage",
-        detector="laggard",
         metrics=("await",),
         live=live,
         silent=silent,
-        interval_seconds=1.0,
         window_seconds=60.0,
-        automatic=False,
+        detect=DetectSettings(interval_seconds=1.0),
     )
 
 
