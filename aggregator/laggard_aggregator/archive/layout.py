@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -29,6 +29,7 @@ DAY_OPENS_NS = 5 * 1_000_000_000
 """A day's files open at 00:00:05: a small backward step of the clock opens none twice (Intrepid 4.1.1)."""
 
 _NAME = re.compile(r"\d{8}T\d{6}Z-(\d{6,})-(\d{6,})\.parquet", re.ASCII)
+_DATES = "date=" + "-".join("[0-9]" * digits for digits in (4, 2, 2))
 ROW_GROUP_ROWS = 131_072
 ZSTD_LEVEL = 3
 _INTEGERS = (pa.int64(), pa.uint64(), pa.uint32(), pa.timestamp("ns", tz="UTC"))
@@ -102,9 +103,8 @@ def superseded(where: Path) -> list[Path]:
 
 def days(directory: Path, kind: str, source: str = "*", site: str = "*") -> list[tuple[str, Path]]:
     """Day and folder of all data of a kind, oldest first."""
-    found = directory.glob(f"kind={kind}/source={source}/date=*/site={site}")
-    dated = [(path.parent.name.removeprefix("date="), path) for path in found]
-    return sorted((day, path) for day, path in dated if _is_date(day))
+    found = directory.glob(f"kind={kind}/source={source}/{_DATES}/site={site}")
+    return sorted((path.parent.name.removeprefix("date="), path) for path in found)
 
 
 def _all_parts(where: Path) -> Iterator[Part]:
@@ -117,14 +117,6 @@ def _all_parts(where: Path) -> Iterator[Part]:
         match = _NAME.fullmatch(name)
         if match:
             yield Part(where, name, int(match[1]), int(match[2]))
-
-
-def _is_date(text: str) -> bool:
-    try:
-        date.fromisoformat(text)
-    except ValueError:
-        return False
-    return True
 
 
 def write_parquet(path: Path, schema: pa.Schema, tables: Iterable[pa.Table]) -> None:

@@ -124,7 +124,9 @@ class WriteQueue:
             self._records.extendleft(reversed(records))  # left over by a failing disk
             self._value_bytes += sum(r.counters.values.nbytes for r in records if isinstance(r, Batch))
             if written and flush:
-                self._clear_failure()
+                if self._failing:  # a write without a flush may not have touched the disk
+                    _log.info("archive is written again")
+                self._failing = False
                 if self._durable is not None:
                     self._durable(self._last_lsn)
             return written
@@ -167,12 +169,6 @@ class WriteQueue:
             self._failing = True
             return False
         return True
-
-    def _clear_failure(self) -> None:
-        """Ends a failure after a flush; a write without one may not have touched the disk."""
-        if self._failing:
-            _log.info("archive is written again")
-        self._failing = False
 
     def _now(self) -> float:
         return self._clock.monotonic_ns() / 1e9

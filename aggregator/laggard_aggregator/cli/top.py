@@ -63,8 +63,9 @@ def ranking(stragglers: Sequence[Mapping[str, Any]], now: float) -> Table:
     for heading in ("since", "alarm"):
         table.add_column(heading)
     for straggler in stragglers:
+        # Names come from the network and may look like markup: as Text they are not read as such.
         table.add_row(
-            *(_plain(straggler[key]) for key in ("group", "name", "metric")),
+            *(Text(str(straggler[key])) for key in ("group", "name", "metric")),
             _number(straggler["severity"]),
             _number(straggler["observed"], straggler["unit"]),
             _number(straggler["reference"], straggler["unit"]),
@@ -87,11 +88,6 @@ def _alarm(straggler: Mapping[str, Any]) -> str:
     if not straggler["alarm"]:
         return "no"
     return "silenced" if straggler["silenced"] else "[bold red]yes[/]"
-
-
-def _plain(value: object) -> Text:
-    """Escapes text: names come from the network and may look like markup."""
-    return Text(str(value))
 
 
 def _number(value: float | None, unit: str = "") -> str:

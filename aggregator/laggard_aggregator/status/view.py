@@ -203,13 +203,11 @@ class Status:
 
     def decisions(self) -> tuple[Decision, ...]:
         """The operators' overrides in force, oldest first."""
-        overrides = self._machine.overrides
-        return overrides.standing if overrides.decisions else ()
+        return self._machine.overrides.standing
 
     def silenced(self, *names: str) -> Decision | None:
         """The override that silences a component with these names, or None."""
-        overrides = self._machine.overrides
-        return overrides.silenced(*names) if overrides.decisions else None
+        return self._machine.overrides.silenced(*names)
 
     def node_counts(self) -> Mapping[tuple[str, NodeState], int]:
         """Number of nodes by role and state."""
