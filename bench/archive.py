@@ -17,7 +17,7 @@ from bench.machine import machine
 from laggard_aggregator.archive.reader import ArchiveReader
 from laggard_aggregator.archive.writer import ArchiveWriter
 from laggard_aggregator.ingest.batches import Batch
-from laggard_aggregator.ingest.decode import CounterBatch
+from laggard_aggregator.windows.counter_block import Block
 from laggard_common.wire.schema import Component, Field, Schema
 
 START_NS = 1_800_000_000 * 10**9
@@ -50,8 +50,8 @@ def batches(nodes: int, components: int, fields: int, ticks: int, each: int) -> 
                 seq=at,
                 received_ns=int(tick_ns[-1]) + 10**8,
                 schema=schema,
-                counters=CounterBatch(
-                    indexes=np.arange(components, dtype=np.uint32),
+                counters=Block(
+                    indexes=np.arange(components, dtype=np.int64),
                     values=values,
                     present=None,
                     tick_ns=tick_ns,

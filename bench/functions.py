@@ -18,8 +18,8 @@ from laggard_aggregator.detect.settings import OF_FUNCTIONS
 from laggard_aggregator.engine.machine import Machine
 from laggard_aggregator.groups.membership import ConfiguredMembership
 from laggard_aggregator.ingest.batches import Batch
-from laggard_aggregator.ingest.decode import CounterBatch
 from laggard_aggregator.log.entries import WindowClose
+from laggard_aggregator.windows.counter_block import Block
 from laggard_common.wire.schema import Component, Field, Schema
 
 SHAPES = ((40, 500), (288, 2000), (1024, 500))
@@ -42,7 +42,7 @@ def batches(source: str, nodes: int, functions: int) -> Iterator[list[Batch]]:
         Schema(f"oss-{n}", source, b"s" * 16, 1, SECOND, 10, FIELDS[source], names) for n in range(nodes)
     ]
     totals = np.zeros((nodes, functions, 2), dtype=np.int64)
-    present = np.arange(functions, dtype=np.uint32)
+    present = np.arange(functions, dtype=np.int64)
     for at in range(0, WINDOWS * 30 + 60, 10):
         rises = chance.poisson(usual, (nodes, functions))
         sent = []
@@ -52,7 +52,7 @@ def batches(source: str, nodes: int, functions: int) -> Iterator[list[Batch]]:
             totals[n, :, 1] += rises[n] * 1_003_009
             values[-1] = totals[n]
             ticks = START + (at + 1 + np.arange(10, dtype=np.int64)) * SECOND
-            batch = CounterBatch(present, values, None, ticks, ticks, 0)
+            batch = Block(present, values, None, ticks, ticks, 0)
             received = int(ticks[-1]) + SECOND // 10
             late = np.zeros(10, dtype=np.bool_)
             sent.append(Batch(1, "site", "storage", b"s" * 16, at, received, schema, batch, late))

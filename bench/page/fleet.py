@@ -16,8 +16,8 @@ from laggard_aggregator.detect.settings import DetectSettings
 from laggard_aggregator.engine.machine import Machine
 from laggard_aggregator.groups.membership import ConfiguredMembership, PeerGroup, Rule
 from laggard_aggregator.ingest.batches import Batch
-from laggard_aggregator.ingest.decode import CounterBatch
 from laggard_aggregator.status.view import Status
+from laggard_aggregator.windows.counter_block import Block
 from laggard_common import wire
 from laggard_common.wire import Envelope, Kind, topics
 from laggard_common.wire.schema import Component, Field, Schema
@@ -159,8 +159,8 @@ class _Part:
                 seq=0,
                 received_ns=int(ticks[-1]) + SECOND // 20,
                 schema=schema,
-                counters=CounterBatch(
-                    indexes=np.arange(disks, dtype=np.uint32),
+                counters=Block(
+                    indexes=np.arange(disks, dtype=np.int64),
                     values=values[:, at * disks : (at + 1) * disks],
                     present=None,
                     tick_ns=ticks,

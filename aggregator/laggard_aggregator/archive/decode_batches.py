@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from laggard_aggregator.archive.tables import column_of
 from laggard_aggregator.ingest.batches import Batch
-from laggard_aggregator.ingest.decode import CounterBatch
+from laggard_aggregator.windows.counter_block import Block
 from laggard_common.wire.schema import Schema
 
 _U64 = 2**64 - 1
@@ -68,8 +68,8 @@ def _rebuilt(table: pa.Table, bounds: list[int], site: str, find_schema: FindSch
                 seq=int(seq[first]) & _U64,
                 received_ns=int(received[first]),
                 schema=schema,
-                counters=CounterBatch(
-                    indexes=place[first:last:n].astype(np.uint32),
+                counters=Block(
+                    indexes=place[first:last:n].astype(np.int64),
                     values=values,
                     present=present,
                     tick_ns=tick[ticks],

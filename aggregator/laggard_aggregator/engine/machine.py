@@ -35,7 +35,7 @@ from laggard_aggregator.log.entries import (
 )
 from laggard_aggregator.windows.counter_block import StoreCounts
 from laggard_aggregator.windows.function_store import FunctionStore
-from laggard_aggregator.windows.schedule import DueWindow, WindowSchedule
+from laggard_aggregator.windows.schedule import WindowSchedule
 from laggard_aggregator.windows.store import BulkStore, GroupStore
 
 Result = Batch | WindowClose | Judgement | AlarmsCleared
@@ -105,7 +105,7 @@ class Machine:
         known = self._routing.routes
         for batch in batches:
             counters, name = batch.counters, (batch.schema.node, batch.schema.source)
-            if not counters.indexes.size:
+            if not counters.samples:
                 if batch.accepted:
                     yield batch  # no effect on any store, as it leaves no row in the archive for a replay
                 continue
@@ -120,32 +120,31 @@ class Machine:
             for route in routes.routes:
                 late_ns = max(late_ns, route.store.watermark_ns)
                 if isinstance(route, FunctionRoute):
-                    route.store.add(route.node, route.block(batch))
+                    route.store.add(route.node, route.block(batch), batch.received_ns)
                     continue
                 block, origins = route.block(batch)
-                if not block.rows.size:
+                if not block.indexes.size:
                     continue
                 if not alone and isinstance(origins, int):
-                    bulk.add(route.store, block, origins if route.varies else 0)
+                    bulk.add(route.store, block, batch.received_ns, origins if route.varies else 0)
                     continue
                 if route.varies:
-                    route.store.set_origin(block.rows, origins)
-                route.store.add(block)
+                    route.store.set_origin(block.indexes, origins)
+                route.store.add(block, batch.received_ns)
             if batch.accepted:
-                self.samples += counters.tick_ns.size * counters.indexes.size
+                self.samples += counters.samples
                 on_time = counters.tick_ns[0] > late_ns
                 yield batch if on_time else replace(batch, late=counters.tick_ns <= late_ns)
         bulk.flush()
 
-    def closes(self, due: Sequence[DueWindow], now_ns: int) -> Iterator[WindowClose]:
+    def closes(self, due: Sequence[tuple[str, int, int]], now_ns: int) -> Iterator[WindowClose]:
         """The closes of windows that are due. Each is to be sealed before the next is requested."""
-        for window in due:
-            end = window.end_ns / 1e9
-            start = end - self.stores[window.group].window_seconds
-            drained, restart = self._overridden(window.group)
+        for group, end_ns, _ in due:
+            end = end_ns / 1e9
+            start = end - self.stores[group].window_seconds
+            drained, restart = self._overridden(group)
             self.sequence.last += 1
-            lsn = self.sequence.last
-            close = WindowClose(lsn, window.group, start, end, now_ns / 1e9, drained, restart)
+            close = WindowClose(self.sequence.last, group, start, end, now_ns / 1e9, drained, restart)
             self._record(close)
             yield close
 

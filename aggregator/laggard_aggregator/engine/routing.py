@@ -86,15 +86,14 @@ class Route:
         if self.missing.size:
             values[:, :, self.missing] = 0
         started = counters.values[:, :, self.started] if self.started != ABSENT else None
-        changing = rows.size - counters.idle
+        idle = counters.idle
         if not self.complete or counters.present is not None:
             keep = rows >= 0
-            changing = int(np.count_nonzero(keep[:changing]))
+            idle = int(np.count_nonzero(keep[rows.size - idle :]))
             rows, values = rows[keep], values[:, keep]
             started = None if started is None else started[:, keep]
             origins = origins if isinstance(origins, int) else origins[keep]
-        block = Block(rows, values, counters.tick_ns, counters.read_ns, changing, batch.received_ns, started)
-        return block, origins
+        return Block(rows, values, None, counters.tick_ns, counters.read_ns, idle, started), origins
 
     def _origins(self, lacking: BoolArray) -> IntArray:
         """One origin per set of counters that components lack: `lacking` (c, optional), to (c,).
@@ -122,9 +121,9 @@ class FunctionRoute:
         keep = rows >= 0
         if counters.present is not None:
             keep &= counters.present[:, self.columns].all(axis=1)
-        changing = int(np.count_nonzero(keep[: rows.size - counters.idle]))
+        idle = int(np.count_nonzero(keep[rows.size - counters.idle :]))
         values = counters.values.take(self.columns, axis=2)[:, keep]
-        return Block(rows[keep], values, counters.tick_ns, counters.read_ns, changing, batch.received_ns)
+        return Block(rows[keep], values, None, counters.tick_ns, counters.read_ns, idle)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,18 +9,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import compress
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from laggard_aggregator.detect.interface import BoolArray
 from laggard_aggregator.groups.patterns import covering
 from laggard_aggregator.ingest.batches import Batch, Message
-from laggard_aggregator.ingest.decode import CounterBatch, Decoder, max_value_bytes
+from laggard_aggregator.ingest.decode import Decoder, max_value_bytes
 from laggard_aggregator.ingest.dedup_state import Acks, SourceStreams, StreamState, extends
 from laggard_aggregator.ingest.nodes import Nodes
-from laggard_aggregator.ingest.schema_wait import Held, SchemaWait
+from laggard_aggregator.ingest.schema_wait import SchemaWait
 from laggard_aggregator.log.entries import BatchEntry, LogSequence, SchemaEntry
+from laggard_aggregator.windows.counter_block import Block
 from laggard_common import wire
 from laggard_common.errors import WireError
 from laggard_common.wire import Envelope, Kind
@@ -69,16 +70,8 @@ class Room:
 NO_ROOM = Room(0, 0)
 
 
-class _Admitted(NamedTuple):
-    """A batch before it is decoded. `chosen`: the ticks that are no duplicates, None for all."""
-
-    lsn: int
-    topic: Topic
-    envelope: Envelope
-    received_ns: int
-    schema: Schema
-    chosen: BoolArray | None
-    accepted: bool
+_Admitted = tuple[BatchEntry, Topic, Envelope, Schema, BoolArray | None]
+"""A batch before it is decoded; the last is which ticks are no duplicates, None for all."""
 
 
 def _discard(_: BatchEntry | SchemaEntry) -> None:
@@ -125,10 +118,7 @@ class Admission:
             if topic.split("/", 4)[3:4] == ["ack"]:
                 continue  # an aggregator's, under a wide subscription
             self.counts.messages += 1
-            try:
-                admitted += self._receive(topic, payload, received_ns)
-            except WireError as exc:
-                self.wire_errors[exc.reason] += 1
+            admitted += self._receive((topic, payload, received_ns))
         yield from self._decoded(admitted)
 
     def is_known(self, node: str) -> bool:
@@ -178,7 +168,16 @@ class Admission:
         self.wire_errors.clear()
         self.refused.clear()
 
-    def _receive(self, name: str, payload: bytes, received_ns: int) -> list[_Admitted]:
+    def _receive(self, message: Message) -> list[_Admitted]:
+        """The batches that `message` admits: its own, or those that waited for it."""
+        try:
+            return self._checked(message)
+        except WireError as exc:
+            self.wire_errors[exc.reason] += 1
+            return []
+
+    def _checked(self, message: Message) -> list[_Admitted]:
+        name, payload, received_ns = message
         topic = self._topics.get(name) or self._topic(name)
         if topic.site != self.site:
             self.refused["site"] += 1
@@ -194,7 +193,7 @@ class Admission:
         elif envelope.kind not in {Kind.COUNTERS, Kind.JOINED}:
             self.refused["kind"] += 1
         else:
-            return self._counters(Held(topic, envelope, received_ns, name, payload))
+            return self._counters(topic, envelope, message)
         return []
 
     def _topic(self, name: str) -> Topic:
@@ -239,10 +238,11 @@ class Admission:
         self._account(topic.node, grown)
         stream.schema, stream.schema_message = schema, entry.payload
         self.nodes.announced(topic.node, schema.interval_ns, schema.batch_ticks)
-        return self._release(source, stream, schema)
+        waited = self._waiting.release((topic.node, topic.source, schema.stream), schema.epoch)
+        return [admitted for message in waited for admitted in self._receive(message)]
 
-    def _counters(self, held: Held) -> list[_Admitted]:
-        topic, envelope, received_ns = held.topic, held.envelope, held.received_ns
+    def _counters(self, topic: Topic, envelope: Envelope, message: Message) -> list[_Admitted]:
+        received_ns = message[2]
         source = self._source(topic, received_ns)
         if source is None:
             return []
@@ -254,19 +254,12 @@ class Admission:
             return []
         stream = self._stream(topic, source, envelope.stream)
         if stream.schema is None or stream.schema.epoch < envelope.schema_epoch:
-            self._count_dropped(self._waiting.add(held))
+            key = (topic.node, topic.source, envelope.stream)
+            self._count_dropped(self._waiting.add(key, envelope.schema_epoch, message))
             self.acks.request_ack(topic.node)  # a node without any other source gets no ack otherwise
             return []
-        return self._admit(held, source, stream, stream.schema)
-
-    def _admit(
-        self, held: Held, source: SourceStreams, stream: StreamState, schema: Schema
-    ) -> list[_Admitted]:
-        """The batch of a message unless it is a duplicate; marked as received if there is room for it.
-
-        It is marked before it is decoded: a malformed payload stays malformed, and must not be sent again.
-        """
-        topic, envelope, received_ns = held.topic, held.envelope, held.received_ns
+        # Marked as received before it is decoded: a malformed payload stays malformed, and is not sent again.
+        schema = stream.schema
         ticks: tuple[int, ...] = (envelope.n,)
         if envelope.kind == Kind.JOINED:
             ticks, envelope = wire.split_joined(envelope)
@@ -285,20 +278,17 @@ class Admission:
         self.counts.two_streams += source.alternates(envelope.stream, received_ns)
         self.counts.unaccepted += not accepted
         self._sequence.last += 1
-        lsn = self._sequence.last
-        self.record(BatchEntry(lsn, received_ns, held.name, held.data, accepted))
+        entry = BatchEntry(self._sequence.last, received_ns, message[0], message[1], accepted)
+        self.record(entry)
         if accepted:
             for seq in compress(seqs, is_new):
-                self.acks.accept(lsn, topic.node, stream, seq)
-        chosen = None if all(is_new) else np.repeat(is_new, ticks)
-        return [_Admitted(lsn, topic, envelope, received_ns, schema, chosen, accepted)]
+                self.acks.accept(entry.lsn, topic.node, stream, seq)
+        return [(entry, topic, envelope, schema, None if all(is_new) else np.repeat(is_new, ticks))]
 
     def _decoded(self, admitted: Sequence[_Admitted]) -> Iterator[Batch]:
         """The decoded batches; malformed payloads are counted."""
-        decoded = self._decoder.decode_all([each.envelope for each in admitted])
-        for (lsn, topic, envelope, received_ns, schema, chosen, accepted), counters in zip(
-            admitted, decoded, strict=True
-        ):
+        decoded = self._decoder.decode_all([envelope for _, _, envelope, _, _ in admitted])
+        for (entry, topic, envelope, schema, chosen), counters in zip(admitted, decoded, strict=True):
             if isinstance(counters, WireError):
                 self.wire_errors[counters.reason] += 1
                 continue
@@ -306,20 +296,19 @@ class Admission:
                 self.wire_errors["payload"] += 1  # fields or components that the schema does not have
                 continue
             new = counters if chosen is None else counters.only(chosen)
-            self.nodes.data(topic.node, int(new.read_ns[-1]), received_ns)
-            late = _none_late(new.tick_ns.size)
-            stream, seq = envelope.stream, envelope.seq
-            yield Batch(lsn, topic.site, topic.role, stream, seq, received_ns, schema, new, late, accepted)
-
-    def _release(self, source: SourceStreams, stream: StreamState, schema: Schema) -> list[_Admitted]:
-        """The batches that waited for `schema`."""
-        admitted: list[_Admitted] = []
-        for held in self._waiting.release(schema.node, schema.source, schema.stream, schema.epoch):
-            try:
-                admitted += self._admit(held, source, stream, schema)
-            except WireError as exc:
-                self.wire_errors[exc.reason] += 1
-        return admitted
+            self.nodes.data(topic.node, int(new.read_ns[-1]), entry.received_ns)
+            yield Batch(
+                lsn=entry.lsn,
+                site=topic.site,
+                role=topic.role,
+                stream=envelope.stream,
+                seq=envelope.seq,
+                received_ns=entry.received_ns,
+                schema=schema,
+                counters=new,
+                late=_none_late(new.tick_ns.size),
+                accepted=entry.accepted,
+            )
 
     def _count_dropped(self, messages: int) -> None:
         if messages:
@@ -374,7 +363,7 @@ def _sources_state(sources: Mapping[str, SourceStreams]) -> list[tuple[str, list
     return [(name, source.state()) for name, source in sources.items()]
 
 
-def _highest(counters: CounterBatch) -> int:
+def _highest(counters: Block) -> int:
     """The highest component index, -1 without components: the last of either part, as both ascend."""
     c = counters.indexes.size
     ends = {c - 1, c - counters.idle - 1} - {-1}

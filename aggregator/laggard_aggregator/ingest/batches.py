@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from laggard_aggregator.ingest.decode import CounterBatch
+from laggard_aggregator.windows.counter_block import Block
 from laggard_common.wire.schema import Schema
 
 Message = tuple[str, bytes, int]
@@ -30,6 +30,6 @@ class Batch:
     seq: int
     received_ns: int
     schema: Schema
-    counters: CounterBatch
+    counters: Block
     late: NDArray[np.bool_]
     accepted: bool = True

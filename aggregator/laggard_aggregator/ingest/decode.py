@@ -1,12 +1,12 @@
 """Decodes counter payloads into numpy arrays. The layout is in docs/wire-format.md."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import zstandard
 from numpy.typing import NDArray
 
+from laggard_aggregator.windows.counter_block import Block
 from laggard_common.errors import WireError
 from laggard_common.wire import Envelope, codec, limits
 from laggard_common.wire.schema import Schema
@@ -21,50 +21,22 @@ _VALID = np.zeros(256, dtype=np.bool_)
 _VALID[[0, *(width for width, _ in codec.WIDTHS)]] = True
 
 
-@dataclass(frozen=True, slots=True)
-class CounterBatch:
-    """The counters of one message: n ticks, c components, f fields.
-
-    `indexes` (c,) uint32: positions in the schema's components. `values` (n, c, f) int64: raw 64-bit lanes.
-    `present` (c, f) bool, or None when every component has every field. `tick_ns` (n,) int64: nominal times,
-    `read_ns` (n,) int64: times of reading, both ns since the epoch. `idle`: number of components at the end
-    of `indexes` whose rows are the same in all ticks.
-    """
-
-    indexes: NDArray[np.uint32]
-    values: NDArray[np.int64]
-    present: NDArray[np.bool_] | None
-    tick_ns: NDArray[np.int64]
-    read_ns: NDArray[np.int64]
-    idle: int
-
-    @property
-    def samples(self) -> int:
-        """Ticks times components."""
-        return self.tick_ns.size * self.indexes.size
-
-    def only(self, ticks: NDArray[np.bool_]) -> "CounterBatch":
-        """The same with the selected ticks, at least one: (n,) bool."""
-        values, tick_ns, read_ns = self.values[ticks], self.tick_ns[ticks], self.read_ns[ticks]
-        return CounterBatch(self.indexes, values, self.present, tick_ns, read_ns, self.idle)
-
-
 class Decoder:
     """Decodes counter payloads. Not thread-safe: it reuses a zstd context."""
 
     def __init__(self) -> None:
         self._zstd = zstandard.ZstdDecompressor()
 
-    def decode(self, envelope: Envelope) -> CounterBatch:
+    def decode(self, envelope: Envelope) -> Block:
         """The batch in `envelope`. Raises WireError on a malformed payload."""
         return _decoded(envelope, self._raw(envelope))
 
-    def decode_all(self, envelopes: Sequence[Envelope]) -> Iterator[CounterBatch | WireError]:
+    def decode_all(self, envelopes: Sequence[Envelope]) -> Iterator[Block | WireError]:
         """For each envelope the result of `decode` or its WireError; small payloads are decoded together.
 
         Large ones are decoded one by one as the iterator advances, so that few are in memory at a time.
         """
-        found: dict[int, CounterBatch | WireError | None] = {}
+        found: dict[int, Block | WireError | None] = {}
         raws: dict[int, bytes] = {}
         groups: dict[bytes, list[int]] = {}
         for at, envelope in enumerate(envelopes):
@@ -127,7 +99,7 @@ def _content_bytes(envelope: Envelope) -> int:
         return 0
 
 
-def _decoded(envelope: Envelope, data: bytes) -> CounterBatch:
+def _decoded(envelope: Envelope, data: bytes) -> Block:
     """The batch in a payload after decompression. Raises WireError."""
     n = envelope.n
     if len(data) < codec.HEADER.size:
@@ -155,7 +127,7 @@ def _decoded(envelope: Envelope, data: bytes) -> CounterBatch:
     take.end()
     tick_ns = envelope.t0_ns + np.arange(n, dtype=np.int64) * envelope.dt_ns
     read_ns = tick_ns + offsets_us * np.int64(1000)
-    return CounterBatch(indexes.astype(np.uint32, copy=False), values, present, tick_ns, read_ns, idle)
+    return Block(indexes.astype(np.int64), values, present, tick_ns, read_ns, idle)
 
 
 class _Reader:
@@ -222,7 +194,7 @@ def layout(envelope: Envelope, raw: bytes) -> bytes | None:
     return raw[: codec.HEADER.size] + envelope.n.to_bytes(2)
 
 
-def decode_alike(envelopes: Sequence[Envelope], raws: Sequence[bytes]) -> list[CounterBatch | None]:
+def decode_alike(envelopes: Sequence[Envelope], raws: Sequence[bytes]) -> list[Block | None]:
     """The batches of payloads of one `layout`, None for malformed ones."""
     n = envelopes[0].n
     _, f, c, _ = codec.HEADER.unpack_from(raws[0])
@@ -249,10 +221,10 @@ def decode_alike(envelopes: Sequence[Envelope], raws: Sequence[bytes]) -> list[C
     dt_ns = np.array([envelope.dt_ns for envelope in envelopes])[chosen, None]
     tick_ns = t0_ns + np.arange(n, dtype=np.int64) * dt_ns
     read_ns = tick_ns + offsets_us[chosen] * np.int64(1000)
-    shaped, places = values.reshape(-1, n, c, f), indexes[chosen]
-    batches: list[CounterBatch | None] = [None] * len(raws)
+    shaped, places = values.reshape(-1, n, c, f), indexes[chosen].astype(np.int64)
+    batches: list[Block | None] = [None] * len(raws)
     for place, batch in zip(chosen.tolist(), zip(places, shaped, tick_ns, read_ns, strict=True), strict=True):
-        batches[place] = CounterBatch(batch[0], batch[1], None, batch[2], batch[3], 0)
+        batches[place] = Block(batch[0], batch[1], None, batch[2], batch[3], 0)
     return batches
 
 

@@ -11,7 +11,6 @@ import logging
 import mmap
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from struct import Struct
 from typing import NamedTuple
 
@@ -41,27 +40,10 @@ FLOOD_PER_SECOND = 200.0
 MAX_SENDERS = 65_536
 
 
-@dataclass(slots=True)
-class Amount:
-    """A number of messages and their bytes: queued, or the limit."""
+NODE_LIVE = (256, MAX_MESSAGE_BYTES)
+"""Per-node limit of the live part, messages and bytes; others are deferred, except the only one of a node."""
 
-    messages: int = 0
-    size_bytes: int = 0
-
-    def leaves_room(self, limit: "Amount", size: int) -> bool:
-        """Whether one more message of `size` bytes is within `limit`."""
-        return self.messages < limit.messages and self.size_bytes + size <= limit.size_bytes
-
-    def change(self, messages: int, size: int) -> None:
-        """Adds messages, or subtracts them where negative."""
-        self.messages += messages
-        self.size_bytes += size
-
-
-NODE_LIVE = Amount(256, MAX_MESSAGE_BYTES)
-"""Per-node limit of the live part; further messages are deferred, except the only message of a node."""
-
-NODE_TOTAL = Amount(8192, 8 * MAX_MESSAGE_BYTES)
+NODE_TOTAL = (8192, 8 * MAX_MESSAGE_BYTES)
 """Per-node limit of both parts."""
 
 
@@ -77,13 +59,13 @@ class IngestQueue:
     ) -> None:
         self.dropped = 0
         self.senders = FloodDetector()
-        self._limit = Amount(max_messages, max_bytes // 2)
+        self._limit = (max_messages, max_bytes // 2)
         self.is_known = is_known
         self._live: deque[Message] = deque()
-        self._live_amount = Amount()
+        self._live_bytes = 0
         self._deferred = OffheapQueue()
-        self._deferred_amount = Amount()
-        self._node_amounts: dict[str, Amount] = {}  # of nodes with a queued message
+        self._deferred_bytes = 0
+        self._of_node: dict[str, tuple[int, int]] = {}  # messages and bytes of nodes with a queued message
         self._not_empty = asyncio.Event()
 
     def __len__(self) -> int:
@@ -92,7 +74,7 @@ class IngestQueue:
     @property
     def size_bytes(self) -> int:
         """Memory of the queued messages."""
-        return self._live_amount.size_bytes + self._deferred_amount.size_bytes
+        return self._live_bytes + self._deferred_bytes
 
     def put(self, messages: Sequence[Message]) -> list[bool]:
         """Adds messages as far as there is room; for each whether it is live. Never waits."""
@@ -100,28 +82,29 @@ class IngestQueue:
         for message in messages:
             node, size = _node(message[0]), _size(message)
             self.senders.add(node)
-            node_amount = self._node_amounts.get(node)
+            queued, queued_bytes = of_node = self._of_node.get(node, (0, 0))
             live = (
-                (node_amount is None or node_amount.leaves_room(NODE_LIVE, size))
+                (not queued or _has_room(of_node, size, NODE_LIVE))
                 and not message[1].startswith(_JOINED)
                 and self.is_known(node)
             )
-            amount = self._live_amount if live else self._deferred_amount
-            room = amount.leaves_room(self._limit, size) and (
-                live or node_amount is None or node_amount.leaves_room(NODE_TOTAL, size)
+            part = (
+                (len(self._live), self._live_bytes) if live else (len(self._deferred), self._deferred_bytes)
+            )
+            room = _has_room(part, size, self._limit) and (
+                live or not queued or _has_room(of_node, size, NODE_TOTAL)
             )
             are_live.append(live and room)
             if not room:
                 self.dropped += 1
                 continue
-            if node_amount is None:
-                node_amount = self._node_amounts[node] = Amount()
-            node_amount.change(1, size)
-            amount.change(1, size)
+            self._of_node[node] = queued + 1, queued_bytes + size
             if live:
                 self._live.append(message)
+                self._live_bytes += size
             else:
                 self._deferred.append(message)
+                self._deferred_bytes += size
         if len(self):
             self._not_empty.set()
         return are_live
@@ -132,24 +115,35 @@ class IngestQueue:
 
     def take_live(self) -> list[Message]:
         """Removes up to BURST live messages, oldest first."""
-        return self._taken(self._live, BURST, self._live_amount)
+        messages, size = self._taken(self._live, BURST)
+        self._live_bytes -= size
+        return messages
 
     def take_deferred(self) -> list[Message]:
         """Removes a few deferred messages; none while a live one waits."""
-        return [] if self._live else self._taken(self._deferred, DEFERRED_AT_ONCE, self._deferred_amount)
+        if self._live:
+            return []
+        messages, size = self._taken(self._deferred, DEFERRED_AT_ONCE)
+        self._deferred_bytes -= size
+        return messages
 
-    def _taken(self, queue: "deque[Message] | OffheapQueue", most: int, amount: Amount) -> list[Message]:
-        taken = [queue.popleft() for _ in range(min(most, len(queue)))]
+    def _taken(self, queue: "deque[Message] | OffheapQueue", most: int) -> tuple[list[Message], int]:
+        """Up to `most` messages removed from `queue`, and their size."""
+        taken, size = [queue.popleft() for _ in range(min(most, len(queue)))], 0
         for message in taken:
-            node, size = _node(message[0]), _size(message)
-            amount.change(-1, -size)
-            node_amount = self._node_amounts[node]
-            node_amount.change(-1, -size)
-            if not node_amount.messages:
-                del self._node_amounts[node]
+            node, own = _node(message[0]), _size(message)
+            size += own
+            queued, queued_bytes = self._of_node.pop(node)
+            if queued > 1:
+                self._of_node[node] = queued - 1, queued_bytes - own
         if not len(self):
             self._not_empty.clear()
-        return taken
+        return taken, size
+
+
+def _has_room(queued: tuple[int, int], size: int, limit: tuple[int, int]) -> bool:
+    """Whether one more message of `size` bytes is within `limit`, in messages and bytes."""
+    return queued[0] < limit[0] and queued[1] + size <= limit[1]
 
 
 def _size(message: Message) -> int:

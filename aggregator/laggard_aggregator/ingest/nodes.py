@@ -1,13 +1,21 @@
 """Nodes: their state, clock offset, and the figures of their agents."""
 
+import heapq
 import math
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Any
 
-from laggard_aggregator.ingest.node_view import CollectorView, NodeState, NodeView, RoleStats, RoleView
+from laggard_aggregator.ingest.node_view import (
+    MOST_COLLECTORS,
+    CollectorsView,
+    CollectorView,
+    NodeState,
+    NodeView,
+    RoleView,
+    quantiles,
+)
 from laggard_common.wire.topics import ROLES, is_level
 
 SILENT_BATCHES = 3
@@ -54,28 +62,15 @@ class ClockOffset:
         return best / 1e9 if best > -math.inf else math.nan
 
 
-@dataclass(frozen=True, slots=True)
-class _Figures:
-    """An agent's figures; None for missing ones and those of the wrong type."""
-
-    version: str = ""
-    spool_bytes: int | None = None
-    dropped_samples: int | None = None
-    missed_ticks: int | None = None
-    cpu_seconds: float | None = None
-    resident_bytes: int | None = None
-
-
-_NOTHING = _Figures()
-
-
 @dataclass(slots=True)
 class _Node:
     role: str
     first_seen_ns: int
     state: NodeState = "up"
     heard_from_ns: int = 0
-    figures: _Figures = _NOTHING
+    figures: tuple[
+        Any, ...
+    ] = ()  # in the order of _FIGURES; None for missing ones and those of the wrong type
     collectors: Mapping[str, CollectorView] = field(default_factory=dict)
     last_sample_ns: int = 0
     last_data_ns: int = 0
@@ -127,15 +122,8 @@ class Nodes:
         if state == "down":  # a last will was composed when the agent connected, and has no figures
             return
         node.offset.add(made_ns, received_ns)
-        figures = _Figures(
-            version=_text(status.get("version")),
-            spool_bytes=_count(status.get("spool_bytes")),
-            dropped_samples=_count(status.get("dropped_samples")),
-            missed_ticks=_count(status.get("missed_ticks")),
-            cpu_seconds=_number(status.get("cpu_seconds")),
-            resident_bytes=_count(status.get("resident_bytes")),
-        )
-        node.figures = _NOTHING if figures == _NOTHING else figures
+        figures = tuple(check(status.get(name)) for name, check in _FIGURES.items())
+        node.figures = figures if any(figure not in {"", None} for figure in figures) else ()
         node.collectors = dict(_collectors(status.get("collectors")))
 
     def silent_since(self, before_ns: int) -> list[str]:
@@ -181,25 +169,12 @@ class Nodes:
 
     def roles(self) -> tuple[RoleView, ...]:
         """The figures of each role's agents, by role."""
-        roles: dict[str, RoleStats] = {}
+        roles: dict[str, list[_Node]] = {}
         for node in self._nodes.values():
-            role, figures = roles.get(node.role), node.figures
-            if role is None:
-                role = roles[node.role] = RoleStats()
-            if figures is _NOTHING and not node.collectors and not node.last_data_ns:
-                continue  # no agent known: there may be tens of thousands of such names
-            if figures.spool_bytes is not None:
-                role.spool_bytes.append(figures.spool_bytes)
-            if figures.resident_bytes is not None:
-                role.resident_bytes.append(figures.resident_bytes)
-            role.dropped_samples += figures.dropped_samples or 0
-            role.missed_ticks += figures.missed_ticks or 0
-            role.cpu_seconds += figures.cpu_seconds or 0.0
-            offset = node.offset.seconds
-            if not math.isnan(offset):
-                role.offsets.append(abs(offset))
-            role.add_collectors(node.collectors)
-        return tuple(role.view(name) for name, role in sorted(roles.items()))
+            agents = roles.setdefault(node.role, [])
+            if node.figures or node.collectors or node.last_data_ns:
+                agents.append(node)  # else no agent known: there may be tens of thousands of such names
+        return tuple(_role_view(role, agents) for role, agents in sorted(roles.items()))
 
     def views(self, now_ns: int) -> tuple[NodeView, ...]:
         """Every node, by name."""
@@ -212,16 +187,12 @@ class Nodes:
 
     def unhealthy(self, now_ns: int) -> tuple[NodeView, ...]:
         """The unhealthy nodes, by name; of those that never sent a sample the first MAX_UNHEARD."""
-        heard = [
-            name for name, node in self._nodes.items() if node.last_data_ns and not _is_healthy(node, now_ns)
-        ]
-        others = (
-            name
-            for name, node in self._nodes.items()
-            if not node.last_data_ns and not _is_healthy(node, now_ns)
-        )
-        names = sorted((*heard, *islice(others, MAX_UNHEARD)))
-        return tuple(_view(name, self._nodes[name], now_ns) for name in names)
+        unheard, names = 0, []
+        for name, node in self._nodes.items():
+            if (node.last_data_ns or unheard < MAX_UNHEARD) and not _is_healthy(node, now_ns):
+                unheard += not node.last_data_ns
+                names.append(name)
+        return tuple(_view(name, self._nodes[name], now_ns) for name in sorted(names))
 
 
 def _state(node: _Node, now_ns: int) -> NodeState:
@@ -245,7 +216,6 @@ def _is_healthy(node: _Node, now_ns: int) -> bool:
 
 
 def _view(name: str, node: _Node, now_ns: int) -> NodeView:
-    figures = node.figures
     return NodeView(
         node=name,
         role=node.role,
@@ -253,13 +223,37 @@ def _view(name: str, node: _Node, now_ns: int) -> NodeView:
         healthy=_is_healthy(node, now_ns),
         last_sample=node.last_sample_ns / 1e9 if node.last_sample_ns else math.nan,
         clock_offset_seconds=node.offset.seconds,
-        version=figures.version,
         collectors=node.collectors,
-        spool_bytes=figures.spool_bytes,
-        dropped_samples=figures.dropped_samples,
-        missed_ticks=figures.missed_ticks,
-        cpu_seconds=figures.cpu_seconds,
-        resident_bytes=figures.resident_bytes,
+        **dict(zip(_FIGURES, node.figures, strict=False)),
+    )
+
+
+def _role_view(role: str, agents: Sequence[_Node]) -> RoleView:
+    known: dict[str, list[Any]] = {
+        name: [node.figures[at] for node in agents if node.figures and node.figures[at] is not None]
+        for at, name in enumerate(_FIGURES)
+    }
+    nodes, failing, seconds = Counter[str](), Counter[str](), defaultdict[str, list[float]](list)
+    for node in agents:
+        for name, collector in node.collectors.items():
+            nodes[name] += 1
+            failing[name] += not collector.success
+            if not math.isnan(collector.seconds):
+                seconds[name].append(collector.seconds)
+    offsets = [node.offset.seconds for node in agents]
+    return RoleView(
+        role=role,
+        spool_bytes=sum(known["spool_bytes"]),
+        dropped_samples=sum(known["dropped_samples"]),
+        missed_ticks=sum(known["missed_ticks"]),
+        cpu_seconds=sum(known["cpu_seconds"], 0.0),
+        spool=quantiles(known["spool_bytes"]),
+        resident_bytes=quantiles(known["resident_bytes"]),
+        clock_offset_seconds=quantiles(abs(offset) for offset in offsets if not math.isnan(offset)),
+        collectors={
+            name: CollectorsView(failing[name], quantiles(seconds[name]))
+            for name in sorted(heapq.nlargest(MOST_COLLECTORS, nodes, key=nodes.__getitem__))
+        },
     )
 
 
@@ -292,3 +286,14 @@ def _count(value: object) -> int | None:
 
 def _number(value: object) -> float | None:
     return float(value) if isinstance(value, int | float) and 0 <= value < 2**63 else None
+
+
+_FIGURES: Mapping[str, Callable[[object], Any]] = {
+    "version": _text,
+    "spool_bytes": _count,
+    "dropped_samples": _count,
+    "missed_ticks": _count,
+    "cpu_seconds": _number,
+    "resident_bytes": _count,
+}
+"""Figures that an agent reports of itself, and the check of each."""

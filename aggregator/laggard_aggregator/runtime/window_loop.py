@@ -116,7 +116,7 @@ class WindowLoop:
         due = machine.windows.due(now_ns)
         self._closing = bool(due)
         closes = machine.closes(due, now_ns)
-        for window in due:
+        for _, _, deadline_ns in due:
             if stop.is_set():
                 return
             judging, order = self.locks
@@ -132,5 +132,5 @@ class WindowLoop:
                 self.results.cleared(machine.pop_cleared())
                 await self.requests.changed()
             self.iterations += 1
-            self.results.status.lagged(max(self.clock.wall_ns() - window.due_ns, 0) / 1e9)
+            self.results.status.lagged(max(self.clock.wall_ns() - deadline_ns, 0) / 1e9)
         self._closing = False

@@ -1,27 +1,46 @@
-"""The counters of one message as a group's store takes them, and the store's counts."""
+"""The counters of one message, and the counts of a group's store."""
 
 from dataclasses import dataclass
 
-from laggard_aggregator.metrics.definition import IntArray
+from laggard_aggregator.detect.interface import BoolArray, IntArray
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Counters of one message for one group.
+    """Counters of one message, or of those of its components that belong to a group.
 
-    `rows` (c,): the group's row of each component. `values` (n, c, counters), in the order of the store's
-    counters; only the first `changing` components may differ from tick to tick. `tick_ns`, `read_ns` (n,)
-    ascending. `started` (n, c): time since when the counters count, in any unit, 0 for unknown; None where
-    the source has no such field.
+    n ticks, c components, f counters. `indexes` (c,): positions in the schema's components; for a group, rows
+    of its store. `values` (n, c, f) int64: raw 64-bit lanes, of the schema's fields; for a group, of the
+    store's counters. `present` (c, f), or None when every component has every field. `tick_ns` (n,)
+    ascending: nominal times, `read_ns` (n,): times of reading, both ns since the epoch. `idle`: number of
+    components at the end of `indexes` whose rows are the same in all ticks. `started` (n, c): time since when
+    the counters of a group's component count, in any unit, 0 for unknown; None without such a field.
     """
 
-    rows: IntArray
+    indexes: IntArray
     values: IntArray
+    present: BoolArray | None
     tick_ns: IntArray
     read_ns: IntArray
-    changing: int
-    received_ns: int
+    idle: int
     started: IntArray | None = None
+
+    @property
+    def samples(self) -> int:
+        """Ticks times components."""
+        return self.tick_ns.size * self.indexes.size
+
+    def only(self, ticks: BoolArray | slice) -> "Block":
+        """The same with the selected ticks, at least one."""
+        return Block(
+            self.indexes,
+            self.values[ticks],
+            self.present,
+            self.tick_ns[ticks],
+            self.read_ns[ticks],
+            self.idle,
+            None if self.started is None else self.started[ticks],
+        )
 
 
 @dataclass(slots=True)

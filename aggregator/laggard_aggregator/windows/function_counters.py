@@ -144,7 +144,7 @@ class NodeFunctions:
                 _Last(
                     int(ticks[end]),
                     int(block.read_ns[end]),
-                    block.rows,
+                    block.indexes,
                     block.values[end].copy(),
                     bool(fell[first : end + 1].any()),
                 ),
@@ -175,9 +175,9 @@ class NodeFunctions:
 
     def _falls(self, block: Block) -> NDArray[np.bool_]:
         """The ticks with a counter lower than before, inside the message or in the newest one before it."""
-        rows, values, ticks = block.rows, block.values, block.tick_ns
+        rows, values, ticks = block.indexes, block.values, block.tick_ns
         fell = np.zeros(ticks.size, dtype=np.bool_)
-        inside = values[:, : block.changing]
+        inside = values[:, : rows.size - block.idle]
         fell[1:] = (inside[1:] < inside[:-1]).any(axis=(1, 2))
         if ticks[0] > self._latest_tick:
             fell[0] = (values[0] < self._latest[rows])[self._latest_told[rows]].any()

@@ -7,7 +7,6 @@ any number of functions.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -142,11 +141,11 @@ class FunctionStore:
         node.grow(schema, rows, np.concatenate([node.ids, [at for _, at in found]]).astype(np.int64))
         return node, sum(place >= known for place in places) - len(found)
 
-    def add(self, node: NodeFunctions, block: Block) -> None:
+    def add(self, node: NodeFunctions, block: Block, received_ns: int) -> None:
         """Stores a message's counters; late and future ticks are skipped and counted."""
-        ticks, functions = block.tick_ns, block.rows.size
+        ticks, functions = block.tick_ns, block.indexes.size
         latest_ns = min(
-            block.received_ns + FUTURE_NS + BRIDGE * self.interval_ns,
+            received_ns + FUTURE_NS + BRIDGE * self.interval_ns,
             self.watermark_ns + MAX_OPEN * self.interval_ns,
         )
         first = int(np.searchsorted(ticks, self.watermark_ns, side="right"))
@@ -154,10 +153,7 @@ class FunctionStore:
         self.counts.late += first * functions
         self.counts.future += max(ticks.size - last, 0) * functions
         if first < last:
-            usable = slice(first, last)
-            values, reads = block.values[usable], block.read_ns[usable]
-            fell = node.add(replace(block, values=values, tick_ns=ticks[usable], read_ns=reads))
-            self.counts.resets += fell
+            self.counts.resets += node.add(block.only(slice(first, last)))
 
     def close(self, end_ns: int) -> FunctionWindow | None:
         """The window that ends at `end_ns`, a multiple of the interval after the watermark; None when empty.

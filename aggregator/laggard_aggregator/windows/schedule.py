@@ -7,6 +7,7 @@ clock is ahead changes nothing.
 
 import zlib
 from dataclasses import dataclass, field
+from operator import itemgetter
 
 MAX_SPAN_NS = 600 * 1_000_000_000
 """Limit of an announced batch span: one node must not delay its group for hours."""
@@ -25,15 +26,6 @@ class _Group:
     @property
     def wait_ns(self) -> int:
         return min(max(self.spans_ns.values(), default=0), MAX_SPAN_NS) + self.stagger_ns
-
-
-@dataclass(frozen=True, slots=True)
-class DueWindow:
-    """A window that is due: `end_ns` is its end, `due_ns` the deadline from which lag counts."""
-
-    group: str
-    end_ns: int
-    due_ns: int
 
 
 class WindowSchedule:
@@ -69,11 +61,11 @@ class WindowSchedule:
         """Sets the span of a member's messages."""
         self._groups[group].spans_ns[member] = span_ns
 
-    def due(self, now_ns: int) -> list[DueWindow]:
-        """The windows that are due and were not returned before, in order of their deadlines.
+    def due(self, now_ns: int) -> list[tuple[str, int, int]]:
+        """Group, end and deadline of the windows that are due and were not returned before, by deadline.
 
-        After a long pause (suspended machine, clock set forward) a group continues with the windows over the
-        latest window's length; earlier ones have no data.
+        Lag counts from the deadline. After a long pause (suspended machine, clock set forward) a group
+        continues with the windows over the latest window's length; earlier ones have no data.
         """
         found = []
         for name, group in self._groups.items():
@@ -81,9 +73,9 @@ class WindowSchedule:
             latest = (now_ns - wait) // group.shift_ns * group.shift_ns
             group.end_ns = max(group.end_ns, latest - group.window_ns // group.shift_ns * group.shift_ns)
             while group.end_ns <= latest:
-                found.append(DueWindow(name, group.end_ns, group.end_ns + wait))
+                found.append((name, group.end_ns, group.end_ns + wait))
                 group.end_ns += group.shift_ns
-        return sorted(found, key=lambda window: window.due_ns)
+        return sorted(found, key=itemgetter(2))
 
     def next_due_ns(self) -> int | None:
         """The earliest deadline to come; None without any group."""

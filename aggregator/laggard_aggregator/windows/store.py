@@ -5,7 +5,7 @@ Metrics are derived when a window closes. `BulkStore` stores blocks of many mess
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -114,49 +114,42 @@ class GroupStore:
         self._latest[other] = _ABOVE_ALL
         self._origin[rows] = origin
 
-    def add(self, block: Block) -> None:
+    def add(self, block: Block, received_ns: int) -> None:
         """Stores a message's counters; late and future ticks are skipped and counted."""
         ticks = block.tick_ns
         if (
             int(ticks[0]) <= self.watermark_ns
-            or int(ticks[-1]) > block.received_ns + self._future_ns
+            or int(ticks[-1]) > received_ns + self._future_ns
             or not self._ring.reaches(-(-int(ticks[-1]) // self.interval_ns))
         ):
-            first, last = self._usable(block)
+            first, last = self._usable(block, received_ns)
             if first >= last:
                 return
-            block = replace(
-                block,
-                values=block.values[first:last],
-                tick_ns=ticks[first:last],
-                read_ns=block.read_ns[first:last],
-                started=None if block.started is None else block.started[first:last],
-            )
+            block = block.only(slice(first, last))
         in_order = self._mark_resets(block)
         for end in self._interval_ends(block.tick_ns):
             tick = int(block.tick_ns[end])
             self._ring.write(
                 -(-tick // self.interval_ns),
-                block.rows,
+                block.indexes,
                 block.values[end],
                 tick,
                 int(block.read_ns[end]),
                 in_order=in_order,
             )
 
-    def add_bulk(self, blocks: Sequence[Block], origins: IntArray) -> NDArray[np.bool_]:
+    def add_bulk(self, blocks: Sequence[Block], received: IntArray, origins: IntArray) -> NDArray[np.bool_]:
         """Stores blocks of one shape, no two with a common component, as `add` would; returns which (m,).
 
-        It skips blocks with late or future ticks, out of order, with a reset, or with another origin than
-        before: `origins` (m,), 0 for any.
+        `received` (m,): receive times, ns. It skips blocks with late or future ticks, out of order, with a
+        reset, or with another origin than before: `origins` (m,), 0 for any.
         """
         m = len(blocks)
-        rows = np.concatenate([block.rows for block in blocks]).reshape(m, -1)
+        rows = np.concatenate([block.indexes for block in blocks]).reshape(m, -1)
         ticks = np.concatenate([block.tick_ns for block in blocks]).reshape(m, -1)
         reads = np.concatenate([block.read_ns for block in blocks]).reshape(m, -1)
         values = np.concatenate([block.values for block in blocks])
         values = values.reshape(m, ticks.shape[1], rows.shape[1], -1)
-        received = np.array([block.received_ns for block in blocks])
         intervals = -(-ticks // self.interval_ns)
         plain = (ticks[:, 0] > self.watermark_ns) & (ticks[:, -1] <= received + self._future_ns)
         plain &= intervals[:, -1] <= self._ring.watermark + self._ring.slots
@@ -241,11 +234,11 @@ class GroupStore:
         """The latest origin of each row."""
         return self._origin[: len(self._rows)]
 
-    def _usable(self, block: Block) -> tuple[int, int]:
+    def _usable(self, block: Block, received_ns: int) -> tuple[int, int]:
         """The range of ticks that are neither late nor future; counts the others."""
-        ticks, components = block.tick_ns, block.rows.size
+        ticks, components = block.tick_ns, block.indexes.size
         first = int(np.searchsorted(ticks, self.watermark_ns, side="right"))
-        last = int(np.searchsorted(ticks, block.received_ns + self._future_ns, side="right"))
+        last = int(np.searchsorted(ticks, received_ns + self._future_ns, side="right"))
         while last > first and not self._ring.reaches(-(-int(ticks[last - 1]) // self.interval_ns)):
             last -= 1
         self.counts.late += first * components
@@ -266,11 +259,11 @@ class GroupStore:
         START_TIME marks restarted counters too, which may have grown past their earlier value. Returns
         whether every component's reading is newer than all before it.
         """
-        rows, values, ticks = block.rows, block.values, block.tick_ns
+        rows, values, ticks = block.indexes, block.values, block.tick_ns
         if block.started is not None:
             self._mark_restarts(block, block.started)
         if ticks.size > 1:
-            inside = values[:, : block.changing]
+            inside = values[:, : rows.size - block.idle]
             fell = inside[1:] < inside[:-1]
             if fell.any():
                 tick, component = np.nonzero(fell.any(axis=2))
@@ -291,7 +284,7 @@ class GroupStore:
 
     def _mark_restarts(self, block: Block, started: IntArray) -> None:
         """Marks the intervals in which counters restarted without a fall."""
-        rows, values = block.rows, block.values
+        rows, values = block.indexes, block.values
         later = self._latest_tick[rows] < block.tick_ns[0]
         whole = np.vstack([np.where(later, self._started[rows], started[0]), started])
         tick, component = np.nonzero((whole[1:] != whole[:-1]) & (whole[1:] != 0) & (whole[:-1] != 0))
@@ -355,27 +348,22 @@ class BulkStore:
     """Blocks that wait for `flush`, which leaves the stores as if each had been stored when it was added."""
 
     def __init__(self) -> None:
-        self._waiting: dict[tuple[int, tuple[int, ...]], tuple[GroupStore, list[Block], list[int]]] = {}
+        self._waiting: dict[tuple[int, tuple[int, ...]], tuple[GroupStore, list[tuple[Block, int, int]]]] = {}
 
-    def add(self, store: GroupStore, block: Block, origin: int) -> None:
+    def add(self, store: GroupStore, block: Block, received_ns: int, origin: int) -> None:
         """Adds a block. `origin`: the new origin of its rows, 0 for no change."""
         key = (id(store), block.values.shape)
-        waiting = self._waiting.get(key)
-        if waiting is None:
-            waiting = self._waiting[key] = (store, [], [])
-        waiting[1].append(block)
-        waiting[2].append(origin)
+        self._waiting.setdefault(key, (store, []))[1].append((block, received_ns, origin))
 
     def flush(self) -> None:
         """Stores the waiting blocks, no two of which share a component."""
-        if not self._waiting:
-            return
         waiting, self._waiting = self._waiting, {}
-        for store, blocks, origins in waiting.values():
-            stored = np.zeros(len(blocks), dtype=np.bool_)
-            if len(blocks) >= MIN_BLOCKS:
-                stored = store.add_bulk(blocks, np.array(origins))
-            for at in np.flatnonzero(~stored).tolist():
-                if origins[at]:
-                    store.set_origin(blocks[at].rows, origins[at])
-                store.add(blocks[at])
+        for store, added in waiting.values():
+            left = added
+            if len(added) >= MIN_BLOCKS:
+                blocks, received, origins = zip(*added, strict=True)
+                left = list(compress(added, ~store.add_bulk(blocks, np.array(received), np.array(origins))))
+            for block, received_ns, origin in left:
+                if origin:
+                    store.set_origin(block.indexes, origin)
+                store.add(block, received_ns)

@@ -126,7 +126,7 @@ def test_components_may_come_in_any_order_idle_ones_last_and_some_may_be_missing
     values[:, 0] *= 2
     stored(pipeline, batch_of(schema, steady(range(1), 3) * 0, START))
     taken = batch_of(schema, values, START + SECOND)
-    mixed = replace(taken.counters, indexes=np.array([2, 0, 1], dtype=np.uint32), idle=1)
+    mixed = replace(taken.counters, indexes=np.array([2, 0, 1], dtype=np.int64), idle=1)
     stored(pipeline, replace(taken, counters=mixed))
     found = rates(pipeline, 30)
     assert found["oss-1/id-c"] == [2 * 2 * 10 * 512.0] * 10

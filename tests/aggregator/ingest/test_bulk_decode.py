@@ -8,7 +8,8 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from laggard_aggregator.ingest.decode import LEAST_ALIKE, MOST_VALUES, CounterBatch, Decoder
+from laggard_aggregator.ingest.decode import LEAST_ALIKE, MOST_VALUES, Decoder
+from laggard_aggregator.windows.counter_block import Block
 from laggard_common.errors import WireError
 from laggard_common.wire import Envelope, Kind, codec
 from laggard_common.wire.codec import Encoder
@@ -39,7 +40,7 @@ def made(chance: random.Random, n: int, c: int, f: int, at: int) -> Envelope:
     return envelope(payload, n, at)
 
 
-def outcome(found: CounterBatch | WireError) -> object:
+def outcome(found: Block | WireError) -> object:
     if isinstance(found, WireError):
         return found.reason, found.detail
     assert found.tick_ns.flags.c_contiguous

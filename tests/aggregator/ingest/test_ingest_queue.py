@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from laggard_aggregator.ingest import ingest_queue
 from laggard_aggregator.ingest.batches import Message
-from laggard_aggregator.ingest.ingest_queue import DEFERRED_AT_ONCE, NODE_LIVE, Amount, IngestQueue
+from laggard_aggregator.ingest.ingest_queue import DEFERRED_AT_ONCE, NODE_LIVE, IngestQueue
 from laggard_common import wire
 from laggard_common.wire import Kind, topics
 from laggard_common.wire.limits import MAX_MESSAGE_BYTES
@@ -52,9 +52,9 @@ def test_a_message_begins_with_its_kind_as_the_inbox_knows_it() -> None:
 
 def test_who_floods_waits_behind_the_others() -> None:
     box = IngestQueue(100_000)
-    box.put(of("evil", 3 * NODE_LIVE.messages))
+    box.put(of("evil", 3 * NODE_LIVE[0]))
     box.put(of("oss-1", 5))
-    assert nodes(box.take_live()) == ["evil"] * NODE_LIVE.messages
+    assert nodes(box.take_live()) == ["evil"] * NODE_LIVE[0]
     assert nodes(box.take_live()) == ["oss-1"] * 5
     assert nodes(box.take_deferred()) == ["evil"] * DEFERRED_AT_ONCE
     box.put(of("oss-2"))
@@ -64,8 +64,8 @@ def test_who_floods_waits_behind_the_others() -> None:
 
 def test_a_node_has_one_share_under_whatever_role_it_sends() -> None:
     box = IngestQueue(100_000)
-    of_roles = [(f"laggard/1/site/role-{n}/evil/data/x", b"x", n) for n in range(2 * NODE_LIVE.messages)]
-    assert sum(box.put(of_roles)) == NODE_LIVE.messages
+    of_roles = [(f"laggard/1/site/role-{n}/evil/data/x", b"x", n) for n in range(2 * NODE_LIVE[0])]
+    assert sum(box.put(of_roles)) == NODE_LIVE[0]
 
 
 def test_strangers_wait_behind_those_who_are_known() -> None:
@@ -81,15 +81,15 @@ def test_strangers_wait_behind_those_who_are_known() -> None:
 
 def test_a_node_that_flooded_is_in_front_again_when_little_of_it_waits() -> None:
     box = IngestQueue(100_000)
-    box.put(of("oss-1", NODE_LIVE.messages + 1))
+    box.put(of("oss-1", NODE_LIVE[0] + 1))
     assert box.put(of("oss-1")) == [False]
     box.take_live()
     assert box.put(of("oss-1")) == [True]
 
 
 def test_messages_of_a_node_and_of_all_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ingest_queue, "NODE_LIVE", Amount(2, 10**6))
-    monkeypatch.setattr(ingest_queue, "NODE_TOTAL", Amount(5, 10**6))
+    monkeypatch.setattr(ingest_queue, "NODE_LIVE", (2, 10**6))
+    monkeypatch.setattr(ingest_queue, "NODE_TOTAL", (5, 10**6))
     box = IngestQueue(8)
     box.put([*of("evil", 20), *of("worse", 20), *of("oss-1", 2), *of("worst", 20)])
     assert len(box) == 2 + 2 + 2 + 2 + 3 + 3 + 2
@@ -101,8 +101,8 @@ BIG_BYTES = ingest_queue._size(BIG[0])
 
 
 def test_what_takes_much_memory_waits_behind_and_then_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ingest_queue, "NODE_LIVE", Amount(100, 2 * BIG_BYTES))
-    monkeypatch.setattr(ingest_queue, "NODE_TOTAL", Amount(100, 5 * BIG_BYTES))
+    monkeypatch.setattr(ingest_queue, "NODE_LIVE", (100, 2 * BIG_BYTES))
+    monkeypatch.setattr(ingest_queue, "NODE_TOTAL", (100, 5 * BIG_BYTES))
     box = IngestQueue(100)
     assert box.put(BIG) == [True, True, False, False, False, False]
     assert (len(box), box.dropped, box.size_bytes) == (5, 1, 5 * BIG_BYTES)
@@ -179,4 +179,4 @@ def test_bounds_hold_whatever_comes_and_who_waits_is_taken_once(
     assert of_front == said
     assert of_behind == sorted(set(of_behind) - set(of_front))
     assert len(of_front) + len(of_behind) == came - box.dropped
-    assert (len(box), box.size_bytes, box._node_amounts) == (0, 0, {})
+    assert (len(box), box.size_bytes, box._of_node) == (0, 0, {})

@@ -49,12 +49,12 @@ def reading_of(found: naive.FunctionReading) -> Block:
     told = [NAMES.index(name) for name in found.counters]
     tick = found.at * SECOND
     return Block(
-        rows=np.array(told, dtype=np.int64),
+        indexes=np.array(told, dtype=np.int64),
         values=np.array([[[found.counters[NAMES[row]]] for row in told]], dtype=np.int64).reshape(1, -1, 1),
         tick_ns=np.array([tick]),
         read_ns=np.array([tick + int(found.late * SECOND)]),
-        changing=len(told),
-        received_ns=tick,
+        present=None,
+        idle=0,
     )
 
 
@@ -159,7 +159,7 @@ def test_names_that_nobody_has_make_room_for_new_ones(monkeypatch: pytest.Monkey
     assert node is not None
     for at in range(7):
         counters = {"a": 5 * at, "b": 9 * at}  # by its own rows: x and b
-        store.add(node, reading_of(naive.FunctionReading(at * 10 + 1, 0.0, counters)))
+        store.add(node, reading_of(naive.FunctionReading(at * 10 + 1, 0.0, counters)), (at * 10 + 1) * SECOND)
     window = store.close(60 * SECOND)
     assert window is not None
     assert window.functions == ("b", "x")
@@ -179,7 +179,9 @@ def test_of_too_many_functions_those_that_took_most_are_in_the_window(
         assert node is not None
         for at in range(7):
             counters = {function: rise * at for function, rise in own.items()}
-            store.add(node, reading_of(naive.FunctionReading(at * 10 + 1, 0.0, counters)))
+            store.add(
+                node, reading_of(naive.FunctionReading(at * 10 + 1, 0.0, counters)), (at * 10 + 1) * SECOND
+            )
     window = store.close(60 * SECOND)
     assert window is not None
     assert (window.functions, window.left_out) == (("b", "c"), 2)
@@ -192,6 +194,6 @@ def test_late_and_future_ticks_are_counted_and_skipped() -> None:
     node, _ = joined(store, announced("n", ("a",)))
     assert node is not None
     ticks = np.array([90, 100, 110, 500]) * SECOND
-    message = Block(np.array([0]), np.arange(4).reshape(4, 1, 1), ticks, ticks, 1, 110 * SECOND)
-    store.add(node, message)
+    message = Block(np.array([0]), np.arange(4).reshape(4, 1, 1), None, ticks, ticks, 0)
+    store.add(node, message, 110 * SECOND)
     assert (store.counts.late, store.counts.future) == (2, 1)

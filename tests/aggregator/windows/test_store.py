@@ -59,13 +59,14 @@ def give(
     into.set_origin(rows, origin)
     into.add(
         Block(
-            rows=rows,
+            indexes=rows,
             values=np.array([[r[2]] for r in readings], dtype=np.int64),
             tick_ns=np.array([r[0] for r in readings], dtype=np.int64),
             read_ns=np.array([r[1] for r in readings], dtype=np.int64),
-            changing=changing,
-            received_ns=readings[-1][0] if received_ns is None else received_ns,
-        )
+            present=None,
+            idle=1 - changing,
+        ),
+        readings[-1][0] if received_ns is None else received_ns,
     )
 
 

@@ -39,7 +39,7 @@ class Node:
         counters = np.zeros((len(values), 1, 2), dtype=np.int64)
         counters[:, 0, column] = values
         ticks = START + (first + np.arange(len(values))) * SECOND
-        self.store.add(Block(np.array([row]), counters, ticks, ticks, 1, int(ticks[-1])))
+        self.store.add(Block(np.array([row]), counters, None, ticks, ticks, 0), int(ticks[-1]))
         return self
 
     def found(self, end: int = 5) -> dict[str, list[float]]:

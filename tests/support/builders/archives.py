@@ -8,7 +8,7 @@ from laggard_aggregator.alarms.alarms import Alarm, AlarmEvent
 from laggard_aggregator.alarms.judge import Judgement
 from laggard_aggregator.detect.interface import Verdicts
 from laggard_aggregator.ingest.batches import Batch
-from laggard_aggregator.ingest.decode import CounterBatch
+from laggard_aggregator.windows.counter_block import Block
 from laggard_common.wire.schema import Component, Field, FieldKind, FieldType, Schema
 
 SECOND = 1_000_000_000
@@ -71,8 +71,8 @@ def _batch(chance: np.random.Generator, schema: Schema, ordinal: int, received_n
         seq=int(chance.integers(2**64, dtype=np.uint64)),
         received_ns=received_ns,
         schema=schema,
-        counters=CounterBatch(
-            indexes=indexes.astype(np.uint32),
+        counters=Block(
+            indexes=indexes.astype(np.int64),
             values=values,
             present=present,
             tick_ns=tick_ns,

@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 
 from laggard_aggregator.engine.machine import Machine
 from laggard_aggregator.ingest.batches import Batch
-from laggard_aggregator.ingest.decode import CounterBatch
 from laggard_aggregator.log.entries import LogSequence
+from laggard_aggregator.windows.counter_block import Block
 from laggard_common.wire.schema import Component, Field, Schema
 
 SECOND = 1_000_000_000
@@ -62,8 +62,8 @@ def batch_of(
         seq=seq,
         received_ns=int(ticks[-1]) + SECOND // 10 if received_ns is None else received_ns,
         schema=schema,
-        counters=CounterBatch(
-            indexes=np.arange(c, dtype=np.uint32),
+        counters=Block(
+            indexes=np.arange(c, dtype=np.int64),
             values=values,
             present=None,
             tick_ns=ticks,
