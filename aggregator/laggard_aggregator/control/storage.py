@@ -8,6 +8,7 @@ from typing import Any
 
 from laggard_aggregator.alarms.overrides import Overrides
 from laggard_aggregator.files.atomic_write import written
+from laggard_aggregator.log.journal import state_errors
 from laggard_common.errors import InputError, StateError
 
 FILE = "decisions.json"
@@ -50,10 +51,7 @@ def save(directory: Path, state: Mapping[str, Any]) -> None:
 def note(directory: Path, entry: dict[str, Any]) -> None:
     """Appends and fsyncs a line of the audit log. Raises StateError."""
     path = directory / AUDIT_FILE
-    try:
-        with path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(entry) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError as exc:
-        raise StateError(str(path), exc.strerror or str(exc)) from exc
+    with state_errors(path), path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(entry) + "\n")
+        file.flush()
+        os.fsync(file.fileno())

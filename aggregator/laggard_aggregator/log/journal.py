@@ -3,8 +3,8 @@
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -23,13 +23,6 @@ _ENTRY_BYTES = 200
 """Memory of an entry besides its message."""
 
 
-@dataclass(slots=True)
-class _Segment:
-    number: int
-    path: Path
-    size_bytes: int
-
-
 class Journal:
     """The journal in `directory`, at most about `max_bytes` long. One thread at a time.
 
@@ -41,39 +34,31 @@ class Journal:
         self._directory = directory
         self._max_bytes = max_bytes
         self._writer: segment_log.SegmentWriter | None = None
-        self._segments: list[_Segment] = []
-        try:
-            found = sorted(p for p in directory.glob(f"*{SUFFIX}") if p.stem.isdecimal())
-            for path in found:
-                self._segments.append(_Segment(int(path.stem), path, path.stat().st_size))
-        except OSError as exc:
-            raise StateError(str(directory), exc.strerror or str(exc)) from exc
-        self.next_number = self._segments[-1].number + 1 if self._segments else 1
+        with state_errors(directory):
+            found = sorted(int(p.stem) for p in directory.glob(f"*{SUFFIX}") if p.stem.isdecimal())
+            self._sizes = {number: self._path(number).stat().st_size for number in found}  # by segment
+        self.next_number = max(self._sizes, default=0) + 1
 
     @property
     def size_bytes(self) -> int:
         """Size of all segments."""
-        return sum(segment.size_bytes for segment in self._segments)
-
-    @property
-    def segments(self) -> int:
-        """Number of segments."""
-        return len(self._segments)
+        return sum(self._sizes.values())
 
     def rotate(self) -> int:
         """Starts a new segment and returns its number, which is not reused after a StateError."""
         self.close()
         number, self.next_number = self.next_number, self.next_number + 1
-        path = self._directory / f"{number:012d}{SUFFIX}"
+        path = self._path(number)
         try:
-            self._writer = segment_log.SegmentWriter(path)
-            self._segments.append(_Segment(number, path, 0))
-            self._writer.append_all([journal_codec.header()])
-            sync_folder(self._directory)
-        except (SpoolError, OSError) as exc:
+            with state_errors(path):
+                self._writer = segment_log.SegmentWriter(path)
+                self._sizes[number] = 0
+                self._writer.append_all([journal_codec.header()])
+                sync_folder(self._directory)
+        except StateError:
             self.close()
-            raise _state_error(path, exc) from exc
-        self._segments[-1].size_bytes = self._writer.size_bytes
+            raise
+        self._sizes[number] = self._writer.size_bytes
         return number
 
     def append(self, entries: Sequence[LogEntry]) -> None:
@@ -87,14 +72,12 @@ class Journal:
             raise StateError(str(self._directory), f"the journal has journal_max_bytes ({self._max_bytes})")
         if self._writer.size_bytes >= SEGMENT_BYTES:
             self.rotate()
-        segment = self._segments[-1]
         try:
-            self._writer.append_all(map(journal_codec.encode, entries))
-            self._writer.sync()
-        except SpoolError as exc:
-            raise _state_error(segment.path, exc) from exc
+            with state_errors(self._directory):
+                self._writer.append_all(map(journal_codec.encode, entries))
+                self._writer.sync()
         finally:
-            segment.size_bytes = self._writer.size_bytes
+            self._sizes[self.next_number - 1] = self._writer.size_bytes
 
     def entries(self, number: int) -> Iterator[LogEntry]:
         """The entries from segment `number` on.
@@ -102,44 +85,40 @@ class Journal:
         A torn or damaged record ends its segment, with a WARNING. A crash tears the last segment only. Raises
         StateError when a file cannot be read.
         """
-        following = [segment for segment in self._segments if segment.number >= number]
+        following = {self._path(each): size for each, size in self._sizes.items() if each >= number}
         returned = set(_returned(following))
-        for segment in following:
+        for path, size in following.items():
             end = len(segment_log.MAGIC)
-            try:
-                for record in segment_log.scan(segment.path):
-                    entry = journal_codec.decode(record, str(segment.path))
+            with state_errors(path):
+                for record in segment_log.scan(path):
+                    try:
+                        entry = journal_codec.decode(record, str(path))
+                    except StateError as exc:
+                        _log.warning("journal: %s", exc)
+                        break
                     end = record.end
                     if isinstance(entry, BatchEntry) and entry.lsn in returned:
                         entry = replace(entry, accepted=False)
                     if entry is not None:
                         yield entry
-            except StateError as exc:
-                _log.warning("journal: %s", exc)
-            except SpoolError as exc:
-                raise _state_error(segment.path, exc) from exc
-            if end < segment.size_bytes:
-                _log.warning(
-                    "journal: %s: %d bytes at the end are torn or damaged",
-                    segment.path,
-                    segment.size_bytes - end,
-                )
+            if end < size:
+                _log.warning("journal: %s: %d bytes at the end are torn or damaged", path, size - end)
 
     def release(self, number: int) -> None:
         """Deletes the segments before `number`. Raises StateError."""
-        while self._segments and self._segments[0].number < number:
-            first = self._segments[0].path
-            try:
-                first.unlink(missing_ok=True)
-            except OSError as exc:
-                raise _state_error(first, exc) from exc
-            del self._segments[0]
+        for old in [each for each in self._sizes if each < number]:
+            with state_errors(self._path(old)):
+                self._path(old).unlink(missing_ok=True)
+            del self._sizes[old]
 
     def close(self) -> None:
         """Closes the open segment; `append` needs a `rotate` then."""
         if self._writer is not None:
             self._writer.close()
             self._writer = None
+
+    def _path(self, number: int) -> Path:
+        return self._directory / f"{number:012d}{SUFFIX}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,13 +289,13 @@ class GroupCommit:
         self._progress.set()
 
 
-def _returned(following: Sequence[_Segment]) -> Iterator[int]:
+def _returned(segments: Iterable[Path]) -> Iterator[int]:
     """The lsns of batches that earlier versions recorded as accepted, and took back with a RETURN record."""
-    for segment in following:
+    for path in segments:
         with suppress(StateError, SpoolError):  # reported when the entries are read
-            for record in segment_log.scan(segment.path):
+            for record in segment_log.scan(path):
                 if record.type == journal_codec.RecordType.RETURN:
-                    yield journal_codec.returned_lsn(record, str(segment.path))
+                    yield journal_codec.returned_lsn(record, str(path))
 
 
 def sync_folder(folder: Path) -> None:
@@ -328,7 +307,12 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def _state_error(path: Path, exc: SpoolError | OSError) -> StateError:
-    if isinstance(exc, SpoolError):
-        return StateError(exc.path, exc.reason)
-    return StateError(str(path), exc.strerror or str(exc))
+@contextmanager
+def state_errors(path: Path) -> Iterator[None]:
+    """Raises the block's OSError, which is about `path`, or its SpoolError as StateError."""
+    try:
+        yield
+    except SpoolError as exc:
+        raise StateError(exc.path, exc.reason) from exc
+    except OSError as exc:
+        raise StateError(str(path), exc.strerror or str(exc)) from exc

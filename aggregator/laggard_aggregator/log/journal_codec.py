@@ -7,10 +7,10 @@ and the payload; everything else is MessagePack.
 """
 
 import struct
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from dataclasses import astuple
 from enum import IntEnum
-from typing import Any
+from typing import Any, TypeVar
 
 import msgpack
 
@@ -28,6 +28,7 @@ from laggard_common.segment_log import Record
 VERSION = 2
 _MESSAGE = struct.Struct("<QqH")
 _MAX_NS = 2**63 - 1
+T = TypeVar("T")
 
 
 class RecordType(IntEnum):
@@ -60,32 +61,23 @@ def encode(entry: LogEntry) -> Pieces:
         if isinstance(entry, SchemaEntry):
             return RecordType.SCHEMA, (head, topic, entry.payload)
         return RecordType.BATCH if entry.accepted else RecordType.UNACCEPTED, (head, topic, entry.payload)
-    if isinstance(entry, WindowClose):
-        c = entry
-        fields = (c.lsn, c.group, c.start, c.end, c.closed_at, c.drained, c.restart)
-        return RecordType.CLOSE, (msgpack.packb(fields),)
-    if isinstance(entry, SweepEntry):
-        return RecordType.SWEEP, (msgpack.packb((entry.lsn, entry.now_ns, entry.forget)),)
-    return RecordType.FORGET, (msgpack.packb((entry.lsn, entry.now_ns, entry.before_ns, entry.target)),)
+    type_ = next(type_ for type_, (made, _) in _PACKED.items() if made is type(entry))
+    return type_, (msgpack.packb(astuple(entry)),)
 
 
 def decode(record: Record, path: str) -> LogEntry | None:
     """The entry in `record`, None for HEADER and RETURN. Raises StateError on any other record."""
-    with _state_errors(record, path):
-        return _decode(record)
+    return _checked(_decode, record, path)
 
 
 def returned_lsn(record: Record, path: str) -> int:
     """The lsn in a RETURN record. Raises StateError."""
-    with _state_errors(record, path):
-        (lsn,) = msgpack.unpackb(record.payload)
-        return _count(lsn)
+    return _checked(lambda record: _count(*msgpack.unpackb(record.payload)), record, path)
 
 
-@contextmanager
-def _state_errors(record: Record, path: str) -> Iterator[None]:
+def _checked(read: Callable[[Record], T], record: Record, path: str) -> T:
     try:
-        yield
+        return read(record)
     except (ValueError, TypeError, struct.error, OverflowError, msgpack.UnpackException) as exc:
         raise StateError(path, f"the record at {record.offset} is not of a journal: {exc}"[:300]) from exc
 
@@ -109,20 +101,12 @@ def _decode(record: Record) -> LogEntry | None:
         if value != VERSION:
             raise ValueError(f"version {value!r}, expected {VERSION}")
         return None
-    if record.type == RecordType.CLOSE:
-        lsn, group, start, end, closed_at, drained, restart = value
-        times = _time(start), _time(end), _time(closed_at)
-        overridden = tuple(map(_text, drained)), tuple(map(_text, restart))
-        return WindowClose(_count(lsn), _text(group), *times, *overridden)
-    if record.type == RecordType.SWEEP:
-        lsn, now_ns, forget = value
-        return SweepEntry(_count(lsn), _count(now_ns), forget is True)
-    if record.type == RecordType.FORGET:
-        lsn, now_ns, before_ns, target = value
-        return ForgetEntry(_count(lsn), _count(now_ns), _count(before_ns), _text(target))
     if record.type == RecordType.RETURN:
         return None
-    raise ValueError(f"type {record.type}")
+    if record.type not in _PACKED:
+        raise ValueError(f"type {record.type}")
+    make, checks = _PACKED[record.type]
+    return make(*[check(field) for check, field in zip(checks, value, strict=True)])
 
 
 def _count(value: Any) -> int:
@@ -141,3 +125,15 @@ def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError(repr(value)[:40])
     return value
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    return tuple(map(_text, value))
+
+
+_PACKED: Mapping[int, tuple[Callable[..., LogEntry], tuple[Callable[[Any], Any], ...]]] = {
+    RecordType.CLOSE: (WindowClose, (_count, _text, _time, _time, _time, _texts, _texts)),
+    RecordType.SWEEP: (SweepEntry, (_count, _count, lambda value: value is True)),
+    RecordType.FORGET: (ForgetEntry, (_count, _count, _count, _text)),
+}
+"""Entries in MessagePack: the class, and the check of each of its fields in their order."""

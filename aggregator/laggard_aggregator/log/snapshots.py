@@ -13,9 +13,9 @@ from typing import Any
 import msgpack
 
 from laggard_aggregator.log import snapshot_codec
-from laggard_aggregator.log.journal import sync_folder
+from laggard_aggregator.log.journal import state_errors, sync_folder
 from laggard_common import segment_log
-from laggard_common.errors import SpoolError, StateError
+from laggard_common.errors import StateError
 
 _log = logging.getLogger(__name__)
 
@@ -32,30 +32,27 @@ def write(directory: Path, number: int, sections: Iterator[Any]) -> int:
     """
     temporary = _temporary(directory, number)
     try:
-        temporary.unlink(missing_ok=True)
-        with closing(segment_log.SegmentWriter(temporary)) as writer:
-            count = 0
-            for section in sections:
-                _write(writer, snapshot_codec.pack(section))
-                count += 1
-            writer.append(_END, msgpack.packb(count))
-            writer.sync()
-            return writer.size_bytes
-    except (SpoolError, OSError) as exc:
+        with state_errors(temporary):
+            temporary.unlink(missing_ok=True)
+            with closing(segment_log.SegmentWriter(temporary)) as writer:
+                count = 0
+                for section in sections:
+                    _write(writer, snapshot_codec.pack(section))
+                    count += 1
+                writer.append(_END, msgpack.packb(count))
+                writer.sync()
+                return writer.size_bytes
+    except StateError:
         discard(directory, number)
-        if isinstance(exc, SpoolError):
-            raise StateError(exc.path, exc.reason) from exc
-        raise StateError(str(temporary), exc.strerror or str(exc)) from exc
+        raise
 
 
 def publish(directory: Path, number: int) -> None:
     """Renames a written snapshot to its final name. Raises StateError."""
     path = _path(directory, number)
-    try:
+    with state_errors(path):
         _temporary(directory, number).replace(path)
         sync_folder(directory)
-    except OSError as exc:
-        raise StateError(str(path), exc.strerror or str(exc)) from exc
 
 
 def discard(directory: Path, number: int) -> None:
@@ -66,10 +63,8 @@ def discard(directory: Path, number: int) -> None:
 
 def numbers(directory: Path) -> list[int]:
     """Numbers of the snapshots, newest first. Raises StateError."""
-    try:
+    with state_errors(directory):
         found = [path.stem for path in directory.glob(f"*{SUFFIX}")]
-    except OSError as exc:
-        raise StateError(str(directory), exc.strerror or str(exc)) from exc
     return sorted((int(stem) for stem in found if stem.isdecimal()), reverse=True)
 
 
@@ -79,22 +74,21 @@ def read(directory: Path, number: int) -> Iterator[Any]:
     pieces: list[bytes] = []
     found, ended = 0, False
     try:
-        for record in segment_log.scan(path):
-            if ended:
-                raise ValueError("something follows its end")
-            if record.type == _END:
-                ended = msgpack.unpackb(record.payload) == found
-                if not ended or pieces:
-                    raise ValueError("a section is missing")
-                continue
-            pieces.append(record.payload)
-            if record.type == _LAST_PIECE:
-                yield snapshot_codec.unpack(b"".join(pieces))
-                found, pieces = found + 1, []
-            elif record.type != _PIECE:
-                raise ValueError(f"a record of type {record.type}")
-    except SpoolError as exc:
-        raise StateError(exc.path, exc.reason) from exc
+        with state_errors(path):
+            for record in segment_log.scan(path):
+                if ended:
+                    raise ValueError("something follows its end")
+                if record.type == _END:
+                    ended = msgpack.unpackb(record.payload) == found
+                    if not ended or pieces:
+                        raise ValueError("a section is missing")
+                    continue
+                pieces.append(record.payload)
+                if record.type == _LAST_PIECE:
+                    yield snapshot_codec.unpack(b"".join(pieces))
+                    found, pieces = found + 1, []
+                elif record.type != _PIECE:
+                    raise ValueError(f"a record of type {record.type}")
     except (ValueError, msgpack.UnpackException) as exc:
         raise StateError(str(path), f"is not a snapshot: {exc}") from exc
     if not ended:
@@ -107,13 +101,11 @@ def prune(directory: Path) -> int:
     The caller writes no snapshot meanwhile. Raises StateError.
     """
     found = numbers(directory)
-    try:
+    with state_errors(directory):
         for left_over in directory.glob(f".*{SUFFIX}.tmp"):
             left_over.unlink(missing_ok=True)
         for number in found[KEPT:]:
             _path(directory, number).unlink(missing_ok=True)
-    except OSError as exc:
-        raise StateError(str(directory), exc.strerror or str(exc)) from exc
     return found[:KEPT][-1] if found else 0
 
 
