@@ -7,7 +7,8 @@ those returned on the event loop. The history is lost with the process; the arch
 
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,23 +75,6 @@ class ComponentHistory:
     band: FloatArray
 
 
-@dataclass(frozen=True, slots=True)
-class Samples:
-    """The values of a group's latest window: (C, H + W) as in GroupWindow, by metric."""
-
-    components: tuple[str, ...]
-    start: float
-    end: float
-    history: int
-    metrics: Mapping[str, NDArray[np.float32]]
-    worse: Mapping[str, int]
-
-    @property
-    def size(self) -> int:
-        """Number of values."""
-        return sum(values.size for values in self.metrics.values())
-
-
 @dataclass
 class WindowHistory:
     """The histories of all groups and metrics, the samples of latest windows, and alarm events."""
@@ -100,7 +84,7 @@ class WindowHistory:
     transitions: deque[AlarmEvent] = field(default_factory=lambda: deque(maxlen=MAX_TRANSITIONS))
     _columns: dict[tuple[str, str], deque[Column]] = field(default_factory=dict)
     _cells: int = 0
-    _samples: dict[str, Samples] = field(default_factory=dict)
+    _samples: dict[str, GroupWindow] = field(default_factory=dict)
 
     def judged(self, judgements: Iterable[Judgement], window: Window | None = None) -> None:
         """Adds the judgements of a window, and the window's samples where given."""
@@ -150,27 +134,27 @@ class WindowHistory:
             band=np.array([column.band for column in columns], dtype=np.float64).reshape(-1, len(BAND)),
         )
 
-    def samples(self, group: str) -> Samples | None:
-        """The values of the group's latest window; None beyond the limit, or for functions."""
+    def samples(self, group: str) -> GroupWindow | None:
+        """The group's latest window, float32 without loads; None beyond the limit, or for functions."""
         return self._samples.get(group)
 
     def _keep(self, window: GroupWindow) -> None:
         self._samples.pop(window.group, None)
-        if sum(values.size for values in window.metrics.values()) > self.max_samples:
+        if _values(window) > self.max_samples:
             return
-        self._samples[window.group] = Samples(
-            components=window.components,
-            start=window.start,
-            end=window.end,
-            history=window.history,
-            metrics={name: values.astype(np.float32) for name, values in window.metrics.items()},
-            worse=dict(window.worse),
+        metrics = {name: values.astype(np.float32) for name, values in window.metrics.items()}
+        self._samples[window.group] = replace(
+            window, metrics=cast(Mapping[str, FloatArray], metrics), load={}
         )
-        while sum(kept.size for kept in self._samples.values()) > 4 * self.max_samples:
+        while sum(map(_values, self._samples.values())) > 4 * self.max_samples:
             del self._samples[next(iter(self._samples))]
 
     def _drop_oldest(self, columns: deque[Column]) -> None:
         self._cells -= len(columns.popleft().names)
+
+
+def _values(window: GroupWindow) -> int:
+    return sum(values.size for values in window.metrics.values())
 
 
 def _size(columns: deque[Column]) -> int:

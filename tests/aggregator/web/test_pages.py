@@ -21,7 +21,6 @@ from laggard_aggregator.detect.interface import GroupWindow
 from laggard_aggregator.detect.settings import DetectSettings
 from laggard_aggregator.ingest.node_view import NodeView
 from laggard_aggregator.status import urls
-from laggard_aggregator.status.window_history import Samples
 from laggard_aggregator.web.app import make_app
 from laggard_aggregator.web.pages import site
 from laggard_aggregator.web.pages.page_state import StateReader
@@ -316,7 +315,7 @@ def test_the_distributions_that_cdf_compared_are_drawn() -> None:
     assert "distance to the group&#39;s median 30 times its threshold" in text
     assert "The latest window, sample by sample" in text
     assert "too few samples in the latest window" in page("/component/luns/oss-2/wwn-4", view)
-    assert isinstance(view.history.samples("luns"), Samples)
+    assert view.history.samples("luns") is not None
 
 
 def test_a_node_is_told_by_the_functions_in_which_it_differs() -> None:

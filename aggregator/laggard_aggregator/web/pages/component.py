@@ -8,7 +8,7 @@ import numpy as np
 from markupsafe import Markup
 
 from laggard_aggregator.detect import registry as detectors
-from laggard_aggregator.detect.interface import FloatArray
+from laggard_aggregator.detect.interface import FloatArray, GroupWindow
 from laggard_aggregator.metrics.registry import unit
 from laggard_aggregator.status import formatting
 from laggard_aggregator.status.straggler_list import Standing, standings
@@ -20,7 +20,6 @@ from laggard_aggregator.status.window_history import (
     BAND,
     NORMAL,
     ComponentHistory,
-    Samples,
     bands,
 )
 from laggard_aggregator.web.pages.charts import band_chart, cdf_chart
@@ -131,7 +130,7 @@ def _window(course: ComponentHistory, at: int, known: str) -> dict[str, Any]:
     }
 
 
-def _samples(samples: Samples, metric: str, at: int, known: str, name: str) -> Markup:
+def _samples(samples: GroupWindow, metric: str, at: int, known: str, name: str) -> Markup:
     """The samples of the latest window against the band of all members."""
     values = samples.metrics[metric].astype(np.float64)
     count = values.shape[1]
