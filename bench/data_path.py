@@ -200,7 +200,8 @@ class Trace:
         if not isinstance(made, type) or made.__module__.partition(".")[0] not in PACKAGES.values():
             return
         if dataclasses.is_dataclass(made) or issubclass(made, tuple):
-            self.types[self._way()][f"{made.__module__}.{made.__qualname__}"] = None
+            way = self._way(made.__module__.replace(".", "/"))
+            self.types[way][f"{made.__module__}.{made.__qualname__}"] = None
 
 
 def _file(code: CodeType) -> str:

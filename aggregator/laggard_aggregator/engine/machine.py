@@ -16,7 +16,6 @@ from laggard_aggregator.alarms.alarms import AlarmEvent, AlarmsCleared
 from laggard_aggregator.alarms.judge import Judge, Judgement
 from laggard_aggregator.alarms.overrides import Overrides
 from laggard_aggregator.detect.interface import FunctionWindow, IntArray, Window, without
-from laggard_aggregator.engine.group_registry import GroupRegistry
 from laggard_aggregator.engine.routing import FunctionRoute, Routing
 from laggard_aggregator.groups.membership import ConfiguredMembership, PeerGroup
 from laggard_aggregator.groups.patterns import covering
@@ -69,13 +68,11 @@ class Machine:
         self.overrides = Overrides()
         self.samples = self.windows_closed = 0
         self.refused: Counter[str] = Counter()
-        self._registry = GroupRegistry(self.judge, self.windows, self.refused)
-        self._routing = Routing(membership, self._registry, self.refused)
-        self.groups = self._registry.groups
-        self.stores = self._registry.stores
+        self._routing = Routing(membership, self.judge, self.windows, self.refused)
+        self.groups = self._routing.groups
+        self.stores = self._routing.stores
         self._cleared: list[AlarmEvent] = []
         self._forget_ns = forget_ns
-        self._record: Callable[[LogEntry], None] = _discard
 
     @property
     def names(self) -> Mapping[str, str]:
@@ -84,7 +81,7 @@ class Machine:
 
     def record(self, record: Callable[[LogEntry], None]) -> None:
         """Calls `record` with every entry from now on, in the caller's thread."""
-        self._record = self.admission.record = record
+        self.admission.record = record
 
     def receive(self, messages: Sequence[Message], room: Room | None = None) -> Iterator[Batch]:
         """Admits and stores messages; yields the accepted batches. To be iterated to the end.
@@ -105,7 +102,7 @@ class Machine:
         known = self._routing.routes
         for batch in batches:
             counters, name = batch.counters, (batch.schema.node, batch.schema.source)
-            if not counters.samples:
+            if not counters.indexes.size:
                 if batch.accepted:
                     yield batch  # no effect on any store, as it leaves no row in the archive for a replay
                 continue
@@ -132,7 +129,7 @@ class Machine:
                     route.store.set_origin(block.indexes, origins)
                 route.store.add(block, batch.received_ns)
             if batch.accepted:
-                self.samples += counters.samples
+                self.samples += counters.tick_ns.size * counters.indexes.size
                 on_time = counters.tick_ns[0] > late_ns
                 yield batch if on_time else replace(batch, late=counters.tick_ns <= late_ns)
         bulk.flush()
@@ -145,7 +142,7 @@ class Machine:
             drained, restart = self._overridden(group)
             self.sequence.last += 1
             close = WindowClose(self.sequence.last, group, start, end, now_ns / 1e9, drained, restart)
-            self._record(close)
+            self.admission.record(close)
             yield close
 
     def seal(self, close: WindowClose) -> Window | None:
@@ -182,12 +179,12 @@ class Machine:
 
     def sweep(self, now_ns: int, *, forget: bool = False) -> list[AlarmEvent]:
         """Declares old gaps; with `forget` drops silent nodes and components. Returns the alarms cleared."""
-        self._record(SweepEntry(self.sequence.last, now_ns, forget))
+        self.admission.record(SweepEntry(self.sequence.last, now_ns, forget))
         return self._sweep(now_ns, forget)
 
     def forget(self, target: str, now_ns: int, before_ns: int) -> tuple[list[str], list[AlarmEvent]]:
         """Drops what `target` names and is silent since `before_ns`: the nodes, and the alarms cleared."""
-        self._record(ForgetEntry(self.sequence.last, now_ns, before_ns, target))
+        self.admission.record(ForgetEntry(self.sequence.last, now_ns, before_ns, target))
         return self._forget(target, now_ns, before_ns)
 
     def forget_components(
@@ -205,9 +202,8 @@ class Machine:
                 found = True
                 gone = store.forget(silent)
                 cleared += self.judge.forget(name, gone, store.compared, at)
-        self._registry.forget(nodes)
         if found or nodes:
-            self._routing.reset()
+            self._routing.forget(nodes)
         return cleared
 
     def replay(self, entry: LogEntry) -> Iterator[Result]:
@@ -241,7 +237,7 @@ class Machine:
 
     def state(self) -> Iterator[dict[str, Any]]:
         """Groups, stores and judge as plain data and arrays: a common part, then one part per group."""
-        yield {**self._registry.state(), **self._routing.state(), "alarms": self.judge.alarms.state()}
+        yield {**self._routing.state(), "alarms": self.judge.alarms.state()}
         for name, store in self.stores.items():
             yield {
                 "group": name,
@@ -252,13 +248,12 @@ class Machine:
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Restores the common part of `state()`. Raises ValueError when it is malformed."""
-        self._registry.restore(state)
         self._routing.restore(state)
         self.judge.alarms.restore(state["alarms"])
 
     def restore_group(self, group: PeerGroup, state: Mapping[str, Any]) -> None:
         """Restores a group's part of `state()`. Raises ValueError on the state of another kind of group."""
-        self._registry.add(group, 0)
+        self._routing.add_group(group, 0)
         store = self.stores[group.name]
         store.restore(state["store"])
         self.judge.restore(group.name, state["engine"])
@@ -304,10 +299,6 @@ class Machine:
             if covered((*store.names_of(keys[row]), self.names.get(keys[row], keys[row])))
         ]
         return np.array(named, dtype=np.int64)
-
-
-def _discard(_: LogEntry) -> None:
-    """The recorder of a machine without a journal."""
 
 
 def _with_lsn(lsn: int, cleared: list[AlarmEvent]) -> Iterator[AlarmsCleared]:

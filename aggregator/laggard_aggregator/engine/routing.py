@@ -1,17 +1,17 @@
-"""Routes the components of a schema to peer groups and to rows of their stores.
+"""Peer groups with their stores, and the routes of a schema's components to groups and rows of their stores.
 
 A group is created with its first member. Routes are computed once per schema and reused for its batches.
 """
 
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from laggard_aggregator.alarms.judge import Judge
 from laggard_aggregator.detect.interface import BoolArray, IntArray
-from laggard_aggregator.engine.group_registry import GroupRegistry
 from laggard_aggregator.groups.membership import (
     ConfiguredMembership,
     PeerGroup,
@@ -21,13 +21,24 @@ from laggard_aggregator.groups.membership import (
 )
 from laggard_aggregator.ingest.batches import Batch
 from laggard_aggregator.ingest.dedup_state import MAX_STREAMS
-from laggard_aggregator.metrics.registry import SOURCES
+from laggard_aggregator.metrics.registry import FUNCTIONS, SOURCES
 from laggard_aggregator.metrics.sums import JoinedMetrics
 from laggard_aggregator.windows.counter_block import Block
 from laggard_aggregator.windows.function_counters import NodeFunctions
 from laggard_aggregator.windows.function_store import FunctionStore
+from laggard_aggregator.windows.schedule import WindowSchedule
 from laggard_aggregator.windows.store import GroupStore
+from laggard_aggregator.windows.sums_store import SumsStore
 from laggard_common.wire.schema import FieldType, Schema
+
+MAX_GROUPS = 1024
+"""Limit of automatic groups; configured groups are always admitted."""
+
+MAX_ONE_NODE_GROUPS = MAX_GROUPS // 2
+"""From this number of groups on, automatic groups within one node are refused."""
+
+MAX_NODE_GROUPS = 64
+"""Limit of automatic groups that one node creates."""
 
 MAX_NODE_ROWS = 16_384
 """Limit of components of one node, over all groups and over time: a quarter of a group's rows."""
@@ -164,19 +175,24 @@ class _SchemaGroups:
 
 
 class Routing:
-    """Routes of every node's components. `routes`: those of the latest batch, by node and source.
+    """Groups with their stores by name, and the routes of every node's components to them.
 
-    `names`: components' current names by permanent ID. Components without room are counted in `refused`.
+    No group is ever removed. `routes`: those of the latest batch, by node and source. `names`: components'
+    current names by permanent ID. Groups and components without room are counted in `refused`.
     """
 
     def __init__(
-        self, membership: ConfiguredMembership, registry: GroupRegistry, refused: Counter[str]
+        self, membership: ConfiguredMembership, judge: Judge, windows: WindowSchedule, refused: Counter[str]
     ) -> None:
+        self.groups: dict[str, PeerGroup] = {}
+        self.stores: dict[str, GroupStore | FunctionStore] = {}
         self.routes: dict[tuple[str, str], SchemaRoutes] = {}
         self.names: dict[str, str] = {}
         self._membership = membership
-        self._registry = registry
+        self._judge = judge
+        self._windows = windows
         self._refused = refused
+        self._node_groups: Counter[str] = Counter()
         self._schema_groups: dict[tuple[str, str], deque[_SchemaGroups]] = {}
         self._origins: dict[tuple[str, tuple[int, ...]], int] = {}
         self._node_rows: Counter[str] = Counter()
@@ -192,24 +208,50 @@ class Routing:
             known = self.routes[key] = SchemaRoutes(batch.schema, batch.role, width, routes, alone)
         return known
 
-    def reset(self) -> None:
-        """Drops all routes after components or nodes were dropped: rows have moved, and room is free."""
+    def add_group(self, group: PeerGroup, now_ns: int) -> None:
+        """Creates the store and the window schedule of a new group."""
+        detect = group.detect
+        self._judge.add_group(group.name, detect)
+        interval_ns = round(detect.interval_seconds * 1e9)
+        begun_ns = self._windows.add(
+            group.name, interval_ns * detect.shift_samples, interval_ns * detect.window_samples, now_ns
+        )
+        self.groups[group.name] = group
+        if group.source in FUNCTIONS:
+            self.stores[group.name] = FunctionStore(group, FUNCTIONS[group.source], begun_ns)
+            return
+        history = max(self._judge.history_samples(group.name, metric) for metric in group.metrics)
+        known = SOURCES[group.source]
+        self.stores[group.name] = (
+            SumsStore(group, known, history, begun_ns)
+            if isinstance(known, JoinedMetrics)
+            else GroupStore(group, known, history, begun_ns)
+        )
+
+    def forget(self, nodes: Collection[str]) -> None:
+        """Drops `nodes`, and all routes after components or nodes were dropped: rows have moved."""
+        for node in nodes:
+            for name in self.groups:
+                self._windows.forget(name, node)
+            self._node_groups.pop(node, None)
         self.routes.clear()
         self._schema_groups.clear()
-        kept = {key for store in self._registry.stores.values() for key in store.components}
+        kept = {key for store in self.stores.values() for key in store.components}
         self.names = {key: name for key, name in self.names.items() if key in kept}
         self._count_rows()
 
     def state(self) -> dict[str, Any]:
-        """Origins, rows per node and names as plain data."""
+        """Groups created and rows per node, origins and names as plain data."""
         return {
+            "node_groups": dict(self._node_groups),
             "origins": [(node, absent, number) for (node, absent), number in self._origins.items()],
             "node_rows": dict(self._node_rows),
             "shown": dict(self.names),
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Restores `state()`. Raises ValueError when it is malformed."""
+        """Restores `state()`, without the groups. Raises ValueError when it is malformed."""
+        self._node_groups.update({str(node): int(count) for node, count in state["node_groups"].items()})
         for node, absent, number in state["origins"]:
             self._origins[str(node), tuple(map(int, absent))] = int(number)
         self._node_rows.update({str(node): int(count) for node, count in state["node_rows"].items()})
@@ -220,7 +262,7 @@ class Routing:
         nodes = {number: node for (node, _), number in self._origins.items()}
         self._node_rows = Counter(
             nodes[origin & ((1 << ORIGIN_BITS) - 1)]
-            for store in self._registry.stores.values()
+            for store in self.stores.values()
             if isinstance(store, GroupStore)
             for origin in store.origins().tolist()
             if origin
@@ -228,7 +270,7 @@ class Routing:
 
     def _make_routes(self, batch: Batch) -> Iterator[Route | FunctionRoute]:
         for name, members in self._groups_of(batch).items():
-            store = self._registry.stores[name]
+            store = self.stores[name]
             route: Route | FunctionRoute | None
             if isinstance(store, FunctionStore):
                 route = self._function_route(store, batch, members)
@@ -265,7 +307,7 @@ class Routing:
 
         A group of sums is created by its leading source: the others may be there for their own groups.
         """
-        if group.name in self._registry.stores:
+        if group.name in self.stores:
             return True
         known = SOURCES.get(group.source)
         if isinstance(known, JoinedMetrics):
@@ -273,7 +315,14 @@ class Routing:
                 return False
             self._schema_groups.clear()  # the other sources' components are members from now on
             self.routes.clear()
-        return self._registry.admit(group, schema.node, now_ns)
+        if group.automatic:
+            room = MAX_ONE_NODE_GROUPS if group.one_node else MAX_GROUPS
+            if len(self.stores) >= room or self._node_groups[schema.node] >= MAX_NODE_GROUPS:
+                self._refused["groups"] += 1
+                return False
+            self._node_groups[schema.node] += 1
+        self.add_group(group, now_ns)
+        return True
 
     def _function_route(
         self, store: FunctionStore, batch: Batch, members: _GroupRows
@@ -287,9 +336,7 @@ class Routing:
         self._refused["functions"] += refused
         if node is None:
             return None
-        self._registry.windows.announce(
-            store.group.name, schema.node, schema.interval_ns * schema.batch_ticks
-        )
+        self._windows.announce(store.group.name, schema.node, schema.interval_ns * schema.batch_ticks)
         columns = np.array([numbers[name] for name in store.counters], dtype=np.int64)
         return FunctionRoute(store, node, columns)
 
@@ -306,9 +353,7 @@ class Routing:
         if rows is None:
             rows = members.rows = np.full(len(schema.components), -1, dtype=np.int64)
             rows[members.places] = self._rows(store, schema, members.places)
-        self._registry.windows.announce(
-            store.group.name, schema.node, schema.interval_ns * schema.batch_ticks
-        )
+        self._windows.announce(store.group.name, schema.node, schema.interval_ns * schema.batch_ticks)
         origin = self._origins.setdefault((schema.node, absent), len(self._origins) + 1)
         varies = members.moving or bool(optional)
         if not varies:

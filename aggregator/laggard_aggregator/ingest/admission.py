@@ -20,7 +20,7 @@ from laggard_aggregator.ingest.decode import Decoder, max_value_bytes
 from laggard_aggregator.ingest.dedup_state import Acks, SourceStreams, StreamState, extends
 from laggard_aggregator.ingest.nodes import Nodes
 from laggard_aggregator.ingest.schema_wait import SchemaWait
-from laggard_aggregator.log.entries import BatchEntry, LogSequence, SchemaEntry
+from laggard_aggregator.log.entries import BatchEntry, LogEntry, LogSequence, SchemaEntry
 from laggard_aggregator.windows.counter_block import Block
 from laggard_common import wire
 from laggard_common.errors import WireError
@@ -74,10 +74,6 @@ _Admitted = tuple[BatchEntry, Topic, Envelope, Schema, BoolArray | None]
 """A batch before it is decoded; the last is which ticks are no duplicates, None for all."""
 
 
-def _discard(_: BatchEntry | SchemaEntry) -> None:
-    """The recorder of a machine without a journal."""
-
-
 class Admission:
     """Admits messages of one site. `sequence` is shared with window closes.
 
@@ -86,7 +82,7 @@ class Admission:
 
     def __init__(self, site: str, sequence: LogSequence) -> None:
         self.site = site
-        self.record: Callable[[BatchEntry | SchemaEntry], None] = _discard
+        self.record: Callable[[LogEntry], None] = lambda _: None
         self.nodes = Nodes()
         self.counts = AdmissionCounts()
         self.wire_errors: Counter[str] = Counter()

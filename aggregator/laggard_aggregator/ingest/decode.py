@@ -36,35 +36,29 @@ class Decoder:
 
         Large ones are decoded one by one as the iterator advances, so that few are in memory at a time.
         """
-        found: dict[int, Block | WireError | None] = {}
-        raws: dict[int, bytes] = {}
-        groups: dict[bytes, list[int]] = {}
-        for at, envelope in enumerate(envelopes):
+        found: dict[int, Block | None] = {}
+        groups: dict[bytes, list[tuple[int, bytes]]] = {}
+        for at, envelope in enumerate(envelopes if len(envelopes) >= LEAST_ALIKE else ()):
             if envelope.codec != codec.DELTA_ZSTD or _content_bytes(envelope) > MOST_BYTES:
                 continue
             try:
-                raws[at] = self._raw(envelope)
-            except WireError as exc:
-                found[at] = exc
-                continue
-            shape = layout(envelope, raws[at])
+                raw = self._raw(envelope)
+            except WireError:
+                continue  # raised again below
+            shape = layout(envelope, raw)
             if shape is not None:
-                groups.setdefault(shape, []).append(at)
+                groups.setdefault(shape, []).append((at, raw))
         for alike in groups.values():
             if len(alike) >= LEAST_ALIKE:
-                batches = decode_alike([envelopes[at] for at in alike], [raws[at] for at in alike])
-                found.update(zip(alike, batches, strict=True))
+                places, raws = zip(*alike, strict=True)
+                found.update(zip(places, decode_alike([envelopes[at] for at in places], raws), strict=True))
         for at, envelope in enumerate(envelopes):
-            there = found.get(at)
-            if there is not None:
-                yield there
-                continue
             try:
-                decoded = _decoded(envelope, raws[at] if at in raws else self._raw(envelope))
+                block = found.get(at) or self.decode(envelope)
             except WireError as exc:
                 yield exc
             else:
-                yield decoded
+                yield block
 
     def _raw(self, envelope: Envelope) -> bytes:
         if envelope.codec == codec.RAW:

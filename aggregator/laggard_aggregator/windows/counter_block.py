@@ -25,11 +25,6 @@ class Block:
     idle: int
     started: IntArray | None = None
 
-    @property
-    def samples(self) -> int:
-        """Ticks times components."""
-        return self.tick_ns.size * self.indexes.size
-
     def only(self, ticks: BoolArray | slice) -> "Block":
         """The same with the selected ticks, at least one."""
         return Block(

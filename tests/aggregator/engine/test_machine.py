@@ -183,7 +183,7 @@ def test_the_budget_is_shared_over_a_power_of_two_of_series() -> None:
 
 
 def test_groups_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("laggard_aggregator.engine.group_registry.MAX_GROUPS", 2)
+    monkeypatch.setattr("laggard_aggregator.engine.routing.MAX_GROUPS", 2)
     pipeline = make()
     for n in range(4):
         schema = schema_of(f"oss-{n}", labels={"model": f"model-{n}"})
@@ -192,7 +192,7 @@ def test_groups_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_one_node_takes_neither_all_groups_nor_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("laggard_aggregator.engine.group_registry.MAX_NODE_GROUPS", 2)
+    monkeypatch.setattr("laggard_aggregator.engine.routing.MAX_NODE_GROUPS", 2)
     monkeypatch.setattr("laggard_aggregator.engine.routing.MAX_NODE_ROWS", 5)
     pipeline = make()
     for n in range(4):
@@ -213,7 +213,7 @@ def test_one_node_takes_neither_all_groups_nor_all_rows(monkeypatch: pytest.Monk
 def test_a_configured_group_finds_room_among_any_number_of_automatic_ones(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("laggard_aggregator.engine.group_registry.MAX_GROUPS", 1)
+    monkeypatch.setattr("laggard_aggregator.engine.routing.MAX_GROUPS", 1)
     own = Rule(PeerGroup("own", "diskstats", "", ("await",), DETECT), re.compile("oss-2/.*"))
     pipeline = Machine(ConfiguredMembership((own,), DETECT), lateness_seconds=2.0)
     for node in ("oss-1", "oss-2"):

@@ -349,8 +349,8 @@ def test_a_start_time_that_is_not_told_for_a_while_is_no_reset() -> None:
 
 
 def test_groups_of_single_nodes_leave_room_for_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("laggard_aggregator.engine.group_registry.MAX_GROUPS", 4)
-    monkeypatch.setattr("laggard_aggregator.engine.group_registry.MAX_ONE_NODE_GROUPS", 2)
+    monkeypatch.setattr("laggard_aggregator.engine.routing.MAX_GROUPS", 4)
+    monkeypatch.setattr("laggard_aggregator.engine.routing.MAX_ONE_NODE_GROUPS", 2)
     pipeline = make()
     for n in range(4):
         fields = ("ost_read_samples", "ost_read_sum")
