@@ -13,7 +13,6 @@ from laggard_agent.collectors.diskstats.block_devices import BlockDevices
 from laggard_agent.collectors.interface import Context, KernelFile, Reading
 from laggard_agent.collectors.parsing import numbers
 from laggard_agent.collectors.registry import register
-from laggard_agent.collectors.rows import RowCache
 from laggard_common.config import checked, each, regex
 from laggard_common.errors import CollectError
 from laggard_common.wire.codec import Row
@@ -90,7 +89,6 @@ class Diskstats:
         self._names: tuple[bytes, ...] = ()
         self._selected: dict[bytes, Component] = {}
         self._components: tuple[Component, ...] = ()
-        self._cache = RowCache("diskstats")
 
     def read(self) -> Iterator[Reading]:
         """One reading of all selected disks. Raises CollectError when the file is unreadable or not one."""
@@ -107,6 +105,8 @@ class Diskstats:
             self._rescan_at_ns = self._context.monotonic_ns() + _RESCAN_NS
             self._names = names
             self._selected = self._devices.components(names)
-            self._components = tuple(self._selected.values())
+            components = tuple(self._selected.values())
+            if components != self._components:
+                self._components = components
         rows = [self._rows[name] for name in self._selected]
-        yield self._cache.reading(read_at_ns, FIELDS, self._components, rows)
+        yield Reading("diskstats", FIELDS, read_at_ns, self._components, rows)
