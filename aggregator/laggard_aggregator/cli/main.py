@@ -26,6 +26,10 @@ class Entry(NamedTuple):
     module: str
     help: str
 
+    def load(self) -> Any:
+        """Imports the subcommand."""
+        return pkgutil.resolve_name(self.module)
+
 
 COMMANDS = (
     Entry("demo", "laggard_aggregator.demo.command", "see a slow LUN found among twelve, on this machine"),
@@ -52,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     entry = next((e for e in COMMANDS for word in arguments[:1] if e.name == word), None)
     name = f"laggard {entry.name}" if entry else "laggard"
     try:
-        module = pkgutil.resolve_name(entry.module) if entry else None
+        module = entry.load() if entry else None
         args = _parser(entry, module).parse_args(arguments)
         assert module is not None  # the parser requires a subcommand
         code: int = module.run(args)
