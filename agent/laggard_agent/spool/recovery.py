@@ -8,8 +8,8 @@ from laggard_agent.spool.segments import (
     SUFFIX,
     Header,
     Key,
-    Segment,
     SpoolRecordType,
+    SpoolSegment,
     Stream,
     decode_header,
 )
@@ -32,8 +32,8 @@ class Recovered:
     whole: bool = True
     closed: bool = False
     next_file: int = 0
-    segments: list[Segment] = field(default_factory=list)
-    spent: list[Segment] = field(default_factory=list)
+    segments: list[SpoolSegment] = field(default_factory=list)
+    spent: list[SpoolSegment] = field(default_factory=list)
     schemas: dict[Key, Schema] = field(default_factory=dict)
     acks: tuple[Ack, ...] = ()
 
@@ -64,7 +64,7 @@ def recover(directory: Path, node: str) -> Recovered:
         torn = segment_log.recover(path)
         if torn:
             _log.warning("spool: truncated %d damaged bytes of %s", torn, path)
-        segment = Segment(path)
+        segment = SpoolSegment(path)
         found.closed = False
         found.whole &= not torn
         header = _read(segment, found)
@@ -81,7 +81,7 @@ def recover(directory: Path, node: str) -> Recovered:
     return found
 
 
-def _read(segment: Segment, found: Recovered) -> Header | None:
+def _read(segment: SpoolSegment, found: Recovered) -> Header | None:
     """Records the batches of `segment`; returns the header as of its end."""
     header: Header | None = None
     streams: dict[str, Stream] = {}

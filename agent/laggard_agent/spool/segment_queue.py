@@ -16,9 +16,9 @@ from laggard_agent.spool.segments import (
     SUFFIX,
     Header,
     Key,
-    Segment,
     SpooledBatch,
     SpoolRecordType,
+    SpoolSegment,
     encode_header,
 )
 from laggard_common import wire
@@ -87,16 +87,16 @@ class SegmentQueue:
         self._directory = directory
         self._max_bytes = max_bytes
         self._batch_ticks = batch_ticks
-        self._segments: deque[Segment] = deque()
+        self._segments: deque[SpoolSegment] = deque()
         self._header_bytes = 0  # of the newest segment
         self._next_file = 0
         self._full = False
 
-    def __iter__(self) -> Iterator[Segment]:
+    def __iter__(self) -> Iterator[SpoolSegment]:
         return iter(self._segments)
 
     @property
-    def newest(self) -> Segment:
+    def newest(self) -> SpoolSegment:
         """The segment to which batches are appended."""
         return self._segments[-1]
 
@@ -152,7 +152,7 @@ class SegmentQueue:
                 if lows.get(key, 0) > 0:
                     ranges.add(0, lows[key] - 1)
 
-    def prepend(self, segments: Sequence[Segment], next_file: int) -> None:
+    def prepend(self, segments: Sequence[SpoolSegment], next_file: int) -> None:
         """Inserts an earlier agent's segments before all others; new files are numbered from `next_file`."""
         self._next_file = next_file
         self._segments.extendleft(reversed(segments))
@@ -160,7 +160,7 @@ class SegmentQueue:
     def start_segment(self, header: Header, *, in_memory: bool) -> None:
         """Begins a newest segment. Raises SpoolError without any change."""
         path = self._directory / f"{self._next_file:010d}{SUFFIX}"
-        segment = Segment() if in_memory else Segment.create(path)
+        segment = SpoolSegment() if in_memory else SpoolSegment.create(path)
         try:
             segment.append(SpoolRecordType.HEADER, encode_header(header))
         except SpoolError:
@@ -212,7 +212,7 @@ class SegmentQueue:
         """Closes the newest segment."""
         self.newest.close()
 
-    def _drop(self, segment: Segment, newest_ns: int) -> None:
+    def _drop(self, segment: SpoolSegment, newest_ns: int) -> None:
         self._segments.remove(segment)
         try:
             held = list(segment.batches())
@@ -236,13 +236,13 @@ class SegmentQueue:
     def _is_sent(self, key: Key, low: int, high: int) -> bool:
         return self.acked[key].covers(low, high) or self.sent[key].covers(low, high)
 
-    def _unacked(self, segment: Segment) -> int:
+    def _unacked(self, segment: SpoolSegment) -> int:
         """Number of unacknowledged batches in the segment."""
         spans = segment.spans.items()
         return sum(high - low + 1 - self.acked[key].count(low, high) for key, (low, high) in spans)
 
 
-def discard(segment: Segment) -> None:
+def discard(segment: SpoolSegment) -> None:
     """Deletes a segment; a file that cannot be removed is found again at the next start."""
     try:
         segment.delete()

@@ -61,7 +61,7 @@ class Header:
 class SpooledBatch:
     """A batch ready to publish, or `count` coalesced ones with the sequence numbers from `envelope.seq` on.
 
-    `schema`: the newest of the stream; `Segment.batches` omits it.
+    `schema`: the newest of the stream; `SpoolSegment.batches` omits it.
     """
 
     envelope: Envelope
@@ -98,7 +98,7 @@ def decode_header(payload: bytes) -> Header:
     return Header(str(node), str(boot_id), found)
 
 
-class Segment:
+class SpoolSegment:
     """Records in the file `path`, or in memory without one. Appending to a file needs a `writer`.
 
     `size_bytes` counts all records. `spans`: the first and last sequence number of the batches, by stream and
@@ -113,7 +113,7 @@ class Segment:
         self._records: list[segment_log.Record] = []  # in memory
 
     @classmethod
-    def create(cls, path: Path) -> "Segment":
+    def create(cls, path: Path) -> "SpoolSegment":
         """Creates a segment at `path`, open for appending. Raises SpoolError."""
         return cls(path, segment_log.SegmentWriter(path))
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from laggard_agent.spool.segment_queue import RangeSet, SegmentQueue, discard
-from laggard_agent.spool.segments import Header, Segment, SpoolRecordType
+from laggard_agent.spool.segments import Header, SpoolRecordType, SpoolSegment
 from laggard_common import wire
 from laggard_common.errors import SpoolError
 from laggard_common.segment_log import MAX_RECORD_BYTES
@@ -172,10 +172,10 @@ def test_a_segment_that_cannot_be_begun_leaves_all_as_it_was(made: Make) -> None
 def test_what_an_earlier_agent_left_comes_before_all_others(made: Make, tmp_path: Path) -> None:
     queued = made()
     queued.fill(1, in_memory=True)
-    left = [Segment.create(tmp_path / f"{number:010d}.segment") for number in (3, 4)]
+    left = [SpoolSegment.create(tmp_path / f"{number:010d}.segment") for number in (3, 4)]
     queued.queue.prepend(left, 5)
     queued.fill(1)
-    order: list[Segment] = list(queued.queue)
+    order: list[SpoolSegment] = list(queued.queue)
     assert order[:2] == left
     assert queued.spans() == [(0, 0), (1, 1)]
     assert queued.files()[-1] == "0000000005.segment"
@@ -186,7 +186,7 @@ def test_a_file_that_cannot_be_removed_is_not_a_failure(
 ) -> None:
     caplog.set_level(logging.DEBUG)
     path = tmp_path / "0000000000.segment"
-    segment = Segment.create(path)
+    segment = SpoolSegment.create(path)
     path.unlink()
     path.mkdir()
     discard(segment)
