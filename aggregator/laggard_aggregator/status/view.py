@@ -203,11 +203,13 @@ class Status:
 
     def decisions(self) -> tuple[Decision, ...]:
         """The operators' overrides in force, oldest first."""
-        return self._machine.overrides.standing
+        overrides = self._machine.overrides
+        return overrides.standing if overrides.decisions else ()
 
     def silenced(self, *names: str) -> Decision | None:
         """The override that silences a component with these names, or None."""
-        return self._machine.overrides.silenced(*names)
+        overrides = self._machine.overrides
+        return overrides.silenced(*names) if overrides.decisions else None
 
     def node_counts(self) -> Mapping[tuple[str, NodeState], int]:
         """Number of nodes by role and state."""

@@ -17,6 +17,7 @@ import pytest
 
 from laggard_aggregator.alarms.judge import Judgement
 from laggard_aggregator.alarms.overrides import Decision
+from laggard_aggregator.detect import registry
 from laggard_aggregator.detect.interface import GroupWindow
 from laggard_aggregator.detect.settings import DetectSettings
 from laggard_aggregator.ingest.node_view import NodeView
@@ -301,6 +302,7 @@ def test_what_operators_decided_is_shown_everywhere() -> None:
 
 def test_the_distributions_that_cdf_compared_are_drawn() -> None:
     view = with_history()
+    assert registry.find("cdf").distributions is not None
     view.groups_ = (replace(view.groups_[0], detect=DetectSettings("cdf")), view.groups_[1])
     names = view.judgements_[0].components
     chance = np.random.default_rng(1)

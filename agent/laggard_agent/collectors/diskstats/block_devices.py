@@ -10,8 +10,7 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from laggard_agent.collectors.interface import note_name
-from laggard_agent.collectors.parsing import attribute, choice
+from laggard_agent.collectors.interface import attribute, choice, note_name
 from laggard_common.wire.limits import MAX_NAME_CHARS
 from laggard_common.wire.schema import Component
 

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from laggard_agent.collectors.diskstats.block_devices import BlockDevices
-from laggard_agent.collectors.interface import Context, KernelFile, Reading
-from laggard_agent.collectors.parsing import numbers
+from laggard_agent.collectors.interface import Context, KernelFile, Reading, numbers
 from laggard_agent.collectors.registry import register
 from laggard_common.config import checked, each, regex
 from laggard_common.errors import CollectError

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping
 from functools import lru_cache
 
-from laggard_agent.collectors.parsing import printable
+from laggard_agent.collectors.interface import printable
 from laggard_agent.collectors.rows import named
 from laggard_common.wire.codec import Row
 from laggard_common.wire.schema import Component, Field

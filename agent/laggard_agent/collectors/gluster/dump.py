@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from laggard_agent.collectors.parsing import number, printable
+from laggard_agent.collectors.interface import number, printable
 
 _ENTRY = re.compile(r'^"([^"\n]+)": ?"?([^",\n]*)"?,?$', re.MULTILINE)
 _ZERO = re.compile(r'^"(?:fop\.|read_\d|write_\d)[^"\n]*": ?"?0(?:\.0+)?"?,?\n', re.MULTILINE)

@@ -10,8 +10,7 @@ from typing import ClassVar
 import psutil
 
 from laggard_agent.collectors.host import self_usage
-from laggard_agent.collectors.interface import Context, Reading, is_recorded, read_file
-from laggard_agent.collectors.parsing import MOST
+from laggard_agent.collectors.interface import MOST, Context, Reading, is_recorded, read_file
 from laggard_agent.collectors.registry import register
 from laggard_common.errors import CollectError
 from laggard_common.wire.codec import Row

@@ -12,8 +12,15 @@ from errno import EINVAL, ENODATA, ENODEV, EOPNOTSUPP
 from pathlib import Path
 from typing import ClassVar
 
-from laggard_agent.collectors.interface import ABSENT, Context, Reading, read_file, unreadable
-from laggard_agent.collectors.parsing import attribute, number
+from laggard_agent.collectors.interface import (
+    ABSENT,
+    Context,
+    Reading,
+    attribute,
+    number,
+    read_file,
+    unreadable,
+)
 from laggard_agent.collectors.registry import register
 from laggard_agent.collectors.rows import ColumnTable, OnceLogged, OwnRow, gauges, raise_first
 from laggard_common.errors import CollectError

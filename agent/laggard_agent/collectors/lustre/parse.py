@@ -22,7 +22,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from laggard_agent.collectors.parsing import number, printable
+from laggard_agent.collectors.interface import number, printable
 from laggard_common.wire.schema import Field, FieldKind
 
 _START_TIME = Field("start_time", FieldKind.GAUGE, "s")

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import ClassVar
 
-from laggard_agent.collectors.interface import Context, Reading, read_file
+from laggard_agent.collectors.interface import Context, Reading, choice, read_file
 from laggard_agent.collectors.mountstats.parse import (
     BYTE_COUNTERS,
     EVENTS,
@@ -15,7 +15,6 @@ from laggard_agent.collectors.mountstats.parse import (
     counters_of,
     parse,
 )
-from laggard_agent.collectors.parsing import choice
 from laggard_agent.collectors.registry import register
 from laggard_agent.collectors.rows import ColumnTable, OnceLogged, OwnRow, gauges
 from laggard_common.config import between, checked, each, regex

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from laggard_agent.collectors.interface import Context, KernelFile, Reading
+from laggard_agent.collectors.interface import Context, KernelFile, Reading, choice
 from laggard_agent.collectors.net import inet_diag
 from laggard_agent.collectors.net.destinations import DESTINATION_FIELDS, MOST_SOCKETS, Destinations
 from laggard_agent.collectors.net.inet_diag import NoSuchDiagnosisError, SocketDump
@@ -19,7 +19,6 @@ from laggard_agent.collectors.net.parse import (
     parse_softnet,
     tcp_row,
 )
-from laggard_agent.collectors.parsing import choice
 from laggard_agent.collectors.registry import register
 from laggard_agent.collectors.rows import OwnRow, RowCache, gauges, named
 from laggard_common.config import between, checked, each, network, regex

@@ -9,9 +9,9 @@ import ipaddress
 import socket
 from collections.abc import Sequence
 
+from laggard_agent.collectors.interface import MOST
 from laggard_agent.collectors.net.inet_diag import SocketDump, Values
 from laggard_agent.collectors.net.parse import rise
-from laggard_agent.collectors.parsing import MOST
 from laggard_agent.collectors.rows import named
 from laggard_common.wire.codec import Row
 from laggard_common.wire.limits import MAX_COMPONENTS

@@ -10,7 +10,7 @@
 import re
 from collections.abc import Mapping
 
-from laggard_agent.collectors.parsing import number, numbers
+from laggard_agent.collectors.interface import number, numbers
 from laggard_common.wire.codec import Row
 from laggard_common.wire.schema import Field, FieldKind
 

@@ -106,6 +106,7 @@ class LaggardDetector(Detector[GroupWindow]):
 
     def __init__(self, settings: DetectSettings, metric: str) -> None:
         super().__init__(settings, metric)
+        self._chance, self._tests_at_once = chance_per_window(settings), 0
         self._evidence = GroupEvidence()
         self._load = LoadModel()
         self._unit_before: FloatArray = np.zeros(SCALE_WINDOWS.size)
@@ -113,6 +114,9 @@ class LaggardDetector(Detector[GroupWindow]):
 
     def observe(self, window: GroupWindow) -> Verdicts:
         """The verdicts on `window`. Only samples after the previous window's end are new evidence."""
+        if window.tests_at_once != self._tests_at_once:
+            self._chance = chance_per_window(self._settings, window.tests_at_once)
+            self._tests_at_once = window.tests_at_once
         worse, places = window.worse.get(self._metric, 1), self._evidence.places(window.components)
         values, load = window.metrics[self._metric], window.load
         fresh = slice(values.shape[1] - self._new_samples(window), None)
@@ -135,9 +139,8 @@ class LaggardDetector(Detector[GroupWindow]):
         felt, now, weight = accumulated
         live = weight > 0
         trusted, alike = self._trusted(now, live, places)
-        chance = chance_per_window(self._settings, window.tests_at_once)
         score, fast, beyond = self._judge(
-            now, weight, trusted, places, chance, of_service=served is not None, two_sided=worse == 0
+            now, weight, trusted, places, self._chance, of_service=served is not None, two_sided=worse == 0
         )
 
         judged = live & (self._evidence.windows[places] >= MIN_WINDOWS)

@@ -85,8 +85,8 @@ def _part(
     if samples is not None and name in samples.components and metric in samples.metrics:
         at = samples.components.index(name)
         picture = _samples(samples, metric, at, known, now.shown(name))
-        known_detector = detectors.find(group.detect.detector)
-        if (distributions := known_detector.distributions) is not None:
+        detector = detectors.registered[group.detect.detector]  # its windows are in the history
+        if (distributions := detector.distributions) is not None:
             values = distributions(samples.metrics[metric].astype(np.float64), samples.history)
             cdf, said = _cdf(values, metric, at, known, score)
     return {
