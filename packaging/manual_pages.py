@@ -1,9 +1,10 @@
-"""Manual pages, made from what the programs say of themselves: their options and their sample configurations.
+"""Manual pages, made from the programs' options and usage and from the sample configurations.
 
 `python packaging/manual_pages.py DIRECTORY` with a Python that has Laggard and the aggregator's dependencies.
 """
 
 import argparse
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +17,7 @@ from laggard_common import __version__
 PROJECT = Path(__file__).parents[1]
 EXIT_STATUS = (("0", "Done."), ("1", "It failed."), ("2", "Options or a configuration file are wrong."))
 SEE_ALSO = (
-    *("laggard(1)", "laggard-agent(8)", "laggard-aggregator(8)"),
+    *("laggard(1)", "laggard-agent(8)", "laggard-aggregator(8)", "laggard-ca(8)"),
     *("laggard-agent.toml(5)", "laggard-aggregator.toml(5)"),
 )
 
@@ -61,12 +62,23 @@ def configuration_page(daemon: str, sample: str) -> str:
     return _page([*lines, *_verbatim(sample), *_tail(f"{daemon}.toml(5)")])
 
 
+def authority_page(script: str) -> str:
+    """The page of laggard-ca, section 8: its usage, then the files that it keeps."""
+    (usage,) = re.findall(r"^USAGE='usage: (.*?)'$", script, re.MULTILINE | re.DOTALL)
+    commands, _, notes = usage.partition("\n\n")
+    lines = _head("laggard-ca", 8, "A certificate authority for one site's broker, aggregators and nodes.")
+    lines += [".SH SYNOPSIS", *_verbatim("\n".join(line.strip() for line in commands.splitlines()))]
+    lines += [".SH DESCRIPTION", *_verbatim(notes)]
+    return _page([*lines, *_tail("laggard-ca(8)")])
+
+
 def pages() -> dict[str, str]:
     """All pages by file name."""
     made = {
         "laggard-agent.8": daemon_page(agent_parser(), "agent.toml"),
         "laggard-aggregator.8": daemon_page(aggregator_parser(), "aggregator.toml"),
         "laggard.1": commands_page(),
+        "laggard-ca.8": authority_page((PROJECT / "deploy/pki/laggard-ca").read_text()),
     }
     for which in ("agent", "aggregator"):
         sample = (PROJECT / "deploy" / f"{which}.toml").read_text()

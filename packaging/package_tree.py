@@ -1,13 +1,16 @@
 """Lays out the files of one package, agent or aggregator, as a deb and an RPM carry them.
 
-`python packaging/package_tree.py agent --wheels DIR --root DIR [--interpreter FILE]`. Below the root:
+`python packaging/package_tree.py agent --wheels DIR --root DIR [--interpreter FILE]`; `documents` in
+place of the package copies the documents alone into the root. Below the root:
 
 /usr/lib/laggard-agent      a virtual environment whose interpreter is the distribution's, linked, not copied
 /usr/bin/laggard-agent      a link to its program
 /etc/laggard/agent.toml     the sample configuration
 /usr/lib/systemd/system     the unit;  /usr/lib/sysusers.d  its user
 /usr/share/laggard-agent    drop-ins for single collectors and for diskless nodes
-/usr/share/laggard-aggregator  the limits for the broker's host
+/usr/share/laggard-aggregator  the folder deploy: rules, dashboards, samples
+/usr/bin/laggard-ca         the certificate authority
+/usr/share/doc/...          documents; examples is a link to /usr/share/laggard-aggregator
 """
 
 import argparse
@@ -32,6 +35,15 @@ NOT_NEEDED = {
     "aggregator": ("pyarrow/include", "pyarrow/src", "pyarrow/includes", "numpy/_core/include", "**/*.pxd"),
 }
 """What the wheels bring and no program here loads: the other daemon, second halves of libraries, headers."""
+DOCUMENTS = {
+    "agent": ("docs/agent.md", "docs/collectors/*.md", "agent/laggard_agent/collectors/*/README.md"),
+    "aggregator": (
+        *("README.md", "CHANGELOG.md", "SECURITY.md", "bench/README.md", "bench/accuracy/README.md"),
+        *("docs/**/*.*", "systemd/**/*.*", "aggregator/laggard_aggregator/demo/README.md"),
+        *("agent/laggard_agent/collectors/*/README.md", "agent/laggard_agent/collectors/*/*.toml"),
+    ),
+}
+"""Documents of each package, in the folders of the source tree, so that their links work."""
 KEPT_ON = ("archive", "state")
 """Sections of aggregator.toml that a package turns on: its service has folders to keep things in."""
 
@@ -74,11 +86,38 @@ def lay_out(which: str, wheels: Path, root: Path, interpreter: Path) -> None:
     _write(root / "usr/lib/systemd/system" / f"{package.name}.service", installed_unit(unit))
     users = (PROJECT / "systemd/sysusers.d/laggard.conf").read_text()
     _write(root / "usr/lib/sysusers.d" / f"{package.name}.conf", users)
+    share(which, root / "usr")
+
+
+def share(which: str, usr: Path) -> None:
+    """Copies documents and samples of `which` into `share` below `usr`, and the authority into `bin`."""
+    name = PACKAGES[which].name
+    documents(which, usr / "share/doc" / name)
+    samples = usr / "share" / name
     if which == "agent":
-        _share(root / "usr/share" / package.name)
-    else:
-        limits = PROJECT / "deploy/nftables/laggard-broker.nft"
-        _write(root / "usr/share" / package.name / limits.name, limits.read_text())
+        for folder in ("laggard-agent.service.d", "tmpfiles.d"):
+            for file in sorted((PROJECT / "systemd" / folder).iterdir()):
+                _copy(file, samples / folder / file.name)
+        _copy(PROJECT / "deploy/agent-diskless.toml", samples / "agent-diskless.toml")
+        return
+    deploy = PROJECT / "deploy"
+    for file in sorted(deploy.rglob("*")):
+        if file.is_file() and file.suffix not in {".py", ".pyc"}:
+            _copy(file, samples / file.relative_to(deploy))
+    authority = samples / "pki/laggard-ca"
+    (usr / "bin").mkdir(parents=True, exist_ok=True)
+    authority.rename(usr / "bin/laggard-ca")
+    authority.symlink_to("../../../bin/laggard-ca")
+    for link in ("deploy", "examples"):
+        (usr / "share/doc" / name / link).symlink_to(f"../../{name}")
+
+
+def documents(which: str, folder: Path) -> None:
+    """Copies the documents of `which` into `folder`."""
+    for pattern in DOCUMENTS[which]:
+        for file in sorted(PROJECT.glob(pattern)):
+            if file.is_file():
+                _copy(file, folder / file.relative_to(PROJECT))
 
 
 def turned_on(sample: str, sections: tuple[str, ...]) -> str:
@@ -120,12 +159,10 @@ def _environment(package: Package, which: str, wheels: Path, folder: Path, inter
     )
 
 
-def _share(folder: Path) -> None:
-    """What an agent's administrator takes as needed: drop-ins, tmpfiles, the settings of diskless nodes."""
-    for name in ("laggard-agent.service.d", "tmpfiles.d"):
-        for file in sorted((PROJECT / "systemd" / name).iterdir()):
-            _write(folder / name / file.name, file.read_text())
-    _write(folder / "agent-diskless.toml", (PROJECT / "deploy/agent-diskless.toml").read_text())
+def _copy(source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(source, target)
+    target.chmod(0o755 if source.stat().st_mode & 0o100 else 0o644)
 
 
 def _write(path: Path, text: str, mode: int = 0o644) -> None:
@@ -137,13 +174,18 @@ def _write(path: Path, text: str, mode: int = 0o644) -> None:
 def main() -> int:
     """Lays out the package that the command line names."""
     parser = argparse.ArgumentParser(description="Lays out the files of one package.")
-    parser.add_argument("which", choices=tuple(PACKAGES))
-    parser.add_argument("--wheels", type=Path, required=True, help="a folder that wheels.py has filled")
+    parser.add_argument("which", choices=(*PACKAGES, "documents"))
+    parser.add_argument("--wheels", type=Path, help="a folder that wheels.py has filled")
     parser.add_argument("--root", type=Path, required=True, help="below which the files are put")
     parser.add_argument(
         "--interpreter", type=Path, default=Path(f"/usr/bin/python3.{sys.version_info.minor}")
     )
     options = parser.parse_args()
+    if options.which == "documents":
+        documents("aggregator", options.root)
+        return 0
+    if options.wheels is None:
+        parser.error("a package needs --wheels")
     try:
         lay_out(options.which, options.wheels, options.root, options.interpreter)
     except subprocess.CalledProcessError as exc:

@@ -5,7 +5,7 @@
 #   ./install.sh aggregator       on the monitoring host: laggard-aggregator and laggard
 #
 # Programs go to /opt/laggard. Run by root it also makes the user laggard and installs the units and the sample
-# configuration; it starts nothing, and leaves configuration that is there as it is. Again is an upgrade.
+# configuration; it starts nothing, and keeps existing configuration. Run it again to upgrade.
 #   --prefix DIR    programs elsewhere, and nothing but programs
 #   PYTHON=...      another interpreter than python3.@MINOR@, of the same minor version
 set -eu
@@ -51,6 +51,15 @@ esac
 # Upgrades of the same version number are wanted too: this tarball is what is to be there.
 "$prefix/bin/python" -m pip --quiet --isolated --disable-pip-version-check install \
     --no-index --find-links wheels --no-cache-dir --no-deps --force-reinstall laggard
+# The packages have this in /usr/share/laggard-aggregator, /usr/bin and /usr/share/doc/laggard-aggregator.
+if [ "$which" = aggregator ]; then
+    rm -rf "$prefix/share/laggard-aggregator" "$prefix/share/doc/laggard-aggregator"
+    mkdir -p "$prefix/share/doc/laggard-aggregator"
+    cp -R deploy "$prefix/share/laggard-aggregator"
+    cp -R README.md CHANGELOG.md SECURITY.md docs systemd bench agent aggregator "$prefix/share/doc/laggard-aggregator"
+    ln -s ../../laggard-aggregator "$prefix/share/doc/laggard-aggregator/deploy"
+    install -m 755 deploy/pki/laggard-ca "$prefix/bin/laggard-ca"
+fi
 echo "installed: $("$prefix/bin/laggard-$which" --version) in $prefix"
 [ "$programs_only" ] && exit 0
 

@@ -4,6 +4,7 @@ import os
 import shutil
 from collections.abc import Iterator
 
+import package_tree
 import pytest
 
 from tests.deploy.test_documents import blocks
@@ -40,6 +41,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Container]:
     """A machine on which Laggard is installed as systemd/README.md says, with a shorter watchdog."""
     with overlaid(tmp_path_factory.mktemp("machine")) as root:
         install_programs(root)
+        package_tree.share("aggregator", root / "usr")
         files = {
             "etc/laggard/agent.toml": 'node = "oss-1"\n',
             "etc/laggard/aggregator.toml": AGGREGATOR,
@@ -182,7 +184,7 @@ def test_the_operators_guide_works_as_it_stands(machine: Container) -> None:
     machine.run("sh", "-c", "rm -rf /var/lib/laggard/state/* /var/lib/laggard/spool/*")
     steps = "".join(blocks("guide.md"))
     assert steps.count("systemctl restart") == 3
-    said = machine.run("bash", "-euo", "pipefail", "-c", f"cd /opt/laggard/src\n{steps}")
+    said = machine.run("bash", "-euo", "pipefail", "-c", steps)
     assert "storage nodes: 1 up" in said
     broker = machine.run("ss", "-Htn", "state", "established", "( dport = :8883 )")
     assert len(broker.splitlines()) == 2

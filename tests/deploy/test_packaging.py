@@ -69,6 +69,75 @@ def test_units_start_programs_that_the_packages_bring(package: package_tree.Pack
     assert package.name in package.programs
 
 
+CARRIED = {
+    "agent": (
+        "share/laggard-agent/agent-diskless.toml",
+        "share/laggard-agent/laggard-agent.service.d/lustre.conf",
+        "share/doc/laggard-agent/docs/agent.md",
+        "share/doc/laggard-agent/docs/collectors/README.md",
+    ),
+    "aggregator": (
+        "bin/laggard-ca",
+        "share/laggard-aggregator/prometheus/laggard.rules.yml",
+        "share/laggard-aggregator/prometheus/prometheus.yml",
+        "share/laggard-aggregator/grafana/dashboards/laggard-overview.json",
+        "share/laggard-aggregator/grafana/provisioning/dashboards/laggard.yml",
+        "share/laggard-aggregator/alertmanager/alertmanager.yml",
+        "share/laggard-aggregator/mosquitto/mosquitto.conf",
+        "share/laggard-aggregator/mosquitto/acl",
+        "share/laggard-aggregator/nats/nats-server.conf",
+        "share/laggard-aggregator/nftables/laggard-broker.nft",
+        "share/doc/laggard-aggregator/README.md",
+        "share/doc/laggard-aggregator/docs/guide.md",
+        "share/doc/laggard-aggregator/docs/runbook.md",
+        "share/doc/laggard-aggregator/examples/alertmanager/alertmanager.yml",
+    ),
+}
+
+
+@pytest.mark.parametrize("which", CARRIED)
+def test_packages_carry_samples_and_documents(which: str, tmp_path: Path) -> None:
+    package_tree.share(which, tmp_path)
+    assert [path for path in CARRIED[which] if not (tmp_path / path).is_file()] == []
+    assert [path for path in tmp_path.rglob("*") if path.suffix in {".py", ".pyc"}] == []
+
+
+def test_links_between_packaged_documents_lead_to_packaged_files(tmp_path: Path) -> None:
+    package_tree.share("aggregator", tmp_path)
+    folder = tmp_path / "share/doc/laggard-aggregator"
+    links = [
+        (page, target)
+        for page in sorted(folder.rglob("*.md"))
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text())
+    ]
+    assert len(links) > 200
+    assert [(str(page), target) for page, target in links if not (page.parent / target).exists()] == []
+
+
+def test_documents_name_only_packaged_paths_that_there_are(tmp_path: Path) -> None:
+    for which in package_tree.PACKAGES:
+        package_tree.share(which, tmp_path)
+    pages = [PROJECT / "README.md", *PROJECT.glob("docs/**/*.md"), PROJECT / "systemd/README.md"]
+    named = {
+        path.rstrip(".")
+        for page in pages
+        for path in re.findall(
+            r"/usr(/share/(?:doc/)?laggard-(?:agent|aggregator)[\w./-]*)", page.read_text()
+        )
+    }
+    assert len(named) > 10
+    by_rpm = {"/share/laggard-agent/laggard.fc"}
+    assert sorted(path for path in named - by_rpm if not Path(f"{tmp_path}{path}").exists()) == []
+
+
+def test_the_packaged_authority_makes_certificates(tmp_path: Path) -> None:
+    package_tree.share("aggregator", tmp_path)
+    sample = tmp_path / "share/laggard-aggregator/pki/laggard-ca"
+    run_command([sample, "init", tmp_path / "ca", "site"])
+    run_command([tmp_path / "bin/laggard-ca", "node", tmp_path / "ca", "oss-1"])
+    assert (tmp_path / "ca/issued/oss-1.pem").is_file()
+
+
 @pytest.mark.parametrize("name", ["laggard-agent", "laggard-aggregator"])
 def test_a_purge_removes_the_folders_that_the_unit_makes(name: str) -> None:
     unit = (PROJECT / "systemd" / f"{name}.service").read_text()
