@@ -147,7 +147,8 @@ class App:
         s = self._settings
         for section in s.unused:
             _log.warning("%s is checked but has no effect in this version", section)
-        app = make_app(self.view, s.archive.directory if s.archive is not None else None, s.http.nodes)
+        archive = s.archive.directory if s.archive is not None else None
+        app = make_app(self.view, archive, s.http.nodes, s.http.page)
         self._http = HttpServer(authenticated(app, self._credentials), s.http.listen, self._tls)
         self._http.bind()
         stack.callback(self._http.close)

@@ -314,7 +314,7 @@ ITSELF = Dashboard(
         Panel(
             "Time of a reading, the slowest node",
             "timeseries",
-            (('laggard_role_collector_seconds_quantile{q="1"}', "{{role}} {{collector}}"),),
+            (('laggard_role_collector_seconds_quantile{percentile="100"}', "{{role}} {{collector}}"),),
             "s",
         ),
     ),

@@ -308,7 +308,7 @@ class Admission:
 
     def _count_dropped(self, messages: int) -> None:
         if messages:
-            self.refused["schema never came"] += messages
+            self.refused["schema_missing"] += messages
 
     def _node(self, topic: Topic, now_ns: int) -> bool:
         """Adds the node if it is new; False where there are MAX_NODES."""

@@ -49,6 +49,14 @@ def unit(source: str, metric: str) -> str:
     return known.metrics[metric].unit if known is not None and metric in known.metrics else ""
 
 
+def worse(source: str, metric: str) -> int:
+    """The worse side of a source's metric as in `Compared`; 0 for functions, 1 when it is not known here."""
+    if source in FUNCTIONS:
+        return 0
+    known = SOURCES.get(source)
+    return known.metrics[metric].worse if known is not None and metric in known.metrics else 1
+
+
 def next_steps(source: str) -> tuple[NextStep, ...]:
     """Commands that show more of a component of the source."""
     known = FUNCTIONS.get(source) or SOURCES.get(source)

@@ -8,7 +8,7 @@ from typing import Literal
 
 from laggard_aggregator.alarms.alarms import Alarm
 from laggard_aggregator.detect.interface import FloatArray
-from laggard_aggregator.metrics.registry import unit
+from laggard_aggregator.metrics.registry import unit, worse
 from laggard_aggregator.notify.incidents import AlarmTimelines, Incident, rank
 from laggard_aggregator.status import formatting, urls
 from laggard_aggregator.status.formatting import plain, slower, spaced
@@ -33,6 +33,7 @@ class Comparison:
     """A component against its peers by one metric of one group, as its alarm has it.
 
     `observed` and `reference` in `unit`; `severity`, `worst_severity`: times slower; NaN where unknown.
+    `worse`: side of the metric, as in `formatting.claim`.
     """
 
     metric: str
@@ -43,6 +44,12 @@ class Comparison:
     severity: float
     worst_severity: float
     since: float
+    worse: int = 1
+
+    @property
+    def predicate(self) -> str:
+        """The predicate of a sentence about the component."""
+        return slower(self.severity, self.worse)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +133,7 @@ class Notification:
         if self.kind == "digest":
             factor = f" ({formatting.factor(severity)})" if math.isfinite(severity) else ""
             return f"{self.count} components are slower than their peers, {report.name} the most{factor}"
-        claim = f"{report.name} {slower(severity)}"
+        claim = f"{report.name} {report.worst.predicate}"
         if self.kind == "test":
             return f"TEST, nothing is wrong: {claim}"
         return spaced(f"{claim} for {formatting.lasting(report.lasted_seconds)} ({report.worst.metric})")
@@ -185,7 +192,9 @@ def resolutions(incidents: Sequence[Incident], view: Status, page: str) -> tuple
 def _comparison(alarm: Alarm, source: str) -> Comparison:
     of = (plain(alarm.metric), plain(alarm.group), unit(source, alarm.metric))
     severities = (alarm.severity, alarm.worst_severity)
-    return Comparison(*of, alarm.observed, alarm.reference, *severities, alarm.since)
+    return Comparison(
+        *of, alarm.observed, alarm.reference, *severities, alarm.since, worse(source, alarm.metric)
+    )
 
 
 def _peers(view: Status, alarm: Alarm) -> int:

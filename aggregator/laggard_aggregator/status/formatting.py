@@ -5,6 +5,8 @@ from datetime import UTC, datetime
 
 DASH = "–"
 MAX_NAME_CHARS = 160
+ALIKE_RATIO = 1.05
+"""Nearer to its peers than this, a component is called neither slower nor faster."""
 
 
 def factor(severity: float) -> str:
@@ -100,11 +102,23 @@ def minute(at: float) -> str:
     return f"{moment(at)[:16]} UTC"
 
 
-def slower(severity: float) -> str:
-    """The predicate of a sentence about a slow component."""
-    if not math.isfinite(severity):
-        return "behaves unlike its peers"
-    return f"is {factor(severity).rstrip('×')} times slower than its peers"
+def claim(severity: float, worse: int = 1) -> str:
+    """`is slower than`, `is faster than` or `behaves unlike`, of a component and its peers.
+
+    `worse`: side of the metric; with 0 neither side is slower.
+    """
+    if worse == 0 or not severity > 0 or 1 / ALIKE_RATIO < severity < ALIKE_RATIO:
+        return "behaves unlike"
+    return "is slower than" if severity > 1 else "is faster than"
+
+
+def slower(severity: float, worse: int = 1) -> str:
+    """The predicate of a sentence about a component with an alarm; `worse` as in `claim`."""
+    said = claim(severity, worse)
+    times = severity if severity > 1 else 1 / severity if severity > 0 else math.nan
+    if said == "behaves unlike" or not math.isfinite(times):
+        return f"{said} its peers"
+    return f"is {factor(times).rstrip('×')} times {said.split()[1]} than its peers"
 
 
 def _is_time(at: float) -> bool:

@@ -42,15 +42,18 @@ SECURITY_HEADERS = (
 COMPONENTS = "/api/v1/components/"
 
 
-def make_app(view: Status, archive: Path | None = None, listed: Collection[str] = ()) -> ASGIApp:
+def make_app(
+    view: Status, archive: Path | None = None, listed: Collection[str] = (), page: str = ""
+) -> ASGIApp:
     """The ASGI application. `archive`: directory of the archive, None without one.
 
-    `listed`: nodes with series in `/metrics` even while they are healthy.
+    `listed`: nodes with series in `/metrics` even while they are healthy. `page`: address of the pages for
+    others, for links in alerts.
     """
     process = ProcessCollector(registry=None)
 
     def metrics() -> Collector:
-        return Exposition(scrape(view, listed), TABLE, process)
+        return Exposition(scrape(view, listed, page), TABLE, process)
 
     async def readyz(_: Request) -> Response:
         ready = view.ready

@@ -22,7 +22,10 @@ from laggard_aggregator.status.view import Counters, GroupView, Status
 
 @dataclass(frozen=True, slots=True)
 class Scrape:
-    """The values of one moment from which all metrics are computed. `nodes`: those that have series."""
+    """The values of one moment from which all metrics are computed.
+
+    `nodes`: those that have series. `page`: address of the site's pages.
+    """
 
     standings: Sequence[Standing] = ()
     groups: Sequence[GroupView] = ()
@@ -36,13 +39,14 @@ class Scrape:
     ready: bool = False
     version: str = ""
     site: str = ""
+    page: str = ""
     started_at: float = math.nan
 
 
-def scrape(view: Status, listed: Collection[str] = ()) -> Scrape:
+def scrape(view: Status, listed: Collection[str] = (), page: str = "") -> Scrape:
     """The values of `view` now; to be called on the event loop.
 
-    `listed`: names of nodes that have series even while they are healthy.
+    `listed`: names of nodes that have series even while they are healthy. `page`: as in Scrape.
     """
     judgements, unhealthy = view.judgements(), view.unhealthy_nodes()
     healthy = set(listed).difference(node.node for node in unhealthy)
@@ -59,6 +63,7 @@ def scrape(view: Status, listed: Collection[str] = ()) -> Scrape:
         ready=view.ready,
         version=view.version,
         site=view.site,
+        page=page,
         started_at=view.started_at,
     )
 

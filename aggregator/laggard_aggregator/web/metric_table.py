@@ -8,6 +8,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
 from laggard_aggregator.ingest.node_view import NodeState, RoleView
+from laggard_aggregator.metrics.registry import unit, worse
+from laggard_aggregator.status import urls
+from laggard_aggregator.status.formatting import claim
 from laggard_aggregator.status.view import Counters
 from laggard_aggregator.web.exposition import MetricRow, Scrape, Series, Value
 
@@ -31,13 +34,17 @@ def _per(
     return row
 
 
+def _percentile(quantile: float) -> str:
+    return f"{100 * quantile:g}"
+
+
 def _role_quantiles(name: str, text: str, get: Callable[[RoleView], Mapping[float, float]]) -> MetricRow:
     def series(values: Scrape) -> Series:
         for role in values.roles:
             for quantile, value in get(role).items():
-                yield (role.role, f"{quantile:g}"), value
+                yield (role.role, _percentile(quantile)), value
 
-    return MetricRow(name, ("role", "q"), text, series)
+    return MetricRow(name, ("role", "percentile"), text, series)
 
 
 _component = _per(
@@ -69,6 +76,16 @@ def _notifications(values: Scrape) -> Series:
             yield (name, result), count
 
 
+def _alarm_infos(values: Scrape) -> Series:
+    sources = {group.name: group.source for group in values.groups}
+    for row in values.standings:
+        if row.alarm is not None:
+            source = sources.get(row.group, "")
+            said = claim(row.severity, worse(source, row.metric))
+            url = values.page + urls.component(row.group, row.component, row.metric)
+            yield (*row.key, row.name, said, unit(source, row.metric), url), 1
+
+
 def _alarm_causes(values: Scrape) -> Series:
     for standing in values.standings:
         for cause, amount in standing.causes if standing.alarm is not None else ():
@@ -94,6 +111,17 @@ PER_COMPONENT = (
         lambda s: None if s.alarm is None else 1,
     ),
     _component(
+        "laggard_alarm_since_timestamp_seconds",
+        "Start of the first anomalous window of a raised alarm.",
+        lambda s: None if s.alarm is None else s.alarm.since,
+    ),
+    MetricRow(
+        "laggard_alarm_info",
+        ("group", "component", "metric", "name", "claim", "unit", "page_url"),
+        "Always 1 while an alarm is raised: current name, relation to the peers, unit of the metric, page.",
+        _alarm_infos,
+    ),
+    _component(
         "laggard_component_anomalous",
         "Whether the latest window was anomalous (0 or 1).",
         lambda s: s.anomalous if s.judged else None,
@@ -112,6 +140,16 @@ PER_COMPONENT = (
         "laggard_component_severity_ratio",
         "Slowness relative to the peers; 1 is as fast as the peers, 2 takes twice as long.",
         lambda s: s.severity,
+    ),
+    _component(
+        "laggard_component_observed",
+        "Value of the component in the latest window, in the unit of its metric.",
+        lambda s: s.observed,
+    ),
+    _component(
+        "laggard_component_reference",
+        "Value of the component's peers in the latest window, in the unit of the metric.",
+        lambda s: s.reference,
     ),
     MetricRow(
         "laggard_component_info",
@@ -227,10 +265,10 @@ PER_ROLE = (
     ),
     MetricRow(
         "laggard_role_collector_seconds_quantile",
-        ("role", "collector", "q"),
+        ("role", "collector", "percentile"),
         "Duration of the collector's latest collection on a node.",
         lambda values: (
-            ((role.role, name, f"{quantile:g}"), seconds)
+            ((role.role, name, _percentile(quantile)), seconds)
             for role in values.roles
             for name, collector in role.collectors.items()
             for quantile, seconds in collector.seconds.items()

@@ -53,6 +53,53 @@ def test_an_alarm_is_one_while_it_stands_and_gone_when_it_cleared() -> None:
     assert samples(text, "laggard_component_persistence")[labels] == 6
 
 
+ALARM = {"component": "oss-1/wwn-2", "group": "luns", "level": "component", "metric": "await"}
+
+
+def test_an_alarm_has_its_beginning_and_values_with_its_own_labels() -> None:
+    view, labels = live_status.site(), tuple(sorted(ALARM.items()))
+    text = exposed(view)
+    assert samples(text, "laggard_alarm_since_timestamp_seconds")[labels] == live_status.NOW - 300
+    assert samples(text, "laggard_component_observed")[labels] == 8.0
+    assert samples(text, "laggard_component_reference")[labels] == 2.0
+    view.names["oss-1/wwn-2"] = "oss-1/sdk"
+    assert samples(exposed(view), "laggard_alarm_since_timestamp_seconds").keys() == {
+        labels,
+        *(key for key in samples(text, "laggard_alarm_since_timestamp_seconds") if key != labels),
+    }
+    view.alarms_.clear()
+    assert samples(exposed(view), "laggard_alarm_since_timestamp_seconds") == {}
+    assert labels in samples(exposed(view), "laggard_component_observed")  # its accumulator is not zero
+
+
+@pytest.mark.parametrize(
+    ("metric", "severity", "claim", "unit"),
+    [
+        ("await", 4.0, "is slower than", "ms"),
+        ("await", 0.4, "is faster than", "ms"),
+        ("await", 0.954, "behaves unlike", "ms"),
+        ("await", live_status.NAN, "behaves unlike", "ms"),
+        ("tps", 4.0, "behaves unlike", "operations/s"),
+    ],
+)
+def test_what_an_alert_says_of_an_alarm(metric: str, severity: float, claim: str, unit: str) -> None:
+    """The texts of an alert are labels of one series, so that none is a label of the alert."""
+    view = live_status.MadeView(groups_=(live_status.group("luns", 5),), names={"oss-1/wwn-2": "oss-1/sdb"})
+    alarm = replace(live_status.alarm("luns", "oss-1/wwn-2", severity), metric=metric)
+    view.alarms_ = {alarm.key: alarm}
+    text = generate_latest(Exposition(scrape(view, page="https://laggard.example.org"), TABLE)).decode()
+    (labels,) = (dict(key) for key in samples(text, "laggard_alarm_info"))
+    assert labels == {
+        "group": "luns",
+        "component": "oss-1/wwn-2",
+        "metric": metric,
+        "name": "oss-1/sdb",
+        "claim": claim,
+        "unit": unit,
+        "page_url": f"https://laggard.example.org/component/luns/oss-1/wwn-2?metric={metric}",
+    }
+
+
 def test_what_differs_is_told_while_the_alarm_stands() -> None:
     view = live_status.site()
     key = ("luns", "oss-1/wwn-2", "await")

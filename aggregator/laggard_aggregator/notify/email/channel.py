@@ -26,7 +26,7 @@ from laggard_aggregator.notify.channel import (
 from laggard_aggregator.notify.email.plot import drawn
 from laggard_aggregator.notify.report import Notification
 from laggard_aggregator.settings.channels import register
-from laggard_aggregator.status.formatting import factor, figure, lasting, minute, plain, slower, spaced
+from laggard_aggregator.status.formatting import factor, figure, lasting, minute, plain, spaced
 from laggard_common.config import checked, distinct, each, host_name, is_loopback, non_empty, tcp_port
 from laggard_common.errors import ConfigError
 
@@ -182,7 +182,7 @@ def _templates() -> Environment:
         trim_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters |= {each.__name__: each for each in (factor, figure, lasting, minute, slower)}
+    environment.filters |= {each.__name__: each for each in (factor, figure, lasting, minute)}
     return environment
 
 

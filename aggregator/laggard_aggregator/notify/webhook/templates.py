@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from laggard_aggregator.notify.report import Comparison, IncidentReport, Notification
-from laggard_aggregator.status.formatting import figure, iso, lasting, plain, slower, spaced
+from laggard_aggregator.status.formatting import figure, iso, lasting, plain, spaced
 
 VERSION = 1
 MAX_TEXT_CHARS = 2800
@@ -99,7 +99,7 @@ def _line(each: IncidentReport) -> str:
         return spaced(f"{_code(each.name)} {each.outcome}, after {lasted}")
     worst = each.worst
     values = f"{figure(worst.observed, worst.unit)}, peers {figure(worst.reference, worst.unit)}"
-    return spaced(f"{_code(each.name)} {slower(worst.severity)} for {lasted}: {_code(worst.metric)} {values}")
+    return spaced(f"{_code(each.name)} {worst.predicate} for {lasted}: {_code(worst.metric)} {values}")
 
 
 def _raised(report: IncidentReport) -> Any:
@@ -138,7 +138,11 @@ def _incident(each: IncidentReport) -> dict[str, Any]:
 
 def _comparison(comparison: Comparison) -> Any:
     fields = asdict(comparison) | {"since": iso(comparison.since)}
-    return {name: _number(each) if isinstance(each, float) else each for name, each in fields.items()}
+    return {
+        name: _number(each) if isinstance(each, float) else each
+        for name, each in fields.items()
+        if name != "worse"
+    }
 
 
 def _number(value: float) -> float | None:
