@@ -29,13 +29,15 @@ def publication(topic: str, payload: bytes) -> bytes:
 
 def connected(port: int, name: str, context: ssl.SSLContext | None, host: str = "localhost") -> socket.socket:
     """A connection that the broker has let in. Raises OSError when it does not."""
-    plain = socket.create_connection((host, port), timeout=LIMIT_SECONDS)
-    link = plain if context is None else context.wrap_socket(plain, server_hostname=host)
-    link.sendall(packet(0x10, field("MQTT") + b"\x04\x02\x00\x00" + field(name)))
-    answer = link.recv(4)
-    if answer != b"\x20\x02\x00\x00":
+    link = socket.create_connection((host, port), timeout=LIMIT_SECONDS)
+    try:
+        link = link if context is None else context.wrap_socket(link, server_hostname=host)
+        link.sendall(packet(0x10, field("MQTT") + b"\x04\x02\x00\x00" + field(name)))
+        if (answer := link.recv(4)) != b"\x20\x02\x00\x00":
+            raise ConnectionRefusedError(f"CONNACK {answer.hex()}")
+    except OSError:
         link.close()
-        raise ConnectionRefusedError(f"CONNACK {answer.hex()}")
+        raise
     return link
 
 

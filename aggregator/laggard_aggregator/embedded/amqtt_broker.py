@@ -23,6 +23,8 @@ _log = logging.getLogger(__name__)
 
 CONNECT_SECONDS = 10.0
 """Time limit for the CONNECT packet and for the wait for the aggregator's subscription."""
+MAX_PACKET_BYTES = 4_300_000
+"""Slightly more than the largest message that the aggregator accepts."""
 _EVERYONE: dict[str, Any] = {"amqtt.plugins.authentication.AnonymousAuthPlugin": {"allow_anonymous": True}}
 _MAY = {Action.PUBLISH: may_publish, Action.SUBSCRIBE: may_subscribe, Action.RECEIVE: may_receive}
 
@@ -45,14 +47,21 @@ class AclPlugin(BaseAuthPlugin, BaseTopicPlugin):  # type: ignore[misc]
 _RULES: dict[str, Any] = {f"{__name__}.{AclPlugin.__name__}": {}}
 
 
-class _ResumedReader(StreamReaderAdapter):  # type: ignore[misc]
-    """Reads `first`, then the stream."""
+class _LimitedReader(StreamReaderAdapter):  # type: ignore[misc]
+    """Reads `first`, then the stream; a packet that is too large aborts the connection of `writer`."""
 
-    def __init__(self, stream: asyncio.StreamReader, first: bytes) -> None:
+    def __init__(
+        self, stream: asyncio.StreamReader, writer: asyncio.StreamWriter, first: bytes = b""
+    ) -> None:
         super().__init__(stream)
+        self._writer = writer
         self._first = first
 
     async def read(self, n: int = -1) -> bytes:
+        """The next `n` bytes. Raises ValueError for a packet that is too large; amqtt then reads no more."""
+        if n > MAX_PACKET_BYTES:
+            self._writer.transport.abort()
+            raise ValueError(f"a packet of {n} bytes")
         data, self._first = self._first[:n], self._first[n:]
         return data or bytes(await super().read(n))
 
@@ -73,6 +82,7 @@ class NamedBroker(Broker):  # type: ignore[misc]
         self._host = host
         self._certificates = certificates
         self._subscribed = asyncio.Event()
+        self._served: dict[str, tuple[asyncio.StreamWriter, asyncio.Lock]] = {}
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serves one connection until its end; a callback of `asyncio.start_server`."""
@@ -80,8 +90,8 @@ class NamedBroker(Broker):  # type: ignore[misc]
             async with asyncio.timeout(CONNECT_SECONDS):
                 connect = await self._admitted(reader, writer)
             if connect is not None:
-                resumed = _ResumedReader(reader, bytes(connect.to_bytes()))
-                await self.external_connected(resumed, StreamWriterAdapter(writer), "default")
+                limited = _LimitedReader(reader, writer, bytes(connect.to_bytes()))
+                await self._serve(connect.client_id, limited, writer)
         except Exception as exc:  # amqtt raises many types; the client connects again
             _log.debug("connection ended: %r", exc)
         finally:
@@ -91,7 +101,7 @@ class NamedBroker(Broker):  # type: ignore[misc]
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> ConnectPacket | None:
         """The CONNECT packet of a named client, once the aggregator has subscribed; None without a name."""
-        connect = await ConnectPacket.from_stream(StreamReaderAdapter(reader))
+        connect = await ConnectPacket.from_stream(_LimitedReader(reader, writer))
         is_host = connect.client_id == self._host
         if self._certificates:
             name = common_name(writer.get_extra_info("peercert"))
@@ -102,6 +112,19 @@ class NamedBroker(Broker):  # type: ignore[misc]
         if not is_host:
             await self._subscribed.wait()
         return connect
+
+    async def _serve(self, name: str, reader: _LimitedReader, writer: asyncio.StreamWriter) -> None:
+        """Ends the previous connection of `name` first, so that its last will precedes the new session."""
+        previous, lock = self._served.get(name, (None, asyncio.Lock()))
+        self._served[name] = writer, lock
+        if previous is not None:
+            previous.transport.abort()
+        try:
+            async with lock:
+                await self.external_connected(reader, StreamWriterAdapter(writer), "default")
+        finally:
+            if self._served[name][0] is writer:
+                del self._served[name]
 
     async def add_subscription(self, subscription: tuple[str, int], session: Session) -> int:
         """Admits nodes at the first subscription, which is the aggregator's."""

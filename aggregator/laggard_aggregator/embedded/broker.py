@@ -1,8 +1,8 @@
 """The embedded broker for the demo and a first small site: amqtt in the aggregator's event loop.
 
 Without TLS it listens on loopback only and admits every client. With TLS it requires client certificates and
-applies the rules of `deploy/mosquitto/acl`. It keeps nothing over a restart and limits no rates, connections
-or packets: a production site uses mosquitto.
+applies the rules of `deploy/mosquitto/acl`. It keeps nothing over a restart and limits neither rates nor
+connections: a production site uses mosquitto.
 """
 
 import asyncio

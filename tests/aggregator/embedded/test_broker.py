@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import aiomqtt
 
@@ -15,7 +16,7 @@ from tests.support.wait import LIMIT_SECONDS, time_limit
 HOST = "laggard-aggregator-site"
 SCHEMA = "laggard/1/site/storage/oss-1/schema/diskstats"
 
-Connect = Callable[[str], Awaitable[aiomqtt.Client]]
+Connect = Callable[..., Awaitable[aiomqtt.Client]]
 
 
 def site_test(test: Callable[[Connect], Awaitable[None]]) -> None:
@@ -28,8 +29,10 @@ def site_test(test: Callable[[Connect], Awaitable[None]]) -> None:
             contextlib.AsyncExitStack() as clients,
         ):
 
-            async def connect(name: str) -> aiomqtt.Client:
-                client = aiomqtt.Client(**client_arguments(settings), identifier=name, timeout=LIMIT_SECONDS)
+            async def connect(name: str, **rest: Any) -> aiomqtt.Client:
+                client = aiomqtt.Client(
+                    **client_arguments(settings), identifier=name, timeout=LIMIT_SECONDS, **rest
+                )
                 return await clients.enter_async_context(client)
 
             await test(connect)
@@ -72,5 +75,18 @@ def test_retained_messages_go_to_their_subscribers_only() -> None:
         assert len(second.messages) == 0
         await second.subscribe(SCHEMA, qos=1)
         assert await topics(second, 1) == [SCHEMA]
+
+    site_test(test)
+
+
+def test_a_new_connection_of_a_name_ends_the_previous_one() -> None:
+    async def test(connect: Connect) -> None:
+        aggregator = await connect(HOST)
+        await aggregator.subscribe("laggard/1/site/#", qos=1)
+        status = "laggard/1/site/storage/oss-1/status"
+        await connect("laggard-oss-1@site", will=aiomqtt.Will(status, b"down", qos=1))
+        later = await connect("laggard-oss-1@site", will=aiomqtt.Will(status, b"later", qos=1))
+        await later.publish(status, b"up", qos=1)
+        assert [(await anext(aggregator.messages)).payload for _ in range(2)] == [b"down", b"up"]
 
     site_test(test)
