@@ -75,19 +75,26 @@ def test_a_terminal_gets_a_live_table(tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
     terminal = {"TERM": "xterm", "COLUMNS": "160", "LINES": "50"}
     environment = {**os.environ, "TMPDIR": str(tmp_path), **terminal}
-    command = [*DEMO, "--seconds", "12", "--speed", "20"]
-    seen = b""
+    shown = [b"peers' await", b"oss-12/loop31", b"replayed at 20x the speed"]
+    seen, signalled = b"", False
+    command = [*DEMO, "--speed", "20"]
     with started(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment) as demo:
         os.close(theirs)
         with suppress(OSError):  # the other end is closed
             while data := os.read(ours, 65536):
                 seen += data
+                if not signalled and all(text in seen for text in shown):
+                    demo.send_signal(signal.SIGINT)
+                    signalled = True
         assert demo.wait(LIMIT_SECONDS) == 0
     os.close(ours)
-    text = seen.decode(errors="replace")
-    assert "peers' await" in text
-    assert "oss-12/loop31" in text
-    assert "replayed at 20x the speed" in text
+    assert signalled, seen.decode(errors="replace")
+
+
+def test_it_ends_after_the_seconds_asked_for(tmp_path: Path) -> None:
+    ran = run_command([*DEMO, "--seconds", "1"], env={**os.environ, "TMPDIR": str(tmp_path)})
+    assert ran.stderr == ""
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_bad_options_are_one_line_and_exit_code_2(tmp_path: Path) -> None:

@@ -52,9 +52,9 @@ class Children:
         for child in running:
             child.terminate()
         if waits:
-            _, late = await asyncio.wait(waits, timeout=TERM_SECONDS)
-            for child, wait in zip(running, waits, strict=True):
-                if wait in late:
+            await asyncio.wait(waits, timeout=TERM_SECONDS)
+            for child in running:
+                if child.returncode is None:
                     child.kill()
             await asyncio.wait(waits)
         self._running.clear()

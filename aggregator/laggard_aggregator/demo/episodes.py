@@ -35,7 +35,7 @@ def episodes(
     for event in events:
         alarm = event.alarm if event.kind == "cleared" else standing.get(event.alarm.key, event.alarm)
         if alarm.group == group:
-            found[alarm.key, alarm.raised_at] = Episode(
+            found[alarm.key, event.alarm.raised_at] = Episode(
                 alarm.component,
                 recorded_at(alarm.since),
                 recorded_at(alarm.raised_at),

@@ -59,3 +59,5 @@ def test_an_alarm_that_comes_twice_is_two_episodes() -> None:
     first, second = raised("a", 1018, 1027), raised("a", 1040, 1044)
     twice = found(first, cleared(first, 1035), second, cleared(second, 1055))
     assert [(e.raised, e.cleared) for e in twice] == [(270.0, 350.0), (440.0, 550.0)]
+    twice = found(first, cleared(first, 1035), second, standing=[second.alarm])
+    assert [(e.raised, e.cleared) for e in twice] == [(270.0, 350.0), (440.0, None)]
