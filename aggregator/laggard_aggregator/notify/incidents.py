@@ -18,7 +18,7 @@ import numpy as np
 from laggard_aggregator.alarms.alarms import Alarm, Key
 from laggard_aggregator.detect.interface import FloatArray
 from laggard_aggregator.status.view import Status
-from laggard_aggregator.status.window_history import BAND, Column
+from laggard_aggregator.status.window_history import BAND, Column, places
 
 MAX_TIMELINES = 200
 MAX_POINTS = 400
@@ -147,13 +147,13 @@ class AlarmTimelines:
             fresh = fresh[max(before - LEAD_WINDOWS, 0) :]
             points = np.empty((0, _COLUMNS))
         if fresh:
-            more = np.array([_point(column, alarm) for column in fresh])
+            at = places(fresh, alarm.component)
+            more = np.array([_point(*each, alarm) for each in zip(fresh, at, strict=True)])
             points = _thinned(np.concatenate([points, more]), alarm.since)
         self._points[key] = points
 
 
-def _point(column: Column, alarm: Alarm) -> tuple[float, ...]:
-    at = column.place(alarm.component)
+def _point(column: Column, at: int, alarm: Alarm) -> tuple[float, ...]:
     own = float(column.observed[at]) if at >= 0 else np.nan
     large = LARGE_GROUP if alarm.level == "component" else LARGE_GROUP * LARGE_GROUP
     if len(column.names) > large:

@@ -105,12 +105,12 @@ class Outbox:
     @property
     def began_at(self) -> float:
         """When notifications were first configured at this site, epoch seconds."""
-        return float(self._rows("SELECT at FROM began")[0][0])
+        return float(self._execute("SELECT at FROM began")[0][0])
 
     def open_incidents(self, channel: str) -> list[Incident]:
         """The incidents that the channel reported and that are not resolved."""
         query = "SELECT incident, id, message FROM incidents WHERE channel = ? ORDER BY rowid"
-        return self._rows(
+        return self._execute(
             query, channel, make=lambda raw, id_, by: Incident(**json.loads(raw), id=id_, message=by)
         )
 
@@ -147,7 +147,7 @@ class Outbox:
 
     def waiting(self, channel: str) -> list[QueuedMessage]:
         """The channel's messages without an outcome, oldest first."""
-        return self._rows(
+        return self._execute(
             "SELECT id, queued_at, recipients, message, resolves FROM messages"
             " WHERE channel = ? AND outcome IS NULL ORDER BY rowid",
             channel,
@@ -159,25 +159,25 @@ class Outbox:
     def queued_since(self, channel: str, at: float) -> int:
         """How many messages the channel queued after `at`."""
         query = "SELECT count(*) FROM messages WHERE channel = ? AND queued_at > ?"
-        return int(self._rows(query, channel, at)[0][0])
+        return int(self._execute(query, channel, at)[0][0])
 
     def set_recipients(self, channel: str, id_: str, recipients: Sequence[str]) -> None:
         """Sets who does not have the message yet."""
         update = "UPDATE messages SET recipients = ? WHERE channel = ? AND id = ?"
-        self._rows(update, json.dumps(recipients), channel, id_)
+        self._execute(update, json.dumps(recipients), channel, id_)
 
     def set_outcome(self, channel: str, id_: str, outcome: Outcome) -> None:
         """Ends the message; its content is deleted."""
         update = "UPDATE messages SET outcome = ?, message = NULL WHERE channel = ? AND id = ?"
-        self._rows(update, outcome, channel, id_)
+        self._execute(update, outcome, channel, id_)
 
     def prune(self, before: float) -> None:
         """Deletes messages with an outcome that were queued before that time."""
-        self._rows("DELETE FROM messages WHERE outcome IS NOT NULL AND queued_at < ?", before)
+        self._execute("DELETE FROM messages WHERE outcome IS NOT NULL AND queued_at < ?", before)
 
     def timelines(self) -> dict[str, bytes]:
         """The saved timelines by key."""
-        return dict(self._rows("SELECT key, points FROM timelines"))
+        return dict(self._execute("SELECT key, points FROM timelines"))
 
     def save_timelines(self, timelines: dict[str, bytes]) -> None:
         """Replaces all saved timelines."""
@@ -185,7 +185,8 @@ class Outbox:
             db.execute("DELETE FROM timelines")
             db.executemany("INSERT INTO timelines VALUES (?, ?)", timelines.items())
 
-    def _rows(self, sql: str, *values: object, make: Callable[..., Any] = lambda *row: row) -> list[Any]:
+    def _execute(self, sql: str, *values: object, make: Callable[..., Any] = lambda *row: row) -> list[Any]:
+        """Runs one statement in a transaction; returns `make` of each row."""
         with self._transaction() as db:
             return [make(*row) for row in db.execute(sql, values)]
 

@@ -6,7 +6,7 @@ those returned on the event loop. The history is lost with the process; the arch
 """
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
 
@@ -54,9 +54,12 @@ class Column:
     band: tuple[float, ...]
     note: str
 
-    def place(self, component: str) -> int:
-        """The place of a component, -1 where it is not there."""
-        return self.names.index(component) if component in self.names else -1
+
+def places(columns: Sequence[Column], component: str) -> list[int]:
+    """The place of `component` in each column, -1 where it is absent; shared names are searched once."""
+    lists = {id(column.names): column.names for column in columns}
+    found = {key: names.index(component) if component in names else -1 for key, names in lists.items()}
+    return [found[id(column.names)] for column in columns]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +120,7 @@ class WindowHistory:
     def course(self, group: str, metric: str, component: str) -> ComponentHistory:
         """One component over the kept windows of its group."""
         columns = self.columns(group, metric)
-        lists = {id(column.names): column for column in columns}
-        places = {key: column.place(component) for key, column in lists.items()}
-        both = [(column, places[id(column.names)]) for column in columns]
+        both = list(zip(columns, places(columns, component), strict=True))
 
         def of(name: str) -> FloatArray:
             return np.array([getattr(c, name)[at] if at >= 0 else np.nan for c, at in both], dtype=np.float64)

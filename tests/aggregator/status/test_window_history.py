@@ -16,6 +16,7 @@ from laggard_aggregator.status.window_history import (
     UNJUDGED,
     WindowHistory,
     bands,
+    places,
 )
 from tests.support.builders import live_status
 
@@ -47,9 +48,25 @@ def test_windows_with_the_same_components_share_their_names() -> None:
     for at, names in enumerate(("ab", "abc", "b", "b")):
         history.judged([window(at, dict.fromkeys(names, 1.0))])
     columns = history.columns("luns", "await")
-    assert [column.place("b") for column in columns] == [1, 1, 0, 0]
-    assert [column.place("c") for column in columns] == [-1, 2, -1, -1]
+    assert places(columns, "b") == [1, 1, 0, 0]
+    assert places(columns, "c") == [-1, 2, -1, -1]
     assert columns[3].names is columns[2].names
+
+
+def test_shared_names_are_searched_once() -> None:
+    class Names(tuple[str, ...]):
+        searched = 0
+
+        def __contains__(self, name: object) -> bool:
+            Names.searched += 1
+            return super().__contains__(name)
+
+    history = WindowHistory()
+    history.judged([window(1, {"a": 1.0, "b": 2.0})])
+    names = Names(("a", "b"))
+    columns = [replace(column, names=names) for column in history.columns("luns", "await")] * 48
+    assert places(columns, "b") == [1] * 48
+    assert Names.searched == 1
 
 
 def test_the_band_is_the_quantiles_of_the_peers_without_their_parents() -> None:

@@ -37,12 +37,6 @@ MAX_RECIPIENTS = 100
 MAX_SUBJECT_CHARS = 180
 NO_PLOT = "No plot: the timeline is too short yet, or matplotlib could not draw it."
 _PLOT = "plot"
-_WHY = {
-    "resolved": "This mail resolves an alarm that was reported earlier.",
-    True: "One mail is sent when an alarm is raised, and one when it is cleared.",
-    False: "One mail is sent when an alarm is raised.",
-}
-"""The foot: why the recipient gets a mail; by `resolved` of the settings, or of the mail that resolves."""
 _RED, _GREEN = "#c8321e", "#2e8b4a"
 # References of RFC 5322 may be folded, but some servers refuse a very long header.
 _MAX_REFERENCES = 20
@@ -152,13 +146,13 @@ def compose(notification: Notification, settings: MailSettings, plot: bytes | No
     values = {
         "n": notification,
         "subject": message["Subject"],
-        "why": _WHY["resolved" if kind == "resolved" else settings.resolved],
+        "why": _why(kind, settings.resolved),
         "colour": _GREEN if kind == "resolved" else _RED,
         "cid": _PLOT if plot else "",
         "no_plot": NO_PLOT,
     }
     template = "straggler" if kind == "test" else kind
-    text, html = (_templates().get_template(f"{template}.{kind}").render(values) for kind in ("txt", "html"))
+    text, html = (_templates().get_template(f"{template}.{end}").render(values) for end in ("txt", "html"))
     message.set_content(spaced(text), cte="quoted-printable")
     message.add_alternative(html, subtype="html", cte="quoted-printable")
     if plot:
@@ -170,6 +164,13 @@ def compose(notification: Notification, settings: MailSettings, plot: bytes | No
 
 def _message_id(id_: str, domain: str) -> str:
     return f"<laggard.{id_}@{domain}>"
+
+
+def _why(kind: str, resolved: bool) -> str:
+    """The foot: why the recipient gets this mail."""
+    if kind == "resolved":
+        return "This mail resolves an alarm that was reported earlier."
+    return f"One mail is sent when an alarm is raised{', and one when it is cleared' if resolved else ''}."
 
 
 @cache

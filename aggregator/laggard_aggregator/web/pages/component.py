@@ -46,7 +46,6 @@ def component(
     scores = {row.metric: row.score for row in rows if row.judged}
     metrics = [name for name in group.metrics if not metric or name == metric] or group.metrics
     causes = next((e.standing for e in each.evidence if e.standing.causes), None)
-    most = max((abs(amount) for _, amount in causes.causes), default=0.0) if causes else 0.0
     return {
         "component": lasting,
         "name": each.name,
@@ -59,13 +58,17 @@ def component(
         "blamed": _blamed(now, group.name, node) if node != each.name else "",
         "advice": NextSteps(now).on(each),
         "parts": [_part(now, group, lasting, one, score=scores.get(one), page=page) for one in metrics],
-        "causes": [(name, amount, 100 * abs(amount) / (most or 1.0)) for name, amount in causes.causes]
-        if causes
-        else [],
+        "causes": _shares(causes.causes) if causes else [],
         "causes_unit": unit(group.source, causes.metric) if causes else "",
         "others": sorted({j.group for j in now.judgements if lasting in j.components} - {group.name}),
         "alarms": [event for event in alarms if event.component == lasting],
     }
+
+
+def _shares(causes: Sequence[tuple[str, float]]) -> list[tuple[str, float, float]]:
+    """Name, amount, and percentage of the largest amount, of each cause."""
+    most = max(abs(amount) for _, amount in causes) or 1.0
+    return [(name, amount, 100 * abs(amount) / most) for name, amount in causes]
 
 
 def _part(

@@ -104,14 +104,13 @@ def troubles(now: Now) -> tuple[str, ...]:
 def tiles(now: Now, found: Sequence[Slow]) -> list[tuple[str, str, str, str, str]]:
     """The health of the fleet: title, value, detail, state (`good`, `warn`, `bad`) and link of each tile."""
     alarms = formatting.counted(sum(each.alarm for each in found), "alarm")
-    live, silent = (sum(getattr(g, name) for g in now.groups.values()) for name in ("live", "silent"))
+    live = sum(group.live for group in now.groups.values())
+    silent = sum(group.silent for group in now.groups.values())
     judged = {each.group for each in now.judgements}
     unjudged = sum(name not in judged or bool(now.note_of(name)) for name in now.groups)
     nodes = sum(now.node_counts.values())
-    up, gone = (
-        sum(count for (_, state), count in now.node_counts.items() if state in states)
-        for states in (("up",), ("silent", "down"))
-    )
+    up = sum(count for (_, state), count in now.node_counts.items() if state == "up")
+    gone = sum(count for (_, state), count in now.node_counts.items() if state in ("silent", "down"))
     unhealthy = len(now.unhealthy)
     wrong = troubles(now)
     latest = max((each.end for each in now.judgements), default=np.nan)
