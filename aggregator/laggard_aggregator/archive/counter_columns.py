@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from laggard_aggregator.archive.tables import COUNTERS, TEXT, TIME, column_of
@@ -58,15 +59,16 @@ class Pending:
         batches, counters = self.batches, [taken.counters for taken in self.batches]
         ticks = np.array([each.tick_ns.size for each in counters])
         components = np.array([each.indexes.size for each in counters])
-        by_batch = pa.array(np.repeat(np.arange(len(batches)), ticks * components))
-        by_component = np.repeat(ticks, components)
+        rows, by_component = ticks * components, np.repeat(ticks, components)
+        first_row, first_tick = np.cumsum(by_component) - by_component, np.cumsum(ticks) - ticks
+        shift = np.repeat(np.repeat(first_tick, components) - first_row, by_component)
+        tick_of = np.arange(self.rows) + shift  # of each row, among the ticks of all batches
 
         def of_batch(values: list[Any], kind: pa.DataType) -> pa.Array:
-            return pa.array(values, kind).take(by_batch)
+            return _repeated(pa.array(values, kind), rows)
 
         def of_tick(values: list[NDArray[np.generic]], kind: pa.DataType) -> pa.Array:
-            tiled = [np.tile(each, count) for each, count in zip(values, components, strict=True)]
-            return pa.array(np.concatenate(tiled)).cast(kind)
+            return pa.array(np.concatenate(values)[tick_of]).cast(kind)
 
         idle = [np.arange(each.indexes.size) >= each.indexes.size - each.idle for each in counters]
         columns = [
@@ -83,7 +85,7 @@ class Pending:
             of_tick([each.read_ns - each.tick_ns for each in counters], pa.int64()),
             of_batch([taken.received_ns for taken in batches], TIME),
             of_tick([taken.late for taken in batches], pa.bool_()),
-            pa.array(np.repeat(np.concatenate(idle), by_component)),
+            _repeated(pa.array(np.concatenate(idle)), by_component),
             *self._values(),
         ]
         return pa.table(columns, schema=pa.schema([*COUNTERS, *map(arrow_field, self.fields.values())]))
@@ -97,10 +99,10 @@ class Pending:
             described += schema.components
         places = [taken.counters.indexes for taken in self.batches]
         rows = [at + start[id(taken.schema)] for at, taken in zip(places, self.batches, strict=True)]
-        by_row = pa.array(np.repeat(np.concatenate(rows), repeats))
-        yield pa.array(np.repeat(np.concatenate(places).astype(np.uint32), repeats))
-        yield pa.array([each.id for each in described], TEXT).take(by_row)
-        yield pa.array([each.name for each in described], TEXT).take(by_row)
+        chosen = pa.array(np.concatenate(rows))
+        yield _repeated(pa.array(np.concatenate(places).astype(np.uint32)), repeats)
+        yield _repeated(pa.array([each.id for each in described], TEXT).take(chosen), repeats)
+        yield _repeated(pa.array([each.name for each in described], TEXT).take(chosen), repeats)
 
     def _values(self) -> list[pa.Array]:
         """One column per field; null where a batch, or a component in it, lacks the field."""
@@ -123,6 +125,13 @@ class Pending:
             values = lane.view(np.float64) if _double(each) else lane
             columns.append(pa.array(values, mask=absent if absent.any() else None, from_pandas=False))
         return columns
+
+
+def _repeated(column: pa.Array, counts: NDArray[np.int64]) -> pa.Array:
+    """Each value of `column` as often as `counts`, 1 or more, says."""
+    if isinstance(column, pa.DictionaryArray):
+        return pa.DictionaryArray.from_arrays(_repeated(column.indices, counts), column.dictionary)
+    return pc.run_end_decode(pa.RunEndEncodedArray.from_arrays(np.cumsum(counts), column))
 
 
 def arrow_field(each: Field) -> pa.Field:
