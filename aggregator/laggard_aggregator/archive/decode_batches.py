@@ -51,9 +51,9 @@ def _rebuilt(table: pa.Table, bounds: list[int], site: str, find_schema: FindSch
     epoch, width, received = (_integers(table, name) for name in ("epoch", "width", "received"))
     place, tick, offset = (_integers(table, name) for name in ("place", "tick", "read_offset_ns"))
     late, idle = (_column(table, name).to_numpy(zero_copy_only=False) for name in ("late", "idle"))
-    node, role, stream = (_texts(table, name) for name in ("node", "role", "stream"))
-    for first, last in pairwise(bounds):
-        schema = find_schema(int(run[first]), node[first], stream[first], int(epoch[first]))
+    texts = zip(*(_texts(table, name, bounds[:-1]) for name in ("node", "role", "stream")), strict=True)
+    for (first, last), (node, role, stream) in zip(pairwise(bounds), texts, strict=True):
+        schema = find_schema(int(run[first]), node, stream, int(epoch[first]))
         other = np.flatnonzero(place[first:last] != place[first])
         n = int(other[0]) if other.size else last - first
         ticks = slice(first, first + n)
@@ -63,8 +63,8 @@ def _rebuilt(table: pa.Table, bounds: list[int], site: str, find_schema: FindSch
             Batch(
                 lsn=int(ordinal[first]),
                 site=site,
-                role=role[first],
-                stream=bytes.fromhex(stream[first]),
+                role=role,
+                stream=bytes.fromhex(stream),
                 seq=int(seq[first]) & _U64,
                 received_ns=int(received[first]),
                 schema=schema,
@@ -108,11 +108,9 @@ def _lane(table: pa.Table, name: str) -> tuple[NDArray[np.int64], NDArray[np.boo
     return (column if null is None else column.fill_null(0)).to_numpy().view(np.int64), null
 
 
-def _texts(table: pa.Table, name: str) -> NDArray[np.object_]:
-    """A dictionary column by row."""
-    column = _column(table, name)
-    distinct = np.array(column.dictionary.to_pylist(), dtype=np.object_)
-    texts: NDArray[np.object_] = np.take(distinct, column.indices.to_numpy())
+def _texts(table: pa.Table, name: str, rows: list[int]) -> list[str]:
+    """A dictionary column at `rows`."""
+    texts: list[str] = _column(table, name).take(pa.array(rows)).to_pylist()
     return texts
 
 

@@ -110,11 +110,11 @@ class Admission:
         """
         self._room = room
         admitted: list[_Admitted] = []
-        for topic, payload, received_ns in messages:
-            if topic.split("/", 4)[3:4] == ["ack"]:
+        for message in messages:
+            if message[0].split("/", 4)[3:4] == ["ack"]:
                 continue  # an aggregator's, under a wide subscription
             self.counts.messages += 1
-            admitted += self._receive((topic, payload, received_ns))
+            admitted += self._receive(message)
         yield from self._decoded(admitted)
 
     def is_known(self, node: str) -> bool:

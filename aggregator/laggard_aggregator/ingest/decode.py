@@ -37,24 +37,25 @@ class Decoder:
         Large ones are decoded one by one as the iterator advances, so that few are in memory at a time.
         """
         found: dict[int, Block | None] = {}
-        groups: dict[bytes, list[tuple[int, bytes]]] = {}
+        raws: dict[int, bytes] = {}
+        groups: dict[bytes, list[int]] = {}
         for at, envelope in enumerate(envelopes if len(envelopes) >= LEAST_ALIKE else ()):
             if envelope.codec != codec.DELTA_ZSTD or _content_bytes(envelope) > MOST_BYTES:
                 continue
             try:
-                raw = self._raw(envelope)
+                raws[at] = self._raw(envelope)
             except WireError:
                 continue  # raised again below
-            shape = layout(envelope, raw)
+            shape = layout(envelope, raws[at])
             if shape is not None:
-                groups.setdefault(shape, []).append((at, raw))
+                groups.setdefault(shape, []).append(at)
         for alike in groups.values():
             if len(alike) >= LEAST_ALIKE:
-                places, raws = zip(*alike, strict=True)
-                found.update(zip(places, decode_alike([envelopes[at] for at in places], raws), strict=True))
+                blocks = decode_alike([envelopes[at] for at in alike], [raws[at] for at in alike])
+                found.update(zip(alike, blocks, strict=True))
         for at, envelope in enumerate(envelopes):
             try:
-                block = found.get(at) or self.decode(envelope)
+                block = found.get(at) or _decoded(envelope, raws.get(at) or self._raw(envelope))
             except WireError as exc:
                 yield exc
             else:

@@ -77,8 +77,10 @@ def standings(
     for judged in judgements:
         if only is None:
             chosen = _that_matter(judged, alarmed[judged.group, judged.metric])
+        elif judged.group == only[0] and only[1] in judged.components:
+            chosen = [judged.components.index(only[1])]
         else:
-            chosen = [c for c, name in enumerate(judged.components) if (judged.group, name) == only]
+            continue
         for c in chosen:
             alarm = alarms.get((judged.group, judged.components[c], judged.metric))
             found.append(_standing(judged, c, alarm, shown))

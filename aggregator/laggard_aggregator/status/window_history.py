@@ -35,18 +35,43 @@ ABSENT, UNJUDGED, NORMAL, ANOMALOUS = range(4)
 """State of a component in a window."""
 
 
+class Members:
+    """Components in the order of a column's arrays.
+
+    Places are cached for the latest members only: they take four times a column's memory.
+    """
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self.names = names
+        self._latest = True
+        self._places: Mapping[str, int] | None = None
+
+    def place(self, name: str) -> int:
+        """The place of a component, -1 where it is not there."""
+        places = self._places
+        if places is None and not self._latest:
+            return self.names.index(name) if name in self.names else -1
+        if places is None:
+            places = self._places = {name: at for at, name in enumerate(self.names)}
+        return places.get(name, -1)
+
+    def superseded(self) -> None:
+        """Drops the cached places, as there are newer members."""
+        self._latest, self._places = False, None
+
+
 @dataclass(frozen=True, slots=True)
 class Column:
     """One window of a group and metric; arrays (C,) as in Verdicts, `state` one of ABSENT to ANOMALOUS.
 
-    `names`: the components, one object for consecutive windows with the same ones.
+    `members`: one object for consecutive windows with the same ones.
     `band`: the quantiles BAND of the observed values of the group's components, without parents; NaN without
     values.
     """
 
     start: float
     end: float
-    names: tuple[str, ...]
+    members: Members
     state: NDArray[np.uint8]
     observed: NDArray[np.float32]
     severity: NDArray[np.float32]
@@ -54,12 +79,16 @@ class Column:
     band: tuple[float, ...]
     note: str
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The components."""
+        return self.members.names
+
 
 def places(columns: Sequence[Column], component: str) -> list[int]:
-    """The place of `component` in each column, -1 where it is absent; shared names are searched once."""
-    lists = {id(column.names): column.names for column in columns}
-    found = {key: names.index(component) if component in names else -1 for key, names in lists.items()}
-    return [found[id(column.names)] for column in columns]
+    """The place of `component` in each column, -1 where it is absent."""
+    found = {members: members.place(component) for members in {column.members for column in columns}}
+    return [found[column.members] for column in columns]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +126,7 @@ class WindowHistory:
             while kept and kept[-1].end >= judgement.end:  # judged again, as after a reload
                 self._cells -= len(kept.pop().names)
             self._cells += len(judgement.components)
-            kept.append(_column(judgement, kept[-1].names if kept else ()))
+            kept.append(_column(judgement, kept[-1].members if kept else None))
             if len(kept) > MAX_WINDOWS:
                 self._drop_oldest(kept)
         while self._cells > self.max_cells:
@@ -163,17 +192,20 @@ def _size(columns: deque[Column]) -> int:
     return len(columns) * max(len(columns[0].names), 1) if columns else 0
 
 
-def _column(judgement: Judgement, before: tuple[str, ...]) -> Column:
-    """The column of a judgement; it shares an unchanged tuple of names with the previous one."""
+def _column(judgement: Judgement, before: Members | None) -> Column:
+    """The column of a judgement; it shares unchanged members with the previous one."""
     verdicts = judgement.verdicts
     names = judgement.components
     judged, anomalous = verdicts.judged, verdicts.judged & verdicts.anomalous
+    if before is not None and before.names != names:
+        before.superseded()
+        before = None
     peers = judgement.levels.count(judgement.levels[0]) if names else 0  # parents follow the components
     observed = verdicts.observed[:peers][np.isfinite(verdicts.observed[:peers])]
     return Column(
         start=judgement.start,
         end=judgement.end,
-        names=before if before == names else names,
+        members=before or Members(names),
         state=np.where(anomalous, ANOMALOUS, np.where(judged, NORMAL, UNJUDGED)).astype(np.uint8),
         observed=_single(verdicts.observed),
         severity=_single(np.where(judged, verdicts.severity, np.nan)),

@@ -1,5 +1,6 @@
 """What the last windows said, kept for pages and mails."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -14,6 +15,7 @@ from laggard_aggregator.status.window_history import (
     MAX_WINDOWS,
     NORMAL,
     UNJUDGED,
+    Members,
     WindowHistory,
     bands,
     places,
@@ -53,20 +55,26 @@ def test_windows_with_the_same_components_share_their_names() -> None:
     assert columns[3].names is columns[2].names
 
 
-def test_shared_names_are_searched_once() -> None:
+def test_shared_names_are_read_once_for_any_number_of_components() -> None:
     class Names(tuple[str, ...]):
-        searched = 0
+        read = 0
 
         def __contains__(self, name: object) -> bool:
-            Names.searched += 1
+            Names.read += 1
             return super().__contains__(name)
+
+        def __iter__(self) -> Iterator[str]:
+            Names.read += 1
+            return super().__iter__()
 
     history = WindowHistory()
     history.judged([window(1, {"a": 1.0, "b": 2.0})])
-    names = Names(("a", "b"))
-    columns = [replace(column, names=names) for column in history.columns("luns", "await")] * 48
-    assert places(columns, "b") == [1] * 48
-    assert Names.searched == 1
+    members = Members(Names(("a", "b")))
+    columns = [replace(column, members=members) for column in history.columns("luns", "await")] * 48
+    for _ in range(10):
+        assert places(columns, "b") == [1] * 48
+        assert places(columns, "c") == [-1] * 48
+    assert Names.read == 1
 
 
 def test_the_band_is_the_quantiles_of_the_peers_without_their_parents() -> None:

@@ -415,6 +415,10 @@ def test_what_is_asked_of_all_nodes_is_asked_seldom(monkeypatch: pytest.MonkeyPa
         assert taking.now(nodes=True).nodes == ()
         assert taking.now().nodes is None
         assert view.asked == asked, at
+    view.nodes_ = (NodeView("oss-1", "storage", "down", False, 0.0, 0.0),)
+    assert taking.now(nodes=True).nodes == ()
+    assert taking.now(node="oss-1").nodes == view.nodes_, "the page of one node does not wait for the list"
+    assert taking.now(node="oss-2").nodes is None
 
 
 def test_what_is_not_ours_is_what_its_publisher_published() -> None:

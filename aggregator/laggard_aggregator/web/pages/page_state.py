@@ -33,7 +33,7 @@ MOST_EVENTS = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Now:
-    """State of the aggregator at one moment. `nodes`: only for pages about nodes, otherwise None."""
+    """State of the aggregator at one moment. `nodes`: those that the page is about, None without any."""
 
     site: str
     version: str
@@ -96,9 +96,10 @@ class StateReader:
         self._view = view
         self._kept: dict[str, tuple[float, Any]] = {}
 
-    def now(self, *, nodes: bool = False) -> Now:
-        """Current state of the aggregator, with all nodes if the page needs them."""
+    def now(self, *, nodes: bool = False, node: str | None = None) -> Now:
+        """Current state of the aggregator, with all nodes, or the present state of `node`, if asked for."""
         view = self._view
+        one = view.node(node) if node is not None else None
         node_counts, unhealthy = self._seldom("health", lambda: (view.node_counts(), view.unhealthy_nodes()))
         return Now(
             site=view.site,
@@ -115,7 +116,7 @@ class StateReader:
             history=view.history.frozen(),
             node_counts=node_counts,
             unhealthy=unhealthy,
-            nodes=self._seldom("nodes", view.nodes) if nodes else None,
+            nodes=self._seldom("nodes", view.nodes) if nodes else (one,) if one else None,
             counters=view.counters(),
             durability=view.durability(),
         )

@@ -72,9 +72,7 @@ class Pages:
             page("/group/{rest:path}", "group", _group),
             page("/component/{rest:path}", "component", _component, alarms=True),
             page("/nodes", "nodes", _nodes, nodes=True),
-            page(
-                "/node/{rest:path}", "node", lambda now, asked, _: nodes.node(now, _name(asked)), nodes=True
-            ),
+            page("/node/{rest:path}", "node", lambda now, asked, _: nodes.node(now, _name(asked)), node=True),
             page(
                 "/search", "search", lambda now, asked, _: search.search(now, _text(asked, "q")), nodes=True
             ),
@@ -89,9 +87,16 @@ class Pages:
         ]
 
     def _page(
-        self, path: str, name: str, make: Make, *, nodes: bool = False, alarms: bool = False
+        self,
+        path: str,
+        name: str,
+        make: Make,
+        *,
+        node: bool = False,
+        nodes: bool = False,
+        alarms: bool = False,
     ) -> BaseRoute:
-        """The route of the template `name`. `nodes`, `alarms`: it needs all nodes, the alarm log."""
+        """The route of the template `name`. It needs one `node`, all `nodes`, or the `alarms` of the log."""
 
         async def answer(request: Request) -> Response:
             events = await self._alarm_log.events(self._view.history, self._view.now) if alarms else ()
@@ -99,7 +104,7 @@ class Pages:
             async with self._one_at_a_time:
                 kept = self._kept.get(key)
                 if kept is None or not self._good(kept):
-                    now = self._state_reader.now(nodes=nodes)
+                    now = self._state_reader.now(nodes=nodes, node=_name(request) if node else None)
                     begun = time.monotonic()
                     try:
                         page = await asyncio.to_thread(make, now, request, events)
