@@ -185,16 +185,22 @@ _lock = threading.Lock()
 
 
 def _cached(key: tuple[int, ...], read: Callable[[], Symbols]) -> Symbols:
-    """The table of an image; the least recently used ones make room for a new one."""
+    """The table of an image; the least recently used ones make room for a new one.
+
+    Another thread does not wait while an image is read.
+    """
     with _lock:
-        if key in _held:
-            _held[key] = _held.pop(key)
-        else:
-            _held[key] = read()
-            room = _MOST_CACHED_BYTES - sum(map(_size, _held.values()))
-            while len(_held) > 1 and (room < 0 or len(_held) > _MOST_IMAGES):
-                room += _size(_held.pop(next(iter(_held))))
-        return _held[key]
+        symbols = _held.pop(key, None)
+        if symbols is not None:
+            _held[key] = symbols
+            return symbols
+    symbols = read()
+    with _lock:
+        _held[key] = symbols
+        room = _MOST_CACHED_BYTES - sum(map(_size, _held.values()))
+        while len(_held) > 1 and (room < 0 or len(_held) > _MOST_IMAGES):
+            room += _size(_held.pop(next(iter(_held))))
+    return symbols
 
 
 def _size(symbols: Symbols) -> int:

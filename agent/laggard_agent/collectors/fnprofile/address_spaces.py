@@ -15,6 +15,7 @@ from typing import NamedTuple
 from laggard_agent.collectors.fnprofile.records import Change, Ended, Forked, Mapped, Renamed
 
 _MOST_SPACES = 1 << 16
+_CHUNK_BYTES = 1 << 16
 _MOST_MAPPINGS = 1 << 10  # of one process
 _MOST_MAPS_BYTES = 4 << 20
 _KTHREADD = 2
@@ -27,12 +28,15 @@ _NUMBER = re.compile(r"[-_]?\d+(?:[-_:]\d+)*$")
 
 
 def beginning_of(path: Path, most_bytes: int) -> bytes:
-    """The first bytes of a file, none when it is unreadable; `--dump` copies no confidential addresses."""
-    try:
-        with path.open("rb") as file:
-            return file.read(most_bytes)
-    except OSError:
-        return b""
+    """The first bytes of a file, up to a read error, as a process may end in between.
+
+    They are not recorded: `--dump` copies no confidential addresses.
+    """
+    data = bytearray()
+    with suppress(OSError), path.open("rb", buffering=0) as file:
+        while chunk := file.read(min(most_bytes - len(data), _CHUNK_BYTES)):
+            data += chunk
+    return bytes(data)
 
 
 class Mapping(NamedTuple):

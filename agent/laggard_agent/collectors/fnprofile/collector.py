@@ -61,8 +61,7 @@ class Fnprofile:
     """Samples from the first reading on, which takes FIRST_SECONDS and returns the samples of that time.
 
     A vector is added at the first reading in each span of `vector_seconds` of the wall clock; in between,
-    readings say the same again. Without `open_event`, the trees of
-    another node are not sampled.
+    readings say the same again. Without `open_event`, the trees of another node are not sampled.
     """
 
     name = "fnprofile"
