@@ -240,7 +240,7 @@ def numbers(words: Sequence[bytes]) -> tuple[int, ...] | None:
         values = tuple(map(int, words))
     except ValueError:  # thousands of digits
         return None
-    return values if max(values) < MOST else None
+    return values if sum(values) < MOST or max(values) < MOST else None  # the sum is faster
 
 
 def printable(text: str) -> str:

@@ -177,7 +177,8 @@ class _TableFile:
         self.shape: Shape | None = None
         self.values: Values = ()
         self._read = read
-        self._read_last: tuple[bytes | None, bytes] = (None, b"")
+        self._start: bytes | None = None
+        self._body = b""
 
     def update(self, data: bytes | None) -> bool:
         """Parses new contents; True if anything but the timestamps changed."""
@@ -187,10 +188,10 @@ class _TableFile:
             return was_there
         header = _HEADER.match(data)
         assert header is not None  # it may not match at all
-        known = header[1], data[header.end() :]
-        if self.shape is not None and known == self._read_last:
+        start, body = header[1], data[header.end() :]
+        if self.shape is not None and body == self._body and start == self._start:
             return False
-        self._read_last = known
+        self._start, self._body = start, body
         self.shape, self.values = self._read(data)
         return True
 

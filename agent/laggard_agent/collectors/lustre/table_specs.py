@@ -146,7 +146,7 @@ def reader_of(file: str) -> Read:
     if file in ("brw_stats", "rpc_stats"):
         return Shapes(parse_histograms).read
     if file == "import":
-        return Shapes(parse_import, learns=False).read
+        return Shapes(parse_import).read_plain
     if file in _SCALARS:
         return Shapes(partial(parse_scalar, _SCALARS[file])).read
     return Shapes(parse_stats).read

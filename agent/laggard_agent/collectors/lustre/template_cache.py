@@ -73,14 +73,10 @@ Shown = tuple[Shape | None, ...]  # of one component, one entry per file of the 
 
 
 class Shapes:
-    """Cache of shapes of one kind of file; `parse` is its pure parser.
+    """Cache of shapes of one kind of file; `parse` is its pure parser."""
 
-    `learns` False: for short files with varying names and addresses only the fields are cached.
-    """
-
-    def __init__(self, parse: Parse, *, learns: bool = True) -> None:
+    def __init__(self, parse: Parse) -> None:
         self._parse = parse
-        self._learns = learns
         self._plain: dict[tuple[Field, ...], Shape] = {}
         self._known: dict[bytes, _Skeleton] = {}
         self._latest: _Skeleton | None = None
@@ -88,8 +84,6 @@ class Shapes:
 
     def read(self, data: bytes) -> Found:
         """Shape of a file and the values of its fields, each below 2^64. Raises nothing."""
-        if not self._learns:
-            return self._as_parsed(self._parse(data))
         bones = data.translate(None, _NOT_SKELETON)
         runs = data.translate(_TO_BLANKS).split()
         skeleton = self._latest
@@ -101,12 +95,16 @@ class Shapes:
                 try:
                     values = shape.values(runs)
                 except ValueError:
-                    return self._as_parsed(self._parse(data))
+                    return self.read_plain(data)
                 if sum(values) < MOST or max(values) < MOST:  # twice as fast as a loop
                     return shape, values
         if len(data) > _MOST_BYTES:
-            return self._as_parsed(self._parse(data))
+            return self.read_plain(data)
         return self._learn(data, bones, runs)
+
+    def read_plain(self, data: bytes) -> Found:
+        """As `read`, but caches only the fields: for short files with varying names and addresses."""
+        return self._as_parsed(self._parse(data))
 
     def _learn(self, data: bytes, bones: bytes, runs: Runs) -> Found:
         parsed = self._parse(data)

@@ -127,11 +127,10 @@ def test_many_shapes_are_forgotten() -> None:
 
 
 def test_plain() -> None:
-    plain = Shapes(parse_import, learns=False)
+    read = Shapes(parse_import).read_plain
     texts = [b"import:\n  name: a%d\n  state: FULL\n  inflight: %d\n" % (n, n) for n in (1, 2)]
-    (one, _), (two, values) = map(plain.read, texts)
+    (one, _), (two, values) = map(read, texts)
     assert one is two
     assert values == (9, 2)
-    assert_same(
-        plain.read(b"import:\n state: FULL\n nonsense"), parse_import(b"import:\n state: FULL\n nonsense")
-    )
+    text = b"import:\n state: FULL\n nonsense"
+    assert_same(read(text), parse_import(text))
