@@ -16,6 +16,10 @@ TEST_FILES = sorted(FOLDER.glob("*_test.yml"))
 TESTS = "".join(path.read_text() for path in TEST_FILES)
 RUNBOOK = (PROJECT / "docs" / "runbook.md").read_text()
 ALERTS = re.findall(r"- alert: (\w+)", RULES)
+RULE_NAMES = re.findall(r"- (?:alert|record): (\S+)", RULES)
+ALERTMANAGER = PROJECT / "deploy" / "alertmanager" / "alertmanager.yml"
+TARGET_LABELS = {"site", "exported_site", "job", "instance"}
+"""Labels that Prometheus adds; laggard_build_info has its own site."""
 PROCESS_METRICS = {"process_cpu_seconds_total"}
 
 needs_promtool = pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool (prometheus)")
@@ -27,7 +31,7 @@ def checked(*command: str) -> str:
 
 @needs_promtool
 def test_rules_and_scrapes_are_valid() -> None:
-    assert f"{len(ALERTS) + 4} rules found" in checked(
+    assert f"{len(ALERTS) + 7} rules found" in checked(
         "promtool", "check", "rules", str(FOLDER / "laggard.rules.yml")
     )
     checked("promtool", "check", "config", str(FOLDER / "prometheus.yml"))
@@ -41,7 +45,7 @@ def test_each_alert_fires_when_it_should_and_not_before() -> None:
 @needs_promtool
 def test_the_rules_tests_can_fail(tmp_path: Path) -> None:
     shutil.copy(FOLDER / "laggard_lasting_test.yml", tmp_path)
-    (tmp_path / "laggard.rules.yml").write_text(RULES.replace("for: 96h", "for: 94h"))
+    (tmp_path / "laggard.rules.yml").write_text(RULES.replace("> 96 * 3600", "> 94 * 3600"))
     done = run_command(["promtool", "test", "rules", tmp_path / "laggard_lasting_test.yml"], check=False)
     assert done.returncode == 1
 
@@ -69,15 +73,51 @@ def test_every_metric_and_label_that_is_named_is_exposed(text: str) -> None:
     assert set(re.findall(r"\bprocess_\w+", text)) <= PROCESS_METRICS
     assert set(re.findall(r"\blaggard:\w+:\w+", text)) <= set(re.findall(r"record: (\S+)", RULES))
     for name, matchers in re.findall(r"\b(laggard_[a-z0-9_]+)\{([^}]*)\}", text):
-        labels = set(re.findall(r"(\w+)(?:=~|!~|!=|=)", matchers)) - {"job", "instance"}
+        labels = set(re.findall(r"(\w+)(?:=~|!~|!=|=)", matchers)) - TARGET_LABELS
         assert labels <= set(known[name].labels), name
+
+
+def test_every_aggregation_keeps_the_site_and_the_instance() -> None:
+    kept = [set(re.findall(r"\w+", labels)) for labels in re.findall(r"\bby \(([^)]*)\)", RULES)]
+    assert len(kept) > 10
+    assert all({"site", "instance"} <= labels for labels in kept)
+    assert not re.findall(r"\b(?:sum|max|min|count) ?\(", RULES)
+
+
+def test_no_alert_has_a_label_that_changes_with_a_reboot_or_a_window() -> None:
+    """Prometheus begins an alert again when one of its labels changes."""
+    expressions = re.findall(r"expr: (.*(?:\n {10,}.*)*)", RULES)
+    assert len(expressions) == len(RULE_NAMES)
+    named = {name for expression in expressions for name in re.findall(r"\w+", expression)}
+    assert "laggard_alarm_active" in named
+    assert not {"name", "claim", "unit", "page_url", "laggard_component_info"} & named
+    assert "humanize }}" not in RULES
+
+
+def test_alerts_about_alarms_link_to_the_page() -> None:
+    rules = dict(zip(RULE_NAMES, re.split(r"- (?:alert|record): ", RULES)[1:], strict=True))
+    linked = [name for name, rule in rules.items() if "page_url:" in rule]
+    assert linked == [alert for alert in ALERTS if alert.startswith("LaggardStraggler")] != []
+
+
+def test_the_example_scrapes_name_their_site() -> None:
+    text = (FOLDER / "prometheus.yml").read_text()
+    assert text.count("{site: example}") == text.count("job_name:") == text.count('["mon:9464"]') > 0
+
+
+def test_an_alert_inhibits_only_alerts_of_its_own_site() -> None:
+    text = ALERTMANAGER.read_text()
+    assert re.findall(r"group_by: \[(\w+)", text) == ["site"]
+    equal = [set(re.findall(r"\w+", labels)) for labels in re.findall(r"equal: \[(.*)\]", text)]
+    assert len(equal) == text.count("- source_matchers") > 0
+    assert all({"site", "instance"} <= labels for labels in equal)
 
 
 @pytest.mark.skipif(shutil.which("amtool") is None, reason="needs amtool (prometheus-alertmanager)")
 def test_the_alertmanager_s_example_is_valid() -> None:
-    checked("amtool", "check-config", str(PROJECT / "deploy" / "alertmanager" / "alertmanager.yml"))
+    checked("amtool", "check-config", str(ALERTMANAGER))
 
 
 def test_the_alertmanager_s_example_names_alerts_that_there_are() -> None:
-    text = (PROJECT / "deploy" / "alertmanager" / "alertmanager.yml").read_text()
+    text = ALERTMANAGER.read_text()
     assert set(re.findall(r"\bLaggard\w+", text)) - {"Laggard"} <= set(ALERTS)
