@@ -11,8 +11,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from laggard_aggregator.cli.main import OneLineParser
-from laggard_aggregator.notify.channel import make_channels
-from laggard_aggregator.notify.test_notification import send_test
 from laggard_aggregator.settings.aggregator import AggregatorSettings
 from laggard_aggregator.settings.channels import channels
 from laggard_aggregator.web.auth import new_token, password_line
@@ -39,6 +37,7 @@ examples:
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit code: 0, 1 for a failure, 2 for bad input."""
     code = 1
+    _settle_memory()
     try:
         code = _run(build_parser().parse_args(argv))
     except* LaggardError as group:
@@ -90,7 +89,6 @@ def _run(options: argparse.Namespace) -> int:
         raise ConfigError("", [f"--test-{options.test_channel}: not together with --check-config"])
     if options.token:
         raise ConfigError("", ["--token: only together with --credential"])
-    _settle_memory()
     settings = _load(options.config)
     if options.check_config:
         return 0
@@ -143,7 +141,7 @@ def _long_enough(password: str) -> str:
 
 
 def _settle_memory() -> None:
-    """Limits memory growth; called before numpy and pyarrow are imported, which start threads.
+    """Limits memory growth; called before pyarrow is imported, which starts threads.
 
     pyarrow's own allocator keeps pages for every thread. Only the environment makes all of it use the C
     library's allocator, and operators may override it there.
@@ -155,6 +153,10 @@ def _settle_memory() -> None:
 def _test_channel(name: str, settings: AggregatorSettings, path: Path) -> int:
     if name not in settings.channels:
         raise ConfigError(str(path), [f"{name}: missing, there is nobody to send a {name} to"])
+    # Imported here: they import pyarrow, before which the allocator must be chosen.
+    from laggard_aggregator.notify.channel import make_channels  # noqa: PLC0415
+    from laggard_aggregator.notify.test_notification import send_test  # noqa: PLC0415
+
     (channel,) = make_channels({name: settings.channels[name]})
     print(asyncio.run(send_test(channel, settings.site, settings.http.page, time.time())))
     return 0

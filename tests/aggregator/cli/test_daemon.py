@@ -126,3 +126,21 @@ def test_without_a_broker_it_serves_and_waits_and_ends_in_order(tmp_path: Path) 
     assert "Traceback" not in "".join(told) + rest
     assert rest.splitlines()[-1].endswith("INFO laggard_aggregator.app: stopped")
     assert sum("WARNING" in line for line in (*told, *rest.splitlines())) == 1
+
+
+def test_pyarrow_uses_the_allocator_of_the_c_library(tmp_path: Path) -> None:
+    (tmp_path / "aggregator.toml").write_text("")
+    program = (
+        "import sys; from laggard_aggregator.cli.daemon import main; code = main(sys.argv[1:]);"
+        "import pyarrow; print(code, pyarrow.default_memory_pool().backend_name)"
+    )
+    arguments = ("--config", str(tmp_path / "aggregator.toml"), "--check-config")
+    environment = {name: value for name, value in os.environ.items() if name != "ARROW_DEFAULT_MEMORY_POOL"}
+    done = subprocess.run(
+        (sys.executable, "-c", program, *arguments),
+        capture_output=True,
+        text=True,
+        env=environment,
+        check=True,
+    )
+    assert done.stdout == "0 system\n", done.stderr
