@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 from laggard_agent.app import App
 from laggard_agent.collectors import registry
@@ -23,13 +22,13 @@ from laggard_common import __version__
 from laggard_common.clock import SystemClock
 from laggard_common.config import load
 from laggard_common.daemon import logs, memory
+from laggard_common.daemon.command import guarded
 from laggard_common.daemon.sd_notify import Notifier
 from laggard_common.daemon.service import Service
-from laggard_common.errors import ConfigError, LaggardError, ServiceError
+from laggard_common.errors import ConfigError
 from laggard_common.mqtt.client import log_unhandled
 from laggard_common.mqtt.settings import client_arguments
 
-T = TypeVar("T")
 Reread = Callable[[], AgentSettings]
 
 _SETTLED_SECONDS = 10.0
@@ -68,12 +67,7 @@ _PATHS = (
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit code: 0, 1 for a failure, 2 for bad input."""
-    try:
-        return _run(build_parser().parse_args(argv))
-    except LaggardError as exc:
-        for line in str(exc).splitlines():
-            print(f"laggard-agent: {line}", file=sys.stderr)
-        return exc.exit_code
+    return guarded("laggard-agent", lambda: _run(build_parser().parse_args(argv)))
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -137,8 +131,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _once(settings: AgentSettings, roots: Roots) -> int:
-    failed = _printed(lambda: read_once(settings, roots, SystemClock(), sys.stdout))
-    return 1 if failed is None else _report(failed)
+    return _report(read_once(settings, roots, SystemClock(), sys.stdout))
 
 
 def _dump(settings: AgentSettings, roots: Roots, folder: Path) -> int:
@@ -161,25 +154,10 @@ def _report(failed: Mapping[str, str]) -> int:
 def _fold(path: str, format_name: str, node: str) -> int:
     from laggard_agent.tools.iotrace.command import fold_file  # noqa: PLC0415 - a daemon has no use for it
 
-    summary = _printed(lambda: fold_file(path, format_name, node, sys.stdout))
-    if summary is None:
-        return 1
+    summary = fold_file(path, format_name, node, sys.stdout)
+    sys.stdout.flush()
     print(f"laggard-agent: {path}: {summary}", file=sys.stderr)
     return 0
-
-
-def _printed(job: Callable[[], T]) -> T | None:
-    """Result of `job`; None if standard output was closed. Raises ServiceError on another write error."""
-    try:
-        result = job()
-        sys.stdout.flush()
-    except OSError as exc:
-        # Otherwise Python reports the error again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if not isinstance(exc, BrokenPipeError):  # `laggard-agent --once | head`
-            raise ServiceError(f"standard output: {exc.strerror}") from exc
-        return None
-    return result
 
 
 def _settings(options: argparse.Namespace) -> AgentSettings:

@@ -21,7 +21,7 @@ from laggard_aggregator.detect.cdf.training import largest_deviation
 from laggard_aggregator.detect.interface import FloatArray, GroupWindow
 from laggard_aggregator.detect.registry import AnyDetector, make_detector
 from laggard_aggregator.detect.settings import ByMetric, DetectSettings
-from laggard_aggregator.offline.csv_input import CsvColumns
+from laggard_aggregator.offline.csv_columns import CsvColumns
 from laggard_aggregator.offline.findings import Findings
 from laggard_aggregator.offline.run import read_grids
 from laggard_aggregator.offline.sample_grid import Grid, windows_in_order

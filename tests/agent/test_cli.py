@@ -70,9 +70,13 @@ def test_once_says_which_collector_failed_and_reads_the_others(
 
 
 @pytest.mark.parametrize(
-    ("out", "said"), [("/dev/full", ": standard output: No space left on device\n"), ("", "")]
+    ("out", "code", "said"),
+    [
+        ("/dev/full", 1, "laggard-agent: standard output: No space left on device\n"),
+        ("", 128 + signal.SIGPIPE, ""),
+    ],
 )
-def test_once_into_what_takes_no_more(tmp_path: Path, out: str, said: str) -> None:
+def test_once_into_what_takes_no_more(tmp_path: Path, out: str, code: int, said: str) -> None:
     """A full disk is one line; a reader who has had enough, as `head`, is none."""
     command = [sys.executable, "-m", "laggard_agent.cli", "--once", "--procfs", procfs(tmp_path)]
     command += ["--collectors", "diskstats"]
@@ -83,7 +87,7 @@ def test_once_into_what_takes_no_more(tmp_path: Path, out: str, said: str) -> No
         os.close(reader)
     done = run_command(command, stdout=to, check=False)
     os.close(to)
-    assert (done.returncode, done.stderr) == (1, f"laggard-agent{said}" if said else "")
+    assert (done.returncode, done.stderr) == (code, said)
 
 
 def test_a_proc_that_makes_no_sense_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

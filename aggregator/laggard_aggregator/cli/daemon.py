@@ -17,9 +17,10 @@ from laggard_aggregator.web.auth import new_token, password_line
 from laggard_common import __version__
 from laggard_common.config import load
 from laggard_common.daemon import logs, memory
+from laggard_common.daemon.command import guarded
 from laggard_common.daemon.sd_notify import Notifier
 from laggard_common.daemon.service import Service
-from laggard_common.errors import ConfigError, LaggardError
+from laggard_common.errors import ConfigError
 
 _LEAST_PASSWORD_CHARS = 8
 _MOST_PASSWORD_CHARS = 512
@@ -36,13 +37,8 @@ examples:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit code: 0, 1 for a failure, 2 for bad input."""
-    code = 1
     _settle_memory()
-    try:
-        code = _run(build_parser().parse_args(argv))
-    except* LaggardError as group:
-        code = max(map(_failed, _leaves(group)))
-    return code
+    return guarded("laggard-aggregator", lambda: _run(build_parser().parse_args(argv)))
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -173,19 +169,6 @@ def _load(path: Path) -> AggregatorSettings:
     except ConfigError as exc:
         raise exc if exc.path else ConfigError(str(path), exc.problems) from exc
     return settings
-
-
-def _failed(exc: LaggardError) -> int:
-    for line in str(exc).splitlines():
-        print(f"laggard-aggregator: {line}", file=sys.stderr)
-    return exc.exit_code
-
-
-def _leaves(group: BaseExceptionGroup[LaggardError]) -> list[LaggardError]:
-    found: list[LaggardError] = []
-    for exc in group.exceptions:
-        found.extend(_leaves(exc) if isinstance(exc, BaseExceptionGroup) else [exc])
-    return found
 
 
 if __name__ == "__main__":

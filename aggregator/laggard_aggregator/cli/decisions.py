@@ -14,6 +14,7 @@ from typing import Any
 from laggard_aggregator.alarms.overrides import checked_target
 from laggard_aggregator.control.socket import MOST_BYTES, at
 from laggard_common.errors import ConfigError, ServiceError
+from laggard_common.visible import visible
 
 DEFAULT_STATE = Path("/var/lib/laggard/state")
 TIMEOUT_SECONDS = 10.0
@@ -84,7 +85,7 @@ class DecisionCommand:
         said = f"{done}: {count} component{'' if count == 1 else 's'}"
         if names:
             said += f" ({', '.join(names[:MAX_LISTED])}{', ...' if count > MAX_LISTED else ''})"
-        print(said + (f"; nodes: {', '.join(nodes)}" if nodes else ""))
+        print(visible(said + (f"; nodes: {', '.join(nodes)}" if nodes else "")))
         return 0
 
 

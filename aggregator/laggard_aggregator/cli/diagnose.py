@@ -1,18 +1,22 @@
 """`laggard diagnose`: the detectors of the aggregator over recorded data."""
 
 import argparse
+import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TextIO
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from laggard_aggregator.cli.options import (
     add_input_options,
+    add_local,
     add_window_options,
+    check_outputs,
     count,
     csv_columns,
     positive,
@@ -29,6 +33,7 @@ from laggard_aggregator.settings import from_settings, thresholds_file
 from laggard_aggregator.settings.aggregator import TopologyFile
 from laggard_common import config
 from laggard_common.errors import ConfigError, InputError
+from laggard_common.visible import visible
 
 EXAMPLES = """\
 examples:
@@ -50,6 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--thresholds", metavar="FILE", type=Path, help="from laggard train, for cdf and manhattan")
     add("--topology", metavar="FILE", type=Path, help="[[topology]] tables: who shares a parent")
     add("--windows", action="store_true", help="print every window too")
+    add_local(parser)
     add("--format", choices=("table", "json"), default="table", help="default %(default)s")
     add("-o", "--output", metavar="FILE", type=Path, help="write there, and only when all went well")
 
@@ -71,28 +77,38 @@ def _diagnose(args: argparse.Namespace, output: TextIO) -> None:
             args.inputs, csv_columns(args), given, trained, topology=topology, progress=progress
         )
         findings = Findings(opened.confirm)
+        as_json = args.format == "json"
+        line = json_records.line if as_json else partial(console_table.window_line, local=args.local)
         for judged in opened.judgements:
             findings.add(judged)
             if args.windows:
-                line = json_records.line if args.format == "json" else console_table.window_line
-                output.writelines(line(record) for record in json_records.window_records(judged))
+                _print(map(line, json_records.window_records(judged)), output)
     if not findings.windows:
-        raise InputError(str(args.inputs[0]), "nothing to judge: no window has data")
-    if args.format == "json":
-        output.writelines(json_records.line(json_records.day_record(finding)) for finding in findings.days())
+        remarks = "".join(f"; {remark}" for remark in opened.remarks)
+        raise InputError(str(args.inputs[0]), f"nothing to judge: no window has data{remarks}")
+    components = list(findings.components())
+    if as_json:
         parents = opened.topology()
-        found = (
-            json_records.component_record(finding, opened.shown, parents) for finding in findings.components()
-        )
-        output.writelines(map(json_records.line, found))
+        _print((json_records.line(json_records.day_record(day)) for day in findings.days()), output)
+        records = (json_records.component_record(each, opened.shown, parents) for each in components)
+        _print(map(json_records.line, records), output)
     else:
-        console_table.print_findings(
-            console_table.console_for(output), findings, list(findings.components()), opened.shown
+        width = shutil.get_terminal_size().columns if output.isatty() else None
+        lines = console_table.findings_lines(
+            findings, components, opened.shown, local=args.local, width=width
         )
+        _print(lines, output)
+    remarks_to = sys.stderr if as_json else output
+    _print((*opened.remarks, *findings.remarks(opened.idle())), remarks_to)
+
+
+def _print(lines: Iterable[str], output: TextIO) -> None:
+    output.writelines(f"{visible(line)}\n" for line in lines)
 
 
 def _check(args: argparse.Namespace) -> None:
     """Raises ConfigError for conflicting options."""
+    check_outputs({"-o": args.output}, (*args.inputs, args.thresholds, args.topology))
     detector = registry.find(args.detector) if args.detector else None
     if detector is not None and detector.needs_thresholds and args.thresholds is None:
         raise ConfigError("", [f"--detector {detector.name} needs --thresholds FILE, from laggard train"])
@@ -112,11 +128,17 @@ def _progress() -> Iterator[Advance | None]:
         yield None
         return
     columns = (
-        TextColumn("judging"),
+        TextColumn("{task.description}"),
         BarColumn(),
         TextColumn("{task.percentage:3.0f}%"),
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task("judging", total=1.0)
-        yield lambda done: bar.update(task, completed=done)
+        tasks: dict[str, TaskID] = {}
+
+        def advance(phase: str, done: float) -> None:
+            if phase not in tasks:
+                tasks[phase] = bar.add_task(phase, total=1.0)
+            bar.update(tasks[phase], completed=done)
+
+        yield advance

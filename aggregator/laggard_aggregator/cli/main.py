@@ -1,14 +1,14 @@
 """`laggard`: one command; the module of a subcommand is imported on use."""
 
 import argparse
-import os
 import pkgutil
 import sys
 from collections.abc import Sequence
 from typing import Any, NamedTuple, NoReturn
 
 from laggard_common import __version__
-from laggard_common.errors import LaggardError
+from laggard_common.daemon.command import guarded
+from laggard_common.errors import ServiceError
 
 
 class OneLineParser(argparse.ArgumentParser):
@@ -29,6 +29,12 @@ class Entry(NamedTuple):
     def load(self) -> Any:
         """Imports the subcommand."""
         return pkgutil.resolve_name(self.module)
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """Description of its parser, and how that is printed."""
+        description = f"{self.help[0].upper()}{self.help[1:]}."
+        return {"description": description, "formatter_class": argparse.RawDescriptionHelpFormatter}
 
 
 COMMANDS = (
@@ -51,36 +57,31 @@ COMMANDS = (
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs `laggard` and returns its exit code: 2 for bad input or options, 130 after Ctrl-C."""
+    """Runs `laggard` and returns its exit code: 2 for bad input or options, others as `guarded` has them."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     entry = next((e for e in COMMANDS for word in arguments[:1] if e.name == word), None)
     name = f"laggard {entry.name}" if entry else "laggard"
+    return guarded(name, lambda: _run(entry, arguments))
+
+
+def _run(entry: Entry | None, arguments: Sequence[str]) -> int:
+    if entry is None:
+        _overview().parse_args(arguments)  # ends with the help, the version or an error
+        raise AssertionError("the parser requires a subcommand")
     try:
-        module = entry.load() if entry else None
-        args = _parser(entry, module).parse_args(arguments)
-        assert module is not None  # the parser requires a subcommand
-        code: int = module.run(args)
-        sys.stdout.flush()
-    except LaggardError as exc:
-        for line in str(exc).splitlines():
-            print(f"{name}: {line}", file=sys.stderr)
-        return exc.exit_code
+        module = entry.load()
+        parser = OneLineParser(prog=f"laggard {entry.name}", **entry.about)
+        module.add_arguments(parser)
+        code: int = module.run(parser.parse_args(arguments[1:]))
     except ModuleNotFoundError as exc:
         if exc.name is None or exc.name.startswith("laggard_"):
             raise
         extra = "broker" if exc.name.partition(".")[0] == "amqtt" else "aggregator"
-        print(f"{name}: {exc.name} is not installed: pip install 'laggard[{extra}]'", file=sys.stderr)
-        return 1
-    except BrokenPipeError:
-        # The reader closed the pipe, as in `laggard diagnose ... | head`; the flush at exit must not fail.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
-    except KeyboardInterrupt:
-        return 130
+        raise ServiceError(f"{exc.name} is not installed: pip install 'laggard[{extra}]'") from exc
     return code
 
 
-def _parser(entry: Entry | None, module: Any) -> argparse.ArgumentParser:
+def _overview() -> argparse.ArgumentParser:
     parser = OneLineParser(
         prog="laggard",
         description="Finds the components of a storage system that answer, but more slowly than their peers.",
@@ -89,14 +90,7 @@ def _parser(entry: Entry | None, module: Any) -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"laggard {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for each in COMMANDS:
-        sub = commands.add_parser(
-            each.name,
-            help=each.help,
-            description=each.help[0].upper() + each.help[1:] + ".",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        if each is entry and module is not None:
-            module.add_arguments(sub)
+        commands.add_parser(each.name, help=each.help)
     return parser
 
 

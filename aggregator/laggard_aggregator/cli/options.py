@@ -2,11 +2,11 @@
 
 import argparse
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from laggard_aggregator.detect.settings import DetectSettings
-from laggard_aggregator.offline.csv_input import CsvColumns
+from laggard_aggregator.offline.csv_columns import CsvColumns
 from laggard_common.errors import ConfigError
 
 _COLUMNS = CsvColumns()
@@ -38,6 +38,34 @@ def add_input_options(parser: argparse.ArgumentParser) -> None:
         metavar="file|NAME",
         help="peers are the components of one file, or with one value of a column",
     )
+
+
+def add_local(parser: argparse.ArgumentParser) -> None:
+    """Declares `--local`."""
+    parser.add_argument(
+        "--local", action="store_true", help="print times in this machine's zone (default: UTC)"
+    )
+
+
+def check_outputs(outputs: Mapping[str, Path | None], inputs: Iterable[Path | None]) -> None:
+    """Raises ConfigError for an output, by its option, that is another one, or is or lies in an input."""
+    taken = [path for path in inputs if path is not None]
+    for option, output in outputs.items():
+        if output is None:
+            continue
+        for path in taken:
+            if _is_within(output, path):
+                raise ConfigError("", [f"{option}: {output} is also an input or output of this run"])
+        taken.append(output)
+
+
+def _is_within(output: Path, path: Path) -> bool:
+    """True when `output` is the file `path`, also by another name, or would lie in the folder `path`."""
+    try:
+        is_same = output.exists() and path.exists() and output.samefile(path)
+        return is_same or output.absolute() == path.absolute() or path.resolve() in output.resolve().parents
+    except (OSError, RuntimeError):  # unreadable, or links in a circle
+        return False
 
 
 def csv_columns(args: argparse.Namespace) -> CsvColumns:

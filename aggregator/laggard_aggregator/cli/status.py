@@ -3,15 +3,15 @@
 import argparse
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rich.console import Console
-from rich.text import Text
-
 from laggard_aggregator.cli import client
-from laggard_aggregator.cli.top import ranking
+from laggard_aggregator.cli.options import add_local
+from laggard_aggregator.cli.top import ranking, terminal_width, unjudged
+from laggard_aggregator.status import formatting
 from laggard_common.errors import ServiceError
+from laggard_common.visible import visible
 
 UNHEALTHY = 1
 _MOST_NODES = 20
@@ -28,6 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the options of `laggard status`."""
     parser.epilog = _EXAMPLES
     client.add_arguments(parser)
+    add_local(parser)
     parser.add_argument("--json", action="store_true", help="print all of it as one JSON object")
     parser.add_argument(
         "--check",
@@ -46,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
         if args.json:
             print(json.dumps({key: value for part in parts.values() for key, value in part.items()}))
         else:
-            _print(parts, now)
+            print(*map(visible, _lines(parts, now, args.local)), sep="\n")
         loud = [s for s in parts["stragglers"]["stragglers"] if s["alarm"] and s["silenced"] is None]
         healthy = parts["nodes"]["ready"] and not loud
     except (KeyError, TypeError) as exc:
@@ -54,39 +55,34 @@ def run(args: argparse.Namespace) -> int:
     return UNHEALTHY if args.check and not healthy else 0
 
 
-def _print(parts: Mapping[str, Any], now: float) -> None:
-    console = Console()
+def _lines(parts: Mapping[str, Any], now: float, local: bool) -> Iterator[str]:
     nodes, groups = parts["nodes"], parts["groups"]["groups"]
-    console.print("ready" if nodes["ready"] else Text("not ready: not connected to the broker", style="bold"))
+    yield "ready" if nodes["ready"] else "not ready: not connected to the broker"
     for role, counts in nodes["nodes"].items():
-        console.print(Text(f"{role} nodes: {', '.join(f'{n} {state}' for state, n in counts.items())}"))
-    _print_unhealthy(console, nodes["unwell"])
+        yield f"{role} nodes: {', '.join(f'{n} {state}' for state, n in counts.items())}"
+    yield from _unhealthy(nodes["unwell"])
     live = sum(group["live"] for group in groups)
-    console.print(Text(f"{len(groups)} groups compare {live} components"))
-    for group in groups:
-        if group["note"]:
-            console.print(Text(f"no verdict on {group['group']}: {group['note']}"))
-    stragglers = parts["stragglers"]["stragglers"]
-    console.print(ranking(stragglers, now) if stragglers else "no stragglers")
+    compare = "compares" if len(groups) == 1 else "compare"
+    yield f"{formatting.counted(len(groups), 'group')} {compare} {formatting.counted(live, 'component')}"
+    yield from unjudged(groups)
+    yield from ranking(parts["stragglers"]["stragglers"], now, local, terminal_width()) or ["no stragglers"]
     for decision in parts["decisions"]["decisions"]:
-        console.print(Text(_said(decision)))
+        yield _decision(decision, local)
 
 
-def _print_unhealthy(console: Console, unhealthy: Sequence[Mapping[str, Any]]) -> None:
+def _unhealthy(unhealthy: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     for node in unhealthy[:_MOST_NODES]:
         why = [node["state"]] if node["state"] != "up" else []
         why += [f"collector {name} fails" for name in node["failing"]]
-        console.print(Text(f"  {node['node']}: {', '.join(why) or 'its clock is off'}"))
+        yield f"  {node['node']}: {', '.join(why) or 'its clock is off'}"
     if len(unhealthy) > _MOST_NODES:
-        console.print(Text(f"  and {len(unhealthy) - _MOST_NODES} more"))
+        yield f"  and {len(unhealthy) - _MOST_NODES} more"
 
 
-def _said(decision: Mapping[str, Any]) -> str:
-    until = "until ended" if decision["until"] is None else f"until {_clock(decision['until'])}"
+def _decision(decision: Mapping[str, Any], local: bool) -> str:
+    end = decision["until"]
+    until = "until ended" if end is None else f"until {formatting.zoned(end, local)}"
     comment = f": {decision['comment']}" if decision["comment"] else ""
     done = {"silence": "silenced", "drain": "drained"}.get(decision["kind"], decision["kind"])
-    return f"{decision['target']} {done} by {decision['by']} on {_clock(decision['at'])}, {until}{comment}"
-
-
-def _clock(seconds: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
+    at = formatting.zoned(decision["at"], local)
+    return f"{decision['target']} {done} by {decision['by']} on {at}, {until}{comment}"

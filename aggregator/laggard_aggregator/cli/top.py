@@ -1,20 +1,21 @@
 """`laggard top`: the stragglers of a running aggregator, worst first, live in the terminal."""
 
 import argparse
+import shutil
 import signal
+import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rich.console import Console, Group, RenderableType
-from rich.live import Live
-from rich.table import Table
-from rich.text import Text
-
 from laggard_aggregator.cli import client
 from laggard_aggregator.cli.client import Client
+from laggard_aggregator.cli.options import add_local
+from laggard_aggregator.status import formatting
+from laggard_aggregator.status.text_table import TableColumn, text_table
 from laggard_common.errors import ServiceError
+from laggard_common.visible import visible
 
 REFRESH_SECONDS = 2.0
 
@@ -22,82 +23,113 @@ REFRESH_SECONDS = 2.0
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the options of `laggard top`."""
     client.add_arguments(parser)
+    add_local(parser)
     parser.add_argument("--once", action="store_true", help="print the ranking once and end")
 
 
 def run(args: argparse.Namespace) -> int:
     """Shows the ranking until Ctrl-C, or once. Raises ServiceError when the aggregator does not answer."""
-    console, aggregator = Console(), client.of(args)
+    aggregator = client.of(args)
     if args.once:
-        console.print(screen(aggregator, time.time()))
+        print("\n".join(screen(aggregator, time.time(), args.local, terminal_width())))
         return 0
+    from rich.console import Console, Group  # noqa: PLC0415 - not for the help, which is fast
+    from rich.live import Live  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    console = Console()
+
+    def picture() -> Group:
+        return Group(*map(Text, screen(aggregator, time.time(), args.local, console.width)))
+
     stop = threading.Event()  # KeyboardInterrupt may get lost in a destructor
     before = signal.signal(signal.SIGINT, lambda *_: stop.set())
     try:
-        with Live(screen(aggregator, time.time()), console=console, auto_refresh=False, screen=True) as live:
+        with Live(picture(), console=console, auto_refresh=False, screen=True) as live:
             while not stop.wait(REFRESH_SECONDS):
-                live.update(screen(aggregator, time.time()), refresh=True)
+                live.update(picture(), refresh=True)
     finally:
         signal.signal(signal.SIGINT, before)
     return 0
 
 
-def screen(aggregator: Client, now: float) -> RenderableType:
-    """The screen at `now`, epoch seconds, from the aggregator's answers."""
+def terminal_width() -> int | None:
+    """Columns of the terminal on standard output; None without one."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def screen(aggregator: Client, now: float, local: bool = False, width: int | None = None) -> list[str]:
+    """The screen at `now`, epoch seconds, from the aggregator's answers; times in UTC unless `local`."""
     stragglers = aggregator.get("/api/v1/stragglers")
     groups = aggregator.get("/api/v1/groups")
     try:
         listed = stragglers["stragglers"]
-        return Group(ranking(listed, now), *_remarks(listed, groups["groups"]))
+        return [
+            f"laggard, {formatting.zoned(now, local)}",
+            *ranking(listed, now, local, width),
+            *_remarks(listed, groups["groups"]),
+        ]
     except (KeyError, TypeError) as exc:
         raise ServiceError(f"{aggregator.url}: not a laggard aggregator's answer") from exc
 
 
-def ranking(stragglers: Sequence[Mapping[str, Any]], now: float) -> Table:
-    """The stragglers as a table, in the order given; `now` in epoch seconds."""
-    table = Table(title=f"laggard, {_clock(now)}", title_justify="left", expand=False)
-    for heading in ("group", "component", "metric"):
-        table.add_column(heading, overflow="fold")
-    for heading in ("times slower", "own", "peers", "persistence"):
-        table.add_column(heading, justify="right")
-    for heading in ("since", "alarm"):
-        table.add_column(heading)
-    for straggler in stragglers:
-        # Names come from the network and may look like markup: as Text they are not read as such.
-        table.add_row(
-            *(Text(str(straggler[key])) for key in ("group", "name", "metric")),
+_COLUMNS = (
+    TableColumn("group", dispensable=4),
+    TableColumn("component"),
+    TableColumn("metric", dispensable=3),
+    TableColumn("times slower", right=True),
+    TableColumn("own", right=True, dispensable=6),
+    TableColumn("peers", right=True, dispensable=5),
+    TableColumn("persistence", right=True, dispensable=7),
+    TableColumn("since", dispensable=1),
+    TableColumn("for", right=True, dispensable=2),
+    TableColumn("alarm"),
+)
+
+
+def ranking(
+    stragglers: Sequence[Mapping[str, Any]], now: float, local: bool = False, width: int | None = None
+) -> list[str]:
+    """The stragglers as lines of a table, in the order given; none without any. `now` in epoch seconds."""
+    rows = [
+        (
+            *(str(straggler[key]) for key in ("group", "name", "metric")),
             _number(straggler["severity"]),
             _number(straggler["observed"], straggler["unit"]),
             _number(straggler["reference"], straggler["unit"]),
             str(straggler["persistence"]),
-            f"{_clock(straggler['since'])} ({_duration(now - straggler['since'])})",
+            formatting.zoned(straggler["since"], local),
+            _duration(now - straggler["since"]),
             _alarm(straggler),
         )
-    return table
+        for straggler in stragglers
+    ]
+    return text_table(_COLUMNS, rows, width) if rows else []
 
 
-def _remarks(stragglers: Sequence[object], groups: Sequence[Mapping[str, Any]]) -> list[Text]:
+def _remarks(stragglers: Sequence[object], groups: Sequence[Mapping[str, Any]]) -> list[str]:
     """Remarks: number of compared components, and groups without a verdict with the reason."""
     live = sum(group["live"] for group in groups)
-    lines = [Text(f"{len(stragglers)} stragglers among {live} components in {len(groups)} groups")]
-    lines += [Text(f"no verdict on {group['group']}: {group['note']}") for group in groups if group["note"]]
-    return lines
+    found = formatting.counted(len(stragglers), "straggler") if stragglers else "no stragglers"
+    among = f"{formatting.counted(live, 'component')} in {formatting.counted(len(groups), 'group')}"
+    return [f"{found} among {among}", *unjudged(groups)]
+
+
+def unjudged(groups: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The groups without a verdict, each with the reason."""
+    return [visible(f"no verdict on {group['group']}: {group['note']}") for group in groups if group["note"]]
 
 
 def _alarm(straggler: Mapping[str, Any]) -> str:
     if not straggler["alarm"]:
         return "no"
-    return "silenced" if straggler["silenced"] else "[bold red]yes[/]"
+    return "silenced" if straggler["silenced"] else "yes"
 
 
 def _number(value: float | None, unit: str = "") -> str:
     if value is None:
         return "-"
     return " ".join(filter(None, (f"{value:.3g}" if abs(value) < 100 else f"{value:.0f}", unit)))
-
-
-def _clock(seconds: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
 
 
 def _duration(seconds: float) -> str:

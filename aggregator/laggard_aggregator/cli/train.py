@@ -12,6 +12,7 @@ from laggard_aggregator.alarms.alarms import Alarm
 from laggard_aggregator.cli.options import (
     add_input_options,
     add_window_options,
+    check_outputs,
     count,
     csv_columns,
     settings_given,
@@ -24,7 +25,9 @@ from laggard_aggregator.detect.thresholds import Thresholds
 from laggard_aggregator.offline.run import open_run, open_windows
 from laggard_aggregator.offline.training import Curves, outstanding
 from laggard_aggregator.settings import thresholds_file
+from laggard_aggregator.status import formatting
 from laggard_common.errors import ConfigError, InputError
+from laggard_common.visible import visible
 
 EXAMPLES = """\
 examples:
@@ -77,6 +80,7 @@ def run(args: argparse.Namespace) -> int:
     """Trains, and writes thresholds and picture. Raises LaggardError."""
     if args.plot is not None and find_spec("matplotlib") is None:
         raise ConfigError("--plot", ["matplotlib is not installed: pip install 'laggard[aggregator]'"])
+    check_outputs({"-o": args.output, "--plot": args.plot}, args.inputs)
     if not args.output.parent.is_dir():
         raise InputError(str(args.output), "cannot be written: no such directory")
     name = args.detector or DEFAULT_TRAINED
@@ -101,13 +105,10 @@ def run(args: argparse.Namespace) -> int:
     standing_out = data.standing_out()
     thresholds_file.save(args.output, found)
     for each in standing_out:
-        print(
-            f"laggard train: {each.group} {each.component} stands out in {each.metric}"
-            f"{f', at times {each.worst_severity:.2f} x its peers' if each.worst_severity else ''}"
-            ": is this data free of faults?",
-            file=sys.stderr,
-        )
-    print(f"{series} thresholds written to {args.output}")
+        severity = f", at times {each.worst_severity:.2f} x its peers" if each.worst_severity else ""
+        said = f"{each.group} {each.component} stands out in {each.metric}{severity}"
+        print(visible(f"laggard train: {said}: is this data free of faults?"), file=sys.stderr)
+    print(visible(f"{formatting.counted(series, 'threshold')} written to {args.output}"))
     if args.plot is not None:
         from laggard_aggregator.offline.plot import save_plot  # noqa: PLC0415 - an extra of its own
 

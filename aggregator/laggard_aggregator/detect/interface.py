@@ -15,12 +15,12 @@ FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
 IntArray = NDArray[np.int64]
 
-LOADS = ("operations", "throughput", "request_bytes", "read_share")
-"""Names in `GroupWindow.load` of the demand on a component."""
 MAX_CAUSES = 10
 """Causes of an anomalous component that its verdict names (HotDep: the top ten)."""
 MIN_PEERS = 4
 """A group with fewer live members gets no verdict."""
+TOO_FEW = "too few members"
+"""Note of such a group."""
 
 
 @dataclass(frozen=True, slots=True)

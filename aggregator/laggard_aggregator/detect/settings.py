@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+LOADS = ("operations", "throughput", "request_bytes", "read_share")
+"""Names in `GroupWindow.load` of the demand on a component."""
 ByMetric = Mapping[str, Mapping[str, float]]
 """Numbers of one group: by metric, then by component or function."""
 

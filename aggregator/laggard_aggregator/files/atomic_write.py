@@ -13,8 +13,13 @@ from laggard_common.errors import InputError
 def written(path: Path) -> Iterator[TextIO]:
     """A text file that takes the place of `path` when the body ends without an error, and never otherwise.
 
-    Raises InputError when it cannot be written, as the path is what the user named.
+    Raises InputError when it cannot be written, as the path is what the user named. Devices and pipes are
+    written in place.
     """
+    if path.exists() and not path.is_file() and not path.is_dir():
+        with InputError.from_os_errors(path), path.open("w", encoding="utf-8") as file:
+            yield file
+        return
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         if path.is_dir():

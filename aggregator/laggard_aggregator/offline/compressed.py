@@ -1,9 +1,10 @@
 """Opens files that may be compressed; the first bytes decide, not the name."""
 
 import gzip
+import io
 import lzma
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -17,15 +18,30 @@ _XZ = b"\xfd7zXZ\x00"
 _ZSTD = b"\x28\xb5\x2f\xfd"
 
 
+class _Watched(io.BufferedReader):
+    """Reports the bytes read."""
+
+    def __init__(self, file: io.FileIO, advance: Callable[[int], None]) -> None:
+        super().__init__(file)
+        self._advance = advance
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Reads as BufferedReader does."""
+        data = super().read(size)
+        self._advance(len(data))
+        return data
+
+
 @contextmanager
-def open_input(path: Path) -> Iterator[BinaryIO]:
+def open_input(path: Path, advance: Callable[[int], None] = lambda _: None) -> Iterator[BinaryIO]:
     """Opens `path` for reading, decompressed when it is gzip, xz or zstd.
 
-    Raises InputError on opening and on every later read error: a missing or unreadable file, a directory,
-    compressed data that is truncated or damaged.
+    `advance` gets the number of bytes read from the file, each time. Raises InputError on opening and on
+    every later read error: a missing or unreadable file, a directory, compressed data that is truncated or
+    damaged.
     """
     try:
-        with path.open("rb") as file:
+        with _Watched(io.FileIO(path), advance) as file:
             magic = file.read(6)
             file.seek(0)
             yield _decompressed(file, magic)

@@ -1,85 +1,87 @@
 """Prints findings as a table."""
 
 import math
-from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
-from typing import Any, TextIO
-
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from laggard_aggregator.offline.findings import Finding, Findings
+from laggard_aggregator.status.formatting import counted, zoned
+from laggard_aggregator.status.text_table import TableColumn, text_table
+from laggard_common.visible import visible
 
-WIDTH = 110
-"""Columns of a table written to a file or a pipe."""
+MAX_NAMED = 10
+"""Components that one line names."""
+_COLUMNS = (
+    TableColumn("group", dispensable=1),
+    TableColumn("component"),
+    TableColumn("straggler"),
+    TableColumn("x its peers", right=True),
+    TableColumn("score", right=True, dispensable=4),
+    TableColumn("anomalous", right=True, dispensable=2),
+    TableColumn("persistence", right=True, dispensable=3),
+    TableColumn("first alarm"),
+)
 
 
-def console_for(output: TextIO) -> Console:
-    """Console on `output`: as wide as the terminal; without a terminal WIDTH columns and no colours."""
-    return Console(file=output) if output.isatty() else Console(file=output, width=WIDTH, color_system=None)
+def findings_lines(
+    findings: Findings,
+    found: Sequence[Finding],
+    names: Mapping[str, str],
+    *,
+    local: bool = False,
+    width: int | None = None,
+) -> Iterator[str]:
+    """The components with an alarm as lines of a table, worst first, and a summary; `names`: current names.
 
-
-def print_findings(
-    console: Console, findings: Findings, found: Sequence[Finding], names: Mapping[str, str]
-) -> None:
-    """Prints the components with an alarm, worst first, and a summary; `names`: current names."""
+    `width`: columns of the terminal, None for a pipe. Times are in UTC unless `local`.
+    """
     ranked = sorted(
         (f for f in found if f.anomalous_windows),
         key=lambda f: (not f.straggler, -f.persistence, -f.anomalous_windows, f.group, f.component),
     )
     shown = [f for f in ranked if f.straggler or f.first_alarm is not None]
     if shown:
-        console.print(_table(shown, names))
+        yield from text_table(_COLUMNS, [_row(f, names, local) for f in shown], width)
         for f in shown:
             for metric, causes in f.causes.items():
-                name = names.get(f.component, f.component)
-                console.print(Text(f"{f.group} {name}: what differs most in {metric}"))
-                for cause, amount in causes:
-                    console.print(Text(f"  {amount:12.6g}  {cause}"), soft_wrap=True)
-    groups = len({f.group for f in found})
-    stragglers = sum(f.straggler for f in found)
-    console.print(
-        Text(
-            f"{stragglers} stragglers, {len(shown)} components with an alarm, {len(ranked)} ever anomalous, "
-            f"of {len(found)} in {groups} groups; {findings.windows} windows"
-        )
+                yield f"{f.group} {names.get(f.component, f.component)}: what differs most in {metric}"
+                yield from (f"  {amount:12.6g}  {cause}" for cause, amount in causes)
+    yield (
+        f"{counted(sum(f.straggler for f in found), 'straggler')}, "
+        f"{counted(len(shown), 'component')} with an alarm, {len(ranked)} ever anomalous, "
+        f"of {len(found)} in {counted(len({f.group for f in found}), 'group')}; "
+        f"{counted(findings.windows, 'window')}"
     )
-    for note, windows in sorted(findings.notes.items()):
-        console.print(Text(f"{windows} windows not judged: {note}"))
+    quiet = [f for f in ranked if f not in shown]
+    if quiet:
+        named = [
+            f"{f.group} {names.get(f.component, f.component)} ({f.anomalous_windows} of {f.windows})"
+            for f in quiet[:MAX_NAMED]
+        ]
+        more = [f"{len(quiet) - MAX_NAMED} more"] if len(quiet) > MAX_NAMED else []
+        yield f"anomalous in some windows, without an alarm: {', '.join(named + more)}"
 
 
-def window_line(record: Mapping[str, Any]) -> str:
+def window_line(record: Mapping[str, Any], *, local: bool = False) -> str:
     """One window of one component as a line of text."""
     severity = record["severity"]
-    return (
-        f"{_time(record['start'])} - {_time(record['end'])}  {record['group']} {record['component']} "
+    return visible(
+        f"{zoned(record['start'], local)} - {zoned(record['end'], local)}  "
+        f"{record['group']} {record['component']} "
         f"{record['metric']}: score {record['score']:.2f}, "
         f"{'' if severity is None else f'{severity:.2f} x its peers, '}"
-        f"{'ANOMALOUS' if record['anomalous'] else 'normal'}\n"
+        f"{'ANOMALOUS' if record['anomalous'] else 'normal'}"
     )
 
 
-def _table(shown: Sequence[Finding], names: Mapping[str, str]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("group", "component", "straggler"):
-        table.add_column(name, overflow="fold")
-    for name in ("x its peers", "score", "anomalous", "persistence"):
-        table.add_column(name, justify="right")
-    table.add_column("first alarm (UTC)", no_wrap=True)
-    for f in shown:
-        table.add_row(
-            Text(f.group),
-            Text(names.get(f.component, f.component)),
-            Text("yes", style="bold red") if f.straggler else Text("no"),
-            "" if math.isnan(f.severity) else f"{f.severity:.2f}",
-            f"{f.score:.2f}",
-            f"{f.anomalous_windows}/{f.windows}",
-            str(f.persistence),
-            "" if f.first_alarm is None else _time(f.first_alarm),
-        )
-    return table
-
-
-def _time(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S")
+def _row(f: Finding, names: Mapping[str, str], local: bool) -> tuple[str, ...]:
+    return (
+        f.group,
+        names.get(f.component, f.component),
+        "yes" if f.straggler else "no",
+        "" if math.isnan(f.severity) else f"{f.severity:.2f}",
+        f"{f.score:.2f}",
+        f"{f.anomalous_windows}/{f.windows}",
+        str(f.persistence),
+        "" if f.first_alarm is None else zoned(f.first_alarm, local),
+    )

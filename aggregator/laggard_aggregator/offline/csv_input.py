@@ -1,10 +1,10 @@
 """Reads CSV files as peer groups: one row per sample, in any order, columns by name."""
 
+import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,60 +12,47 @@ import pyarrow.compute as pc
 import pyarrow.csv
 from numpy.typing import NDArray
 
-from laggard_aggregator.detect.interface import LOADS
+from laggard_aggregator.detect.interface import FloatArray
 from laggard_aggregator.offline.compressed import open_input
+from laggard_aggregator.offline.csv_columns import CsvColumns
+from laggard_aggregator.offline.csv_times import MISSING, TimeColumn
 from laggard_aggregator.offline.regrid import Rows
-from laggard_aggregator.offline.sample_grid import NS
+from laggard_aggregator.status.formatting import counted
 from laggard_common.errors import InputError
 
 ONE_GROUP = "all"
-_BLOCK_BYTES = 1 << 22
+_BLOCK_BYTES = 1 << 20
 _SUFFIXES = (".gz", ".xz", ".zst")
-_FIRST_MS, _FIRST_US, _FIRST_NS = 1e11, 1e14, 1e17  # as seconds these would lie after the year 5000
+_MOST = 1e18
+"""Larger values are none of a storage system, in any unit."""
+_SEPARATORS = {"\t": "tabs", ";": "semicolons", "|": "bars"}
+
+Progress = Callable[[float], None]
+"""Gets the share of the bytes read so far."""
 
 
-@dataclass(frozen=True, slots=True)
-class CsvColumns:
-    """Which columns to read. `group_by`: a column's name, `file` for one group a file, None for one group."""
-
-    time: str = "ts"
-    component: str = "disk_id"
-    metrics: tuple[str, ...] = ("latency",)
-    load: str | None = None
-    group_by: str | None = None
-
-    @property
-    def load_name(self) -> str | None:
-        """Name of the load for the detectors: throughput, unless its column is named as another load."""
-        return self.load if self.load is None or self.load in LOADS else "throughput"
-
-    @property
-    def numbers(self) -> list[str]:
-        """The columns of numbers."""
-        return [*self.metrics, *([self.load] if self.load else [])]
-
-    @property
-    def wanted(self) -> list[str]:
-        """All columns, each once."""
-        by = [self.group_by] if self.group_by not in (None, "file") else []
-        return list(dict.fromkeys([self.time, self.component, *self.numbers, *by]))
-
-
-def read_csv(paths: Sequence[Path], columns: CsvColumns) -> Iterator[Rows]:
+def read_csv(
+    paths: Sequence[Path],
+    columns: CsvColumns,
+    remarks: list[str] | None = None,
+    progress: Progress | None = None,
+) -> Iterator[Rows]:
     """Yields the samples of each group over all `paths`, ordered by group.
 
     With `group_by="file"` (files of the same stem are one group) only one group's rows are in memory at a
-    time, otherwise all rows are: 16 bytes per row and 8 more per metric and load. Raises InputError on a file
-    that is not CSV, lacks a column, or has malformed numbers or times.
+    time, otherwise all rows are: 12 bytes per row and 8 more per metric and load. Values that are negative
+    or absurd are missing, and `remarks` gets a line on them. Raises InputError on a file that is not CSV,
+    lacks a column, or has malformed numbers or times.
     """
+    reader = _CsvReader(paths, columns, [] if remarks is None else remarks, progress)
     if columns.group_by == "file":
         by_stem = defaultdict(list)
         for path in paths:
             by_stem[stem(path)].append(path)
         for group in sorted(by_stem):
-            yield from _rows(by_stem[group], columns, group)
+            yield from reader.rows(by_stem[group], group)
     else:
-        yield from _rows(paths, columns, ONE_GROUP)
+        yield from reader.rows(paths, ONE_GROUP)
 
 
 def stem(path: Path) -> str:
@@ -76,125 +63,192 @@ def stem(path: Path) -> str:
     return name.removesuffix(".csv")
 
 
-def _rows(paths: Iterable[Path], columns: CsvColumns, group: str) -> Iterator[Rows]:
-    """The rows of `paths`, as one group or split by the group column."""
-    table = pa.Table.from_batches([batch for path in paths for batch in _batches(path, columns)])
-    if columns.group_by in (None, "file"):
-        yield _group(group, table, columns)
-        return
-    groups, group_of = distinct(table[columns.group_by])
-    split = np.split(np.argsort(group_of, kind="stable"), np.cumsum(np.bincount(group_of))[:-1])
-    table = table.combine_chunks()
-    for name, rows in zip(groups, split, strict=True):
-        yield _group(name, table.take(pa.array(rows)), columns)
+class Labels:
+    """Strings of a column as codes; after the last batch they are ordered."""
+
+    def __init__(self) -> None:
+        self._codes: dict[str, int] = {}
+
+    def encode(self, texts: pa.Array) -> NDArray[np.int32]:
+        """A code for each of `texts`."""
+        encoded = texts.dictionary_encode()
+        codes = [self._codes.setdefault(t, len(self._codes)) for t in encoded.dictionary.to_pylist()]
+        found: NDArray[np.int32] = np.array(codes, np.int32)[encoded.indices.to_numpy()]
+        return found
+
+    def ordered(self, codes: NDArray[np.int32]) -> tuple[tuple[str, ...], NDArray[np.int32]]:
+        """The strings in order, and the codes as positions among them."""
+        names = tuple(sorted(self._codes))
+        place = np.empty(len(names), np.int32)
+        place[[self._codes[name] for name in names]] = np.arange(len(names), dtype=np.int32)
+        return names, place[codes]
 
 
-def _group(group: str, table: pa.Table, columns: CsvColumns) -> Rows:
-    """All rows of `table` as one group."""
-    names, component = distinct(table[columns.component])
-    numbers = {name: np.asarray(table[name].to_numpy(), np.float64) for name in columns.numbers}
-    load = columns.load_name
-    return Rows(
-        group=group,
-        components=names,
-        component=component,
-        time_ns=np.asarray(table[columns.time].to_numpy(), dtype=np.int64),
-        metrics={name: numbers[name] for name in columns.metrics},
-        load={load: numbers[columns.load]} if load and columns.load else {},
-        weight=load if load in ("throughput", "operations") else None,
-    )
+class _Growing:
+    """An array that grows in place, so that there is never a second copy of it."""
+
+    def __init__(self, dtype: Any) -> None:
+        self._values = np.empty(0, dtype)
+        self._size = 0
+
+    def append(self, more: NDArray[Any]) -> None:
+        """Adds `more` at the end."""
+        size = self._size + more.size
+        if size > self._values.size:
+            self._values.resize(max(size, self._values.size * 5 // 4), refcheck=False)
+        self._values[self._size : size] = more
+        self._size = size
+
+    def whole(self) -> NDArray[Any]:
+        """The array; nothing is added afterwards."""
+        self._values.resize(self._size, refcheck=False)
+        return self._values
 
 
-def distinct(texts: pa.ChunkedArray) -> tuple[tuple[str, ...], NDArray[np.int32]]:
-    """The distinct strings of a column in order, and each row's position among them."""
-    encoded = pa.concat_arrays(texts.chunks).dictionary_encode()
-    place = pc.rank(encoded.dictionary, "ascending").to_numpy() - 1
-    return tuple(sorted(encoded.dictionary.to_pylist())), place[encoded.indices.to_numpy()].astype(np.int32)
+class _Values:
+    """A column of numbers in the file at `path`: negative and absurd ones are missing."""
+
+    def __init__(self, path: Path, name: str) -> None:
+        self._where = f"{path}: {name}"
+        self._left_out = {"below 0": [0, 0], f"above {_MOST:.0e}": [0, 0]}
+
+    def checked(self, values: FloatArray, row: int) -> FloatArray:
+        """The values of the rows after `row`, NaN for those that are left out."""
+        wrong = (values < 0, values > _MOST)
+        for (key, known), mask in zip(self._left_out.items(), wrong, strict=True):
+            if mask.any():
+                first = known[1] or row + 1 + int(mask.argmax())
+                self._left_out[key] = [known[0] + int(mask.sum()), first]
+        return np.where(wrong[0] | wrong[1], np.nan, values)
+
+    def remarks(self) -> Iterator[str]:
+        """Lines about the values left out."""
+        for kind, (count, first) in self._left_out.items():
+            if count:
+                some = counted(count, "value")
+                yield f"{self._where}: {some} {kind} not judged, the first in data row {first}"
 
 
-def _batches(path: Path, columns: CsvColumns) -> Iterator[pa.RecordBatch]:
-    """The wanted columns of one file: time as int64 ns, names as strings, numbers as float64, NaN missing."""
-    with open_input(path) as file:
-        try:
-            yield from _parsed(path, pa.PythonFile(file, "r"), columns)
-        except pa.ArrowInvalid as exc:
-            raise InputError(str(path), _reason(exc)) from exc
+class _CsvReader:
+    def __init__(
+        self, paths: Sequence[Path], columns: CsvColumns, remarks: list[str], progress: Progress | None
+    ) -> None:
+        self._columns = columns
+        self._remarks = remarks
+        self._progress = progress
+        self._bytes = sum(path.stat().st_size for path in set(paths) if path.is_file())
+        self._read = 0
+
+    def rows(self, paths: Iterable[Path], group: str) -> Iterator[Rows]:
+        """The rows of `paths`, as one group or split by the group column."""
+        columns = self._columns
+        components, groups = Labels(), Labels()
+        times, component, group_of = _Growing(np.int64), _Growing(np.int32), _Growing(np.int32)
+        numbers = {name: _Growing(np.float64) for name in columns.numbers}
+        by = columns.group_by if columns.group_by != "file" else None
+        for path in paths:
+            for batch in self._batches(path):
+                times.append(batch[columns.time])
+                component.append(components.encode(batch[columns.component]))
+                if by is not None:
+                    group_of.append(groups.encode(batch[by]))
+                for name, column in numbers.items():
+                    column.append(batch[name])
+        names, places = components.ordered(component.whole())
+        metrics = {name: numbers[name].whole() for name in columns.metrics}
+        load = {columns.load_name: numbers[columns.load].whole()} if columns.load else {}
+        whole = Rows(
+            group=group,
+            components=names,
+            component=places,
+            time_ns=times.whole(),
+            metrics=metrics,
+            load={name: values for name, values in load.items() if name},
+            weight=columns.load_name if columns.load_name in ("throughput", "operations") else None,
+        )
+        if by is None:
+            yield whole
+            return
+        every, of = groups.ordered(group_of.whole())
+        split = np.split(np.argsort(of, kind="stable"), np.cumsum(np.bincount(of, minlength=len(every)))[:-1])
+        for name, rows in zip(every, split, strict=True):
+            yield whole.part(name, rows)
+
+    def _batches(self, path: Path) -> Iterator[Mapping[str, Any]]:
+        """The wanted columns of a file: time as int64 ns, names as arrow strings, numbers as float64."""
+        with open_input(path, self._advance) as file:
+            try:
+                yield from self._parsed(path, pa.PythonFile(file, "r"))
+            except pa.ArrowInvalid as exc:
+                raise InputError(str(path), _reason(exc)) from exc
+
+    def _advance(self, count: int) -> None:
+        self._read += count
+        if self._progress is not None:
+            self._progress(min(self._read / max(self._bytes, 1), 1.0))
+
+    def _parsed(self, path: Path, file: pa.NativeFile) -> Iterator[Mapping[str, Any]]:
+        columns = self._columns
+        numbers = columns.numbers
+        types = {name: pa.string() for name in columns.wanted} | {name: pa.float64() for name in numbers}
+        reader = pyarrow.csv.open_csv(
+            file,
+            read_options=pyarrow.csv.ReadOptions(block_size=_BLOCK_BYTES, use_threads=False),
+            convert_options=pyarrow.csv.ConvertOptions(column_types=types, strings_can_be_null=True),
+        )
+        present = reader.schema.names
+        _check_columns(path, present, columns.wanted)
+        clock = TimeColumn(path)
+        checks = {name: _Values(path, name) for name in numbers}
+        row = 0
+        for batch in reader:
+            arrays = {name: batch.column(name) for name in columns.wanted}
+            found: dict[str, Any] = {}
+            for name, array in arrays.items():
+                if name == columns.time:
+                    found[name] = clock.parse(array, row)
+                elif name in checks:
+                    values = pc.fill_null(array, float("nan")).to_numpy(zero_copy_only=False)
+                    found[name] = checks[name].checked(values, row)
+                elif array.null_count:
+                    first = int(np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))[0])
+                    raise InputError(str(path), f"column {name!r}: empty in data row {row + first + 1}")
+                else:
+                    found[name] = array
+            row += batch.num_rows
+            yield _within(found, columns.time)
+        if not row:
+            raise InputError(str(path), "no rows below the header")
+        self._remarks += [*clock.remarks(), *(r for check in checks.values() for r in check.remarks())]
 
 
-def _parsed(path: Path, file: pa.NativeFile, columns: CsvColumns) -> Iterator[pa.RecordBatch]:
-    wanted, numbers = columns.wanted, columns.numbers
-    types = {name: pa.string() for name in wanted} | {name: pa.float64() for name in numbers}
-    reader = pyarrow.csv.open_csv(
-        file,
-        read_options=pyarrow.csv.ReadOptions(block_size=_BLOCK_BYTES),
-        convert_options=pyarrow.csv.ConvertOptions(column_types=types, strings_can_be_null=True),
-    )
-    _check_columns(path, reader.schema.names, wanted)
-    row = 0
-    for batch in reader:
-        arrays = []
-        for name in wanted:
-            array = batch.column(name)
-            if name == columns.time:
-                array = _times(path, array, row)
-            elif name in numbers:
-                array = pc.fill_null(array, float("nan"))
-            elif array.null_count:
-                raise InputError(str(path), f"column {name!r}: empty in data row {row + _first_null(array)}")
-            arrays.append(array)
-        row += batch.num_rows
-        yield pa.RecordBatch.from_arrays(arrays, wanted)
-    if not row:
-        raise InputError(str(path), "no rows below the header")
+def _within(batch: dict[str, Any], time: str) -> dict[str, Any]:
+    """The rows of `batch` whose time is one."""
+    inside = batch[time] != MISSING
+    if inside.all():
+        return batch
+    mask = pa.array(inside)
+    return {n: v.filter(mask) if isinstance(v, pa.Array) else v[inside] for n, v in batch.items()}
 
 
 def _check_columns(path: Path, present: Sequence[str], wanted: Iterable[str]) -> None:
     for name in wanted:
         if name not in present:
             listed = ", ".join(present[:12]) + (", ..." if len(present) > 12 else "")
-            raise InputError(
-                str(path), f"no column {name!r}, it has {listed if listed.isprintable() else 'none'}"
-            )
+            for separator, called in _SEPARATORS.items():
+                if len(present) == 1 and separator in present[0]:
+                    raise InputError(str(path), f"row 1, the header: separated by {called}, expected commas")
+            raise InputError(str(path), f"row 1, the header: no column {name!r}, it has {listed}")
         if list(present).count(name) > 1:
-            raise InputError(str(path), f"more than one column {name!r}")
-
-
-def _first_null(array: pa.Array) -> int:
-    """Position of the first null, counted from 1."""
-    return int(np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))[0]) + 1
-
-
-def _times(path: Path, array: pa.Array, row: int) -> pa.Array:
-    """Times as ns since the epoch, from numbers or ISO 8601.
-
-    Numbers are seconds, or ms, us or ns where as seconds they would lie after the year 5000. ISO 8601 without
-    a zone is UTC.
-    """
-    if array.null_count:
-        raise InputError(str(path), f"time column: empty in data row {row + _first_null(array)}")
-    with suppress(pa.ArrowInvalid):
-        return _numeric_times(pc.cast(array, pa.float64()))
-    for kind in (pa.timestamp("ns", tz="UTC"), pa.timestamp("ns")):
-        with suppress(pa.ArrowInvalid):
-            return pc.cast(pc.cast(array, kind), pa.int64())
-    shown = next((text for text in array.to_pylist() if not text[:1].isdigit()), array[0].as_py())
-    raise InputError(str(path), f"time column: expected epoch seconds or ISO 8601, got {shown[:40]!r}")
-
-
-def _numeric_times(array: pa.Array) -> pa.Array:
-    seconds = array.to_numpy()
-    largest = float(np.abs(seconds).max(initial=0.0))
-    if not largest < 9.2e18:
-        raise pa.ArrowInvalid("not a time")
-    unit = (
-        1 if largest >= _FIRST_NS else 1000 if largest >= _FIRST_US else 10**6 if largest >= _FIRST_MS else NS
-    )
-    whole = np.floor(seconds)
-    return pa.array(whole.astype(np.int64) * unit + np.round((seconds - whole) * unit).astype(np.int64))
+            raise InputError(str(path), f"row 1, the header: more than one column {name!r}")
 
 
 def _reason(exc: pa.ArrowInvalid) -> str:
-    """pyarrow's reason in one short printable line."""
+    """pyarrow's reason in one short line. Its rows count the header."""
     text = " ".join(str(exc).split())
-    text = "".join(c if c.isprintable() else "?" for c in text)
+    if match := re.fullmatch(r"In CSV column #(\d+): Row #(\d+): CSV conversion error[^:]*: (.*)", text):
+        column, row, problem = match.groups()
+        return f"column {int(column) + 1}: data row {int(row) - 1}: {problem[:160]}"
+    if match := re.fullmatch(r"CSV parse error: Row #(\d+): (.*)", text):
+        return f"data row {int(match[1]) - 1}: {match[2][:160]}"
     return f"not the CSV expected: {text[:160]}"

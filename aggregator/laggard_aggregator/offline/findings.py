@@ -1,6 +1,6 @@
 """Aggregates the judgements of a run by component, and by component and day (UTC)."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from laggard_aggregator.alarms.judge import Judgement
-from laggard_aggregator.detect.interface import FloatArray
+from laggard_aggregator.detect.interface import MIN_PEERS, TOO_FEW, FloatArray
+from laggard_aggregator.status.formatting import counted
 
 Key = tuple[str, str, str]
 """Group, component, metric."""
@@ -107,13 +108,13 @@ class Tally:
 class Findings:
     """Aggregates the judgements of one run. `confirm`: the k of 2k - 1 by group name.
 
-    `windows` counts judgements; `notes` counts, by reason, those in which no component was judged.
+    `windows` counts judgements.
     """
 
     def __init__(self, confirm: Callable[[str], int]) -> None:
         self._confirm = confirm
         self.windows = 0
-        self.notes: dict[str, int] = {}
+        self._notes: dict[str, int] = {}
         self._runs: dict[tuple[str, str], Tally] = {}
         self._days: dict[str, dict[tuple[str, str], Tally]] = {}
         self._standing: dict[tuple[str, str], set[str]] = {}
@@ -127,7 +128,7 @@ class Findings:
         self.windows += 1
         if judged.verdicts.note:
             note = judged.verdicts.note
-            self.notes[note] = self.notes.get(note, 0) + 1
+            self._notes[note] = self._notes.get(note, 0) + 1
         own = judged.levels.count("component")
         for parent, level in zip(judged.components[own:], judged.levels[own:], strict=True):
             self._levels[judged.group, parent] = level
@@ -143,6 +144,20 @@ class Findings:
             if tally is None:
                 tally = tallies[key] = Tally(self._confirm(judged.group))
             tally.add(judged, mask)
+
+    def remarks(self, idle: Mapping[str, Collection[str]]) -> Iterator[str]:
+        """Lines about windows and groups that were not judged. `idle`: inactive components by group."""
+        for note, windows in sorted(self._notes.items()):
+            needed = f" (at least {MIN_PEERS} active peers are needed)" if note == TOO_FEW else ""
+            yield f"{counted(windows, 'window')} not judged: {note}{needed}"
+        for group, tallies in _by_group(self._runs):
+            own = {name for _, tally in tallies for name in tally.rows if (group, name) not in self._levels}
+            still = own.intersection(idle.get(group, ()))
+            if still:
+                yield f"{group}: {len(still)} of {counted(len(own), 'component')} idle in all windows"
+            if len(own) - len(still) < MIN_PEERS:
+                has = f"{counted(len(own) - len(still), 'active component')}"
+                yield f"{group}: not compared, it has {has}: at least {MIN_PEERS} peers are needed"
 
     def _follow(self, judged: Judgement) -> set[str]:
         """The components of the judgement's group and metric whose alarms stand after it."""

@@ -1,27 +1,32 @@
 """One offline run: the user's inputs as a stream of judgements."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
+
+import numpy as np
 
 from laggard_aggregator.alarms.judge import Judge, Judgement
 from laggard_aggregator.archive.layout import is_archive
 from laggard_aggregator.archive.reader import ArchiveReader
 from laggard_aggregator.detect import registry
-from laggard_aggregator.detect.interface import Window
+from laggard_aggregator.detect.interface import GroupWindow, Window
 from laggard_aggregator.detect.settings import DetectSettings
 from laggard_aggregator.detect.thresholds import Thresholds
 from laggard_aggregator.groups.topology import Topology
 from laggard_aggregator.offline.archive_replay import ArchiveReplay
 from laggard_aggregator.offline.compressed import open_input
-from laggard_aggregator.offline.csv_input import CsvColumns, read_csv
+from laggard_aggregator.offline.csv_columns import CsvColumns
+from laggard_aggregator.offline.csv_input import read_csv
 from laggard_aggregator.offline.regrid import Rows, binned
 from laggard_aggregator.offline.sample_grid import NS, Grid, windows_in_order
 from laggard_aggregator.offline.sysstat_input import MAGIC, read_sysstat
 from laggard_common.errors import ConfigError, InputError
 
-Progress = Callable[[float], None]
+Progress = Callable[[str, float], None]
+"""Gets a phase of the run, `reading` or `judging`, and its share done so far."""
 Kind = Literal["archive", "sysstat", "csv"]
 
 WINDOWS = {"interval_seconds": "--interval", "window_samples": "--window", "shift_samples": "--shift"}
@@ -31,14 +36,37 @@ WINDOWS = {"interval_seconds": "--interval", "window_samples": "--window", "shif
 class Run:
     """Judgements in order of time, and the k of 2k - 1 of each group that was judged.
 
-    `shown`: current names by component, where they differ. It and `topology` are complete after the last
-    judgement.
+    `shown`: current names by component, where they differ. `idle`: components without activity, by group.
+    `remarks`: about the data. All but `confirm` are complete after the last judgement.
     """
 
     judgements: Iterator[Judgement]
     confirm: Callable[[str], int]
     shown: Mapping[str, str] = field(default_factory=dict)
     topology: Callable[[], Topology] = Topology
+    idle: Callable[[], Mapping[str, Collection[str]]] = dict
+    remarks: Sequence[str] = ()
+
+
+class _Activity:
+    """Components by group, and whether a metric was above 0 in any window."""
+
+    def __init__(self) -> None:
+        self._active: dict[str, dict[str, bool]] = {}
+
+    def add(self, window: Window) -> None:
+        """Adds a window."""
+        if isinstance(window, GroupWindow):
+            known = self._active.setdefault(window.group, {})
+            active = np.any(
+                [(v[:, window.history :] > 0).any(axis=1) for v in window.metrics.values()], axis=0
+            )
+            for name, is_active in zip(window.components, active, strict=True):
+                known[name] = bool(is_active) or known.get(name, False)
+
+    def idle(self) -> Mapping[str, Collection[str]]:
+        """The components that never were active, by group."""
+        return {group: [n for n, active in of.items() if not active] for group, of in self._active.items()}
 
 
 def open_run(
@@ -54,16 +82,27 @@ def open_run(
 
     Raises InputError for inputs that cannot be read, ConfigError for settings that do not fit them.
     """
+    activity = _Activity()
     if kind_of(paths) == "archive":
         replay = ArchiveReplay(
             ArchiveReader(paths[0]), _adjustment(given, trained), topology, _chosen_by(given)
         )
-        return Run(replay.judgements(progress), replay.confirm, replay.shown, lambda: replay.topology)
+        judgements = _replayed(replay, activity, progress)
+        return Run(judgements, replay.confirm, replay.shown, lambda: replay.topology, activity.idle)
     settings = _without_functions(given)
     _check_thresholds(trained, settings)
-    grids = read_grids(paths, columns, settings)
-    judgements = _judged(grids, settings, trained, topology, progress)
-    return Run(judgements, lambda _: settings.confirm, topology=lambda: topology or Topology())
+    remarks: list[str] = []
+    grids = read_grids(paths, columns, settings, remarks, progress)
+    judgements = _judged(grids, settings, trained, topology, activity, progress)
+    shared = topology or Topology()
+    return Run(judgements, lambda _: settings.confirm, {}, lambda: shared, activity.idle, remarks)
+
+
+def _replayed(replay: ArchiveReplay, activity: _Activity, progress: Progress | None) -> Iterator[Judgement]:
+    advance = None if progress is None else partial(progress, "judging")
+    for window, machine in replay.windows(advance):
+        activity.add(window)
+        yield from machine.judge.evaluate(window)
 
 
 def open_windows(
@@ -85,11 +124,12 @@ def open_windows(
         yield window, settings
 
 
-def _judged(
+def _judged(  # noqa: PLR0917
     grids: Sequence[Grid],
     settings: DetectSettings,
     trained: Thresholds | None,
     topology: Topology | None,
+    activity: _Activity,
     progress: Progress | None,
 ) -> Iterator[Judgement]:
     """Yields the judgements of all windows of `grids`, all groups by the same settings, by window end.
@@ -105,9 +145,10 @@ def _judged(
     history = _history(engine, grids)
     total = sum(grid.window_ends(settings.window_samples).size for grid in grids)
     for done, window in enumerate(windows_in_order(list(grids), settings.window_samples, history), 1):
+        activity.add(window)
         yield from engine.evaluate(window)
         if progress is not None:
-            progress(done / total)
+            progress("judging", done / total)
 
 
 def _history(engine: Judge, grids: Sequence[Grid]) -> dict[str, int]:
@@ -118,13 +159,19 @@ def _history(engine: Judge, grids: Sequence[Grid]) -> dict[str, int]:
     }
 
 
-def read_grids(paths: Sequence[Path], columns: CsvColumns, settings: DetectSettings) -> list[Grid]:
-    """The grids of CSV or sysstat files. Raises InputError."""
+def read_grids(
+    paths: Sequence[Path],
+    columns: CsvColumns,
+    settings: DetectSettings,
+    remarks: list[str] | None = None,
+    progress: Progress | None = None,
+) -> list[Grid]:
+    """The grids of CSV or sysstat files; adds to `remarks` about the data. Raises InputError."""
     rows: Iterator[Rows]
     if kind_of(paths) == "sysstat":
         rows = read_sysstat(paths, settings.interval_seconds, columns.group_by == "file")
     else:
-        rows = read_csv(paths, columns)
+        rows = read_csv(paths, columns, remarks, None if progress is None else partial(progress, "reading"))
     interval_ns = round(settings.interval_seconds * NS)
     return [binned(each, interval_ns, settings.shift_samples) for each in rows]
 

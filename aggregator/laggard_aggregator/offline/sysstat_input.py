@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from laggard_aggregator.offline.compressed import open_input
-from laggard_aggregator.offline.csv_input import ONE_GROUP, distinct
+from laggard_aggregator.offline.csv_input import ONE_GROUP, Labels
 from laggard_aggregator.offline.regrid import Rows
 from laggard_aggregator.offline.sample_grid import NS
 from laggard_common.errors import InputError
@@ -55,7 +55,8 @@ def read_sysstat(paths: Sequence[Path], interval_seconds: float, by_file: bool =
         groups[path.stem if by_file else ONE_GROUP] += found
     for group in sorted(groups):
         names, times, values = zip(*groups[group], strict=True)
-        components, component = distinct(pa.chunked_array([names], pa.string()))
+        labels = Labels()
+        components, component = labels.ordered(labels.encode(pa.array(names, pa.string())))
         columns = dict(zip(_COLUMNS, np.array(values, dtype=np.float64).T.copy(), strict=True))
         yield Rows(
             group=group,

@@ -102,6 +102,14 @@ def minute(at: float) -> str:
     return f"{moment(at)[:16]} UTC"
 
 
+def zoned(at: float, local: bool = False) -> str:
+    """A time with its zone: `2026-01-31 12:00:05 UTC`, or in this machine's zone."""
+    if not _is_time(at):
+        return DASH
+    moment_ = _datetime(at).astimezone() if local else _datetime(at)
+    return moment_.strftime("%Y-%m-%d %H:%M:%S %Z")
+
+
 def claim(severity: float, worse: int = 1) -> str:
     """`is slower than`, `is faster than` or `behaves unlike`, of a component and its peers.
 

@@ -3,8 +3,12 @@
 import io
 import json
 import lzma
+import os
+import re
 import shutil
+import signal
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,10 +16,13 @@ from typing import Any
 import pytest
 
 from laggard_aggregator.cli.main import main
+from laggard_aggregator.offline.console_table import findings_lines
+from laggard_aggregator.offline.findings import Finding, Findings
 from tests.aggregator.offline.test_replay import run_online
 from tests.support.builders import csv_files
-from tests.support.processes import run_command
+from tests.support.processes import run_command, started
 from tests.support.shared_data import shared
+from tests.support.wait import LIMIT_SECONDS, wait_until
 
 OPTIONS = (
     "--load",
@@ -126,6 +133,81 @@ def test_an_output_file_is_whole_or_not_there(tmp_path: Path, cluster: list[Path
     assert [path.name for path in tmp_path.iterdir() if "tmp" in path.name] == []
 
 
+def the_input(folder: Path, path: Path) -> Path:
+    return path
+
+
+def a_link(folder: Path, path: Path) -> Path:
+    (folder / "link").symlink_to(path)
+    return folder / "link"
+
+
+def a_hard_link(folder: Path, path: Path) -> Path:
+    (folder / "hard").hardlink_to(path)
+    return folder / "hard"
+
+
+def another_way(folder: Path, path: Path) -> Path:
+    return folder / ".." / folder.name / path.name
+
+
+@pytest.mark.parametrize("command", ["diagnose", "train"])
+@pytest.mark.parametrize("named", [the_input, a_link, a_hard_link, another_way])
+def test_an_input_is_never_replaced(
+    tmp_path: Path, cluster: list[Path], named: Any, command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = cluster[1].read_bytes()
+    output = named(tmp_path, cluster[1])
+    assert main([command, *map(str, cluster), *OPTIONS, "-o", str(output)]) == 2
+    assert cluster[1].read_bytes() == before
+    assert capsys.readouterr().err == (
+        f"laggard {command}: -o: {output} is also an input or output of this run\n"
+    )
+
+
+@pytest.mark.parametrize("option", ["--thresholds", "--topology"])
+def test_nor_another_file_that_is_read(tmp_path: Path, cluster: list[Path], option: str) -> None:
+    other = tmp_path / "other.toml"
+    other.write_text("")
+    assert main(["diagnose", str(cluster[0]), option, str(other), "-o", str(other)]) == 2
+    assert other.read_text() == ""
+
+
+def test_nor_a_file_of_an_archive(tmp_path: Path) -> None:
+    run_online(tmp_path, seed=1, seconds=60)
+    part = next(tmp_path.rglob("*.parquet"))
+    before = part.read_bytes()
+    assert main(["diagnose", str(tmp_path), "-o", str(part)]) == 2
+    assert part.read_bytes() == before
+
+
+def test_a_device_is_written_in_place(cluster: list[Path]) -> None:
+    assert main(["diagnose", *map(str, cluster), *OPTIONS, "-o", "/dev/null"]) == 0
+    assert Path("/dev/null").is_char_device()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_signal_leaves_no_temporary_file(tmp_path: Path, number: signal.Signals) -> None:
+    csv_files.write(tmp_path / "a.csv", csv_files.rows(hours=48))
+    command = [sys.executable, "-m", "laggard_aggregator.cli.main", "diagnose", str(tmp_path / "a.csv")]
+    with started([*command, "--shift", "1", "--windows", "-o", str(tmp_path / "out")]) as child:
+        wait_until(lambda: list(tmp_path.glob(".out.*")))
+        child.send_signal(number)
+        assert child.wait(LIMIT_SECONDS) == (130 if number is signal.SIGINT else -number)
+    assert [path.name for path in tmp_path.iterdir()] == ["a.csv"]
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_full_disk_is_one_line(cluster: list[Path], unbuffered: str) -> None:
+    command = [sys.executable, "-m", "laggard_aggregator.cli.main", "diagnose", *map(str, cluster), *OPTIONS]
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    for options in ((), ("--windows",), ("--format", "json")):
+        with Path("/dev/full").open("w") as full:
+            run = run_command([*command, *options], check=False, stdout=full, env=environment)
+        line = "laggard diagnose: standard output: No space left on device\n"
+        assert (run.returncode, run.stderr) == (1, line)
+
+
 def test_the_table_names_the_straggler_first(cluster: list[Path], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["diagnose", *map(str, cluster), *OPTIONS]) == 0
     out, err = capsys.readouterr()
@@ -133,13 +215,95 @@ def test_the_table_names_the_straggler_first(cluster: list[Path], capsys: pytest
     lines = out.splitlines()
     assert lines[0].split()[:3] == ["group", "component", "straggler"]
     assert lines[1].split()[:3] == ["host_1", "disk3", "yes"]
-    assert lines[-1].startswith("1 stragglers") or lines[-2].startswith("1 stragglers")
+    assert lines[2].startswith("1 straggler, 1 component with an alarm, ")
+
+
+def test_a_pipe_gets_whole_lines(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    long = "drive-" + "0" * 120
+    lines = [line.replace("disk3", long) for line in csv_files.rows()]
+    assert main(["diagnose", str(csv_files.write(tmp_path / "a.csv", lines)), *OPTIONS]) == 0
+    heading, row, *_ = capsys.readouterr().out.splitlines()
+    assert "first alarm" in heading
+    assert row.split()[:3] == ["a", long, "yes"]
+    assert row.endswith(" UTC")
+
+
+def test_names_are_whole_on_a_terminal_of_80_columns() -> None:
+    finding = Finding("group-of-luns", "oss-0001/wwn-0x5000c500a1b2c3d4", True, 9, 2.5, 36, 30, 20)
+    lines = list(findings_lines(Findings(lambda _: 3), [finding], {}, width=80))
+    assert finding.component in lines[1]
+    assert max(map(len, lines[:3])) <= 80
+    assert lines[2] == "(on a wider terminal also: group, score, anomalous, persistence)"
+
+
+def test_control_characters_of_names_are_escaped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    hostile = "di\x1b[2Jsk\x9b3"
+    lines = [line.replace("disk3", hostile) for line in csv_files.rows()]
+    path = csv_files.write(tmp_path / "a.csv", lines)
+    for options in ((), ("--windows",), ("--format", "json")):
+        assert main(["diagnose", str(path), *OPTIONS, *options]) == 0
+        out = capsys.readouterr().out
+        assert out.replace("\n", "").isprintable()
+        assert "di\\x1b[2Jsk" in out or "di\\u001b[2Jsk" in out
+    assert main(["diagnose", str(tmp_path / "no\x1b[2J.csv")]) == 2
+    assert "no\\x1b[2J.csv: no such file" in capsys.readouterr().err
+
+
+def test_local_times(
+    cluster: list[Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    try:
+        assert main(["diagnose", str(cluster[0]), *OPTIONS, "--windows", "--local"]) == 0
+        assert "2027-01-15 09:00:00 CET - " in capsys.readouterr().out
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_too_few_components_are_said(tmp_path: Path, count: int, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = [line for line in csv_files.rows() if line.split(",")[1] in ("disk1", "disk2", "disk3")[:count]]
+    path = csv_files.write(tmp_path / "a.csv", lines)
+    assert main(["diagnose", str(path)]) == 0
+    components = "1 active component" if count == 1 else f"{count} active components"
+    said = f"all: not compared, it has {components}: at least 4 peers are needed\n"
+    assert said in capsys.readouterr().out
+    assert main(["diagnose", str(path), "--format", "json"]) == 0
+    assert said in capsys.readouterr().err
+
+
+def test_idle_components_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = [
+        line if line.split(",")[1] == "disk1" else ",".join([*line.split(",")[:2], "0", "0"])
+        for line in csv_files.rows()
+    ]
+    assert main(["diagnose", str(csv_files.write(tmp_path / "a.csv", lines))]) == 0
+    out = capsys.readouterr().out
+    assert "all: 7 of 8 components idle in all windows\n" in out
+    assert "all: not compared, it has 1 active component: at least 4 peers are needed\n" in out
+
+
+def test_what_was_ever_anomalous_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    slow = csv_files.rows()
+    usual = csv_files.rows(slow=None)
+    until = csv_files.START + 5400
+    mixed = [s if int(s.split(",")[0]) < until - 4500 else u for s, u in zip(slow, usual, strict=True)]
+    path = csv_files.write(tmp_path / "a.csv", mixed)
+    assert main(["diagnose", str(path), *OPTIONS, "--confirm", "9"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("0 stragglers, 0 components with an alarm, 1 ever anomalous, of 8 in 1 group;")
+    assert re.fullmatch(r"anomalous in some windows, without an alarm: a disk3 \([1-9] of 36\)", lines[1])
 
 
 def test_windows_in_the_table(cluster: list[Path], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["diagnose", str(cluster[0]), *OPTIONS, "--windows"]) == 0
     out = capsys.readouterr().out
-    assert "2027-01-15 08:00:00 - 2027-01-15 08:05:00  host_1 disk3 latency: score" in out
+    assert "2027-01-15 08:00:00 UTC - 2027-01-15 08:05:00 UTC  host_1 disk3 latency: score" in out
 
 
 def test_an_archive_says_the_same_as_the_aggregator_that_wrote_it(tmp_path: Path) -> None:

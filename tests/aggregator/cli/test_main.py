@@ -1,5 +1,7 @@
 """`laggard` itself: help, version, and what is not there."""
 
+import os
+import signal
 import sys
 from pathlib import Path
 
@@ -43,6 +45,53 @@ def test_wrong_options_are_one_line(arguments: list[str], capsys: pytest.Capture
         main(arguments)
     assert ended.value.code == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("arguments", [["diagnose", "--foo", "x"], ["top", "--what"], ["silence", "--bar"]])
+def test_wrong_options_name_the_command(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(arguments)
+    assert capsys.readouterr().err.startswith(f"laggard {arguments[0]}: ")
+
+
+PROGRAMS = {
+    "laggard": "laggard_aggregator.cli.main",
+    "laggard-agent": "laggard_agent",
+    "laggard-aggregator": "laggard_aggregator.cli.daemon",
+}
+HELP = (
+    *(("laggard", command, "--help") for command in ("", *(entry.name for entry in COMMANDS))),
+    *((program, option) for program in PROGRAMS for option in ("--help", "--version")),
+)
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("called", HELP, ids=" ".join)
+def test_a_full_disk_is_one_line(called: tuple[str, ...], unbuffered: str) -> None:
+    program, *arguments = filter(None, called)
+    command = [sys.executable, "-m", PROGRAMS[program], *arguments]
+    with Path("/dev/full").open("w") as full:
+        run = run_command(
+            command, check=False, stdout=full, env={**os.environ, "PYTHONUNBUFFERED": unbuffered}
+        )
+    name = " ".join([program, *(word for word in arguments if not word.startswith("-"))])
+    assert (run.returncode, run.stderr) == (1, f"{name}: standard output: No space left on device\n")
+
+
+def test_a_closed_standard_output_is_one_line() -> None:
+    command = f"{sys.executable} -m laggard_aggregator.cli.main --version >&-"
+    run = run_command(["sh", "-c", command], check=False)
+    assert (run.returncode, run.stderr) == (1, "laggard: standard output: Bad file descriptor\n")
+
+
+def test_a_reader_who_has_enough_is_no_message() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    run = run_command(
+        [sys.executable, "-m", "laggard_aggregator.cli.main", "--help"], check=False, stdout=writer
+    )
+    os.close(writer)
+    assert (run.returncode, run.stderr) == (128 + signal.SIGPIPE, "")
 
 
 def test_a_missing_extra_is_named(

@@ -1,6 +1,7 @@
 import argparse
 import os
 import pty
+import re
 import signal
 import socket
 import sys
@@ -8,16 +9,19 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import pytest
 
 from laggard_aggregator.cli import top
+from laggard_aggregator.cli.client import Client
+from laggard_aggregator.cli.main import main
 from laggard_aggregator.web.app import make_app
 from laggard_aggregator.web.server import HttpServer
 from laggard_common.errors import ConfigError, ServiceError
 from tests.support.builders import live_status
 from tests.support.loop_thread import beside
-from tests.support.processes import started
+from tests.support.processes import run_command, started
 from tests.support.wait import LIMIT_SECONDS
 
 
@@ -49,14 +53,102 @@ def test_the_ranking_of_a_real_server(capsys: pytest.CaptureFixture[str]) -> Non
     with served(live_status.site()) as url:
         assert run("--url", url, "--once") == 0
     shown = capsys.readouterr().out
-    rows = [line.replace("│", " ").split() for line in shown.splitlines() if "luns" in line]
+    rows = [line.split() for line in shown.splitlines() if "luns" in line]
     assert rows[0][:9] == ["luns", "oss-1/sdb", "await", "4", "8", "ms", "2", "ms", "6"]
-    assert rows[0][9:11] == ["2025-10-09", "08:56:40"]
+    assert rows[0][9:12] == ["2025-10-09", "08:56:40", "UTC"]
     assert rows[0][-1] == "yes"
     assert rows[1][:7] == ["luns", "oss-3/wwn-5", "await", "-", "-", "-", "2"]
     assert rows[2][1] == 'oss-9/"odd\\name'
     assert "3 stragglers among 7 components in 2 groups" in shown
     assert "no verdict on storage/net/10 Gb: too few members" in shown
+
+
+def test_a_pipe_gets_plain_lines(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    with served(live_status.site()) as url:
+        assert run("--url", url, "--once") == 0
+    shown = capsys.readouterr().out
+    assert shown.isascii(), "no box, no colour"
+    title, heading, *rows = shown.splitlines()
+    assert title.startswith("laggard, ")
+    assert title.endswith(" UTC")
+    assert re.split("  +", heading) == [
+        *(
+            "group",
+            "component",
+            "metric",
+            "times slower",
+            "own",
+            "peers",
+            "persistence",
+            "since",
+            "for",
+            "alarm",
+        )
+    ]
+    assert re.split("  +", rows[0])[:3] == ["luns", "oss-1/sdb", "await"]
+
+
+def test_a_ranking_without_stragglers_has_no_headings(capsys: pytest.CaptureFixture[str]) -> None:
+    with served(live_status.MadeView()) as url:
+        assert run("--url", url, "--once") == 0
+    title, remark = capsys.readouterr().out.splitlines()
+    assert title.startswith("laggard, ")
+    assert remark == "no stragglers among 0 components in 0 groups"
+
+
+def test_times_are_in_utc_unless_the_local_zone_is_wanted(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    try:
+        with served(live_status.site()) as url:
+            run("--url", url, "--once")
+            assert "2025-10-09 08:56:40 UTC" in capsys.readouterr().out
+            run("--url", url, "--once", "--local")
+            assert "2025-10-09 10:56:40 CEST" in capsys.readouterr().out
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+def test_names_are_whole_at_80_columns() -> None:
+    long = "oss-0001/wwn-0x5000c500a1b2c3d4"
+    view = live_status.MadeView()
+    view.alarms_ = {key: value for value in (live_status.alarm("luns", long),) for key in (value.key,)}
+    with served(view) as url:
+        lines = top.screen(Client(url), live_status.NOW, width=80)
+    assert max(map(len, lines)) <= 80
+    assert long in lines[2]
+    assert {"component", "times slower", "alarm"} <= set(re.split("  +", lines[1]))
+    assert lines[3] == "(on a wider terminal also: group, metric, own, peers, persistence, for)"
+
+
+@pytest.mark.usefixtures("wide")
+def test_nothing_in_a_name_acts_on_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    view = live_status.MadeView(groups_=(live_status.group("g\x1b[2J", 4),))
+    view.judgements_ = (live_status.unjudged("g\x1b[2J", ["a"], "too few members"),)
+    hostile = "oss/\x1b]0;x\x07\x9b31m\u202esda"
+    view.alarms_ = {key: value for value in (live_status.alarm("g\x1b[2J", hostile),) for key in (value.key,)}
+    with served(view) as url:
+        run("--url", url, "--once")
+        out = capsys.readouterr().out
+        assert out.replace("\n", "").isprintable()
+        assert "oss/\\x1b]0;x\\x07\\x9b31m\\u202esda" in out
+        assert main(["status", "--url", url]) == 0
+    assert capsys.readouterr().out.replace("\n", "").isprintable()
+
+
+@pytest.mark.parametrize("command", [["top", "--once"], ["status"], ["status", "--json"]])
+def test_a_full_disk_is_one_line(command: list[str]) -> None:
+    with served(live_status.site()) as url, Path("/dev/full").open("w") as full:
+        called = [sys.executable, "-m", "laggard_aggregator.cli.main", *command, "--url", url]
+        ended = run_command(called, check=False, stdout=full)
+    assert (ended.returncode, ended.stderr) == (
+        1,
+        f"laggard {command[0]}: standard output: No space left on device\n",
+    )
 
 
 @pytest.mark.usefixtures("wide")

@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from laggard_aggregator.detect.interface import Verdicts
-from laggard_aggregator.detect.laggard.detector import NOT_PEERS, TOO_FEW, LaggardDetector
+from laggard_aggregator.detect.interface import TOO_FEW, Verdicts
+from laggard_aggregator.detect.laggard.detector import NOT_PEERS, LaggardDetector
 from laggard_aggregator.detect.laggard.evidence import chance_per_window
 from laggard_aggregator.detect.peers import (
     TRIM_SHARE,

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import zstandard
 
-from laggard_aggregator.offline.csv_input import CsvColumns, read_csv, stem
+from laggard_aggregator.offline.csv_columns import CsvColumns
+from laggard_aggregator.offline.csv_input import read_csv, stem
 from laggard_aggregator.offline.regrid import Rows
 from laggard_aggregator.offline.run import kind_of
 from laggard_common.errors import InputError
@@ -132,10 +133,32 @@ def test_a_load_of_a_known_kind_keeps_its_name(tmp_path: Path) -> None:
         (b"t,c,m\n", "no rows below the header"),
         (b"t,c\n1,sda\n", "no column 'm', it has t, c"),
         (b"t,c,m,m\n1,sda,1,2\n", "more than one column 'm'"),
-        (b"t,c,m\n1,sda,fast\n", "invalid value 'fast'"),
-        (b"t,c,m\n1,sda\n", "Expected 3 columns, got 2"),
-        (b"t,c,m\nsoon,sda,1\n", "expected epoch seconds or ISO 8601, got 'soon'"),
-        (b"t,c,m\ninf,sda,1\n", "expected epoch seconds or ISO 8601, got 'inf'"),
+        (b"t,c,m\n1,sda,1\n2,sda,fast\n", "column 3: data row 2: invalid value 'fast'"),
+        (b"t,c,m\n1,sda,1\n1,sda\n", "data row 2: Expected 3 columns, got 2"),
+        (b"t,c,m\nsoon,sda,1\n", "data row 1: expected epoch seconds or ISO 8601, got 'soon'"),
+        (b"t,c,m\n1,sda,1\ninf,sda,1\n", "data row 2: expected epoch seconds or ISO 8601, got 'inf'"),
+        (b"t\tc\tm\n1\tsda\t1\n", "row 1, the header: separated by tabs, expected commas"),
+        (b"t;c;m\n1;sda;1\n", "row 1, the header: separated by semicolons, expected commas"),
+        (
+            b"t,c,m\n2027-01-15T08:00:00Z,sda,1\n2027-01-15T08:00:15,sda,1\n",
+            "data row 2: '2027-01-15T08:00:15' is a time without a zone, the rows before have a time with a",
+        ),
+        (
+            b"t,c,m\n2027-01-15T08:00:00,sda,1\n2027-01-15T08:00:15+01:00,sda,1\n",
+            r"data row 2: '2027-01-15T08:00:15\+01:00' is a time with a zone, the rows before have a time wi",
+        ),
+        (
+            b"t,c,m\n1800000000,sda,1\n2027-01-15T08:00:15Z,sda,1\n",
+            "data row 2: '2027-01-15T08:00:15Z' is a time with a zone, the rows before have a number",
+        ),
+        (
+            b"t,c,m\n2027-01-15T08:00:15Z,sda,1\n1800000000,sda,1\n",
+            "data row 2: '1800000000' is a number, the rows before have a time with a zone",
+        ),
+        (
+            b"t,c,m\n1800000000,sda,1\n1800000015000,sda,1\n",
+            "data row 2: '1800000015000' is not in s, as the rows before are",
+        ),
         (b"t,c,m\n1,\xff\xfe,1\n", "invalid UTF8"),
     ],
 )
@@ -144,6 +167,62 @@ def test_what_cannot_be_used_is_said_in_one_line(tmp_path: Path, content: bytes,
         read(tmp_path, content)
     assert str(caught.value).startswith(str(tmp_path / "host_1.csv"))
     assert len(str(caught.value).splitlines()) == 1
+
+
+def test_another_form_of_time_in_a_later_block_is_an_error_too(tmp_path: Path) -> None:
+    lines = [f"2027-01-15T08:00:00Z,sda,{n}\n" for n in range(100_000)]
+    with pytest.raises(InputError, match="data row 100001: '2027-01-15T08:00:00' is a time without a zone"):
+        read(tmp_path, "t,c,m\n" + "".join(lines) + "2027-01-15T08:00:00,sda,1\n")
+
+
+def remarks_on(tmp_path: Path, content: str) -> tuple[Rows, list[str]]:
+    path = tmp_path / "a.csv"
+    path.write_text(content)
+    remarks: list[str] = []
+    (rows,) = read_csv([path], COLUMNS, remarks)
+    return rows, [remark.removeprefix(f"{path}: ") for remark in remarks]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("1800000015,sda,-1", "m: 1 value below 0 not judged, the first in data row 2"),
+        ("1800000015,sda,1e308", "m: 1 value above 1e+18 not judged, the first in data row 2"),
+        ("1800000015,sda,inf", "m: 1 value above 1e+18 not judged, the first in data row 2"),
+        (
+            "-1800000015,sda,1",
+            "1 row not judged, with a time before 1970 or after 2261, the first in data row 2",
+        ),
+        (
+            "50000000000,sda,1",
+            "1 row not judged, with a time before 1970 or after 2261, the first in data row 2",
+        ),
+    ],
+)
+def test_values_that_cannot_be_are_said_and_not_judged(tmp_path: Path, line: str, said: str) -> None:
+    rows, remarks = remarks_on(tmp_path, f"t,c,m\n1800000000,sda,1\n{line}\n1800000030,sda,2\n")
+    assert remarks == [said]
+    known = np.isfinite(rows.metrics["m"])
+    assert rows.metrics["m"][known].tolist() == [1.0, 2.0]
+    assert (rows.time_ns[known] // 10**9).tolist() == [1_800_000_000, 1_800_000_030]
+
+
+def test_unlikely_epochs_are_said(tmp_path: Path) -> None:
+    assert remarks_on(tmp_path, "t,c,m\n1800000000000,sda,1\n")[1] == ["times are read as ms since the epoch"]
+    assert remarks_on(tmp_path, "t,c,m\n60,sda,1\n")[1] == [
+        "times begin at 1970-01-01 00:01:00 UTC: are they seconds since the epoch?"
+    ]
+    assert remarks_on(tmp_path, "t,c,m\n1800000000,sda,1\n")[1] == []
+
+
+def test_progress_is_that_of_reading(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv.gz"
+    path.write_bytes(gzip.compress(("t,c,m\n" + "1800000000,sda,1\n" * 500_000).encode(), 1))
+    seen: list[float] = []
+    list(read_csv([path, path], COLUMNS, progress=seen.append))
+    assert seen == sorted(seen)
+    assert len(set(seen)) > 3
+    assert seen[-1] == 1.0
 
 
 def test_kinds_are_told_by_content(tmp_path: Path) -> None:

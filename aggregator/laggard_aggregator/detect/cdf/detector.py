@@ -14,6 +14,7 @@ from laggard_aggregator.detect.cdf.binned_group import CdfOptions, binned, optio
 from laggard_aggregator.detect.cdf.pivots import far_majority
 from laggard_aggregator.detect.cdf.training import TRAINING
 from laggard_aggregator.detect.interface import (
+    TOO_FEW,
     FloatArray,
     GroupWindow,
     IntArray,
@@ -60,7 +61,7 @@ class CdfDetector(Detector[GroupWindow]):
         n = len(window.components)
         group = binned(window.metrics[self._metric], window.history, self._options)
         if group is None:
-            return not_judged(n, "too few members")
+            return not_judged(n, TOO_FEW)
         thresholds = self._thresholds_of(window.components)[group.live]
         known = np.isfinite(thresholds)
         if not known.any():

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from laggard_aggregator.detect.interface import (
     MIN_PEERS,
+    TOO_FEW,
     BoolArray,
     FloatArray,
     GroupWindow,
@@ -89,7 +90,6 @@ MAX_NOISE_VARIANCE_RATIO = 4.0
 """Upper limit of a component's own variance over the typical one: intermittence must not hide it."""
 
 NOT_PEERS = "not a group of peers"
-TOO_FEW = "too few members"
 
 Places = NDArray[np.intp]
 """Columns of a group's components in GroupEvidence."""

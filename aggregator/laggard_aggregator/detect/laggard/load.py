@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from laggard_aggregator.detect.interface import LOADS, BoolArray, FloatArray
+from laggard_aggregator.detect.interface import BoolArray, FloatArray
 from laggard_aggregator.detect.peers import row_median
+from laggard_aggregator.detect.settings import LOADS
 
 MIN_OPERATIONS = 4.0
 """I/Os in an interval below which their mean latency is no measurement."""

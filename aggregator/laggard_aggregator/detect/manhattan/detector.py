@@ -15,6 +15,7 @@ import numpy as np
 from laggard_aggregator.detect.interface import (
     MAX_CAUSES,
     MIN_PEERS,
+    TOO_FEW,
     FloatArray,
     FunctionWindow,
     Verdicts,
@@ -86,7 +87,7 @@ class ManhattanDetector(Detector[FunctionWindow]):
             typical = float(np.median(totals)) if totals.size else 0.0  # more than 0, where most are idle too
             vectors = vectors[busy] * (typical / totals[:, None])
         if live.size < MIN_PEERS:
-            return not_judged(n, "too few members")
+            return not_judged(n, TOO_FEW)
         if self._thresholds and not np.isfinite(thresholds).any():
             return not_judged(n, "no thresholds")
         distance, middle = median_distances(vectors)

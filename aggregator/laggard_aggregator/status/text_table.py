@@ -1,0 +1,50 @@
+"""Plain text tables for terminals and pipes: names whole, headings whole, nothing acts on the terminal."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.cells import cell_len
+
+from laggard_common.visible import visible
+
+_BETWEEN = "  "
+
+
+@dataclass(frozen=True, slots=True)
+class TableColumn:
+    """A column. `dispensable`: in a table that is too wide the highest are left out first; 0 always stays."""
+
+    heading: str
+    right: bool = False
+    dispensable: int = 0
+
+
+def text_table(
+    columns: Sequence[TableColumn], rows: Sequence[Sequence[str]], width: int | None = None
+) -> list[str]:
+    """The lines of a table: the headings, then one a row; after them the headings left out, if any.
+
+    `width`: columns of the terminal; None for a pipe, where all columns are there. Unprintable characters
+    are escaped.
+    """
+    cells = [[column.heading for column in columns], *([visible(cell) for cell in row] for row in rows)]
+    widths = [max(map(cell_len, column)) for column in zip(*cells, strict=True)]
+    kept = list(range(len(columns)))
+    while width is not None and sum(widths[c] + len(_BETWEEN) for c in kept) - len(_BETWEEN) > width:
+        least = max(kept, key=lambda c: columns[c].dispensable)
+        if not columns[least].dispensable:
+            break
+        kept.remove(least)
+    lines = [_line([(row[c], widths[c], columns[c].right) for c in kept]) for row in cells]
+    if len(kept) < len(columns):
+        left_out = ", ".join(columns[c].heading for c in range(len(columns)) if c not in kept)
+        lines.append(f"(on a wider terminal also: {left_out})")
+    return lines
+
+
+def _line(cells: Sequence[tuple[str, int, bool]]) -> str:
+    padded = []
+    for text, width, right in cells:
+        padding = " " * (width - cell_len(text))
+        padded.append(padding + text if right else text + padding)
+    return _BETWEEN.join(padded).rstrip()
