@@ -47,3 +47,52 @@ def test_the_first_ten_minutes(tmp_path: Path) -> None:
 def test_links_between_documents_lead_somewhere(name: str) -> None:
     for target in LINK.findall((DOCS / name).read_text()):
         assert (DOCS / target).exists(), f"{name} links to {target}"
+
+
+READ_TWICE = (
+    "everyone who reaches the broker is every node",
+    "little more rights than none",
+    "Again is an upgrade",
+    "Then let those know",
+    "whom to name in it",
+    "What an input is, is told",
+    "Start the agents that lack",
+    "Nothing at once below twice",
+    "Give the right, or take",
+    "Only who is named there is let in",
+)
+"""Sentences at which readers stopped."""
+
+
+def test_no_sentence_is_left_at_which_readers_stopped() -> None:
+    folders = ("docs", "deploy", "systemd", "packaging")
+    files = [PROJECT / "README.md", *(path for folder in folders for path in (PROJECT / folder).rglob("*"))]
+    texts = {
+        path: " ".join(path.read_text().split())
+        for path in files
+        if path.is_file() and path.suffix in {"", ".md", ".toml", ".sh", ".conf", ".yml", ".service"}
+    }
+    assert len(texts) > 80
+    assert [(path.name, each) for path, text in texts.items() for each in READ_TWICE if each in text] == []
+
+
+@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="needs shellcheck")
+@pytest.mark.parametrize("name", ["maintenance.md", "slurm.md"])
+def test_commands_of_the_documents_are_sound(name: str, tmp_path: Path) -> None:
+    for number, block in enumerate(blocks(name)):
+        script = tmp_path / f"{number}.sh"
+        script.write_text(block if block.startswith("#!") else f"#!/bin/sh\n{block}")
+        run_command(["shellcheck", script])
+
+
+@pytest.mark.skipif(shutil.which("amtool") is None, reason="needs amtool (prometheus-alertmanager)")
+def test_alertmanager_takes_the_receiver_for_pagerduty(tmp_path: Path) -> None:
+    (receiver,) = re.findall(
+        r"^```yaml\nreceivers:\n(.*?)^```$", (DOCS / "webhook.md").read_text(), re.M | re.S
+    )
+    sample = (PROJECT / "deploy/alertmanager/alertmanager.yml").read_text()
+    pager = re.compile(r"  - name: storage-pager\n.*\n")
+    assert len(pager.findall(sample)) == 1
+    path = tmp_path / "alertmanager.yml"
+    path.write_text(pager.sub(lambda _: receiver, sample))
+    run_command(["amtool", "check-config", path])

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from laggard_aggregator.groups.topology import LEVELS
+from laggard_aggregator.metrics.registry import FUNCTIONS, SOURCES
 from laggard_aggregator.web import metric_table
 from tests.support.container import PROJECT
 from tests.support.processes import run_command
@@ -64,6 +66,18 @@ def test_every_alert_links_to_what_to_do_about_it() -> None:
         assert "**Means.**" in section
         assert "**Look at" in section
         assert "**Do.**" in section or "**Look at, do.**" in section
+
+
+def test_the_runbook_confirms_and_undoes_by_every_level_and_source() -> None:
+    for heading, named, columns in (
+        ("By level", {"component", *LEVELS, "network"}, 6),
+        ("By source", {*SOURCES, *FUNCTIONS}, 3),
+    ):
+        section = RUNBOOK.partition(f"## {heading}\n")[2].partition("\n## ")[0]
+        rows = [line.strip("| ").split(" | ") for line in section.splitlines() if line.startswith("| ")][1:]
+        assert {len(row) for row in rows} == {columns}
+        assert all(cell.strip() for row in rows for cell in row)
+        assert named <= set(re.findall(r"\w+", " ".join(row[0] for row in rows)))
 
 
 @pytest.mark.parametrize("text", [RULES, TESTS, RUNBOOK], ids=["rules", "tests", "runbook"])
