@@ -188,3 +188,15 @@ def test_the_operators_guide_works_as_it_stands(machine: Container) -> None:
     assert "storage nodes: 1 up" in said
     broker = machine.run("ss", "-Htn", "state", "established", "( dport = :8883 )")
     assert len(broker.splitlines()) == 2
+
+
+def test_backup_and_restore_work_as_they_stand(machine: Container) -> None:
+    machine.run("sh", "-c", "ln -sf /opt/laggard/bin/* /usr/local/bin/")
+    machine.run("systemctl", "restart", "laggard-aggregator")
+    machine.run("laggard", "silence", "oss-1", "--for", "1d", "--comment", "before")
+    back_up, restore = blocks("maintenance.md")
+    machine.run("sh", "-euc", back_up)
+    machine.run("laggard", "silence", "oss-1", "--end")
+    assert "oss-1 silenced" not in machine.run("laggard", "status")
+    assert "oss-1 silenced" in machine.run("sh", "-euc", restore)
+    assert machine.unit("laggard-aggregator")["NRestarts"] == "0"
