@@ -38,7 +38,8 @@ RETAIN_SECONDS = 600.0
 class WriteQueue:
     """Accepts records on the event loop, writes them in a thread. `durable(lsn)`: called after each flush.
 
-    `journal`: records are written once they are durable in it; None without one.
+    `journal`: records are written once they are durable in it; None without one. `failure`: why the archive
+    cannot be written now, or empty.
     """
 
     def __init__(
@@ -58,7 +59,7 @@ class WriteQueue:
         self._value_bytes = 0
         self._last_lsn = 0
         self._dropped = 0
-        self._failing = False
+        self.failure = ""
 
     @property
     def dropped(self) -> int:
@@ -124,9 +125,9 @@ class WriteQueue:
             self._records.extendleft(reversed(records))  # left over by a failing disk
             self._value_bytes += sum(r.counters.values.nbytes for r in records if isinstance(r, Batch))
             if written and flush:
-                if self._failing:  # a write without a flush may not have touched the disk
+                if self.failure:  # a write without a flush may not have touched the disk
                     _log.info("archive is written again")
-                self._failing = False
+                self.failure = ""
                 if self._durable is not None:
                     self._durable(self._last_lsn)
             return written
@@ -138,7 +139,7 @@ class WriteQueue:
         return written and first > lsn
 
     def _write(self, records: deque[Result], until: float, flush: bool) -> None:
-        if self._failing:
+        if self.failure:
             self._writer.flush()  # new records wait here, where they are counted, until this succeeds
         while records:
             record = records[0]
@@ -164,9 +165,9 @@ class WriteQueue:
         try:
             work()
         except ArchiveError as exc:
-            if not self._failing:
+            if not self.failure:
                 _log.warning("archive cannot be written: %s", exc)
-            self._failing = True
+            self.failure = str(exc)
             return False
         return True
 

@@ -33,7 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--check",
         action="store_true",
-        help="exit with 1 when the aggregator is not ready, or a raised alarm is not silenced",
+        help="exit with 1 when the aggregator is not ready, its archive, journal, windows or notifications "
+        "are in trouble, or a raised alarm is not silenced",
     )
 
 
@@ -49,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
         else:
             print(*map(visible, _lines(parts, now, args.local)), sep="\n")
         loud = [s for s in parts["stragglers"]["stragglers"] if s["alarm"] and s["silenced"] is None]
-        healthy = parts["nodes"]["ready"] and not loud
+        healthy = parts["nodes"]["ready"] and not parts["nodes"].get("failing") and not loud
     except (KeyError, TypeError) as exc:
         raise ServiceError(f"{args.url}: not a laggard aggregator's answer") from exc
     return UNHEALTHY if args.check and not healthy else 0
@@ -57,7 +58,10 @@ def run(args: argparse.Namespace) -> int:
 
 def _lines(parts: Mapping[str, Any], now: float, local: bool) -> Iterator[str]:
     nodes, groups = parts["nodes"], parts["groups"]["groups"]
-    yield "ready" if nodes["ready"] else "not ready: not connected to the broker"
+    failing = nodes.get("failing", {}).values()
+    ready = "ready" if nodes["ready"] else "not ready: not connected to the broker"
+    yield f"{ready}, but in trouble:" if failing and nodes["ready"] else ready
+    yield from (f"  {problem}" for problem in failing)
     for role, counts in nodes["nodes"].items():
         yield f"{role} nodes: {', '.join(f'{n} {state}' for state, n in counts.items())}"
     yield from _unhealthy(nodes["unwell"])

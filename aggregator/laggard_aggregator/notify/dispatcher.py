@@ -61,7 +61,10 @@ class Dispatcher:
     def status(self) -> Mapping[str, ChannelView]:
         """The channels by name."""
         workers = {route.channel.name: route.worker for route in self.routes}
-        return {name: ChannelView(dict(each.counts), each.waiting) for name, each in workers.items()}
+        return {
+            name: ChannelView(dict(each.counts), each.waiting, each.unavailable)
+            for name, each in workers.items()
+        }
 
     async def run(self, view: Status) -> None:
         """Reports incidents until cancelled."""

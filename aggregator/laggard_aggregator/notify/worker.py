@@ -35,7 +35,10 @@ RESULTS = ("sent", "retried", "refused", "expired")
 
 
 class DeliveryWorker:
-    """`counts`: by RESULTS. `waiting`: messages without an outcome. `wake`: set it when one was queued."""
+    """`counts`: by RESULTS. `waiting`: messages without an outcome. `wake`: set it when one was queued.
+
+    `unavailable`: why messages wait for the destination, or empty.
+    """
 
     def __init__(self, channel: Channel, clock: Clock, rng: random.Random) -> None:
         self.wake = asyncio.Event()
@@ -50,7 +53,7 @@ class DeliveryWorker:
         self._attempts: Counter[str] = Counter()
         self._not_before: dict[str, float] = {}
         self._failures = 0
-        self._unavailable = ""
+        self.unavailable = ""
         self._stopping = False
 
     async def run(self, outbox: Outbox) -> None:
@@ -64,9 +67,9 @@ class DeliveryWorker:
                 due = await self._due(outbox)
                 if due:
                     await self._send(outbox, due)
-                    if self._unavailable:
+                    if self.unavailable:
                         _log.info("%s: %s accepts messages again", name, self._channel.destination)
-                    self._unavailable = ""
+                    self.unavailable = ""
                 self._failures = 0
                 if self._not_before:
                     seconds = max(min(self._not_before.values()) - self._now(), 0.1)
@@ -166,10 +169,10 @@ class DeliveryWorker:
     def _set_unavailable(self, reason: str, retry_after_seconds: float = 0.0) -> float:
         """Logs a new reason; returns the seconds until the next attempt."""
         self._failures += 1
-        if reason != self._unavailable:
+        if reason != self.unavailable:
             channel = self._channel
             _log.warning("%s: messages wait for %s: %s", channel.name, channel.destination, reason)
-        self._unavailable = reason
+        self.unavailable = reason
         return self._delay(self._failures, retry_after_seconds)
 
     def _delay(self, attempts: int, retry_after_seconds: float) -> float:

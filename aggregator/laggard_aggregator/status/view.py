@@ -20,9 +20,13 @@ from laggard_aggregator.ingest.ingest_queue import IngestQueue
 from laggard_aggregator.ingest.mqtt.subscriber import Subscriber
 from laggard_aggregator.ingest.node_view import NodeState, NodeView, RoleView
 from laggard_aggregator.log.journal import Durability
+from laggard_aggregator.status.formatting import lasting
 from laggard_aggregator.status.window_history import WindowHistory
 from laggard_common import __version__
 from laggard_common.clock import Clock
+
+MAX_LAG_SECONDS = 60.0
+"""Later windows mean that the aggregator does not keep up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,10 +40,14 @@ class GroupView(PeerGroup):
 
 @dataclass(frozen=True, slots=True)
 class ChannelView:
-    """A notification channel. `results`: messages by outcome since the start, and repeated attempts."""
+    """A notification channel. `results`: messages by outcome since the start, and repeated attempts.
+
+    `unavailable`: why its messages wait, or empty.
+    """
 
     results: Mapping[str, int]
     waiting: int
+    unavailable: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +61,7 @@ class Counters:
     `held`: messages that wait for their schema now. `two_streams`: times that two streams of one node and
     source were live at once. `window_lag_seconds`: from the deadline of the latest window to its judgement;
     `window_lag_most_seconds`: its maximum. `notifications`: by channel.
+    `archive_failure`: why the archive cannot be written now, or empty.
     `flooding`: the node with the highest message rate, per second, where it exceeds any agent's.
     """
 
@@ -76,6 +85,19 @@ class Counters:
     refused: Mapping[str, int] = field(default_factory=dict)
     notifications: Mapping[str, ChannelView] = field(default_factory=dict)
     flooding: tuple[str, float] | None = None
+    archive_failure: str = ""
+
+
+def failing(counters: Counters, durability: Durability | None) -> dict[str, str]:
+    """The parts of Laggard that fail now, each with a line about it: archive, journal, windows, channels."""
+    late = counters.window_lag_seconds
+    parts = {
+        "journal": "cannot be written" if durability is not None and not durability.whole else "",
+        "archive": counters.archive_failure and f"cannot be written: {counters.archive_failure}",
+        "windows": f"are judged {lasting(late)} late" if late > MAX_LAG_SECONDS else "",
+        **{name: c.unavailable and f"waits: {c.unavailable}" for name, c in counters.notifications.items()},
+    }
+    return {part: f"{part} {problem}" for part, problem in parts.items() if problem}
 
 
 class Status:
@@ -264,6 +286,7 @@ class Status:
             queue_dropped=queue.dropped if queue is not None else 0,
             queue_bytes=queue.size_bytes if queue is not None else 0,
             archive_dropped=archive.dropped if archive is not None else 0,
+            archive_failure=archive.failure if archive is not None else "",
             archive_returned=admission.counts.unaccepted,
             held=admission.held,
             two_streams=admission.counts.two_streams,

@@ -10,7 +10,7 @@ from laggard_aggregator.alarms.overrides import Decision
 from laggard_aggregator.metrics.registry import unit
 from laggard_aggregator.status.straggler_list import Standing, standings
 from laggard_aggregator.status.urls import NotKnownError
-from laggard_aggregator.status.view import GroupView, Status
+from laggard_aggregator.status.view import GroupView, Status, failing
 
 
 def stragglers(view: Status) -> dict[str, Any]:
@@ -44,6 +44,7 @@ def nodes(view: Status) -> dict[str, Any]:
     return {
         "time": view.now,
         "ready": view.ready,
+        "failing": failing(view.counters(), view.durability()),
         "nodes": counts,
         "unwell": [
             {

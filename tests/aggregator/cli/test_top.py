@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ import pytest
 from laggard_aggregator.cli import top
 from laggard_aggregator.cli.client import Client
 from laggard_aggregator.cli.main import main
+from laggard_aggregator.status.view import ChannelView, Counters
 from laggard_aggregator.web.app import make_app
 from laggard_aggregator.web.server import HttpServer
 from laggard_common.errors import ConfigError, ServiceError
@@ -138,6 +140,37 @@ def test_nothing_in_a_name_acts_on_the_terminal(capsys: pytest.CaptureFixture[st
         assert "oss/\\x1b]0;x\\x07\\x9b31m\\u202esda" in out
         assert main(["status", "--url", url]) == 0
     assert capsys.readouterr().out.replace("\n", "").isprintable()
+
+
+def in_trouble(part: str) -> live_status.MadeView:
+    durability = live_status.site().durability_
+    assert durability is not None
+    waiting = {"mail": ChannelView({}, 3, "192.0.2.1: Connection refused")}
+    troubles: dict[str, live_status.MadeView] = {
+        "journal": live_status.MadeView(durability_=replace(durability, whole=False)),
+        "archive": live_status.MadeView(counters_=Counters(archive_failure="/a: No space left on device")),
+        "windows": live_status.MadeView(counters_=Counters(window_lag_seconds=300.0)),
+        "mail": live_status.MadeView(counters_=Counters(notifications=waiting)),
+    }
+    return troubles[part]
+
+
+@pytest.mark.parametrize(
+    ("part", "said"),
+    [
+        ("journal", "journal cannot be written"),
+        ("archive", "archive cannot be written: /a: No space left on device"),
+        ("windows", "windows are judged 5 min late"),
+        ("mail", "mail waits: 192.0.2.1: Connection refused"),
+    ],
+)
+def test_status_names_what_is_in_trouble(part: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with served(in_trouble(part)) as url:
+        assert main(["status", "--url", url, "--check"]) == 1
+        assert capsys.readouterr().out.splitlines()[:2] == ["ready, but in trouble:", f"  {said}"]
+        assert main(["status", "--url", url]) == 0
+    with served(live_status.MadeView()) as url:
+        assert main(["status", "--url", url, "--check"]) == 0
 
 
 @pytest.mark.parametrize("command", [["top", "--once"], ["status"], ["status", "--json"]])

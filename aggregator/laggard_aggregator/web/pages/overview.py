@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from laggard_aggregator.status import formatting
-from laggard_aggregator.status.view import GroupView
+from laggard_aggregator.status.view import GroupView, failing
 from laggard_aggregator.web.pages.charts import SLOW, bucketed, drawing, heat, sparkline
 from laggard_aggregator.web.pages.page_state import Now, paged
 from laggard_aggregator.web.pages.straggler_rows import NextSteps, Slow, slow, watched
@@ -89,13 +89,12 @@ def troubles(now: Now) -> tuple[str, ...]:
     c, durability = now.counters, now.durability
     found = [
         (not now.ready, "not connected to the broker"),
-        (durability is not None and not durability.whole, "the journal cannot be written"),
+        *((True, f"the {problem}") for problem in failing(c, durability).values()),
         (
             c.queue_dropped > 0,
             f"{formatting.counted(c.queue_dropped, 'message')} dropped: ingest does not keep up",
         ),
         (c.archive_dropped > 0, f"{formatting.counted(c.archive_dropped, 'record')} missing in the archive"),
-        (c.window_lag_seconds > 60, f"windows are judged {formatting.lasting(c.window_lag_seconds)} late"),
         (c.gaps > 0, f"{formatting.counted(c.gaps, 'message')} never came"),
     ]
     return tuple(text for is_so, text in found if is_so)
