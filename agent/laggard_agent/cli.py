@@ -117,6 +117,7 @@ def _run(options: argparse.Namespace) -> int:
     roots = _roots(options)
     if options.check_config:
         _check_files(options.config, settings)
+        print(f"{options.config or 'the defaults'}: good")
         return 0
     if options.fold is not None:
         return _fold(options.fold, options.format, settings.node)

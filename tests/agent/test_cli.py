@@ -105,7 +105,7 @@ def test_a_proc_that_makes_no_sense_is_one_line(tmp_path: Path, capsys: pytest.C
 
 def test_check_config(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--config", config(tmp_path), "--check-config"]) == 0
-    assert capsys.readouterr() == ("", "")
+    assert capsys.readouterr() == (f"{tmp_path}/agent.toml: good\n", "")
 
 
 @pytest.mark.parametrize("more", [["--check-config"], [], ["--once"]])

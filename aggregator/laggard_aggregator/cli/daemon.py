@@ -87,6 +87,7 @@ def _run(options: argparse.Namespace) -> int:
         raise ConfigError("", ["--token: only together with --credential"])
     settings = _load(options.config)
     if options.check_config:
+        print(f"{options.config}: good")
         return 0
     if options.test_channel:
         return _test_channel(options.test_channel, settings, options.config)

@@ -83,6 +83,8 @@ class DecisionCommand:
         answer = ask(args.state, request)
         count, names, nodes = answer["count"], answer["components"], answer.get("nodes", ())
         said = f"{done}: {count} component{'' if count == 1 else 's'}"
+        if not count and self.stands and not args.end:
+            said = f"{done}; none of its components is compared yet"
         if names:
             said += f" ({', '.join(names[:MAX_LISTED])}{', ...' if count > MAX_LISTED else ''})"
         print(visible(said + (f"; nodes: {', '.join(nodes)}" if nodes else "")))

@@ -99,12 +99,12 @@ class RequestHandler:
         if do == "end":
             kind = str(request.get("kind"))
             if overrides.end(kind, target) is None:
-                raise ValueError(f"{target}: there is no {kind[:40]} of exactly this")
+                raise ValueError(f"{target}: no {kind[:40]} of exactly this target is in force")
             return _said(named)
         if do not in ("silence", "drain", "replaced", "forget"):
             raise ValueError(f"expected silence, drain, end, replaced or forget, got {do!r}")
         if not groups and (do == "replaced" or not self._known_node(target)):
-            raise ValueError(f"{target}: no {'' if do == 'replaced' else 'node or '}component is called so")
+            raise ValueError(f"{target}: no {'' if do == 'replaced' else 'node or '}component has this name")
         if do == "forget":
             return self._forget(target, named)
         if do != "replaced":

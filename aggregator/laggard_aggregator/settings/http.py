@@ -78,8 +78,10 @@ _LISTEN = re.compile(r"(?:\[(?P<v6>[^\[\]]+)\]|(?P<host>[^\[\]:]+)):(?P<port>[0-
 def parse_listen(listen: str) -> tuple[str, int]:
     """Host and port of `host:port` or `[IPv6]:port`; the system chooses for port 0. Raises ValueError."""
     match = _LISTEN.fullmatch(listen)
-    if match is None or int(match["port"]) > 65535:
+    if match is None:
         raise ValueError(f"expected HOST:PORT or [IPv6]:PORT, got {listen}")
+    if int(match["port"]) > 65535:
+        raise ValueError(f"expected a port of 0-65535, got {match['port']}")
     return match["v6"] or match["host"], int(match["port"])
 
 

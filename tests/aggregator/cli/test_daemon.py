@@ -22,9 +22,15 @@ def config(folder: Path, text: str = "") -> str:
     return str(path)
 
 
-def test_a_good_file_is_checked_in_silence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_good_file_is_said_to_be(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--config", config(tmp_path), "--check-config"]) == 0
-    assert capsys.readouterr() == ("", "")
+    assert capsys.readouterr() == (f"{tmp_path}/aggregator.toml: good\n", "")
+
+
+def test_a_port_out_of_range_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = config(tmp_path, '[http]\nlisten = "127.0.0.1:99999"\n')
+    assert main(["--config", path, "--check-config"]) == 2
+    assert "http.listen: expected a port of 0-65535, got 99999\n" in capsys.readouterr().err
 
 
 def test_everything_wrong_is_told_a_line_each(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -143,4 +149,4 @@ def test_pyarrow_uses_the_allocator_of_the_c_library(tmp_path: Path) -> None:
         env=environment,
         check=True,
     )
-    assert done.stdout == "0 system\n", done.stderr
+    assert done.stdout.endswith(": good\n0 system\n"), done.stderr

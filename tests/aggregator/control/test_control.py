@@ -133,7 +133,7 @@ def test_to_end_what_was_not_decided_is_one_clear_line(
     site: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert site.told("drain", "oss-5", "--end") == 1
-    assert "oss-5: there is no drain of exactly this" in capsys.readouterr().err
+    assert "oss-5: no drain of exactly this target is in force" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
