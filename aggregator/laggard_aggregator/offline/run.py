@@ -22,7 +22,7 @@ from laggard_aggregator.offline.csv_columns import CsvColumns
 from laggard_aggregator.offline.csv_input import read_csv
 from laggard_aggregator.offline.regrid import Rows, binned
 from laggard_aggregator.offline.sample_grid import NS, Grid, windows_in_order
-from laggard_aggregator.offline.sysstat_input import MAGIC, read_sysstat
+from laggard_aggregator.offline.sysstat_input import MAGIC, is_json, read_sysstat
 from laggard_common.errors import ConfigError, InputError
 
 Progress = Callable[[str, float], None]
@@ -195,7 +195,7 @@ def _kind(path: Path) -> Kind:
         return "archive"
     with open_input(path) as file:
         head = file.read(512)
-    if head[:2] in MAGIC:
+    if head[:2] in MAGIC or is_json(head):
         return "sysstat"
     if b"\0" in head:
         raise InputError(str(path), "a binary file, expected CSV or a sysstat activity file")

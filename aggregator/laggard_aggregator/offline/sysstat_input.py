@@ -42,12 +42,9 @@ def read_sysstat(paths: Sequence[Path], interval_seconds: float, by_file: bool =
     Components are `node/device`; partitions are left out. A sample belongs to the interval that it ends.
     Raises InputError when sadf is not there, does not know the file, or finds no disks in it.
     """
-    sadf = shutil.which("sadf")
-    if sadf is None:
-        raise InputError(str(paths[0]), "a sysstat activity file: reading it needs sadf (install sysstat)")
     groups: dict[str, list[_Sample]] = defaultdict(list)
     for path in paths:
-        found = list(_samples(_hosts(path, sadf), interval_seconds))
+        found = list(_samples(_hosts(path), interval_seconds))
         if not found:
             raise InputError(
                 str(path), "no disk statistics in this activity file (sadc -S DISK records them)"
@@ -105,8 +102,33 @@ def _is_partition(device: str, devices: set[str]) -> bool:
     return bool((letters and letters[1] in devices) or (digits and digits[1] in devices))
 
 
-def _hosts(path: Path, sadf: str) -> list[dict[str, Any]]:
-    """Parsed `sadf -j` output of a file's disks; the file is converted first where sadf requires it."""
+def is_json(head: bytes) -> bool:
+    """True for the begin of a file that `sadf -j` printed."""
+    return head.lstrip()[:1] == b"{" and b'"sysstat"' in head
+
+
+def _hosts(path: Path) -> list[dict[str, Any]]:
+    """Parsed `sadf -j` output of a file's disks, or the file if it is such output."""
+    with open_input(path) as file:
+        if is_json(file.read(512)):
+            file.seek(0)
+            return _parsed(path, file.read())
+    return _parsed(path, _printed(path))
+
+
+def _parsed(path: Path, text: bytes) -> list[dict[str, Any]]:
+    try:
+        hosts: list[dict[str, Any]] = json.loads(text)["sysstat"]["hosts"]
+    except (ValueError, KeyError, TypeError) as exc:
+        raise InputError(str(path), "not the JSON of sadf, or cut short") from exc
+    return hosts
+
+
+def _printed(path: Path) -> bytes:
+    """Output of `sadf -j`; the file is converted first where sadf requires it."""
+    sadf = shutil.which("sadf")
+    if sadf is None:
+        raise InputError(str(path), "a sysstat activity file: reading it needs sadf (install sysstat)")
     with _plain(path) as plain:
         run = _run([sadf, "-j", str(plain), "--", "-d"], path)
         if run.returncode and b"sadf -c" in run.stderr + run.stdout:
@@ -117,11 +139,7 @@ def _hosts(path: Path, sadf: str) -> list[dict[str, Any]]:
     if run.returncode:
         lines = (run.stderr or run.stdout).decode(errors="replace").split("\n")
         raise InputError(str(path), f"sadf cannot read it: {lines[0].replace(str(plain), path.name)[:200]}")
-    try:
-        hosts: list[dict[str, Any]] = json.loads(run.stdout)["sysstat"]["hosts"]
-    except (ValueError, KeyError, TypeError) as exc:
-        raise InputError(str(path), "sadf printed something else than its JSON") from exc
-    return hosts
+    return run.stdout
 
 
 def _run(command: list[str], path: Path) -> subprocess.CompletedProcess[bytes]:

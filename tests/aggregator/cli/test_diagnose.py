@@ -332,6 +332,12 @@ def test_sysstat_files_of_new_and_old_versions(tmp_path: Path) -> None:
     packed = tmp_path / "sa20.xz"
     packed.write_bytes(lzma.compress(recent.read_bytes()))
     assert diagnose([packed], "--interval", "1", "--window", "4", "--shift", "2", "--windows") == records
+    printed = tmp_path / "sa20.json.xz"
+    output = run_command(["sadf", "-j", recent, "--", "-d"], env={**os.environ, "LC_ALL": "C"}).stdout
+    printed.write_bytes(lzma.compress(output.encode()))
+    assert diagnose([printed], "--interval", "1", "--window", "4", "--shift", "2", "--windows") == records
+    printed.write_text(output[:-40])
+    assert main(["diagnose", str(printed)]) == 2
     assert [r["component"] for r in of(diagnose([old]), "component")] == ["linux.home/sda"], "no partitions"
 
 
