@@ -29,13 +29,17 @@ class ChannelSettings:
     """Settings that every channel has in its table of aggregator.toml; the dispatcher applies them.
 
     An incident is reported when its alarm has lasted for `after_seconds` and its component was at least
-    `least_severity` times slower than its peers, not in the site's first `learning_seconds`. Incidents that
+    `least_severity` times slower than its peers, not in the site's first `learning_seconds`. A severe one,
+    `severe_severity` times slower throughout the last `severe_after_seconds`, is reported at once, also in
+    the learning time; `severe_severity` 0: none is severe. Incidents that
     fall due within `gather_seconds` are reported together; more than `digest_over` of them become one digest.
     At most `most_per_hour` notifications are written. `resolved`: whether a cleared alarm is reported, too.
     """
 
     after_seconds: float = field(default=345_600.0, metadata=checked(between(0)))
     least_severity: float = field(default=1.0, metadata=checked(between(0)))
+    severe_severity: float = field(default=5.0, metadata=checked(between(0)))
+    severe_after_seconds: float = field(default=900.0, metadata=checked(between(0)))
     learning_seconds: float = field(default=86_400.0, metadata=checked(between(0)))
     gather_seconds: float = field(default=30.0, metadata=checked(between(0, 3600)))
     digest_over: int = field(default=3, metadata=checked(between(0, 1000)))

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from laggard_aggregator.notify.channel import Channel
-from laggard_aggregator.notify.incidents import AlarmTimelines, Incident, cleared, digest, due
+from laggard_aggregator.notify.incidents import AlarmTimelines, Incident, Limits, cleared, digest, due
 from laggard_aggregator.notify.outbox import Outbox, QueuedMessage
 from laggard_aggregator.notify.report import MAX_LISTED, Notification, report, resolutions
 from laggard_aggregator.notify.worker import DeliveryWorker
@@ -152,11 +152,12 @@ class ChannelRoute:
     async def run(self, view: Status, outbox: Outbox, timelines: AlarmTimelines) -> None:
         """Reports incidents until cancelled. Raises StateError when the outbox cannot be written."""
         began_at = await outbox.do(lambda each: each.began_at)
-        limits = (self._settings.after_seconds, self._settings.least_severity)
+        s = self._settings
+        limits = Limits(s.after_seconds, s.least_severity, s.severe_severity, s.severe_after_seconds)
         while True:
             timelines.update(view)
-            learning = abs(view.now - began_at) < self._settings.learning_seconds  # a clock may be set back
-            raised = [] if learning else due(view, self._notified.keys(), self._site, *limits)
+            learning = abs(view.now - began_at) < s.learning_seconds  # a clock may be set back
+            raised = due(view, self._notified.keys(), self._site, replace(limits, learning=learning))
             cleared_now = await self._newly_cleared(view, outbox)
             if self._is_gathered("raised", bool(raised)):
                 await self._report_raised(raised, view, outbox, timelines)

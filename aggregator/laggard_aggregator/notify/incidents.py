@@ -56,19 +56,45 @@ def digest(*parts: str) -> str:
     return hashlib.sha256(whole).hexdigest()[:24]
 
 
-def due(
-    view: Status, notified: Collection[str], site: str, after_seconds: float, least_severity: float
-) -> list[Incident]:
-    """The incidents to be reported, worst first: of alarms that have lasted for `after_seconds`.
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """When an alarm is due; as in ChannelSettings. `learning`: whether only severe ones are."""
 
-    `notified`: components with an open incident, which are left out. An alarm without a severity counts as
-    severe enough. Alarms of silenced components are left out for now.
+    after_seconds: float
+    least_severity: float
+    severe_severity: float = 0.0
+    severe_after_seconds: float = 0.0
+    learning: bool = False
+
+    def due(self, alarm: Alarm, view: Status) -> bool:
+        """Whether the alarm has lasted for `after_seconds`, or is severe.
+
+        An alarm without a severity is not mild, and not severe.
+        """
+        lasted = alarm.updated_at - alarm.since >= self.after_seconds
+        mild = alarm.worst_severity < self.least_severity
+        return (lasted and not mild and not self.learning) or self._severe(alarm, view)
+
+    def _severe(self, alarm: Alarm, view: Status) -> bool:
+        """Whether no window in memory that ended in the last `severe_after_seconds` was milder."""
+        begin = alarm.updated_at - self.severe_after_seconds
+        if not 0 < self.severe_severity <= alarm.severity or alarm.since > begin:
+            return False
+        columns = reversed(view.history.columns(alarm.group, alarm.metric))
+        recent = list(takewhile(lambda column: column.end > begin, columns))
+        found = zip(recent, places(recent, alarm.component), strict=True)
+        return not any(at >= 0 and column.severity[at] < self.severe_severity for column, at in found)
+
+
+def due(view: Status, notified: Collection[str], site: str, limits: Limits) -> list[Incident]:
+    """The incidents to be reported, worst first: of alarms that are due by `limits`.
+
+    `notified`: components with an open incident, which are left out. Alarms of silenced components are left
+    out for now.
     """
     found: dict[str, list[Alarm]] = {}
     for alarm in view.alarms().values():
-        lasted = alarm.updated_at - alarm.since >= after_seconds
-        mild = alarm.worst_severity < least_severity
-        if lasted and not mild and alarm.component not in notified:
+        if alarm.component not in notified and limits.due(alarm, view):
             found.setdefault(alarm.component, []).append(alarm)
     incidents = []
     for component, alarms in found.items():

@@ -22,6 +22,7 @@ def made(**others: object) -> MailSettings:
 
 def test_four_days_and_no_encryption_unless_told_otherwise() -> None:
     settings = made()
+    assert (settings.severe_severity, settings.severe_after_seconds) == (5.0, 900.0)
     assert (settings.after_seconds, settings.encryption, settings.effective_port) == (345_600.0, "none", 25)
 
 
