@@ -6,6 +6,7 @@ test. Nothing but the standard library; made for Grafana 9 and later.
 """
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,17 +14,33 @@ from string import Template
 from typing import Any
 
 FOLDER = Path(__file__).parent / "dashboards"
+PAGE = "http://127.0.0.1:9464"
+"""The address of Laggard's pages; each dashboard has a field for it."""
 COLUMNS = 24
 """The width of a Grafana dashboard, in its own units."""
 
 _SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 _KEYS = "job, instance, group, component"
 _NAMED = f"* on ({_KEYS}) group_left (name) laggard_component_info"
+_HERE = 'site=~"$site",instance=~"$instance"'
+"""Matchers of every query: the variables of every dashboard."""
+_TEXTS = f"* on ({_KEYS}, metric) group_left (name, claim, unit, page_url) laggard:alarm:info"
+_PAGE = {"title": "Open in Laggard", "targetBlank": True}
+_FIELD_LINK = {**_PAGE, "url": "${__field.labels.page_url}"}
+_ROW_LINK = {**_PAGE, "url": "${__data.fields.page_url}"}
+_YES_NO = {"0": ("no", "red"), "1": ("yes", "green")}
+_ANOMALOUS = {"0": ("normal", "green"), "1": ("anomalous", "orange")}
+_TIMES_SLOWER = ((1.5, "yellow"), (2.0, "orange"), (5.0, "red"))
+_SOME = ((1.0, "orange"),)
 
 
 @dataclass(frozen=True)
 class Panel:
-    """A panel: its queries with their legends; width and height in columns and rows of Grafana."""
+    """A panel: its queries with their legends; width and height in columns and rows of Grafana.
+
+    `mappings`: text and colour by value. `thresholds`: colours from a value upwards, above green. `link`: the
+    path of a page of Laggard, empty for the page of an alarm where the query gives it, else the overview.
+    """
 
     title: str
     kind: str
@@ -33,22 +50,38 @@ class Panel:
     height: int = 8
     about: str = ""
     stacked: bool = False
+    mappings: Mapping[str, tuple[str, str]] | None = None
+    thresholds: tuple[tuple[float, str], ...] = ()
+    link: str = ""
 
 
 @dataclass(frozen=True)
 class Dashboard:
-    """A dashboard. `variables`: names and the queries that list their values."""
+    """A dashboard. `variables`: names and the queries that list their values, beside those of EVERY.
+
+    `matchers`: further ones of every metric, beside those of site and instance.
+    """
 
     uid: str
     title: str
     about: str
     panels: tuple[Panel, ...]
     variables: tuple[tuple[str, str], ...] = ()
+    matchers: str = ""
 
 
-def stat(title: str, expression: str, about: str, unit: str = "short") -> Panel:
+def stat(
+    title: str,
+    expression: str,
+    about: str,
+    unit: str = "short",
+    *,
+    mappings: Mapping[str, tuple[str, str]] | None = None,
+    thresholds: tuple[tuple[float, str], ...] = (),
+) -> Panel:
     """One number."""
-    return Panel(title, "stat", ((expression, ""),), unit, width=4, height=4, about=about)
+    of = ((expression, ""),)
+    return Panel(title, "stat", of, unit, 4, 4, about, mappings=mappings, thresholds=thresholds)
 
 
 OVERVIEW = Dashboard(
@@ -56,43 +89,68 @@ OVERVIEW = Dashboard(
     "Laggard: overview",
     "Current stragglers and the health of the monitoring.",
     (
-        stat("Alarms", "count(laggard_alarm_active == 1) or vector(0)", "Stragglers with a standing alarm."),
+        stat(
+            "Alarms",
+            "count(laggard_alarm_active == 1) or vector(0)",
+            "Stragglers with a raised alarm.",
+            thresholds=_SOME,
+        ),
         stat(
             "Worst",
             "max(laggard:alarm_severity:ratio) or vector(1)",
             "Times slower than its peers; 1 is as fast.",
             "none",
+            thresholds=_TIMES_SLOWER,
         ),
         stat("Silenced", "count(laggard_alarm_silenced) or vector(0)", "Alarms that an operator silenced."),
         stat(
             "Nodes not up",
             'sum(laggard_nodes{state=~"silent|down"}) or vector(0)',
             "Silent, or lost by the broker.",
+            thresholds=_SOME,
         ),
         stat(
             "Groups without verdict",
             "count(laggard_group_judged == 0) or vector(0)",
             "One row per group and metric; too few members, or no data.",
         ),
-        stat("Window lag", "max(laggard_window_lag_seconds)", "How late the latest window was judged.", "s"),
+        stat(
+            "Window lag",
+            "max(laggard_window_lag_seconds)",
+            "How late the latest window was judged.",
+            "s",
+            thresholds=((60.0, "red"),),
+        ),
         Panel(
             "Stragglers now",
             "table",
-            ((f"sort_desc((laggard_component_severity_ratio and laggard_alarm_active == 1) {_NAMED})", ""),),
+            ((f"sort_desc(laggard:alarm_severity:ratio {_TEXTS})", ""),),
+            "none",
             width=24,
-            about="How many times slower than its peers whatever has an alarm is.",
+            about="How many times slower than its peers whatever has an alarm is; 1 if unknown.",
+            thresholds=_TIMES_SLOWER,
+        ),
+        Panel(
+            "Alarms over time",
+            "state-timeline",
+            ((f"laggard:alarm_severity:ratio {_TEXTS}", "{{name}} {{metric}}"),),
+            "none",
+            width=24,
+            about="One row per alarm while it is raised, coloured by severity.",
+            thresholds=_TIMES_SLOWER,
         ),
         Panel(
             "How much slower",
             "timeseries",
             (
                 (
-                    f"(laggard_component_severity_ratio and laggard_alarm_active == 1) {_NAMED}",
+                    f"laggard:alarm_severity:ratio {_TEXTS}",
                     "{{name}} {{metric}}",
                 ),
             ),
             "none",
             about="Alarms by component; 1 is like its peers.",
+            thresholds=_TIMES_SLOWER,
         ),
         Panel(
             "Alarms by group",
@@ -132,6 +190,19 @@ GROUP = Dashboard(
             ((f'laggard_component_severity_ratio{{group="$group"}} {_NAMED}', "{{name}} {{metric}}"),),
             "none",
             about="Only components that were anomalous of late have a series.",
+            thresholds=_TIMES_SLOWER,
+            link="/group/$group",
+        ),
+        Panel(
+            "Own value and peers",
+            "timeseries",
+            (
+                (f'laggard_component_observed{{group="$group"}} {_NAMED}', "{{name}} {{metric}}"),
+                (f'laggard_component_reference{{group="$group"}} {_NAMED}', "peers of {{name}} {{metric}}"),
+            ),
+            "none",
+            about="In the metric's unit, which the page names.",
+            link="/group/$group",
         ),
         Panel(
             "Persistence",
@@ -147,8 +218,10 @@ GROUP = Dashboard(
         ),
         Panel(
             "Anomalous in the latest window",
-            "timeseries",
+            "state-timeline",
             ((f'laggard_component_anomalous{{group="$group"}} {_NAMED}', "{{name}} {{metric}}"),),
+            mappings=_ANOMALOUS,
+            link="/group/$group",
         ),
         Panel(
             "Components",
@@ -158,8 +231,9 @@ GROUP = Dashboard(
         ),
         Panel(
             "Judged",
-            "timeseries",
+            "state-timeline",
             (('laggard_group_judged{group="$group"}', "{{metric}}"),),
+            mappings=_YES_NO,
             about="0: no verdict.",
         ),
     ),
@@ -172,7 +246,7 @@ NODE = Dashboard(
     "Laggard: node",
     "One node's agent, and the alarms of its components.",
     (
-        stat("Up", f"max(laggard_node_up{_NODE})", "Its agent is up and sends samples."),
+        stat("Up", f"max(laggard_node_up{_NODE})", "Its agent is up and sends samples.", mappings=_YES_NO),
         stat(
             "Clock offset",
             f"max(laggard_node_clock_offset_seconds{_NODE})",
@@ -222,8 +296,10 @@ NODE = Dashboard(
         ),
         Panel(
             "Collectors that work",
-            "timeseries",
+            "state-timeline",
             ((f"max by (collector) (laggard_agent_collector_success{_NODE})", "{{collector}}"),),
+            mappings=_YES_NO,
+            link="/node/$node",
         ),
         Panel("Spool", "timeseries", ((f"max(laggard_agent_spool_bytes{_NODE})", "bytes"),), "bytes"),
     ),
@@ -240,14 +316,24 @@ ITSELF = Dashboard(
     "Laggard: itself",
     "Aggregator and agents: load, loss, lag, memory.",
     (
-        stat("Ready", "min(laggard_ready)", "State restored, connected to the broker, subscribed."),
-        stat("Durable", "min(laggard_state_durable)", "Batches are journaled and acknowledged."),
+        stat(
+            "Ready",
+            "min(laggard_ready)",
+            "State restored, connected to the broker, subscribed.",
+            mappings=_YES_NO,
+        ),
+        stat(
+            "Durable",
+            "min(laggard_state_durable)",
+            "Batches are journaled and acknowledged.",
+            mappings=_YES_NO,
+        ),
         stat("Samples a second", f"sum({_rate('laggard_samples_total')})", "Readings of one component."),
         stat("Messages a second", f"sum({_rate('laggard_messages_total')})", "From agents."),
-        stat("Memory", 'sum(process_resident_memory_bytes{job="$job"})', "Of the aggregator.", "bytes"),
+        stat("Memory", "sum(process_resident_memory_bytes)", "Of the aggregator.", "bytes"),
         stat(
             "CPU",
-            'sum(rate(process_cpu_seconds_total{job="$job"}[$__rate_interval]))',
+            "sum(rate(process_cpu_seconds_total[$__rate_interval]))",
             "Of the aggregator.",
             "percentunit",
         ),
@@ -318,9 +404,12 @@ ITSELF = Dashboard(
             "s",
         ),
     ),
-    (("job", "label_values(laggard_build_info, job)"),),
+    (("job", "label_values(laggard_ready, job)"),),
+    '{job=~"$job"}',
 )
 
+EVERY = (("site", "label_values(laggard_ready, site)"), ("instance", "label_values(laggard_ready, instance)"))
+"""Variables of every dashboard. `site` has values if the targets have that label; all of them otherwise."""
 DASHBOARDS = (OVERVIEW, GROUP, NODE, ITSELF)
 
 
@@ -331,12 +420,20 @@ def rendered(dashboard: Dashboard) -> dict[str, Any]:
         "title": dashboard.title,
         "description": dashboard.about,
         "tags": ["laggard"],
-        "timezone": "browser",
+        "timezone": "utc",
         "schemaVersion": 38,
         "refresh": "30s",
         "time": {"from": "now-6h", "to": "now"},
         "links": [{"type": "dashboards", "tags": ["laggard"], "title": "Laggard", "keepTime": True}],
-        "templating": {"list": [_datasource(), *(_variable(*each) for each in dashboard.variables)]},
+        "annotations": {"list": [_alarms(dashboard)]},
+        "templating": {
+            "list": [
+                _datasource(),
+                *(_variable(*each, several=True) for each in EVERY),
+                *(_variable(*each) for each in dashboard.variables),
+                _page(),
+            ]
+        },
         "panels": list(_panels(dashboard)),
     }
 
@@ -350,7 +447,50 @@ def _datasource() -> dict[str, Any]:
     return {"name": "datasource", "label": "Data source", "type": "datasource", "query": "prometheus"}
 
 
-def _variable(name: str, query: str) -> dict[str, Any]:
+def _page() -> dict[str, Any]:
+    """The address of the pages, for links; set it in `generate.py` or in the dashboard's settings."""
+    return {
+        "name": "page",
+        "label": "Laggard's page",
+        "type": "textbox",
+        "query": PAGE,
+        "current": {"text": PAGE, "value": PAGE},
+    }
+
+
+def _alarms(dashboard: Dashboard) -> dict[str, Any]:
+    """Alarms as annotations, from Prometheus' own record of its alerts."""
+    alerts = _selected('ALERTS{alertname="LaggardStraggler",alertstate="firing"}', dashboard)
+    return {
+        "name": "Alarms",
+        "datasource": _SOURCE,
+        "enable": True,
+        "iconColor": "red",
+        "expr": alerts,
+        "step": "60s",
+        "titleFormat": "{{component}} {{metric}}",
+        "textFormat": "{{group}} {{level}} {{site}}",
+        "tagKeys": "group,level",
+    }
+
+
+_METRIC = re.compile(r"\b((?:laggard[_:][\w:]+|process_\w+|ALERTS)\b)(?:\{([^}]*)\})?")
+
+
+def _selected(expression: str, dashboard: Dashboard) -> str:
+    """`expression` with the matchers of the dashboard's variables at every metric."""
+    own = dashboard.matchers.strip("{}")
+    added = ",".join(filter(None, (_HERE, own)))
+    return _METRIC.sub(lambda found: f"{found[1]}{{{','.join(filter(None, (found[2], added)))}}}", expression)
+
+
+def _variable(name: str, query: str, *, several: bool = False) -> dict[str, Any]:
+    every = {
+        "includeAll": True,
+        "multi": True,
+        "allValue": ".*",
+        "current": {"text": "All", "value": "$__all"},
+    }
     return {
         "name": name,
         "label": name.capitalize(),
@@ -359,6 +499,7 @@ def _variable(name: str, query: str) -> dict[str, Any]:
         "query": {"query": query, "refId": name},
         "refresh": 2,
         "sort": 1,
+        **(every if several else {}),
     }
 
 
@@ -367,17 +508,17 @@ def _panels(dashboard: Dashboard) -> Iterator[dict[str, Any]]:
     for number, panel in enumerate(dashboard.panels, 1):
         if x + panel.width > COLUMNS:
             x, y, row = 0, y + row, 0
-        yield _panel(panel, number, {"x": x, "y": y, "w": panel.width, "h": panel.height})
+        yield _panel(dashboard, panel, number, {"x": x, "y": y, "w": panel.width, "h": panel.height})
         x, row = x + panel.width, max(row, panel.height)
 
 
-def _panel(panel: Panel, number: int, place: dict[str, int]) -> dict[str, Any]:
-    instant = panel.kind != "timeseries"
+def _panel(dashboard: Dashboard, panel: Panel, number: int, place: dict[str, int]) -> dict[str, Any]:
+    instant = panel.kind in ("stat", "table")
     targets = [
         {
             "refId": chr(ord("A") + at),
             "datasource": _SOURCE,
-            "expr": expression,
+            "expr": _selected(expression, dashboard),
             "legendFormat": legend or "__auto",
             "instant": instant,
             "range": not instant,
@@ -394,20 +535,57 @@ def _panel(panel: Panel, number: int, place: dict[str, int]) -> dict[str, Any]:
         "datasource": _SOURCE,
         "gridPos": place,
         "targets": targets,
-        "fieldConfig": {"defaults": {"unit": panel.unit, "custom": custom}, "overrides": []},
+        "fieldConfig": {
+            "defaults": {
+                "unit": panel.unit,
+                "custom": custom,
+                "mappings": _mappings(panel),
+                "thresholds": {"mode": "absolute", "steps": _steps(panel)},
+                "color": {"mode": "palette-classic" if panel.kind == "timeseries" else "thresholds"},
+                "links": [_link(panel)],
+            },
+            "overrides": [],
+        },
     }
     if panel.kind == "table":
-        gone = ("Time", "__name__", "job", "instance", "component")
+        gone = ("Time", "__name__", "job", "component")
         exclude = {"excludeByName": dict.fromkeys(gone, True), "renameByName": {"Value": "times slower"}}
+        hidden = {"id": "custom.hidden", "value": True}  # the links need it
+        made["fieldConfig"]["overrides"] = [
+            {"matcher": {"id": "byName", "options": "page_url"}, "properties": [hidden]},
+            {
+                "matcher": {"id": "byName", "options": "times slower"},
+                "properties": [{"id": "custom.cellOptions", "value": {"type": "color-background"}}],
+            },
+        ]
         made["transformations"] = [{"id": "organize", "options": exclude}]
     return made
+
+
+def _mappings(panel: Panel) -> list[dict[str, Any]]:
+    options = {
+        value: {"text": text, "color": colour} for value, (text, colour) in (panel.mappings or {}).items()
+    }
+    return [{"type": "value", "options": options}] if options else []
+
+
+def _steps(panel: Panel) -> list[dict[str, Any]]:
+    above = [{"value": value, "color": colour} for value, colour in panel.thresholds]
+    return [{"value": None, "color": "green"}, *above]
+
+
+def _link(panel: Panel) -> dict[str, Any]:
+    """To the page of the alarm where the query has it, else to a page of Laggard."""
+    if any(_TEXTS in expression for expression, _ in panel.queries):
+        return _ROW_LINK if panel.kind == "table" else _FIELD_LINK
+    return {**_PAGE, "url": "${page}" + (panel.link.replace("$group", "${group:percentencode}") or "/")}
 
 
 def asked(dashboard: Dashboard, values: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Titles and queries of all panels as Prometheus is asked them, with `values` in place of variables."""
     for panel in dashboard.panels:
         for expression, _ in panel.queries:
-            yield panel.title, Template(expression).substitute(values)
+            yield panel.title, Template(_selected(expression, dashboard)).substitute(values)
 
 
 def main() -> None:

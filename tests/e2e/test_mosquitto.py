@@ -111,6 +111,8 @@ def silent_panels(queries: Prometheus) -> list[str]:
         "group": "luns",
         "node": "oss-01",
         "job": "laggard",
+        "site": ".*",
+        "instance": ".*",
         "__rate_interval": "30s",
     }
     return [
