@@ -1,14 +1,19 @@
 """`laggard`: one command; the module of a subcommand is imported on use."""
 
 import argparse
+import os
 import pkgutil
 import sys
 from collections.abc import Sequence
 from typing import Any, NamedTuple, NoReturn
 
 from laggard_common import __version__
+from laggard_common.daemon import memory
 from laggard_common.daemon.command import guarded
 from laggard_common.errors import ServiceError
+
+_MOST_KEPT_BYTES = 1 << 20
+"""Larger free blocks return to the system at once."""
 
 
 class OneLineParser(argparse.ArgumentParser):
@@ -68,6 +73,8 @@ def _run(entry: Entry | None, arguments: Sequence[str]) -> int:
     if entry is None:
         _overview().parse_args(arguments)  # ends with the help, the version or an error
         raise AssertionError("the parser requires a subcommand")
+    memory.settle(_MOST_KEPT_BYTES)
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")  # pyarrow's own keeps what is freed
     try:
         module = entry.load()
         parser = OneLineParser(prog=f"laggard {entry.name}", **entry.about)

@@ -12,7 +12,7 @@ from laggard_aggregator.offline.sample_grid import Grid
 
 ONE_A_SAMPLE = 0.7
 """Concentration of the times' phases above which samples count as one per interval, with jitter."""
-PART_ROWS = 500_000
+PART_ROWS = 200_000
 """Rows regridded together: temporaries are as large as these, not as the file."""
 
 
