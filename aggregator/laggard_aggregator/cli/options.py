@@ -60,10 +60,14 @@ def check_outputs(outputs: Mapping[str, Path | None], inputs: Iterable[Path | No
 
 
 def _is_within(output: Path, path: Path) -> bool:
-    """True when `output` is the file `path`, also by another name, or would lie in the folder `path`."""
+    """True when `output` is the file `path`, also by another name, or would lie in a folder within `path`."""
     try:
         is_same = output.exists() and path.exists() and output.samefile(path)
-        return is_same or output.absolute() == path.absolute() or path.resolve() in output.resolve().parents
+        return (
+            is_same
+            or output.absolute() == path.absolute()
+            or path.resolve() in output.resolve().parent.parents
+        )
     except (OSError, RuntimeError):  # unreadable, or links in a circle
         return False
 
