@@ -1,6 +1,7 @@
 """Mails as a mail program reads them: parsed again, with hostile names in them."""
 
 import email
+import re
 import shlex
 from dataclasses import replace
 from email import policy
@@ -106,6 +107,18 @@ def test_subject_and_first_lines_say_who_how_much_and_since_when() -> None:
     assert first[:3] == ["oss-3/sdb", "is 4.1 times slower than its peers", f"for 6 h, {since}"]
     page = Tags(text(message, "html")).said.replace("\N{NO-BREAK SPACE}", " ")
     assert page.index("oss-3/sdb") < page.index("is 4.1 times slower") < page.index(since)
+
+
+def test_only_names_may_break_within_a_word_and_a_digest_has_two_columns() -> None:
+    """On a phone of 390 px, columns of single words were broken: `compon ent`."""
+    html = text(written(raised("d.1", *FIVE, count=70), None), "html")
+    rows = re.findall(r"<tr>(<td[^>]*><a href.*?)</tr>", html)
+    assert [row.count("<td") for row in rows] == [2] * len(FIVE)
+    assert "<th" not in html
+    for each in (html, text(written(raised("s.1", report()), None), "html")):
+        breaking = re.findall(r"<(\w+) [^>]*overflow-wrap:anywhere", each)
+        assert breaking
+        assert not {"th", "td", "table"} & set(breaking)
 
 
 def test_the_plot_is_inside_of_the_html_and_beside_the_text() -> None:
