@@ -14,7 +14,7 @@ from tests.support.container import PROJECT
 from tests.support.http_receiver import Receiver, answer, receiving
 from tests.support.ports import free_port
 from tests.support.processes import running
-from tests.support.wait import LIMIT_SECONDS
+from tests.support.wait import LIMIT_SECONDS, time_limit
 
 RELAY = PROJECT / "deploy/pagerduty/laggard-pagerduty"
 
@@ -22,7 +22,7 @@ RELAY = PROJECT / "deploy/pagerduty/laggard-pagerduty"
 async def sent(port: int, notification: Notification) -> int:
     """The relay's status for a notification, once it listens."""
     to = endpoint(WebhookSettings(url=f"http://127.0.0.1:{port}/"))
-    async with asyncio.timeout(LIMIT_SECONDS):
+    async with time_limit():
         while True:
             try:
                 return (await post(to, rendered("json", notification), LIMIT_SECONDS))[0]

@@ -142,11 +142,5 @@ def test_pyarrow_uses_the_allocator_of_the_c_library(tmp_path: Path) -> None:
     )
     arguments = ("--config", str(tmp_path / "aggregator.toml"), "--check-config")
     environment = {name: value for name, value in os.environ.items() if name != "ARROW_DEFAULT_MEMORY_POOL"}
-    done = subprocess.run(
-        (sys.executable, "-c", program, *arguments),
-        capture_output=True,
-        text=True,
-        env=environment,
-        check=True,
-    )
+    done = run_command((sys.executable, "-c", program, *arguments), env=environment)
     assert done.stdout.endswith(": good\n0 system\n"), done.stderr
