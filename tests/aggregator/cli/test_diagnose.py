@@ -189,7 +189,9 @@ def test_a_device_is_written_in_place(cluster: list[Path]) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_a_signal_leaves_no_temporary_file(tmp_path: Path, number: signal.Signals) -> None:
     csv_files.write(tmp_path / "a.csv", csv_files.rows(hours=48))
-    command = [sys.executable, "-m", "laggard_aggregator.cli.main", "diagnose", str(tmp_path / "a.csv")]
+    # The tests themselves may run under nohup, which a child inherits.
+    python = ["env", "--default-signal=HUP,INT", sys.executable, "-m", "laggard_aggregator.cli.main"]
+    command = [*python, "diagnose", str(tmp_path / "a.csv")]
     with started([*command, "--shift", "1", "--windows", "-o", str(tmp_path / "out")]) as child:
         wait_until(lambda: list(tmp_path.glob(".out.*")))
         child.send_signal(number)
