@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from laggard_aggregator.detect.interface import FloatArray
 from laggard_aggregator.offline.compressed import open_input
 from laggard_aggregator.offline.csv_columns import CsvColumns
-from laggard_aggregator.offline.csv_times import MISSING, TimeColumn
+from laggard_aggregator.offline.csv_times import MISSING, LeftOut, TimeColumn
 from laggard_aggregator.offline.regrid import Rows
 from laggard_aggregator.status.formatting import counted
 from laggard_common.errors import InputError
@@ -110,23 +110,21 @@ class _Values:
 
     def __init__(self, path: Path, name: str) -> None:
         self._where = f"{path}: {name}"
-        self._left_out = {"below 0": [0, 0], f"above {_MOST:.0e}": [0, 0]}
+        self._left_out = {"below 0": LeftOut(), f"above {_MOST:.0e}": LeftOut()}
 
     def checked(self, values: FloatArray, row: int) -> FloatArray:
         """The values of the rows after `row`, NaN for those that are left out."""
         wrong = (values < 0, values > _MOST)
-        for (key, known), mask in zip(self._left_out.items(), wrong, strict=True):
-            if mask.any():
-                first = known[1] or row + 1 + int(mask.argmax())
-                self._left_out[key] = [known[0] + int(mask.sum()), first]
+        for left_out, mask in zip(self._left_out.values(), wrong, strict=True):
+            left_out.add(mask, row)
         return np.where(wrong[0] | wrong[1], np.nan, values)
 
     def remarks(self) -> Iterator[str]:
         """Lines about the values left out."""
-        for kind, (count, first) in self._left_out.items():
-            if count:
-                some = counted(count, "value")
-                yield f"{self._where}: {some} {kind} not judged, the first in data row {first}"
+        for kind, left_out in self._left_out.items():
+            if left_out.count:
+                some = counted(left_out.count, "value")
+                yield f"{self._where}: {some} {kind} not judged, the first in data row {left_out.first}"
 
 
 class _CsvReader:

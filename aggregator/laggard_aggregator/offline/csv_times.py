@@ -26,6 +26,20 @@ _EARLIEST = 631_152_000
 """1990, in epoch seconds: times before are likely no times of samples."""
 
 
+class LeftOut:
+    """Rows of a file that are not judged: how many, and the first, counted from 1."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.first = 0
+
+    def add(self, mask: NDArray[np.bool_], row: int) -> None:
+        """Adds those in `mask`, of the rows after `row`."""
+        if mask.any():
+            self.first = self.first or row + 1 + int(mask.argmax())
+            self.count += int(mask.sum())
+
+
 class TimeColumn:
     """Converts the times of the file at `path`, a batch at a time."""
 
@@ -34,7 +48,7 @@ class TimeColumn:
         self._form = ""
         self._unit = _UNITS[0]
         self._first_ns = MISSING
-        self._outside, self._first_outside = 0, 0
+        self._outside = LeftOut()
 
     def parse(self, texts: pa.Array, row: int) -> NDArray[np.int64]:
         """Times in ns since the epoch of the rows after `row`, or MISSING. Raises InputError."""
@@ -58,10 +72,10 @@ class TimeColumn:
     def remarks(self) -> list[str]:
         """Lines about times that are unlikely or were left out."""
         found = []
-        if self._outside:
+        if self._outside.count:
             found.append(
-                f"{self._path}: {counted(self._outside, 'row')} not judged, with a time before 1970 or after "
-                f"2261, the first in data row {self._first_outside}"
+                f"{self._path}: {counted(self._outside.count, 'row')} not judged, with a time before "
+                f"1970 or after 2261, the first in data row {self._outside.first}"
             )
         if self._unit != _UNITS[0]:
             found.append(f"{self._path}: times are read as {self._unit[0]} since the epoch")
@@ -99,9 +113,7 @@ class TimeColumn:
     def _checked(self, times: NDArray[np.int64], row: int) -> NDArray[np.int64]:
         outside = times < 0
         if outside.any():
-            if not self._outside:
-                self._first_outside = row + 1 + int(outside.argmax())
-            self._outside += int(outside.sum())
+            self._outside.add(outside, row)
             times = np.where(outside, MISSING, times)
         if not outside.all():
             first = int(times[~outside].min())
