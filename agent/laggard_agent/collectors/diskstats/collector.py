@@ -2,7 +2,7 @@
 
 A kernel before 4.18 has 14 columns, from 4.18 on 18 (discards), from 5.5 on 20 (flushes). A line that equals
 one of the read before is not parsed again, nor is the file when its bytes are equal. The devices are selected
-when a name comes or goes, and once a minute, as members and identities change late.
+when a name comes or goes, again a minute later, as members and identities change late, and every ten minutes.
 """
 
 from collections.abc import Iterator, Mapping
@@ -36,7 +36,8 @@ _LEADING = 3  # major, minor, name
 _KNOWN_COLUMNS = (20, 18, 14)
 _NO_ROW: tuple[bytes, Row] = (b"", ())
 _END = {n: max((k for k in _KNOWN_COLUMNS if k <= n), default=0) for n in range(_KNOWN_COLUMNS[0])}
-_RESCAN_NS = 60 * 1_000_000_000
+_SETTLED_NS = 60 * 1_000_000_000
+_RESCAN_NS = 10 * _SETTLED_NS  # of 64 disks it takes the CPU time of five samples
 
 Parsed = dict[bytes, tuple[bytes, Row]]
 
@@ -100,8 +101,9 @@ class Diskstats:
         if data.strip() and not self._rows:
             raise CollectError(str(self._file.path), "no line has the 14, 18 or 20 columns of diskstats")
         names = tuple(self._rows)
-        if names != self._names or self._context.monotonic_ns() >= self._rescan_at_ns:
-            self._rescan_at_ns = self._context.monotonic_ns() + _RESCAN_NS
+        now_ns = self._context.monotonic_ns()
+        if names != self._names or now_ns >= self._rescan_at_ns:
+            self._rescan_at_ns = now_ns + (_RESCAN_NS if names == self._names else _SETTLED_NS)
             self._names = names
             self._selected = self._devices.components(names)
             components = tuple(self._selected.values())
