@@ -77,17 +77,13 @@ class SegmentWriter:
             for piece in payload:
                 crc = zlib.crc32(piece, crc)
             pieces += (HEADER.pack(length, crc, type_), *payload)
-        try:
+        with SpoolError.from_os_errors(self.path):
             self._write(b"".join(pieces))
-        except OSError as exc:
-            raise SpoolError(str(self.path), exc.strerror or str(exc)) from exc
 
     def sync(self) -> None:
         """Syncs all appended records to the disk. Raises SpoolError."""
-        try:
+        with SpoolError.from_os_errors(self.path):
             os.fdatasync(self._fd)
-        except OSError as exc:
-            raise SpoolError(str(self.path), exc.strerror or str(exc)) from exc
 
     def close(self) -> None:
         """Closes the file; closing twice is allowed."""
@@ -137,6 +133,15 @@ def recover(path: Path) -> int:
         if torn:
             os.truncate(path, end)
     return torn
+
+
+def sync_path(path: Path) -> None:
+    """Waits until a file, or the names in a folder, are on the disk itself. Raises OSError."""
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _read(read: Callable[[int], bytes], at: int) -> Record | None:

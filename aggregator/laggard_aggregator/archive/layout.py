@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from laggard_common.errors import ArchiveError
+from laggard_common.segment_log import sync_path
 
 KINDS = ("counters", "schemas", "groups", "closes", "verdicts", "windows", "alarms")
 OWN = "laggard"
@@ -132,9 +133,9 @@ def write_parquet(path: Path, schema: pa.Schema, tables: Iterable[pa.Table]) -> 
         with pq.ParquetWriter(temporary, schema, **_options(schema)) as writer:
             for table in tables:
                 writer.write_table(table.replace_schema_metadata(schema.metadata), ROW_GROUP_ROWS)
-        _sync(temporary)
+        sync_path(temporary)
         temporary.rename(path)
-        _sync(path.parent)
+        sync_path(path.parent)
     except OSError as exc:
         raise ArchiveError(str(path), exc.strerror or str(exc)) from exc
     finally:
@@ -160,12 +161,4 @@ def _make(folder: Path) -> None:
     if not folder.is_dir():
         _make(folder.parent)
         folder.mkdir(exist_ok=True)
-        _sync(folder.parent)
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+        sync_path(folder.parent)

@@ -1,10 +1,13 @@
 """Access rules by the CN of a client's certificate; the same as `deploy/mosquitto/acl`."""
 
+import re
+
 from laggard_common.errors import WireError
-from laggard_common.wire.topics import is_level, parse_topic
+from laggard_common.wire.topics import LEVEL, PREFIX, parse_topic
 
 BROKER = "laggard-broker"
 """CN of the certificate of `laggard-ca broker`, used by the broker and the aggregator that runs it."""
+_ACK = re.compile(f"{PREFIX}/{LEVEL.pattern}/ack/({LEVEL.pattern})", re.ASCII)
 
 
 def is_aggregator(name: str) -> bool:
@@ -42,7 +45,5 @@ def may_subscribe(name: str, pattern: str) -> bool:
 
 def _acknowledged(topic: str) -> str | None:
     """The node of an acknowledgement topic, None for any other topic."""
-    levels = topic.split("/")
-    if len(levels) != 5 or levels[:2] != ["laggard", "1"] or levels[3] != "ack":
-        return None
-    return levels[4] if is_level(levels[2]) and is_level(levels[4]) else None
+    found = _ACK.fullmatch(topic)
+    return found[1] if found else None

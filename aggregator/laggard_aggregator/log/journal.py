@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -54,7 +53,7 @@ class Journal:
                 self._writer = segment_log.SegmentWriter(path)
                 self._sizes[number] = 0
                 self._writer.append_all([journal_codec.header()])
-                sync_folder(self._directory)
+                segment_log.sync_path(self._directory)
         except StateError:
             self.close()
             raise
@@ -296,15 +295,6 @@ def _returned(segments: Iterable[Path]) -> Iterator[int]:
             for record in segment_log.scan(path):
                 if record.type == journal_codec.RecordType.RETURN:
                     yield journal_codec.returned_lsn(record, str(path))
-
-
-def sync_folder(folder: Path) -> None:
-    """Waits until the names in `folder` are on the disk itself. Raises OSError."""
-    handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from typing import Any
 import msgpack
 
 from laggard_aggregator.log import snapshot_codec
-from laggard_aggregator.log.journal import state_errors, sync_folder
+from laggard_aggregator.log.journal import state_errors
 from laggard_common import segment_log
 from laggard_common.errors import StateError
 
@@ -52,7 +52,7 @@ def publish(directory: Path, number: int) -> None:
     path = _path(directory, number)
     with state_errors(path):
         _temporary(directory, number).replace(path)
-        sync_folder(directory)
+        segment_log.sync_path(directory)
 
 
 def discard(directory: Path, number: int) -> None:

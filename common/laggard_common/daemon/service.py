@@ -106,10 +106,7 @@ class Service(Generic[S, R]):
 
 async def is_set_within(event: asyncio.Event, seconds: float) -> bool:
     """Waits at most `seconds` for `event`; whether it is set."""
-    if event.is_set():
-        return True
-    try:
-        await asyncio.wait_for(event.wait(), seconds)
-    except TimeoutError:
-        return False
-    return True
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    return event.is_set()

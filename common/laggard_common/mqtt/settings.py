@@ -101,15 +101,10 @@ def _tls_context(settings: MqttSettings, problems: list[str]) -> "ssl.SSLContext
         name = "mqtt.key_file" if settings.key_file else "mqtt.cert_file"
         if _private(key, name, problems):
             try:
-                context.load_cert_chain(settings.cert_file, key, password=_no_passphrase)
+                context.load_cert_chain(settings.cert_file, key, password=lambda: "")  # no prompt
             except OSError as exc:
                 problems.append(f"mqtt.cert_file: {settings.cert_file}: {_reason(exc)}")
     return context
-
-
-def _no_passphrase() -> str:
-    """Prevents OpenSSL from prompting for the passphrase of an encrypted key."""
-    return ""
 
 
 def _private(path: Path, name: str, problems: list[str]) -> bool:

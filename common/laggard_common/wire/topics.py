@@ -13,6 +13,9 @@ PREFIX = "laggard/1"
 LEVEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}", re.ASCII)
 """One level of a topic: a site, node or source name."""
 
+_ANY = f"({LEVEL.pattern})"
+_TOPIC = re.compile(f"{PREFIX}/{_ANY}/({'|'.join(ROLES)})/{_ANY}/(?:(data|schema)/{_ANY}|status)", re.ASCII)
+
 
 @dataclass(frozen=True, slots=True)
 class Topic:
@@ -52,14 +55,8 @@ def ack_topic(site: str, node: str) -> str:
 
 def parse_topic(topic: str) -> Topic:
     """Parses a topic that an agent publishes to. Raises WireError("topic") for any other."""
-    levels = topic.split("/")
-    if len(levels) not in (6, 7) or levels[0] != "laggard" or levels[1] != "1":
+    found = _TOPIC.fullmatch(topic)
+    if found is None:
         raise WireError("topic", topic[:200])
-    site, role, node, channel = levels[2:6]
-    source = levels[6] if len(levels) == 7 else ""
-    right_shape = (
-        channel == "status" if len(levels) == 6 else channel in ("data", "schema") and is_level(source)
-    )
-    if not (right_shape and role in ROLES and is_level(site) and is_level(node)):
-        raise WireError("topic", topic[:200])
-    return Topic(site, role, node, channel, source)
+    site, role, node, channel, source = found.groups()
+    return Topic(site, role, node, channel or "status", source or "")
