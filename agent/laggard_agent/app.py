@@ -6,14 +6,14 @@ import math
 import random
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from laggard_agent.collectors.host import self_usage
 from laggard_agent.collectors.interface import Roots
-from laggard_agent.collectors.registry import make_collectors
+from laggard_agent.collectors.registry import make_collector
 from laggard_agent.sampling.batcher import Batcher, Dictionary, splay_ns
 from laggard_agent.sampling.sampler import Sampler, Timeline
 from laggard_agent.settings import AgentSettings
@@ -99,27 +99,23 @@ class App:
             rng=self._rng,
             delay_seconds=self._publish_delay_seconds,
         )
-        self._samplers = [sampler for name in s.collectors for sampler in self._make_samplers(name)]
+        self._samplers = [self._make_sampler(name) for name in s.collectors]
         _log.info(
             "node %s (%s) samples %s every %g s", s.node, s.role, ", ".join(s.collectors), s.interval_seconds
         )
 
-    def _make_samplers(self, collector: str) -> list[Sampler]:
+    def _make_sampler(self, collector: str) -> Sampler:
         s = self._settings
         timeline = Timeline(self._clock, s.interval_ns)
-        alone = replace(s, collectors=(collector,))
-        return [
-            Sampler(
-                made,
-                timeline,
-                self._clock,
-                batcher=self._batcher,
-                deliver=self._publisher.submit,
-                changed=lambda: self._worker.run_on_loop(self._health_changed),
-                failed=self._fail,
-            )
-            for made in make_collectors(alone, self._roots, timeline.now_ns, self._clock)
-        ]
+        return Sampler(
+            make_collector(collector, s.tables, self._roots, timeline.now_ns, self._clock),
+            timeline,
+            self._clock,
+            batcher=self._batcher,
+            deliver=self._publisher.submit,
+            changed=lambda: self._worker.run_on_loop(self._health_changed),
+            failed=self._fail,
+        )
 
     async def _main_loop(self, stop: asyncio.Event) -> None:
         async with asyncio.TaskGroup() as group:

@@ -124,24 +124,19 @@ def _run(options: argparse.Namespace) -> int:
     if options.dump is not None:
         return _dump(settings, roots, options.dump)
     if options.once:
-        return _once(settings, roots)
+        return _report(read_once(settings, roots, SystemClock(), sys.stdout))
     logs.configure(logging.DEBUG if options.verbose else logging.INFO)
     memory.settle(MOST_KEPT_BYTES)
     _check_files(options.config, settings)
     return _serve(settings, roots, partial(_reread, options))
 
 
-def _once(settings: AgentSettings, roots: Roots) -> int:
-    return _report(read_once(settings, roots, SystemClock(), sys.stdout))
-
-
 def _dump(settings: AgentSettings, roots: Roots, folder: Path) -> int:
     from laggard_agent.tools.support_dump import dump  # noqa: PLC0415 - a daemon has no use for it
 
-    dumped = dump(settings, roots, SystemClock(), folder)
-    status = _report(dumped.failed)
-    missing = f", {dumped.not_read} not read (see MANIFEST)" if dumped.not_read else ""
-    print(f"{folder}: {dumped.files} files, {dumped.size_bytes} bytes{missing}", file=sys.stderr)
+    summary, failed = dump(settings, roots, SystemClock(), folder)
+    status = _report(failed)
+    print(f"{folder}: {summary}", file=sys.stderr)
     return status
 
 

@@ -11,8 +11,8 @@ from bench.agent_cost.cost import cpu_ns
 from bench.backlog.watch import Seen, messages, verdicts
 from bench.hostile_clients.site import SLOW, Site
 from laggard_agent.collectors.interface import Roots
-from laggard_agent.collectors.registry import make_collectors
-from laggard_agent.settings import AgentSettings
+from laggard_agent.collectors.registry import make_collector
+from laggard_agent.settings import DEFAULT_COLLECTORS
 from laggard_common.clock import SystemClock
 from tests.support.filled_spool import SECOND, FilledSpool
 
@@ -73,7 +73,8 @@ def _all_in(seen: Seen, given: dict[tuple[bytes, str], int]) -> bool:
 def _outage(proc: FakeProc, spool: Path, seconds: int) -> tuple[dict[tuple[bytes, str], int], int]:
     """By stream and source how many batches wait, and in how many bytes."""
     clock = SystemClock()
-    collectors = make_collectors(AgentSettings(node=NODE), Roots(proc.root, None), clock.wall_ns, clock)
+    roots = Roots(proc.root, None)
+    collectors = [make_collector(name, {}, roots, clock.wall_ns, clock) for name in DEFAULT_COLLECTORS]
     filled = FilledSpool(spool, NODE, 5)
     start = time.time_ns() // SECOND - seconds
     for at in range(seconds):

@@ -11,8 +11,8 @@ from bench.backlog.spool_capacity import counters
 from bench.bytes_a_day import BUSY_LUNS, LUNS, server
 from laggard_agent.collectors.diskstats.collector import FIELDS
 from laggard_agent.collectors.interface import Roots
-from laggard_agent.collectors.registry import make_collectors
-from laggard_agent.settings import AgentSettings, SpoolSettings
+from laggard_agent.collectors.registry import make_collector
+from laggard_agent.settings import SpoolSettings
 from laggard_aggregator.demo.recording import read_recording
 from laggard_common.clock import SystemClock
 from laggard_common.wire.codec import Row
@@ -62,8 +62,7 @@ def _own_rest() -> float:
     clock = SystemClock()
     with TemporaryDirectory() as folder:
         filled = FilledSpool(Path(folder), "oss-1", 5)
-        wanted = AgentSettings(collectors=("net", "host"))
-        collectors = make_collectors(wanted, Roots(), clock.wall_ns, clock)
+        collectors = [make_collector(name, {}, Roots(), clock.wall_ns, clock) for name in ("net", "host")]
         start = time.time_ns() // SECOND + 1
         for at in range(OWN_SECONDS):
             time.sleep(max(start + at - time.time(), 0))

@@ -37,16 +37,6 @@ class CollectorClass(Protocol):
         ...
 
 
-class Enabled(Protocol):
-    """The part of the agent's settings that chooses collectors; `tables`: settings by collector."""
-
-    @property
-    def collectors(self) -> Sequence[str]: ...  # noqa: D102
-
-    @property
-    def tables(self) -> Mapping[str, Any]: ...  # noqa: D102
-
-
 C = TypeVar("C", bound=CollectorClass)
 
 _registered: dict[str, CollectorClass] = {}
@@ -76,11 +66,10 @@ def settings_class(name: str) -> type[Any]:
     return find(name).settings
 
 
-def make_collectors(enabled: Enabled, roots: Roots, now: Now, clock: Clock) -> list[Collector]:
-    """The collectors that are enabled, in the order of the configuration.
+def make_collector(name: str, tables: Mapping[str, Any], roots: Roots, now: Now, clock: Clock) -> Collector:
+    """The collector `name`, one of `names`; its settings are in `tables` if they are not the defaults.
 
     `now`: nanoseconds since the epoch, the time that readings carry.
     """
-    context = Context(roots, now, clock.monotonic_ns)
-    classes = [find(name) for name in enabled.collectors]
-    return [one(enabled.tables.get(one.name) or one.settings(), context) for one in classes]
+    made = find(name)
+    return made(tables.get(name) or made.settings(), Context(roots, now, clock.monotonic_ns))

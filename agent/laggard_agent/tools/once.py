@@ -4,7 +4,7 @@ import json
 from typing import TextIO
 
 from laggard_agent.collectors.interface import Reading, Roots
-from laggard_agent.collectors.registry import make_collectors
+from laggard_agent.collectors.registry import make_collector
 from laggard_agent.sampling.sampler import collect
 from laggard_agent.settings import AgentSettings
 from laggard_agent.tools import seconds
@@ -14,12 +14,13 @@ from laggard_common.clock import Clock
 def read_once(settings: AgentSettings, roots: Roots, clock: Clock, out: TextIO) -> dict[str, str]:
     """Prints a line per component of each reading; returns the errors of failed collectors."""
     failed = {}
-    for collector in make_collectors(settings, roots, clock.wall_ns, clock):
+    for name in settings.collectors:
+        collector = make_collector(name, settings.tables, roots, clock.wall_ns, clock)
         collected = collect(collector, clock)
         for reading in collected.readings:
             _print(settings.node, reading, out)
         if not collected.health.success:
-            failed[collector.name] = collected.health.error
+            failed[name] = collected.health.error
     return failed
 
 

@@ -8,12 +8,11 @@ files not copied with the reason. The configuration is not copied.
 import os
 import platform
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from laggard_agent.collectors.interface import Roots, recorded_by
-from laggard_agent.collectors.registry import make_collectors
+from laggard_agent.collectors.registry import make_collector
 from laggard_agent.sampling.sampler import collect
 from laggard_agent.settings import AgentSettings
 from laggard_common import __version__
@@ -24,32 +23,25 @@ MOST_BYTES = 1024 * 1024 * 1024
 _MANIFEST = "MANIFEST"
 
 
-@dataclass(frozen=True, slots=True)
-class Dumped:
-    """Result of a dump. `failed`: the error of each failed collector."""
-
-    files: int
-    size_bytes: int
-    not_read: int
-    failed: dict[str, str]
-
-
-def dump(settings: AgentSettings, roots: Roots, clock: Clock, folder: Path) -> Dumped:
+def dump(settings: AgentSettings, roots: Roots, clock: Clock, folder: Path) -> tuple[str, dict[str, str]]:
     """Reads every enabled collector once into `folder`, which must be missing or empty.
 
-    Raises InputError for an unusable folder, ServiceError when a file cannot be written.
+    Returns a summary, and the error of each failed collector. Raises InputError for an unusable folder,
+    ServiceError when a file cannot be written.
     """
     _prepare(folder)
     trees = {"proc": roots.procfs, "sys": roots.sysfs, "debugfs": roots.debugfs}
     copier = Copier(folder, {name: root for name, root in trees.items() if root is not None})
     failed = {}
     with recorded_by(copier):
-        for collector in make_collectors(settings, roots, clock.wall_ns, clock):
+        for name in settings.collectors:
+            collector = make_collector(name, settings.tables, roots, clock.wall_ns, clock)
             health = collect(collector, clock).health
             if not health.success:
-                failed[collector.name] = health.error
+                failed[name] = health.error
     copier.finish(_head(settings, copier.trees, clock), failed)
-    return Dumped(len(copier.copied), sum(copier.copied.values()), len(copier.not_copied), failed)
+    missing = f", {len(copier.not_copied)} not read (see MANIFEST)" if copier.not_copied else ""
+    return f"{len(copier.copied)} files, {sum(copier.copied.values())} bytes{missing}", failed
 
 
 def _prepare(folder: Path) -> None:

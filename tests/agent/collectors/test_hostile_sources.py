@@ -20,9 +20,8 @@ from laggard_agent.collectors.interface import Collector, Roots
 from laggard_agent.collectors.lustre.collector import LustreSettings
 from laggard_agent.collectors.lustre.table_specs import SLOWER
 from laggard_agent.collectors.lwfs.collector import LwfsSettings
-from laggard_agent.collectors.registry import make_collectors
+from laggard_agent.collectors.registry import make_collector
 from laggard_agent.sampling.sampler import Collected, collect
-from laggard_agent.settings import AgentSettings
 from laggard_common.wire.codec import RAW, Encoder
 from tests.agent.collectors.diskstats.test_block_devices import SYSFS
 from tests.agent.tools.test_support_dump import PROC
@@ -174,18 +173,13 @@ def state(collected: Collected) -> tuple[object, ...]:
 
 
 def made(root: Path, clock: FakeClock) -> dict[str, Collector]:
-    settings = AgentSettings(
-        node="n",
-        collectors=tuple(FILES),
-        tables={
-            "lustre": LustreSettings(job_stats=True),
-            "gluster": GlusterSettings(directory=root / "glusterd"),
-            "lwfs": LwfsSettings(log=root / "lwfs.log"),
-        },
-    )
+    tables = {
+        "lustre": LustreSettings(job_stats=True),
+        "gluster": GlusterSettings(directory=root / "glusterd"),
+        "lwfs": LwfsSettings(log=root / "lwfs.log"),
+    }
     roots = Roots(root / "proc", root / "sys", root / "sys/kernel/debug")
-    collectors = make_collectors(settings, roots, clock.wall_ns, clock)
-    return {collector.name: collector for collector in collectors}
+    return {name: make_collector(name, tables, roots, clock.wall_ns, clock) for name in FILES}
 
 
 def sampled(collector: Collector, clock: FakeClock) -> Collected:

@@ -125,13 +125,14 @@ def test_only_enabled_collectors_are_imported() -> None:
 import sys
 from pathlib import Path
 from laggard_agent.collectors.interface import Roots
-from laggard_agent.collectors.registry import make_collectors
+from laggard_agent.collectors.registry import make_collector
 from laggard_agent.settings import AgentSettings
 from laggard_common.clock import SystemClock
 from laggard_common.config import load
 settings = load(AgentSettings, Path(sys.argv[1]))
 clock = SystemClock()
-make_collectors(settings, Roots(), clock.wall_ns, clock)
+for name in settings.collectors:
+    make_collector(name, settings.tables, Roots(), clock.wall_ns, clock)
 prefix = "laggard_agent.collectors."
 names = {m.removeprefix(prefix).partition(".")[0] for m in sys.modules if m.startswith(prefix)}
 print(*sorted(names & {*sys.argv[2:]}))
