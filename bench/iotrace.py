@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from bench.machine import machine
 from laggard_agent.tools.iotrace.fold import fold
-from laggard_agent.tools.iotrace.text import TextParser
+from laggard_agent.tools.iotrace.text import parse
 from laggard_common import wire
 from laggard_common.wire import Envelope, Kind
 from laggard_common.wire.trace_codec import EventEncoder, batches
@@ -256,9 +256,9 @@ def speeds() -> list[str]:
     records = [record for p in patterns() for record in p.records]
     text = [as_line(record) for record in records]
     folded = list(alone(records))
-    parser, encoder = TextParser(), EventEncoder()
+    encoder = EventEncoder()
     steps: tuple[tuple[str, Callable[[], object]], ...] = (
-        ("parse a line of the log", lambda: [parser.parse(line) for line in text]),
+        ("parse a line of the log", lambda: [parse(line) for line in text]),
         ("fold", lambda: list(fold(records))),
         ("encode", lambda: [encoder.encode(batch) for batch in batches(folded)]),
     )

@@ -30,7 +30,7 @@ def sample(format_name: str) -> bytes:
 
 
 def as_line(record: TraceRecord) -> str:
-    """Formats `record` as a line for `TextParser`, without newline."""
+    """Formats `record` as a line for `text.parse`, without newline."""
     r = record
     offset = "-" if r.offset is None else r.offset
     line = f"{seconds(r.time_ns)} {r.node} {r.operation} {r.descriptor} {offset} {r.size}"

@@ -10,18 +10,18 @@ from pathlib import Path
 from typing import TextIO
 
 from laggard_agent.tools import seconds
+from laggard_agent.tools.iotrace import text
 from laggard_agent.tools.iotrace.dxt import DxtParser
 from laggard_agent.tools.iotrace.fold import fold
-from laggard_agent.tools.iotrace.reader import LineParser, TraceReader
+from laggard_agent.tools.iotrace.reader import ParseLine, TraceReader
 from laggard_agent.tools.iotrace.strace import StraceParser
-from laggard_agent.tools.iotrace.text import TextParser
 from laggard_common.errors import InputError
 from laggard_common.wire.trace_records import Folded, TraceRecord
 
-FORMATS: dict[str, Callable[[str], LineParser]] = {
-    "laggard": lambda _node: TextParser(),
-    "strace": StraceParser,
-    "dxt": lambda _node: DxtParser(),
+FORMATS: dict[str, Callable[[str], ParseLine]] = {
+    "laggard": lambda _node: text.parse,
+    "strace": lambda node: StraceParser(node).parse,
+    "dxt": lambda _node: DxtParser().parse,
 }
 
 _DXT = re.compile(rb"# (?:darshan log version|DXT,|\*{3})| *X_(?:POSIX|MPIIO) ")
@@ -82,11 +82,11 @@ def _line(record: Folded) -> str:
 
 
 def _summary(reader: TraceReader, folded: int, format_name: str) -> str:
-    text = f"format {format_name}: {reader.lines} lines, {reader.records} records"
+    summary = f"format {format_name}: {reader.lines} lines, {reader.records} records"
     if folded:
-        text += f", folded into {folded} ({reader.records / folded:.1f} to 1)"
+        summary += f", folded into {folded} ({reader.records / folded:.1f} to 1)"
     if reader.not_understood:
-        text += f"; {reader.not_understood} lines not understood"
+        summary += f"; {reader.not_understood} lines not understood"
     if reader.torn:
-        text += "; the last line has no end and was left out"
-    return text
+        summary += "; the last line has no end and was left out"
+    return summary

@@ -1,8 +1,8 @@
 """Reads a trace log as records, in lines of bounded length, and counts their outcomes."""
 
 import re
-from collections.abc import Iterator, Sequence
-from typing import BinaryIO, Protocol
+from collections.abc import Callable, Iterator, Sequence
+from typing import BinaryIO
 
 from laggard_common.wire.limits import MAX_NAME_CHARS, MAX_PATH_CHARS
 from laggard_common.wire.trace_records import MAX_POSITION, TraceRecord
@@ -12,12 +12,8 @@ MAX_LINE_BYTES = 65_536
 _TIME = re.compile(r"([0-9]{1,10})(?:\.([0-9]{1,9})[0-9]{0,9})?")
 
 
-class LineParser(Protocol):
-    """Parses one format line by line, with bounded state."""
-
-    def parse(self, line: str) -> Sequence[TraceRecord]:
-        """The records of this line, often one or none. Raises ValueError for a line of another format."""
-        ...
+ParseLine = Callable[[str], Sequence[TraceRecord]]
+"""The records of a line, often one or none. Raises ValueError for a line of another format."""
 
 
 class TraceReader:
@@ -27,8 +23,8 @@ class TraceReader:
     `torn`: 1 when the last line is incomplete: it may lack digits, so it is ignored.
     """
 
-    def __init__(self, parser: LineParser) -> None:
-        self._parser = parser
+    def __init__(self, parse: ParseLine) -> None:
+        self._parse = parse
         self.lines = 0
         self.records = 0
         self.not_understood = 0
@@ -36,7 +32,6 @@ class TraceReader:
 
     def read(self, stream: BinaryIO) -> Iterator[TraceRecord]:
         """Yields the records until the stream ends."""
-        parse = self._parser.parse
         while line := stream.readline(MAX_LINE_BYTES):
             self.lines += 1
             if not line.endswith(b"\n"):
@@ -46,7 +41,7 @@ class TraceReader:
                 self.not_understood += 1
                 continue
             try:
-                records = parse(line.rstrip(b"\r\n").decode("utf-8", "backslashreplace"))
+                records = self._parse(line.rstrip(b"\r\n").decode("utf-8", "backslashreplace"))
                 _check(records)
             except ValueError:
                 self.not_understood += 1

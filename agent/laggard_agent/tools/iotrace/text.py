@@ -15,16 +15,16 @@ _LINE = re.compile(
 )
 
 
-class TextParser:
-    """Parses lines of `time node operation descriptor offset size [path]`; `#` begins a comment line."""
+def parse(line: str) -> Sequence[TraceRecord]:
+    """The record of a line `time node operation descriptor offset size [path]`; none for a `#` comment.
 
-    def parse(self, line: str) -> Sequence[TraceRecord]:
-        """The record of this line; none for a comment or an empty line. Raises ValueError if malformed."""
-        if not line.strip() or line.startswith("#"):
-            return ()
-        found = _LINE.fullmatch(line)
-        if found is None:
-            raise ValueError(line)
-        time, node, operation, descriptor, offset, size, path = found.groups()
-        at = None if offset == "-" else int(offset)
-        return (TraceRecord(node, operation, descriptor, at, int(size), time_ns(time), path or ""),)
+    Raises ValueError if it is malformed.
+    """
+    if not line.strip() or line.startswith("#"):
+        return ()
+    found = _LINE.fullmatch(line)
+    if found is None:
+        raise ValueError(line)
+    time, node, operation, descriptor, offset, size, path = found.groups()
+    at = None if offset == "-" else int(offset)
+    return (TraceRecord(node, operation, descriptor, at, int(size), time_ns(time), path or ""),)
