@@ -208,10 +208,6 @@ class SegmentQueue:
                 self._drop(held.popleft(), newest_ns)
         return len(self._segments) < before
 
-    def close(self) -> None:
-        """Closes the newest segment."""
-        self.newest.close()
-
     def _drop(self, segment: SpoolSegment, newest_ns: int) -> None:
         self._segments.remove(segment)
         try:

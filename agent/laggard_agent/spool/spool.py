@@ -170,7 +170,7 @@ class Spool:
                 self.queue.newest.close(sync=True)
             except SpoolError as exc:
                 _log.warning("spool: %s", exc)
-        self.queue.close()
+        self.queue.newest.close()
         if self._lock is not None:
             self._lock.close()
 
@@ -319,7 +319,9 @@ class Spool:
                 self._lock = _take_lock(self._directory)
             if not self._taken_over:  # missing at the start, such as a late mount
                 self.found_late = bool(self._take_over().segments)
-            if _free_bytes(self._directory) < self.queue.segment_bytes:
+            with SpoolError.from_os_errors(self._directory):
+                found = os.statvfs(self._directory)
+            if found.f_bavail * found.f_frsize < self.queue.segment_bytes:
                 raise SpoolError(str(self._directory), "is nearly full")
             self._begin_segment()
         except (SpoolError, ServiceError) as exc:
@@ -336,10 +338,3 @@ def _take_lock(directory: Path) -> IO[bytes]:
     """
     with SpoolError.from_os_errors(directory):
         return file_lock.take_lock(directory, "the spool is in use by another agent")
-
-
-def _free_bytes(directory: Path) -> int:
-    """Bytes this process may still write on the file system of `directory`. Raises SpoolError."""
-    with SpoolError.from_os_errors(directory):
-        found = os.statvfs(directory)
-        return found.f_bavail * found.f_frsize

@@ -65,9 +65,8 @@ class Redelivery:
         """
         self._interval = _LEAST_SECONDS
         self.due = now + self._interval
-        oldest = await self._worker.call(
-            self._spool.queue.oldest_unacknowledged
-        )  # and acknowledgements before it
+        # On the worker, so after the acknowledgements before it.
+        oldest = await self._worker.call(self._spool.queue.oldest_unacknowledged)
         if self.acks_in_connection:
             await self._worker.call(partial(self._spool.resend, list(oldest)))
         self.acks_in_connection = False

@@ -65,6 +65,10 @@ class Queued:
 Make = Callable[..., Queued]
 
 
+def _close(queue: SegmentQueue) -> None:
+    queue.newest.close()
+
+
 @pytest.fixture
 def made(tmp_path: Path) -> Iterator[Make]:
     """Makes a queue in the test's own folder, which is closed at the end."""
@@ -72,7 +76,7 @@ def made(tmp_path: Path) -> Iterator[Make]:
 
         def make(max_bytes: int = 1024 * KIB) -> Queued:
             queued = Queued(tmp_path, max_bytes)
-            closing.callback(queued.queue.close)
+            closing.callback(_close, queued.queue)
             return queued
 
         yield make

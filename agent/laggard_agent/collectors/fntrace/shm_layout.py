@@ -17,7 +17,8 @@ COUNTER_BYTES = 16
 _HEAD = struct.Struct("=8sIIIIIIQQQ128sIIIIQQ")
 _MODULE = struct.Struct("=QII32s464s")
 _FUNCTION = struct.Struct("=QII")
-_SLOT = struct.Struct("=8xQQQQ")
+SLOT = struct.Struct("=8xQQQQ")
+"""Counters in the header of a slot, as in `Slot`."""
 
 HEAD_BYTES = _HEAD.size
 MODULE_BYTES = _MODULE.size
@@ -149,11 +150,6 @@ def parse_functions(data: bytes) -> list[tuple[int, int]]:
     """Parses the complete functions in `data`: offset in the file and module number."""
     whole = data[: len(data) // FUNCTION_BYTES * FUNCTION_BYTES]
     return [(offset, module) for offset, module, _ in _FUNCTION.iter_unpack(whole)]
-
-
-def parse_slot(data: bytes) -> Slot:
-    """Parses the header of a slot, at least SLOT_HEAD_BYTES."""
-    return Slot(*_SLOT.unpack_from(data))
 
 
 def _text(data: bytes) -> str:

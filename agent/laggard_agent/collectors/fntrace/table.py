@@ -111,7 +111,7 @@ class CallTable:
                 self.slots.append(Slot())
             if data == self._raw[i] or len(data) < size:
                 continue
-            self.slots[i] = shm_layout.parse_slot(data)
+            self.slots[i] = Slot(*shm_layout.SLOT.unpack_from(data))
             self._add(self._raw[i].ljust(size, b"\0"), data)
             self._raw[i] = data
 

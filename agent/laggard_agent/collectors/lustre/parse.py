@@ -201,9 +201,8 @@ def split_jobs(data: bytes) -> tuple[list[tuple[bytes, bytes]], tuple[bytes, ...
     without jobs may be empty.
     """
     data = _HIST.sub(b"", data)
-    head, *jobs = (b"\n" + data).rsplit(
-        _ENTRY
-    )  # from the right: that searches for the first byte, which is rare
+    # From the right: that searches for the first byte, which is rare.
+    head, *jobs = (b"\n" + data).rsplit(_ENTRY)
     leftovers = [] if head.strip() in (b"", b"job_stats:") else [head.strip()[:200]]
     entries = []
     for job in jobs:

@@ -1,6 +1,5 @@
 """Network counters of /proc/net, and on request TCP by destination through netlink."""
 
-import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -17,15 +16,12 @@ from laggard_agent.collectors.net.parse import (
     parse_interfaces,
     parse_pairs,
     parse_softnet,
-    tcp_row,
 )
 from laggard_agent.collectors.registry import register
-from laggard_agent.collectors.rows import OwnRow, RowCache, gauges, named
+from laggard_agent.collectors.rows import OnceLogged, OwnRow, RowCache, gauges, named
 from laggard_common.config import between, checked, each, network, regex
 from laggard_common.errors import CollectError
 from laggard_common.wire.limits import MAX_COMPONENTS, MAX_NAME_CHARS
-
-_log = logging.getLogger(__name__)
 
 DIAG_FIELDS = gauges("available", "sockets", "destinations", "sockets_left_out", "whole", "not_understood")
 
@@ -83,7 +79,7 @@ class Net:
         self._softnet_row = OwnRow("softnet", SOFTNET_FIELDS)
         self._by_destination = RowCache("tcp_destination")
         self._diag = OwnRow("inet_diag", DIAG_FIELDS)
-        self._said = ""
+        self._unanswered = OnceLogged("net")
 
     def read(self) -> Iterator[Reading]:
         """Yields all sources. Raises CollectError at the end for the first that is unreadable."""
@@ -110,7 +106,8 @@ class Net:
         if not values:
             raise CollectError(str(self._snmp.path), "no Tcp lines")
         extended = parse_pairs(self._netstat.read())
-        yield self._tcp.of(at_ns, *tcp_row(values | extended))
+        values |= extended
+        yield self._tcp.of(at_ns, *(values.get(field.name) for field in TCP_FIELDS))
         if not extended:
             raise CollectError(str(self._netstat.path), "no TcpExt lines")
 
@@ -142,9 +139,7 @@ class Net:
                 answer, why = self._ask(MOST_SOCKETS), ""
             except NoSuchDiagnosisError as exc:
                 why = f"{exc}: inet_diag and tcp_diag are not loaded"
-        if why and why != self._said:
-            _log.warning("collector net: no destinations found: %s", why)
-        self._said = why
+        self._unanswered.update(bool(why), f"no destinations found: {why}")
         return answer
 
     def _wanted(self, name: str) -> bool:

@@ -8,6 +8,7 @@ a socket's last sample and its end are lost, and so are sockets that no sample s
 import ipaddress
 import socket
 from collections.abc import Sequence
+from functools import lru_cache, partial
 
 from laggard_agent.collectors.interface import MOST
 from laggard_agent.collectors.net.inet_diag import SocketDump, Values
@@ -65,7 +66,7 @@ class Destinations:
     def __init__(self, networks: Sequence[str], most: int) -> None:
         self.networks = [ipaddress.ip_network(text) for text in networks]
         self._most = min(most, MAX_COMPONENTS)
-        self._names: dict[tuple[int, bytes], str] = {}  # empty for an address outside all networks
+        self._name = lru_cache(_MOST_NAMES)(partial(destination_name, networks=self.networks))
         self._known: dict[str, _Destination] = {}
         self.sockets: dict[bytes, Values] = {}
         self._whole = False
@@ -84,7 +85,7 @@ class Destinations:
         before = self.sockets
         sockets: dict[bytes, Values] = {}
         for family, ends, values in answer.sockets:
-            name = self._name(family, ends)
+            name = self._name(family, ends[20:36])
             destination = (self._known.get(name) or self._add(name, now_ns)) if name else None
             if destination is None:
                 self.sockets_left_out += bool(name)
@@ -117,19 +118,10 @@ class Destinations:
         self._replaceable = [d.component.name for d in sorted(idle, key=lambda d: -d.seen_ns)]
         self._left_some_out = self.sockets_left_out > 0
         self.sockets_left_out = 0
-        if len(self._names) > _MOST_NAMES:
-            self._names.clear()
 
     def _is_new(self, destination: _Destination, now_ns: int) -> bool:
         """True when a socket missing from the previous sample is new, not merely omitted there."""
         return self._whole and not (self._left_some_out and destination.since_ns == now_ns)
-
-    def _name(self, family: int, ends: bytes) -> str:
-        raw = ends[20:36]
-        name = self._names.get((family, raw))
-        if name is None:
-            name = self._names[family, raw] = destination_name(family, raw, self.networks)
-        return name
 
     def _add(self, name: str, now_ns: int) -> _Destination | None:
         """Adds a destination, replacing one without sockets if needed; None without a place."""

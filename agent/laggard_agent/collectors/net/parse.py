@@ -68,11 +68,6 @@ def parse_pairs(data: bytes) -> dict[str, int]:
     return values
 
 
-def tcp_row(values: Mapping[str, int]) -> Row:
-    """The row of TCP_FIELDS; None for counters that this kernel lacks."""
-    return tuple(values.get(field.name) for field in TCP_FIELDS)
-
-
 def parse_softnet(data: bytes) -> dict[str, Row] | None:
     """Parses the columns of SOFTNET_FIELDS by CPU, None where this kernel lacks a column.
 
