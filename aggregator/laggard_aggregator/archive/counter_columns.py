@@ -26,24 +26,20 @@ class Pending:
     fields: dict[str, Field] = field(default_factory=dict)
     _schemas: dict[int, Schema] = field(default_factory=dict)
 
-    def fits(self, schema: Schema) -> bool:
-        """True when the types of `schema` match those of the batches here."""
-        if id(schema) in self._schemas:
-            return True
-        known = self.fields
-        return all(f.name not in known or _double(known[f.name]) == _double(f) for f in schema.fields)
-
     @property
     def cells(self) -> int:
         """Values in the table: every row has every field of any batch."""
         return self.rows * len(self.fields)
 
-    def cells_with(self, taken: Batch) -> int:
-        """Value of `cells` after `taken` is added."""
-        fields = len(self.fields)
-        if id(taken.schema) not in self._schemas:
-            fields += sum(each.name not in self.fields for each in taken.schema.fields)
-        return fields * (self.rows + taken.counters.tick_ns.size * taken.counters.indexes.size)
+    def has_room(self, taken: Batch, most_rows: int, most_cells: int) -> bool:
+        """Whether `taken` goes into the same table: its fields have the types here, and it is not full."""
+        known, new = self.fields, 0
+        for each in taken.schema.fields if id(taken.schema) not in self._schemas else ():
+            new += each.name not in known
+            if each.name in known and _double(known[each.name]) != _double(each):
+                return False
+        rows = self.rows + taken.counters.tick_ns.size * taken.counters.indexes.size
+        return self.rows < most_rows and rows * (len(known) + new) <= most_cells
 
     def add(self, taken: Batch) -> None:
         """Adds a batch whose schema fits."""

@@ -41,7 +41,10 @@ def compact(directory: Path, now_ns: int) -> int:
     gone = 0
     for kind in layout.KINDS:
         for day, where in layout.days(directory, kind):
-            gone += _clear(where)
+            leftovers = layout.superseded(where)
+            for path in leftovers:
+                path.unlink(missing_ok=True)
+            gone += len(leftovers)
             parts = layout.parts(where)
             for run in _consecutive(parts, None if day < today else hour):
                 gone += _merge(where, run) if len(run) > 1 else 0
@@ -98,14 +101,6 @@ def _consecutive(parts: list[layout.Part], before_hour: str | None) -> Iterator[
         yield run
 
 
-def _clear(where: Path) -> int:
-    """Removes superseded files and leftovers of a crash."""
-    leftovers = layout.superseded(where)
-    for path in leftovers:
-        path.unlink(missing_ok=True)
-    return len(leftovers)
-
-
 class _DamagedError(Exception):
     """A part that cannot be read."""
 
@@ -133,9 +128,8 @@ def _unified(parts: list[layout.Part]) -> tuple[pa.Schema, int]:
     unified: pa.Schema | None = None
     rows = 0
     for part in parts:
-        with pq.ParquetFile(
-            part.path
-        ) as file:  # the object of read_metadata is freed by the garbage collector only
+        # Not read_metadata, whose object is freed by the garbage collector only.
+        with pq.ParquetFile(part.path) as file:
             schema = file.schema_arrow
             rows += file.metadata.num_rows
         if unified is None:
@@ -159,7 +153,7 @@ def _row_groups(parts: list[layout.Part], schema: pa.Schema, rows: int) -> Itera
             if waiting and (full or gathered + table.num_rows > ROW_GROUP_ROWS):
                 yield _one(waiting)
                 waiting, apart, size, gathered = [], 0, 0, 0
-            waiting.append(_widened(table, schema))
+            waiting.append(pa.concat_tables([schema.empty_table(), table], promote_options="default"))
             apart += 1
             size += table.nbytes
             gathered += table.num_rows
@@ -182,10 +176,6 @@ def _tables(path: Path) -> Iterator[pa.Table]:
                 yield file.read_row_group(at)
     except (OSError, pa.ArrowException) as exc:
         raise _DamagedError from exc
-
-
-def _widened(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    return pa.concat_tables([schema.empty_table(), table], promote_options="default")
 
 
 def _size(where: Path) -> int:

@@ -129,11 +129,6 @@ def column_of(field: str) -> str:
     return f"field.{field}" if field.casefold() in _RESERVED or field.startswith("field.") else field
 
 
-def field_of(column: str) -> str:
-    """Field name of a column; the inverse of `column_of`."""
-    return column.removeprefix("field.")
-
-
 Row = Mapping[str, Any]
 
 _OF_WINDOW: Final = ("group", "metric", "start", "end")

@@ -50,6 +50,8 @@ class WriteQueue:
         clock: Clock,
     ) -> None:
         self._writer = writer
+        self.last_written = writer.last_written
+        """The last lsn of this run in the archive when it was opened."""
         self._retention = retention
         self._durable = durable
         self._clock = clock
@@ -65,11 +67,6 @@ class WriteQueue:
     def dropped(self) -> int:
         """Records and rows that the archive lacks because it was too slow or could not be written."""
         return self._dropped + self._writer.dropped_rows
-
-    @property
-    def last_written(self) -> int:
-        """The last lsn of this run in the archive when it was opened."""
-        return self._writer.last_written
 
     def room(self) -> Room:
         """Free space for batches."""

@@ -9,17 +9,7 @@ from laggard_aggregator.alarms.alarms import AlarmsCleared
 from laggard_aggregator.alarms.judge import Judgement
 from laggard_aggregator.archive import layout, tables
 from laggard_aggregator.archive.counter_columns import Pending
-from laggard_aggregator.archive.layout import write_parquet
-from laggard_aggregator.archive.tables import (
-    Row,
-    alarm_rows,
-    close_row,
-    group_rows,
-    schema_row,
-    table_of,
-    verdict_table,
-    window_row,
-)
+from laggard_aggregator.archive.tables import Row
 from laggard_aggregator.groups.membership import ConfiguredMembership
 from laggard_aggregator.groups.topology import Topology
 from laggard_aggregator.ingest.batches import Batch
@@ -99,7 +89,7 @@ class ArchiveWriter:
 
         Every day gets them, as the day on which the run began will be deleted before others.
         """
-        self._groups = group_rows(membership, topology, lateness_seconds, after_seconds)
+        self._groups = tables.group_rows(membership, topology, lateness_seconds, after_seconds)
         self._own["groups"].extend(self._groups)
 
     def batch(self, taken: Batch) -> None:
@@ -117,21 +107,22 @@ class ArchiveWriter:
             self._clock(round(close.closed_at * 1e9))
         finally:
             self._closed[close.group] = close.lsn
-            self._put("closes", close.lsn, [close_row(close)])
+            self._put("closes", close.lsn, [tables.close_row(close)])
 
     def judgement(self, judged: Judgement) -> None:
         """Takes in what was found at the last close of the judgement's group."""
         ordinal = self._closed.get(judged.group, -1)
-        self._put("windows", ordinal, [window_row(ordinal, judged)])
-        self._put("alarms", ordinal, alarm_rows(ordinal, judged.transitions, (judged.start, judged.end)))
-        found = verdict_table(self.run_ns, ordinal, judged)
+        self._put("windows", ordinal, [tables.window_row(ordinal, judged)])
+        window = (judged.start, judged.end)
+        self._put("alarms", ordinal, tables.alarm_rows(ordinal, judged.transitions, window))
+        found = tables.verdict_table(self.run_ns, ordinal, judged)
         if found is not None and self._is_new("verdicts", layout.OWN, ordinal):
             self._verdicts.append(found)
         self._bound_own()
 
     def alarms_cleared(self, cleared: AlarmsCleared) -> None:
         """Adds alarms that were cleared without a window."""
-        self._put("alarms", cleared.lsn, alarm_rows(cleared.lsn, cleared.transitions))
+        self._put("alarms", cleared.lsn, tables.alarm_rows(cleared.lsn, cleared.transitions))
         self._bound_own()
 
     def flush(self) -> None:
@@ -142,7 +133,7 @@ class ArchiveWriter:
         """
         self._flush_at = self._cells + FLUSH_CELLS  # when it is tried again, should it fail
         for (source, site), rows in list(self._schemas.items()):
-            self._write("schemas", source, site, table_of(self.run_ns, rows, tables.SCHEMAS))
+            self._write("schemas", source, site, tables.table_of(self.run_ns, rows, tables.SCHEMAS))
             del self._schemas[source, site]
         for (source, site), waiting in list(self._pending.items()):
             while waiting:
@@ -151,7 +142,8 @@ class ArchiveWriter:
         self._flush_at = FLUSH_CELLS
         for kind, schema in _OWN_TABLES.items():
             if self._own[kind]:
-                self._write(kind, layout.OWN, self.site, table_of(self.run_ns, self._own[kind], schema))
+                table = tables.table_of(self.run_ns, self._own[kind], schema)
+                self._write(kind, layout.OWN, self.site, table)
                 self._own[kind] = []
         if self._verdicts:
             merged = pa.concat_tables(self._verdicts).unify_dictionaries()
@@ -172,7 +164,7 @@ class ArchiveWriter:
             self.dropped_rows += taken.counters.indexes.size * taken.counters.tick_ns.size
             return False
         waiting = self._pending.setdefault(source, [])
-        if not waiting or not self._fits(waiting[-1], taken):
+        if not waiting or not waiting[-1].has_room(taken, FLUSH_ROWS, FLUSH_CELLS):
             waiting.append(Pending())
         self._cells -= waiting[-1].cells
         waiting[-1].add(taken)
@@ -181,15 +173,6 @@ class ArchiveWriter:
         if full:
             self._bound(waiting)
         return full
-
-    @staticmethod
-    def _fits(pending: Pending, taken: Batch) -> bool:
-        """Whether a batch goes into the same table as those of `pending`."""
-        return (
-            pending.rows < FLUSH_ROWS
-            and pending.fits(taken.schema)
-            and pending.cells_with(taken) <= FLUSH_CELLS
-        )
 
     def _takes(self, source: tuple[str, str], taken: Batch) -> bool:
         """Whether the schema of `taken` is the one of its node, stream and epoch; a new one is to be written.
@@ -203,7 +186,7 @@ class ArchiveWriter:
         key, told = (*of_node, taken.stream, schema.epoch), hash(schema)
         if key not in self._schemas_written:
             self._schemas_written[key] = told
-            self._schemas.setdefault(source, []).append(schema_row(taken))
+            self._schemas.setdefault(source, []).append(tables.schema_row(taken))
         elif self._schemas_written[key] != told:
             return False
         self._latest[of_node] = schema
@@ -253,5 +236,5 @@ class ArchiveWriter:
             self._next_part[where] = 1 + max((part.last for part in layout.parts(where)), default=0)
         number = self._next_part[where]
         path = layout.part_path(where, self._opened_ns or self._begun_ns, number, number)
-        write_parquet(path, table.schema, [table])
+        layout.write_parquet(path, table.schema, [table])
         self._next_part[where] = number + 1

@@ -165,13 +165,8 @@ class _GroupRows:
     rows: IntArray | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _SchemaGroups:
-    """The groups of a schema's components, by name, for a role."""
-
-    schema: Schema
-    role: str
-    members: Mapping[str, _GroupRows]
+_SchemaGroups = tuple[Schema, str, Mapping[str, _GroupRows]]
+"""A schema, a role, and the groups of the schema's components for that role, by name."""
 
 
 class Routing:
@@ -286,20 +281,19 @@ class Routing:
         """
         schema, role = batch.schema, batch.role
         cached = self._schema_groups.setdefault((schema.node, schema.source), deque(maxlen=MAX_STREAMS))
-        for known in cached:
-            if known.schema is schema and known.role == role:
-                return known.members
+        for known, known_role, groups in cached:
+            if known is schema and known_role == role:
+                return groups
         members: dict[str, _GroupRows] = {}
         for at, component in enumerate(schema.components):
-            groups = self._membership.groups_of(
+            for group in self._membership.groups_of(
                 schema.node, role, schema.source, component, batch.received_ns / 1e9
-            )
-            for group in groups:
+            ):
                 if self._exists(group, schema, batch.received_ns):
                     own = members.setdefault(group.name, _GroupRows([], moving=False))
                     own.places.append(at)
                     own.moving |= moves(component)
-        cached.append(_SchemaGroups(schema, role, members))
+        cached.append((schema, role, members))
         return members
 
     def _exists(self, group: PeerGroup, schema: Schema, now_ns: int) -> bool:

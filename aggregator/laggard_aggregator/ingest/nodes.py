@@ -68,9 +68,7 @@ class _Node:
     first_seen_ns: int
     state: NodeState = "up"
     heard_from_ns: int = 0
-    figures: tuple[
-        Any, ...
-    ] = ()  # in the order of _FIGURES; None for missing ones and those of the wrong type
+    figures: tuple[Any, ...] = ()  # as _FIGURES; None for missing ones and those of the wrong type
     collectors: Mapping[str, CollectorView] = field(default_factory=dict)
     last_sample_ns: int = 0
     last_data_ns: int = 0

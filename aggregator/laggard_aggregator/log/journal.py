@@ -148,7 +148,8 @@ class GroupCommit:
         self.bytes = 0
         self._journal = journal
         self._durable = durable
-        self._durable_lsn = last_lsn
+        self.durable_lsn = last_lsn
+        """Everything up to this lsn is durable."""
         self._waiting: list[LogEntry] = []
         self._waiting_bytes = 0
         self._written = last_lsn
@@ -164,11 +165,6 @@ class GroupCommit:
     def whole(self) -> bool:
         """Whether an entry recorded now will be durable after the next group commit."""
         return not self._broken and self._whole_since == self._breaks
-
-    @property
-    def durable_lsn(self) -> int:
-        """Everything up to this lsn is durable."""
-        return self._durable_lsn
 
     def record(self, entry: LogEntry) -> None:
         """Adds an entry to the next group commit; never waits."""
@@ -222,7 +218,7 @@ class GroupCommit:
         """Waits until `lsn` is durable, the group commit fails, or `seconds` elapse."""
         try:
             async with asyncio.timeout(seconds):
-                while self._durable_lsn < lsn and self.whole:
+                while self.durable_lsn < lsn and self.whole:
                     self._progress.clear()
                     await self._progress.wait()
         except TimeoutError:
@@ -265,10 +261,6 @@ class GroupCommit:
             await asyncio.to_thread(self._journal.release, number)
             self.bytes = self._journal.size_bytes
 
-    def close(self) -> None:
-        """Closes the journal after the end of `run`."""
-        self._journal.close()
-
     def _break(self, reason: str) -> None:
         self.failures += 1
         self._broken = True
@@ -282,8 +274,8 @@ class GroupCommit:
         self._warned = True
 
     def _set_durable(self, lsn: int) -> None:
-        if lsn > self._durable_lsn:
-            self._durable_lsn = lsn
+        if lsn > self.durable_lsn:
+            self.durable_lsn = lsn
             self._durable(lsn)
         self._progress.set()
 

@@ -30,7 +30,7 @@ class ArchiveReplay:
     def __init__(
         self,
         reader: ArchiveReader,
-        adjust: Adjust | None = None,
+        adjust: Adjust = lambda _, settings: settings,
         topology: Topology | None = None,
         judged: Judged = lambda _: True,
     ) -> None:
@@ -90,12 +90,10 @@ class ArchiveReplay:
         )
 
     def _membership(self, start: RunStart) -> ConfiguredMembership:
-        recorded, adjust = start.membership, self._adjust
-        if adjust is None:
-            return recorded
+        recorded = start.membership
 
         def adjusted(name: str, settings: DetectSettings) -> DetectSettings:
-            return adjust(name, settings) if self._judged(settings) else settings
+            return self._adjust(name, settings) if self._judged(settings) else settings
 
         rules = [
             Rule(replace(rule.group, detect=adjusted(rule.group.name, rule.group.detect)), rule.components)

@@ -204,15 +204,13 @@ def _kind(path: Path) -> Kind:
 
 def _adjustment(
     given: Mapping[str, Any], trained: Thresholds | None
-) -> Callable[[str, DetectSettings], DetectSettings] | None:
-    """Changes that options make to an archive's recorded settings; None without a change."""
+) -> Callable[[str, DetectSettings], DetectSettings]:
+    """Changes that options make to an archive's recorded settings."""
     fixed = [option for name, option in WINDOWS.items() if name in given]
     if fixed:
         raise ConfigError(
             "", [f"{option}: the windows of an archive are as they were closed" for option in fixed]
         )
-    if not given and trained is None:
-        return None
 
     def adjust(group: str, recorded: DetectSettings) -> DetectSettings:
         settings = replace(recorded, **given)

@@ -120,7 +120,8 @@ class DetectTable:
     def problems(self) -> Iterator[tuple[str, str]]:
         """Settings that do not go together."""
         if self.shift_samples > self.window_samples:
-            yield "shift_samples", _gaps(self.shift_samples, self.window_samples)
+            most = f"window_samples ({self.window_samples})"
+            yield "shift_samples", f"expected at most {most}, got {self.shift_samples}"
         if detectors.find(self.detector).needs_thresholds and not self.thresholds:
             yield "thresholds", f"{self.detector} needs a file from laggard train"
 
@@ -269,11 +270,8 @@ class AggregatorSettings:
             if group.name in names:
                 yield f"group[{at}].name", f"must not repeat, got {group.name!r}"
             names.add(group.name)
-            merged = self.detect_of(group)
-            if merged.shift_samples > merged.window_samples:
-                yield f"group[{at}].shift_samples", _gaps(merged.shift_samples, merged.window_samples)
-            if detectors.find(merged.detector).needs_thresholds and not merged.thresholds:
-                yield f"group[{at}].thresholds", f"{merged.detector} needs a file from laggard train"
+            for key, wrong in self.detect_of(group).problems():
+                yield f"group[{at}].{key}", wrong
 
     def detect_of(self, group: GroupTable) -> DetectTable:
         """`[detect]` with the differences of `group`."""
@@ -295,7 +293,3 @@ class AggregatorSettings:
     def unused(self) -> tuple[str, ...]:
         """Sections that are given and checked but have no effect in this version."""
         return ("[[peak]]",) if self.peak else ()
-
-
-def _gaps(shift: int, window: int) -> str:
-    return f"expected at most window_samples ({window}), got {shift}"

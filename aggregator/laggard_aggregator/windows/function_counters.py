@@ -67,7 +67,8 @@ class NodeFunctions:
         # The newest reading, to detect resets between messages.
         self._latest = np.zeros((0, width), dtype=np.int64)
         self._latest_told = np.zeros(0, dtype=np.bool_)
-        self._latest_tick = 0
+        self.latest_tick_ns = 0
+        """Nominal time of the newest reading, 0 before the first."""
 
     def continues(self, schema: Schema) -> bool:
         """Whether `schema` is this node's schema, or an earlier or later epoch of it."""
@@ -89,11 +90,6 @@ class NodeFunctions:
         self._latest_told = np.pad(self._latest_told, (0, more))
         self._rises = np.pad(self._rises, ((0, 0), (0, more), (0, 0)))
 
-    @property
-    def latest_tick_ns(self) -> int:
-        """Nominal time of the newest reading, 0 before the first."""
-        return self._latest_tick
-
     def state(self) -> dict[str, Any]:
         """State as plain data and copied arrays."""
         return {
@@ -102,7 +98,7 @@ class NodeFunctions:
                 (at, last.tick_ns, last.read_ns, last.rows, last.values, last.reset)
                 for at, last in self._open.items()
             ],
-            "base": (self._base_read, self._base_interval, self._latest_tick),
+            "base": (self._base_read, self._base_interval, self.latest_tick_ns),
             "arrays": {name: getattr(self, name).copy() for name in _ARRAYS},
         }
 
@@ -129,7 +125,7 @@ class NodeFunctions:
             ):
                 raise ValueError("an open interval of another shape")
             self._open[int(at)] = _Last(int(tick_ns), int(read_ns), rows, values, bool(reset))
-        self._base_read, self._base_interval, self._latest_tick = state["base"]
+        self._base_read, self._base_interval, self.latest_tick_ns = state["base"]
 
     def add(self, block: Block) -> int:
         """Stores a message's counters, none of them late; returns the number of resets."""
@@ -179,13 +175,13 @@ class NodeFunctions:
         fell = np.zeros(ticks.size, dtype=np.bool_)
         inside = values[:, : rows.size - block.idle]
         fell[1:] = (inside[1:] < inside[:-1]).any(axis=(1, 2))
-        if ticks[0] > self._latest_tick:
+        if ticks[0] > self.latest_tick_ns:
             fell[0] = (values[0] < self._latest[rows])[self._latest_told[rows]].any()
-        if ticks[-1] > self._latest_tick:
+        if ticks[-1] > self.latest_tick_ns:
             self._latest[rows] = values[-1]
             self._latest_told[:] = False
             self._latest_told[rows] = True
-            self._latest_tick = int(ticks[-1])
+            self.latest_tick_ns = int(ticks[-1])
         return fell
 
     def _keep(self, interval: int, last: _Last) -> None:

@@ -56,16 +56,12 @@ class Subscriber:
         self._clock = clock
         self._rng = rng
         self._connection: MqttReader | None = None
-        self._listening = False
+        self.connected = False
+        """Whether the broker granted the subscription of the current connection."""
         self._warned = False
         self._clean_session = settings.clean_session or settings.embedded
         self._hold_back = hold_back and not self._clean_session
         self._not_done: deque[tuple[MqttReader | None, int]] = deque()  # and packet identifiers
-
-    @property
-    def connected(self) -> bool:
-        """Whether the broker granted the subscription of the current connection."""
-        return self._listening
 
     async def run(self) -> None:
         """Connects and reconnects until cancelled, with exponential back-off and jitter.
@@ -81,8 +77,8 @@ class Subscriber:
             except (MqttError, ConfigError, OSError) as exc:
                 self._warn_once(exc)
             finally:
-                lasted = self._listening and self._clock.monotonic_ns() - begun_ns > _LASTING_NS
-                self._listening = False
+                lasted = self.connected and self._clock.monotonic_ns() - begun_ns > _LASTING_NS
+                self.connected = False
                 connection.close()
             failures = 0 if lasted else min(failures + 1, 10)
             ceiling = min(_RECONNECT_MOST_SECONDS, _RECONNECT_LEAST_SECONDS * 2**failures)
@@ -90,7 +86,7 @@ class Subscriber:
 
     async def publish(self, messages: Sequence[tuple[str, bytes]]) -> None:
         """Publishes acknowledgements at QoS 1. Drops them on failure: agents redeliver."""
-        if self._connection is None or not self._listening:
+        if self._connection is None or not self.connected:
             return
         try:
             await self._connection.publish(messages, _TIMEOUT_SECONDS)
@@ -126,7 +122,7 @@ class Subscriber:
         refused = await connection.subscribe(self._topics, _TIMEOUT_SECONDS)
         if refused:
             raise MqttError(f"the broker denies the subscription to {', '.join(refused)}")
-        self._listening = True
+        self.connected = True
         self._warned = False
         _log.info("connected to the broker at %s", self._settings.address)
         await connection.lost()
