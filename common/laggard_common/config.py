@@ -108,30 +108,22 @@ def non_empty() -> Check:
     return lambda value: None if value else "must not be empty"
 
 
-def regex() -> Check:
+def regex(value: str) -> str | None:
     """Accepts strings that compile as a regular expression."""
-
-    def check(value: str) -> str | None:
-        try:
-            re.compile(value)
-        except re.error as exc:
-            return f"not a regular expression: {exc}: {value!r}"
-        return None
-
-    return check
+    try:
+        re.compile(value)
+    except re.error as exc:
+        return f"not a regular expression: {exc}: {value!r}"
+    return None
 
 
-def network() -> Check:
+def network(value: str) -> str | None:
     """Accepts IP networks such as 10.1.0.0/16 and fd00::/8; a single address is a network, too."""
-
-    def check(value: str) -> str | None:
-        try:
-            ipaddress.ip_network(value)
-        except ValueError:
-            return f"expected a network such as 10.1.0.0/16, no bits behind the prefix, got {_shown(value)}"
-        return None
-
-    return check
+    try:
+        ipaddress.ip_network(value)
+    except ValueError:
+        return f"expected a network such as 10.1.0.0/16, no bits behind the prefix, got {_shown(value)}"
+    return None
 
 
 def topic_level() -> Check:

@@ -26,7 +26,7 @@ from laggard_common.mqtt.settings import MqttSettings
 @dataclass(frozen=True, slots=True)
 class Group:
     name: str = field(metadata=checked(non_empty()))
-    components: str = field(default=".*", metadata=checked(regex()))
+    components: str = field(default=".*", metadata=checked(regex))
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,7 +133,7 @@ class GroupTable:
     name: str = field(metadata=checked(_name))
     source: str = field(default="diskstats", metadata=checked(one_of((*SOURCES, *FUNCTIONS))))
     role: str = field(default="", metadata=checked(one_of(("", *ROLES))))
-    components: str = field(default=".*", metadata=checked(regex()))
+    components: str = field(default=".*", metadata=checked(regex))
     metrics: tuple[str, ...] = field(default=("await",), metadata=checked(non_empty(), distinct()))
     detector: str | None = field(default=None, metadata=checked(_detector()))
     interval_seconds: float | None = field(default=None, metadata=checked(between(0.05, 3600)))
@@ -163,8 +163,8 @@ class TopologyTable:
     `couplet` may hold groups of the expression (`\1`, `\g<name>`).
     """
 
-    node: str = field(default="", metadata=checked(regex()))
-    components: str = field(default="", metadata=checked(regex()))
+    node: str = field(default="", metadata=checked(regex))
+    components: str = field(default="", metadata=checked(regex))
     controller: str = ""
     couplet: str = ""
 
@@ -201,7 +201,7 @@ class TopologyFile:
 class PeakTable:
     """A `[[peak]]`: checked, without effect in this version."""
 
-    component: str = field(metadata=checked(regex()))
+    component: str = field(metadata=checked(regex))
     metric: str = field(metadata=checked(non_empty()))
     peak: float = field(metadata=checked(above(0)))
     below: float = field(default=0.3, metadata=checked(between(0, 1)))

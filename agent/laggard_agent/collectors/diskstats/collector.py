@@ -63,8 +63,8 @@ def _parse_line(line: bytes) -> tuple[bytes, Row]:
 class DiskstatsSettings:
     """`[diskstats]`: regular expressions on kernel names; `include` selects devices of any kind."""
 
-    include: tuple[str, ...] = field(default=(), metadata=checked(each(regex())))
-    exclude: tuple[str, ...] = field(default=(), metadata=checked(each(regex())))
+    include: tuple[str, ...] = field(default=(), metadata=checked(each(regex)))
+    exclude: tuple[str, ...] = field(default=(), metadata=checked(each(regex)))
 
 
 @register

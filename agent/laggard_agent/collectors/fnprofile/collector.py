@@ -123,7 +123,7 @@ class Fnprofile:
 
     def _begin(self, sysfs: Path) -> bool:
         """Starts the sampling where it is not under way; whether it did."""
-        if self._sampler is not None and not self._sampler.has_ended and self._cgroup == self._cgroup_now():
+        if self._sampler is not None and not self._sampler.failure and self._cgroup == self._cgroup_now():
             return False
         now = self._monotonic_ns()
         if self._failure is not None and now < self._retry_at_ns:

@@ -147,7 +147,8 @@ class CpuSampler:
         self._answers: SimpleQueue[CpuSamples | None] = SimpleQueue()
         self._wanted = False
         self._stopped = False
-        self._failure = ""
+        self.failure = ""
+        """Why the thread has ended; empty before."""
         self._poll.register(self._asked, select.POLLIN)
         self._question = select.poll()
         self._question.register(self._asked, select.POLLIN)
@@ -158,7 +159,7 @@ class CpuSampler:
         try:
             self._follow_cpus(first=True)
         except OSError as exc:
-            self._failure = "sampling never began"
+            self.failure = "sampling never began"
             self._close()
             raise refusal(exc, self._procfs) from exc
         self._resolver.refresh()
@@ -171,11 +172,6 @@ class CpuSampler:
         if wait_seconds and self._thread.is_alive():
             self._thread.join(wait_seconds)
 
-    @property
-    def has_ended(self) -> bool:
-        """True when the thread has ended."""
-        return bool(self._failure)
-
     def drain(self) -> CpuSamples:
         """The samples up to now. Raises CollectError when the thread does not answer or has ended."""
         if not self._wanted:  # otherwise the answer to the previous request is still due
@@ -186,7 +182,7 @@ class CpuSampler:
         except Empty:
             raise CollectError("perf events", "the samples were not read in time") from None
         if taken is None:
-            raise CollectError("perf events", self._failure)
+            raise CollectError("perf events", self.failure)
         return taken
 
     def _run(self) -> None:
@@ -204,7 +200,7 @@ class CpuSampler:
             _log.exception("collector fnprofile: sampling ended")
             failure = f"sampling ended: {type(exc).__name__}: {exc}"
         finally:
-            self._failure = failure
+            self.failure = failure
             self._close()
             self._answers.put(None)
 

@@ -33,8 +33,8 @@ _UNITS = {"ms": "ms", "bytes": "bytes", "sent": "bytes", "recv": "bytes"}
 class MountstatsSettings:
     """`[mountstats]`: regular expressions on `server:/export`; an empty `include` means every NFS mount."""
 
-    include: tuple[str, ...] = field(default=(), metadata=checked(each(regex())))
-    exclude: tuple[str, ...] = field(default=(), metadata=checked(each(regex())))
+    include: tuple[str, ...] = field(default=(), metadata=checked(each(regex)))
+    exclude: tuple[str, ...] = field(default=(), metadata=checked(each(regex)))
     max_mounts: int = field(default=256, metadata=checked(between(1, MAX_COMPONENTS)))
 
 

@@ -33,12 +33,12 @@ class NetSettings:
     `destinations`: networks within which TCP is counted by remote address.
     """
 
-    include: tuple[str, ...] = field(default=(), metadata=checked(each(regex())))
+    include: tuple[str, ...] = field(default=(), metadata=checked(each(regex)))
     exclude: tuple[str, ...] = field(
         default=("lo", "veth.*", "docker.*", "br-.*", "virbr.*", "cali.*", "tap.*", "ifb.*", "dummy.*"),
-        metadata=checked(each(regex())),
+        metadata=checked(each(regex)),
     )
-    destinations: tuple[str, ...] = field(default=(), metadata=checked(each(network())))
+    destinations: tuple[str, ...] = field(default=(), metadata=checked(each(network)))
     most_destinations: int = field(default=1024, metadata=checked(between(1, MAX_COMPONENTS)))
 
 
