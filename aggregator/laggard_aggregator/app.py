@@ -37,6 +37,7 @@ from laggard_aggregator.settings.from_settings import membership, topology
 from laggard_aggregator.settings.http import tls_context
 from laggard_aggregator.status.view import Status
 from laggard_aggregator.status.window_history import WindowHistory
+from laggard_aggregator.web.actions import Actions
 from laggard_aggregator.web.app import make_app
 from laggard_aggregator.web.auth import authenticated, read_credentials
 from laggard_aggregator.web.server import HttpServer
@@ -71,7 +72,10 @@ class App:
         self._arguments = partial(client_arguments, settings.mqtt)
         self._arguments()  # so that unusable files are reported now
         self._tls = tls_context(settings.http)
-        self._credentials = read_credentials(settings.http.credentials_file)
+        self._credentials = read_credentials(settings.http.credentials_file, settings.http.operators)
+        self._actions = Actions(
+            settings.http.operators if settings.state is not None else (), settings.http.external_url
+        )
         self._dispatcher: Dispatcher = Dispatcher(
             make_channels(settings.channels),
             settings.site,
@@ -103,6 +107,7 @@ class App:
             subscriber=self._subscriber,
             channels=lambda: self._dispatcher.status,
         )
+        self.view.decides = bool(self._actions.operators)
         self._watchdog = Watchdog(
             notifier or Notifier(),
             progress=lambda: (
@@ -147,8 +152,12 @@ class App:
         s = self._settings
         for section in s.unused:
             _log.warning("%s is checked but has no effect in this version", section)
+        if s.http.operators and s.http.exposed:
+            _log.warning("http: without cert_file, credentials of operators travel unencrypted")
+        if s.http.operators and s.state is None:
+            _log.warning("http: operators decide nothing without [state]")
         archive = s.archive.directory if s.archive is not None else None
-        app = make_app(self.view, archive, s.http.nodes, s.http.page)
+        app = make_app(self.view, archive, s.http.nodes, s.http.page, self._actions)
         self._http = HttpServer(authenticated(app, self._credentials), s.http.listen, self._tls)
         self._http.bind()
         stack.callback(self._http.close)
@@ -175,6 +184,7 @@ class App:
 
     async def _shutdown(self) -> None:
         """Ends the loops in the order in which data flows, and writes the state."""
+        await self._actions.close()
         await self._control.aclose()
         await self._cancel("watchdog", "ingest", "housekeeping", "notify", "release")
         await self._join("windows", "snapshots")
@@ -322,6 +332,7 @@ class App:
         self._machine.overrides = await asyncio.to_thread(storage.load, directory)
         requests = RequestHandler(directory, self._machine, self._clock, self._locks, results.cleared)
         await self._control.enter_async_context(Control(directory, requests.answer))
+        self._actions.answer = requests.answer
         return requests
 
     def _status_line(self) -> str:

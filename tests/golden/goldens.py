@@ -25,7 +25,18 @@ CSV_OPTIONS = (
     *("--time-column", "ts", "--component-column", "disk_id", "--metric", "latency", "--load", "throughput"),
     *("--group-by", "file", "--interval", "15", "--window", "20", "--shift", "20"),
 )
-SUBCOMMANDS = ("demo", "diagnose", "train", "top", "status", "silence", "drain", "replaced", "forget")
+SUBCOMMANDS = (
+    "demo",
+    "diagnose",
+    "train",
+    "top",
+    "status",
+    "silence",
+    "drain",
+    "comment",
+    "replaced",
+    "forget",
+)
 HELP = {
     "laggard": ("laggard", "--help"),
     "laggard-agent": ("laggard-agent", "--help"),

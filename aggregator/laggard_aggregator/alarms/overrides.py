@@ -1,30 +1,39 @@
-"""Operators' overrides: components that are silenced, drained, or to restart.
+"""Operators' overrides: components that are silenced, drained, commented, or to restart.
 
 No clock, no I/O. A silenced component is judged and shown as usual, without notifications. A drained one is
-under maintenance: it is neither judged nor a peer until the override ends. An override that changes verdicts
-takes effect with the close of a group's next window, which carries it (`log.entries.WindowClose`), so that
-journal, archive and replay agree.
+under maintenance: it is neither judged nor a peer until the override ends. A comment changes nothing. An
+override that changes verdicts takes effect with the close of a group's next window, which carries it
+(`log.entries.WindowClose`), so that journal, archive and replay agree.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, cast, get_args
 
 from laggard_aggregator.groups.patterns import covering, covers
 
-Kind = Literal["silence", "drain"]
+Kind = Literal["silence", "drain", "comment"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
 
 MOST_DECISIONS = 1000
+MOST_COMMENTS = 20
+"""Limit of comments of one target; a further one takes the place of the oldest."""
 MOST_TARGET_CHARS = 512
 MOST_COMMENT_CHARS = 500
+MOST_TICKET_CHARS = 500
+_TICKET = re.compile(
+    r"https?://[A-Za-z0-9.\-]+(?::[0-9]{1,5})?(?:[/?#][A-Za-z0-9\-._~:/?#\[\]@!$&'()*+,;=%]*)?", re.ASCII
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
     """An override by `by` at `at`, until `until` (inf: until it is ended).
 
-    `target`: a node, a component, or a pattern with `*`, `?` and `[...]`. Times are epoch seconds.
+    `target`: a node, a component, or a pattern with `*`, `?` and `[...]`. Times are epoch seconds. `ticket`:
+    a link, or empty.
     """
 
     kind: Kind
@@ -33,6 +42,13 @@ class Decision:
     at: float
     until: float = math.inf
     comment: str = ""
+    ticket: str = ""
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """Its identity: a target has one override of a kind, and any comments."""
+        time = (repr(self.at),) if self.kind == "comment" else ()
+        return (self.kind, self.target, *time)
 
     def covers(self, *names: str) -> bool:
         """Whether it applies to a component with these names: current, permanent, or its node's."""
@@ -43,7 +59,7 @@ class Overrides:
     """The overrides in force, and the components to restart with each group's next window."""
 
     def __init__(self) -> None:
-        self.decisions: dict[tuple[str, str], Decision] = {}
+        self.decisions: dict[tuple[str, ...], Decision] = {}
         self.restarts: dict[str, set[str]] = {}  # targets by group, until the group's next close
 
     @property
@@ -53,14 +69,21 @@ class Overrides:
 
     def add(self, decision: Decision) -> None:
         """Adds an override, or replaces the one of its kind and target. Raises ValueError at the limit."""
-        key = (decision.kind, decision.target)
-        if key not in self.decisions and len(self.decisions) >= MOST_DECISIONS:
+        same = self._of(decision.kind, decision.target)
+        replaced = decision.key in self.decisions or len(same) >= MOST_COMMENTS
+        if not replaced and len(self.decisions) >= MOST_DECISIONS:
             raise ValueError(f"there are {MOST_DECISIONS} decisions already; end some of them")
-        self.decisions[key] = decision
+        if len(same) >= MOST_COMMENTS:
+            del self.decisions[min(same, key=lambda each: each.at).key]
+        self.decisions[decision.key] = decision
 
     def end(self, kind: str, target: str) -> Decision | None:
-        """Removes the override of exactly this target; None without one."""
-        return self.decisions.pop((kind, target), None)
+        """Removes the override, or all comments, of exactly this target; the latest, None without any."""
+        removed = [self.decisions.pop(each.key) for each in self._of(kind, target)]
+        return removed[-1] if removed else None
+
+    def _of(self, kind: str, target: str) -> list[Decision]:
+        return [each for each in self.decisions.values() if (each.kind, each.target) == (kind, target)]
 
     def expire(self, now: float) -> list[Decision]:
         """Removes and returns the expired overrides."""
@@ -74,7 +97,7 @@ class Overrides:
 
     def silenced(self, *names: str) -> Decision | None:
         """The override that silences or drains a component with these names, or None."""
-        return next((each for each in self.decisions.values() if each.covers(*names)), None)
+        return next(silencing(self.decisions.values(), *names), None)
 
     def concern(self, group: str) -> bool:
         """Whether overrides may change a window of `group`."""
@@ -109,6 +132,25 @@ class Overrides:
             raise ValueError(f"{type(exc).__name__}: {exc}") from exc
 
 
+def silencing(decisions: Iterable[Decision], *names: str) -> Iterator[Decision]:
+    """Those of `decisions` that silence or drain a component with these names."""
+    return (each for each in decisions if each.kind != "comment" and each.covers(*names))
+
+
+def commenting(decisions: Sequence[Decision], *names: str) -> Iterator[Decision]:
+    """Those of `decisions` with a comment or a ticket about a component with these names, last first."""
+    return (each for each in decisions[::-1] if (each.comment or each.ticket) and each.covers(*names))
+
+
+def checked_ticket(ticket: Any) -> str:
+    """`ticket` if it is empty or an address of http or https. Raises ValueError."""
+    if not isinstance(ticket, str) or len(ticket) > MOST_TICKET_CHARS:
+        raise ValueError(f"ticket: expected a link of at most {MOST_TICKET_CHARS} characters")
+    if ticket and not _TICKET.fullmatch(ticket):
+        raise ValueError(f"ticket: expected http://... or https://..., got {ticket[:80]!r}")
+    return ticket
+
+
 def checked_target(target: Any) -> str:
     """`target` if it is valid. Raises ValueError."""
     if not isinstance(target, str) or not 0 < len(target) <= MOST_TARGET_CHARS or not target.isprintable():
@@ -119,15 +161,16 @@ def checked_target(target: Any) -> str:
 def _decision(kept: Mapping[str, Any]) -> Decision:
     until = math.inf if kept["until"] is None else float(kept["until"])
     kind = kept["kind"]
-    if kind not in ("silence", "drain"):
+    if kind not in KINDS:
         raise ValueError(f"a decision of kind {str(kind)[:40]!r}")
     return Decision(
-        kind,
+        cast(Kind, kind),
         checked_target(kept["target"]),
         str(kept["by"])[:MOST_TARGET_CHARS],
         float(kept["at"]),
         until,
         str(kept["comment"])[:MOST_COMMENT_CHARS],
+        checked_ticket(kept.get("ticket", "")),  # absent from files of earlier versions
     )
 
 

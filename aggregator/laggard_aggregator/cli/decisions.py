@@ -1,4 +1,4 @@
-"""`laggard silence`, `drain`, `replaced`, `forget`: operators' decisions, sent to the control socket."""
+"""`laggard silence`, `drain`, `comment`, `replaced`, `forget`: decisions, sent to the control socket."""
 
 import argparse
 import json
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from laggard_aggregator.alarms.overrides import checked_target
+from laggard_aggregator.alarms.overrides import checked_target, checked_ticket
 from laggard_aggregator.control.socket import MOST_BYTES, at
 from laggard_common.errors import ConfigError, ServiceError
 from laggard_common.visible import visible
@@ -29,15 +29,18 @@ class DecisionCommand:
     """A subcommand that decides about a target; its `examples` follow the options in `--help`.
 
     A decision that `stands` lasts for `--for`, or until `--end`. `done` is the text of the answer otherwise.
+    `says`: the comment is an argument; `tickets`: it may have a ticket.
     """
 
     name: str
     examples: str
     stands: bool = False
     done: str = ""
+    says: bool = False
+    tickets: bool = True
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Declares TARGET, `--state` and `--comment`; for decisions that stand also `--for` and `--end`."""
+        """Declares TARGET, `--state`, comment and `--ticket`; `--for` and `--end` of decisions that stand."""
         add = parser.add_argument
         parser.epilog = f"examples:\n{self.examples}"
         add(
@@ -53,7 +56,12 @@ class DecisionCommand:
             metavar="DIR",
             help="the aggregator's state directory, in which its control socket is (default %(default)s)",
         )
-        add("--comment", default="", metavar="TEXT", help="why, for colleagues and the audit log")
+        if self.says:
+            add("comment", nargs="?", default="", metavar="TEXT", help="what colleagues should know")
+        else:
+            add("--comment", default="", metavar="TEXT", help="why, for colleagues and the audit log")
+        if self.tickets:
+            add("--ticket", default="", metavar="URL", help="link of a ticket, http:// or https://")
         if self.stands:
             add(
                 "--for",
@@ -71,9 +79,15 @@ class DecisionCommand:
             request = {"do": self.name, "target": checked_target(args.target), "comment": args.comment}
         except ValueError as exc:
             raise ConfigError("", [f"TARGET: {exc}"]) from exc
+        try:
+            request |= {"ticket": checked_ticket(args.ticket)} if self.tickets and args.ticket else {}
+        except ValueError as exc:
+            raise ConfigError("", [f"--{exc}"]) from exc
         done = self.done
         if self.stands:
-            done = f"{self.name} of {args.target} {'ended' if args.end else 'noted'}"
+            done = (
+                f"{self.name} {'on' if self.says else 'of'} {args.target} {'ended' if args.end else 'noted'}"
+            )
             if args.end and args.time is not None:
                 raise ConfigError("", ["--for: not together with --end"])
             if args.end:
@@ -109,6 +123,16 @@ drain = DecisionCommand(
 """,
     stands=True,
 )
+comment = DecisionCommand(
+    "comment",
+    """\
+  laggard comment oss-07/sdk "disk ordered" --ticket https://tickets.example.org/4711
+  laggard comment oss-07 "firmware update on Thursday" --for 7d
+  laggard comment oss-07/sdk --end
+""",
+    stands=True,
+    says=True,
+)
 replaced = DecisionCommand(
     "replaced",
     """\
@@ -123,6 +147,7 @@ forget = DecisionCommand(
   laggard forget 'cn0[0-3]*' --comment "old racks are gone"
 """,
     done="forgotten",
+    tickets=False,
 )
 
 

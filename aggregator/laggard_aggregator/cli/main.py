@@ -54,6 +54,7 @@ COMMANDS = (
         "judge and show components, but send no notifications",
     ),
     Entry("drain", "laggard_aggregator.cli.decisions:drain", "leave out components under maintenance"),
+    Entry("comment", "laggard_aggregator.cli.decisions:comment", "note a comment or a ticket on components"),
     Entry(
         "replaced", "laggard_aggregator.cli.decisions:replaced", "let components with new hardware start over"
     ),

@@ -85,8 +85,12 @@ def _unhealthy(unhealthy: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 def _decision(decision: Mapping[str, Any], local: bool) -> str:
     end = decision["until"]
-    until = "until ended" if end is None else f"until {formatting.zoned(end, local)}"
-    comment = f": {decision['comment']}" if decision["comment"] else ""
-    done = {"silence": "silenced", "drain": "drained"}.get(decision["kind"], decision["kind"])
+    until = ", until ended" if end is None else f", until {formatting.zoned(end, local)}"
+    said = " ".join(filter(None, (decision["comment"], decision.get("ticket"))))
+    comment = f": {said}" if said else ""
+    kind = decision["kind"]
+    done = {"silence": "silenced", "drain": "drained", "comment": "commented"}.get(kind, kind)
     at = formatting.zoned(decision["at"], local)
-    return f"{decision['target']} {done} by {decision['by']} on {at}, {until}{comment}"
+    if kind == "comment" and end is None:
+        until = ""
+    return f"{decision['target']} {done} by {decision['by']} on {at}{until}{comment}"

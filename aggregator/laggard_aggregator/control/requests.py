@@ -13,7 +13,14 @@ from pathlib import Path
 from typing import Any, cast
 
 from laggard_aggregator.alarms.alarms import AlarmEvent
-from laggard_aggregator.alarms.overrides import MOST_COMMENT_CHARS, Decision, Kind, checked_target
+from laggard_aggregator.alarms.overrides import (
+    KINDS,
+    MOST_COMMENT_CHARS,
+    Decision,
+    Kind,
+    checked_target,
+    checked_ticket,
+)
 from laggard_aggregator.control import storage
 from laggard_aggregator.engine.machine import Machine
 from laggard_aggregator.groups.patterns import covering, covers
@@ -32,7 +39,8 @@ FORGET_SILENT_SECONDS = 60.0
 class RequestHandler:
     """Executes requests on `machine` and saves overrides in `directory`.
 
-    It holds all of `locked` meanwhile. `ended` is called with the alarms that a request clears.
+    It holds all of `locked` meanwhile. `ended` is called with the alarms that a request clears, and once more
+    after it, so that its effect is shown.
     """
 
     def __init__(
@@ -50,25 +58,29 @@ class RequestHandler:
         self._writing = asyncio.Lock()  # held while overrides or the audit log are written
         self._ended = ended
 
-    async def answer(self, request: Mapping[str, Any], by: str) -> dict[str, Any]:
-        """Executes `request` on behalf of `by`; the answer.
+    async def answer(self, request: Mapping[str, Any], by: str, origin: str) -> dict[str, Any]:
+        """Executes `request` on behalf of the user `by`; the answer. `origin`: where it came from.
 
         Raises ValueError in one line when it is refused, StateError when it could not be saved.
         """
-        do, target = request.get("do"), checked_target(request.get("target"))
-        comment = request.get("comment", "")
+        do, target = str(request.get("do"))[:40], checked_target(request.get("target"))
+        comment, ticket = request.get("comment", ""), checked_ticket(request.get("ticket", ""))
         if (
             not isinstance(comment, str)
             or len(comment) > MOST_COMMENT_CHARS
             or not (comment + "x").isprintable()
         ):
             raise ValueError(f"comment: expected at most {MOST_COMMENT_CHARS} printable characters")
+        now = self._clock.wall_ns() / 1e9
+        until = now + _seconds(request.get("seconds"))
+        decision = Decision(cast(Kind, do), target, by, now, until, comment, ticket)
         async with AsyncExitStack() as alone:
             for lock in self._locked:
                 await alone.enter_async_context(lock)
-            said = self._execute(str(do)[:40], request, target, by, comment)
+            said = self._execute(do, decision, str(request.get("kind"))[:40])
+            self._ended([])
         await self.keep()
-        await self._note(do, request, target, by, comment)
+        await self._note(do, request, decision, origin)
         return said
 
     async def expire(self) -> None:
@@ -91,27 +103,26 @@ class RequestHandler:
         async with self._writing:
             await asyncio.to_thread(storage.save, self._directory, self._machine.overrides.state())
 
-    def _execute(
-        self, do: str, request: Mapping[str, Any], target: str, by: str, comment: str
-    ) -> dict[str, Any]:
-        named, overrides = self._named(target), self._machine.overrides
+    def _execute(self, do: str, decision: Decision, ends: str) -> dict[str, Any]:
+        """Does what was asked; `ends`: kind of the override that `end` ends. Raises ValueError."""
+        target, overrides = decision.target, self._machine.overrides
+        named = self._named(target)
         groups = [group for group, names in named.items() if names]
         if do == "end":
-            kind = str(request.get("kind"))
-            if overrides.end(kind, target) is None:
-                raise ValueError(f"{target}: no {kind[:40]} of exactly this target is in force")
+            if overrides.end(ends, target) is None:
+                raise ValueError(f"{target}: no {ends} of exactly this target is in force")
             return _said(named)
-        if do not in ("silence", "drain", "replaced", "forget"):
-            raise ValueError(f"expected silence, drain, end, replaced or forget, got {do!r}")
+        if do not in (*KINDS, "replaced", "forget"):
+            raise ValueError(f"expected {', '.join(KINDS)}, end, replaced or forget, got {do!r}")
+        if do == "comment" and not (decision.comment or decision.ticket):
+            raise ValueError("comment: expected a text or a ticket")
         if not groups and (do == "replaced" or not self._known_node(target)):
             raise ValueError(f"{target}: no {'' if do == 'replaced' else 'node or '}component has this name")
         if do == "forget":
             return self._forget(target, named)
-        if do != "replaced":
-            now = self._clock.wall_ns() / 1e9
-            until = now + _seconds(request.get("seconds"))
-            overrides.add(Decision(cast(Kind, do), target, by, now, until, comment))
-        if do != "silence":
+        if do in KINDS:
+            overrides.add(decision)
+        if do in ("drain", "replaced"):
             overrides.restart(target, groups)
         return _said(named)
 
@@ -142,14 +153,16 @@ class RequestHandler:
             for node in self._machine.admission.nodes.views(self._clock.wall_ns())
         )
 
-    async def _note(self, do: Any, request: Mapping[str, Any], target: str, by: str, comment: str) -> None:
-        at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._clock.wall_ns() / 1e9))
-        what = {"at": at, "by": by, "do": str(do), "target": target}
-        optional = {"kind": request.get("kind"), "seconds": request.get("seconds"), "comment": comment}
+    async def _note(self, do: str, request: Mapping[str, Any], decision: Decision, origin: str) -> None:
+        at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(decision.at))
+        what = {"at": at, "by": decision.by, "from": origin, "do": do, "target": decision.target}
+        optional = {name: request.get(name) for name in ("seconds", "comment", "ticket")}
+        optional |= {"kind": request["kind"]} if do == "end" else {}
         what |= {name: value for name, value in optional.items() if value}
         async with self._writing:
             await asyncio.to_thread(storage.note, self._directory, what)
-        _log.info("%s: %s %s%s", by, do, target, f" ({comment})" if comment else "")
+        why = f" ({decision.comment})" if decision.comment else ""
+        _log.info("%s (%s): %s %s%s", decision.by, origin, do, decision.target, why)
 
 
 def _seconds(value: Any) -> float:

@@ -26,8 +26,8 @@ REQUEST_SECONDS = 5.0
 MOST_AT_ONCE = 16
 _CREDENTIALS = struct.Struct("3i")  # SO_PEERCRED: pid, uid, gid
 
-Answer = Callable[[Mapping[str, Any], str], Awaitable[dict[str, Any]]]
-"""Executes a request of a user; raises ValueError or StateError in one line."""
+Answer = Callable[[Mapping[str, Any], str, str], Awaitable[dict[str, Any]]]
+"""Executes a request of a user and an origin; raises ValueError or StateError in one line."""
 
 
 class Control:
@@ -83,7 +83,7 @@ class Control:
             request = json.loads(line)
             if not isinstance(request, dict):
                 raise ValueError("expected an object")
-            return await self._answer(request, by)
+            return await self._answer(request, by, "control socket")
         except (ValueError, RecursionError) as exc:
             return {"error": str(exc)}
         except StateError as exc:

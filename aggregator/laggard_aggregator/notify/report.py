@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from laggard_aggregator.alarms.alarms import Alarm
+from laggard_aggregator.alarms.overrides import Decision
 from laggard_aggregator.detect.interface import FloatArray
 from laggard_aggregator.metrics.registry import unit, worse
 from laggard_aggregator.notify.incidents import AlarmTimelines, Incident, rank
@@ -19,6 +20,7 @@ MAX_LISTED = 50
 """Incidents listed in one notification; the page has all."""
 MAX_COMPARISONS = 8
 MAX_CAUSES = 10
+MAX_COMMENTS = 5
 _PARENTS = {
     "node": "node: nearly all that belongs to it is slow together",
     "controller": "controller: nearly all behind it is slow together",
@@ -59,7 +61,8 @@ class IncidentReport:
     `at`: the latest window, or the clearing; epoch seconds. `recovered`: of a cleared one, False where the
     component is not compared any more. Of a standing one: `peers`, their count in the worst group;
     `comparisons`, one for each alarm, worst first; `causes`, differences from the peers by function;
-    `timeline` of the first comparison, as in AlarmTimelines.
+    `timeline` of the first comparison, as in AlarmTimelines; `silence_url`, its page with the form of a
+    silence, empty where the pages have none. `comments`: operators' comments and tickets, the newest first.
     """
 
     incident: Incident
@@ -71,6 +74,8 @@ class IncidentReport:
     causes: tuple[tuple[str, float], ...] = ()
     commands: tuple[Command, ...] = ()
     timeline: FloatArray | None = None
+    silence_url: str = ""
+    comments: tuple[Decision, ...] = ()
 
     @property
     def name(self) -> str:
@@ -159,6 +164,10 @@ def report(incident: Incident, view: Status, timelines: AlarmTimelines, page: st
         commands=(*commands(source, incident.level, incident.name), live_command(page)),
         url=page + urls.component(worst.group, incident.component, worst.metric),
         timeline=timelines.of(worst),
+        silence_url=page + urls.component(worst.group, incident.component, act="silence")
+        if view.decides
+        else "",
+        comments=view.comments(incident.component, incident.name)[:MAX_COMMENTS],
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from laggard_common.config import checked, distinct, each, topic_level
+from laggard_common.config import checked, distinct, each, is_loopback, topic_level
 from laggard_common.errors import ConfigError
 
 _URL = re.compile(r"https?://[A-Za-z0-9.\-\[\]:]+(?:/[A-Za-z0-9._~/-]*)?", re.ASCII)
@@ -30,7 +30,8 @@ def _url(value: str) -> str | None:
 class HttpSettings:
     """`[http]`.
 
-    With `cert_file` it is HTTPS; with `credentials_file` only users named there have access. `nodes`: nodes
+    With `cert_file` it is HTTPS; with `credentials_file` only users named there have access, of whom
+    `operators` may decide by page and API. `nodes`: nodes
     that have series in `/metrics` even while healthy. `external_url`: its address for others, for links in
     mails; empty for the listening address.
     """
@@ -39,6 +40,7 @@ class HttpSettings:
     cert_file: Path | None = None
     key_file: Path | None = None
     credentials_file: Path | None = None
+    operators: tuple[str, ...] = field(default=(), metadata=checked(distinct()))
     nodes: tuple[str, ...] = field(default=(), metadata=checked(distinct(), each(topic_level())))
     external_url: str = field(default="", metadata=checked(_url))
 
@@ -53,10 +55,17 @@ class HttpSettings:
         scheme = "http" if self.cert_file is None else "https"
         return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
+    @property
+    def exposed(self) -> bool:
+        """Whether requests from other hosts come without TLS, or through a proxy on another host."""
+        return self.cert_file is None and not is_loopback(parse_listen(self.listen)[0])
+
     def problems(self) -> Iterator[tuple[str, str]]:
         """Settings that do not go together."""
         if self.key_file and not self.cert_file:
             yield "key_file", "needs a cert_file"
+        if self.operators and not self.credentials_file:
+            yield "operators", "needs a credentials_file, which has their names"
 
 
 def tls_context(settings: HttpSettings) -> ssl.SSLContext | None:

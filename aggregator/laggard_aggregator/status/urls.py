@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from urllib.parse import quote, unquote_to_bytes, urlencode
 
 
-def component(group: str, name: str, metric: str = "") -> str:
-    """The page of a component, by its permanent ID."""
-    return f"/component/{quote(group, safe='')}/{quote(name, safe='/')}" + _query({"metric": metric})
+def component(group: str, name: str, metric: str = "", act: str = "") -> str:
+    """The page of a component, by its permanent ID; `act`: with the form of a decision open."""
+    path = f"/component/{quote(group, safe='')}/{quote(name, safe='/')}"
+    return path + _query({"metric": metric, "act": act}) + ("#act" if act else "")
 
 
 def group(name: str, **query: str | int) -> str:
@@ -33,9 +34,10 @@ ENDPOINTS = (
     ("/metrics", "what matters now, for Prometheus"),
     ("/metrics/nodes", "what is known of every node, to be scraped rarely"),
     ("/api/v1/stragglers", "the stragglers, most persistent first"),
+    ("/api/v1/alarms", "the alarms that stand, and those of the last 30 days"),
     ("/api/v1/groups", "the peer groups, and why one got no verdict"),
     ("/api/v1/nodes", "the nodes by role and state, and the unhealthy ones"),
-    ("/api/v1/decisions", "what operators silenced and drained"),
+    ("/api/v1/decisions", "what operators silenced, drained and commented"),
     ("/healthz", "whether the aggregator runs"),
     ("/readyz", "whether it is connected to the broker"),
 )

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields
 
 from laggard_aggregator.alarms.alarms import Alarm, AlarmEvent, Key
 from laggard_aggregator.alarms.judge import Judgement
-from laggard_aggregator.alarms.overrides import Decision
+from laggard_aggregator.alarms.overrides import Decision, commenting
 from laggard_aggregator.archive.write_queue import WriteQueue
 from laggard_aggregator.detect.interface import Window
 from laggard_aggregator.engine.machine import Machine
@@ -107,6 +107,9 @@ class Status:
     maybe from before a reload. `channels`: the notification channels by name. `revision` changes with every
     judged window.
     """
+
+    decides = False
+    """Whether the pages have forms for operators' decisions."""
 
     def __init__(
         self,
@@ -232,6 +235,11 @@ class Status:
         """The override that silences a component with these names, or None."""
         overrides = self._machine.overrides
         return overrides.silenced(*names) if overrides.decisions else None
+
+    def comments(self, *names: str) -> tuple[Decision, ...]:
+        """The decisions with a comment or a ticket about a component with these names, newest first."""
+        decisions = self.decisions()
+        return tuple(commenting(decisions, *names)) if decisions else ()
 
     def node_counts(self) -> Mapping[tuple[str, NodeState], int]:
         """Number of nodes by role and state."""

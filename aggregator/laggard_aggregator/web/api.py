@@ -1,16 +1,22 @@
 """The answers of `/api/v1` as plain data, as docs/api.md describes them. NaN becomes null."""
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
 from typing import Any
 
+from laggard_aggregator.alarms.alarms import Alarm, Key
 from laggard_aggregator.alarms.judge import Judgement
-from laggard_aggregator.alarms.overrides import Decision
+from laggard_aggregator.alarms.overrides import Decision, commenting, silencing
 from laggard_aggregator.metrics.registry import unit
 from laggard_aggregator.status.straggler_list import Standing, standings
 from laggard_aggregator.status.urls import NotKnownError
 from laggard_aggregator.status.view import GroupView, Status, failing
+from laggard_aggregator.web.pages.page_state import MOST_EVENTS, Event
+
+MOST_ALARMS = MOST_EVENTS
+"""Limit of alarms in one answer."""
 
 
 def stragglers(view: Status) -> dict[str, Any]:
@@ -19,7 +25,9 @@ def stragglers(view: Status) -> dict[str, Any]:
     chosen = [row for row in rows if row.slow]
     chosen.sort(key=lambda row: (-(row.persistence or 0), -_or_zero(row.severity), row.key))
     sources = {group.name: group.source for group in view.groups()}
-    return {"time": view.now, "stragglers": [_standing(row, sources.get(row.group, "")) for row in chosen]}
+    made = view.decisions()
+    described = [_standing(row, sources.get(row.group, ""), made) for row in chosen]
+    return {"time": view.now, "stragglers": described}
 
 
 def groups(view: Status) -> dict[str, Any]:
@@ -34,6 +42,100 @@ def groups(view: Status) -> dict[str, Any]:
 def decisions(view: Status) -> dict[str, Any]:
     """The decisions in force, oldest first; `until` is null without an end."""
     return {"time": view.now, "decisions": [_decision(each) for each in view.decisions()]}
+
+
+@dataclass(frozen=True, slots=True)
+class AlarmFilter:
+    """Selects alarms: of `groups` (empty: any), in a `state` (empty: any), that stood after `since`."""
+
+    groups: frozenset[str] = frozenset()
+    state: str = ""
+    since: float = -math.inf
+    limit: int = 1000
+
+    @classmethod
+    def of(cls, query: Iterable[tuple[str, str]]) -> "AlarmFilter":
+        """The filter of a query string. Raises ValueError in one line."""
+        groups, chosen = set[str](), dict[str, str]()
+        for name, value in query:
+            if name == "group":
+                groups.add(value)
+            elif name in ("state", "since", "limit") and name not in chosen:
+                chosen[name] = value
+            else:
+                raise ValueError(f"expected group, and once state, since and limit, got {name[:40]!r}")
+        state, limit = chosen.get("state", ""), chosen.get("limit", "1000")
+        if state not in ("", "raised", "cleared"):
+            raise ValueError(f"state: expected raised or cleared, got {state[:40]!r}")
+        if not (limit.isascii() and limit.isdigit() and 1 <= int(limit[:9]) <= MOST_ALARMS):
+            raise ValueError(f"limit: expected 1-{MOST_ALARMS}, got {limit[:40]!r}")
+        since = _time(chosen["since"]) if "since" in chosen else -math.inf
+        return cls(frozenset(groups), state, since, int(limit))
+
+
+def alarms(
+    wanted: AlarmFilter,
+    events: Iterable[Event],
+    standing: Mapping[Key, Alarm],
+    *,
+    made: Sequence[Decision],
+    shown: Callable[[str], str],
+    now: float,
+) -> dict[str, Any]:
+    """The alarms that stand and those of the log's `events`, one row an episode, the newest first."""
+    log: dict[tuple[str, ...], dict[str, Event]] = {}
+    for event in events:
+        log.setdefault(_episode(event), {}).setdefault(event.kind, event)
+    present = {_episode(alarm): alarm for alarm in standing.values()}
+    rows = []
+    for key in log.keys() | present.keys():
+        state = "raised" if key in present else "cleared"
+        if wanted.state in ("", state) and (not wanted.groups or key[0] in wanted.groups):
+            row = _alarm(present.get(key), log.get(key, {}), made, shown, now)
+            if row["since"] + (row["duration_seconds"] or 0) > wanted.since:
+                rows.append(row)
+    rows.sort(key=lambda row: (-row["since"], row["group"], row["component"], row["metric"]))
+    return {"time": now, "total": len(rows), "alarms": rows[: wanted.limit]}
+
+
+def _episode(of: Alarm | Event) -> tuple[str, ...]:
+    """Identity of an episode over its alarm and events."""
+    return (of.group, of.component, of.metric, f"{of.since:.3f}")
+
+
+def _alarm(
+    alarm: Alarm | None,
+    log: Mapping[str, Event],
+    made: Sequence[Decision],
+    shown: Callable[[str], str],
+    now: float,
+) -> dict[str, Any]:
+    """The row of an episode, which has an alarm while it stands."""
+    raised, cleared = log.get("raised"), log.get("cleared")
+    latest = alarm or cleared or raised
+    assert latest is not None
+    at = None if raised is None else raised.at
+    raised_at = at if alarm is None else alarm.raised_at
+    cleared_at = None if alarm is not None or cleared is None else cleared.at
+    end = cleared_at if alarm is None else now
+    name = shown(latest.component)
+    silenced = None if alarm is None else next(silencing(made, latest.component, name), None)
+    return {
+        "group": latest.group,
+        "component": latest.component,
+        "name": name,
+        "level": latest.level,
+        "metric": latest.metric,
+        "state": "cleared" if alarm is None else "raised",
+        "since": latest.since,
+        "raised_at": raised_at,
+        "cleared_at": cleared_at,
+        "duration_seconds": None if end is None else end - latest.since,
+        "severity": _or_null(latest.severity),
+        "worst_severity": _or_null(latest.worst_severity),
+        "silenced": None if silenced is None else _decision(silenced),
+        "comments": [_decision(each) for each in commenting(made, latest.component, name)],
+    }
 
 
 def nodes(view: Status) -> dict[str, Any]:
@@ -77,7 +179,7 @@ def component(view: Status, group: str, name: str) -> dict[str, Any]:
                 "group": _group(found, judgements),
                 "component": candidate,
                 "name": rows[0].name,
-                "metrics": [_standing(row, found.source) for row in rows],
+                "metrics": [_standing(row, found.source, view.decisions()) for row in rows],
             }
     raise NotKnownError(f"no component {name!r} in a closed window of group {group!r}")
 
@@ -107,7 +209,7 @@ def _group(group: GroupView, latest: Sequence[Judgement]) -> dict[str, Any]:
     }
 
 
-def _standing(row: Standing, source: str) -> dict[str, Any]:
+def _standing(row: Standing, source: str, made: Sequence[Decision]) -> dict[str, Any]:
     alarm = row.alarm
     return {
         "group": row.group,
@@ -130,12 +232,28 @@ def _standing(row: Standing, source: str) -> dict[str, Any]:
         "alarm": alarm is not None,
         "raised_at": None if alarm is None else alarm.raised_at,
         "silenced": None if row.silenced is None else _decision(row.silenced),
+        "comments": [_decision(each) for each in commenting(made, row.component, row.name)],
         "causes": [{"name": name, "amount": amount} for name, amount in row.causes],
     }
 
 
 def _decision(decision: Decision) -> dict[str, Any]:
     return asdict(decision) | {"until": _or_null(decision.until)}
+
+
+def _time(text: str) -> float:
+    """Epoch seconds of a number, or of ISO 8601 with a zone. Raises ValueError."""
+    try:
+        at = float(text) if text[:1].isdigit() and "-" not in text else datetime.fromisoformat(text)
+        if isinstance(at, datetime) and at.tzinfo is None:
+            raise ValueError("no zone")
+        seconds = at.timestamp() if isinstance(at, datetime) else at
+    except (ValueError, OverflowError) as exc:
+        expected = "epoch seconds, or a time with its zone such as 2026-01-31T12:00:00Z"
+        raise ValueError(f"since: expected {expected}, got {text[:40]!r}") from exc
+    if not math.isfinite(seconds):
+        raise ValueError("since: expected a finite time")
+    return seconds
 
 
 def _or_null(figure: float) -> float | None:

@@ -1,4 +1,4 @@
-"""The aggregator's HTTP interface: metrics, health, JSON API and pages. Read-only.
+"""The aggregator's HTTP interface: metrics, health, JSON API and pages; operators may decide by it.
 
 The status is read on the event loop; expositions are rendered in a thread.
 """
@@ -23,6 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from laggard_aggregator.status import urls
 from laggard_aggregator.status.view import Status
 from laggard_aggregator.web import api
+from laggard_aggregator.web.actions import API_PATH, FORM_PATH, Actions
 from laggard_aggregator.web.exposition import Exposition, Scrape, scrape
 from laggard_aggregator.web.metric_table import PER_NODE, TABLE
 from laggard_aggregator.web.pages.site import Pages
@@ -43,13 +44,19 @@ COMPONENTS = "/api/v1/components/"
 
 
 def make_app(
-    view: Status, archive: Path | None = None, listed: Collection[str] = (), page: str = ""
+    view: Status,
+    archive: Path | None = None,
+    listed: Collection[str] = (),
+    page: str = "",
+    actions: Actions | None = None,
 ) -> ASGIApp:
     """The ASGI application. `archive`: directory of the archive, None without one.
 
     `listed`: nodes with series in `/metrics` even while they are healthy. `page`: address of the pages for
-    others, for links in alerts.
+    others, for links in alerts. `actions`: of operators; without, nobody decides.
     """
+    actions = actions or Actions()
+    pages = Pages(view, archive, actions)
     process = ProcessCollector(registry=None)
 
     def metrics() -> Collector:
@@ -69,10 +76,25 @@ def make_app(
         except urls.NotKnownError as exc:
             raise HTTPException(404, str(exc)) from exc
 
+    async def alarms(request: Request) -> Response:
+        try:
+            wanted = api.AlarmFilter.of(request.query_params.multi_items())
+        except ValueError as exc:
+            raise HTTPException(400, str(exc)) from exc
+        events = await pages.alarm_log.events(view.history, view.now)
+        standing, made = view.alarms(), view.decisions()
+        found = await asyncio.to_thread(
+            api.alarms, wanted, events, standing, made=made, shown=view.shown, now=view.now
+        )
+        return JSONResponse(found)
+
+    async def decide(request: Request) -> Response:
+        return JSONResponse(await actions.decide(request, await actions.json(request), "api"))
+
     one_at_a_time = asyncio.Semaphore(1)  # an exposition of all nodes may be tens of MB
     app = Starlette(
         routes=[
-            *Pages(view, archive).routes(),
+            *pages.routes(),
             _exposition("/metrics", metrics, one_at_a_time),
             _exposition(
                 "/metrics/nodes", lambda: Exposition(Scrape(nodes=view.nodes()), PER_NODE), one_at_a_time
@@ -82,7 +104,9 @@ def make_app(
             _json("/api/v1/stragglers", lambda: api.stragglers(view)),
             _json("/api/v1/groups", lambda: api.groups(view)),
             _json("/api/v1/nodes", lambda: api.nodes(view)),
-            _json("/api/v1/decisions", lambda: api.decisions(view)),
+            Route("/api/v1/alarms", alarms),
+            _json(API_PATH, lambda: api.decisions(view)),
+            Route(API_PATH, decide, methods=["POST"]),
             Route(COMPONENTS + "{rest:path}", component),
         ],
         exception_handlers={HTTPException: _http_error, Exception: _server_error},
@@ -123,7 +147,7 @@ def _encoder(accept: str) -> tuple[Callable[[Collector], bytes], str]:
 
 
 def _guarded(app: ASGIApp) -> ASGIApp:
-    """`app` with the missing SECURITY_HEADERS on every response, and 413 for requests with a body."""
+    """`app` with the missing SECURITY_HEADERS on every response, and 413 for bodies beside decisions."""
 
     async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
         async def send_with_headers(message: Message) -> None:
@@ -134,7 +158,8 @@ def _guarded(app: ASGIApp) -> ASGIApp:
 
         headers = dict(scope.get("headers", ()))
         has_body = headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in headers
-        answer = _problem(413, "requests have no body here") if has_body else app
+        decides = scope.get("method") == "POST" and scope["path"] in (FORM_PATH, API_PATH)
+        answer = _problem(413, "requests have no body here") if has_body and not decides else app
         await answer(scope, receive, send_with_headers)
 
     return guarded

@@ -12,7 +12,7 @@ import hashlib
 import hmac
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,36 +62,41 @@ class Credentials:
         self._passwords = dict(passwords)
         self._tokens = dict(tokens)
         self._key = secrets.token_bytes(32)
-        self._verified: set[bytes] = set()
+        self._verified: dict[bytes, str] = {}
         self._nobody = PasswordHash(_N, _R, _P, secrets.token_bytes(16), bytes(32))
 
-    def check(self, authorization: bytes) -> bool | None:
-        """Whether a header `Authorization` is valid; None when only `verify` can say, which is slow."""
+    @property
+    def names(self) -> frozenset[str]:
+        """All names of the file."""
+        return frozenset((*self._passwords, *self._tokens))
+
+    def check(self, authorization: bytes) -> str | None:
+        """The name of a header `Authorization`, empty when invalid; None when only `verify` can say."""
         scheme, _, rest = authorization[:MAX_HEADER_BYTES].partition(b" ")
         if len(authorization) > MAX_HEADER_BYTES:
-            return False
+            return ""
         if scheme.lower() == b"bearer":
             given = hashlib.sha256(rest.strip()).digest()
-            matches = [hmac.compare_digest(given, known) for known in self._tokens.values()]
-            return any(matches)
+            found = [name for name, known in self._tokens.items() if hmac.compare_digest(given, known)]
+            return found[0] if found else ""
         if scheme.lower() != b"basic" or _name_and_password(rest) is None:
-            return False
-        return True if self._keyed_hash(rest) in self._verified else None
+            return ""
+        return self._verified.get(self._keyed_hash(rest))
 
-    def verify(self, authorization: bytes) -> bool:
-        """Whether `Authorization: Basic ...` has a valid name and password; to be called in a thread."""
+    def verify(self, authorization: bytes) -> str:
+        """The name of `Authorization: Basic ...`, empty when invalid; slow, to be called in a thread."""
         rest = authorization.partition(b" ")[2]
         given = _name_and_password(rest)
         if given is None:
-            return False
+            return ""
         name, password = given
         # An unknown name takes as long, so that names cannot be guessed.
         valid = self._passwords.get(name, self._nobody).matches(password) and name in self._passwords
         if valid:
             if len(self._verified) >= MAX_REMEMBERED:
                 self._verified.clear()
-            self._verified.add(self._keyed_hash(rest))
-        return valid
+            self._verified[self._keyed_hash(rest)] = name
+        return name if valid else ""
 
     def _keyed_hash(self, rest: bytes) -> bytes:
         return hmac.digest(self._key, rest.strip(), "sha256")
@@ -103,7 +108,7 @@ def authenticated(app: ASGIApp, credentials: Credentials | None) -> ASGIApp:
 
 
 class _Authentication:
-    """Answers requests without valid credentials with 401."""
+    """Answers requests without valid credentials with 401; the others have their `user` in the scope."""
 
     def __init__(self, app: ASGIApp, credentials: Credentials) -> None:
         self._app = app
@@ -111,26 +116,29 @@ class _Authentication:
         self._verifying = asyncio.Semaphore(1)  # wrong passwords cost at most one core
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] in OPEN_PATHS or await self._is_valid(scope):
+        if scope["type"] != "http" or scope["path"] in OPEN_PATHS:
             await self._app(scope, receive, send)
+        elif user := await self._user(scope):
+            await self._app({**scope, "user": user}, receive, send)
         else:
             content = {"error": "name and password, or a token, are needed", "status": 401}
             response = JSONResponse(content, 401, headers={"www-authenticate": _CHALLENGE})
             await response(scope, receive, send)
 
-    async def _is_valid(self, scope: Scope) -> bool:
+    async def _user(self, scope: Scope) -> str:
+        """Name of the request's credentials, empty without valid ones."""
         given = [value for name, value in scope["headers"] if name == b"authorization"]
         if len(given) != 1:
-            return False
-        valid = self._credentials.check(given[0])
-        if valid is None:
+            return ""
+        user = self._credentials.check(given[0])
+        if user is None:
             async with self._verifying:
-                valid = await asyncio.to_thread(self._credentials.verify, given[0])
-        return valid
+                user = await asyncio.to_thread(self._credentials.verify, given[0])
+        return user
 
 
-def read_credentials(path: Path | None) -> Credentials | None:
-    """Reads the file `http.credentials_file`; None without one.
+def read_credentials(path: Path | None, operators: Iterable[str] = ()) -> Credentials | None:
+    """Reads the file `http.credentials_file`; None without one. `operators`: names that it must have.
 
     Raises ConfigError, which never shows a line's content.
     """
@@ -164,7 +172,10 @@ def read_credentials(path: Path | None) -> Credentials | None:
             passwords[name] = _parse_password(path, number, password)
     if not passwords and not tokens:
         raise _problem(path, "names nobody: nobody could ask anything")
-    return Credentials(passwords, tokens)
+    credentials = Credentials(passwords, tokens)
+    if unknown := [name for name in operators if name not in credentials.names]:
+        raise ConfigError("", [f"http.operators: {', '.join(unknown)}: not in {path}"])
+    return credentials
 
 
 def password_line(name: str, password: str) -> str:

@@ -5,7 +5,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from laggard_aggregator.alarms.overrides import MOST_DECISIONS, MOST_TARGET_CHARS, Decision, Overrides
+from laggard_aggregator.alarms.overrides import (
+    KINDS,
+    MOST_COMMENTS,
+    MOST_DECISIONS,
+    MOST_TARGET_CHARS,
+    Decision,
+    Overrides,
+    checked_ticket,
+    commenting,
+    silencing,
+)
 from laggard_aggregator.groups.patterns import covering, covers
 
 SHOWN = {"oss-1/wwn-1": "oss-1/sda", "oss-1/wwn-2": "oss-1/sdb", "oss-10/wwn-3": "oss-10/sda"}
@@ -102,10 +112,39 @@ def test_there_is_a_bound() -> None:
     book.add(decision(target="node-7", until=9.0))
 
 
+def test_a_target_has_any_comments_and_they_change_nothing() -> None:
+    book = Overrides()
+    book.add(Decision("comment", "oss-1", "root", 1.0, comment="first"))
+    book.add(Decision("comment", "oss-1", "root", 2.0, comment="second"))
+    book.add(Decision("silence", "oss-1/sda", "root", 3.0, comment="third"))
+    assert not book.concern("luns")
+    assert book.silenced("oss-1/wwn-2", "oss-1/sdb") is None
+    assert [each.at for each in silencing(book.standing, "oss-1/wwn-1", "oss-1/sda")] == [3.0]
+    said = commenting(book.standing, "oss-1/wwn-1", "oss-1/sda")
+    assert [each.comment for each in said] == ["third", "second", "first"]
+    assert book.end("comment", "oss-1") is not None
+    assert [each.kind for each in book.standing] == ["silence"]
+
+
+def test_the_oldest_of_too_many_comments_makes_room() -> None:
+    book = Overrides()
+    for at in range(MOST_COMMENTS + 2):
+        book.add(Decision("comment", "oss-1", "root", float(at)))
+    assert [each.at for each in book.standing] == [float(at) for at in range(2, MOST_COMMENTS + 2)]
+
+
+def test_a_file_of_an_earlier_version_has_no_tickets() -> None:
+    book = Overrides()
+    entry = {"kind": "drain", "target": "oss-1", "by": "root", "at": 1.0, "until": None, "comment": ""}
+    book.restore({"decisions": [entry], "afresh": {}})
+    assert [each.ticket for each in book.standing] == [""]
+
+
 def test_it_goes_on_from_its_state() -> None:
     book = Overrides()
     book.add(Decision("silence", "oss-1", "root", 1.5, 99.0, "ordered"))
     book.add(Decision("drain", "oss-2/sd*", "1007", 2.5))
+    book.add(Decision("comment", "oss-2", "1007", 3.5, ticket="https://t.example/1"))
     book.restart("oss-3", ["luns"])
     again = Overrides()
     again.restore(json.loads(json.dumps(book.state())))
@@ -120,12 +159,13 @@ JSON = st.recursive(
 )
 ENTRY = st.fixed_dictionaries(
     {
-        "kind": st.sampled_from(("silence", "drain")) | JSON,
+        "kind": st.sampled_from(KINDS) | JSON,
         "target": st.text(min_size=1, max_size=5) | JSON,
         "by": JSON,
         "at": st.floats() | JSON,
         "until": st.none() | st.floats() | JSON,
         "comment": JSON,
+        "ticket": st.sampled_from(("", "http://x/1", "javascript:x")) | JSON,
     }
 )
 AFRESH = st.dictionaries(st.text(max_size=5), st.lists(st.text(max_size=5), max_size=3))
@@ -143,11 +183,19 @@ def is_target(value: object) -> bool:
     return isinstance(value, str) and 1 <= len(value) <= MOST_TARGET_CHARS and value.isprintable()
 
 
+def is_ticket(value: dict[str, object]) -> bool:
+    try:
+        checked_ticket(value.get("ticket", ""))
+    except ValueError:
+        return False
+    return True
+
+
 def is_decision(value: object) -> bool:
     if not isinstance(value, dict) or not {"kind", "target", "by", "at", "until", "comment"} <= set(value):
         return False
     numbers = is_number(value["at"]) and (value["until"] is None or is_number(value["until"]))
-    return numbers and value["kind"] in ("silence", "drain") and is_target(value["target"])
+    return numbers and value["kind"] in KINDS and is_target(value["target"]) and is_ticket(value)
 
 
 def is_state(value: object) -> bool:

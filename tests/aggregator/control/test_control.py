@@ -86,6 +86,7 @@ def test_silence(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
         {
             "at": "2027-01-15T08:02:10Z",
             "by": decision.by,
+            "from": "control socket",
             "do": "silence",
             "target": "oss-5/sd0",
             "seconds": 7200.0,
@@ -95,6 +96,28 @@ def test_silence(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
     assert site.told("silence", "oss-5/sd0", "--end") == 0
     assert site.core.overrides.standing == storage.load(site.state).standing == ()
     assert [line["do"] for line in site.audit()] == ["silence", "end"]
+
+
+def test_comments_and_tickets(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    ticket = "https://tickets.example.org/4711"
+    assert site.told("comment", "oss-5/sd0", "disk ordered", "--ticket", ticket) == 0
+    assert "comment on oss-5/sd0 noted: 1 component (oss-5/sd0)" in capsys.readouterr().out
+    site.clock.ns += SECOND
+    assert site.told("comment", "oss-5/sd0", "it is here", "--for", "1d") == 0
+    standing = site.core.overrides.standing
+    assert [(each.kind, each.comment, each.ticket) for each in standing] == [
+        ("comment", "disk ordered", ticket),
+        ("comment", "it is here", ""),
+    ]
+    assert storage.load(site.state).standing == standing
+    assert site.core.overrides.silenced("oss-5/wwn-0", "oss-5/sd0") is None
+    assert not site.core.overrides.concern(GROUP)
+    assert site.audit()[0]["ticket"] == ticket
+    site.clock.ns += SECOND
+    assert site.told("silence", "oss-5", "--ticket", ticket) == 0
+    assert site.core.overrides.standing[-1].ticket == ticket
+    assert site.told("comment", "oss-5/sd0", "--end") == 0
+    assert [each.kind for each in site.core.overrides.standing] == ["silence"]
 
 
 def test_drain_and_replaced_reach_the_next_close(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
@@ -144,6 +167,10 @@ def test_to_end_what_was_not_decided_is_one_clear_line(
         (["silence", "a", "--for", "0s"], "--for: expected"),
         (["drain", "a", "--end", "--for", "1h"], "--for: not together with --end"),
         (["replaced", "a\nb"], "TARGET: expected a node"),
+        (
+            ["comment", "a", "b", "--ticket", "4711"],
+            "--ticket: expected http://... or https://..., got '4711'",
+        ),
     ],
 )
 def test_a_wrong_command_is_one_clear_line(
@@ -195,6 +222,8 @@ def raw(site: Site, data: bytes) -> bytes:
         b'{"do": "silence", "target": "oss-5", "seconds": -1}\n',
         b'{"do": "silence", "target": "oss-5", "comment": "a\\nb"}\n',
         b'{"do": "shutdown", "target": "oss-5"}\n',
+        b'{"do": "comment", "target": "oss-5"}\n',
+        b'{"do": "comment", "target": "oss-5", "ticket": "javascript:alert(1)"}\n',
         b'{"do": ["drain"], "target": "oss-5"}\n',
     ],
 )
@@ -216,10 +245,10 @@ def test_an_answer_may_take_its_time_and_is_waited_for(
     async def story() -> None:
         asked = asyncio.Event()
 
-        async def slow(request: Mapping[str, Any], by: str) -> dict[str, Any]:
+        async def slow(request: Mapping[str, Any], by: str, origin: str) -> dict[str, Any]:
             asked.set()
             await asyncio.sleep(1.1)
-            return await site.requests.answer(request, by)
+            return await site.requests.answer(request, by, origin)
 
         async with Control(tmp_path, slow):
             reader, writer = await asyncio.open_unix_connection(tmp_path / NAME)
@@ -239,7 +268,7 @@ def test_nothing_is_forgotten_while_a_window_is_judged(site: Site) -> None:
 
     async def story() -> None:
         async with judging:
-            asked = asyncio.create_task(requests.answer({"do": "forget", "target": "oss-5"}, "root"))
+            asked = asyncio.create_task(requests.answer({"do": "forget", "target": "oss-5"}, "root", "here"))
             await asyncio.sleep(0)
             assert not order.locked(), "messages are taken in meanwhile"
             assert "oss-5" in site.core.admission.nodes

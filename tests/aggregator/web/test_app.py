@@ -93,6 +93,7 @@ def test_stragglers_are_ranked_by_persistence() -> None:
         "raised_at": live_status.NOW - 120,
         "causes": [],
         "silenced": None,
+        "comments": [],
     }
 
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from laggard_aggregator.alarms.alarms import Alarm, Key
 from laggard_aggregator.alarms.judge import Judgement
-from laggard_aggregator.alarms.overrides import Decision
+from laggard_aggregator.alarms.overrides import Decision, silencing
 from laggard_aggregator.detect.interface import Verdicts, not_judged
 from laggard_aggregator.detect.settings import DetectSettings
 from laggard_aggregator.ingest.node_view import CollectorsView, CollectorView, NodeState, NodeView, RoleView
@@ -77,7 +77,7 @@ class MadeView(Status):
         return self.decisions_
 
     def silenced(self, *names: str) -> Decision | None:
-        return next((each for each in self.decisions_ if each.covers(*names)), None)
+        return next(silencing(self.decisions_, *names), None)
 
     def durability(self) -> Durability | None:
         return self.durability_

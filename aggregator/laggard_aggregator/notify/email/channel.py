@@ -183,7 +183,7 @@ def _templates() -> Environment:
         trim_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters |= {each.__name__: each for each in (factor, figure, lasting, minute)}
+    environment.filters |= {each.__name__: each for each in (factor, figure, lasting, minute, plain)}
     return environment
 
 

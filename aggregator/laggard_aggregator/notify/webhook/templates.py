@@ -110,6 +110,16 @@ def _raised(report: IncidentReport) -> Any:
         "comparisons": [_comparison(each) for each in report.comparisons],
         "causes": [{"function": name, "difference": _number(amount)} for name, amount in report.causes],
         "next_steps": [{"purpose": purpose, "command": command} for purpose, command in report.commands],
+        "silence_url": report.silence_url,
+        "comments": [
+            {
+                "comment": plain(each.comment, 500),
+                "ticket": each.ticket,
+                "by": plain(each.by),
+                "at": iso(each.at),
+            }
+            for each in report.comments
+        ],
     }
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 from laggard_aggregator.alarms.alarms import Alarm, AlarmEvent, Key
 from laggard_aggregator.alarms.judge import Judgement
-from laggard_aggregator.alarms.overrides import Decision
+from laggard_aggregator.alarms.overrides import KINDS, Decision, silencing
 from laggard_aggregator.archive.reader import ArchiveReader
 from laggard_aggregator.ingest.node_view import NodeState, NodeView
 from laggard_aggregator.log.journal import Durability
@@ -26,6 +26,14 @@ KEPT_SECONDS = 5.0
 """Lifetime of values that change without an event: ages of samples, states of nodes."""
 RARELY = 50
 DAYS = 30
+ACTS = {
+    "silence": ("Silence", "It is judged and shown as before, and nobody is notified."),
+    "drain": ("Drain", "Under maintenance: it is left out of every comparison, and its alarms are cleared."),
+    "replaced": ("Replaced", "New hardware: its evidence and alarms are dropped with the next window."),
+    "comment": ("Comment", "Shown here, among the stragglers, in mails and in laggard status."),
+    "end": ("End", "Ends the {} of exactly this target."),
+}
+"""Decisions of a page's forms, with their headings and effects."""
 ARCHIVE_KEPT_SECONDS = 60.0
 """Lifetime of rows read from the archive; newer events come from memory."""
 MOST_EVENTS = 20_000
@@ -64,7 +72,7 @@ class Now:
 
     def silenced(self, *names: str) -> Decision | None:
         """The silence in force for a component with these names."""
-        return next(iter(self.decided(*names)), None)
+        return next(silencing(self.decisions, *names), None) if self.decisions else None
 
     def decided(self, *names: str) -> tuple[Decision, ...]:
         """Operators' decisions in force for a component or node with these names."""
@@ -78,6 +86,45 @@ class Now:
         """Reasons for missing verdicts of a group."""
         notes = (judged.verdicts.note for judged in self.judgements_of(group))
         return "; ".join(dict.fromkeys(filter(None, notes)))
+
+
+@dataclass(frozen=True, slots=True)
+class Acts:
+    """Decisions that the reader of a page may make, and the form that is open.
+
+    `enabled`: whether the site has operators; `user`: the reader, if one of them. `asked`: fields of the
+    request, of which `act` chooses the form; `problem`: why they were refused. `path`: the page. `token`: of
+    the form.
+    """
+
+    enabled: bool
+    user: str
+    path: str
+    asked: Mapping[str, str]
+    token: str = ""
+    problem: str = ""
+
+    @property
+    def act(self) -> str:
+        """The decision whose form is open, or empty."""
+        act = self.asked.get("act", "")
+        return act if self.enabled and act in ACTS else ""
+
+    @property
+    def titles(self) -> Mapping[str, str]:
+        """Headings of the decisions."""
+        return {act: title for act, (title, _) in ACTS.items()}
+
+    @property
+    def effect(self) -> str:
+        """Effect of the decision whose form is open."""
+        return ACTS[self.act][1].format(self.kind)
+
+    @property
+    def kind(self) -> str:
+        """The kind of decision that `end` ends."""
+        kind = self.asked.get("kind", "")
+        return kind if kind in KINDS else ""
 
 
 def token(started_at: float, revision: int) -> str:

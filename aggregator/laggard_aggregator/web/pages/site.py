@@ -3,10 +3,11 @@
 import asyncio
 import gzip
 import hashlib
+import re
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote_to_bytes
@@ -18,12 +19,22 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from laggard_aggregator.alarms.overrides import MOST_TARGET_CHARS
 from laggard_aggregator.status import formatting, urls
 from laggard_aggregator.status.urls import NotKnownError, component_path
 from laggard_aggregator.status.view import Status
+from laggard_aggregator.web.actions import FORM_PATH, Actions
 from laggard_aggregator.web.pages import charts, component, groups, nodes, overview, search
 from laggard_aggregator.web.pages.events import EventStreams
-from laggard_aggregator.web.pages.page_state import KEPT_SECONDS, AlarmLog, Event, Now, StateReader, paged
+from laggard_aggregator.web.pages.page_state import (
+    KEPT_SECONDS,
+    Acts,
+    AlarmLog,
+    Event,
+    Now,
+    StateReader,
+    paged,
+)
 
 CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -52,14 +63,15 @@ class _Kept:
 class Pages:
     """All pages over `view`. `archive`: its folder, for the alarm events of the last weeks."""
 
-    def __init__(self, view: Status, archive: Path | None = None) -> None:
+    def __init__(self, view: Status, archive: Path | None = None, actions: Actions | None = None) -> None:
         self._view = view
+        self._actions = actions or Actions()
         self._state_reader = StateReader(view)
-        self._alarm_log = AlarmLog(archive)
+        self.alarm_log = AlarmLog(archive)
         self._took = 0.0
         self._streams = EventStreams(view, lambda: self._took)
         self._files = StaticFiles()
-        self._kept: OrderedDict[tuple[str, bytes], _Kept] = OrderedDict()
+        self._kept: OrderedDict[tuple[str, bytes, str], _Kept] = OrderedDict()
         self._one_at_a_time = asyncio.Lock()  # one page at a time: at most one core
         self._templates = _templates(self._files)
 
@@ -70,9 +82,15 @@ class Pages:
             page("/", "overview", lambda now, asked, _: overview.overview(now, _number(asked))),
             page("/groups", "groups", lambda now, asked, _: groups.groups(now, _number(asked))),
             page("/group/{rest:path}", "group", _group),
-            page("/component/{rest:path}", "component", _component, alarms=True),
+            page("/component/{rest:path}", "component", _component, alarms=True, decides=True),
             page("/nodes", "nodes", _nodes, nodes=True),
-            page("/node/{rest:path}", "node", lambda now, asked, _: nodes.node(now, _name(asked)), node=True),
+            page(
+                "/node/{rest:path}",
+                "node",
+                lambda now, asked, _: nodes.node(now, _name(asked)),
+                node=True,
+                decides=True,
+            ),
             page(
                 "/search", "search", lambda now, asked, _: search.search(now, _text(asked, "q")), nodes=True
             ),
@@ -81,7 +99,9 @@ class Pages:
                 "alarms",
                 lambda _, asked, events: paged(events, _number(asked), ALARMS_SHOWN),
                 alarms=True,
+                decides=True,
             ),
+            Route(FORM_PATH, self._decide, methods=["POST"]),
             Route("/events", self._streams.answer),
             Route("/static/{name:path}", self._files.answer),
         ]
@@ -95,12 +115,21 @@ class Pages:
         node: bool = False,
         nodes: bool = False,
         alarms: bool = False,
+        decides: bool = False,
     ) -> BaseRoute:
-        """The route of the template `name`. It needs one `node`, all `nodes`, or the `alarms` of the log."""
+        """The route of the template `name`. It needs one `node`, all `nodes`, or the `alarms` of the log.
+
+        `decides`: it has the forms of decisions, and so is cached for each operator.
+        """
 
         async def answer(request: Request) -> Response:
-            events = await self._alarm_log.events(self._view.history, self._view.now) if alarms else ()
-            key = (request.scope["raw_path"].decode("latin-1"), request.scope["query_string"])
+            events = await self.alarm_log.events(self._view.history, self._view.now) if alarms else ()
+            acts = self._acts(request)
+            key = (
+                request.scope["raw_path"].decode("latin-1"),
+                request.scope["query_string"],
+                acts.user * decides,
+            )
             async with self._one_at_a_time:
                 kept = self._kept.get(key)
                 if kept is None or not self._good(kept):
@@ -108,7 +137,9 @@ class Pages:
                     begun = time.monotonic()
                     try:
                         page = await asyncio.to_thread(make, now, request, events)
-                        body, packed = await asyncio.to_thread(self._render, name, now=now, page=page)
+                        body, packed = await asyncio.to_thread(
+                            self._render, name, now=now, page=page, acts=acts
+                        )
                     except NotKnownError as exc:
                         body, packed = await asyncio.to_thread(
                             self._render, "not_found", now=now, what=str(exc)
@@ -122,7 +153,44 @@ class Pages:
 
         return Route(path, answer)
 
-    def _keep(self, key: tuple[str, bytes], page: _Kept) -> None:
+    def _acts(self, request: Request) -> Acts:
+        """Decisions that the reader of a page may make."""
+        operators, user = self._actions.operators, request.scope.get("user", "")
+        user = user if user in operators else ""
+        path = request.scope["raw_path"].decode("latin-1")
+        asked = {
+            name: _text(request, name)[:MOST_TARGET_CHARS] for name in ("act", "kind", "target", "metric")
+        }
+        acts = Acts(bool(operators), user, path, asked)
+        return replace(acts, token=self._actions.token(user)) if user and acts.act else acts
+
+    async def _decide(self, request: Request) -> Response:
+        """Executes a form; answers with the components concerned, or with the form and why it was refused."""
+        done: dict[str, Any] | None = None
+        fields, problem, status, more = dict[str, str](), "", 200, dict[str, str]()
+        try:
+            fields = await self._actions.form(request)
+            asked: dict[str, Any] = {name: text for name, text in fields.items() if text and name != "back"}
+            if "seconds" in asked:
+                asked["seconds"] = float(asked["seconds"])
+            done = await self._actions.decide(request, asked, "page")
+        except HTTPException as exc:
+            problem, status, more = exc.detail, exc.status_code, dict(exc.headers or {})
+        except ValueError:
+            problem, status = "seconds: expected a number", 400
+        back = fields.get("back", "")
+        path = back if _BACK.fullmatch(back) else "/alarms"
+        acts = replace(self._acts(request), path=path, asked=fields | {"act": fields.get("do", "")})
+        if fields:
+            acts = replace(acts, token=self._actions.token(acts.user), problem=problem)
+        now = self._state_reader.now()
+        values = {"now": now, "acts": acts, "done": done, "problem": problem}
+        body, packed = await asyncio.to_thread(self._render, "decided", **values)
+        answer = _answer(request, body, packed, _HEADERS | more)
+        answer.status_code = status
+        return answer
+
+    def _keep(self, key: tuple[str, bytes, str], page: _Kept) -> None:
         """Caches a page and evicts the oldest beyond the limit."""
         self._kept.pop(key, None)
         self._kept[key] = page
@@ -143,7 +211,10 @@ _HEADERS = {
     "content-type": "text/html; charset=utf-8",
     "content-security-policy": CONTENT_SECURITY_POLICY,
     "vary": "accept-encoding",
+    "referrer-policy": "same-origin",  # with no-referrer browsers do not name the origin of a form
 }
+_BACK = re.compile(r"/(?:[A-Za-z0-9._~!$&'()*+,;=:@%-][A-Za-z0-9._~!$&'()*+,;=:@%/-]*)?", re.ASCII)
+"""Path of a page of this site."""
 
 
 def _answer(request: Request, body: bytes, packed: bytes, headers: dict[str, str]) -> Response:

@@ -13,10 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from laggard_aggregator.alarms.overrides import Decision
 from laggard_aggregator.notify.email.channel import compose
 from laggard_aggregator.notify.report import MAX_LISTED, Notification, live_command
 from laggard_aggregator.status.formatting import plain
-from tests.support.builders.notifications import PAGE, raised, report, resolution, resolved
+from tests.support.builders.notifications import NOW, PAGE, raised, report, resolution, resolved
 from tests.support.smtp import settings
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256))
@@ -163,6 +164,29 @@ def test_evidence_functions_commands_and_link_are_in_both() -> None:
             assert each in said
     assert f"{PAGE}/component/a/b" in text(message, "plain").splitlines()
     assert f"{PAGE}/component/a/b" in Tags(text(message, "html")).links
+
+
+def test_comments_tickets_and_the_form_of_a_silence_are_in_both() -> None:
+    ticket, form = "https://tickets.example.org/4711", f"{PAGE}/component/luns/oss-3/wwn?act=silence#act"
+    hostile = "<b>ordered</b>\nby \x1b[1mme"
+    comments = (
+        Decision("comment", "oss-3", "alice", NOW - 60, comment=hostile, ticket=ticket),
+        Decision("silence", "oss-3", "bob", NOW - 120, comment="older"),
+    )
+    made = report("oss-3/sdb", comments=comments, silence_url=form)
+    for notification in (raised("s.1", made), raised("d.1", made, made, count=2)):
+        message = written(notification)
+        page, shown = Tags(text(message, "html")), text(message, "plain")
+        assert ticket in page.links
+        assert "b" not in page.tags
+        assert ticket in shown
+        for said in (page.said, shown):
+            assert "<b>ordered</b>\ufffdby \ufffd[1mme" in said
+            assert "alice" in said
+    message = written(raised("s.1", made))
+    assert form in Tags(text(message, "html")).links
+    assert f"To silence it: {form}" in text(message, "plain")
+    assert "older" in text(message, "plain")
 
 
 def test_a_digest_lists_the_worst_and_counts_the_rest() -> None:

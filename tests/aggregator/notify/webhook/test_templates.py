@@ -11,11 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from laggard_aggregator.alarms.overrides import Decision
 from laggard_aggregator.notify.report import Notification
 from laggard_aggregator.notify.webhook.templates import MAX_TEXT_CHARS, TEMPLATES, escaped, rendered
 from tests.support.builders.notifications import PAGE, raised, report, resolution, resolved
 
 DOCUMENT = Path(__file__).parents[4] / "docs" / "webhook.md"
+TICKET = "https://tickets.example.org/4711"
+COMMENTS = (Decision("comment", "oss-3", "alice", 1.76e9, comment="disk ordered", ticket=TICKET),)
 CAUSES = (("smbd/libc.so.6/memcpy", 1234.0),)
 
 
@@ -41,7 +44,7 @@ def text_of(template: str, notification: Notification) -> str:
 
 
 def test_json_of_a_raised_incident() -> None:
-    made = payload("json", raised("s.1", report("oss-3/sdb", causes=CAUSES)))
+    made = payload("json", raised("s.1", report("oss-3/sdb", causes=CAUSES, comments=COMMENTS)))
     (incident,) = made.pop("incidents")
     (comparison,) = incident.pop("comparisons")
     assert made == {
@@ -71,6 +74,15 @@ def test_json_of_a_raised_incident() -> None:
         "severity": 4.1,
         "peers": 63,
         "causes": [{"function": "smbd/libc.so.6/memcpy", "difference": 1234.0}],
+        "silence_url": "",
+        "comments": [
+            {
+                "comment": "disk ordered",
+                "ticket": "https://tickets.example.org/4711",
+                "by": "alice",
+                "at": "2025-10-09T08:53:20Z",
+            }
+        ],
     }
     assert (comparison["metric"], comparison["unit"], comparison["since"]) == (
         "await",
@@ -107,7 +119,7 @@ def test_unknown_numbers_are_null() -> None:
 
 def test_the_documentation_names_exactly_these_fields() -> None:
     made = [
-        payload("json", raised("s.1", report(causes=CAUSES))),
+        payload("json", raised("s.1", report(causes=CAUSES, comments=COMMENTS))),
         payload("json", resolved("r.1", resolution())),
     ]
     section = DOCUMENT.read_text().split("## JSON, version 1")[1].split("\n## ")[0]
