@@ -13,6 +13,7 @@ import contextlib
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -154,6 +155,7 @@ def main() -> int:
     parser.add_argument("--busy", type=int, default=0, metavar="N", help="run N busy processes beside")
     parser.add_argument("--cores", type=int, metavar="N", help="use the first N cores only")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended from outside"))  # so that nothing outlives it
     cache = options.cache.resolve()
     archive = base(cache / f"bare-{SUITE}.tar", (options.mirror,) if options.mirror else ())
     environment = pip_environment()
