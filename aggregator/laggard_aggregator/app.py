@@ -268,6 +268,8 @@ class App:
         machine, now_ns = self._machine, self._clock.wall_ns()
         continues = head is not None and head.rules == rules_of(machine)
         self._run_ns = head.run_ns if head is not None and continues else now_ns
+        if not continues:
+            self.view.history.drop_shadows()
         if self._settings.archive is not None:
             self._archive = await asyncio.to_thread(self._open_archive, head)
         judged: list[Judgement] = []

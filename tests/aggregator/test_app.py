@@ -19,7 +19,9 @@ from laggard_aggregator.settings.aggregator import (
     AggregatorSettings,
     AlarmTable,
     BrokerSettings,
+    DetectTable,
     PeakTable,
+    StateTable,
 )
 from laggard_aggregator.settings.http import HttpSettings
 from laggard_common import wire
@@ -31,12 +33,15 @@ from tests.support.aggregator import (
     START,
     client,
     envelope,
+    publish_schemas,
     publish_seconds,
     running,
     schema,
     settings,
+    zero_thresholds,
 )
 from tests.support.clock import HandClock
+from tests.support.ports import free_port
 from tests.support.wait import LIMIT_SECONDS, async_wait_until, time_limit
 
 
@@ -183,3 +188,48 @@ def test_sections_that_are_not_used_yet_are_told_once(caplog: pytest.LogCaptureF
     assert [r.getMessage() for r in caplog.records] == [
         "[[peak]] is checked but has no effect in this version"
     ]
+
+
+def test_a_shadow_is_compared_and_raises_no_alarm(tmp_path: Path) -> None:
+    """The `cdf` finds every LUN anomalous at thresholds of 0, over a restart too."""
+    detect = DetectTable(
+        interval_seconds=1.0,
+        window_samples=20,
+        shift_samples=10,
+        confirm=2,
+        shadow="cdf",
+        shadow_thresholds=zero_thresholds(tmp_path / "cdf.toml"),
+    )
+    made = settings(archive=tmp_path / "archive", detect=detect, state=StateTable(tmp_path / "state"))
+    key = ("storage/diskstats", f"{SLOW}/wwn", "await")
+
+    async def at_work(app: App) -> None:
+        assert list(app.view.alarms()) == [key]
+        metrics = (await get(app.url + "/metrics")).splitlines()
+        (active,) = (line for line in metrics if line.startswith("laggard_alarm_active{"))
+        assert f'component="{SLOW}/wwn"' in active
+        (only,) = (line for line in metrics if line.startswith('laggard_shadow_stragglers{agrees="no"'))
+        assert float(only.rpartition(" ")[2]) >= 5
+        stragglers = json.loads(await get(app.url + "/api/v1/stragglers"))["stragglers"]
+        assert [one["name"] for one in stragglers] == [f"{SLOW}/sda"]
+        assert "more straggler" not in (await get(app.url)).partition("</h1>")[0]
+        page = await get(app.url + "/shadows")
+        assert "oss-1/sda" in page
+
+    async def story() -> None:
+        clock = HandClock(START)
+        first = App(made, clock)
+        async with running(first), client(made.mqtt.port) as agents:
+            await publish_schemas(agents)
+            await publish_seconds(agents, first, clock, range(12))
+            await at_work(first)
+        again = App(replace(made, mqtt=BrokerSettings(port=free_port(), embedded=True)), clock)
+        async with running(again):
+            assert list(again.view.alarms()) == [key]
+        reader = ArchiveReader(tmp_path / "archive")
+        raised = {row["component"] for row in reader.table("alarms").to_pylist()}
+        assert raised == {f"{SLOW}/wwn"}
+        shadows = reader.table("shadow_verdicts").to_pylist()
+        assert len({row["component"] for row in shadows if row["straggler"]}) > 5
+
+    run(story())

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.support.processes import get_json, is_running, run_command, started
+from tests.support.processes import get_json, get_text, is_running, run_command, started
 from tests.support.wait import LIMIT_SECONDS, wait_until
 
 DEMO = [sys.executable, "-P", "-m", "laggard_aggregator.cli.main", "demo"]
@@ -31,12 +31,46 @@ def test_once_finds_the_right_lun_and_no_other(tmp_path: Path) -> None:
     ran = run_command([*DEMO, "--once"], env={**os.environ, "TMPDIR": str(tmp_path)})
     lines = ran.stdout.splitlines()
     assert "laggard blamed oss-08/loop27: right" in lines
-    raised = [line for line in lines if line.startswith("laggard: alarm on ") and line.endswith("stands")]
+    raised = [
+        line for line in lines if line.startswith("laggard: alarm on ") and line.endswith("not cleared yet")
+    ]
     assert len(raised) == 1
     assert "cdf" not in ran.stdout
     assert any(line.startswith("this machine itself: ") for line in lines)
     assert ran.stderr == ""
     assert list(tmp_path.iterdir()) == []  # the folder of the run is gone
+
+
+def test_page_top_metrics_and_terminal_name_the_same_lun(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    with (
+        log.open("wb") as output,
+        started([*DEMO, "--speed", "20"], stdout=output, stderr=output, env=environment) as demo,
+    ):
+        wait_until(lambda: "not cleared yet" in log.read_text(), "the alarm")
+        address = next(word for word in log.read_text().split() if word.endswith("/metrics"))
+        url = address.removesuffix("/metrics")
+        listed = get_json(f"{url}/api/v1/stragglers")["stragglers"]
+        top = run_command([*DEMO[:-1], "top", "--once", "--url", url]).stdout
+        metrics, page = get_text(address), get_text(url)
+        demo.send_signal(signal.SIGTERM)
+        assert demo.wait(LIMIT_SECONDS) == 0
+    terminal = re.findall(r"laggard: alarm on (\S+):", log.read_text())
+    assert terminal == ["oss-08/loop27"]
+    assert [(each["name"], each["group"]) for each in listed] == [("oss-08/loop27", "luns")]
+    assert re.findall(r"oss-\d+/loop\d+", top) == ["oss-08/loop27"]
+    assert re.findall(r'laggard_alarm_active\{component="([^"]+)"', metrics) == ["oss-08/loop27"]
+    (headline,) = re.findall(r"<h1[^>]*>(.*?)</h1>", page, re.DOTALL)
+    assert headline.split()[0] == "oss-08/loop27"
+    assert "more straggler" not in headline
+
+
+def test_the_folder_is_kept_on_request(tmp_path: Path) -> None:
+    ran = run_command([*DEMO, "--seconds", "1", "--keep"], env={**os.environ, "TMPDIR": str(tmp_path)})
+    (folder,) = tmp_path.iterdir()
+    assert f"Configuration, logs, archive: {folder} (kept)" in ran.stdout
+    assert {"aggregator.toml", "aggregator.log"} <= {path.name for path in folder.iterdir()}
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -76,7 +110,7 @@ def test_a_terminal_gets_a_live_table(tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
     terminal = {"TERM": "xterm", "COLUMNS": "160", "LINES": "50"}
     environment = {**os.environ, "TMPDIR": str(tmp_path), **terminal}
-    shown = [b"peers' await", b"oss-12/loop31", b"replayed at 20x the speed"]
+    shown = [b"peers", b"oss-12/loop31", b"replayed at 20x the speed"]
     seen, signalled = b"", False
     command = [*DEMO, "--speed", "20"]
     with started(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment) as demo:

@@ -13,7 +13,17 @@ import aiomqtt
 import pytest
 
 from laggard_aggregator.app import App
-from tests.support.aggregator import SLOW, START, client, publish_schemas, publish_seconds, running, settings
+from laggard_aggregator.settings.aggregator import DetectTable
+from tests.support.aggregator import (
+    SLOW,
+    START,
+    client,
+    publish_schemas,
+    publish_seconds,
+    running,
+    settings,
+    zero_thresholds,
+)
 from tests.support.clock import HandClock
 from tests.support.wait import LIMIT_SECONDS
 
@@ -62,7 +72,15 @@ LEAST_CONTRAST = """
 async def aggregator(folder: Path) -> AsyncIterator[tuple[App, aiomqtt.Client, HandClock]]:
     """An aggregator that has found a slow disk, and whoever sends to it."""
     clock = HandClock(START)
-    made = settings(archive=folder)
+    detect = DetectTable(
+        interval_seconds=1.0,
+        window_samples=20,
+        shift_samples=10,
+        confirm=2,
+        shadow="cdf",
+        shadow_thresholds=zero_thresholds(folder / "cdf.toml"),
+    )
+    made = settings(archive=folder, detect=detect)
     app = App(made, clock)
     async with running(app), client(made.mqtt.port) as agents:
         await publish_schemas(agents)
@@ -198,7 +216,7 @@ async def in_light_on_a_desk_and_in_dark_on_a_phone(browser: "Browser", url: str
     sizes: tuple[tuple[Literal["light", "dark"], int], ...] = (("light", 1200), ("dark", 390))
     for shade, width in sizes:
         page = await browser.new_page(color_scheme=shade, viewport={"width": width, "height": 900})
-        for path in ("/", f"/component/storage%2Fdiskstats/{SLOW}/wwn", "/nodes", "/groups"):
+        for path in ("/", f"/component/storage%2Fdiskstats/{SLOW}/wwn", "/nodes", "/groups", "/shadows"):
             await page.goto(url + path)
             contrast, where = await page.evaluate(LEAST_CONTRAST)
             assert contrast >= 4.5, (shade, path, where)

@@ -10,6 +10,9 @@ from typing import Any
 import aiomqtt
 
 from laggard_aggregator.app import App
+from laggard_aggregator.detect.cdf.detector import CdfDetector
+from laggard_aggregator.detect.thresholds import Thresholds
+from laggard_aggregator.settings import thresholds_file
 from laggard_aggregator.settings.aggregator import (
     AggregatorSettings,
     ArchiveTable,
@@ -113,3 +116,13 @@ async def publish_schemas(to: aiomqtt.Client) -> None:
     for node in NODES:
         topic = topics.schema_topic("site", "storage", node, "diskstats")
         await to.publish(topic, wire.encode_schema(schema(node)), qos=1)
+
+
+def zero_thresholds(path: Path) -> str:
+    """A file of thresholds by which `cdf` finds every LUN anomalous that differs from its peers at all."""
+    names = {f"{node}/wwn": 0.0 for node in NODES}
+    options = {"bin_limit": 1000, "bin_limit_mode": "widen"}
+    groups = {"storage/diskstats": {"await": names}}
+    made = Thresholds("cdf", CdfDetector.version, "2026-01-31T00:00:00Z", (), 1.0, 20, groups, options)
+    thresholds_file.save(path, made)
+    return str(path)

@@ -30,7 +30,8 @@ class Judgement:
 
     The group's components come first, then the parents (servers, controllers, couplets) that were ever blamed
     in their place; `levels` names the kind of each. `persistence`: accumulators; `straggler`: k of 2k - 1
-    confirmed; `since`: start of the episode.
+    confirmed; `since`: start of the episode. `shadow`: the judgement of the group's shadow detector on the
+    same window, without transitions, as it raises no alarm; None without one.
     """
 
     group: str
@@ -44,6 +45,7 @@ class Judgement:
     since: NDArray[np.float64]
     levels: tuple[str, ...]
     transitions: tuple[AlarmEvent, ...]
+    shadow: "Judgement | None" = None
 
 
 @dataclass(slots=True)
@@ -53,6 +55,32 @@ class _Series:
     detector: registry.AnyDetector
     persistence: Persistence
     suspects: dict[str, str] = field(default_factory=dict)
+    shadow: "_Series | None" = None
+
+    def forget(self, components: Collection[str], parents: Collection[str]) -> set[str]:
+        """Drops `components`, and suspects that are not among `parents`; returns both."""
+        gone = {*components, *(suspect for suspect in self.suspects if suspect not in parents)}
+        self.detector.forget(gone)
+        self.persistence.forget(gone)
+        self.suspects = {name: level for name, level in self.suspects.items() if name not in gone}
+        return gone
+
+    def state(self) -> dict[str, Any]:
+        """State as plain data; that of the shadow only where there is one."""
+        own = {
+            "detector": self.detector.state(),
+            "persistence": self.persistence.state(),
+            "suspects": dict(self.suspects),
+        }
+        return own if self.shadow is None else {**own, "shadow": self.shadow.state()}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Restores `state()`; a shadow without a saved state starts without one."""
+        self.detector.restore(state["detector"])
+        self.persistence.restore(state["persistence"])
+        self.suspects = dict(state["suspects"])
+        if self.shadow is not None and "shadow" in state:
+            self.shadow.restore(state["shadow"])
 
 
 class Judge:
@@ -80,8 +108,10 @@ class Judge:
         self._settings.setdefault(name, settings)
 
     def history_samples(self, group: str, metric: str) -> int:
-        """Number of samples before a window that the group's detector needs."""
-        return self._of(group, metric).detector.history_samples
+        """Number of samples before a window that the group's detector and its shadow need."""
+        series = self._of(group, metric)
+        shadow = 0 if series.shadow is None else series.shadow.detector.history_samples
+        return max(series.detector.history_samples, shadow)
 
     def evaluate(self, window: Window) -> tuple[Judgement, ...]:
         """The judgement of each metric of `window`, in the order of `window.metrics`."""
@@ -102,22 +132,16 @@ class Judge:
         cleared: list[AlarmEvent | None] = []
         for (name, metric), series in self._series.items():
             if name == group:
-                gone = {*components, *(suspect for suspect in series.suspects if suspect not in parents)}
-                series.detector.forget(gone)
-                series.persistence.forget(gone)
-                series.suspects = {k: v for k, v in series.suspects.items() if k not in gone}
+                gone = series.forget(components, parents)
                 cleared += [self.alarms.clear((group, one, metric), at) for one in sorted(gone)]
+                if series.shadow is not None:
+                    series.shadow.forget(components, parents)
         return [transition for transition in cleared if transition is not None]
 
     def state(self, group: str) -> list[dict[str, Any]]:
         """State of a group by metric as plain data, without alarms."""
         return [
-            {
-                "metric": metric,
-                "detector": series.detector.state(),
-                "persistence": series.persistence.state(),
-                "suspects": dict(series.suspects),
-            }
+            {"metric": metric, **series.state()}
             for (name, metric), series in self._series.items()
             if name == group
         ]
@@ -125,13 +149,17 @@ class Judge:
     def restore(self, group: str, state: Sequence[Mapping[str, Any]]) -> None:
         """Restores `state(group)`. Raises ValueError on the state of another detector."""
         for kept in state:
-            series = self._of(group, kept["metric"])
-            series.detector.restore(kept["detector"])
-            series.persistence.restore(kept["persistence"])
-            series.suspects = dict(kept["suspects"])
+            self._of(group, kept["metric"]).restore(kept)
 
     def _judge(self, window: Window, metric: str) -> Judgement:
+        """The judgement with its alarm events. Only here alarms are updated, and never by a shadow."""
         series = self._of(window.group, metric)
+        judged = self._verdicts(series, window, metric)
+        shadow = None if series.shadow is None else self._verdicts(series.shadow, window, metric)
+        return replace(judged, transitions=self._transitions(judged), shadow=shadow)
+
+    def _verdicts(self, series: _Series, window: Window, metric: str) -> Judgement:
+        """The judgement by `series`, without alarm events."""
         verdicts = series.detector.observe(window)
         nodes = isinstance(window, FunctionWindow)
         levels = self._levels_of(window.group, window.components, nodes=nodes)
@@ -139,7 +167,7 @@ class Judge:
         verdicts = _with_causes(verdicts, window.components, levels, parents)
         components = (*window.components, *parents)
         rows = series.persistence.update(components, window.start, verdicts)
-        judged = Judgement(
+        return Judgement(
             group=window.group,
             metric=metric,
             components=components,
@@ -152,7 +180,6 @@ class Judge:
             levels=("node" if nodes else "component",) * len(window.components) + tuple(parents.values()),
             transitions=(),
         )
-        return replace(judged, transitions=self._transitions(judged))
 
     def _transitions(self, judged: Judgement) -> tuple[AlarmEvent, ...]:
         """The alarms raised on stragglers of this window, and cleared on its components that are none."""
@@ -177,9 +204,13 @@ class Judge:
         series = self._series.get((group, metric))
         if series is None:
             settings = self._settings[group]
-            series = _Series(self._make(settings, metric), Persistence(settings.confirm))
-            self._series[group, metric] = series
+            series = self._series[group, metric] = self._new_series(settings, metric)
+            if settings.shadow is not None:
+                series.shadow = self._new_series(settings.shadow, metric)
         return series
+
+    def _new_series(self, settings: DetectSettings, metric: str) -> _Series:
+        return _Series(self._make(settings, metric), Persistence(settings.confirm))
 
 
 def _with_causes(

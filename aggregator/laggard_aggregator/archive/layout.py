@@ -19,7 +19,10 @@ import pyarrow.parquet as pq
 from laggard_common.errors import ArchiveError
 from laggard_common.segment_log import sync_path
 
-KINDS = ("counters", "schemas", "groups", "closes", "verdicts", "windows", "alarms")
+OF_DETECTORS = ("verdicts", "windows")
+OF_SHADOWS = ("shadow_verdicts", "shadow_windows")
+"""Kinds with the same columns for the shadow detectors, which raise no alarms."""
+KINDS = ("counters", "schemas", "groups", "closes", *OF_DETECTORS, "alarms", *OF_SHADOWS)
 OWN = "laggard"
 """The `source` of the aggregator's own records."""
 

@@ -10,7 +10,7 @@ from laggard_aggregator.archive import layout
 from laggard_common.errors import ArchiveError, InputError
 
 CHUNK_ROWS = 65_536
-_APPENDED = ("closes", "windows", "alarms", "verdicts", "counters")
+_APPENDED = ("closes", "windows", "alarms", "verdicts", *layout.OF_SHADOWS, "counters")
 
 
 def files(where: Path) -> Iterator[Iterator[pa.Table]]:

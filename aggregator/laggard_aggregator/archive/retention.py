@@ -19,7 +19,7 @@ from laggard_aggregator.archive.layout import ROW_GROUP_ROWS, write_parquet
 from laggard_aggregator.settings.aggregator import ArchiveTable
 from laggard_common.errors import ArchiveError
 
-RESULTS = ("verdicts", "windows", "alarms")
+RESULTS = (*layout.OF_DETECTORS, "alarms", *layout.OF_SHADOWS)
 """Kinds kept for `rollup_days`; all others are raw data."""
 
 MERGED_BYTES = 2 * 1024 * 1024

@@ -28,6 +28,7 @@ _OWN_TABLES = {
     "closes": tables.CLOSES,
     "windows": tables.WINDOWS,
     "alarms": tables.ALARMS,
+    "shadow_windows": tables.WINDOWS,
 }
 
 
@@ -75,7 +76,7 @@ class ArchiveWriter:
         self._latest: dict[tuple[str, str, str], Schema] = {}
         self._groups: list[Row] = []
         self._own: dict[str, list[Row]] = {kind: [] for kind in _OWN_TABLES}
-        self._verdicts: list[pa.Table] = []
+        self._verdicts: dict[str, list[pa.Table]] = {"verdicts": [], "shadow_verdicts": []}
         self._next_part: dict[Path, int] = {}
 
     def groups(
@@ -110,14 +111,13 @@ class ArchiveWriter:
             self._put("closes", close.lsn, [tables.close_row(close)])
 
     def judgement(self, judged: Judgement) -> None:
-        """Takes in what was found at the last close of the judgement's group."""
+        """Takes in what detector and shadow found at the last close of the judgement's group."""
         ordinal = self._closed.get(judged.group, -1)
-        self._put("windows", ordinal, [tables.window_row(ordinal, judged)])
         window = (judged.start, judged.end)
         self._put("alarms", ordinal, tables.alarm_rows(ordinal, judged.transitions, window))
-        found = tables.verdict_table(self.run_ns, ordinal, judged)
-        if found is not None and self._is_new("verdicts", layout.OWN, ordinal):
-            self._verdicts.append(found)
+        self._put_verdicts(layout.OF_DETECTORS, ordinal, judged)
+        if judged.shadow is not None:
+            self._put_verdicts(layout.OF_SHADOWS, ordinal, judged.shadow)
         self._bound_own()
 
     def alarms_cleared(self, cleared: AlarmsCleared) -> None:
@@ -145,10 +145,10 @@ class ArchiveWriter:
                 table = tables.table_of(self.run_ns, self._own[kind], schema)
                 self._write(kind, layout.OWN, self.site, table)
                 self._own[kind] = []
-        if self._verdicts:
-            merged = pa.concat_tables(self._verdicts).unify_dictionaries()
-            self._write("verdicts", layout.OWN, self.site, merged)
-            self._verdicts = []
+        for kind, found in self._verdicts.items():
+            if found:
+                self._write(kind, layout.OWN, self.site, pa.concat_tables(found).unify_dictionaries())
+                self._verdicts[kind] = []
         self._opened_ns = None
 
     def _add(self, taken: Batch) -> bool:
@@ -212,8 +212,17 @@ class ArchiveWriter:
         if self._is_new(kind, layout.OWN, ordinal):
             self._own[kind] += rows
 
+    def _put_verdicts(self, kinds: tuple[str, str], ordinal: int, judged: Judgement) -> None:
+        """Adds a judgement to the tables of `kinds`, verdicts and windows."""
+        verdicts, windows = kinds
+        self._put(windows, ordinal, [tables.window_row(ordinal, judged)])
+        found = tables.verdict_table(self.run_ns, ordinal, judged)
+        if found is not None and self._is_new(verdicts, layout.OWN, ordinal):
+            self._verdicts[verdicts].append(found)
+
     def _bound_own(self) -> None:
-        for kept in (self._own["windows"], self._own["alarms"], self._own["closes"], self._verdicts):
+        own = [self._own[kind] for kind in ("windows", "alarms", "closes", "shadow_windows")]
+        for kept in (*own, *self._verdicts.values()):
             beyond = max(len(kept) - MAX_OWN_ROWS, 0)
             self.dropped_rows += beyond
             del kept[:beyond]

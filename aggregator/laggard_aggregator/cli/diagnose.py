@@ -53,6 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--confirm", metavar="K", type=count, help="straggler after K of 2K-1 windows (default 3)")
     add("--false-alarms", metavar="F", type=positive, help="a week, over all inputs together (default 1)")
     add("--thresholds", metavar="FILE", type=Path, help="from laggard train, for cdf and manhattan")
+    add("--shadow", action="store_true", help="judge an archive's groups by their shadow detectors")
     add("--topology", metavar="FILE", type=Path, help="[[topology]] tables: who shares a parent")
     add("--windows", action="store_true", help="print every window too")
     add_local(parser)
@@ -74,7 +75,13 @@ def _diagnose(args: argparse.Namespace, output: TextIO) -> None:
     with _progress() as progress:
         topology = _topology(args.topology)
         opened = open_run(
-            args.inputs, csv_columns(args), given, trained, topology=topology, progress=progress
+            args.inputs,
+            csv_columns(args),
+            given,
+            trained,
+            by_shadows=args.shadow,
+            topology=topology,
+            progress=progress,
         )
         findings = Findings(opened.confirm)
         as_json = args.format == "json"
@@ -112,6 +119,8 @@ def _check(args: argparse.Namespace) -> None:
     detector = registry.find(args.detector) if args.detector else None
     if detector is not None and detector.needs_thresholds and args.thresholds is None:
         raise ConfigError("", [f"--detector {detector.name} needs --thresholds FILE, from laggard train"])
+    if args.shadow and detector is not None:
+        raise ConfigError("", ["--shadow: expected without --detector"])
     if args.thresholds is not None and (detector is None or detector.training is None):
         raise ConfigError("", [f"--thresholds goes with --detector {' or '.join(registry.trainable())}"])
 

@@ -6,8 +6,10 @@ Each agent is a process started with `--config`, as on a site; broker and aggreg
 import argparse
 import asyncio
 import logging
+import shutil
 import signal
 import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 
 from rich.console import Console
@@ -36,6 +38,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="recorded seconds a second (default %(default)s)",
     )
     parser.add_argument(
+        "--keep", action="store_true", help="keep the folder with configuration, logs and archive of the run"
+    )
+    parser.add_argument(
         "--recording", type=Path, default=PACKAGED, metavar="FILE", help="another run than the packaged one"
     )
 
@@ -43,13 +48,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Runs the demo. With `--once` returns 1 when the findings are wrong. Raises LaggardError."""
     recording = read_recording(args.recording)
-    with tempfile.TemporaryDirectory(prefix="laggard-demo-") as folder:
+    with ExitStack() as stack:
+        folder = Path(tempfile.mkdtemp(prefix="laggard-demo-"))
+        if not args.keep:
+            stack.callback(shutil.rmtree, folder)
         logging.basicConfig(
-            filename=Path(folder, "aggregator.log"),
+            filename=folder / "aggregator.log",
             level=logging.INFO,
             format="%(asctime)s %(levelname)s %(name)s: %(message)s",
         )
-        demo = Demo(recording, Path(folder), args.speed, Console())
+        demo = Demo(recording, folder, args.speed, Console(), keep=args.keep)
         return asyncio.run(_until_signalled(demo, args.once, args.seconds))
 
 

@@ -8,7 +8,7 @@ from laggard_aggregator.alarms.alarms import Alarm, AlarmEvent, Key
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """An alarm from raising to clearing, in recorded seconds; `cleared` None while it stands."""
+    """An alarm from raising to clearing, in recorded seconds; `cleared` None while it is raised."""
 
     component: str
     since: float
@@ -16,8 +16,14 @@ class Episode:
     severity: float
     cleared: float | None = None
 
-    def __str__(self) -> str:
-        ended = "stands" if self.cleared is None else f"cleared at second {self.cleared:.0f}"
+    def described(self, seconds: float) -> str:
+        """The episode as a line; `seconds`: length of the recording."""
+        if self.cleared is None:
+            ended = "not cleared yet"
+        elif self.cleared <= seconds:
+            ended = f"cleared at second {self.cleared:.0f}"
+        else:
+            ended = f"cleared {self.cleared - seconds:.0f} s after the end of the recording"
         return (
             f"laggard: alarm on {self.component}: {self.severity:.1f} times slower than peers, since "
             f"second {self.since:.0f}, raised at second {self.raised:.0f}, {ended}"

@@ -15,6 +15,7 @@ from laggard_aggregator.demo.replay import Replay
 from laggard_aggregator.demo.screen import Screen, State
 from laggard_aggregator.demo.site import LUNS, OWN, SHIFT_SAMPLES, make_site
 from laggard_aggregator.settings.aggregator import AggregatorSettings
+from laggard_aggregator.status import formatting
 from laggard_aggregator.status.view import Status
 from laggard_aggregator.web import api
 from laggard_common.clock import SystemClock
@@ -31,10 +32,13 @@ APART_SECONDS = 0.2
 
 
 class Demo:
-    """A site in `folder` on which `recording` is replayed."""
+    """A site in `folder` on which `recording` is replayed. `keep`: the folder stays after the run."""
 
-    def __init__(self, recording: Recording, folder: Path, speed: int, console: Console) -> None:
+    def __init__(
+        self, recording: Recording, folder: Path, speed: int, console: Console, *, keep: bool = False
+    ) -> None:
         self._recording = recording
+        self._folder = f"{folder} ({'kept' if keep else 'deleted at the end; --keep keeps it'})"
         self._speed = speed
         self._console = console
         self._site = make_site(folder, recording.luns, 1 / speed)
@@ -68,9 +72,10 @@ class Demo:
         self._say(
             f"{len(r.luns)} LUNs, recorded for {r.seconds:.0f} s; one of them slow for a while: {r.fault}."
         )
-        self._say(f"Replayed at {self._speed} times the speed, each LUN to an agent of its own. Rates read")
-        self._say(f"{self._speed} times what was recorded; await, being a ratio, reads what it was.")
-        self._say(f"Configuration, logs and archive of this run: {self._site.folder}")
+        self._say(f"Replayed {self._speed} times as fast, each LUN to an agent of its own: rates are")
+        self._say(f"{self._speed} times those recorded, latencies (await) as recorded. After the end of the")
+        self._say("recording its last part, without the fault, is repeated.")
+        self._say(f"Configuration, logs, archive: {self._folder}")
         self._say(self._where())
 
     async def _start(self, view: Status, stop: asyncio.Event) -> None:
@@ -107,7 +112,7 @@ class Demo:
         self._say(self._this_machine(view))
 
     def _done(self, view: Status) -> bool:
-        """True when the recording is over and no alarm stands, or one has stood for too long."""
+        """True when the recording is over and every alarm is cleared, or one takes too long."""
         alarms = any(group == LUNS for group, _, _ in view.alarms())
         patience_ends = self._recording.seconds + CLEAR_RECORDED_SECONDS
         return self._replay.over and (not alarms or self._replay.recorded_seconds > patience_ends)
@@ -138,7 +143,11 @@ class Demo:
         if own is None:
             return "this machine itself: no disk of its own to be seen in /proc/diskstats"
         disks = own["live"] + own["silent"]
-        return f"this machine itself: {disks} disks in a group of their own, {own['note'] or 'judged'}"
+        alarms = [view.shown(component) for group, component, _ in view.alarms() if group == OWN]
+        return (
+            f"this machine itself: {formatting.counted(disks, 'disk')} in a group of their own, "
+            f"{own['note'] or 'judged'}{''.join(f', alarm on {name}' for name in alarms)}"
+        )
 
     def _verdict(self, found: list[Episode]) -> int:
         """Prints the findings; returns 0 when the right LUN and no other was blamed."""
@@ -167,7 +176,7 @@ class Demo:
             lines = self._site.log(node).read_text(errors="replace").splitlines()
             if lines and " INFO " not in lines[-1]:
                 return lines[-1]
-        return "it left no word"
+        return "without an error in its log"
 
     async def _until(self, what: str, condition: Callable[[], bool], stop: asyncio.Event) -> None:
         """Waits until `condition` holds. Raises ServiceError at the time limit."""

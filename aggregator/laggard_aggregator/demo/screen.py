@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from rich import box
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.table import Table
@@ -36,7 +37,8 @@ class State:
         """Position of the replay as text."""
         if self.second <= self.seconds:
             return f"second {self.second:.0f} of {self.seconds:.0f}"
-        return f"the recording is over, its recovered part goes on: second {self.second:.0f}"
+        after = self.second - self.seconds
+        return f"{after:.0f} s after the end of the recording, whose last part is repeated"
 
 
 class Screen:
@@ -69,7 +71,7 @@ class Screen:
         for episode in state.episodes:
             if (change := (episode.component, episode.raised, episode.cleared)) not in self._said:
                 self._said.add(change)
-                self._say(str(episode))
+                self._say(episode.described(state.seconds))
         if state.second >= self._next_line:
             self._next_line = (state.second // LINE_EVERY_SECONDS + 1) * LINE_EVERY_SECONDS
             self._say(f"{state.where}: {summary(judged)}")
@@ -102,11 +104,12 @@ def summary(judged: Judgement | None) -> str:
 
 def picture(state: State, judged: Judgement | None, alarmed: set[str]) -> RenderableType:
     """The table with its remarks."""
-    table = Table(title=f"{state.where}, replayed at {state.speed}x the speed", title_justify="left")
+    title = f"{state.where}, replayed at {state.speed}x the speed"
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=0)  # 80 columns
     for heading in ("LUN", "state"):
-        table.add_column(heading)
-    for heading in ("await", "peers' await", "times slower", "score", "persistence"):
-        table.add_column(heading, justify="right")
+        table.add_column(heading, overflow="fold", no_wrap=heading == "state")
+    for heading in ("await", "peers", "times slower", "score", "persistence"):
+        table.add_column(heading, justify="right", no_wrap=True)
     places = {} if judged is None else {name: c for c, name in enumerate(judged.components)}
     for component in state.components:
         c = places.get(component)
@@ -123,7 +126,7 @@ def picture(state: State, judged: Judgement | None, alarmed: set[str]) -> Render
             f"{v.score[c]:.2f}",
             str(judged.persistence[c]),
         )
-    lines = (*map(str, state.episodes), *state.remarks)
+    lines = (*(episode.described(state.seconds) for episode in state.episodes), *state.remarks)
     return Group(table, *map(Text, lines))
 
 

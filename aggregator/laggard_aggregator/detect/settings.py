@@ -1,7 +1,7 @@
 """Settings of detection: the `[detect]` section, which every `[[group]]` may override."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 LOADS = ("operations", "throughput", "request_bytes", "read_share")
@@ -19,7 +19,8 @@ class DetectSettings:
 
     `false_alarms_per_week` is for the whole site; `tests_at_once` is how many component-metric series share
     it. `thresholds[metric][component]` are a trained detector's; they hold only for `options`, the values
-    that the detector was trained with (`registry.Training`).
+    that the detector was trained with (`registry.Training`). `shadow`: the settings of a second detector that
+    judges the same windows for comparison and raises no alarm; it has the same interval, windows and confirm.
     """
 
     detector: str = "laggard"
@@ -31,6 +32,7 @@ class DetectSettings:
     tests_at_once: int = 1
     thresholds: ByMetric = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
+    shadow: "DetectSettings | None" = None
 
     @property
     def window_seconds(self) -> float:
@@ -44,21 +46,25 @@ class DetectSettings:
 
     def record(self) -> dict[str, Any]:
         """The settings as plain data, options beside the others: for archives, and digests in snapshots."""
-        plain = asdict(self)
+        plain = asdict(replace(self, shadow=None))
         thresholds, options = plain.pop("thresholds"), plain.pop("options")
-        return {**plain, **_RECORDED, "thresholds": thresholds, "functions": {}, **options}
+        del plain["shadow"]
+        shadow = {} if self.shadow is None else {"shadow": self.shadow.record()}
+        return {**plain, **_RECORDED, "thresholds": thresholds, "functions": {}, **options, **shadow}
 
     @classmethod
     def of_record(cls, record: Mapping[str, Any]) -> "DetectSettings":
         """The settings that `record` was made of."""
         own = {each.name for each in fields(cls)}
+        shadow = cls.of_record(record["shadow"]) if "shadow" in record else None
         absent = {**_RECORDED, "functions": {}}
         options = {
             name: value
             for name, value in record.items()
             if name not in own and not (name in absent and absent[name] == value)
         }
-        return cls(**{name: value for name, value in record.items() if name in own}, options=options)
+        plain = {name: value for name, value in record.items() if name in own - {"shadow"}}
+        return cls(**plain, options=options, shadow=shadow)
 
 
 OF_FUNCTIONS = DetectSettings(

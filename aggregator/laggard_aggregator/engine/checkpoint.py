@@ -1,17 +1,19 @@
 """The machine's state as sections of a snapshot, and a machine restored from them.
 
 The first section identifies the state; then come the nodes with their streams, and one section per peer
-group. A group whose configuration changed starts without state, the others continue.
+group. A group whose configuration changed starts without state, the others continue. So does a changed
+shadow, without effect on its group.
 """
 
 import hashlib
 import json
 import logging
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from laggard_aggregator.detect import registry
+from laggard_aggregator.detect.settings import DetectSettings
 from laggard_aggregator.engine.machine import Machine
 from laggard_aggregator.groups.membership import ConfiguredMembership, PeerGroup
 from laggard_aggregator.metrics.registry import FUNCTIONS, SOURCES
@@ -108,6 +110,9 @@ def _restore_section(machine: Machine, section: Any) -> None:
         if group is None:
             _log.info("group %s: configuration changed, restarts without state", section["group"]["name"])
         else:
+            if section["group"].get("shadow") != _described(group).get("shadow"):
+                for series in section["engine"]:
+                    series.pop("shadow", None)
             machine.restore_group(group, section)
     elif "origins" in section:
         machine.restore(section)
@@ -116,7 +121,7 @@ def _restore_section(machine: Machine, section: Any) -> None:
 
 
 def _group_of(membership: ConfiguredMembership, kept: dict[str, Any]) -> PeerGroup | None:
-    """The group described by `kept`, None if its configuration changed."""
+    """The group described by `kept`, None if its configuration changed, other than its shadow."""
     group, source = None, kept["source"]
     if not kept["automatic"]:
         group = next((rule.group for rule in membership.rules if rule.group.name == kept["name"]), None)
@@ -131,23 +136,36 @@ def _group_of(membership: ConfiguredMembership, kept: dict[str, Any]) -> PeerGro
             automatic=True,
             one_node=kept["one_node"],
         )
-    return group if group is not None and _described(group) == kept else None
+    same = group is not None and {**_described(group), "shadow": None} == {**kept, "shadow": None}
+    return group if same else None
 
 
 def _described(group: PeerGroup) -> dict[str, Any]:
-    """Everything that must be unchanged for a group's state to be restored, code versions included."""
+    """Everything that must be unchanged for a group's state to be restored, code versions included.
+
+    `shadow`, only where there is one: the same for the shadow's state.
+    """
     source = FUNCTIONS.get(group.source) or SOURCES[group.source]
+    shadow = group.detect.shadow
+    of_shadow = {} if shadow is None else {"shadow": _detection(shadow)}
+    detect, version = _detection(replace(group.detect, shadow=None))
     return {
         "name": group.name,
         "source": group.source,
         "role": group.role,
         "metrics": list(group.metrics),
         "counters": _digest(source.counters(group.metrics)),
-        "detect": _digest(group.detect.record()),
-        "detector": registry.find(group.detect.detector).version,
+        "detect": detect,
+        "detector": version,
         "automatic": group.automatic,
         "one_node": group.one_node,
+        **of_shadow,
     }
+
+
+def _detection(detect: DetectSettings) -> list[Any]:
+    """Digest of the settings, and version of the detector."""
+    return [_digest(detect.record()), registry.find(detect.detector).version]
 
 
 def _digest(value: Any) -> str:

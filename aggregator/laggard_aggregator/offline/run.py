@@ -75,20 +75,24 @@ def open_run(
     given: Mapping[str, Any],
     trained: Thresholds | None = None,
     *,
+    by_shadows: bool = False,
     topology: Topology | None = None,
     progress: Progress | None = None,
 ) -> Run:
     """The run over `paths`; `given` are fields of DetectSettings that differ from default or recorded ones.
 
+    `by_shadows`: groups of an archive with a shadow are judged by it.
     Raises InputError for inputs that cannot be read, ConfigError for settings that do not fit them.
     """
     activity = _Activity()
     if kind_of(paths) == "archive":
         replay = ArchiveReplay(
-            ArchiveReader(paths[0]), _adjustment(given, trained), topology, _chosen_by(given)
+            ArchiveReader(paths[0]), _adjustment(given, trained, by_shadows), topology, _chosen_by(given)
         )
         judgements = _replayed(replay, activity, progress)
         return Run(judgements, replay.confirm, replay.shown, lambda: replay.topology, activity.idle)
+    if by_shadows:
+        raise ConfigError("", ["--shadow: INPUT must be an archive"])
     settings = _without_functions(given)
     _check_thresholds(trained, settings)
     remarks: list[str] = []
@@ -203,9 +207,9 @@ def _kind(path: Path) -> Kind:
 
 
 def _adjustment(
-    given: Mapping[str, Any], trained: Thresholds | None
+    given: Mapping[str, Any], trained: Thresholds | None, by_shadows: bool = False
 ) -> Callable[[str, DetectSettings], DetectSettings]:
-    """Changes that options make to an archive's recorded settings."""
+    """Changes that options make to an archive's recorded settings. A group is judged by one detector."""
     fixed = [option for name, option in WINDOWS.items() if name in given]
     if fixed:
         raise ConfigError(
@@ -213,7 +217,8 @@ def _adjustment(
         )
 
     def adjust(group: str, recorded: DetectSettings) -> DetectSettings:
-        settings = replace(recorded, **given)
+        detector = recorded.shadow if by_shadows and recorded.shadow is not None else recorded
+        settings = replace(detector, **given, shadow=None)
         _check_thresholds(trained, settings)
         return settings if trained is None else trained.applied(settings, group)
 

@@ -38,6 +38,11 @@ def _detector(compares: Compares | None = None) -> Check:
     return lambda value: one_of(detectors.names(compares))(value)  # noqa: PLW0108 - imports them
 
 
+def _shadow(compares: Compares | None = None) -> Check:
+    """As `_detector`; also accepts an empty name."""
+    return lambda value: _detector(compares)(value) if value else None
+
+
 def _topic_filter(value: str) -> str | None:
     levels = value.split("/")
     wild = all(level in ("+", "#") or not set(level) & set("+#\0") for level in levels)
@@ -95,7 +100,8 @@ class DetectTable:
     """`[detect]`. `lateness_seconds` None: the detection interval, at least 1 s and at most 5 s.
 
     `function_thresholds` replaces `thresholds` for sources whose components are functions, which have their
-    own detector, interval and windows (`OF_FUNCTIONS`).
+    own detector, interval and windows (`OF_FUNCTIONS`). `shadow`: a second detector that judges the same
+    windows for comparison only, with `shadow_thresholds`; empty for none.
     """
 
     detector: str = field(default=_DETECT.detector, metadata=checked(_detector("metrics")))
@@ -108,6 +114,8 @@ class DetectTable:
     )
     thresholds: str = ""
     function_thresholds: str = ""
+    shadow: str = field(default="", metadata=checked(_shadow("metrics")))
+    shadow_thresholds: str = ""
     lateness_seconds: float | None = field(default=None, metadata=checked(between(0, 3600)))
 
     @property
@@ -124,6 +132,13 @@ class DetectTable:
             yield "shift_samples", f"expected at most {most}, got {self.shift_samples}"
         if detectors.find(self.detector).needs_thresholds and not self.thresholds:
             yield "thresholds", f"{self.detector} needs a file from laggard train"
+        if not self.shadow:
+            if self.shadow_thresholds:
+                yield "shadow_thresholds", "is for a shadow, and there is none"
+        elif detectors.find(self.shadow).needs_thresholds and not self.shadow_thresholds:
+            yield "shadow_thresholds", f"{self.shadow} needs a file from laggard train"
+        elif (self.shadow, self.shadow_thresholds) == (self.detector, self.thresholds):
+            yield "shadow", "expected another detector or other thresholds than those of the group"
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,14 +157,17 @@ class GroupTable:
     confirm: int | None = field(default=None, metadata=checked(between(1, 100)))
     false_alarms_per_week: float | None = field(default=None, metadata=checked(above(0), between(0, 1e6)))
     thresholds: str | None = None
+    shadow: str | None = field(default=None, metadata=checked(_shadow()))
+    shadow_thresholds: str | None = None
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Metrics that the source lacks, and a detector of another kind."""
         functions = self.source in FUNCTIONS
         known = FUNCTIONS[self.source].metrics if functions else SOURCES[self.source].metrics
         fit = detectors.names("functions" if functions else "metrics")
-        if self.detector is not None and self.detector not in fit:
-            yield "detector", f"expected one of {', '.join(fit)} for {self.source}, got {self.detector!r}"
+        for key, named in (("detector", self.detector), ("shadow", self.shadow)):
+            if named and named not in fit:
+                yield key, f"expected one of {', '.join(fit)} for {self.source}, got {named!r}"
         for metric in self.metrics:
             if metric not in known:
                 yield "metrics", f"expected some of {', '.join(known)}, got {metric!r}"
@@ -286,7 +304,9 @@ class AggregatorSettings:
         """Differences from `[detect]` for sources whose components are functions."""
         own = ("detector", "interval_seconds", "window_samples", "shift_samples")
         return {name: getattr(OF_FUNCTIONS, name) for name in own} | {
-            "thresholds": self.detect.function_thresholds
+            "thresholds": self.detect.function_thresholds,
+            "shadow": "",
+            "shadow_thresholds": "",
         }
 
     @property

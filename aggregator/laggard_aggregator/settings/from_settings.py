@@ -35,16 +35,25 @@ def topology(tables: Sequence[TopologyTable]) -> Topology:
 
 
 def _detect(table: DetectTable, group: str, files: dict[str, Thresholds]) -> DetectSettings:
-    """The group's settings, with its thresholds if its detector has some. `files`: those read already."""
+    """The group's settings, and those of its shadow. `files`: the thresholds read already."""
     same = {each.name for each in fields(DetectTable)} & {each.name for each in fields(DetectSettings)}
-    settings = DetectSettings(**{name: getattr(table, name) for name in same - {"thresholds"}})
-    detector = registry.find(table.detector)
-    if detector.training is None or not table.thresholds:
+    plain = DetectSettings(**{name: getattr(table, name) for name in same - {"thresholds", "shadow"}})
+    settings = _trained(plain, table.thresholds, group, files)
+    if not table.shadow:
         return settings
-    if table.thresholds not in files:
-        files[table.thresholds] = thresholds_file.load(Path(table.thresholds))
-    trained = files[table.thresholds]
+    shadow = _trained(replace(plain, detector=table.shadow), table.shadow_thresholds, group, files)
+    return replace(settings, shadow=shadow)
+
+
+def _trained(settings: DetectSettings, path: str, group: str, files: dict[str, Thresholds]) -> DetectSettings:
+    """`settings` with the thresholds in the file at `path`, if its detector has some."""
+    detector = registry.find(settings.detector)
+    if detector.training is None or not path:
+        return settings
+    if path not in files:
+        files[path] = thresholds_file.load(Path(path))
+    trained = files[path]
     mismatches = trained.mismatches(settings, detector.version)
     if mismatches:
-        raise ConfigError(table.thresholds, mismatches)
+        raise ConfigError(path, mismatches)
     return trained.applied(settings, group)

@@ -7,6 +7,7 @@ are epoch seconds.
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
+from operator import add
 
 from laggard_aggregator.alarms.alarms import Alarm, AlarmEvent, Key
 from laggard_aggregator.alarms.judge import Judgement
@@ -20,6 +21,7 @@ from laggard_aggregator.ingest.ingest_queue import IngestQueue
 from laggard_aggregator.ingest.mqtt.subscriber import Subscriber
 from laggard_aggregator.ingest.node_view import NodeState, NodeView, RoleView
 from laggard_aggregator.log.journal import Durability
+from laggard_aggregator.status import shadows
 from laggard_aggregator.status.formatting import lasting
 from laggard_aggregator.status.window_history import WindowHistory
 from laggard_common import __version__
@@ -63,6 +65,7 @@ class Counters:
     `window_lag_most_seconds`: its maximum. `notifications`: by channel.
     `archive_failure`: why the archive cannot be written now, or empty.
     `flooding`: the node with the highest message rate, per second, where it exceeds any agent's.
+    `shadow_verdicts`: by group with a shadow, the number of verdicts by state (`shadows.NOT_COMPARED` on).
     """
 
     messages: int = 0
@@ -86,6 +89,7 @@ class Counters:
     notifications: Mapping[str, ChannelView] = field(default_factory=dict)
     flooding: tuple[str, float] | None = None
     archive_failure: str = ""
+    shadow_verdicts: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 def failing(counters: Counters, durability: Durability | None) -> dict[str, str]:
@@ -139,11 +143,13 @@ class Status:
         self._lag_seconds = self._max_lag_seconds = 0.0
         self._judgements: dict[tuple[str, str], Judgement] = {}
         self._alarms: Mapping[Key, Alarm] = {}
+        self._shadow_verdicts: dict[str, tuple[int, ...]] = {}
 
     def adopt(self, machine: Machine, judgements: Iterable[Judgement]) -> None:
         """Shows a restored machine and the judgements of its replay from now on."""
         self._machine = machine
         self.judged(judgements)
+        self._shadow_verdicts.clear()  # those of the replay were counted before
         self.restored = True
 
     def judged(self, judgements: Iterable[Judgement], window: Window | None = None) -> None:
@@ -158,6 +164,10 @@ class Status:
             self._judgements = {key: kept for key, kept in self._judgements.items() if kept.group in compared}
         for judgement in judgements:
             self._judgements[judgement.group, judgement.metric] = judgement
+            if judgement.shadow is not None:
+                counted = shadows.count(judgement)
+                before = self._shadow_verdicts.get(judgement.group, (0,) * len(counted))
+                self._shadow_verdicts[judgement.group] = tuple(map(add, before, counted))
         self.history.judged(judgements, window)
         self.alarms_changed(())
 
@@ -302,4 +312,5 @@ class Status:
             refused=admission.refused + machine.refused,
             notifications=self._channels(),
             flooding=queue.senders.flooding if queue is not None else None,
+            shadow_verdicts=dict(self._shadow_verdicts),
         )

@@ -6,9 +6,9 @@ those returned on the event loop. The history is lost with the process; the arch
 """
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from laggard_aggregator.alarms.alarms import AlarmEvent
 from laggard_aggregator.alarms.judge import Judgement
 from laggard_aggregator.detect.interface import FloatArray, GroupWindow, Window
+from laggard_aggregator.status import shadows
 
 MAX_WINDOWS = 192
 """A day, at 7.5 minutes from one window to the next."""
@@ -61,28 +62,39 @@ class Members:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
-    """One window of a group and metric; arrays (C,) as in Verdicts, `state` one of ABSENT to ANOMALOUS.
+class MemberColumn:
+    """One window of a group and metric. `state` (C,) uint8: by component.
 
     `members`: one object for consecutive windows with the same ones.
-    `band`: the quantiles BAND of the observed values of the group's components, without parents; NaN without
-    values.
     """
 
     start: float
     end: float
     members: Members
     state: NDArray[np.uint8]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The components."""
+        return self.members.names
+
+
+@dataclass(frozen=True, slots=True)
+class Column(MemberColumn):
+    """The verdicts on one window; arrays (C,) as in Verdicts, `state` one of ABSENT to ANOMALOUS.
+
+    `band`: the quantiles BAND of the observed values of the group's components, without parents; NaN without
+    values.
+    """
+
     observed: NDArray[np.float32]
     severity: NDArray[np.float32]
     score: NDArray[np.float32]
     band: tuple[float, ...]
     note: str
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The components."""
-        return self.members.names
+
+AnyColumn = TypeVar("AnyColumn", bound=MemberColumn)
 
 
 def places(columns: Sequence[Column], component: str) -> list[int]:
@@ -115,6 +127,7 @@ class WindowHistory:
     max_samples: int = MAX_SAMPLES
     transitions: deque[AlarmEvent] = field(default_factory=lambda: deque(maxlen=MAX_TRANSITIONS))
     _columns: dict[tuple[str, str], deque[Column]] = field(default_factory=dict)
+    _shadows: dict[tuple[str, str], deque[MemberColumn]] = field(default_factory=dict)
     _cells: int = 0
     _samples: dict[str, GroupWindow] = field(default_factory=dict)
 
@@ -122,29 +135,36 @@ class WindowHistory:
         """Adds the judgements of a window, and the window's samples where given."""
         for judgement in judgements:
             self.transitions.extend(judgement.transitions)
-            kept = self._columns.setdefault((judgement.group, judgement.metric), deque())
-            while kept and kept[-1].end >= judgement.end:  # judged again, as after a reload
-                self._cells -= len(kept.pop().names)
-            self._cells += len(judgement.components)
-            kept.append(_column(judgement, kept[-1].members if kept else None))
-            if len(kept) > MAX_WINDOWS:
-                self._drop_oldest(kept)
+            self._append(self._columns, judgement, _column)
+            if judgement.shadow is not None:
+                self._append(self._shadows, judgement, _shadow_column)
         while self._cells > self.max_cells:
-            self._drop_oldest(max(self._columns.values(), key=_size))
+            courses: list[deque[Any]] = [*self._columns.values(), *self._shadows.values()]
+            self._drop_oldest(max(courses, key=_size))
         if isinstance(window, GroupWindow):
             self._keep(window)
+
+    def drop_shadows(self) -> None:
+        """Drops the windows of shadows, which may be other detectors from now on."""
+        self._cells -= sum(len(column.names) for kept in self._shadows.values() for column in kept)
+        self._shadows.clear()
 
     def frozen(self) -> "WindowHistory":
         """A copy for a thread, without later changes."""
         return WindowHistory(
             transitions=self.transitions.copy(),
             _columns={key: kept.copy() for key, kept in self._columns.items()},
+            _shadows={key: kept.copy() for key, kept in self._shadows.items()},
             _samples=dict(self._samples),
         )
 
     def columns(self, group: str, metric: str) -> tuple[Column, ...]:
         """The kept windows of a group and metric, oldest first."""
         return tuple(self._columns.get((group, metric), ()))
+
+    def shadow_columns(self, group: str, metric: str) -> tuple[MemberColumn, ...]:
+        """The kept windows that a shadow judged too, oldest first; `state` as of `shadows.compare`."""
+        return tuple(self._shadows.get((group, metric), ()))
 
     def course(self, group: str, metric: str, component: str) -> ComponentHistory:
         """One component over the kept windows of its group."""
@@ -179,7 +199,21 @@ class WindowHistory:
         while sum(map(_values, self._samples.values())) > 4 * self.max_samples:
             del self._samples[next(iter(self._samples))]
 
-    def _drop_oldest(self, columns: deque[Column]) -> None:
+    def _append(
+        self,
+        courses: dict[tuple[str, str], deque[AnyColumn]],
+        judgement: Judgement,
+        make: Callable[[Judgement, Members | None], AnyColumn],
+    ) -> None:
+        kept = courses.setdefault((judgement.group, judgement.metric), deque())
+        while kept and kept[-1].end >= judgement.end:  # judged again, as after a reload
+            self._cells -= len(kept.pop().names)
+        kept.append(make(judgement, kept[-1].members if kept else None))
+        self._cells += len(kept[-1].names)
+        if len(kept) > MAX_WINDOWS:
+            self._drop_oldest(kept)
+
+    def _drop_oldest(self, columns: deque[AnyColumn]) -> None:
         self._cells -= len(columns.popleft().names)
 
 
@@ -187,7 +221,7 @@ def _values(window: GroupWindow) -> int:
     return sum(values.size for values in window.metrics.values())
 
 
-def _size(columns: deque[Column]) -> int:
+def _size(columns: deque[Any]) -> int:
     """Approximate number of cells of a history, 0 only without a window."""
     return len(columns) * max(len(columns[0].names), 1) if columns else 0
 
@@ -197,15 +231,12 @@ def _column(judgement: Judgement, before: Members | None) -> Column:
     verdicts = judgement.verdicts
     names = judgement.components
     judged, anomalous = verdicts.judged, verdicts.judged & verdicts.anomalous
-    if before is not None and before.names != names:
-        before.superseded()
-        before = None
     peers = judgement.levels.count(judgement.levels[0]) if names else 0  # parents follow the components
     observed = verdicts.observed[:peers][np.isfinite(verdicts.observed[:peers])]
     return Column(
         start=judgement.start,
         end=judgement.end,
-        members=before or Members(names),
+        members=_members(names, before),
         state=np.where(anomalous, ANOMALOUS, np.where(judged, NORMAL, UNJUDGED)).astype(np.uint8),
         observed=_single(verdicts.observed),
         severity=_single(np.where(judged, verdicts.severity, np.nan)),
@@ -213,6 +244,21 @@ def _column(judgement: Judgement, before: Members | None) -> Column:
         band=tuple(bands(observed[:, None])[0].tolist()),
         note=verdicts.note,
     )
+
+
+def _shadow_column(judgement: Judgement, before: Members | None) -> MemberColumn:
+    """The column of a judgement that has a shadow."""
+    names, state = shadows.compare(judgement)
+    return MemberColumn(judgement.start, judgement.end, _members(names, before), state)
+
+
+def _members(names: tuple[str, ...], before: Members | None) -> Members:
+    """`before` if it has these names."""
+    if before is not None and before.names == names:
+        return before
+    if before is not None:
+        before.superseded()
+    return Members(names)
 
 
 def bands(values: FloatArray) -> FloatArray:

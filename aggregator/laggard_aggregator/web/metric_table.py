@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from laggard_aggregator.ingest.node_view import NodeState, RoleView
 from laggard_aggregator.metrics.registry import unit, worse
-from laggard_aggregator.status import urls
+from laggard_aggregator.status import shadows, urls
 from laggard_aggregator.status.formatting import claim
 from laggard_aggregator.status.view import Counters
 from laggard_aggregator.web.exposition import MetricRow, Scrape, Series, Value
@@ -104,6 +104,37 @@ def _node_counts(values: Scrape) -> Series:
             yield (role, state), values.node_counts.get((role, state), 0)
 
 
+def _shadow_verdicts(values: Scrape) -> Series:
+    for group in values.groups:
+        shadow, counted = group.detect.shadow, values.counters.shadow_verdicts.get(group.name)
+        if shadow is not None and counted is not None:
+            for state, labels in _SHADOW_LABELS.items():
+                yield (group.name, shadow.detector, *labels), counted[state]
+
+
+def _shadow_stragglers(values: Scrape) -> Series:
+    of_groups = {group.name: group.detect.shadow for group in values.groups}
+    found: dict[str, tuple[set[str], set[str]]] = {}
+    for judged in values.judgements:
+        if judged.shadow is not None:
+            both = found.setdefault(judged.group, (set(), set()))
+            for every, of_metric in zip(both, shadows.stragglers(judged), strict=True):
+                every.update(of_metric)
+    for name, (own, other) in found.items():
+        shadow = of_groups.get(name)
+        if shadow is not None:
+            yield (name, shadow.detector, "yes"), len(own & other)
+            yield (name, shadow.detector, "no"), len(other - own)
+
+
+_SHADOW_LABELS = {
+    shadows.NEITHER: ("yes", "no"),
+    shadows.BOTH: ("yes", "yes"),
+    shadows.SHADOW: ("no", "yes"),
+    shadows.DETECTOR: ("no", "no"),
+}
+"""Values of the labels `agrees` and `anomalous` by state."""
+
 PER_COMPONENT = (
     _component(
         "laggard_alarm_active",
@@ -186,6 +217,18 @@ PER_GROUP = (
         lambda values: (((j.group, j.metric), bool(j.verdicts.judged.any())) for j in values.judgements),
     ),
     MetricRow("laggard_nodes", ("role", "state"), "Nodes by role and state.", _node_counts),
+    MetricRow(
+        "laggard_shadow_verdicts_total",
+        ("group", "detector", "agrees", "anomalous"),
+        "Verdicts of a group's shadow detector, by agreement with the group's detector, over all metrics.",
+        _shadow_verdicts,
+    ),
+    MetricRow(
+        "laggard_shadow_stragglers",
+        ("group", "detector", "agrees"),
+        "Stragglers by a group's shadow detector, by whether the group's detector agrees.",
+        _shadow_stragglers,
+    ),
 )
 
 PER_NODE = (

@@ -231,12 +231,12 @@ class IntervalMetrics:
         }
 
     def restore(self, state: Mapping[str, Any], rows: int) -> None:
-        """Restores `state(rows)` of the same metrics. Raises ValueError when it is malformed."""
+        """Restores `state(rows)` of the same metrics, the newest columns of it. Raises ValueError."""
         for name in _BASE:
             put_rows(getattr(self, name), state[name], rows)
         for rings, kept in ((self.metrics, state["metrics"]), (self.load, state["load"])):
             for name, ring in rings.items():
-                put_rows(ring, kept[name], rows)
+                put_rows(ring, _newest(kept[name], self._columns), rows)
 
     def _difference(self, ring: CounterRing, slots: IntArray, end: int, rows: slice) -> None:
         """Fills the columns of `rows` from the ring's `slots`, the last of which is that of `end`."""
@@ -301,6 +301,14 @@ def put_rows(into: NDArray[Any], kept: NDArray[Any], count: int) -> None:
     if kept.shape != (count, *into.shape[1:]) or kept.dtype != into.dtype:
         raise ValueError(f"an array of shape {kept.shape}")
     into[:count] = kept
+
+
+def _newest(kept: NDArray[np.float32], columns: int) -> NDArray[np.float32]:
+    """The last `columns` of `kept`, NaN before them where it has fewer. Raises ValueError."""
+    if kept.ndim != 2:
+        raise ValueError(f"an array of shape {kept.shape}")
+    lacking = max(columns - kept.shape[1], 0)
+    return np.hstack([_missing(len(kept), lacking), kept[:, kept.shape[1] - columns + lacking :]])
 
 
 def _missing(rows: int, columns: int) -> NDArray[np.float32]:

@@ -195,10 +195,10 @@ class GroupStore:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Restores `state()`. Raises ValueError when it has other counters, metrics or detectors."""
+        """Restores `state()`, also of another history. Raises ValueError on other counters or metrics."""
         keys = state["components"]
-        same = (list(self.counters), self._history, set(self._intervals.metrics), set(self._intervals.load))
-        if same != (state["counters"], state["history"], set(state["metrics"]), set(state["load"])):
+        same = (list(self.counters), set(self._intervals.metrics), set(self._intervals.load))
+        if same != (state["counters"], set(state["metrics"]), set(state["load"])):
             raise ValueError("the group is compared by something else now")
         if not all(isinstance(key, str) for key in keys) or len(set(keys)) != len(keys) <= MAX_COMPONENTS:
             raise ValueError("components that repeat")

@@ -1,4 +1,5 @@
 import io
+import re
 
 from rich.console import Console
 
@@ -38,7 +39,7 @@ def test_the_table_on_a_terminal() -> None:
     assert rows["oss-3/wwn-5"] == ["-"]  # not judged
     assert rows["oss-4/new"] == ["-"]  # not known yet
     assert "laggard: alarm on oss-1/wwn-2: 21.3 times slower than peers, since second 180, " in text
-    assert "raised at second 270, stands" in text
+    assert "raised at second 270, not cleared yet" in text
     assert "this machine: no verdict: too few members" in text
 
 
@@ -58,3 +59,24 @@ def test_plain_lines_elsewhere() -> None:
 def test_what_is_said_without_a_verdict() -> None:
     assert summary(None) == "no window has closed yet"
     assert summary(live_status.unjudged("g", ("a", "b"), "too few members")) == "no verdict: too few members"
+
+
+def test_names_are_whole_at_80_columns() -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, color_system=None, width=80)
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\r", "\n", shown(console, 245.0))
+    lines = [line.rstrip() for line in text.splitlines()]
+    assert max(map(len, lines)) <= 80
+    assert "\N{HORIZONTAL ELLIPSIS}" not in text
+    heading = next(line for line in lines if "LUN" in line).split()
+    assert heading == ["LUN", "state", "await", "peers", "times", "slower", "score", "persistence"]
+    for name in LUNS:
+        assert any(name in line for line in lines), name
+    assert any("ALARM" in line and "oss-1/wwn-2" in line and line.endswith("6") for line in lines)
+
+
+def test_after_the_recording_seconds_are_counted_from_its_end() -> None:
+    assert state(739.0).where == "79 s after the end of the recording, whose last part is repeated"
+    assert state(600.0).where == "second 600 of 660"
+    found = Episode("oss-08/loop27", 180, 270, 21.3, 739.0)
+    assert found.described(660).endswith("raised at second 270, cleared 79 s after the end of the recording")
+    assert found.described(800).endswith("raised at second 270, cleared at second 739")

@@ -14,7 +14,7 @@ from laggard_aggregator.notify import dispatcher
 from laggard_aggregator.notify.dispatcher import Dispatcher
 from laggard_aggregator.notify.email.channel import MailChannel
 from laggard_aggregator.notify.outbox import NAME
-from tests.support.builders.live_status import NOW
+from tests.support.builders.live_status import NOW, judgement
 from tests.support.dispatching import PAGE, Site, dispatching, site
 from tests.support.smtp import Box, served, settings
 from tests.support.wait import async_wait_until
@@ -53,6 +53,25 @@ def test_one_mail_an_episode_and_one_when_it_is_over() -> None:
             await box.until(mails=3)
             assert box.mails[2].message["Message-ID"] != told.message["Message-ID"]
             assert at_work.routes[0].worker.counts["sent"] >= 2
+
+    asyncio.run(story())
+
+
+def test_a_shadows_stragglers_are_not_mailed() -> None:
+    async def story() -> None:
+        view = site()
+        (calm,) = view.judgements_
+        names = calm.components
+        shadow = judgement("luns", names, [200] * 7, [9.0] * 7, [True] * 7)
+        view.judgements_ = (replace(calm, shadow=shadow),)
+        async with served(Box()) as box, mailing(view, box):
+            await view.polled()
+            view.slow("oss-1/wwn-1")
+            await box.until(mails=1)
+            await view.polled()
+            (mail,) = box.mails
+            assert "oss-1/sd1" in mail.subject
+            assert "oss-2" not in mail.message.get_body().get_content()  # type: ignore[union-attr]
 
     asyncio.run(story())
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from laggard_aggregator.detect.cdf.detector import CdfDetector
+from laggard_aggregator.detect.settings import DetectSettings
 from laggard_aggregator.detect.thresholds import Thresholds
 from laggard_aggregator.settings import thresholds_file
 from laggard_aggregator.settings.aggregator import AggregatorSettings
@@ -152,6 +153,12 @@ PROFILED = {"source": "fnprofile", "metrics": ["samples"]}
         ({"group": [GROUP | {"metrics": ["wait"]}]}, "group[0].metrics: expected some of await, r_await"),
         ({"group": [GROUP | {"window_samples": 20}]}, "group[0].shift_samples: expected at most window_sam"),
         ({"group": [GROUP | {"detector": "cdf"}]}, "group[0].thresholds: cdf needs a file"),
+        ({"detect": {"shadow": "cdf"}}, "detect.shadow_thresholds: cdf needs a file from laggard train"),
+        ({"detect": {"shadow": "other"}}, "detect.shadow: expected one of laggard, cdf, got 'other'"),
+        ({"detect": {"shadow": "laggard"}}, "detect.shadow: expected another detector or other thresholds"),
+        ({"detect": {"shadow_thresholds": "x"}}, "detect.shadow_thresholds: is for a shadow, and there is"),
+        ({"group": [GROUP | {"shadow": "cdf"}]}, "group[0].shadow_thresholds: cdf needs a file"),
+        ({"group": [GROUP | {"shadow": "manhattan"}]}, "group[0].shadow: expected one of laggard, cdf for"),
         (
             {"group": [GROUP | {"detector": "manhattan"}]},
             "group[0].detector: expected one of laggard, cdf for diskstats, got 'manhattan'",
@@ -219,6 +226,43 @@ def test_groups_take_over_what_detect_says_and_their_own_thresholds(tmp_path: Pa
     component = Component("a", "sda")
     found = made.groups_of("oss-1", "storage", "diskstats", component, 0.0)
     assert [group.name for group in found if group.source == "diskstats"] == ["luns"]
+
+
+def test_a_shadow_of_a_group_and_of_all_others(tmp_path: Path) -> None:
+    file = trained(tmp_path / "t.toml", luns={"await": {"oss-1/a": 2.0}})
+    settings = parse(
+        AggregatorSettings,
+        {
+            "detect": {"confirm": 2, "shadow": "cdf", "shadow_thresholds": file},
+            "group": [
+                {"name": "luns"},
+                {"name": "alone", "shadow": "", "shadow_thresholds": ""},
+                {
+                    "name": "swapped",
+                    "detector": "cdf",
+                    "thresholds": file,
+                    "shadow": "laggard",
+                    "shadow_thresholds": "",
+                },
+                {"name": "functions", "source": "fnprofile", "metrics": ["samples"]},
+            ],
+        },
+    )
+    found = membership(settings)
+    luns, alone, swapped, functions = (rule.group.detect for rule in found.rules)
+    assert luns.detector == "laggard"
+    assert luns.thresholds == {}
+    assert luns.shadow is not None
+    assert (luns.shadow.detector, luns.shadow.confirm, luns.shadow.shadow) == ("cdf", 2, None)
+    assert luns.shadow.thresholds == {"await": {"oss-1/a": 2.0}}
+    assert alone.shadow is None
+    assert swapped.thresholds
+    assert swapped.shadow is not None
+    assert (swapped.shadow.detector, swapped.shadow.thresholds) == ("laggard", {})
+    assert functions.shadow is None
+    assert found.functions.shadow is None
+    assert found.default.shadow is not None
+    assert DetectSettings.of_record(luns.record()) == luns
 
 
 def test_thresholds_must_exist_and_fit(tmp_path: Path) -> None:

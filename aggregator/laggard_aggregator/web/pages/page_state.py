@@ -66,6 +66,11 @@ class Now:
         """Token of this state."""
         return token(self.started_at, self.revision)
 
+    @property
+    def shadowed(self) -> tuple[GroupView, ...]:
+        """The groups with a shadow detector."""
+        return tuple(group for group in self.groups.values() if group.detect.shadow is not None)
+
     def standings(self) -> tuple[Standing, ...]:
         """Standings of the components that matter."""
         return standings(self.judgements, self.alarms, self.shown, self.silenced)

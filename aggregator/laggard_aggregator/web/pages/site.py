@@ -24,7 +24,7 @@ from laggard_aggregator.status import formatting, urls
 from laggard_aggregator.status.urls import NotKnownError, component_path
 from laggard_aggregator.status.view import Status
 from laggard_aggregator.web.actions import FORM_PATH, Actions
-from laggard_aggregator.web.pages import charts, component, groups, nodes, overview, search
+from laggard_aggregator.web.pages import charts, component, groups, nodes, overview, search, shadows
 from laggard_aggregator.web.pages.events import EventStreams
 from laggard_aggregator.web.pages.page_state import (
     KEPT_SECONDS,
@@ -102,6 +102,7 @@ class Pages:
                 decides=True,
             ),
             Route(FORM_PATH, self._decide, methods=["POST"]),
+            page("/shadows", "shadows", _shadows),
             Route("/events", self._streams.answer),
             Route("/static/{name:path}", self._files.answer),
         ]
@@ -239,6 +240,10 @@ def _component(now: Now, asked: Request, events: Events) -> dict[str, Any]:
 
 def _nodes(now: Now, asked: Request, _: Events) -> dict[str, Any]:
     return nodes.nodes(now, _text(asked, "role"), _text(asked, "state"), _number(asked))
+
+
+def _shadows(now: Now, asked: Request, _: Events) -> dict[str, Any]:
+    return shadows.shadows(now, _text(asked, "group"), _text(asked, "metric"), _number(asked))
 
 
 def _text(request: Request, name: str) -> str:
