@@ -79,9 +79,10 @@ wheels: $(PACKAGING)/bin/python
 deb rpm tarball: wheels
 	PYTHON=$(CURDIR)/$(PACKAGING)/bin/python packaging/$@/build build/wheels dist
 
-# As root: installs, uses, upgrades and purges the Debian packages in a container. Ten minutes.
+# As root: installs, uses, upgrades, rolls back and purges the Debian packages in a container, or, with TRY_ARGS='--format rpm',
+# the RPMs. Ten minutes.
 try-packages: $(VENV)/.installed wheels
-	$(BIN)/python packaging/try_packages.py
+	$(BIN)/python packaging/try_packages.py $(TRY_ARGS)
 
 # As root: the README's two commands on a bare Debian root, as root and as an ordinary user. Twenty minutes.
 try-bare:

@@ -1,4 +1,4 @@
-"""The steps on a clean machine, and what is expected of each: install, edit, start, see, upgrade, purge."""
+"""The steps on a clean machine and their checks: install, start, alarm, upgrade, roll back, remove, purge."""
 
 import hashlib
 import json
@@ -15,6 +15,7 @@ from email.message import Message
 from functools import partial
 from pathlib import Path
 
+from tests.deploy.test_documents import blocks
 from tests.support.container import Container
 from tests.support.wait import wait_until
 
@@ -23,7 +24,7 @@ NSENTER = shutil.which("nsenter") or "nsenter"
 MOST_INSTALLED = 40e6
 """What the agent may take on a node, bytes, without Python."""
 PAGE = "http://127.0.0.1:9464/"
-IN_ALARM = re.compile(r'id="slow-[0-9]+"[^>]*>([^<]+)</a>\s*<span class="soft">alarm raised')
+IN_ALARM = re.compile(r'id="slow-[0-9]+"[^>]*>([^<]+)</a>(?:(?!</th>).)*?alarm raised', re.DOTALL)
 PROMETHEUS = "http://127.0.0.1:9090"
 NOTHING_OF_OURS = (
     "dev",
@@ -41,11 +42,14 @@ NOTHING_OF_OURS = (
     "var/cache/debconf",
     "var/lib/apt",
     "var/lib/dpkg",
+    "var/lib/rpm",
     "var/lib/systemd/linger",
     "var/lib/systemd/random-seed",
     "var/tmp",
 )
-"""What the system itself writes (logs, backups, apt's and dpkg's books), and where our own files are."""
+"""What the system itself writes (logs, backups, books of apt, dpkg and rpm), and where our own files are."""
+BACKUP = "var/backups/laggard.tar.gz"
+"""The file of docs/maintenance.md."""
 
 
 class WrongError(Exception):
@@ -101,10 +105,47 @@ def edited(text: str, settings: dict[str, str]) -> str:
     return "\n".join(lines) + "\n"
 
 
+@dataclass(frozen=True)
+class PackageManager:
+    """Commands of a package manager. `install` also replaces newer packages; `purge` follows `remove`.
+
+    `kept`: ending of an edited configuration after `remove`.
+    """
+
+    suffix: str
+    install: str
+    version: str
+    remove: str
+    purge: str
+    kept: str
+
+
+MANAGERS = {
+    "deb": PackageManager(
+        ".deb",
+        "apt-get install --yes --no-install-recommends --allow-downgrades -o Dpkg::Options::=--force-confold",
+        "dpkg-query --show --showformat=${Version}",
+        "apt-get remove --yes",
+        "apt-get purge --yes laggard-agent laggard-aggregator",
+        ".toml",
+    ),
+    # On Debian, where packages have other names than on EL: hence no check of dependencies.
+    "rpm": PackageManager(
+        ".rpm",
+        "rpm --force-debian --upgrade --oldpackage --nodeps",
+        "rpm --query --queryformat=%{version}-%{release}",
+        "rpm --force-debian --erase",
+        "rm -rf /var/lib/laggard /etc/laggard && userdel laggard",
+        ".toml.rpmsave",
+    ),
+}
+
+
 @dataclass
 class Trial:
     """The machine, and the steps on it. `begin`: starts the replay."""
 
+    manager: PackageManager
     root: Path
     work: Path
     machine: Container
@@ -121,21 +162,18 @@ class Trial:
         units = [f"--unit={name}" for name in PACKAGES]
         return self.machine.run("journalctl", "--no-pager", "--output=cat", "--lines=60", *units)
 
-    def install(self, debs: list[Path], folder: str) -> None:
-        """Hands packages to apt as files, keeping configuration that was edited."""
-        (self.root / "srv" / folder).mkdir(parents=True)
-        for deb in debs:
-            shutil.copy(deb, self.root / "srv" / folder)
-        names = [f"/srv/{folder}/{deb.name}" for deb in debs]
-        apt = (
-            "apt-get",
-            "install",
-            "--yes",
-            "--no-install-recommends",
-            "-o",
-            "Dpkg::Options::=--force-confold",
-        )
-        self.machine.run("env", "DEBIAN_FRONTEND=noninteractive", *apt, *names)
+    def install(self, packages: list[Path], folder: str) -> None:
+        """Hands packages to the package manager as files, keeping configuration that was edited."""
+        (self.root / "srv" / folder).mkdir(parents=True, exist_ok=True)
+        for package in packages:
+            shutil.copy(package, self.root / "srv" / folder)
+        names = [f"/srv/{folder}/{package.name}" for package in packages]
+        self.machine.run("env", "DEBIAN_FRONTEND=noninteractive", *self.manager.install.split(), *names)
+
+    def versions(self) -> dict[str, str]:
+        """The installed version of each package."""
+        asked = self.manager.version.split()
+        return {name: self.machine.run(*asked, name).strip() for name in PACKAGES}
 
     def state(self, unit: str) -> dict[str, str]:
         """The unit's properties."""
@@ -149,18 +187,17 @@ class Trial:
         """Whether the unit's line of status begins with `words`."""
         return self.state(unit)["StatusText"].startswith(words)
 
-    def first_installation(self, debs: list[Path]) -> None:
+    def first_installation(self, packages: list[Path]) -> None:
         """Both packages are there and nothing runs."""
         say("install")
-        self.install(debs, "first")
+        self.install(packages, "first")
         for name in PACKAGES:
             state = self.state(name)
             expect(f"{name} is installed and not started", state["ActiveState"] == "inactive")
             expect(f"{name} --version", self.machine.run(name, "--version").startswith(name))
-            checked = self.machine.run(
-                name, "--config", f"/etc/laggard/{name.removeprefix('laggard-')}.toml", "--check-config"
-            )
-            expect(f"the configuration of {name} is valid as installed", checked == "")
+            configuration = f"/etc/laggard/{name.removeprefix('laggard-')}.toml"
+            checked = self.machine.run(name, "--config", configuration, "--check-config")
+            expect(f"installed configuration of {name}: {checked.strip()}", checked)
 
     def sizes(self) -> None:
         """What the agent takes on the node, with the bytecode that its installation made."""
@@ -246,29 +283,75 @@ class Trial:
         shown = self.page()
         expect(f"the page at / lists {shown}", shown == [self.faulty])
 
-    def upgrade(self, debs: list[Path]) -> None:
-        """The next version: edited configuration and state stay, both run again, the alarm stands."""
+    def back_up(self) -> None:
+        """The commands of docs/maintenance.md; the aggregator continues after them."""
+        say("back up")
+        back_up, _ = blocks("maintenance.md")
+        self.machine.run("sh", "-euc", back_up)
+        facts = (self.root / BACKUP).stat()
+        expect(f"/{BACKUP} has {facts.st_size} bytes, mode {facts.st_mode:o}", facts.st_mode == 0o100600)
+        self.continues(self.mails())
+
+    def upgrade(self, packages: list[Path]) -> None:
+        """The next version: edited configuration and state stay, both run again, the alarm stays raised."""
         say("upgrade")
         before = {name: self.state(name)["MainPID"] for name in PACKAGES}
-        configuration = {path: path.read_bytes() for path in (self.root / "etc/laggard").glob("*.toml")}
-        mails = self.mails()
-        self.install(debs, "second")
-        for path, content in configuration.items():
-            expect(f"/etc/laggard/{path.name} is as it was edited", path.read_bytes() == content)
-        for name in PACKAGES:
-            status = self.machine.run("dpkg-query", "--show", "--showformat=${Version}", name)
-            expect(f"{name} is {status}", status.endswith("-2"))
+        configuration, mails = self.configuration(), self.mails()
+        self.install(packages, "second")
+        expect("edited configuration is kept", self.configuration().items() >= configuration.items())
+        for name, version in self.versions().items():
+            expect(f"{name} is {version}", version.endswith("-2"))
             wait_until(partial(self.runs, name), f"{name} to run")
-            expect(f"{name} was started anew", self.state(name)["MainPID"] != before[name])
-        wait_until(lambda: self.page() == [self.faulty], "the alarm on the page after the upgrade")
-        wait_until(self.alarms, "a scrape after it")
-        expect("the alarm stands, and nobody was told twice", self.mails() == mails)
+            expect(f"{name} was restarted", self.state(name)["MainPID"] != before[name])
+        self.continues(mails)
+
+    def roll_back(self, packages: list[Path]) -> None:
+        """The version before, as docs/maintenance.md says: the agent, then the aggregator with its backup."""
+        say("roll back")
+        agent, aggregator = packages
+        configuration, mails = self.configuration(), self.mails()
+        self.install([agent], "first")
+        self.machine.run("systemctl", "stop", "laggard-aggregator")
+        self.install([aggregator], "first")
+        _, restore = blocks("maintenance.md")
+        status = self.machine.run("sh", "-euc", restore)
+        expect(f"laggard status: {status.splitlines()[0]}", status)
+        expect("edited configuration is kept", self.configuration().items() >= configuration.items())
+        for name, version in self.versions().items():
+            expect(f"{name} is {version}", version.endswith("-1"))
+            wait_until(partial(self.runs, name), f"{name} to run")
+        self.continues(mails)
+
+    def configuration(self) -> dict[str, bytes]:
+        """Contents of the configuration files."""
+        return {path.name: path.read_bytes() for path in (self.root / "etc/laggard").glob("*.toml")}
+
+    def continues(self, mails: list[str]) -> None:
+        """The alarm is still raised, on the page and in Prometheus, and `mails` are all that came."""
+        wait_until(lambda: self.page() == [self.faulty], "the alarm on the page")
+        wait_until(self.alarms, "the alarm in Prometheus")
+        expect("the alarm is still raised, and no mail was repeated", self.mails() == mails)
+
+    def remove(self) -> None:
+        """Programs are gone; configuration and data stay."""
+        say("remove")
+        self.machine.run(*self.manager.remove.split(), *PACKAGES)
+        expect("no process is left", "laggard" not in self.processes())
+        for name in PACKAGES:
+            kept = self.root / f"etc/laggard/{name.removeprefix('laggard-')}{self.manager.kept}"
+            expect(f"{kept.relative_to(self.root)} is kept", kept.is_file())
+            expect(f"{name} is gone", not (self.root / "usr/bin" / name).exists())
+        for folder in ("archive", "spool", "state"):
+            expect(
+                f"var/lib/laggard/{folder} is kept", any((self.root / "var/lib/laggard" / folder).iterdir())
+            )
 
     def purge(self, before: dict[str, str]) -> None:
         """Nothing is left behind but what the operator made by hand."""
         say("purge")
         shutil.rmtree(self.root / "etc/systemd/system/laggard-agent.service.d")
-        self.machine.run("apt-get", "purge", "--yes", *PACKAGES)
+        (self.root / BACKUP).unlink()
+        self.machine.run("sh", "-euc", self.manager.purge)
         after = listing(self.root)
         differences = sorted(
             f"{name}: {before.get(name, 'was not there')} -> {after.get(name, 'is gone')}"
@@ -278,8 +361,10 @@ class Trial:
         for line in differences:
             say(f"  {line}")
         expect(f"{len(after)} paths as before the installation, none left behind", not differences)
-        processes = self.machine.run("sh", "-c", "cat /proc/[0-9]*/cmdline | tr '\\0' ' '")
-        expect("no process is left", "laggard" not in processes)
+
+    def processes(self) -> str:
+        """The command lines of all processes on the machine."""
+        return self.machine.run("sh", "-c", "cat /proc/[0-9]*/cmdline | tr '\\0' ' '")
 
 
 def _kinds(mail: Message) -> list[str]:

@@ -1,9 +1,10 @@
-"""Installs, uses, upgrades and purges the two Debian packages on a clean machine, as an operator would.
+"""Installs, uses, upgrades, rolls back and purges the two packages on a clean machine, as an operator would.
 
-`python packaging/try_packages.py` as root, with debootstrap, systemd-container, debhelper, lintian, curl,
-mosquitto, prometheus, and wheels that `make wheels` gathered. It builds the packages twice (five minutes),
-boots a clean Debian in a container without a network, and says of every step what was seen; exit code 1 when
-one is not as it should be. No part of the tests: those take seconds.
+`python packaging/try_packages.py` as root, with debootstrap, systemd-container, debhelper and lintian (or
+rpm), curl, mosquitto, prometheus, and wheels that `make wheels` gathered. It builds the packages twice (five
+minutes), boots a clean Debian in a container without a network, and prints the result of every step; exit
+code 1 when one is not as it should be. RPMs are tried with Debian's rpm. No part of the tests: those take
+seconds.
 """
 
 import argparse
@@ -19,7 +20,18 @@ from pathlib import Path
 PROJECT = Path(__file__).parents[1]
 sys.path[:0] = [str(PROJECT), *(str(PROJECT / part) for part in ("common", "agent", "aggregator"))]
 
-from trial import PACKAGES, Trial, WrongError, beside, expect, listing, output, say  # noqa: E402
+from trial import (  # noqa: E402
+    MANAGERS,
+    PACKAGES,
+    PackageManager,
+    Trial,
+    WrongError,
+    beside,
+    expect,
+    listing,
+    output,
+    say,
+)
 
 from laggard_aggregator.demo.recording import Recording, read_recording  # noqa: E402
 from laggard_aggregator.demo.replay import Replay  # noqa: E402
@@ -28,7 +40,7 @@ from tests.support.container import booted  # noqa: E402
 from tests.support.processes import running  # noqa: E402
 
 SUITE = "bookworm"
-BASE_PACKAGES = "systemd,systemd-sysv,dbus,iproute2,curl,python3,zlib1g"
+BASE_PACKAGES = "systemd,systemd-sysv,dbus,iproute2,curl,python3,rpm,zlib1g"
 """The clean machine: what the packages depend on is there, as the container has no network to fetch it."""
 MOST_COMPRESSED = 15e6
 """The agent's package in bytes, without Python."""
@@ -36,12 +48,13 @@ SPEED = 10
 SHIFT_SAMPLES = 30
 
 
-def build(project: Path, wheels: Path, revision: int, out: Path) -> None:
-    """Builds the packages of a project with this Debian revision."""
-    say(f"building revision {revision}")
+def build(project: Path, wheels: Path, out: Path, manager: PackageManager) -> None:
+    """Builds the packages of a project, with the name of `out` as their revision."""
+    say(f"building revision {out.name}")
+    kind = manager.suffix.removeprefix(".")
     output(
-        *(str(project / "packaging/deb/build"), str(wheels), str(out)),
-        DEB_REVISION=str(revision),
+        *(str(project / "packaging" / kind / "build"), str(wheels), str(out)),
+        REVISION=out.name,
         PYTHON=sys.executable,
     )
 
@@ -58,15 +71,18 @@ def next_version(folder: Path) -> Path:
     return folder
 
 
-def check_packages(debs: list[Path]) -> None:
-    """Sizes, and what lintian says."""
-    agent = debs[0]
+def check_packages(packages: list[Path], manager: PackageManager) -> None:
+    """Sizes, and the reports of lintian or rpm/check."""
+    agent, aggregator = packages
     size = agent.stat().st_size
     expect(f"the agent's package has {size / 1e6:.1f} MB, at most 15", size <= MOST_COMPRESSED)
-    say(f"  the aggregator's package has {debs[1].stat().st_size / 1e6:.0f} MB")
-    for deb in debs:
-        said = output("lintian", "--allow-root", "--fail-on", "error,warning", str(deb))
-        expect(f"lintian has nothing to say of {deb.name}", not said.strip())
+    say(f"  the aggregator's package has {aggregator.stat().st_size / 1e6:.0f} MB")
+    if manager.suffix == ".rpm":
+        say(output(str(PROJECT / "packaging/rpm/check"), str(agent.parent)))
+        return
+    for package in packages:
+        said = output("lintian", "--allow-root", "--fail-on", "error,warning", str(package))
+        expect(f"lintian reports nothing of {package.name}", not said.strip())
 
 
 def base(archive: Path, mirror: tuple[str, ...]) -> Path:
@@ -104,11 +120,16 @@ def walk(trial: Trial, first: list[Path], second: list[Path], others: ExitStack)
         others.enter_context(running(command, trial.work / f"beside-{number}.log"))
     trial.start()
     trial.see()
+    trial.back_up()
     trial.upgrade(second)
+    trial.roll_back(first)
+    trial.remove()
     trial.purge(before)
 
 
-async def attempt(first: list[Path], second: list[Path], archive: Path, work: Path) -> None:
+async def attempt(
+    first: list[Path], second: list[Path], archive: Path, work: Path, manager: PackageManager
+) -> None:
     """All steps, on a machine in `work`. Raises WrongError or AssertionError."""
     root = work / "root"
     prepare(root, archive)
@@ -124,7 +145,7 @@ async def attempt(first: list[Path], second: list[Path], archive: Path, work: Pa
 
     def steps() -> None:
         with booted(root, work / "console.log") as machine, ExitStack() as others:
-            trial = Trial(root, work, machine, begin, f"oss-1/{recording.faulty}")
+            trial = Trial(manager, root, work, machine, begin, f"oss-1/{recording.faulty}")
             try:
                 walk(trial, first, second, others)
             except BaseException:
@@ -140,32 +161,32 @@ async def attempt(first: list[Path], second: list[Path], archive: Path, work: Pa
 
 def main() -> int:
     """Tries the packages; the exit code says whether all was as it should be."""
-    parser = argparse.ArgumentParser(description="Installs, uses, upgrades and purges the Debian packages.")
+    parser = argparse.ArgumentParser(description="Installs, uses, upgrades, rolls back and purges packages.")
     parser.add_argument(
         "--wheels", type=Path, default=PROJECT / "build/wheels", help="what wheels.py gathered"
     )
     parser.add_argument(
         "--cache", type=Path, default=PROJECT / "build/try", help="packages and clean machine"
     )
+    parser.add_argument("--format", choices=MANAGERS, default="deb", help="format of the packages")
     parser.add_argument("--mirror", help="mirror for debootstrap (default: its own)")
     parser.add_argument("--as-built", action="store_true", help="take the packages of the last time")
     options = parser.parse_args()
-    debs = options.cache / "debs"
-    debs.mkdir(parents=True, exist_ok=True)
+    manager = MANAGERS[options.format]
+    built = [options.cache / f"{options.format}s" / revision for revision in ("1", "2")]
     begun = time.monotonic()
     try:
         if not options.as_built:
-            for old in debs.iterdir():
-                old.unlink()
             with tempfile.TemporaryDirectory() as folder:
-                build(PROJECT, options.wheels, 1, debs)
-                build(next_version(Path(folder)), options.wheels, 2, debs)
-        first, second = ([next(debs.glob(f"{name}_*-{n}_*.deb")) for name in PACKAGES] for n in (1, 2))
+                for project, out in zip((PROJECT, next_version(Path(folder))), built, strict=True):
+                    shutil.rmtree(out, ignore_errors=True)
+                    build(project, options.wheels, out, manager)
+        first, second = ([next(out.glob(f"{name}*{manager.suffix}")) for name in PACKAGES] for out in built)
         say("packages")
-        check_packages(first)
+        check_packages(first, manager)
         archive = base(options.cache.resolve() / "base.tar", (options.mirror,) if options.mirror else ())
         with tempfile.TemporaryDirectory(dir=options.cache.resolve(), ignore_cleanup_errors=True) as folder:
-            asyncio.run(attempt(first, second, archive, Path(folder)))
+            asyncio.run(attempt(first, second, archive, Path(folder), manager))
     except (WrongError, AssertionError) as exc:
         say(f"  WRONG: {exc}")
         return 1

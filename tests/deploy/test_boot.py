@@ -196,6 +196,7 @@ def test_backup_and_restore_work_as_they_stand(machine: Container) -> None:
     machine.run("laggard", "silence", "oss-1", "--for", "1d", "--comment", "before")
     back_up, restore = blocks("maintenance.md")
     machine.run("sh", "-euc", back_up)
+    assert machine.run("stat", "--format=%a", "/var/backups/laggard.tar.gz") == "600\n"
     machine.run("laggard", "silence", "oss-1", "--end")
     assert "oss-1 silenced" not in machine.run("laggard", "status")
     assert "oss-1 silenced" in machine.run("sh", "-euc", restore)

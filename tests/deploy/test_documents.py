@@ -10,7 +10,8 @@ import pytest
 
 from tests.support.container import PROJECT
 from tests.support.ports import free_port
-from tests.support.processes import run_command
+from tests.support.processes import run_command, running
+from tests.support.wait import LIMIT_SECONDS, wait_until
 
 DOCS = PROJECT / "docs"
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
@@ -25,7 +26,11 @@ def blocks(name: str) -> list[str]:
 @pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
 def test_the_first_ten_minutes(tmp_path: Path) -> None:
     install, demo, *rest = blocks("start.md")
-    assert [line.split()[0] for line in install.splitlines()] == ["python3", "pip"]  # tried with the packages
+    assert [line.split()[0] for line in install.splitlines()] == [
+        "python3",
+        "pip",
+        "cd",
+    ]  # tried with the packages
     assert demo == "laggard demo --once\n"  # has a test of its own
     script = "".join(rest).replace("18830", str(free_port())).replace("9464", str(free_port()))
     script = script.replace("laggard status", 'laggard status --url "$URL"')
@@ -74,6 +79,37 @@ def test_no_sentence_is_left_at_which_readers_stopped() -> None:
     }
     assert len(texts) > 80
     assert [(path.name, each) for path, text in texts.items() for each in READ_TWICE if each in text] == []
+
+
+FIO = re.findall(r"`(fio [^`]+)`", (DOCS / "runbook.md").read_text())
+
+
+@pytest.mark.skipif(shutil.which("fio") is None, reason="needs fio")
+@pytest.mark.parametrize("command", [command for command in FIO if "--name" in command])
+def test_the_runbook_measures_with_fio(command: str, tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.write_bytes(bytes(1 << 20))
+    command = command.replace("/dev/sdk", str(disk)).replace("/mnt/volume", str(tmp_path))
+    command = command.replace("--direct=1", "--direct=0").replace("--runtime=30", "--runtime=1")
+    done = run_command([*command.replace("=1G", "=1M").split(), "--output-format=terse"], cwd=tmp_path)
+    assert done.stdout.split(";")[4] == "0"  # errors
+    assert disk.read_bytes() == bytes(1 << 20)
+    undone = sorted(path.name for path in tmp_path.iterdir() if path != disk)
+    assert undone == [path.name for path in tmp_path.glob("confirm.*")]
+
+
+@pytest.mark.skipif(shutil.which("iperf3") is None, reason="needs iperf3")
+def test_the_runbook_measures_with_iperf3(tmp_path: Path) -> None:
+    page = (DOCS / "runbook.md").read_text()
+    server, client = (
+        re.findall(rf"`(iperf3 --{side}[^`]*)`", page)[0].split() for side in ("server", "client")
+    )
+    port = ["--port", str(free_port())]
+    client = [{"oss-1": "127.0.0.1", "10": "1"}.get(word, word) for word in client]
+    with running([*server, *port], tmp_path / "server.log") as process:
+        measured = wait_until(lambda: run_command([*client, *port], check=False).stdout, "a measurement")
+        assert "receiver" in measured
+        assert process.wait(LIMIT_SECONDS) == 0
 
 
 @pytest.mark.skipif(shutil.which("shellcheck") is None, reason="needs shellcheck")
