@@ -1,4 +1,5 @@
 import argparse
+import math
 import os
 import pty
 import re
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from laggard_aggregator.alarms.overrides import Decision
 from laggard_aggregator.cli import top
 from laggard_aggregator.cli.client import Client
 from laggard_aggregator.cli.main import main
@@ -48,6 +50,22 @@ def wide(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()
+
+
+@pytest.mark.usefixtures("wide")
+def test_status_shows_comments_and_tickets(capsys: pytest.CaptureFixture[str]) -> None:
+    ticket = "https://tickets.example.org/4711"
+    made = (
+        Decision("comment", "oss-1", "alice", live_status.NOW, math.inf, "firm\x1b[1mware", ticket),
+        Decision("drain", "oss-2", "bob", live_status.NOW, math.inf, "", ticket),
+    )
+    with served(replace(live_status.site(), decisions_=made)) as url:
+        assert main(["status", "--url", url]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-2:] == [
+        f"oss-1 commented by alice on 2025-10-09 09:01:40 UTC: firm\\x1b[1mware {ticket}",
+        f"oss-2 drained by bob on 2025-10-09 09:01:40 UTC, until ended: {ticket}",
+    ]
 
 
 @pytest.mark.usefixtures("wide")

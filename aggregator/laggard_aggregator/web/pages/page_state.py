@@ -97,9 +97,8 @@ class Now:
 class Acts:
     """Decisions that the reader of a page may make, and the form that is open.
 
-    `enabled`: whether the site has operators; `user`: the reader, if one of them. `asked`: fields of the
-    request, of which `act` chooses the form; `problem`: why they were refused. `path`: the page. `token`: of
-    the form.
+    `enabled`: whether the site has operators; `user`: the reader, if one of them. `path`: the page. `asked`:
+    fields of the request, of which `act` chooses the form. `token`: of the form.
     """
 
     enabled: bool
@@ -107,7 +106,6 @@ class Acts:
     path: str
     asked: Mapping[str, str]
     token: str = ""
-    problem: str = ""
 
     @property
     def act(self) -> str:

@@ -183,7 +183,7 @@ class Pages:
         path = back if _BACK.fullmatch(back) else "/alarms"
         acts = replace(self._acts(request), path=path, asked=fields | {"act": fields.get("do", "")})
         if fields:
-            acts = replace(acts, token=self._actions.token(acts.user), problem=problem)
+            acts = replace(acts, token=self._actions.token(acts.user))
         now = self._state_reader.now()
         values = {"now": now, "acts": acts, "done": done, "problem": problem}
         body, packed = await asyncio.to_thread(self._render, "decided", **values)
