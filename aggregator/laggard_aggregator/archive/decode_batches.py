@@ -37,7 +37,7 @@ def batches(chunks: Iterable[pa.Table], site: str, find_schema: FindSchema) -> I
 
 def _bounds(table: pa.Table) -> list[int]:
     """Start rows of batches; the last one may continue in the next chunk."""
-    run, ordinal = _integers(table, "run"), _integers(table, "ordinal")
+    run, ordinal = integers(table, "run"), integers(table, "ordinal")
     changes = np.flatnonzero((ordinal[1:] != ordinal[:-1]) | (run[1:] != run[:-1])) + 1
     return [0, *changes.tolist()]
 
@@ -47,9 +47,9 @@ def _rebuilt(table: pa.Table, bounds: list[int], site: str, find_schema: FindSch
         return
     table = table.unify_dictionaries().combine_chunks()
     lanes = _Lanes(table)
-    run, ordinal, seq = (_integers(table, name) for name in ("run", "ordinal", "seq"))
-    epoch, width, received = (_integers(table, name) for name in ("epoch", "width", "received"))
-    place, tick, offset = (_integers(table, name) for name in ("place", "tick", "read_offset_ns"))
+    run, ordinal, seq = (integers(table, name) for name in ("run", "ordinal", "seq"))
+    epoch, width, received = (integers(table, name) for name in ("epoch", "width", "received"))
+    place, tick, offset = (integers(table, name) for name in ("place", "tick", "read_offset_ns"))
     late, idle = (_column(table, name).to_numpy(zero_copy_only=False) for name in ("late", "idle"))
     texts = zip(*(_texts(table, name, bounds[:-1]) for name in ("node", "role", "stream")), strict=True)
     for (first, last), (node, role, stream) in zip(pairwise(bounds), texts, strict=True):
@@ -85,7 +85,7 @@ class _Lanes:
     """All field columns of a table as int64 lanes with their null masks."""
 
     def __init__(self, table: pa.Table) -> None:
-        self._lane = cache(partial(_lane, table))
+        self._lane = cache(partial(lane, table))
 
     def batch(
         self, schema: Schema, width: int, first: int, last: int, n: int
@@ -95,14 +95,15 @@ class _Lanes:
         values = np.empty((n, c, len(fields)), dtype=np.int64)
         missing = np.zeros((c, len(fields)), dtype=np.bool_)
         for at, each in enumerate(fields):
-            lane, null = self._lane(column_of(each.name))
-            values[:, :, at] = lane[first:last].reshape(c, n).T
+            column, null = self._lane(column_of(each.name))
+            values[:, :, at] = column[first:last].reshape(c, n).T
             if null is not None:
                 missing[:, at] = null[first:last:n]
         return values, ~missing if missing.any() else None
 
 
-def _lane(table: pa.Table, name: str) -> tuple[NDArray[np.int64], NDArray[np.bool_] | None]:
+def lane(table: pa.Table, name: str) -> tuple[NDArray[np.int64], NDArray[np.bool_] | None]:
+    """A field's column as int64 lanes, 0 where it is null, and where that is; None without nulls."""
     column = _column(table, name)
     null = column.is_null().to_numpy(zero_copy_only=False) if column.null_count else None
     return (column if null is None else column.fill_null(0)).to_numpy().view(np.int64), null
@@ -120,7 +121,7 @@ def _column(table: pa.Table, name: str) -> pa.Array:
     return chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks)
 
 
-def _integers(table: pa.Table, name: str) -> NDArray[np.int64]:
+def integers(table: pa.Table, name: str) -> NDArray[np.int64]:
     """A column of integers or times as int64; uint64 wraps around."""
     column = _column(table, name)
     if pa.types.is_timestamp(column.type):

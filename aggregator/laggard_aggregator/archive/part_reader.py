@@ -30,7 +30,7 @@ def files(where: Path) -> Iterator[Iterator[pa.Table]]:
         except (OSError, pa.ArrowException) as exc:
             raise InputError(str(part.path), f"cannot be read: {one_line(exc)}") from exc
         with file:
-            _check_format(part.path, file.schema_arrow)
+            check_format(part.path, file.schema_arrow)
             given.append((part.first, file.metadata.num_rows - skip))
             yield _rows(part.path, file, skip)
         last = part.last
@@ -62,7 +62,8 @@ def _rows(path: Path, file: pq.ParquetFile, skip: int) -> Iterator[pa.Table]:
         raise InputError(str(path), f"cannot be read: {one_line(exc)}") from exc
 
 
-def _check_format(path: Path, schema: pa.Schema) -> None:
+def check_format(path: Path, schema: pa.Schema) -> None:
+    """Raises InputError for a file of another format of the archive."""
     found = (schema.metadata or {}).get(b"laggard.format", b"").decode(errors="replace")
     if found != layout.FORMAT:
         raise InputError(

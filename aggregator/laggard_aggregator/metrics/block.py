@@ -14,6 +14,7 @@ from laggard_aggregator.metrics.definition import (
     mean,
     ratio,
     total,
+    transfer_charts,
 )
 
 SECTOR_BYTES = 512.0
@@ -23,20 +24,25 @@ _SECTORS = ("rd_sectors", "wr_sectors", "dc_sectors")
 _MS = ("rd_ms", "wr_ms", "dc_ms")
 _REQUESTS = (*_IOS, *_SECTORS)
 
+_R_AWAIT = mean("ms", ("rd_ios",), ("rd_ms",))
+_W_AWAIT = mean("ms", ("wr_ios",), ("wr_ms",))
+_QUEUE = Metric("requests", +1, ("weighted_ms",), lambda d: d["weighted_ms"] / 1000 / d.seconds)
+_UTIL = Metric("%", +1, ("io_ms",), lambda d: d["io_ms"] / 1000 / d.seconds * 100)
+
 BLOCK = SourceMetrics(
     source="diskstats",
     defaults=("await",),
     metrics={
         "await": mean("ms", _IOS, _MS),
-        "r_await": mean("ms", ("rd_ios",), ("rd_ms",)),
-        "w_await": mean("ms", ("wr_ios",), ("wr_ms",)),
+        "r_await": _R_AWAIT,
+        "w_await": _W_AWAIT,
         "tps": Metric("operations/s", 0, _IOS, lambda d: total(d, _IOS) / d.seconds),
         "rd_sec": Metric("sectors/s", 0, ("rd_sectors",), lambda d: d["rd_sectors"] / d.seconds),
         "wr_sec": Metric("sectors/s", 0, ("wr_sectors",), lambda d: d["wr_sectors"] / d.seconds),
         "avgrq_sz": Metric("sectors", 0, _REQUESTS, lambda d: ratio(total(d, _SECTORS), total(d, _IOS))),
-        "avgqu_sz": Metric("requests", +1, ("weighted_ms",), lambda d: d["weighted_ms"] / 1000 / d.seconds),
+        "avgqu_sz": _QUEUE,
         "svctm": mean("ms", _IOS, ("io_ms",)),
-        "util": Metric("%", +1, ("io_ms",), lambda d: d["io_ms"] / 1000 / d.seconds * 100),
+        "util": _UTIL,
     },
     load={
         "operations": amount("operations", _IOS),
@@ -46,6 +52,13 @@ BLOCK = SourceMetrics(
         ),
         "read_share": Metric("1", 0, _IOS, lambda d: ratio(d["rd_ios"], total(d, _IOS))),
         "busy_share": Metric("1", 0, ("io_ms",), lambda d: d["io_ms"] / 1000 / d.seconds),
+    },
+    charts={
+        "r_await": _R_AWAIT,
+        "w_await": _W_AWAIT,
+        **transfer_charts(("rd_ios", "wr_ios"), ("rd_sectors", "wr_sectors"), SECTOR_BYTES),
+        "queue": _QUEUE,
+        "utilisation": _UTIL,
     },
     optional=("dc_ios", "dc_sectors", "dc_ms"),
     next_steps=(

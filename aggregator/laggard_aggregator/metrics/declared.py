@@ -18,6 +18,8 @@ from laggard_aggregator.metrics.definition import (
     SourceMetrics,
     amount,
     mean,
+    rate,
+    transfer_charts,
     transfers,
 )
 from laggard_aggregator.metrics.shares import Share
@@ -88,12 +90,19 @@ class LoadTable:
             return {"operations": amount("operations", self.operations)}
         return transfers((self.reads, self.writes), (self.read_bytes, self.written_bytes))
 
+    def charts(self) -> Mapping[str, Metric]:
+        """As `SourceMetrics.charts`."""
+        if self.operations:
+            return {"operations": rate("operations/s", self.operations)}
+        return transfer_charts((self.reads, self.writes), (self.read_bytes, self.written_bytes))
+
 
 @dataclass(frozen=True, slots=True)
 class SourceTable:
     """A `[[source]]`; names as in SourceMetrics.
 
-    `all_optional`: every counter is; `optional_of`: for `optional`, as `MeanTable.of`.
+    `all_optional`: every counter is; `optional_of`: for `optional`, as `MeanTable.of`. `load_means`: names of
+    `mean` that are load too, such as queue lengths.
     """
 
     name: str
@@ -101,6 +110,7 @@ class SourceTable:
     defaults: tuple[str, ...] = ()
     mean: tuple[MeanTable, ...] = ()
     share: tuple[ShareTable, ...] = ()
+    load_means: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
     optional_of: tuple[str, ...] = ()
     all_optional: bool = False
@@ -111,10 +121,13 @@ class SourceTable:
     next_steps: tuple[NextStep, ...] = ()
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Defaults that are no metrics."""
+        """Defaults and load that are no metrics."""
         known = [metric.name for metric in self.metrics]
         if len(set(known)) < len(known) or not set(self.defaults) <= set(known):
             yield "defaults", f"expected some of {', '.join(known)}, each once"
+        means = [metric.name for metric in self.mean]
+        if not set(self.load_means) <= set(means):
+            yield "load_means", f"expected some of {', '.join(means)}"
 
     @property
     def metrics(self) -> tuple[MeanTable | ShareTable, ...]:
@@ -134,6 +147,10 @@ class SourceTable:
             defaults=self.defaults,
             metrics=metrics,
             load=under,
+            charts={
+                **self.load.charts(),
+                **{m.name: m.metric() for m in self.mean if m.name in self.load_means},
+            },
             optional=optional,
             peers=self.peers,
             one_node=self.one_node,

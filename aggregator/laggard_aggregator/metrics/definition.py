@@ -116,6 +116,27 @@ def transfers(counts: tuple[str, str], transferred: tuple[str, str]) -> Mapping[
     }
 
 
+def rate(unit: str, counters: Sequence[str], scale: float = 1.0) -> Metric:
+    """The summed increases of `counters`, times `scale`, per second; it has no worse side."""
+    return Metric(unit, 0, tuple(counters), lambda d: total(d, counters, scale) / d.seconds)
+
+
+def transfer_charts(
+    counts: tuple[str, str], transferred: tuple[str, str], unit_bytes: float = 1.0
+) -> Mapping[str, Metric]:
+    """Charts of reads and writes, whose counters come in this order: operations and units of data."""
+    every = (*counts, *transferred)
+    return {
+        "reads": rate("operations/s", counts[:1]),
+        "writes": rate("operations/s", counts[1:]),
+        "read_throughput": rate("MB/s", transferred[:1], unit_bytes * 1e-6),
+        "write_throughput": rate("MB/s", transferred[1:], unit_bytes * 1e-6),
+        "request_size": Metric(
+            "kB", 0, every, lambda d: ratio(total(d, transferred, unit_bytes * 1e-3), total(d, counts))
+        ),
+    }
+
+
 @dataclass(frozen=True, slots=True)
 class NextStep:
     """A command that only looks: `run` with `{node}` and `{device}`, and the subject that it `shows`."""
@@ -133,6 +154,8 @@ KERNEL_MESSAGES = NextStep(
 class SourceMetrics:
     """All metrics of one source, and the load of its components (see `detect.interface`).
 
+    `charts`: the load as the page draws it beside the compared metrics, from the archive; nothing is kept of
+    it in memory.
     `optional` counters read as 0 where a kernel lacks them or shows them only after their first use.
     `defaults`: metrics that automatic groups compare, empty without such groups. `peers`: labels that the
     components of one automatic group share; `one_node`: they also share the node. `many_groups`: a site may
@@ -144,6 +167,7 @@ class SourceMetrics:
     defaults: tuple[str, ...]
     metrics: Mapping[str, Compared]
     load: Mapping[str, Metric] = field(default_factory=dict)
+    charts: Mapping[str, Metric] = field(default_factory=dict)
     optional: tuple[str, ...] = ()
     peers: tuple[str, ...] = ()
     one_node: bool = False

@@ -13,6 +13,7 @@ from laggard_aggregator.metrics.definition import (
     Metric,
     NextStep,
     amount,
+    rate,
 )
 from laggard_aggregator.metrics.shares import Share
 from laggard_aggregator.metrics.sums import JoinedMetrics
@@ -46,6 +47,7 @@ TCP = JoinedMetrics(
             HARMLESS,
         ),
     },
+    charts={"sent": rate("MB/s", ["tx_bytes"], 1e-6), "packets_sent": rate("packets/s", ["tx_packets"])},
     parts={"tcp": ("RetransSegs",), "net": ("tx_bytes", "tx_packets")},
     next_steps=(
         NextStep("drops and errors of its ports", "ssh {node} ip -s link"),
@@ -62,6 +64,7 @@ TCP_DESTINATION = JoinedMetrics(
             amount("segments", ["total_retrans"]), amount("segments", ["data_segs_out"]), HARMLESS
         ),
     },
+    charts={"segments_sent": rate("segments/s", ["data_segs_out"])},
     parts={"tcp_destination": ("total_retrans", "data_segs_out")},
     by_node=False,
     next_steps=(NextStep("the way there", "mtr -rwc 20 {device}"),),

@@ -15,6 +15,7 @@ from laggard_aggregator.metrics.definition import (
     FloatArray,
     Metric,
     NextStep,
+    rate,
     total,
 )
 from laggard_aggregator.metrics.sums import JoinedMetrics
@@ -55,6 +56,12 @@ SERVER = JoinedMetrics(
         "tx_packets_per_moved": _per_moved(
             "packets/byte", "tx_packets", reads=1.0, writes=0.5, usual=USUAL / SEGMENT_BYTES
         ),
+    },
+    charts={
+        "received": rate("MB/s", ["rx_bytes"], 1e-6),
+        "sent": rate("MB/s", ["tx_bytes"], 1e-6),
+        "disks_read": rate("MB/s", ["rd_sectors"], SECTOR_BYTES * 1e-6),
+        "disks_written": rate("MB/s", ["wr_sectors"], SECTOR_BYTES * 1e-6),
     },
     optional=("dc_sectors",),
     parts={"net": ("rx_bytes", "tx_bytes", "tx_packets"), "diskstats": _SECTORS},

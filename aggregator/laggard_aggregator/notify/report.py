@@ -162,7 +162,7 @@ def report(incident: Incident, view: Status, timelines: AlarmTimelines, page: st
         ),
         causes=tuple((plain(name), amount) for name, amount in causes[:MAX_CAUSES]),
         commands=(*commands(source, incident.level, incident.name), live_command(page)),
-        url=page + urls.component(worst.group, incident.component, worst.metric),
+        url=page + urls.component(worst.group, incident.component, worst.metric, incident.since),
         timeline=timelines.of(worst),
         silence_url=page + urls.component(worst.group, incident.component, act="silence")
         if view.decides
@@ -192,7 +192,7 @@ def resolutions(incidents: Sequence[Incident], view: Status, page: str) -> tuple
             incident=each,
             at=healthy_at.get(each.component, view.now),
             recovered=each.component in healthy_at,
-            url=page + urls.component(each.group, each.component),
+            url=page + urls.component(each.group, each.component, at=each.since),
         )
         for each in incidents
     )

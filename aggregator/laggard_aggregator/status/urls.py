@@ -1,13 +1,85 @@
-"""URLs of the pages. Every view has a complete link that can be pasted into a ticket."""
+"""URLs of the pages, and the ranges of time in them. Every view has a link for a ticket."""
 
+import math
+import re
 from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from urllib.parse import quote, unquote_to_bytes, urlencode
 
+AROUND_SECONDS = 6 * 3600
+"""A link to an alarm shows so much before its start, and after."""
+MAX_RANGE_SECONDS = 400 * 86_400
+_MAX_CHARS = 40
+_AGO = re.compile(r"-(\d{1,6})([mhdw])", re.ASCII)
+_UNITS = {"m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
+_LAST = 253_402_300_799  # of the year 9999
 
-def component(group: str, name: str, metric: str = "", act: str = "") -> str:
-    """The page of a component, by its permanent ID; `act`: with the form of a decision open."""
+
+@dataclass(frozen=True, slots=True)
+class TimeRange:
+    """A range of time, epoch seconds."""
+
+    start: float
+    end: float
+
+    @classmethod
+    def parse(cls, start: str, end: str, now: float) -> "TimeRange":
+        """The range of the query parameters `from` and `to`; its end is not after `now`.
+
+        A time is ISO 8601 (UTC without a zone), epoch seconds, or `-12h`: minutes (m), hours, days or weeks
+        before now. Without `from` 12 hours, without `to` until now. Raises ValueError with a sentence.
+        """
+        until = min(_time(end, now), now) if end else now
+        first = _time(start, now) if start else until - 12 * 3600
+        if first >= now:
+            raise ValueError("the range begins in the future")
+        if first >= until:
+            raise ValueError("the range ends before it begins")
+        if until - first > MAX_RANGE_SECONDS:
+            raise ValueError(f"the range is longer than {MAX_RANGE_SECONDS // 86_400} days")
+        return cls(first, until)
+
+
+def _time(text: str, now: float) -> float:
+    text = text.strip()
+    ago = _AGO.fullmatch(text)
+    if ago:
+        return now - int(ago[1]) * _UNITS[ago[2]]
+    try:
+        if len(text) > _MAX_CHARS:
+            raise ValueError
+        if text.isascii() and text.replace(".", "", 1).isdigit() and len(text) != len("20270115"):
+            at = float(text)
+        else:
+            moment = datetime.fromisoformat(text)
+            at = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+        if not 0 < at <= _LAST or not math.isfinite(at):
+            raise ValueError
+    except (ValueError, OverflowError):
+        raise ValueError("a time is written as 2026-01-31T12:00, -12h or in epoch seconds") from None
+    return at
+
+
+def component(group: str, name: str, metric: str = "", at: float = math.nan, act: str = "") -> str:
+    """The page of a component, by its permanent ID.
+
+    `at`: with the range around that time. `act`: with the form of a decision open.
+    """
     path = f"/component/{quote(group, safe='')}/{quote(name, safe='/')}"
-    return path + _query({"metric": metric, "act": act}) + ("#act" if act else "")
+    return path + _query({"metric": metric, "act": act, **around(at)}) + ("#act" if act else "")
+
+
+def around(at: float) -> dict[str, str]:
+    """Query parameters of the range around a time; none for NaN."""
+    if not math.isfinite(at):
+        return {}
+    ends = (at - AROUND_SECONDS, at + AROUND_SECONDS)
+    return {name: _stamp(each) for name, each in zip(("from", "to"), ends, strict=True)}
+
+
+def _stamp(at: float) -> str:
+    return datetime.fromtimestamp(min(max(at, 1), _LAST), UTC).strftime("%Y-%m-%dT%H:%MZ")
 
 
 def group(name: str, **query: str | int) -> str:
@@ -27,7 +99,7 @@ def page(path: str, **query: str | int) -> str:
 
 def _query(query: Mapping[str, str | int]) -> str:
     given = {name: value for name, value in query.items() if value not in ("", None)}
-    return "?" + urlencode(given) if given else ""
+    return "?" + urlencode(given, safe=":") if given else ""
 
 
 ENDPOINTS = (

@@ -224,6 +224,10 @@ class Status:
             views.append(GroupView(**same, live=store.live, silent=silent, window_seconds=seconds))
         return tuple(views)
 
+    def compared(self, group: str) -> tuple[str, ...]:
+        """The components compared in a group, also before its first window."""
+        return tuple(self._machine.stores[group].compared)
+
     def judgements(self) -> tuple[Judgement, ...]:
         """The latest judgement of every group and metric, in this order."""
         return tuple(judgement for _, judgement in sorted(self._judgements.items()))

@@ -149,6 +149,20 @@ class WindowHistory:
         self._cells -= sum(len(column.names) for kept in self._shadows.values() for column in kept)
         self._shadows.clear()
 
+    @classmethod
+    def of_columns(cls, columns: Mapping[tuple[str, str], Iterable[Column]]) -> "WindowHistory":
+        """A history of columns by group and metric, oldest first, as of a range of the archive."""
+        return cls(_columns={key: deque(each) for key, each in columns.items()})
+
+    def between(self, start: float, end: float) -> "WindowHistory":
+        """The windows that end in a range, without samples; itself where there are none."""
+        kept = {
+            key: found
+            for key, columns in self._columns.items()
+            if (found := deque(column for column in columns if start <= column.end <= end))
+        }
+        return WindowHistory(transitions=self.transitions, _columns=kept) if kept else self
+
     def frozen(self) -> "WindowHistory":
         """A copy for a thread, without later changes."""
         return WindowHistory(

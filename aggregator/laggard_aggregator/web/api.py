@@ -13,7 +13,9 @@ from laggard_aggregator.metrics.registry import unit
 from laggard_aggregator.status.straggler_list import Standing, standings
 from laggard_aggregator.status.urls import NotKnownError
 from laggard_aggregator.status.view import GroupView, Status, failing
+from laggard_aggregator.status.window_history import BAND
 from laggard_aggregator.web.pages.page_state import MOST_EVENTS, Event
+from laggard_aggregator.web.pages.past import Past, PastSeries
 
 MOST_ALARMS = MOST_EVENTS
 """Limit of alarms in one answer."""
@@ -182,6 +184,59 @@ def component(view: Status, group: str, name: str) -> dict[str, Any]:
                 "metrics": [_standing(row, found.source, view.decisions()) for row in rows],
             }
     raise NotKnownError(f"no component {name!r} in a closed window of group {group!r}")
+
+
+def find_component(view: Status, group: str, name: str) -> tuple[str, str]:
+    """Group and component asked for; without a group the first by name that has it. Raises NotKnownError.
+
+    With a group the component may be one that only the archive knows.
+    """
+    if not name:
+        raise ValueError("component is missing: its permanent ID or current name")
+    if group:
+        return group, name
+    for each in view.groups():
+        for component in view.compared(each.name):
+            if name in (component, view.shown(component)):
+                return each.name, component
+    raise NotKnownError(f"no component {name!r} in any group now; name its group to ask the archive alone")
+
+
+def history(past: Past, view: Status, group: str, name: str) -> dict[str, Any]:
+    """A component over a range of time. Raises NotKnownError where the archive has nothing of it."""
+    if not past.found:
+        raise NotKnownError(" ".join(past.notes))
+    return {
+        "time": view.now,
+        "group": group,
+        "component": name,
+        "from": past.range.start,
+        "to": past.range.end,
+        "step_seconds": past.step_seconds or None,
+        "ends": past.series[0].ends.tolist() if past.series else [],
+        "peers": past.peers,
+        "metrics": [_series(each) for each in past.series if not each.load],
+        "load": [_series(each) for each in past.series if each.load],
+        "anomalous_windows": [
+            {name: _plain(row[name]) for name in _WINDOW_FIELDS} for row in reversed(past.verdicts)
+        ],
+        "notes": list(past.notes),
+    }
+
+
+_WINDOW_FIELDS = ("metric", "start", "end", "severity", "score", "observed", "reference", "straggler")
+
+
+def _series(series: PastSeries) -> dict[str, Any]:
+    band = {f"p{round(100 * share)}": series.band[:, at] for at, share in enumerate(BAND)}
+    columns = {"values": series.own, **band}
+    return {"metric": series.name, "unit": series.unit} | {
+        name: [_or_null(value) for value in column.tolist()] for name, column in columns.items()
+    }
+
+
+def _plain(value: Any) -> Any:
+    return _or_null(value) if isinstance(value, float) else value
 
 
 def _called(view: Status, judgements: Iterable[Judgement], name: str) -> Iterable[str]:

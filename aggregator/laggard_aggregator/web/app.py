@@ -26,6 +26,7 @@ from laggard_aggregator.web import api
 from laggard_aggregator.web.actions import API_PATH, FORM_PATH, Actions
 from laggard_aggregator.web.exposition import Exposition, Scrape, scrape
 from laggard_aggregator.web.metric_table import PER_NODE, TABLE
+from laggard_aggregator.web.pages.past import PastReader, PastUnavailableError
 from laggard_aggregator.web.pages.site import Pages
 
 SECURITY_HEADERS = (
@@ -56,7 +57,8 @@ def make_app(
     others, for links in alerts. `actions`: of operators; without, nobody decides.
     """
     actions = actions or Actions()
-    pages = Pages(view, archive, actions)
+    past = PastReader(view, archive)
+    pages = Pages(view, past, archive, actions)
     process = ProcessCollector(registry=None)
 
     def metrics() -> Collector:
@@ -91,6 +93,19 @@ def make_app(
     async def decide(request: Request) -> Response:
         return JSONResponse(await actions.decide(request, await actions.json(request), "api"))
 
+    async def history(request: Request) -> Response:
+        query = request.query_params
+        try:
+            asked = urls.TimeRange.parse(query.get("from", ""), query.get("to", ""), view.now)
+            group, name = api.find_component(view, query.get("group", ""), query.get("component", ""))
+            return JSONResponse(api.history(await past.component(group, name, asked), view, group, name))
+        except ValueError as exc:
+            raise HTTPException(400, str(exc)) from exc
+        except urls.NotKnownError as exc:
+            raise HTTPException(404, str(exc)) from exc
+        except PastUnavailableError as exc:
+            raise HTTPException(503, str(exc)) from exc
+
     one_at_a_time = asyncio.Semaphore(1)  # an exposition of all nodes may be tens of MB
     app = Starlette(
         routes=[
@@ -107,6 +122,7 @@ def make_app(
             Route("/api/v1/alarms", alarms),
             _json(API_PATH, lambda: api.decisions(view)),
             Route(API_PATH, decide, methods=["POST"]),
+            Route("/api/v1/history", history),
             Route(COMPONENTS + "{rest:path}", component),
         ],
         exception_handlers={HTTPException: _http_error, Exception: _server_error},

@@ -82,7 +82,7 @@ def _alarm_infos(values: Scrape) -> Series:
         if row.alarm is not None:
             source = sources.get(row.group, "")
             said = claim(row.severity, worse(source, row.metric))
-            url = values.page + urls.component(row.group, row.component, row.metric)
+            url = values.page + urls.component(row.group, row.component, row.metric, row.alarm.since)
             yield (*row.key, row.name, said, unit(source, row.metric), url), 1
 
 

@@ -96,7 +96,8 @@ def test_what_an_alert_says_of_an_alarm(metric: str, severity: float, claim: str
         "name": "oss-1/sdb",
         "claim": claim,
         "unit": unit,
-        "page_url": f"https://laggard.example.org/component/luns/oss-1/wwn-2?metric={metric}",
+        "page_url": f"https://laggard.example.org/component/luns/oss-1/wwn-2?metric={metric}"
+        "&from=2025-10-09T02:56Z&to=2025-10-09T14:56Z",
     }
 
 

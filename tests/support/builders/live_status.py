@@ -46,6 +46,10 @@ class MadeView(Status):
     def groups(self) -> tuple[GroupView, ...]:
         return self.groups_
 
+    def compared(self, group: str) -> tuple[str, ...]:
+        found = (judged.components for judged in self.judgements_ if judged.group == group)
+        return next(found, ())
+
     def judgements(self) -> tuple[Judgement, ...]:
         return self.judgements_
 

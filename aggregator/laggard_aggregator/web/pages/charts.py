@@ -1,5 +1,6 @@
 """Charts and heat maps as SVG, visible without any script. The style sheet sets the colours."""
 
+import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -54,15 +55,31 @@ def sparkline(course: ComponentHistory) -> Markup:
     ).format(label, peers, _line(x, y))
 
 
+def chart_data(x: FloatArray, own: FloatArray, band: FloatArray, hot: NDArray[np.bool_]) -> str:
+    """Values as JSON for an interactive chart: times, own values, band, own values where `hot`."""
+    columns = [
+        [float(f"{value:.5g}") if np.isfinite(value) else None for value in column.tolist()]
+        for column in (own, *band.T, np.where(hot, own, np.nan))
+    ]
+    return json.dumps([x.tolist(), *columns], allow_nan=False)
+
+
 def band_chart(
-    x: FloatArray, own: FloatArray, band: FloatArray, hot: NDArray[np.bool_], *, unit: str, label: str
+    x: FloatArray,
+    own: FloatArray,
+    band: FloatArray,
+    hot: NDArray[np.bool_],
+    *,
+    unit: str,
+    label: str,
+    height: int = HEIGHT,
 ) -> Markup:
     """Values (N,) at the times `x` against the band (N, 5) of the peers; a dot where `hot`."""
     known = np.concatenate([own[np.isfinite(own)], band[np.isfinite(band)]])
     if len(x) < 2 or not known.size:
         return Markup("")
     low, high = min(float(known.min()), 0.0), float(known.max())
-    frame = _Frame(float(x[0]), float(x[-1]), low, high * 1.05 if high > low else low + 1.0)
+    frame = _Frame(float(x[0]), float(x[-1]), low, high * 1.05 if high > low else low + 1.0, height)
     places = frame.x(x)
     lines = Markup("")
     for inner, outer, name in ((0, 4, "wide"), (1, 3, "narrow")):
@@ -98,15 +115,18 @@ def cdf_chart(own: FloatArray, peers: Sequence[FloatArray], unit: str, title: st
 class _Frame:
     """Maps values to positions in the picture."""
 
-    def __init__(self, x_low: float, x_high: float, y_low: float, y_high: float) -> None:
+    def __init__(
+        self, x_low: float, x_high: float, y_low: float, y_high: float, height: int = HEIGHT
+    ) -> None:
+        self._height = height
         self._x = (x_low, (WIDTH - _LEFT - _RIGHT) / (x_high - x_low or 1.0))
-        self._y = (y_low, (HEIGHT - _TOP - _BOTTOM) / (y_high - y_low or 1.0))
+        self._y = (y_low, (height - _TOP - _BOTTOM) / (y_high - y_low or 1.0))
 
     def x(self, values: FloatArray) -> FloatArray:
         return _LEFT + (values - self._x[0]) * self._x[1]
 
     def y(self, values: FloatArray) -> FloatArray:
-        return HEIGHT - _BOTTOM - (values - self._y[0]) * self._y[1]
+        return self._height - _BOTTOM - (values - self._y[0]) * self._y[1]
 
     def svg(
         self,
@@ -124,9 +144,11 @@ class _Frame:
             )
         for value, text in across:
             x = float(self.x(np.array(value)))
-            grid += Markup('<text class="below" x="{:.1f}" y="{}">{}</text>').format(x, HEIGHT - 8, text)
+            grid += Markup('<text class="below" x="{:.1f}" y="{}">{}</text>').format(
+                x, self._height - 8, text
+            )
         return Markup('<svg class="chart" viewBox="0 0 {} {}" role="img" aria-label="{}">{}{}</svg>').format(
-            WIDTH, HEIGHT, label, grid, inside
+            WIDTH, self._height, label, grid, inside
         )
 
 

@@ -1,6 +1,5 @@
 """The page of a component: its metrics against the band of its peers, its windows, its evidence."""
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,7 +21,7 @@ from laggard_aggregator.status.window_history import (
     ComponentHistory,
     bands,
 )
-from laggard_aggregator.web.pages.charts import band_chart, cdf_chart
+from laggard_aggregator.web.pages.charts import band_chart, cdf_chart, chart_data
 from laggard_aggregator.web.pages.page_state import Event, Now, paged
 from laggard_aggregator.web.pages.straggler_rows import NextSteps, slow_by
 
@@ -95,7 +94,7 @@ def _part(
     return {
         "metric": metric,
         "unit": known,
-        "data": _data(course),
+        "data": chart_data(course.end, course.observed, course.band, hot),
         "picture": band_chart(course.end, course.observed, course.band, hot, unit=known, label=title),
         "samples": picture,
         "samples_from": np.nan if samples is None else samples.start,
@@ -106,16 +105,6 @@ def _part(
             range(len(course.end))[::-1], page, WINDOWS_A_PAGE, lambda at: _window(course, at, known)
         ),
     }
-
-
-def _data(course: ComponentHistory) -> str:
-    """The course as JSON for the interactive chart: ends, own values, band, anomalous windows."""
-    hot = np.where(course.state == ANOMALOUS, course.observed, np.nan)
-    columns = [
-        [float(f"{value:.5g}") if np.isfinite(value) else None for value in column.tolist()]
-        for column in (course.observed, *course.band.T, hot)
-    ]
-    return json.dumps([course.end.tolist(), *columns], allow_nan=False)
 
 
 def _window(course: ComponentHistory, at: int, known: str) -> dict[str, Any]:

@@ -6,11 +6,11 @@ import hashlib
 import re
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote_to_bytes
+from urllib.parse import unquote, unquote_to_bytes
 
 import jinja2
 from prometheus_client.exposition import gzip_accepted
@@ -21,7 +21,7 @@ from starlette.routing import BaseRoute, Route
 
 from laggard_aggregator.alarms.overrides import MOST_TARGET_CHARS
 from laggard_aggregator.status import formatting, urls
-from laggard_aggregator.status.urls import NotKnownError, component_path
+from laggard_aggregator.status.urls import NotKnownError, TimeRange, component_path
 from laggard_aggregator.status.view import Status
 from laggard_aggregator.web.actions import FORM_PATH, Actions
 from laggard_aggregator.web.pages import charts, component, groups, nodes, overview, search, shadows
@@ -35,6 +35,7 @@ from laggard_aggregator.web.pages.page_state import (
     StateReader,
     paged,
 )
+from laggard_aggregator.web.pages.past import Past, PastReader, PastUnavailableError
 
 CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -60,11 +61,43 @@ class _Kept:
     packed: bytes
 
 
-class Pages:
-    """All pages over `view`. `archive`: its folder, for the alarm events of the last weeks."""
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The range in a page's URL: as text, and `range` or the `problem` with it; neither without a range."""
 
-    def __init__(self, view: Status, archive: Path | None = None, actions: Actions | None = None) -> None:
+    start: str
+    end: str
+    range: TimeRange | None = None
+    problem: str = ""
+
+    @classmethod
+    def of(cls, request: Request, now: float) -> "Asked":
+        """The range of the query parameters `from` and `to`."""
+        start, end = _text(request, "from"), _text(request, "to")
+        if not (start or end):
+            return cls(start, end)
+        try:
+            return cls(start, end, TimeRange.parse(start, end, now))
+        except ValueError as exc:
+            return cls(start[:40], end[:40], problem=formatting.sentence(f"{exc}."))
+
+
+AskPast = Callable[[Request, TimeRange], Awaitable[Past]]
+"""Reads the range of a page from the archive. Raises PastUnavailableError."""
+
+
+class Pages:
+    """All pages over `view`. `archive`: its folder, for alarm events and, read by `past`, ranges."""
+
+    def __init__(
+        self,
+        view: Status,
+        past: PastReader,
+        archive: Path | None = None,
+        actions: Actions | None = None,
+    ) -> None:
         self._view = view
+        self._past = past
         self._actions = actions or Actions()
         self._state_reader = StateReader(view)
         self.alarm_log = AlarmLog(archive)
@@ -74,6 +107,7 @@ class Pages:
         self._kept: OrderedDict[tuple[str, bytes, str], _Kept] = OrderedDict()
         self._one_at_a_time = asyncio.Lock()  # one page at a time: at most one core
         self._templates = _templates(self._files)
+        self._templates.globals["archive"] = archive is not None
 
     def routes(self) -> list[BaseRoute]:
         """Routes of the pages."""
@@ -81,8 +115,15 @@ class Pages:
         return [
             page("/", "overview", lambda now, asked, _: overview.overview(now, _number(asked))),
             page("/groups", "groups", lambda now, asked, _: groups.groups(now, _number(asked))),
-            page("/group/{rest:path}", "group", _group),
-            page("/component/{rest:path}", "component", _component, alarms=True, decides=True),
+            page("/group/{rest:path}", "group", _group, past=self._past_group),
+            page(
+                "/component/{rest:path}",
+                "component",
+                _component,
+                alarms=True,
+                decides=True,
+                past=self._past_component,
+            ),
             page("/nodes", "nodes", _nodes, nodes=True),
             page(
                 "/node/{rest:path}",
@@ -90,6 +131,7 @@ class Pages:
                 lambda now, asked, _: nodes.node(now, _name(asked)),
                 node=True,
                 decides=True,
+                past=lambda asked, when: self._past.node(_name(asked), when),
             ),
             page(
                 "/search", "search", lambda now, asked, _: search.search(now, _text(asked, "q")), nodes=True
@@ -100,6 +142,7 @@ class Pages:
                 lambda _, asked, events: paged(events, _number(asked), ALARMS_SHOWN),
                 alarms=True,
                 decides=True,
+                past=lambda _, when: self._past.alarms(when),
             ),
             Route(FORM_PATH, self._decide, methods=["POST"]),
             page("/shadows", "shadows", _shadows),
@@ -117,14 +160,22 @@ class Pages:
         nodes: bool = False,
         alarms: bool = False,
         decides: bool = False,
+        past: AskPast | None = None,
     ) -> BaseRoute:
         """The route of the template `name`. It needs one `node`, all `nodes`, or the `alarms` of the log.
 
-        `decides`: it has the forms of decisions, and so is cached for each operator.
+        `decides`: it has the forms of decisions, and so is cached for each operator. `past`: reads a range
+        that is asked for.
         """
 
         async def answer(request: Request) -> Response:
+            asked, was = None, None
+            if past is not None:
+                asked = Asked.of(request, self._view.now)
+                was = await self._ask(past, request, asked.range)
             events = await self.alarm_log.events(self._view.history, self._view.now) if alarms else ()
+            if was is not None:
+                events = _within(was, events)
             acts = self._acts(request)
             key = (
                 request.scope["raw_path"].decode("latin-1"),
@@ -135,17 +186,29 @@ class Pages:
                 kept = self._kept.get(key)
                 if kept is None or not self._good(kept):
                     now = self._state_reader.now(nodes=nodes, node=_name(request) if node else None)
+                    if was is not None:
+                        history = was.history or now.history.between(was.range.start, was.range.end)
+                        now = replace(now, history=history)
+                    values: dict[str, Any] = {
+                        "now": now,
+                        "path": key[0],
+                        "acts": acts,
+                        "asked": asked,
+                        "past": was,
+                    }
                     begun = time.monotonic()
                     try:
                         page = await asyncio.to_thread(make, now, request, events)
-                        body, packed = await asyncio.to_thread(
-                            self._render, name, now=now, page=page, acts=acts
-                        )
                     except NotKnownError as exc:
-                        body, packed = await asyncio.to_thread(
-                            self._render, "not_found", now=now, what=str(exc)
-                        )
-                        return Response(body, 404, headers=_HEADERS)
+                        if was is None or not was.found:
+                            body, _ = await asyncio.to_thread(
+                                self._render, "not_found", what=str(exc), **values
+                            )
+                            return Response(body, 404, headers=_HEADERS)
+                        page, template = unquote(_rest(request)), "past"
+                    else:
+                        template = name
+                    body, packed = await asyncio.to_thread(self._render, template, page=page, **values)
                     # the longest recent duration
                     self._took = max(time.monotonic() - begun, 0.9 * self._took)
                     kept = _Kept(now.revision, time.monotonic(), body, packed)
@@ -153,6 +216,20 @@ class Pages:
             return _answer(request, kept.body, kept.packed, _HEADERS)
 
         return Route(path, answer)
+
+    async def _ask(self, past: AskPast, request: Request, asked: TimeRange | None) -> Past | None:
+        """The range that is asked for, None without one; with a note where it cannot be read."""
+        try:
+            return None if asked is None else await past(request, asked)
+        except PastUnavailableError as exc:
+            assert asked is not None
+            return Past(asked, (str(exc),))
+
+    async def _past_component(self, request: Request, asked: TimeRange) -> Past:
+        return await self._past.component(*_component_path(request), asked)
+
+    async def _past_group(self, request: Request, asked: TimeRange) -> Past:
+        return await self._past.group(_name(request), asked)
 
     def _acts(self, request: Request) -> Acts:
         """Decisions that the reader of a page may make."""
@@ -230,12 +307,22 @@ def _group(now: Now, asked: Request, _: Events) -> dict[str, Any]:
 
 
 def _component(now: Now, asked: Request, events: Events) -> dict[str, Any]:
-    try:
-        group, name = component_path(_rest(asked))
-    except ValueError as exc:
-        raise HTTPException(400, str(exc)) from exc
+    group, name = _component_path(asked)
     metric, page = _text(asked, "metric"), _number(asked)
     return component.component(now, group, name, metric=metric, page=page, alarms=events)
+
+
+def _component_path(request: Request) -> tuple[str, str]:
+    try:
+        return component_path(_rest(request))
+    except ValueError as exc:
+        raise HTTPException(400, str(exc)) from exc
+
+
+def _within(was: Past, events: Events) -> Events:
+    """The alarm events of a range: of the archive, and those of the log that came since."""
+    since = {event for event in events if was.range.start <= event.at <= was.range.end}
+    return tuple(sorted(since.union(was.events), key=lambda event: -event.at))
 
 
 def _nodes(now: Now, asked: Request, _: Events) -> dict[str, Any]:

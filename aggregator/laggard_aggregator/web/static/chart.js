@@ -1,4 +1,5 @@
-// Lets charts of windows be read by pointing at them and be zoomed by dragging (uPlot). The SVG that the server
+// Lets charts be read by pointing at them and be zoomed by dragging (uPlot): the range goes into the address, and the
+// server answers it, so that it can be pasted into a ticket and the back button works. The SVG that the server
 // drew stays for those who use no script, and for screen readers.
 "use strict";
 (() => {
@@ -24,11 +25,44 @@
     });
   }
 
+  function show(from, to) {
+    const url = new URL(location.href);
+    for (const [name, at] of [["from", from], ["to", to]]) {
+      if (at == null) url.searchParams.delete(name);
+      else url.searchParams.set(name, new Date(at * 1e3).toISOString().slice(0, 19) + "Z");
+    }
+    url.searchParams.delete("page");
+    url.hash = from == null ? "" : "past";
+    location.assign(url.href.replaceAll("%3A", ":"));
+  }
+
+  function zoom(plot) {
+    const { left, width } = plot.select;
+    if (width < 4) return;
+    const [from, to] = [left, left + width].map((x) => plot.posToVal(x, "x"));
+    show(Math.floor(from), Math.max(Math.ceil(to), Math.floor(from) + 2));
+  }
+
+  // A section that takes long to make, as its data are in the archive: of another page, once this one is there.
+  async function complete(section) {
+    try {
+      const answer = await fetch(section.dataset.fetch, { credentials: "same-origin" });
+      if (!answer.ok) return;
+      const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+      const fresh = page.getElementById("past");
+      if (fresh && fresh.querySelector("figure, table")) section.replaceChildren(...document.adoptNode(fresh).childNodes);
+      drawAll();
+    } catch {
+      // the link in the section stays
+    }
+  }
+
   function draw(figure) {
     const svg = figure.querySelector("svg.chart");
     if (!svg || figure.querySelector(".plot")) return;
     const data = JSON.parse(figure.dataset.chart);
     const unit = figure.dataset.unit;
+    const height = Number(figure.dataset.height || 260);
     const div = document.createElement("div");
     div.className = "plot";
     div.setAttribute("aria-hidden", "true"); // the SVG has a label, the table the figures
@@ -39,10 +73,12 @@
     const plot = new uPlot(
       {
         width: div.clientWidth,
-        height: 260,
+        height,
+        cursor: { drag: { setScale: false }, sync: { key: "time" } },
+        legend: { show: height > 150 },
         tzDate: (at) => uPlot.tzDate(new Date(at * 1e3), "UTC"),
         scales: { y: { range: (_, least, most) => [Math.min(0, least), most * 1.05 || 1] } },
-        axes: [{ ...axis, values: times }, { ...axis, size: 60, values: (_, splits) => splits.map((each) => `${each} ${unit}`) }],
+        axes: [{ ...axis, values: times }, { ...axis, size: 60, space: height > 150 ? 30 : 18, values: (_, splits) => splits.map((each) => (height > 150 ? `${each} ${unit}` : each)) }],
         series: [
           { label: "window that ended at (UTC)", value: "{YYYY}-{MM}-{DD} {HH}:{mm}:{ss}" },
           line("this", { stroke: colour("--own"), width: 2.2 }),
@@ -57,25 +93,20 @@
           { series: [6, 2], fill: faint("--band", 0.16) },
           { series: [5, 3], fill: faint("--band", 0.16) },
         ],
-        hooks: {
-          setScale: [
-            (self, key) => {
-              if (key !== "x") return;
-              const whole = self.scales.x.min <= end[0] && self.scales.x.max >= end[end.length - 1];
-              figure.toggleAttribute("data-hold", !whole);
-            },
-          ],
-        },
+        hooks: { setSelect: [zoom] },
       },
       [end, own, low, quarter, middle, threeQuarters, high, hot],
       div,
     );
-    const hint = document.createElement("p");
-    hint.className = "hint";
-    hint.textContent = "Drag to zoom, double-click to see all again.";
-    div.append(hint);
+    if (height > 150) {
+      const hint = document.createElement("p");
+      hint.className = "hint";
+      hint.textContent = "Drag to zoom, double-click to see all again.";
+      div.append(hint);
+    }
+    div.addEventListener("dblclick", () => show(null, null));
     svg.classList.add("hidden");
-    charts.add({ plot, div, figure, svg });
+    charts.add({ plot, div, figure, svg, height });
   }
 
   function drawAll() {
@@ -84,7 +115,7 @@
   }
 
   addEventListener("resize", () => {
-    for (const { plot, div } of charts) plot.setSize({ width: div.clientWidth, height: 260 });
+    for (const { plot, div, height } of charts) plot.setSize({ width: div.clientWidth, height });
   });
   dark.addEventListener("change", () => {
     for (const each of charts) {
@@ -97,4 +128,5 @@
   });
   document.addEventListener("laggard:swapped", drawAll);
   drawAll();
+  document.querySelectorAll("[data-fetch]").forEach(complete);
 })();

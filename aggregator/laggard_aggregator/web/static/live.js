@@ -4,6 +4,7 @@
 "use strict";
 (() => {
   const said = document.getElementById("live-state");
+  const still = document.querySelector("[data-still]"); // the past, which does not change
   let source = null;
   let asking = false;
   let again = false;
@@ -33,7 +34,6 @@
 
   function swap(page) {
     for (const section of document.querySelectorAll("[data-live]")) {
-      if (section.querySelector("[data-hold]")) continue; // somebody is looking into it closely
       const fresh = page.getElementById(section.id);
       if (!fresh || section.source === fresh.innerHTML) continue;
       const text = fresh.innerHTML;
@@ -71,7 +71,7 @@
   }
 
   function listen() {
-    if (document.hidden || source || !window.EventSource) return;
+    if (document.hidden || source || !window.EventSource || still) return;
     source = new EventSource("/events");
     source.addEventListener("change", (event) => {
       if (event.data === document.body.dataset.revision) say("Live.");
@@ -97,5 +97,6 @@
     listen();
   });
   for (const section of document.querySelectorAll("[data-live]")) section.source = section.innerHTML;
+  if (still) say("Not live: the page shows a range of time.");
   listen();
 })();

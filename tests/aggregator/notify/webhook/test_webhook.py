@@ -6,6 +6,7 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -72,7 +73,11 @@ def test_an_incident_is_posted_when_raised_and_when_cleared() -> None:
         assert (raised["version"], raised["kind"], raised["site"]) == (1, "straggler", "site")
         assert (incident["component"], incident["name"]) == ("oss-1/wwn-1", "oss-1/sd1")
         assert (incident["status"], incident["severity"], incident["peers"]) == ("raised", 4.0, 6)
-        assert raised["url"] == incident["url"] == f"{PAGE}/component/luns/oss-1/wwn-1?metric=await"
+        since = datetime.fromisoformat(incident["since"])
+        around = [f"{since + timedelta(hours=hours):%Y-%m-%dT%H:%MZ}" for hours in (-6, 6)]
+        where = f"{PAGE}/component/luns/oss-1/wwn-1?metric=await&from={around[0]}&to={around[1]}"
+        assert raised["url"] == incident["url"] == where  # centred on the alarm
+        assert f"?from={around[0]}" in cleared["url"]
         assert (cleared["kind"], cleared["resolves"]) == ("resolved", [raised["id"]])
         assert [each["recovered"] for each in cleared["incidents"]] == [True]
 

@@ -1,0 +1,318 @@
+"""Ranges of the archive for pages and API: read in threads of their own, few at a time, kept for a while."""
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from markupsafe import Markup
+
+from laggard_aggregator.archive.history import MAX_ROWS, Chart, HistoryReader, Row
+from laggard_aggregator.detect.interface import BoolArray, FloatArray
+from laggard_aggregator.metrics.registry import SOURCES, unit
+from laggard_aggregator.status.formatting import counted, moment
+from laggard_aggregator.status.urls import TimeRange
+from laggard_aggregator.status.view import GroupView, Status
+from laggard_aggregator.status.window_history import (
+    ANOMALOUS,
+    BAND,
+    NORMAL,
+    UNJUDGED,
+    Column,
+    Members,
+    WindowHistory,
+    bands,
+)
+from laggard_aggregator.web.pages.charts import band_chart, chart_data
+from laggard_aggregator.web.pages.page_state import Event
+
+MAX_READING = 2
+MAX_WAITING = 8
+ANSWER_SECONDS = 12.0
+"""A disk that does not answer holds a thread, but no page for longer."""
+KEPT_SECONDS = 60.0
+MAX_KEPT = 32
+ALIKE_SECONDS = 30
+"""Ranges that differ by less, as of a page that shows the last hour, are read once."""
+MAX_COLUMNS = 96
+_EVENT = ("at", "transition", *Event._fields[2:])
+
+
+class PastUnavailableError(Exception):
+    """A range that cannot be shown now; the text is a sentence for its reader."""
+
+
+@dataclass(frozen=True, slots=True)
+class PastSeries:
+    """One metric of a component over N intervals: its values (N,) and the `band` (N, len(BAND)) of its peers.
+
+    `load`: whether it is load, no compared metric. `hot` (N,): in an anomalous window.
+    """
+
+    name: str
+    unit: str
+    load: bool
+    ends: FloatArray
+    own: FloatArray
+    band: FloatArray
+    hot: BoolArray
+
+    @property
+    def data(self) -> str:
+        """As JSON for the interactive chart."""
+        return chart_data(self.ends, self.own, self.band, self.hot)
+
+    @property
+    def picture(self) -> Markup:
+        """As SVG; empty with fewer than two intervals."""
+        title = f"{self.name.replace('_', ' ')} in {self.unit} over {counted(self.ends.size, 'interval')}"
+        height = 110 if self.load else 200
+        return band_chart(
+            self.ends, self.own, self.band, self.hot, unit=self.unit, label=title, height=height
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """A range of the archive about a component, a group, a node, or all alarms.
+
+    `verdicts`: rows of anomalous windows, newest first. `judged`: windows in which its group was judged.
+    `peers`: components of the band. `history`: of a group, at most MAX_COLUMNS windows of the components that
+    had a verdict. `notes`: sentences about what is missing.
+    """
+
+    range: TimeRange
+    notes: tuple[str, ...] = ()
+    step_seconds: float = 0.0
+    peers: int = 0
+    series: tuple[PastSeries, ...] = ()
+    verdicts: tuple[Row, ...] = ()
+    judged: int = 0
+    history: WindowHistory | None = None
+    events: tuple[Event, ...] = ()
+
+    @property
+    def found(self) -> bool:
+        """Whether the archive knows the subject at that time."""
+        return bool(self.series or self.verdicts or self.events)
+
+
+class PastReader:
+    """Answers about ranges, from the archive in `directory`; None without one."""
+
+    def __init__(self, view: Status, directory: Path | None) -> None:
+        self._view = view
+        self._directory = directory
+        self._threads = ThreadPoolExecutor(MAX_READING, "history")
+        self._pending = 0
+        self._kept: OrderedDict[Hashable, tuple[float, asyncio.Future[Past]]] = OrderedDict()
+
+    async def component(self, group: str, name: str, asked: TimeRange) -> Past:
+        """A component by its permanent ID or current name. Raises PastUnavailableError, as all do."""
+        view = next((each for each in self._view.groups() if each.name == group), None)
+        members = self._view.compared(group) if view is not None else ()
+        component = name
+        if name not in members:
+            component = next((each for each in members if self._view.shown(each) == name), name)
+        work = partial(_component, (group, component), view, members, asked)
+        return await self._read(("component", group, component, str(view is not None)), asked, work)
+
+    async def group(self, name: str, asked: TimeRange) -> Past:
+        """The heat map of a group."""
+        return await self._read(("group", name), asked, partial(_group, name, asked))
+
+    async def node(self, name: str, asked: TimeRange) -> Past:
+        """The anomalous windows of a node and its components."""
+        return await self._read(("node", name), asked, partial(_node, name, asked))
+
+    async def alarms(self, asked: TimeRange) -> Past:
+        """The alarms raised and cleared."""
+        return await self._read(("alarms",), asked, partial(_alarms, asked))
+
+    async def _read(
+        self, subject: tuple[str, ...], asked: TimeRange, work: Callable[[HistoryReader], Past]
+    ) -> Past:
+        if self._directory is None:
+            raise PastUnavailableError(
+                "No archive is configured, so only windows in memory can be shown: [archive] in "
+                "aggregator.toml keeps history and load."
+            )
+        rounded = (asked.start // ALIKE_SECONDS, asked.end // ALIKE_SECONDS)
+        key = (*subject, *rounded)
+        read_at, reading = self._kept.get(key, (-np.inf, None))
+        if reading is None or (reading.done() and time.monotonic() - read_at > KEPT_SECONDS):
+            if self._pending >= MAX_WAITING:
+                raise PastUnavailableError("Too many ranges are being read now: load it again in a moment.")
+            reader = partial(HistoryReader, self._directory, self._view.site)
+            loop = asyncio.get_running_loop()
+            reading = loop.run_in_executor(self._threads, lambda: work(reader()))
+            self._pending += 1
+            reading.add_done_callback(partial(self._done, key))
+            self._kept[key] = (time.monotonic(), reading)
+            while len(self._kept) > MAX_KEPT:
+                self._kept.popitem(last=False)
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                return await asyncio.shield(reading)
+        except TimeoutError:
+            raise PastUnavailableError(
+                f"The archive did not answer within {ANSWER_SECONDS:.0f} s: its disk is slow."
+            ) from None
+
+    def _done(self, key: Hashable, reading: "asyncio.Future[Past]") -> None:
+        self._pending -= 1
+        if not reading.cancelled() and reading.exception() is not None:
+            self._kept.pop(key, None)
+
+
+def _component(
+    key: tuple[str, str],
+    group: GroupView | None,
+    members: Sequence[str],
+    asked: TimeRange,
+    reader: HistoryReader,
+) -> Past:
+    """`key`: names of the group, which may not be known now, and of the component."""
+    name, component = key
+    rows = reader.verdicts(asked.start, asked.end, name, under=component)
+    anomalous = [row for row in rows if row["component"] == component and row["anomalous"]]
+    windows = reader.windows(asked.start, asked.end, name)
+    peers = [each for each in members if each != component]
+    chart = None
+    parent = any(row["level"] != "component" for row in anomalous)  # its components have the counters
+    if group is not None and not parent and not any(each.startswith(f"{component}/") for each in members):
+        chart = reader.chart(group, component, peers, asked.start, asked.end)
+    notes = [] if chart is not None or anomalous else [_nothing(asked)]
+    if chart is None and anomalous:
+        notes.append(
+            "The archive has no counters of it for this range: only its anomalous windows are shown."
+        )
+    return Past(
+        range=asked,
+        notes=(*notes, *_troubles(reader)),
+        step_seconds=chart.step_seconds if chart is not None else 0.0,
+        peers=len(chart.components) - 1 if chart is not None else 0,
+        series=tuple(_series(chart, group, component, anomalous)) if chart is not None and group else (),
+        verdicts=tuple(reversed(anomalous)),
+        judged=len({row["end"] for row in windows if row["judged"]}),
+    )
+
+
+def _series(chart: Chart, group: GroupView, component: str, rows: Sequence[Row]) -> Iterable[PastSeries]:
+    """Compared metrics, then load; load without any value is left out."""
+    at = chart.components.index(component)
+    source = SOURCES[group.source]
+    for load, values in ((False, chart.metrics), (True, chart.load)):
+        for name, each in values.items():
+            if load and not np.isfinite(each[at]).any():
+                continue
+            hot = np.zeros(chart.ends.size, dtype=np.bool_)
+            for row in rows if not load else ():
+                if row["metric"] == name:
+                    hot |= (chart.ends > row["start"]) & (chart.ends - chart.step_seconds < row["end"])
+            known = source.charts[name].unit if load else unit(group.source, name)
+            yield PastSeries(
+                name, known, load, chart.ends, each[at], bands(each), hot & np.isfinite(each[at])
+            )
+
+
+def _group(name: str, asked: TimeRange, reader: HistoryReader) -> Past:
+    windows = reader.windows(asked.start, asked.end, name)
+    rows = reader.verdicts(asked.start, asked.end, name)
+    listed = {row["component"] for row in rows}
+    most = max((row["components"] for row in windows), default=0)
+    notes = [] if windows else [_nothing(asked)]
+    if most > len(listed):
+        calm = counted(most - len(listed), "component")
+        notes.append(f"{calm} without an anomalous window in this range are not listed.")
+    return Past(
+        range=asked,
+        notes=(*notes, *_troubles(reader)),
+        history=_history(name, windows, rows, asked),
+        verdicts=tuple(rows),
+    )
+
+
+def _node(name: str, asked: TimeRange, reader: HistoryReader) -> Past:
+    rows = reader.verdicts(asked.start, asked.end, under=name)
+    found: dict[tuple[str, ...], dict[str, Any]] = {}
+    for row in rows:
+        if row["anomalous"]:
+            key = (row["component"], row["group"], row["metric"])
+            each = found.setdefault(key, {**row, "windows": 0, "worst": np.nan, "first": row["start"]})
+            each["windows"] += 1
+            each["worst"] = float(np.fmax(each["worst"], row["severity"]))
+            each["end"] = row["end"]
+    worst = sorted(found.values(), key=lambda each: (-np.nan_to_num(each["worst"]), each["component"]))
+    quiet = f"In the archive neither the node nor a component of it is anomalous from {_ends(asked)}."
+    return Past(asked, (*(() if worst else (quiet,)), *_troubles(reader)), verdicts=tuple(worst))
+
+
+def _alarms(asked: TimeRange, reader: HistoryReader) -> Past:
+    rows = reader.alarms(_EVENT, asked.start, asked.end)
+    events = (Event._make(row[column] for column in _EVENT) for row in reversed(rows))
+    return Past(asked, _troubles(reader), events=tuple(events))
+
+
+def _history(group: str, windows: Sequence[Row], rows: Sequence[Row], asked: TimeRange) -> WindowHistory:
+    """The windows of a group as a history of at most MAX_COLUMNS columns, each the worst of its windows."""
+    width = (asked.end - asked.start) / MAX_COLUMNS
+
+    def place(row: Row) -> int:
+        return min(int((row["end"] - asked.start) / width), MAX_COLUMNS - 1)
+
+    found: dict[tuple[str, str], list[Column]] = {}
+    for metric in dict.fromkeys(row["metric"] for row in windows):
+        mine = [row for row in rows if row["metric"] == metric]
+        members = Members(tuple(sorted({row["component"] for row in mine})))
+        spans: dict[int, list[Row]] = {}
+        for row in windows:
+            if row["metric"] == metric:
+                spans.setdefault(place(row), []).append(row)
+        shape = (MAX_COLUMNS, len(members.names))
+        hot = np.zeros(shape, dtype=np.bool_)
+        figures = {name: np.full(shape, np.nan, np.float32) for name in ("severity", "score", "observed")}
+        for row in mine:
+            cell = (place(row), members.place(row["component"]))
+            hot[cell] |= row["anomalous"]
+            for name, values in figures.items():
+                values[cell] = np.fmax(values[cell], np.nan if row[name] is None else row[name])
+        for at in sorted(spans):
+            calm = NORMAL if any(row["judged"] for row in spans[at]) else UNJUDGED
+            found.setdefault((group, metric), []).append(
+                Column(
+                    start=min(row["start"] for row in spans[at]),
+                    end=max(row["end"] for row in spans[at]),
+                    members=members,
+                    state=np.where(hot[at], ANOMALOUS, calm).astype(np.uint8),
+                    band=(float("nan"),) * len(BAND),
+                    note=spans[at][-1]["note"] or "",
+                    **{name: values[at] for name, values in figures.items()},
+                )
+            )
+    return WindowHistory.of_columns(found)
+
+
+def _troubles(reader: HistoryReader) -> tuple[str, ...]:
+    found = [
+        (
+            bool(reader.damaged),
+            f"Left out, as unreadable: {counted(len(reader.damaged), 'file')} of the archive.",
+        ),
+        (reader.cut, f"Incomplete: reading stops after {reader.seconds:.0f} s and at {MAX_ROWS:,} rows."),
+    ]
+    return tuple(text for is_so, text in found if is_so)
+
+
+def _nothing(asked: TimeRange) -> str:
+    return f"The archive has nothing of it from {_ends(asked)}."
+
+
+def _ends(asked: TimeRange) -> str:
+    return f"{moment(asked.start)} to {moment(asked.end)} UTC"
