@@ -152,6 +152,7 @@ async def by_pointer(page: "Page", url: str) -> None:
     """A chart tells what is under the pointer; a zoom is a range in the address, which back leaves."""
     await page.goto(f"{url}/component/storage%2Fdiskstats/{SLOW}/wwn")
     over = page.locator("#metric-1 .u-over")
+    await over.scroll_into_view_if_needed()
     box = await over.bounding_box()
     assert box is not None
     await page.mouse.move(box["x"] + box["width"] - 2, box["y"] + 100)
