@@ -1,7 +1,6 @@
 """`laggard diagnose`: the detectors of the aggregator over recorded data."""
 
 import argparse
-import shutil
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -31,6 +30,7 @@ from laggard_aggregator.offline.run import Progress as Advance
 from laggard_aggregator.offline.run import open_run
 from laggard_aggregator.settings import from_settings, thresholds_file
 from laggard_aggregator.settings.aggregator import TopologyFile
+from laggard_aggregator.status.text_table import terminal_width
 from laggard_common import config
 from laggard_common.errors import ConfigError, InputError
 from laggard_common.visible import visible
@@ -100,7 +100,7 @@ def _diagnose(args: argparse.Namespace, output: TextIO) -> None:
         records = (json_records.component_record(each, opened.shown, parents) for each in components)
         _print(map(json_records.line, records), output)
     else:
-        width = shutil.get_terminal_size().columns if output.isatty() else None
+        width = terminal_width(output)
         lines = console_table.findings_lines(
             findings, components, opened.shown, local=args.local, width=width
         )

@@ -2,14 +2,16 @@
 
 import argparse
 import json
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from laggard_aggregator.cli import client
 from laggard_aggregator.cli.options import add_local
-from laggard_aggregator.cli.top import ranking, terminal_width, unjudged
+from laggard_aggregator.cli.top import ranking, unjudged
 from laggard_aggregator.status import formatting
+from laggard_aggregator.status.text_table import terminal_width
 from laggard_common.errors import ServiceError
 from laggard_common.visible import visible
 
@@ -69,7 +71,9 @@ def _lines(parts: Mapping[str, Any], now: float, local: bool) -> Iterator[str]:
     compare = "compares" if len(groups) == 1 else "compare"
     yield f"{formatting.counted(len(groups), 'group')} {compare} {formatting.counted(live, 'component')}"
     yield from unjudged(groups)
-    yield from ranking(parts["stragglers"]["stragglers"], now, local, terminal_width()) or ["no stragglers"]
+    yield from ranking(parts["stragglers"]["stragglers"], now, local, terminal_width(sys.stdout)) or [
+        "no stragglers"
+    ]
     for decision in parts["decisions"]["decisions"]:
         yield _decision(decision, local)
 

@@ -1,7 +1,6 @@
 """`laggard top`: the stragglers of a running aggregator, worst first, live in the terminal."""
 
 import argparse
-import shutil
 import signal
 import sys
 import threading
@@ -13,7 +12,7 @@ from laggard_aggregator.cli import client
 from laggard_aggregator.cli.client import Client
 from laggard_aggregator.cli.options import add_local
 from laggard_aggregator.status import formatting
-from laggard_aggregator.status.text_table import TableColumn, text_table
+from laggard_aggregator.status.text_table import TableColumn, terminal_width, text_table
 from laggard_common.errors import ServiceError
 from laggard_common.visible import visible
 
@@ -31,7 +30,7 @@ def run(args: argparse.Namespace) -> int:
     """Shows the ranking until Ctrl-C, or once. Raises ServiceError when the aggregator does not answer."""
     aggregator = client.of(args)
     if args.once:
-        print("\n".join(screen(aggregator, time.time(), args.local, terminal_width())))
+        print("\n".join(screen(aggregator, time.time(), args.local, terminal_width(sys.stdout))))
         return 0
     from rich.console import Console, Group  # noqa: PLC0415 - not for the help, which is fast
     from rich.live import Live  # noqa: PLC0415
@@ -51,11 +50,6 @@ def run(args: argparse.Namespace) -> int:
     finally:
         signal.signal(signal.SIGINT, before)
     return 0
-
-
-def terminal_width() -> int | None:
-    """Columns of the terminal on standard output; None without one."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def screen(aggregator: Client, now: float, local: bool = False, width: int | None = None) -> list[str]:

@@ -1,7 +1,9 @@
 """Plain text tables for terminals and pipes: names whole, headings whole, nothing acts on the terminal."""
 
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TextIO
 
 from rich.cells import cell_len
 
@@ -17,6 +19,11 @@ class TableColumn:
     heading: str
     right: bool = False
     dispensable: int = 0
+
+
+def terminal_width(output: TextIO) -> int | None:
+    """Columns of the terminal that `output` is; None if it is a pipe or a file."""
+    return shutil.get_terminal_size().columns if output.isatty() else None
 
 
 def text_table(

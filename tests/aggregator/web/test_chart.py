@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from laggard_aggregator.status import formatting
 from laggard_aggregator.status.window_history import ANOMALOUS, NORMAL, ComponentHistory
 from laggard_aggregator.web.pages import charts
 from laggard_aggregator.web.pages.charts import cdf_chart, sparkline
@@ -93,7 +94,11 @@ def test_the_times_along_an_axis_are_round(seconds: int, said: list[str]) -> Non
     shown = band_chart(replace(some, end=1_767_225_600.0 + np.array([0.0, seconds])), "ms", "")
     times = re.findall(r'class="below"[^>]*>([^<]*)<', shown)
     assert 2 <= len(times) <= 9
-    assert times[: len(said)] == said or times[1 : len(said) + 1] == said
+    assert times[0].endswith(" UTC")
+    texts = [each.removesuffix(" UTC") for each in times]
+    assert texts[: len(said)] == said or texts[1 : len(said) + 1] == said
+    ats = [float(at) for at in re.findall(r'data-at="(\d+)"', shown)]
+    assert [formatting.clock(at) in time for at, time in zip(ats, times, strict=True)] == [True] * len(times)
 
 
 def test_a_distribution_rises_from_nothing_to_all() -> None:

@@ -295,7 +295,7 @@ def test_what_operators_decided_is_shown_everywhere() -> None:
     )
     for path in ("/", "/component/luns/oss-1/wwn-2"):
         assert 'title="rebuild"' in page(path, view)
-        assert "silenced until 2025-10-09 10:01:40 drained" in text_of(page(path, view))
+        assert "silenced until 2025-10-09 10:01:40 UTC drained" in text_of(page(path, view))
     assert "oss-2 drained" in text_of(page("/node/oss-2", view))
     text = text_of(page("/alarms", view))
     assert "oss-* drain 2025-10-09 09:01:10 ended by an operator kim" in text

@@ -92,9 +92,8 @@ def band_chart(
         lines += Markup('<circle class="hot" cx="{:.1f}" cy="{:.1f}" r="3.5"/>').format(
             places[at], frame.y(own)[at]
         )
-    return frame.svg(
-        label, lines, _times(x), [(value, formatting.figure(value, unit)) for value in _ticks(low, high)]
-    )
+    upwards = [(value, formatting.figure(value, unit)) for value in _ticks(low, high)]
+    return frame.svg(label, lines, _times(x), upwards, are_times=True)
 
 
 def cdf_chart(own: FloatArray, peers: Sequence[FloatArray], unit: str, title: str) -> Markup:
@@ -134,8 +133,10 @@ class _Frame:
         inside: Markup,
         across: Iterable[tuple[float, str]],
         upwards: Iterable[tuple[float, str]],
+        *,
+        are_times: bool = False,
     ) -> Markup:
-        """The picture: labelled grid lines and the drawn elements."""
+        """The picture: labelled grid lines and the drawn elements. `are_times`: `across` are times."""
         grid = Markup("")
         for value, text in upwards:
             y = float(self.y(np.array(value)))
@@ -144,8 +145,9 @@ class _Frame:
             )
         for value, text in across:
             x = float(self.x(np.array(value)))
-            grid += Markup('<text class="below" x="{:.1f}" y="{}">{}</text>').format(
-                x, self._height - 8, text
+            at = Markup(' data-at="{:.0f}"').format(value) if are_times else ""
+            grid += Markup('<text class="below"{} x="{:.1f}" y="{}">{}</text>').format(
+                at, x, self._height - 8, text
             )
         return Markup('<svg class="chart" viewBox="0 0 {} {}" role="img" aria-label="{}">{}{}</svg>').format(
             WIDTH, self._height, label, grid, inside
@@ -196,13 +198,13 @@ def _ticks(low: float, high: float) -> list[float]:
 
 
 def _times(ends: FloatArray) -> list[tuple[float, str]]:
-    """Round times along an axis, with the date if they span several days."""
+    """Round times along an axis, with the date if they span several days; the first names the zone."""
     low, high = float(ends[0]), float(ends[-1])
     step = next((each for each in _STEPS if (high - low) / each <= 8), _STEPS[-1])
     step *= max(math.ceil((high - low) / step / 8), 1)
     first, last = math.ceil(low / step), math.floor(high / step)
     say = formatting.day_and_clock if high - low > 86_400 else formatting.clock
-    return [(at * step, say(at * step)) for at in range(first, last + 1)]
+    return [(at * step, say(at * step) + " UTC" * (at == first)) for at in range(first, last + 1)]
 
 
 @dataclass(frozen=True, slots=True)

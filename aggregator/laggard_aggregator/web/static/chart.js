@@ -13,15 +13,15 @@
     return (_, value) => (value == null ? "–" : `${Number(value.toPrecision(4))} ${unit}`);
   }
 
-  // Hours as everywhere on the page: UTC, of 24; with seconds where they differ, with the date where a day begins.
+  // Hours as everywhere on the page; with seconds where they differ, with date and zone where a day begins.
   function times(_, splits, axis, space, seconds) {
     const end = seconds < 60 ? 19 : 16;
     let day = "";
     return splits.map((at) => {
-      const text = new Date(at * 1e3).toISOString();
+      const text = laggardTime.text(at);
       const same = text.slice(0, 10) === day;
       day = text.slice(0, 10);
-      return same ? text.slice(11, end) : `${text.slice(11, end)}\n${day}`;
+      return same ? text.slice(11, end) : `${text.slice(11, end)}\n${day} ${laggardTime.zone(at)}`;
     });
   }
 
@@ -51,7 +51,7 @@
       const page = new DOMParser().parseFromString(await answer.text(), "text/html");
       const fresh = page.getElementById("past");
       if (fresh && fresh.querySelector("figure, table")) section.replaceChildren(...document.adoptNode(fresh).childNodes);
-      drawAll();
+      document.dispatchEvent(new Event("laggard:swapped"));
     } catch {
       // the link in the section stays
     }
@@ -76,11 +76,11 @@
         height,
         cursor: { drag: { setScale: false }, sync: { key: "time" } },
         legend: { show: height > 150 },
-        tzDate: (at) => uPlot.tzDate(new Date(at * 1e3), "UTC"),
+        tzDate: (at) => new Date(laggardTime.text(at).replace(" ", "T")), // its local parts are those shown
         scales: { y: { range: (_, least, most) => [Math.min(0, least), most * 1.05 || 1] } },
         axes: [{ ...axis, values: times }, { ...axis, size: 60, space: height > 150 ? 30 : 18, values: (_, splits) => splits.map((each) => (height > 150 ? `${each} ${unit}` : each)) }],
         series: [
-          { label: "window that ended at (UTC)", value: "{YYYY}-{MM}-{DD} {HH}:{mm}:{ss}" },
+          { label: "window that ended at", value: (_, at) => (at == null ? "–" : `${laggardTime.text(at)} ${laggardTime.zone(at)}`) },
           line("this", { stroke: colour("--own"), width: 2.2 }),
           line("5 %", {}),
           line("25 %", {}),
@@ -117,7 +117,7 @@
   addEventListener("resize", () => {
     for (const { plot, div, height } of charts) plot.setSize({ width: div.clientWidth, height });
   });
-  dark.addEventListener("change", () => {
+  function drawAnew() {
     for (const each of charts) {
       each.plot.destroy();
       each.div.remove();
@@ -125,7 +125,10 @@
     }
     charts.clear();
     drawAll();
-  });
+  }
+
+  dark.addEventListener("change", drawAnew);
+  document.addEventListener("laggard:zone", drawAnew);
   document.addEventListener("laggard:swapped", drawAll);
   drawAll();
   document.querySelectorAll("[data-fetch]").forEach(complete);
