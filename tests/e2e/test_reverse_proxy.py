@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urljoin
 
 import pytest
 
@@ -75,6 +76,21 @@ def credential(name: str) -> tuple[str, str]:
     return done.stdout, done.stderr.split()[-1]
 
 
+def nginx_command(folder: Path, sample: str) -> list[str | Path]:
+    """The command of nginx with this configuration within `http { }`."""
+    assert NGINX is not None
+    temporary = "".join(
+        f"{kind}_temp_path {folder}/{kind};\n"
+        for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    )
+    (folder / "site.conf").write_text(sample)
+    (folder / "nginx.conf").write_text(
+        f"daemon off; pid {folder}/nginx.pid; error_log stderr;\nevents {{}}\n"
+        f"http {{ access_log off;\n{temporary}include {folder}/site.conf;\n}}\n"
+    )
+    return [NGINX, "-p", folder, "-e", "stderr", "-c", folder / "nginx.conf"]
+
+
 @contextlib.contextmanager
 def proxied(name: str, folder: Path) -> Iterator[Site]:
     """The site behind the configuration of this name, its paths and ports replaced."""
@@ -101,19 +117,10 @@ def proxied(name: str, folder: Path) -> Iterator[Site]:
         ("127.0.0.1:4180", f"127.0.0.1:{gateway_port}"),
     ):
         sample = sample.replace(old, new)
-    temporary = "".join(
-        f"{kind}_temp_path {folder}/{kind};\n"
-        for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
-    )
-    (folder / "site.conf").write_text(sample)
-    (folder / "nginx.conf").write_text(
-        f"daemon off; pid {folder}/nginx.pid; error_log stderr;\nevents {{}}\n"
-        f"http {{ access_log off;\n{temporary}include {folder}/site.conf;\n}}\n"
-    )
+    nginx = nginx_command(folder, sample)
     gateway = http.server.ThreadingHTTPServer(("127.0.0.1", gateway_port), Gateway)
     thread = threading.Thread(target=gateway.serve_forever)
     thread.start()
-    nginx = [NGINX, "-p", folder, "-e", "stderr", "-c", folder / "nginx.conf"]
     try:
         with (
             running([AGGREGATOR, "--config", folder / "aggregator.toml"], folder / "aggregator.log"),
@@ -128,6 +135,38 @@ def proxied(name: str, folder: Path) -> Iterator[Site]:
         gateway.shutdown()
         thread.join()
         gateway.server_close()
+
+
+def test_the_pages_are_served_below_a_path(tmp_path: Path) -> None:
+    """nginx as docs/security.md has it; a group's name keeps its encoded slash."""
+    inner, outer = free_port(), free_port()
+    (tmp_path / "aggregator.toml").write_text(
+        f'[mqtt]\nembedded = true\nport = {free_port()}\n[http]\nlisten = "127.0.0.1:{inner}"\n'
+        f'external_url = "http://127.0.0.1:{outer}/laggard"\n'
+    )
+    (shown,) = re.findall("```nginx\n(map .*?)```", (PROJECT / "docs/security.md").read_text(), re.DOTALL)
+    sample = shown.replace("listen 443 ssl", f"listen 127.0.0.1:{outer}").replace(
+        "127.0.0.1:9465", f"127.0.0.1:{inner}"
+    )
+    nginx = nginx_command(tmp_path, sample)
+    with (
+        running([AGGREGATOR, "--config", tmp_path / "aggregator.toml"], tmp_path / "aggregator.log"),
+        running(nginx, tmp_path / "nginx.log"),
+    ):
+        wait_until(lambda: get_text(f"http://127.0.0.1:{inner}/readyz"), "the aggregator")
+        wait_until(lambda: answers(outer), "nginx")
+        site = Site(f"http://127.0.0.1:{outer}", "", ssl.create_default_context())
+        for path in ("/laggard", "/laggard/", "/laggard/nodes", "/laggard/search?q=%2F"):
+            status, text = site.get(path)
+            assert status == 200, path
+            links = re.findall('(?:href|src|action)="([^"#]*)"', text)
+            found = {urljoin(f"{site.url}/laggard/", link) for link in links}
+            assert all(link.startswith(f"{site.url}/laggard/") for link in found)
+            assert {site.get(link.removeprefix(site.url))[0] for link in found if "/readyz" not in link} == {
+                200
+            }
+        status, text = site.get("/laggard/component/storage%2Fdiskstats/oss-1/sda")
+        assert (status, "no group &#39;storage/diskstats&#39;" in text) == (404, True)
 
 
 def answers(port: int) -> bool:

@@ -7,6 +7,10 @@ DASH = "–"
 MAX_NAME_CHARS = 160
 ALIKE_RATIO = 1.05
 """Nearer to its peers than this, a component is called neither slower nor faster."""
+GRADES = {"severe": 5.0, "serious": 2.0, "moderate": 1.5, "slight": 0.0}
+"""The grades of a straggler with their least factor; `severe` is the default of mails that go at once."""
+WIDE_RATIO = 1.3
+"""Below this factor a component that is not anomalous is called like its peers."""
 
 
 def factor(severity: float) -> str:
@@ -14,6 +18,11 @@ def factor(severity: float) -> str:
     if not math.isfinite(severity):
         return DASH
     return f"{severity:,.0f}×" if severity >= 9.95 else f"{severity:.1f}×"
+
+
+def grade(severity: float) -> str:
+    """The grade of a factor, one of GRADES; `moderate` where it is unknown."""
+    return next((name for name, least in GRADES.items() if severity >= least), "moderate")
 
 
 def figure(value: float, unit: str = "") -> str:

@@ -213,6 +213,12 @@ class Status:
         """Whether the state is restored, and `connected`."""
         return self.restored and self.connected
 
+    @property
+    def overdue_seconds(self) -> float:
+        """How long the judgement of a window has been due, 0 when none is."""
+        due_ns = self._machine.windows.next_due_ns()
+        return max(self.now - due_ns / 1e9, 0.0) if due_ns is not None else 0.0
+
     def groups(self) -> tuple[GroupView, ...]:
         """All groups, by name."""
         views = []

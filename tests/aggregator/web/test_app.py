@@ -202,5 +202,5 @@ def test_the_page_links_to_everything_and_its_links_work() -> None:
     assert page.headers["content-type"] == "text/html; charset=utf-8"
     assert "<span>&lt;site&gt;</span>" in page.text
     for path, _ in ENDPOINTS:
-        assert f'href="{path}"' in page.text
+        assert f'href=".{path}"' in page.text
         assert ask(path).status_code == 200

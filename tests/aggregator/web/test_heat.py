@@ -16,7 +16,6 @@ from laggard_aggregator.web.pages.charts import (
     SLOWEST,
     WELL,
     WIDE,
-    bucketed,
     drawing,
     heat,
     levels_of,
@@ -36,7 +35,7 @@ def columns(*severities: dict[str, float], metric: str = "await") -> tuple[Colum
 
 
 def test_a_cell_says_how_a_component_stood() -> None:
-    (column,) = columns({"well": 1.1, "wide": 1.4, "slow": 1.6, "slower": 2.0, "slowest": 4.0, "open": NAN})
+    (column,) = columns({"well": 1.1, "wide": 1.4, "slow": 1.6, "slower": 2.0, "slowest": 5.0, "open": NAN})
     assert levels_of(column).tolist() == [WELL, WIDE, SLOW, SLOWER, SLOWEST, OPEN]
 
 
@@ -114,16 +113,13 @@ def test_a_drawing_covers_each_cell_once_in_its_level() -> None:
         np.testing.assert_array_equal(cells(path), levels == level)
 
 
-def test_rows_together_are_as_bad_as_the_worst_of_them() -> None:
-    levels = np.random.default_rng(1).integers(0, 7, (1000, 5)).astype(np.uint8)
-    few = bucketed(levels, 24)
-    assert few.shape == (24, 5)
-    assert few.max(axis=0).tolist() == levels.max(axis=0).tolist()
-    np.testing.assert_array_equal(few[0], levels[:41].max(axis=0))
-    assert bucketed(levels[:24], 24) is not None
-    np.testing.assert_array_equal(bucketed(levels[:24], 24), levels[:24])
-
-
 def test_a_quiet_group_of_any_size_is_a_few_bytes() -> None:
     assert len(drawing(np.full((1000, 96), WELL, dtype=np.uint8), "", "map")) < 25_000
-    assert len(drawing(bucketed(np.full((65_536, 96), WELL, dtype=np.uint8), 96), "", "map")) < 2_500
+
+
+def test_the_columns_and_the_axis_have_the_times_of_the_windows() -> None:
+    found = heat([columns(*({"a": 1.0} for _ in range(8)))])
+    edges = np.cumsum([float(step) for step in found.spans.split()])
+    np.testing.assert_array_equal(edges.reshape(-1, 2), np.stack([found.starts, found.ends], axis=1))
+    assert found.times == (0.0, 120.0, 240.0, 360.0)
+    assert (heat([()]).spans, heat([()]).times) == ("", ())

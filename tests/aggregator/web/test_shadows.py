@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
+from urllib.parse import urljoin
 
 import httpx
 import pytest
@@ -72,7 +73,7 @@ def test_the_page_is_well_formed_and_named(path: str) -> None:
         "true",
     }
     assert not [attrs for _, attrs in outline.tags if any(n == "style" or n.startswith("on") for n in attrs)]
-    links = [attrs["href"] or "" for attrs in outline.all("a")]
+    links = [urljoin(path, attrs["href"] or "") for attrs in outline.all("a")]
     targets = sorted({href for href in links if href.startswith(("/shadows", "/component", "/group"))})
     assert all(answer.status_code == 200 for answer in ask(targets, shadowed()))
 
@@ -81,7 +82,7 @@ def test_where_there_is_nothing_to_show() -> None:
     plain = live_status.site()
     assert "No group has a shadow" in text_of(page("/shadows", plain))
     assert "/shadows" not in page("/", plain)
-    assert 'href="/shadows"' in page("/", shadowed())
+    assert 'href="./shadows"' in page("/", shadowed())
     assert "cdf as a shadow" in text_of(page("/group/luns", shadowed()))
     assert "as a shadow" not in text_of(page("/group/alone", shadowed()))
     assert "No window has closed yet" in text_of(page("/shadows", shadowed(windows=0)))

@@ -28,6 +28,7 @@ class MadeView(Status):
     started_at: float = 1_760_000_000.0
     now: float = NOW
     ready: bool = True
+    overdue_seconds: float = 0.0
     groups_: tuple[GroupView, ...] = ()
     judgements_: tuple[Judgement, ...] = ()
     alarms_: dict[Key, Alarm] = field(default_factory=dict)

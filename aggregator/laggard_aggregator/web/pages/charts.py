@@ -25,13 +25,12 @@ LEGEND = (
     (WIDE, "1.3× or slower, not anomalous"),
     (SLOW, "anomalous"),
     (SLOWER, "anomalous, 2× or slower"),
-    (SLOWEST, "anomalous, 4× or slower"),
+    (SLOWEST, "anomalous, 5× or slower"),
     (OPEN, "not judged"),
     (GONE, "no data"),
 )
 MAX_WINDOWS = 96
 """Limit of columns; beyond it adjacent windows are merged, showing the worst."""
-_WIDE_FROM, _SLOWER_FROM, _SLOWEST_FROM = 1.3, 2.0, 4.0
 
 
 def sparkline(course: ComponentHistory) -> Markup:
@@ -226,11 +225,23 @@ class Heat:
 
     def by_severity(self) -> NDArray[np.int64]:
         """Rows, the worst first: by the latest window, then over all windows, then by name."""
-        whole = self.levels.astype(np.int64)
-        now = whole[:, -1] if whole.shape[1] else np.zeros(len(self.components), dtype=np.int64)
+        count = len(self.components)
+        now = self.levels[:, -1].astype(np.int64) if self.levels.shape[1] else np.zeros(count, dtype=np.int64)
         worst = np.nan_to_num(self.worst, nan=0.0)
-        names = np.argsort(np.argsort(np.array(self.components, dtype=np.str_)))
-        return np.lexsort((names, -worst, -self.anomalous, -np.where(now >= SLOW, now, 0)))
+        return np.lexsort((-worst, -self.anomalous, -np.where(now >= SLOW, now, 0)))  # stable: then by name
+
+    @property
+    def spans(self) -> str:
+        """Start and end of each column in epoch seconds, each less the one before it."""
+        edges = np.stack([self.starts, self.ends], axis=1).ravel()
+        return " ".join(f"{edge:.12g}" for edge in np.diff(edges, prepend=0.0).tolist())
+
+    @property
+    def times(self) -> tuple[float, ...]:
+        """Starts of the columns at each quarter, for an axis."""
+        count = len(self.starts)
+        places = sorted({count * part // 4 for part in range(4)}) if count else []
+        return tuple(self.starts[places].tolist())
 
 
 def heat(courses: Sequence[Sequence[Column]], last: int = MAX_WINDOWS) -> Heat:
@@ -271,19 +282,11 @@ def levels_of(column: Column) -> NDArray[np.uint8]:
     with np.errstate(invalid="ignore"):
         # Without a ratio the detector's score gives the distance beyond its threshold.
         size = np.where(np.isfinite(severity), severity, column.score)
-        grade = SLOW + (size >= _SLOWER_FROM) + (size >= _SLOWEST_FROM)
-        calm = WELL + (severity >= _WIDE_FROM)
+        grade = SLOW + (size >= formatting.GRADES["serious"]) + (size >= formatting.GRADES["severe"])
+        calm = WELL + (severity >= formatting.WIDE_RATIO)
     level = np.where(column.state == ANOMALOUS, grade, calm)
     level = np.where(column.state == UNJUDGED, OPEN, level)
     return np.where(column.state == ABSENT, GONE, level).astype(np.uint8)
-
-
-def bucketed(levels: NDArray[np.uint8], rows: int) -> NDArray[np.uint8]:
-    """Levels in at most `most` rows: adjacent rows are merged, showing the worst."""
-    count = len(levels)
-    if count <= rows:
-        return levels
-    return np.maximum.reduceat(levels, np.arange(rows) * count // rows, axis=0)
 
 
 def drawing(levels: NDArray[np.uint8], label: str, name: str) -> Markup:

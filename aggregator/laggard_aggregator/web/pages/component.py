@@ -22,12 +22,12 @@ from laggard_aggregator.status.window_history import (
     bands,
 )
 from laggard_aggregator.web.pages.charts import band_chart, cdf_chart, chart_data
+from laggard_aggregator.web.pages.episodes import episodes
 from laggard_aggregator.web.pages.page_state import Event, Now, paged
-from laggard_aggregator.web.pages.straggler_rows import NextSteps, slow_by
+from laggard_aggregator.web.pages.straggler_rows import NextSteps, slow_by, verdict
 
 WINDOWS_A_PAGE = 24
 PEERS_DRAWN = 40
-_VERDICTS = {ABSENT: "no data", NORMAL: "like its peers", ANOMALOUS: "anomalous"}
 
 
 def component(
@@ -60,7 +60,11 @@ def component(
         "causes": _shares(causes.causes) if causes else [],
         "causes_unit": unit(group.source, causes.metric) if causes else "",
         "others": sorted({j.group for j in now.judgements if lasting in j.components} - {group.name}),
-        "alarms": [event for event in alarms if event.component == lasting],
+        "verdict": verdict(NORMAL, each.severity),
+        "alarms": episodes(
+            (event for event in alarms if event.component == lasting),
+            {key: alarm for key, alarm in now.alarms.items() if alarm.component == lasting},
+        ),
     }
 
 
@@ -117,7 +121,7 @@ def _window(course: ComponentHistory, at: int, known: str) -> dict[str, Any]:
         "peers": formatting.figure(float(course.band[at, BAND.index(0.5)]), known),
         "severity": formatting.factor(float(course.severity[at])),
         "score": formatting.figure(float(course.score[at])),
-        "verdict": _VERDICTS.get(state, "not judged"),
+        "verdict": verdict(state, float(course.severity[at])),
         "anomalous": state == ANOMALOUS,
     }
 

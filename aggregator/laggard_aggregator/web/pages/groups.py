@@ -4,16 +4,14 @@ from typing import Any
 
 import numpy as np
 
-from laggard_aggregator.status import formatting, urls
 from laggard_aggregator.status.urls import NotKnownError
-from laggard_aggregator.web.pages.charts import SLOW, Heat, drawing, heat
-from laggard_aggregator.web.pages.overview import group_map, maps
+from laggard_aggregator.web.pages.charts import heat
+from laggard_aggregator.web.pages.overview import group_map, map_row, maps, note, slow_by_group
 from laggard_aggregator.web.pages.page_state import Now, Page, paged
 from laggard_aggregator.web.pages.straggler_rows import slow
 
 GROUPS_A_PAGE = 40
 ROWS_A_PAGE = 50
-MAP_ROWS = 96
 
 
 def groups(now: Now, page: int) -> Page:
@@ -45,35 +43,17 @@ def group(now: Now, name: str, metric: str, order: str, page: int) -> dict[str, 
 
     def row(at: int) -> dict[str, Any]:
         component = whole.components[at]
-        return {
-            "name": now.shown(component),
-            "url": urls.component(name, component, metric),
-            "picture": _strip(whole, at),
-            "latest": float(whole.latest[at]),
-            "worst": float(whole.worst[at]),
-            "anomalous": int(whole.anomalous[at]),
-            "windows": int(whole.windows[at]),
-            "slow": component in slow_here,
-            "level": levels.get(component, ""),
-        }
+        made = map_row(now, name, whole, at, metric)
+        return made | {"slow": component in slow_here, "level": levels.get(component, "")}
 
     rows = whole.by_severity() if order == "worst" else np.arange(len(whole.components))
-    count = len(whole.ends)
-    places = sorted({0, count // 4, count // 2, 3 * count // 4}) if count else []
     return {
-        "group": group_map(now, view, found, MAP_ROWS),
+        "view": view,
+        "note": note(now, name),
+        "slow": slow_by_group(found)[name],
         "metric": metric,
         "order": order,
         "rows": paged(rows.tolist(), page, ROWS_A_PAGE, row),
         "heat": whole,
-        "times": [float(whole.starts[at]) for at in places],
+        "anomalous": int((whole.anomalous > 0).sum()),
     }
-
-
-def _strip(whole: Heat, at: int) -> str:
-    """One component over time."""
-    levels = whole.levels[at : at + 1]
-    label = f"anomalous in {whole.anomalous[at]} of {formatting.counted(int(whole.windows[at]), 'window')}"
-    if (levels >= SLOW).any():
-        label += f", last at {formatting.moment(whole.ends[np.flatnonzero(levels[0] >= SLOW)[-1]])} UTC"
-    return drawing(levels, label, "strip")

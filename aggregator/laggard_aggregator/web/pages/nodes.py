@@ -1,13 +1,16 @@
 """The nodes with the state of their agents, and one node with its components."""
 
 import math
+from collections.abc import Collection
 from typing import Any
 
 from laggard_aggregator.ingest.node_view import NodeView
 from laggard_aggregator.status import urls
 from laggard_aggregator.status.urls import NotKnownError
+from laggard_aggregator.status.window_history import ANOMALOUS, NORMAL, UNJUDGED
 from laggard_aggregator.web.pages.overview import troubles
 from laggard_aggregator.web.pages.page_state import Now, paged
+from laggard_aggregator.web.pages.straggler_rows import slow, verdict
 
 NODES_A_PAGE = 100
 COMPONENTS_SHOWN = 200
@@ -36,11 +39,17 @@ def node(now: Now, name: str) -> dict[str, Any]:
     found = next((node for node in now.nodes or () if node.node == name), None)
     if found is None:
         raise NotKnownError(f"no node {name!r}")
-    components = _on_node(now, name)
+    found_slow = [each for each in slow(now) if each.name == name or each.name.startswith(f"{name}/")]
+    itself = next((each for each in found_slow if each.component == name), None)
+    blamed_in = {evidence.standing.group for evidence in itself.evidence} if itself else set()
+    components = _on_node(now, name, blamed_in)
     components.sort(key=lambda each: (not each["anomalous"], -_or_zero(each["severity"]), each["name"]))
     return {
         "view": found,
         "problems": problems(found),
+        "itself": itself,
+        "slow": [each for each in found_slow if each is not itself],
+        "compared": len({each["name"] for each in components} - {name}),
         "components": components[:COMPONENTS_SHOWN],
         "more": max(len(components) - COMPONENTS_SHOWN, 0),
         "decisions": now.decided(name),
@@ -65,8 +74,8 @@ def problems(node: NodeView) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _on_node(now: Now, name: str) -> list[dict[str, Any]]:
-    """Compared components of a node, and the node itself."""
+def _on_node(now: Now, name: str, blamed_in: Collection[str]) -> list[dict[str, Any]]:
+    """Compared components of a node, and the node itself. `blamed_in`: groups in which the node is blamed."""
     found = []
     for judged in now.judgements:
         v = judged.verdicts
@@ -74,14 +83,17 @@ def _on_node(now: Now, name: str) -> list[dict[str, Any]]:
             if component == name or component.startswith(f"{name}/"):
                 said = bool(v.judged[at])
                 anomalous = said and bool(v.anomalous[at])
+                state = ANOMALOUS if anomalous else NORMAL if said else UNJUDGED
+                severity = float(v.severity[at]) if said else math.nan
+                blamed = judged.group in blamed_in and component != name
                 found.append(
                     {
                         "name": now.shown(component),
                         "url": urls.component(judged.group, component, judged.metric),
                         "group": judged.group,
                         "metric": judged.metric,
-                        "severity": float(v.severity[at]) if said else math.nan,
-                        "verdict": "anomalous" if anomalous else "like its peers" if said else "not judged",
+                        "severity": severity,
+                        "verdict": verdict(state, severity, blamed=blamed),
                         "anomalous": anomalous,
                     }
                 )

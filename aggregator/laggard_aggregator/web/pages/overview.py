@@ -6,27 +6,40 @@ from typing import Any
 
 import numpy as np
 
-from laggard_aggregator.status import formatting
+from laggard_aggregator.status import formatting, urls
+from laggard_aggregator.status.next_steps import Command
 from laggard_aggregator.status.view import GroupView, failing
-from laggard_aggregator.web.pages.charts import SLOW, bucketed, drawing, heat, sparkline
+from laggard_aggregator.web.pages.charts import SLOW, Heat, drawing, heat, sparkline
 from laggard_aggregator.web.pages.page_state import Now, paged
 from laggard_aggregator.web.pages.straggler_rows import NextSteps, Slow, slow, watched
 
 SLOW_A_PAGE = 20
+SLIGHT_SHOWN = 50
 GROUPS_SHOWN = 12
 WATCHED_SHOWN = 10
-MAP_ROWS = 24
+MAP_ROWS, CALM_ROWS = 8, 2
+"""Rows of a group's map: the worst components, and as many of a group without anomalous windows."""
 
 
 def overview(now: Now, page: int) -> dict[str, Any]:
     """Values of the template."""
     found, steps = slow(now), NextSteps(now)
+    marked, slight = by_grade(found)
     maybe = watched(now)
     return {
         "headline": headline(now, found),
+        "title": " and ".join(
+            formatting.counted(len(some), name)
+            for some, name in ((marked, "straggler"), (slight, "slight straggler"))
+            if some
+        )
+        or "No stragglers",
+        "next_step": next_step(now),
         "slow": paged(
-            found, page, SLOW_A_PAGE, lambda each: (each, sparkline(each.first.course), steps.on(each)[0])
+            marked, page, SLOW_A_PAGE, lambda each: (each, sparkline(each.first.course), steps.on(each)[0])
         ),
+        "slight": slight[:SLIGHT_SHOWN],
+        "slight_total": len(slight),
         "watched": maybe[:WATCHED_SHOWN],
         "watched_total": len(maybe),
         "tiles": tiles(now, found),
@@ -34,19 +47,64 @@ def overview(now: Now, page: int) -> dict[str, Any]:
     }
 
 
+def by_grade(found: Sequence[Slow]) -> tuple[Sequence[Slow], Sequence[Slow]]:
+    """The stragglers that stand out, and the slight ones, which follow them."""
+    marked = [each for each in found if each.grade != "slight"]
+    return marked, [each for each in found if each.grade == "slight"]
+
+
 def headline(now: Now, found: Sequence[Slow]) -> str:
     """The headline sentence."""
     compared = sum(group.live for group in now.groups.values())
-    if found:
-        first, others = found[0], len(found) - 1
+    marked, slight = by_grade(found)
+    few = f"; {formatting.counted(len(slight), 'slight straggler')}" if slight else ""
+    if marked:
+        first, others = marked[0], len(marked) - 1
         since = f" since {formatting.moment(first.since)[:16]} UTC" if formatting.iso(first.since) else ""
         more = f"; {formatting.counted(others, 'more straggler')}" if others else ""
-        return f"{first.name} is {first.claim}{since}{more}"
+        return f"{first.name} is {first.claim}{since}{more}{few}"
+    if slight:
+        return (
+            f"No component is {formatting.factor(formatting.GRADES['moderate'])} slower than its peers{few}"
+        )
     if not now.groups:
-        return "Nothing is compared yet: no component with peers has sent data"
-    if all(judged.verdicts.note for judged in now.judgements):
+        why = "no component with peers has sent data" if now.node_counts else "no agent has reported"
+        return f"Nothing is compared yet: {why}"
+    if not has_verdicts(now):
         return "Nothing was judged yet" if not now.judgements else "No group could be judged"
     return f"No stragglers: {formatting.counted(compared, 'component')} behave like their peers"
+
+
+def has_verdicts(now: Now) -> bool:
+    """Whether any group was judged."""
+    return not all(judged.verdicts.note for judged in now.judgements)
+
+
+def next_step(now: Now) -> tuple[str, tuple[Command, ...]] | None:
+    """How to get to the first verdicts: a sentence and commands; None once a window was judged."""
+    if now.judgements:
+        return None
+    if not now.node_counts:
+        return (
+            "No agent has reported. Start one on each node, with the broker's address and this site's name:",
+            (
+                ("on a node: reads each source once and prints it", "laggard-agent --once"),
+                ("on a node: errors in its configuration", "laggard-agent --check-config"),
+                ("on a node: starts it now and at boot", "systemctl enable --now laggard-agent"),
+                ("here: the nodes that have reported", "laggard status"),
+            ),
+        )
+    if not now.groups:
+        return (
+            "Agents have reported, but nothing that has peers. Components of one kind are compared once "
+            "there are four of them; groups of your own are [[group]] in the aggregator's configuration.",
+            (("nodes and groups", "laggard status"),),
+        )
+    seconds = min(group.window_seconds for group in now.groups.values())
+    return (
+        f"Agents report. The first window closes {formatting.lasting(seconds)} after the first samples.",
+        (("nodes and groups", "laggard status"),),
+    )
 
 
 def maps(now: Now, found: Sequence[Slow]) -> list[GroupView]:
@@ -66,21 +124,43 @@ def slow_by_group(found: Sequence[Slow]) -> Counter[str]:
     return Counter(name for each in found for name in {e.standing.group for e in each.evidence})
 
 
-def group_map(now: Now, group: GroupView, found: Sequence[Slow], rows: int = MAP_ROWS) -> dict[str, Any]:
-    """A group's heat map; with more components than rows, adjacent names share a row."""
+def group_map(now: Now, group: GroupView, found: Sequence[Slow]) -> dict[str, Any]:
+    """A group with a heat map of its worst components and the count of the others."""
     whole = heat([now.history.columns(group.name, metric) for metric in group.metrics])
-    anomalous = int((whole.levels >= SLOW).any(axis=1).sum())
-    label = (
-        f"{formatting.counted(len(whole.components), 'component')} over "
-        f"{formatting.counted(len(whole.ends), 'window')}: "
-        f"{anomalous} with anomalous windows"
-    )
+    anomalous = int((whole.anomalous > 0).sum())
+    rows = whole.by_severity()[: min(max(anomalous, CALM_ROWS), MAP_ROWS)].tolist()
+    more = max(anomalous - len(rows), 0)
     return {
         "view": group,
-        "note": now.note_of(group.name) if now.judgements_of(group.name) else "no window has closed yet",
+        "note": note(now, group.name),
         "slow": slow_by_group(found)[group.name],
-        "picture": drawing(bucketed(whole.levels, rows), label, "map"),
         "heat": whole,
+        "rows": [map_row(now, group.name, whole, at) for at in rows],
+        "more": more,
+        "calm": len(whole.components) - len(rows) - more,
+    }
+
+
+def note(now: Now, group: str) -> str:
+    """Why a group has no verdict, or empty."""
+    return now.note_of(group) if now.judgements_of(group) else "no window has closed yet"
+
+
+def map_row(now: Now, group: str, whole: Heat, at: int, metric: str = "") -> dict[str, Any]:
+    """One component of a heat map."""
+    component, levels = whole.components[at], whole.levels[at : at + 1]
+    label = f"anomalous in {whole.anomalous[at]} of {formatting.counted(int(whole.windows[at]), 'window')}"
+    if (levels >= SLOW).any():
+        label += f", last at {formatting.moment(whole.ends[np.flatnonzero(levels[0] >= SLOW)[-1]])} UTC"
+    return {
+        "component": component,
+        "name": now.shown(component),
+        "url": urls.component(group, component, metric),
+        "picture": drawing(levels, label, "strip"),
+        "latest": float(whole.latest[at]),
+        "worst": float(whole.worst[at]),
+        "anomalous": int(whole.anomalous[at]),
+        "windows": int(whole.windows[at]),
     }
 
 
@@ -101,8 +181,18 @@ def troubles(now: Now) -> tuple[str, ...]:
 
 
 def tiles(now: Now, found: Sequence[Slow]) -> list[tuple[str, str, str, str, str]]:
-    """The health of the fleet: title, value, detail, state (`good`, `warn`, `bad`) and link of each tile."""
-    alarms = formatting.counted(sum(each.alarm for each in found), "alarm")
+    """The health of the fleet: title, value, detail, state and link of each tile.
+
+    The state is `good`, `warn`, `bad`, or `none` while nothing is known of it.
+    """
+    marked, slight = by_grade(found)
+    alarms = sum(each.alarm for each in found)
+    known = "good" if has_verdicts(now) else "none"
+    details = (
+        (alarms, f"{alarms:,} with an alarm"),
+        (slight, f"{len(slight):,} slight besides"),
+        (not found, "none" if has_verdicts(now) else "nothing judged yet"),
+    )
     live = sum(group.live for group in now.groups.values())
     silent = sum(group.silent for group in now.groups.values())
     judged = {each.group for each in now.judgements}
@@ -117,37 +207,41 @@ def tiles(now: Now, found: Sequence[Slow]) -> list[tuple[str, str, str, str, str
     return [
         (
             "Stragglers",
-            f"{len(found):,}",
-            f"{alarms} standing" if found else "none",
-            "bad" if found else "good",
+            f"{len(marked):,}" if has_verdicts(now) or found else formatting.DASH,
+            ", ".join(text for some, text in details if some),
+            "bad" if marked else "warn" if slight else known,
             "#stragglers",
         ),
         (
             "Components compared",
             f"{live:,}",
-            f"{silent:,} silent" if silent else "all with data",
-            "warn" if silent else "good",
+            f"{silent:,} silent" if silent else "all with data" if live else "none with peers yet",
+            "warn" if silent else known,
             "/groups",
         ),
         (
             "Peer groups",
             f"{len(now.groups):,}",
-            f"{unjudged} without a verdict" if unjudged else "all judged",
-            "warn" if unjudged else "good",
+            f"{unjudged} without a verdict" if unjudged else "all judged" if now.groups else "none yet",
+            "none" if not now.judgements else "warn" if unjudged else "good",
             "/groups",
         ),
         (
             "Nodes up",
             f"{up:,} of {nodes:,}",
-            f"{formatting.counted(unhealthy, 'node')} unhealthy" if unhealthy else "all healthy",
-            "bad" if gone else "warn" if unhealthy else "good",
+            f"{formatting.counted(unhealthy, 'node')} unhealthy"
+            if unhealthy
+            else "all healthy"
+            if nodes
+            else "no agent has reported",
+            "bad" if gone else "warn" if unhealthy else "good" if nodes else "none",
             "/nodes",
         ),
         (
             "Laggard itself",
             "unhealthy" if wrong else "healthy",
             "; ".join(wrong) or told,
-            "bad" if not now.ready else "warn" if wrong else "good",
+            "bad" if not now.ready else "warn" if wrong else "good" if now.judgements else "none",
             "/nodes#laggard",
         ),
     ]

@@ -15,8 +15,9 @@ from laggard_aggregator.alarms.overrides import KINDS, Decision, silencing
 from laggard_aggregator.archive.reader import ArchiveReader
 from laggard_aggregator.ingest.node_view import NodeState, NodeView
 from laggard_aggregator.log.journal import Durability
+from laggard_aggregator.status.formatting import ago
 from laggard_aggregator.status.straggler_list import Standing, standings
-from laggard_aggregator.status.view import Counters, GroupView, Status
+from laggard_aggregator.status.view import MAX_LAG_SECONDS, Counters, GroupView, Status
 from laggard_aggregator.status.window_history import WindowHistory
 from laggard_common.errors import InputError
 
@@ -37,6 +38,9 @@ ACTS = {
 ARCHIVE_KEPT_SECONDS = 60.0
 """Lifetime of rows read from the archive; newer events come from memory."""
 MOST_EVENTS = 20_000
+MAX_WINDOWS_OLD = 3
+"""Age of the newest window, in windows, that no schedule explains, besides late messages."""
+MAX_SENT_LATE_SECONDS = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +53,7 @@ class Now:
     time: float
     started_at: float
     ready: bool
+    overdue_seconds: float
     groups: Mapping[str, GroupView]
     judgements: tuple[Judgement, ...]
     alarms: Mapping[Key, Alarm]
@@ -70,6 +75,20 @@ class Now:
     def shadowed(self) -> tuple[GroupView, ...]:
         """The groups with a shadow detector."""
         return tuple(group for group in self.groups.values() if group.detect.shadow is not None)
+
+    @property
+    def stale(self) -> str:
+        """Why the page does not show the present, or empty."""
+        if not self.ready:
+            return "not connected to the broker, nothing new arrives"
+        ends = [(judged.end, judged.group) for judged in self.judgements]
+        newest, group = max(ends, default=(math.nan, ""))
+        seconds = self.groups[group].window_seconds if group in self.groups else math.inf
+        old = self.time - newest > MAX_WINDOWS_OLD * seconds + MAX_SENT_LATE_SECONDS
+        if not (old or self.overdue_seconds > MAX_LAG_SECONDS):
+            return ""
+        since = f", the newest window ended {ago(newest, self.time)}" if ends else ""
+        return f"windows are not judged{since}"
 
     def standings(self) -> tuple[Standing, ...]:
         """Standings of the components that matter."""
@@ -158,6 +177,7 @@ class StateReader:
             time=view.now,
             started_at=view.started_at,
             ready=view.ready,
+            overdue_seconds=view.overdue_seconds,
             groups={group.name: group for group in view.groups()},
             judgements=view.judgements(),
             alarms=view.alarms(),

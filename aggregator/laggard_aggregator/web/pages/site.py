@@ -25,6 +25,7 @@ from laggard_aggregator.status.urls import NotKnownError, TimeRange, component_p
 from laggard_aggregator.status.view import Status
 from laggard_aggregator.web.actions import FORM_PATH, Actions
 from laggard_aggregator.web.pages import charts, component, groups, nodes, overview, search, shadows
+from laggard_aggregator.web.pages.episodes import episodes
 from laggard_aggregator.web.pages.events import EventStreams
 from laggard_aggregator.web.pages.page_state import (
     KEPT_SECONDS,
@@ -47,6 +48,8 @@ MAX_KEPT = 128
 MAX_KEPT_BYTES = 32_000_000
 MAX_PAGE = 1_000_000
 ALARMS_SHOWN = 50
+_LINK = re.compile(rb'\b(href|src|action|formaction|data-fetch)="/')
+"""A link from the root in a template; data cannot look so, as quotes are escaped."""
 
 Events = tuple[Event, ...]
 Make = Callable[[Now, Request, Events], Any]
@@ -139,7 +142,7 @@ class Pages:
             page(
                 "/alarms",
                 "alarms",
-                lambda _, asked, events: paged(events, _number(asked), ALARMS_SHOWN),
+                _alarms,
                 alarms=True,
                 decides=True,
                 past=lambda _, when: self._past.alarms(when),
@@ -263,7 +266,7 @@ class Pages:
             acts = replace(acts, token=self._actions.token(acts.user))
         now = self._state_reader.now()
         values = {"now": now, "acts": acts, "done": done, "problem": problem}
-        body, packed = await asyncio.to_thread(self._render, "decided", **values)
+        body, packed = await asyncio.to_thread(self._render, "decided", FORM_PATH, **values)
         answer = _answer(request, body, packed, _HEADERS | more)
         answer.status_code = status
         return answer
@@ -280,8 +283,11 @@ class Pages:
     def _good(self, kept: _Kept) -> bool:
         return kept.revision == self._view.revision and time.monotonic() - kept.made_at < KEPT_SECONDS
 
-    def _render(self, name: str, **values: Any) -> tuple[bytes, bytes]:
-        body = self._templates.get_template(f"{name}.html").render(values).encode()
+    def _render(self, name: str, path: str, **values: Any) -> tuple[bytes, bytes]:
+        """The page at `path`. Its links are relative, so that a proxy may serve the pages below a path."""
+        body = self._templates.get_template(f"{name}.html").render(path=path, **values).encode()
+        root = b"../" * (path.count("/") - 1) or b"./"
+        body = _LINK.sub(rb'\1="' + root, body)
         return body, gzip.compress(body, 5)
 
 
@@ -299,6 +305,12 @@ def _answer(request: Request, body: bytes, packed: bytes, headers: dict[str, str
     if gzip_accepted(request.headers.get("accept-encoding", "")):
         return Response(packed, headers=headers | {"content-encoding": "gzip"})
     return Response(body, headers=headers)
+
+
+def _alarms(now: Now, asked: Request, events: Events) -> Any:
+    when = Asked.of(asked, now.time).range
+    active = {k: alarm for k, alarm in now.alarms.items() if when is None or alarm.raised_at <= when.end}
+    return paged(episodes(events, active), _number(asked), ALARMS_SHOWN)
 
 
 def _group(now: Now, asked: Request, _: Events) -> dict[str, Any]:

@@ -8,25 +8,25 @@ from dataclasses import dataclass
 import numpy as np
 
 from laggard_aggregator.alarms.overrides import Decision
-from laggard_aggregator.metrics.registry import unit
+from laggard_aggregator.metrics.registry import unit, worse
 from laggard_aggregator.status import formatting, urls
 from laggard_aggregator.status.next_steps import Command, commands, hint
 from laggard_aggregator.status.straggler_list import Standing
-from laggard_aggregator.status.window_history import ABSENT, ComponentHistory
+from laggard_aggregator.status.window_history import ABSENT, ANOMALOUS, NORMAL, ComponentHistory
 from laggard_aggregator.web.pages.page_state import Now
 
-_SLOWER_FROM = 1.05
 _MUCH = 0.1
 """A factor that changed by less than a tenth is steady."""
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Evidence of one group and metric about a component."""
+    """Evidence of one group and metric about a component. `worse`: side of the metric."""
 
     standing: Standing
     unit: str
     course: ComponentHistory
+    worse: int
 
     @property
     def value(self) -> str:
@@ -59,6 +59,11 @@ class Slow:
     def severity(self) -> float:
         """Factor by which it is slower than its peers."""
         return self.first.standing.severity
+
+    @property
+    def grade(self) -> str:
+        """Its grade, one of formatting.GRADES."""
+        return formatting.grade(_size(self.first.standing, self.first.worse))
 
     @property
     def since(self) -> float:
@@ -96,7 +101,7 @@ class Slow:
     @property
     def is_slower(self) -> bool:
         """True if it is slower than its peers: some detectors find any difference."""
-        return self.severity >= _SLOWER_FROM
+        return self.first.worse != 0 and self.severity >= formatting.ALIKE_RATIO
 
     @property
     def claim(self) -> str:
@@ -107,12 +112,12 @@ class Slow:
 
 
 def slow(now: Now) -> tuple[Slow, ...]:
-    """All slow components, most persistent first (Intrepid 4.3), then by factor."""
+    """All slow components, the worst first."""
     by_component: dict[str, list[Standing]] = {}
     for row in now.standings():
         if row.slow:
             by_component.setdefault(row.component, []).append(row)
-    order = sorted(by_component.values(), key=lambda rows: min(map(_rank, rows)))
+    order = sorted(by_component.values(), key=lambda rows: min(_rank(now, row) for row in rows))
     return tuple(slow_by(now, rows) for rows in order)
 
 
@@ -120,24 +125,48 @@ def watched(now: Now) -> list[Standing]:
     """Components anomalous in the latest window and not confirmed, the worst first."""
     rows = now.standings()
     stand = {row.component for row in rows if row.slow}
-    return sorted((row for row in rows if row.anomalous and row.component not in stand), key=_rank)
+    found = (row for row in rows if row.anomalous and row.component not in stand)
+    return sorted(found, key=lambda row: _rank(now, row))
 
 
 def slow_by(now: Now, rows: Iterable[Standing]) -> Slow:
     """One component with the evidence of `rows`."""
     found = []
-    for row in sorted(rows, key=_rank):
+    for row in sorted(rows, key=lambda row: _rank(now, row)):
         group = now.groups.get(row.group)
         course = now.history.course(row.group, row.metric, row.component)
-        found.append(Evidence(row, unit(group.source, row.metric) if group else "", course))
+        known = unit(group.source, row.metric) if group else ""
+        found.append(Evidence(row, known, course, _worse(now, row)))
     first = found[0].standing
     decisions = now.decided(first.component, first.name)
     return Slow(first.component, first.name, first.level, tuple(found), decisions)
 
 
-def _rank(row: Standing) -> tuple[float, ...]:
-    severity = row.severity if math.isfinite(row.severity) else 0.0
-    return (row.alarm is None, -(row.persistence or 0), -severity)
+def _rank(now: Now, row: Standing) -> tuple[float, ...]:
+    """Stragglers first, then the worst; of equally bad ones the most persistent (Intrepid 4.3)."""
+    return (not row.slow, -_size(row, _worse(now, row)), row.alarm is None, -(row.persistence or 0))
+
+
+def _worse(now: Now, row: Standing) -> int:
+    group = now.groups.get(row.group)
+    return worse(group.source, row.metric) if group else 1
+
+
+def _size(row: Standing, side: int) -> float:
+    """Factor between a component and its peers, either way for a metric without a worse `side`."""
+    severity = row.severity
+    if not math.isfinite(severity) or severity <= 0:
+        return formatting.GRADES["moderate"]
+    return max(severity, 1 / severity) if side == 0 else severity
+
+
+def verdict(state: int, severity: float, *, blamed: bool = False) -> str:
+    """A verdict in words. `state`: as in a Column; `blamed`: whether the node is, in its place."""
+    if state != NORMAL:
+        return {ABSENT: "no data", ANOMALOUS: "anomalous"}.get(state, "not judged")
+    if not severity >= formatting.WIDE_RATIO:
+        return "like its peers"
+    return "slow with its node" if blamed else "slower, not anomalous"
 
 
 class NextSteps:
