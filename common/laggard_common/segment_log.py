@@ -77,13 +77,17 @@ class SegmentWriter:
             for piece in payload:
                 crc = zlib.crc32(piece, crc)
             pieces += (HEADER.pack(length, crc, type_), *payload)
-        with SpoolError.from_os_errors(self.path):
+        try:
             self._write(b"".join(pieces))
+        except OSError as exc:
+            raise SpoolError(str(self.path), exc.strerror or str(exc)) from exc
 
     def sync(self) -> None:
         """Syncs all appended records to the disk. Raises SpoolError."""
-        with SpoolError.from_os_errors(self.path):
+        try:
             os.fdatasync(self._fd)
+        except OSError as exc:
+            raise SpoolError(str(self.path), exc.strerror or str(exc)) from exc
 
     def close(self) -> None:
         """Closes the file; closing twice is allowed."""

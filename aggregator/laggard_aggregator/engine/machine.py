@@ -268,7 +268,8 @@ class Machine:
 
     def _overridden(self, group: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Components of `group` that are drained, and those to restart."""
-        if not self.overrides.concern(group):
+        overrides = self.overrides
+        if not (overrides.decisions or overrides.restarts) or not overrides.concern(group):
             return (), ()
         return self.overrides.at_close(group, self.stores[group].compared, self.names)
 

@@ -14,7 +14,7 @@ from laggard_aggregator.status.straggler_list import Standing, standings
 from laggard_aggregator.status.urls import NotKnownError
 from laggard_aggregator.status.view import GroupView, Status, failing
 from laggard_aggregator.status.window_history import BAND
-from laggard_aggregator.web.pages.page_state import MOST_EVENTS, Event
+from laggard_aggregator.web.pages.page_state import MOST_EVENTS, AlarmEpisode, Event, episodes
 from laggard_aggregator.web.pages.past import Past, PastSeries
 
 MOST_ALARMS = MOST_EVENTS
@@ -27,8 +27,7 @@ def stragglers(view: Status) -> dict[str, Any]:
     chosen = [row for row in rows if row.slow]
     chosen.sort(key=lambda row: (-(row.persistence or 0), -_or_zero(row.severity), row.key))
     sources = {group.name: group.source for group in view.groups()}
-    made = view.decisions()
-    described = [_standing(row, sources.get(row.group, ""), made) for row in chosen]
+    described = [_standing(view, row, sources.get(row.group, "")) for row in chosen]
     return {"time": view.now, "stragglers": described}
 
 
@@ -85,58 +84,37 @@ def alarms(
     now: float,
 ) -> dict[str, Any]:
     """The alarms that stand and those of the log's `events`, one row an episode, the newest first."""
-    log: dict[tuple[str, ...], dict[str, Event]] = {}
-    for event in events:
-        log.setdefault(_episode(event), {}).setdefault(event.kind, event)
-    present = {_episode(alarm): alarm for alarm in standing.values()}
     rows = []
-    for key in log.keys() | present.keys():
-        state = "raised" if key in present else "cleared"
-        if wanted.state in ("", state) and (not wanted.groups or key[0] in wanted.groups):
-            row = _alarm(present.get(key), log.get(key, {}), made, shown, now)
+    for each in episodes(events, standing):
+        state = "raised" if each.active else "cleared"
+        if wanted.state in ("", state) and (not wanted.groups or each.group in wanted.groups):
+            row = _alarm(each, state, made, shown, now)
             if row["since"] + (row["duration_seconds"] or 0) > wanted.since:
                 rows.append(row)
     rows.sort(key=lambda row: (-row["since"], row["group"], row["component"], row["metric"]))
     return {"time": now, "total": len(rows), "alarms": rows[: wanted.limit]}
 
 
-def _episode(of: Alarm | Event) -> tuple[str, ...]:
-    """Identity of an episode over its alarm and events."""
-    return (of.group, of.component, of.metric, f"{of.since:.3f}")
-
-
 def _alarm(
-    alarm: Alarm | None,
-    log: Mapping[str, Event],
-    made: Sequence[Decision],
-    shown: Callable[[str], str],
-    now: float,
+    episode: AlarmEpisode, state: str, made: Sequence[Decision], shown: Callable[[str], str], now: float
 ) -> dict[str, Any]:
-    """The row of an episode, which has an alarm while it stands."""
-    raised, cleared = log.get("raised"), log.get("cleared")
-    latest = alarm or cleared or raised
-    assert latest is not None
-    at = None if raised is None else raised.at
-    raised_at = at if alarm is None else alarm.raised_at
-    cleared_at = None if alarm is not None or cleared is None else cleared.at
-    end = cleared_at if alarm is None else now
-    name = shown(latest.component)
-    silenced = None if alarm is None else next(silencing(made, latest.component, name), None)
+    name = shown(episode.component)
+    silenced = next(silencing(made, episode.component, name), None) if episode.active else None
     return {
-        "group": latest.group,
-        "component": latest.component,
+        "group": episode.group,
+        "component": episode.component,
         "name": name,
-        "level": latest.level,
-        "metric": latest.metric,
-        "state": "cleared" if alarm is None else "raised",
-        "since": latest.since,
-        "raised_at": raised_at,
-        "cleared_at": cleared_at,
-        "duration_seconds": None if end is None else end - latest.since,
-        "severity": _or_null(latest.severity),
-        "worst_severity": _or_null(latest.worst_severity),
+        "level": episode.level,
+        "metric": episode.metric,
+        "state": state,
+        "since": episode.since,
+        "raised_at": _or_null(episode.raised_at),
+        "cleared_at": _or_null(episode.cleared_at),
+        "duration_seconds": _or_null((now if episode.active else episode.cleared_at) - episode.since),
+        "severity": _or_null(episode.severity),
+        "worst_severity": _or_null(episode.worst_severity),
         "silenced": None if silenced is None else _decision(silenced),
-        "comments": [_decision(each) for each in commenting(made, latest.component, name)],
+        "comments": [_decision(one) for one in commenting(made, episode.component, name)],
     }
 
 
@@ -181,7 +159,7 @@ def component(view: Status, group: str, name: str) -> dict[str, Any]:
                 "group": _group(found, judgements),
                 "component": candidate,
                 "name": rows[0].name,
-                "metrics": [_standing(row, found.source, view.decisions()) for row in rows],
+                "metrics": [_standing(view, row, found.source) for row in rows],
             }
     raise NotKnownError(f"no component {name!r} in a closed window of group {group!r}")
 
@@ -264,7 +242,7 @@ def _group(group: GroupView, latest: Sequence[Judgement]) -> dict[str, Any]:
     }
 
 
-def _standing(row: Standing, source: str, made: Sequence[Decision]) -> dict[str, Any]:
+def _standing(view: Status, row: Standing, source: str) -> dict[str, Any]:
     alarm = row.alarm
     return {
         "group": row.group,
@@ -287,7 +265,7 @@ def _standing(row: Standing, source: str, made: Sequence[Decision]) -> dict[str,
         "alarm": alarm is not None,
         "raised_at": None if alarm is None else alarm.raised_at,
         "silenced": None if row.silenced is None else _decision(row.silenced),
-        "comments": [_decision(each) for each in commenting(made, row.component, row.name)],
+        "comments": [_decision(each) for each in view.comments(row.component, row.name)],
         "causes": [{"name": name, "amount": amount} for name, amount in row.causes],
     }
 

@@ -1,9 +1,9 @@
 """Alarms as episodes: one row from raised to cleared."""
 
 import math
+from dataclasses import replace
 
-from laggard_aggregator.web.pages.episodes import episodes
-from laggard_aggregator.web.pages.page_state import AlarmLog, Event
+from laggard_aggregator.web.pages.page_state import Event, episodes
 from tests.aggregator.web.test_alarm_log import raised
 from tests.aggregator.web.test_pages import page, text_of, with_history
 from tests.support.builders import live_status
@@ -58,8 +58,9 @@ def test_an_alarm_is_shown_without_a_record_of_its_beginning() -> None:
 
 def test_the_pages_have_a_row_an_alarm_with_its_duration() -> None:
     view = with_history()
-    view.history.judged([raised("oss-1/wwn-9", NOW - 7500), raised("oss-1/wwn-9", NOW - 300, "cleared")])
-    assert AlarmLog(None) is not None
+    first = raised("oss-1/wwn-9", NOW - 7500)
+    cleared = replace(first.transitions[0], kind="cleared", at=NOW - 300)
+    view.history.judged([first, replace(first, end=NOW - 300, transitions=(cleared,))])
     text = text_of(page("/alarms", view))
     assert "Component Group Metric Raised Cleared Lasted" in text
     assert "oss-1/wwn-9 luns await 2025-10-09 06:56:40 UTC 2025-10-09 08:56:40 UTC 2 h 2025-10-09" in text

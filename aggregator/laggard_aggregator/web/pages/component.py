@@ -22,8 +22,7 @@ from laggard_aggregator.status.window_history import (
     bands,
 )
 from laggard_aggregator.web.pages.charts import band_chart, cdf_chart, chart_data
-from laggard_aggregator.web.pages.episodes import episodes
-from laggard_aggregator.web.pages.page_state import Event, Now, paged
+from laggard_aggregator.web.pages.page_state import Event, Now, episodes, paged
 from laggard_aggregator.web.pages.straggler_rows import NextSteps, slow_by, verdict
 
 WINDOWS_A_PAGE = 24

@@ -4,7 +4,7 @@ import asyncio
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
@@ -300,3 +300,69 @@ def _of_transition(transition: AlarmEvent) -> Event:
 
 def _key(event: Event) -> tuple[str, ...]:
     return (event.group, event.component, event.metric, event.kind, f"{event.at:.3f}")
+
+
+@dataclass(frozen=True, slots=True)
+class AlarmEpisode:
+    """One alarm. `raised_at` is NaN where that is not known, `cleared_at` until it is cleared.
+
+    `active`: whether it is in force now. An episode that is neither cleared nor active ended without a
+    record, as when the state was lost. `severity`: at the latest event.
+    """
+
+    group: str
+    component: str
+    metric: str
+    level: str
+    since: float
+    raised_at: float
+    cleared_at: float
+    severity: float
+    worst_severity: float
+    active: bool
+
+    def lasted(self, now: float) -> float:
+        """Seconds from raised to cleared or, of an active one, to `now`; NaN where an end is not known."""
+        return (now if self.active else self.cleared_at) - self.raised_at
+
+
+def episodes(events: Iterable[Event], alarms: Mapping[Key, Alarm]) -> tuple[AlarmEpisode, ...]:
+    """The episodes of `events` and of the `alarms` in force, latest first."""
+    found: list[AlarmEpisode] = []
+    running: dict[Key, AlarmEpisode] = {}
+    for event in sorted(events, key=lambda event: event.at):
+        key = (event.group, event.component, event.metric)
+        known = running.pop(key, None)
+        same = known is not None and known.since == event.since
+        if known is not None and (event.kind == "raised" or not same):
+            found.append(known)
+        if event.kind == "raised":
+            running[key] = _episode(event, raised_at=event.at)
+        else:
+            raised_at = known.raised_at if known is not None and same else math.nan
+            found.append(replace(_episode(event, raised_at=raised_at), cleared_at=event.at))
+    for key, alarm in alarms.items():
+        running.pop(key, None)
+        found.append(replace(_episode(alarm, raised_at=alarm.raised_at), active=True))
+    found += running.values()
+    return tuple(sorted(found, key=_latest, reverse=True))
+
+
+def _episode(each: Event | Alarm, *, raised_at: float) -> AlarmEpisode:
+    return AlarmEpisode(
+        group=each.group,
+        component=each.component,
+        metric=each.metric,
+        level=each.level,
+        since=each.since,
+        raised_at=raised_at,
+        cleared_at=math.nan,
+        severity=each.severity,
+        worst_severity=each.worst_severity,
+        active=False,
+    )
+
+
+def _latest(episode: AlarmEpisode) -> tuple[float, str, str, str]:
+    raised_at = episode.raised_at if math.isfinite(episode.raised_at) else episode.since
+    return raised_at, episode.group, episode.component, episode.metric

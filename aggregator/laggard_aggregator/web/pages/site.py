@@ -25,7 +25,6 @@ from laggard_aggregator.status.urls import NotKnownError, TimeRange, component_p
 from laggard_aggregator.status.view import Status
 from laggard_aggregator.web.actions import FORM_PATH, Actions
 from laggard_aggregator.web.pages import charts, component, groups, nodes, overview, search, shadows
-from laggard_aggregator.web.pages.episodes import episodes
 from laggard_aggregator.web.pages.events import EventStreams
 from laggard_aggregator.web.pages.page_state import (
     KEPT_SECONDS,
@@ -34,6 +33,7 @@ from laggard_aggregator.web.pages.page_state import (
     Event,
     Now,
     StateReader,
+    episodes,
     paged,
 )
 from laggard_aggregator.web.pages.past import Past, PastReader, PastUnavailableError
