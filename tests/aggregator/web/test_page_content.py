@@ -160,7 +160,7 @@ def test_a_node_that_is_slow_itself_says_so() -> None:
     )
     assert "blamed in place of its 2 components" in said
     assert "wwn-1 luns await 2.0× slow with its node" in said
-    assert "like its peers" not in said
+    assert "× like its peers" not in said
     assert 'id="verdict" data-live aria-label="Verdict" class="answer bad"' in text
     said = text_of(page("/node/oss-2", view))
     assert "1 straggler among its 2 compared components: oss-2/wwn-3 3.0×" in said
@@ -214,7 +214,7 @@ def test_every_link_is_relative_and_works_below_a_path(path: str) -> None:
     assert links
     for link in links:
         assert link is not None
-        assert link.startswith(("./", "../", "#")), link
+        assert link.startswith(("./", "../", "#", "?")), link
         below = urljoin(f"https://host/laggard{path}", link)
         assert below.startswith("https://host/laggard/"), (link, below)
         assert urljoin(f"http://a{path}", link) == below.replace("https://host/laggard", "http://a"), link

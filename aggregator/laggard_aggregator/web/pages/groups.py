@@ -1,36 +1,73 @@
 """The peer groups, and one group's heat map: one row per component, the worst first."""
 
+from collections.abc import Callable, Mapping, Set
 from typing import Any
 
 import numpy as np
 
 from laggard_aggregator.status.urls import NotKnownError
-from laggard_aggregator.web.pages.charts import heat
+from laggard_aggregator.status.view import GroupView
+from laggard_aggregator.web.pages.charts import GONE, OPEN, SLOW, SLOWER, SLOWEST, WELL, WIDE, Heat, heat
 from laggard_aggregator.web.pages.overview import group_map, map_row, maps, note, slow_by_group
-from laggard_aggregator.web.pages.page_state import Now, Page, paged
+from laggard_aggregator.web.pages.page_state import Filter, Now, PageColumn, Query, Table
 from laggard_aggregator.web.pages.straggler_rows import slow
 
 GROUPS_A_PAGE = 40
 ROWS_A_PAGE = 50
+_STATES = {
+    **dict.fromkeys((SLOW, SLOWER, SLOWEST), "anomalous"),
+    **dict.fromkeys((WELL, WIDE), "like its peers"),
+    OPEN: "not judged",
+    GONE: "no data",
+}
 
 
-def groups(now: Now, page: int) -> Page:
-    """Maps of all groups, those that need attention first."""
+def groups(now: Now, query: Query) -> dict[str, Any]:
+    """Values of the template: maps of all groups, those that need attention first."""
     found = slow(now)
-    return paged(maps(now, found), page, GROUPS_A_PAGE, lambda group: group_map(now, group, found))
+    count = slow_by_group(found)
+
+    def states(each: GroupView) -> tuple[str, ...]:
+        calm = "not judged" if note(now, each.name) else "no stragglers"
+        return ("stragglers" if count[each.name] else calm,)
+
+    columns = (
+        PageColumn[GroupView]("group", "Name", lambda each: each.name),
+        PageColumn[GroupView]("stragglers", "Stragglers", lambda each: count[each.name], right=True),
+        PageColumn[GroupView]("live", "Components", lambda each: each.live, right=True),
+        PageColumn[GroupView]("silent", "Silent", lambda each: each.silent, right=True),
+        PageColumn[GroupView]("source", "Source", lambda each: each.source),
+        PageColumn[GroupView]("role", "Role", lambda each: each.role),
+        PageColumn[GroupView]("detector", "Detector", lambda each: each.detect.detector),
+        PageColumn[GroupView]("metrics", "", lambda each: ", ".join(each.metrics)),
+        PageColumn[GroupView]("note", "", lambda each: note(now, each.name)),
+    )
+    filters = (
+        Filter[GroupView]("role", "Role", lambda each: (each.role,), now.roles()),
+        Filter[GroupView]("group", "Group", lambda each: each.name),
+        Filter[GroupView]("state", "State", states, ("stragglers", "no stragglers", "not judged")),
+    )
+    return {
+        "table": Table(
+            "groups",
+            columns,
+            maps(now, found),
+            query,
+            filters=filters,
+            size=GROUPS_A_PAGE,
+            make=lambda group: group_map(now, group, found),
+        )
+    }
 
 
-def group(now: Now, name: str, metric: str, order: str, page: int) -> dict[str, Any]:
-    """Values of the template. `metric`: empty for the worst of all; `order`: `name`, else the worst first.
-
-    Raises NotKnownError.
-    """
+def group(now: Now, name: str, query: Query) -> dict[str, Any]:
+    """Values of the template; its parameter `metric` is empty for the worst of all. Raises NotKnownError."""
+    metric = query.text("metric")
     view = now.groups.get(name)
     if view is None:
         raise NotKnownError(f"no group {name!r}")
     if metric and metric not in view.metrics:
         raise NotKnownError(f"group {name!r} is not compared by {metric!r}")
-    order = "name" if order == "name" else "worst"
     whole = heat([now.history.columns(name, each) for each in ((metric,) if metric else view.metrics)])
     found = slow(now)
     slow_here = {each.component for each in found if any(e.standing.group == name for e in each.evidence)}
@@ -46,14 +83,57 @@ def group(now: Now, name: str, metric: str, order: str, page: int) -> dict[str, 
         made = map_row(now, name, whole, at, metric)
         return made | {"slow": component in slow_here, "level": levels.get(component, "")}
 
-    rows = whole.by_severity() if order == "worst" else np.arange(len(whole.components))
     return {
         "view": view,
         "note": note(now, name),
         "slow": slow_by_group(found)[name],
         "metric": metric,
-        "order": order,
-        "rows": paged(rows.tolist(), page, ROWS_A_PAGE, row),
+        "table": _components(now, whole, query, row, slow_here=slow_here, levels=levels),
         "heat": whole,
         "anomalous": int((whole.anomalous > 0).sum()),
     }
+
+
+def _components(
+    now: Now,
+    whole: Heat,
+    query: Query,
+    row: Callable[[int], dict[str, Any]],
+    *,
+    slow_here: Set[str],
+    levels: Mapping[str, str],
+) -> Table[int]:
+    """The components of a group by their row in its heat map, the worst first."""
+    latest = whole.levels[:, -1] if whole.levels.shape[1] else np.zeros(len(whole.components), dtype=np.uint8)
+
+    def states(at: int) -> tuple[str, ...]:
+        straggler = ("straggler",) if whole.components[at] in slow_here else ()
+        return (*straggler, _STATES[int(latest[at])])
+
+    columns = (
+        PageColumn[int]("name", "Component", lambda at: now.shown(whole.components[at])),
+        PageColumn[int]("component", "", lambda at: whole.components[at]),
+        PageColumn[int]("level", "", lambda at: levels.get(whole.components[at], "component")),
+        PageColumn[int]("latest", "Now", lambda at: float(whole.latest[at]), right=True),
+        PageColumn[int]("worst", "At worst", lambda at: float(whole.worst[at]), right=True),
+        PageColumn[int]("anomalous", "Anomalous", lambda at: int(whole.anomalous[at]), right=True),
+        PageColumn[int]("windows", "", lambda at: int(whole.windows[at])),
+        PageColumn[int]("state", "", lambda at: ", ".join(states(at))),
+    )
+    filters = (
+        Filter[int]("factor", "Slower now by at least", lambda at: whole.latest[at], is_number=True),
+        Filter[int]("state", "State", states, ("straggler", *dict.fromkeys(_STATES.values()))),
+    )
+    if query.text("order") == "name":  # links of before the headings were links
+        query = Query({"sort": "name", **query.given})
+    rows = whole.by_severity().tolist()
+    return Table(
+        "components",
+        columns,
+        rows,
+        query,
+        filters=filters,
+        keep=("metric", "from", "to"),
+        size=ROWS_A_PAGE,
+        make=row,
+    )

@@ -9,32 +9,58 @@ from laggard_aggregator.status import urls
 from laggard_aggregator.status.urls import NotKnownError
 from laggard_aggregator.status.window_history import ANOMALOUS, NORMAL, UNJUDGED
 from laggard_aggregator.web.pages.overview import troubles
-from laggard_aggregator.web.pages.page_state import Now, paged
+from laggard_aggregator.web.pages.page_state import Filter, Now, PageColumn, Query, Table
 from laggard_aggregator.web.pages.straggler_rows import slow, verdict
 
 NODES_A_PAGE = 100
-COMPONENTS_SHOWN = 200
+COMPONENTS_A_PAGE = 200
 _WORST_FIRST = {"down": 0, "silent": 1, "up": 2, "stopped": 3}
 
 
-def nodes(now: Now, role: str, state: str, page: int) -> dict[str, Any]:
-    """The nodes of a role and state (empty: any), unhealthy ones first."""
-    chosen = [
-        node
-        for node in now.nodes or ()
-        if role in ("", node.role) and (state in ("", node.state) or (state == "unwell" and not node.healthy))
-    ]
-    chosen.sort(key=lambda node: (node.healthy, _WORST_FIRST[node.state], node.node))
+def nodes(now: Now, query: Query) -> dict[str, Any]:
+    """Values of the template: the nodes, unhealthy ones first."""
+    columns = (
+        PageColumn[NodeView]("node", "Node", lambda node: node.node),
+        PageColumn[NodeView]("role", "Role", lambda node: node.role),
+        PageColumn[NodeView]("state", "State", lambda node: node.state),
+        PageColumn[NodeView]("healthy", "", lambda node: node.healthy),
+        PageColumn[NodeView]("problems", "Problems", lambda node: "; ".join(problems(node))),
+        PageColumn[NodeView]("last_sample", "Last sample", lambda node: node.last_sample, is_time=True),
+        PageColumn[NodeView](
+            "clock_offset_seconds", "Clock off by", lambda node: node.clock_offset_seconds, right=True
+        ),
+        PageColumn[NodeView]("spool_bytes", "Spool", lambda node: node.spool_bytes, right=True),
+        PageColumn[NodeView]("dropped_samples", "", lambda node: node.dropped_samples),
+        PageColumn[NodeView]("version", "Agent", lambda node: node.version or None),
+    )
+    filters = (
+        Filter[NodeView](
+            "role", "Role", lambda node: (node.role,), tuple(sorted({role for role, _ in now.node_counts}))
+        ),
+        Filter[NodeView](
+            "state",
+            "State",
+            lambda node: (node.state,) if node.healthy else (node.state, "unwell"),
+            ("unwell", *_WORST_FIRST),
+        ),
+    )
+    rows = sorted(now.nodes or (), key=lambda node: (node.healthy, _WORST_FIRST[node.state], node.node))
     return {
-        "rows": paged(chosen, page, NODES_A_PAGE, lambda node: {"view": node, "problems": problems(node)}),
+        "table": Table(
+            "nodes",
+            columns,
+            rows,
+            query,
+            filters=filters,
+            size=NODES_A_PAGE,
+            make=lambda node: {"view": node, "problems": problems(node)},
+        ),
         "counts": [(*role_and_state, count) for role_and_state, count in sorted(now.node_counts.items())],
-        "role": role,
-        "state": state,
         "troubles": troubles(now),
     }
 
 
-def node(now: Now, name: str) -> dict[str, Any]:
+def node(now: Now, name: str, query: Query) -> dict[str, Any]:
     """One node. Raises NotKnownError."""
     found = next((node for node in now.nodes or () if node.node == name), None)
     if found is None:
@@ -50,8 +76,7 @@ def node(now: Now, name: str) -> dict[str, Any]:
         "itself": itself,
         "slow": [each for each in found_slow if each is not itself],
         "compared": len({each["name"] for each in components} - {name}),
-        "components": components[:COMPONENTS_SHOWN],
-        "more": max(len(components) - COMPONENTS_SHOWN, 0),
+        "table": _components(components, query),
         "decisions": now.decided(name),
     }
 
@@ -74,6 +99,31 @@ def problems(node: NodeView) -> tuple[str, ...]:
     return tuple(found)
 
 
+def _components(rows: list[dict[str, Any]], query: Query) -> Table[dict[str, Any]]:
+    """The compared components of a node."""
+    columns = (
+        PageColumn[dict[str, Any]]("name", "Component", lambda each: each["name"]),
+        PageColumn[dict[str, Any]]("component", "", lambda each: each["component"]),
+        PageColumn[dict[str, Any]]("group", "Group", lambda each: each["group"]),
+        PageColumn[dict[str, Any]]("metric", "Metric", lambda each: each["metric"]),
+        PageColumn[dict[str, Any]]("severity", "Factor", lambda each: each["severity"], right=True),
+        PageColumn[dict[str, Any]]("state", "Verdict", lambda each: each["verdict"]),
+    )
+    filters = (
+        Filter[dict[str, Any]]("group", "Group", lambda each: each["group"]),
+        Filter[dict[str, Any]]("factor", "Factor at least", lambda each: each["severity"], is_number=True),
+        Filter[dict[str, Any]](
+            "state",
+            "Verdict",
+            lambda each: (each["verdict"],),
+            ("anomalous", "slow with its node", "slower, not anomalous", "like its peers", "not judged"),
+        ),
+    )
+    return Table(
+        "components", columns, rows, query, filters=filters, keep=("from", "to"), size=COMPONENTS_A_PAGE
+    )
+
+
 def _on_node(now: Now, name: str, blamed_in: Collection[str]) -> list[dict[str, Any]]:
     """Compared components of a node, and the node itself. `blamed_in`: groups in which the node is blamed."""
     found = []
@@ -88,6 +138,7 @@ def _on_node(now: Now, name: str, blamed_in: Collection[str]) -> list[dict[str, 
                 blamed = judged.group in blamed_in and component != name
                 found.append(
                     {
+                        "component": component,
                         "name": now.shown(component),
                         "url": urls.component(judged.group, component, judged.metric),
                         "group": judged.group,

@@ -1,29 +1,32 @@
 """The page at `/`: slow components and the health of the fleet at a glance."""
 
+import math
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from markupsafe import Markup
 
 from laggard_aggregator.status import formatting, urls
 from laggard_aggregator.status.next_steps import Command
 from laggard_aggregator.status.view import GroupView, failing
 from laggard_aggregator.web.pages.charts import SLOW, Heat, drawing, heat, sparkline
-from laggard_aggregator.web.pages.page_state import Now, paged
+from laggard_aggregator.web.pages.page_state import Filter, Now, PageColumn, Query, Table
 from laggard_aggregator.web.pages.straggler_rows import NextSteps, Slow, slow, watched
 
 SLOW_A_PAGE = 20
 SLIGHT_SHOWN = 50
 GROUPS_SHOWN = 12
 WATCHED_SHOWN = 10
+_DECIDED = {"silence": "silenced", "drain": "drained"}
 MAP_ROWS, CALM_ROWS = 8, 2
 """Rows of a group's map: the worst components, and as many of a group without anomalous windows."""
 
 
-def overview(now: Now, page: int) -> dict[str, Any]:
+def overview(now: Now, query: Query) -> dict[str, Any]:
     """Values of the template."""
-    found, steps = slow(now), NextSteps(now)
+    found = slow(now)
     marked, slight = by_grade(found)
     maybe = watched(now)
     return {
@@ -35,9 +38,7 @@ def overview(now: Now, page: int) -> dict[str, Any]:
         )
         or "No stragglers",
         "next_step": next_step(now),
-        "slow": paged(
-            marked, page, SLOW_A_PAGE, lambda each: (each, sparkline(each.first.course), steps.on(each)[0])
-        ),
+        "table": stragglers(now, found, query),
         "slight": slight[:SLIGHT_SHOWN],
         "slight_total": len(slight),
         "watched": maybe[:WATCHED_SHOWN],
@@ -47,32 +48,88 @@ def overview(now: Now, page: int) -> dict[str, Any]:
     }
 
 
+def stragglers(now: Now, found: Sequence[Slow], query: Query) -> Table[Slow]:
+    """The slow components as a table; slight ones are in it where a filter is given."""
+    steps = NextSteps(now)
+    columns = (
+        PageColumn[Slow]("name", "Component", lambda each: each.name),
+        PageColumn[Slow]("component", "", lambda each: each.component),
+        PageColumn[Slow]("level", "", lambda each: each.level),
+        PageColumn[Slow]("severity", "Slower by", lambda each: each.severity, right=True),
+        PageColumn[Slow]("grade", "", lambda each: each.grade),
+        PageColumn[Slow]("trend", "Trend", lambda each: each.trend),
+        PageColumn[Slow]("since", "Since", lambda each: each.since, is_time=True),
+        PageColumn[Slow]("group", "", lambda each: each.first.standing.group),
+        PageColumn[Slow]("metric", "", lambda each: each.first.standing.metric),
+        PageColumn[Slow]("observed", "", lambda each: each.first.standing.observed),
+        PageColumn[Slow]("reference", "", lambda each: each.first.standing.reference),
+        PageColumn[Slow]("unit", "", lambda each: each.first.unit),
+        PageColumn[Slow]("evidence", "Evidence", _evidence),
+        PageColumn[Slow]("state", "", lambda each: ", ".join(_states(each))),
+        PageColumn[Slow]("next_step", "Next step", lambda each: steps.on(each)[0], sorts=False),
+    )
+    filters = (
+        Filter[Slow](
+            "role", "Role", lambda each: [now.role_of(e.standing.group) for e in each.evidence], now.roles()
+        ),
+        Filter[Slow]("group", "Group", lambda each: "\n".join(e.standing.group for e in each.evidence)),
+        Filter[Slow]("factor", "Slower by at least", lambda each: each.severity, is_number=True),
+        Filter[Slow](
+            "state",
+            "State",
+            lambda each: [*_states(each), each.grade],
+            ("alarm", "no alarm", "silenced", "drained", *formatting.GRADES),
+        ),
+    )
+
+    def row(each: Slow) -> tuple[Slow, Markup, str]:
+        return each, sparkline(each.first.course), steps.on(each)[0]
+
+    rows = found if any(each.test(query.text(each.key)) for each in filters) else by_grade(found)[0]
+    return Table("stragglers", columns, rows, query, filters=filters, size=SLOW_A_PAGE, make=row)
+
+
+def _evidence(each: Slow) -> str:
+    return "; ".join(f"{e.standing.metric}: {formatting.spaced(e.value)}" for e in each.evidence)
+
+
+def _states(each: Slow) -> list[str]:
+    decided = {_DECIDED[decision.kind] for decision in each.decisions if decision.kind in _DECIDED}
+    return ["alarm" if each.alarm else "no alarm", *sorted(decided)]
+
+
 def by_grade(found: Sequence[Slow]) -> tuple[Sequence[Slow], Sequence[Slow]]:
     """The stragglers that stand out, and the slight ones, which follow them."""
     marked = [each for each in found if each.grade != "slight"]
     return marked, [each for each in found if each.grade == "slight"]
 
 
-def headline(now: Now, found: Sequence[Slow]) -> str:
+class Headline(NamedTuple):
+    """A sentence: `text`, the time `since` unless it is NaN, `more`."""
+
+    text: str
+    since: float = math.nan
+    more: str = ""
+
+
+def headline(now: Now, found: Sequence[Slow]) -> Headline:
     """The headline sentence."""
     compared = sum(group.live for group in now.groups.values())
     marked, slight = by_grade(found)
     few = f"; {formatting.counted(len(slight), 'slight straggler')}" if slight else ""
     if marked:
         first, others = marked[0], len(marked) - 1
-        since = f" since {formatting.moment(first.since)[:16]} UTC" if formatting.iso(first.since) else ""
         more = f"; {formatting.counted(others, 'more straggler')}" if others else ""
-        return f"{first.name} is {first.claim}{since}{more}{few}"
+        return Headline(f"{first.name} is {first.claim}", first.since, more + few)
     if slight:
-        return (
-            f"No component is {formatting.factor(formatting.GRADES['moderate'])} slower than its peers{few}"
-        )
+        least = formatting.factor(formatting.GRADES["moderate"])
+        return Headline(f"No component is {least} slower than its peers{few}")
     if not now.groups:
         why = "no component with peers has sent data" if now.node_counts else "no agent has reported"
-        return f"Nothing is compared yet: {why}"
+        return Headline(f"Nothing is compared yet: {why}")
     if not has_verdicts(now):
-        return "Nothing was judged yet" if not now.judgements else "No group could be judged"
-    return f"No stragglers: {formatting.counted(compared, 'component')} behave like their peers"
+        return Headline("Nothing was judged yet" if not now.judgements else "No group could be judged")
+    return Headline(f"No stragglers: {formatting.counted(compared, 'component')} behave like their peers")
 
 
 def has_verdicts(now: Now) -> bool:

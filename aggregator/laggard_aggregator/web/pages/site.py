@@ -16,7 +16,7 @@ import jinja2
 from prometheus_client.exposition import gzip_accepted
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 
 from laggard_aggregator.alarms.overrides import MOST_TARGET_CHARS
@@ -24,7 +24,7 @@ from laggard_aggregator.status import formatting, urls
 from laggard_aggregator.status.urls import NotKnownError, TimeRange, component_path
 from laggard_aggregator.status.view import Status
 from laggard_aggregator.web.actions import FORM_PATH, Actions
-from laggard_aggregator.web.pages import charts, component, groups, nodes, overview, search, shadows
+from laggard_aggregator.web.pages import alarms, charts, component, groups, nodes, overview, search, shadows
 from laggard_aggregator.web.pages.events import EventStreams
 from laggard_aggregator.web.pages.page_state import (
     KEPT_SECONDS,
@@ -32,9 +32,9 @@ from laggard_aggregator.web.pages.page_state import (
     AlarmLog,
     Event,
     Now,
+    Query,
     StateReader,
     episodes,
-    paged,
 )
 from laggard_aggregator.web.pages.past import Past, PastReader, PastUnavailableError
 
@@ -46,8 +46,6 @@ CONTENT_SECURITY_POLICY = (
 
 MAX_KEPT = 128
 MAX_KEPT_BYTES = 32_000_000
-MAX_PAGE = 1_000_000
-ALARMS_SHOWN = 50
 _LINK = re.compile(rb'\b(href|src|action|formaction|data-fetch)="/')
 """A link from the root in a template; data cannot look so, as quotes are escaped."""
 
@@ -116,8 +114,8 @@ class Pages:
         """Routes of the pages."""
         page = self._page
         return [
-            page("/", "overview", lambda now, asked, _: overview.overview(now, _number(asked))),
-            page("/groups", "groups", lambda now, asked, _: groups.groups(now, _number(asked))),
+            page("/", "overview", lambda now, asked, _: overview.overview(now, _query(asked))),
+            page("/groups", "groups", lambda now, asked, _: groups.groups(now, _query(asked))),
             page("/group/{rest:path}", "group", _group, past=self._past_group),
             page(
                 "/component/{rest:path}",
@@ -127,18 +125,16 @@ class Pages:
                 decides=True,
                 past=self._past_component,
             ),
-            page("/nodes", "nodes", _nodes, nodes=True),
+            page("/nodes", "nodes", lambda now, asked, _: nodes.nodes(now, _query(asked)), nodes=True),
             page(
                 "/node/{rest:path}",
                 "node",
-                lambda now, asked, _: nodes.node(now, _name(asked)),
+                lambda now, asked, _: nodes.node(now, _name(asked), _query(asked)),
                 node=True,
                 decides=True,
                 past=lambda asked, when: self._past.node(_name(asked), when),
             ),
-            page(
-                "/search", "search", lambda now, asked, _: search.search(now, _text(asked, "q")), nodes=True
-            ),
+            page("/search", "search", lambda now, asked, _: search.search(now, _query(asked)), nodes=True),
             page(
                 "/alarms",
                 "alarms",
@@ -179,6 +175,17 @@ class Pages:
             events = await self.alarm_log.events(self._view.history, self._view.now) if alarms else ()
             if was is not None:
                 events = _within(was, events)
+
+            def present() -> Now:
+                now = self._state_reader.now(nodes=nodes, node=_name(request) if node else None)
+                if was is None:
+                    return now
+                history = was.history or now.history.between(was.range.start, was.range.end)
+                return replace(now, history=history)
+
+            if form := _text(request, "format"):
+                async with self._one_at_a_time:
+                    return await asyncio.to_thread(_file, present(), request, form, make, events)
             acts = self._acts(request)
             key = (
                 request.scope["raw_path"].decode("latin-1"),
@@ -188,10 +195,7 @@ class Pages:
             async with self._one_at_a_time:
                 kept = self._kept.get(key)
                 if kept is None or not self._good(kept):
-                    now = self._state_reader.now(nodes=nodes, node=_name(request) if node else None)
-                    if was is not None:
-                        history = was.history or now.history.between(was.range.start, was.range.end)
-                        now = replace(now, history=history)
+                    now = present()
                     values: dict[str, Any] = {
                         "now": now,
                         "path": key[0],
@@ -310,17 +314,30 @@ def _answer(request: Request, body: bytes, packed: bytes, headers: dict[str, str
 def _alarms(now: Now, asked: Request, events: Events) -> Any:
     when = Asked.of(asked, now.time).range
     active = {k: alarm for k, alarm in now.alarms.items() if when is None or alarm.raised_at <= when.end}
-    return paged(episodes(events, active), _number(asked), ALARMS_SHOWN)
+    return {"table": alarms.alarms(now, episodes(events, active), _query(asked))}
+
+
+def _file(now: Now, request: Request, form: str, make: Make, events: Events) -> Response:
+    """The table of a page as CSV or JSON."""
+    try:
+        table = make(now, request, events).get("table")
+    except NotKnownError as exc:
+        raise HTTPException(404, str(exc)) from exc
+    if table is None or form not in ("csv", "json"):
+        raise HTTPException(400, "expected a page with a table, and the format csv or json")
+    if form == "json":
+        return StreamingResponse(table.json(now.time), media_type="application/json")
+    headers = {"content-disposition": f'attachment; filename="laggard-{table.name}.csv"'}
+    return StreamingResponse(table.csv(), headers=headers, media_type="text/csv")
 
 
 def _group(now: Now, asked: Request, _: Events) -> dict[str, Any]:
-    metric, order = _text(asked, "metric"), _text(asked, "order")
-    return groups.group(now, _name(asked), metric, order, _number(asked))
+    return groups.group(now, _name(asked), _query(asked))
 
 
 def _component(now: Now, asked: Request, events: Events) -> dict[str, Any]:
     group, name = _component_path(asked)
-    metric, page = _text(asked, "metric"), _number(asked)
+    metric, page = _text(asked, "metric"), _query(asked).page
     return component.component(now, group, name, metric=metric, page=page, alarms=events)
 
 
@@ -337,22 +354,16 @@ def _within(was: Past, events: Events) -> Events:
     return tuple(sorted(since.union(was.events), key=lambda event: -event.at))
 
 
-def _nodes(now: Now, asked: Request, _: Events) -> dict[str, Any]:
-    return nodes.nodes(now, _text(asked, "role"), _text(asked, "state"), _number(asked))
-
-
 def _shadows(now: Now, asked: Request, _: Events) -> dict[str, Any]:
-    return shadows.shadows(now, _text(asked, "group"), _text(asked, "metric"), _number(asked))
+    return shadows.shadows(now, _text(asked, "group"), _text(asked, "metric"), _query(asked).page)
 
 
 def _text(request: Request, name: str) -> str:
     return request.query_params.get(name, "")
 
 
-def _number(request: Request) -> int:
-    """The requested page number, 1 if invalid."""
-    text = _text(request, "page")
-    return min(int(text), MAX_PAGE) if text.isascii() and text.isdigit() and len(text) < 8 else 1
+def _query(request: Request) -> Query:
+    return Query(dict(request.query_params))
 
 
 def _rest(request: Request) -> bytes:
