@@ -33,6 +33,7 @@ NOTHING_OF_OURS = (
     "etc/passwd-",
     "etc/shadow-",
     "proc",
+    "root/.rpmdb",
     "run",
     "srv",
     "sys",
@@ -42,7 +43,6 @@ NOTHING_OF_OURS = (
     "var/cache/debconf",
     "var/lib/apt",
     "var/lib/dpkg",
-    "var/lib/rpm",
     "var/lib/systemd/linger",
     "var/lib/systemd/random-seed",
     "var/tmp",
@@ -109,7 +109,8 @@ def edited(text: str, settings: dict[str, str]) -> str:
 class PackageManager:
     """Commands of a package manager. `install` also replaces newer packages; `purge` follows `remove`.
 
-    `kept`: ending of an edited configuration after `remove`.
+    `kept`: ending of an edited configuration after `remove`. `folders`: those of the distribution's own
+    packages that Debian's lack.
     """
 
     suffix: str
@@ -118,6 +119,7 @@ class PackageManager:
     remove: str
     purge: str
     kept: str
+    folders: tuple[str, ...] = ()
 
 
 MANAGERS = {
@@ -137,6 +139,7 @@ MANAGERS = {
         "rpm --force-debian --erase",
         "rm -rf /var/lib/laggard /etc/laggard && userdel laggard",
         ".toml.rpmsave",
+        ("usr/share/licenses", "usr/share/zsh/site-functions"),
     ),
 }
 

@@ -133,6 +133,8 @@ async def attempt(
     """All steps, on a machine in `work`. Raises WrongError or AssertionError."""
     root = work / "root"
     prepare(root, archive)
+    for folder in manager.folders:
+        (root / folder).mkdir(parents=True, exist_ok=True)
     recording = lasting(read_recording())
     roots = dict.fromkeys(recording.luns, root / "srv/proc")
     replay = Replay(recording, roots, SPEED, SystemClock(), SHIFT_SAMPLES)
