@@ -19,6 +19,7 @@ BENCHES = (
     "bench.net",
     "bench.fuzz",
     "bench.page",
+    "bench.help",
     "bench.accuracy.perseus",
     "bench.accuracy.simulate",
 )

@@ -31,8 +31,8 @@ from aiosmtpd.smtp import SMTP, Envelope, Session
 
 from bench.machine import machine
 from laggard_aggregator.demo.children import Children
-from laggard_aggregator.demo.recording import Recording, read_recording
-from laggard_aggregator.demo.replay import SPEEDS, Replay
+from laggard_aggregator.demo.recording import SPEEDS, Recording, read_recording
+from laggard_aggregator.demo.replay import Replay
 from laggard_aggregator.demo.site import SHIFT_SAMPLES, Site, free_port, make_site
 from laggard_common.clock import SystemClock
 from tests.support.loop_thread import beside

@@ -25,8 +25,7 @@ def commands_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(dest="command")
     for entry in COMMANDS:
-        module = entry.load()
-        module.add_arguments(commands.add_parser(entry.name, help=entry.help))
+        entry.add_arguments(commands.add_parser(entry.name, help=entry.help))
     return parser
 
 

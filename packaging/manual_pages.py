@@ -41,11 +41,10 @@ def commands_page() -> str:
     lines = _head("laggard", 1, "Finds the components of a storage system that are slower than their peers.")
     lines += [".SH SYNOPSIS", ".B laggard", ".I COMMAND", "[options]", ".SH COMMANDS"]
     for entry in COMMANDS:
-        module = entry.load()
         parser = argparse.ArgumentParser(
             prog=f"laggard {entry.name}", formatter_class=argparse.RawDescriptionHelpFormatter
         )
-        module.add_arguments(parser)
+        entry.add_arguments(parser)
         lines += [f".SS laggard {escaped(entry.name)}", escaped(entry.help[0].upper() + entry.help[1:]) + "."]
         lines += [*_usage(parser), *_actions(parser), *_verbatim(parser.epilog or "")]
     return _page([*lines, *_tail("laggard(1)")])

@@ -1,7 +1,6 @@
-"""The command `laggard-agent`."""
+"""The command `laggard-agent`; what only a daemon needs is imported when it runs."""
 
 import argparse
-import asyncio
 import gc
 import logging
 import os
@@ -12,22 +11,18 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from laggard_agent.app import App
 from laggard_agent.collectors import registry
 from laggard_agent.collectors.interface import Roots
 from laggard_agent.settings import AgentSettings
 from laggard_agent.tools.iotrace import FORMAT_NAMES
-from laggard_agent.tools.once import read_once
 from laggard_common import __version__
 from laggard_common.clock import SystemClock
 from laggard_common.config import load
 from laggard_common.daemon import logs, memory
 from laggard_common.daemon.command import guarded
-from laggard_common.daemon.sd_notify import Notifier
-from laggard_common.daemon.service import Service
 from laggard_common.errors import ConfigError
-from laggard_common.mqtt.client import log_unhandled
 from laggard_common.mqtt.settings import client_arguments
+from laggard_common.visible import visible
 
 Reread = Callable[[], AgentSettings]
 
@@ -124,6 +119,8 @@ def _run(options: argparse.Namespace) -> int:
     if options.dump is not None:
         return _dump(settings, roots, options.dump)
     if options.once:
+        from laggard_agent.tools.once import read_once
+
         return _report(read_once(settings, roots, SystemClock(), sys.stdout))
     logs.configure(logging.DEBUG if options.verbose else logging.INFO)
     memory.settle(MOST_KEPT_BYTES)
@@ -132,27 +129,31 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _dump(settings: AgentSettings, roots: Roots, folder: Path) -> int:
-    from laggard_agent.tools.support_dump import dump  # noqa: PLC0415 - a daemon has no use for it
+    from laggard_agent.tools.support_dump import dump
 
     summary, failed = dump(settings, roots, SystemClock(), folder)
     status = _report(failed)
-    print(f"{folder}: {summary}", file=sys.stderr)
+    _say(f"{folder}: {summary}")
     return status
 
 
 def _report(failed: Mapping[str, str]) -> int:
     """Prints the errors of collectors; returns the exit code."""
     for collector, error in failed.items():
-        print(f"laggard-agent: {collector}: {error}", file=sys.stderr)
+        _say(f"laggard-agent: {collector}: {error}")
     return 1 if failed else 0
 
 
+def _say(line: str) -> None:
+    print(visible(line), file=sys.stderr)
+
+
 def _fold(path: str, format_name: str, node: str) -> int:
-    from laggard_agent.tools.iotrace.command import fold_file  # noqa: PLC0415 - a daemon has no use for it
+    from laggard_agent.tools.iotrace.command import fold_file
 
     summary = fold_file(path, format_name, node, sys.stdout)
     sys.stdout.flush()
-    print(f"laggard-agent: {path}: {summary}", file=sys.stderr)
+    _say(f"laggard-agent: {path}: {summary}")
     return 0
 
 
@@ -212,6 +213,8 @@ def _reread(options: argparse.Namespace) -> AgentSettings:
 
 
 def _serve(settings: AgentSettings, roots: Roots, reread: Reread) -> int:
+    import asyncio
+
     # Not asyncio.run: it waits for the pool's threads, and one may hang in a connect or a name look-up.
     loop = asyncio.new_event_loop()
     try:
@@ -230,6 +233,13 @@ def _serve(settings: AgentSettings, roots: Roots, reread: Reread) -> int:
 
 
 async def _until_signalled(settings: AgentSettings, roots: Roots, reread: Reread) -> None:
+    import asyncio
+
+    from laggard_agent.app import App
+    from laggard_common.daemon.sd_notify import Notifier
+    from laggard_common.daemon.service import Service
+    from laggard_common.mqtt.client import log_unhandled
+
     notifier = Notifier.of_environment()
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(log_unhandled)

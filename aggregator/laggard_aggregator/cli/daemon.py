@@ -1,7 +1,6 @@
-"""The command `laggard-aggregator`."""
+"""The command `laggard-aggregator`; the aggregator is imported only to check or run it."""
 
 import argparse
-import asyncio
 import getpass
 import logging
 import os
@@ -9,18 +8,17 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from laggard_aggregator.cli.main import OneLineParser
-from laggard_aggregator.settings.aggregator import AggregatorSettings
-from laggard_aggregator.settings.channels import channels
-from laggard_aggregator.web.auth import new_token, password_line
+from laggard_aggregator.settings import channels
 from laggard_common import __version__
-from laggard_common.config import load
 from laggard_common.daemon import logs, memory
 from laggard_common.daemon.command import guarded
-from laggard_common.daemon.sd_notify import Notifier
-from laggard_common.daemon.service import Service
 from laggard_common.errors import ConfigError
+
+if TYPE_CHECKING:
+    from laggard_aggregator.settings.aggregator import AggregatorSettings
 
 _LEAST_PASSWORD_CHARS = 8
 _MOST_PASSWORD_CHARS = 512
@@ -65,7 +63,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     add("--check-config", action="store_true", help="check the files, report all problems, and exit")
     tests = parser.add_mutually_exclusive_group()
-    for name in channels():
+    for name in channels.names():
         tests.add_argument(
             f"--test-{name}",
             action="store_const",
@@ -92,24 +90,34 @@ def _run(options: argparse.Namespace) -> int:
     if options.test_channel:
         return _test_channel(options.test_channel, settings, options.config)
     logs.configure(logging.DEBUG if options.verbose else logging.INFO)
-    import uvloop  # noqa: PLC0415
+    _serve(options.config, settings)
+    return 0
 
-    from laggard_aggregator.app import App  # noqa: PLC0415
+
+def _serve(config: Path, settings: "AggregatorSettings") -> None:
+    import asyncio
+
+    import uvloop
+
+    from laggard_aggregator.app import App
+    from laggard_common.daemon.sd_notify import Notifier
+    from laggard_common.daemon.service import Service
 
     memory.set_apart()
     notifier = Notifier.of_environment()
     service = Service(
-        lambda: _load(options.config),
+        lambda: _load(config),
         lambda wanted, before: App(wanted, notifier=notifier, before=before),
         notifier,
     )
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(service.run(settings))
-    return 0
 
 
 def _print_credential(name: str, *, token: bool) -> int:
     """Prints the line, and a token to standard error. Raises ConfigError for invalid input."""
+    from laggard_aggregator.web.auth import new_token, password_line
+
     try:
         if token:
             secret, line = new_token(name)
@@ -147,24 +155,27 @@ def _settle_memory() -> None:
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
 
 
-def _test_channel(name: str, settings: AggregatorSettings, path: Path) -> int:
+def _test_channel(name: str, settings: "AggregatorSettings", path: Path) -> int:
+    import asyncio
+
+    from laggard_aggregator.notify.channel import make_channels
+    from laggard_aggregator.notify.test_notification import send_test
+
     if name not in settings.channels:
         raise ConfigError(str(path), [f"{name}: missing, there is nobody to send a {name} to"])
-    # Imported here: they import pyarrow, before which the allocator must be chosen.
-    from laggard_aggregator.notify.channel import make_channels  # noqa: PLC0415
-    from laggard_aggregator.notify.test_notification import send_test  # noqa: PLC0415
-
     (channel,) = make_channels({name: settings.channels[name]})
     print(asyncio.run(send_test(channel, settings.site, settings.http.page, time.time())))
     return 0
 
 
-def _load(path: Path) -> AggregatorSettings:
+def _load(path: Path) -> "AggregatorSettings":
     """Reads the configuration and checks that an aggregator can be built from it. Raises ConfigError."""
+    from laggard_aggregator.settings.aggregator import AggregatorSettings
+    from laggard_common.config import load
+
     settings = load(AggregatorSettings, path)
     try:
-        # Imported here: the aggregator takes a second to import, and a typo is found without it.
-        from laggard_aggregator.app import App  # noqa: PLC0415
+        from laggard_aggregator.app import App  # takes a second, and a typo is found without it
 
         App(settings)
     except ConfigError as exc:

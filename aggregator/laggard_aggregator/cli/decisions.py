@@ -13,6 +13,7 @@ from typing import Any
 
 from laggard_aggregator.alarms.overrides import checked_target, checked_ticket
 from laggard_aggregator.control.socket import MOST_BYTES, at
+from laggard_aggregator.status.formatting import counted
 from laggard_common.errors import ConfigError, ServiceError
 from laggard_common.visible import visible
 
@@ -96,7 +97,7 @@ class DecisionCommand:
                 request["seconds"] = duration(args.time)
         answer = ask(args.state, request)
         count, names, nodes = answer["count"], answer["components"], answer.get("nodes", ())
-        said = f"{done}: {count} component{'' if count == 1 else 's'}"
+        said = f"{done}: {counted(count, 'component')}"
         if not count and self.stands and not args.end:
             said = f"{done}; none of its components is compared yet"
         if names:

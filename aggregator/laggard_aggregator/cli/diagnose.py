@@ -11,16 +11,7 @@ from typing import TextIO
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from laggard_aggregator.cli.options import (
-    add_input_options,
-    add_local,
-    add_window_options,
-    check_outputs,
-    count,
-    csv_columns,
-    positive,
-    settings_given,
-)
+from laggard_aggregator.cli.options import check_outputs, csv_columns, settings_given
 from laggard_aggregator.detect import registry
 from laggard_aggregator.files.atomic_write import written
 from laggard_aggregator.groups.topology import Topology
@@ -34,31 +25,6 @@ from laggard_aggregator.status.text_table import terminal_width
 from laggard_common import config
 from laggard_common.errors import ConfigError, InputError
 from laggard_common.visible import visible
-
-EXAMPLES = """\
-examples:
-  laggard diagnose /var/lib/laggard/archive
-  laggard diagnose sa20 sa21 --interval 600 --window 12 --shift 6
-  laggard diagnose host_*.csv.xz --time-column ts --component-column disk_id --metric latency \\
-      --load throughput --group-by file --interval 15 --window 20 --shift 20 --format json -o found.jsonl
-"""
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the options of `laggard diagnose`."""
-    add = parser.add_argument
-    parser.epilog = EXAMPLES
-    add_input_options(parser)
-    add_window_options(parser, registry.names())
-    add("--confirm", metavar="K", type=count, help="straggler after K of 2K-1 windows (default 3)")
-    add("--false-alarms", metavar="F", type=positive, help="a week, over all inputs together (default 1)")
-    add("--thresholds", metavar="FILE", type=Path, help="from laggard train, for cdf and manhattan")
-    add("--shadow", action="store_true", help="judge an archive's groups by their shadow detectors")
-    add("--topology", metavar="FILE", type=Path, help="[[topology]] tables: who shares a parent")
-    add("--windows", action="store_true", help="print every window too")
-    add_local(parser)
-    add("--format", choices=("table", "json"), default="table", help="default %(default)s")
-    add("-o", "--output", metavar="FILE", type=Path, help="write there, and only when all went well")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -4,13 +4,14 @@ import argparse
 import os
 import pkgutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 from laggard_common import __version__
 from laggard_common.daemon import memory
 from laggard_common.daemon.command import guarded
 from laggard_common.errors import ServiceError
+from laggard_common.visible import visible
 
 _MOST_KEPT_BYTES = 1 << 20
 """Larger free blocks return to the system at once."""
@@ -21,18 +22,32 @@ class OneLineParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Prints the error and exits with code 2."""
-        self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
+        self.exit(2, f"{self.prog}: {visible(message)} (see {self.prog} --help)\n")
 
 
 class Entry(NamedTuple):
-    """A subcommand. `module`: a module or `module:object` with the functions `add_arguments` and `run`."""
+    """A subcommand. `module`: a module or `module:object` with the function `run`.
+
+    `options`: the function `add_arguments`, where it lies elsewhere, so that `--help` imports no numpy.
+    """
 
     name: str
     module: str
     help: str
+    options: str = ""
 
-    def load(self) -> Any:
-        """Imports the subcommand."""
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Declares the options."""
+        declared: Callable[[argparse.ArgumentParser], None]
+        declared = pkgutil.resolve_name(self.options) if self.options else self._load().add_arguments
+        declared(parser)
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Imports and runs the subcommand; returns its exit code."""
+        code: int = self._load().run(args)
+        return code
+
+    def _load(self) -> Any:
         return pkgutil.resolve_name(self.module)
 
     @property
@@ -44,8 +59,18 @@ class Entry(NamedTuple):
 
 COMMANDS = (
     Entry("demo", "laggard_aggregator.demo.command", "see a slow LUN found among twelve, on this machine"),
-    Entry("diagnose", "laggard_aggregator.cli.diagnose", "find the stragglers in recorded data"),
-    Entry("train", "laggard_aggregator.cli.train", "learn thresholds from fault-free data"),
+    Entry(
+        "diagnose",
+        "laggard_aggregator.cli.diagnose",
+        "find the stragglers in recorded data",
+        "laggard_aggregator.cli.options:add_diagnose_options",
+    ),
+    Entry(
+        "train",
+        "laggard_aggregator.cli.train",
+        "learn thresholds from fault-free data",
+        "laggard_aggregator.cli.options:add_train_options",
+    ),
     Entry("top", "laggard_aggregator.cli.top", "live ranking of a running aggregator"),
     Entry("status", "laggard_aggregator.cli.status", "health of the monitoring, raised alarms, decisions"),
     Entry(
@@ -77,16 +102,14 @@ def _run(entry: Entry | None, arguments: Sequence[str]) -> int:
     memory.settle(_MOST_KEPT_BYTES)
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")  # pyarrow's own keeps what is freed
     try:
-        module = entry.load()
         parser = OneLineParser(prog=f"laggard {entry.name}", **entry.about)
-        module.add_arguments(parser)
-        code: int = module.run(parser.parse_args(arguments[1:]))
+        entry.add_arguments(parser)
+        return entry.run(parser.parse_args(arguments[1:]))
     except ModuleNotFoundError as exc:
         if exc.name is None or exc.name.startswith("laggard_"):
             raise
         extra = "broker" if exc.name.partition(".")[0] == "amqtt" else "aggregator"
         raise ServiceError(f"{exc.name} is not installed: pip install 'laggard[{extra}]'") from exc
-    return code
 
 
 def _overview() -> argparse.ArgumentParser:

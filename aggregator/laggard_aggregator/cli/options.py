@@ -1,26 +1,100 @@
-"""Options for inputs and detection, common to `diagnose` and `train`."""
+"""Options of `laggard diagnose` and `laggard train`; imports neither."""
 
 import argparse
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from laggard_aggregator.detect.settings import DetectSettings
+from laggard_aggregator.detect.settings import (
+    DetectSettings,
+    TrainingOption,
+    detector_names,
+    training_options,
+)
 from laggard_aggregator.offline.csv_columns import CsvColumns
 from laggard_common.errors import ConfigError
 
 _COLUMNS = CsvColumns()
 _SETTINGS = DetectSettings()
+_DIAGNOSE_EXAMPLES = """\
+examples:
+  laggard diagnose /var/lib/laggard/archive
+  laggard diagnose sa20 sa21 --interval 600 --window 12 --shift 6
+  laggard diagnose host_*.csv.xz --time-column ts --component-column disk_id --metric latency \\
+      --load throughput --group-by file --interval 15 --window 20 --shift 20 --format json -o found.jsonl
+"""
+_TRAIN_EXAMPLES = """\
+examples:
+  laggard train /var/lib/laggard/archive -o thresholds.toml
+  laggard train host_*.csv.xz --group-by file --load throughput -o thresholds.toml --plot awaits.png
+  laggard train /var/lib/laggard/archive --detector manhattan -o functions.toml
+
+A day of ordinary work without a fault is what the detectors want. Components that stand out in it are named
+on stderr; their own thresholds will be too tolerant, those of the others are good.
+"""
 
 
-def add_input_options(parser: argparse.ArgumentParser) -> None:
+def add_diagnose_options(parser: argparse.ArgumentParser) -> None:
+    """Declares the options of `laggard diagnose`."""
+    add = parser.add_argument
+    parser.epilog = _DIAGNOSE_EXAMPLES
+    _add_input_options(parser)
+    _add_window_options(parser, detector_names())
+    add("--confirm", metavar="K", type=count, help="straggler after K of 2K-1 windows (default 3)")
+    add("--false-alarms", metavar="F", type=positive, help="a week, over all inputs together (default 1)")
+    add("--thresholds", metavar="FILE", type=Path, help="from laggard train, for cdf and manhattan")
+    add("--shadow", action="store_true", help="judge an archive's groups by their shadow detectors")
+    add("--topology", metavar="FILE", type=Path, help="[[topology]] tables: who shares a parent")
+    add("--windows", action="store_true", help="print every window too")
+    add_local(parser)
+    add("--format", choices=("table", "json"), default="table", help="default %(default)s")
+    add("-o", "--output", metavar="FILE", type=Path, help="write there, and only on success")
+
+
+def add_train_options(parser: argparse.ArgumentParser) -> None:
+    """Declares the options of `laggard train`."""
+    parser.epilog = _TRAIN_EXAMPLES
+    _add_input_options(parser)
+    trainable = training_options()
+    _add_window_options(parser, list(trainable))
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", type=Path, required=True, help="the thresholds, TOML"
+    )
+    for options in trainable.values():
+        for option in options:
+            _add_option(parser, option)
+    parser.add_argument("--plot", metavar="FILE", type=Path, help="a picture of the data, such as awaits.png")
+
+
+def _add_option(parser: argparse.ArgumentParser, option: TrainingOption) -> None:
+    if option.default is False:
+        parser.add_argument(option.flag, action="store_true", default=None, help=option.help)
+        return
+    text = f"{option.help} (default {option.default})"
+    if option.choices:
+        parser.add_argument(option.flag, choices=option.choices, help=text)
+    else:
+        parser.add_argument(option.flag, metavar="N", type=_up_to(option.most), help=text)
+
+
+def _up_to(most: int) -> Callable[[str], int]:
+    def number(text: str) -> int:
+        value = count(text)
+        if value > most:
+            raise argparse.ArgumentTypeError(f"expected at most {most}, got {value}")
+        return value
+
+    return number
+
+
+def _add_input_options(parser: argparse.ArgumentParser) -> None:
     """Declares INPUT and the CSV options."""
     parser.add_argument(
         "inputs",
         metavar="INPUT",
         nargs="+",
         type=Path,
-        help="a Laggard archive folder, sysstat activity files, or CSV files (also .gz, .xz, .zst)",
+        help="a Laggard archive folder, or files: sysstat activity, PCP CSV, other CSV (also .gz, .xz, .zst)",
     )
     csv = parser.add_argument_group("columns of a CSV")
     add = csv.add_argument
@@ -83,7 +157,7 @@ def csv_columns(args: argparse.Namespace) -> CsvColumns:
     )
 
 
-def add_window_options(parser: argparse.ArgumentParser, detectors: Sequence[str]) -> None:
+def _add_window_options(parser: argparse.ArgumentParser, detectors: Sequence[str]) -> None:
     """Declares detector, interval and windows."""
     judging = parser.add_argument_group("judging")
     add = judging.add_argument

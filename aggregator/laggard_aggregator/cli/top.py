@@ -32,9 +32,9 @@ def run(args: argparse.Namespace) -> int:
     if args.once:
         print("\n".join(screen(aggregator, time.time(), args.local, terminal_width(sys.stdout))))
         return 0
-    from rich.console import Console, Group  # noqa: PLC0415 - not for the help, which is fast
-    from rich.live import Live  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
+    from rich.console import Console, Group
+    from rich.live import Live
+    from rich.text import Text
 
     console = Console()
 

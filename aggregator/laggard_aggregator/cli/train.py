@@ -2,25 +2,16 @@
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 from laggard_aggregator.alarms.alarms import Alarm
-from laggard_aggregator.cli.options import (
-    add_input_options,
-    add_window_options,
-    check_outputs,
-    count,
-    csv_columns,
-    settings_given,
-)
+from laggard_aggregator.cli.options import check_outputs, csv_columns, settings_given
 from laggard_aggregator.detect import registry
 from laggard_aggregator.detect.interface import GroupWindow, Window
-from laggard_aggregator.detect.registry import DEFAULT_TRAINED, TrainingOption
-from laggard_aggregator.detect.settings import OF_FUNCTIONS, DetectSettings
+from laggard_aggregator.detect.settings import DEFAULT_TRAINED, OF_FUNCTIONS, DetectSettings
 from laggard_aggregator.detect.thresholds import Thresholds
 from laggard_aggregator.offline.run import open_run, open_windows
 from laggard_aggregator.offline.training import Curves, outstanding
@@ -28,52 +19,6 @@ from laggard_aggregator.settings import thresholds_file
 from laggard_aggregator.status import formatting
 from laggard_common.errors import ConfigError, InputError
 from laggard_common.visible import visible
-
-EXAMPLES = """\
-examples:
-  laggard train /var/lib/laggard/archive -o thresholds.toml
-  laggard train host_*.csv.xz --group-by file --load throughput -o thresholds.toml --plot awaits.png
-  laggard train /var/lib/laggard/archive --detector manhattan -o functions.toml
-
-A day of ordinary work without a fault is what the detectors want. Components that stand out in it are named
-on stderr; their own thresholds will be too tolerant, those of the others are good.
-"""
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the options of `laggard train`."""
-    parser.epilog = EXAMPLES
-    add_input_options(parser)
-    names = registry.trainable()
-    add_window_options(parser, sorted(names, key=lambda name: (name != DEFAULT_TRAINED, name)))
-    parser.add_argument(
-        "-o", "--output", metavar="FILE", type=Path, required=True, help="the thresholds, TOML"
-    )
-    for name in names:
-        for option in registry.training_of(name).options:
-            _add_option(parser, option)
-    parser.add_argument("--plot", metavar="FILE", type=Path, help="a picture of the data, such as awaits.png")
-
-
-def _add_option(parser: argparse.ArgumentParser, option: TrainingOption) -> None:
-    if option.default is False:
-        parser.add_argument(option.flag, action="store_true", default=None, help=option.help)
-        return
-    text = f"{option.help} (default {option.default})"
-    if option.choices:
-        parser.add_argument(option.flag, choices=option.choices, help=text)
-    else:
-        parser.add_argument(option.flag, metavar="N", type=_up_to(option.most), help=text)
-
-
-def _up_to(most: int) -> Callable[[str], int]:
-    def number(text: str) -> int:
-        value = count(text)
-        if value > most:
-            raise argparse.ArgumentTypeError(f"expected at most {most}, got {value}")
-        return value
-
-    return number
 
 
 def run(args: argparse.Namespace) -> int:
@@ -110,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
         print(visible(f"laggard train: {said}: is this data free of faults?"), file=sys.stderr)
     print(visible(f"{formatting.counted(series, 'threshold')} written to {args.output}"))
     if args.plot is not None:
-        from laggard_aggregator.offline.plot import save_plot  # noqa: PLC0415 - an extra of its own
+        from laggard_aggregator.offline.plot import save_plot
 
         save_plot(args.plot, data.curves, standing_out)
     return 0

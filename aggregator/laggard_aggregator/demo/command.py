@@ -9,15 +9,12 @@ import logging
 import shutil
 import signal
 import tempfile
+from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from pathlib import Path
 
-from rich.console import Console
-
 from laggard_aggregator.cli.options import positive
-from laggard_aggregator.demo.recording import PACKAGED, read_recording
-from laggard_aggregator.demo.replay import SPEEDS
-from laggard_aggregator.demo.run import Demo
+from laggard_aggregator.demo.recording import PACKAGED, SPEEDS, read_recording
 
 DEFAULT_SPEED = 10
 
@@ -47,6 +44,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Runs the demo. With `--once` returns 1 when the findings are wrong. Raises LaggardError."""
+    from rich.console import Console  # noqa: PLC0415 - not for the help
+
+    from laggard_aggregator.demo.run import Demo  # noqa: PLC0415
+
     recording = read_recording(args.recording)
     with ExitStack() as stack:
         folder = Path(tempfile.mkdtemp(prefix="laggard-demo-"))
@@ -58,14 +59,16 @@ def run(args: argparse.Namespace) -> int:
             format="%(asctime)s %(levelname)s %(name)s: %(message)s",
         )
         demo = Demo(recording, folder, args.speed, Console(), keep=args.keep)
-        return asyncio.run(_until_signalled(demo, args.once, args.seconds))
+        return asyncio.run(_until_signalled(demo.run, args.once, args.seconds))
 
 
-async def _until_signalled(demo: Demo, once: bool, seconds: float | None) -> int:
+async def _until_signalled(
+    run: Callable[[asyncio.Event, bool], Awaitable[int]], once: bool, seconds: float | None
+) -> int:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(number, stop.set)
     if seconds is not None:
         loop.call_later(seconds, stop.set)
-    return await demo.run(stop, once)
+    return await run(stop, once)

@@ -15,6 +15,8 @@ from laggard_common.errors import InputError
 
 PACKAGED = Path(__file__).with_name("recording.diskstats.xz")
 """The recording shipped with Laggard."""
+SPEEDS = (1, 2, 5, 10, 20)
+"""Allowed speeds of a replay; each makes a tick a whole number of milliseconds, 50 ms or more."""
 
 MAX_TEXT_BYTES = 256 * 1024 * 1024
 MAX_LUNS = 64

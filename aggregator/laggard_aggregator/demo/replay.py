@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 
 from laggard_aggregator.demo.recording import Recording, Sample
 from laggard_common.clock import Clock
+from laggard_common.daemon.service import is_set_within
 
-SPEEDS = (1, 2, 5, 10, 20)
-"""Allowed speeds; each makes a tick a whole number of milliseconds, 50 ms or more."""
 _LEADING = 3  # major, minor, name
 _IN_FLIGHT = 8
 """The only column after the name that is not a counter (Documentation/admin-guide/iostats.rst)."""
@@ -92,12 +91,7 @@ class Replay:
         return self.begun_ns + round(sample.time - self._recording.start) * self.tick_ns
 
     async def _sleep_until(self, due_ns: int, stop: asyncio.Event) -> None:
-        seconds = (due_ns - self._clock.wall_ns()) / 1e9
-        if seconds > 0:
-            try:
-                await asyncio.wait_for(stop.wait(), seconds)
-            except TimeoutError:
-                return
+        await is_set_within(stop, max((due_ns - self._clock.wall_ns()) / 1e9, 0.0))
 
 
 def repeated(samples: tuple[Sample, ...]) -> Iterator[Sample]:

@@ -1,56 +1,23 @@
 """Registry of the detectors: a folder of this package each, whose class registers itself when it is imported.
 
-The folder `<name>/` has `detector.py` with a class that derives from `Detector`. Nothing lists the folders.
+The folder `<name>/` has `detector.py` with a class that derives from `Detector`, and in `__init__.py` the
+options of its training (`settings`). Nothing lists the folders.
 """
 
 import importlib
-import pkgutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from math import inf
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from laggard_aggregator import detect
 from laggard_aggregator.detect.interface import FloatArray, FunctionWindow, GroupWindow, Verdicts, Window
-from laggard_aggregator.detect.settings import ByMetric, DetectSettings
+from laggard_aggregator.detect.settings import ByMetric, DetectSettings, TrainingOption, detector_names
 
 Compares = Literal["metrics", "functions"]
 """Components by their metrics (`GroupWindow`), or nodes by their functions (`FunctionWindow`)."""
 W = TypeVar("W", GroupWindow, FunctionWindow)
-
-DEFAULT_TRAINED = "cdf"
-"""Detector that `laggard train` trains by default."""
-
-
-@dataclass(frozen=True, slots=True)
-class TrainingOption:
-    """An option of `laggard train`: `--bin-limit` for `bin_limit`.
-
-    `default`: False for a flag, a number from 1 to `most`, or one of `choices`. `kept`: thresholds hold only
-    together with the value, which is kept with them and handed to the detector in `DetectSettings.options`.
-    """
-
-    name: str
-    help: str
-    default: int | str | bool
-    most: int = 100_000
-    choices: tuple[str, ...] = ()
-    kept: bool = True
-
-    @property
-    def flag(self) -> str:
-        """The option as it is typed."""
-        return f"--{self.name.replace('_', '-')}"
-
-    def problem(self, value: object) -> str | None:
-        """The error in a value of a thresholds file; None when there is none."""
-        if self.choices:
-            good, expected = value in self.choices, " or ".join(self.choices)
-            return None if good else f"expected {expected}, got {value!r}"
-        good = isinstance(value, int) and 1 <= value <= self.most
-        return None if good else f"expected 1-{self.most}, got {value}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,16 +103,9 @@ def register(detector: D) -> D:
     return detector
 
 
-@cache
-def _folders() -> tuple[str, ...]:
-    return tuple(sorted(folder.name for folder in pkgutil.iter_modules(detect.__path__) if folder.ispkg))
-
-
 def names(compares: Compares | None = None) -> tuple[str, ...]:
     """Names of the detectors, or of those that compare the like: the default one, then by the alphabet."""
-    default = DetectSettings().detector
-    every = sorted(_folders(), key=lambda name: (name != default, name))
-    return tuple(name for name in every if compares in (None, find(name).compares))
+    return tuple(name for name in detector_names() if compares in (None, find(name).compares))
 
 
 def trainable(compares: Compares | None = None) -> tuple[str, ...]:
@@ -155,7 +115,7 @@ def trainable(compares: Compares | None = None) -> tuple[str, ...]:
 
 def find(name: str) -> type[AnyDetector]:
     """The class of a detector. Raises KeyError for an unknown name."""
-    if name not in registered and name in _folders():
+    if name not in registered and name in detector_names():
         importlib.import_module(f"{detect.__name__}.{name}.detector")
     return registered[name]
 

@@ -1,8 +1,19 @@
-"""Settings of detection: the `[detect]` section, which every `[[group]]` may override."""
+"""Settings of detection: the `[detect]` section, which every `[[group]]` may override; options of training.
 
-from collections.abc import Mapping
+The package of a detector that can be trained has `TRAINING_OPTIONS`, which may be empty.
+"""
+
+import importlib
+import pkgutil
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cache
 from typing import Any
+
+from laggard_aggregator import detect
+
+DEFAULT_TRAINED = "cdf"
+"""Detector that `laggard train` trains by default."""
 
 LOADS = ("operations", "throughput", "request_bytes", "read_share")
 """Names in `GroupWindow.load` of the demand on a component."""
@@ -71,3 +82,50 @@ OF_FUNCTIONS = DetectSettings(
     detector="manhattan", interval_seconds=10.0, window_samples=6, shift_samples=3, confirm=3
 )
 """Default for groups that are compared by functions: windows of 60 s, moved by 30 s (HotDep)."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingOption:
+    """An option of `laggard train`: `--bin-limit` for `bin_limit`.
+
+    `default`: False for a flag, a number from 1 to `most`, or one of `choices`. `kept`: thresholds hold only
+    together with the value, which is kept with them and handed to the detector in `DetectSettings.options`.
+    """
+
+    name: str
+    help: str
+    default: int | str | bool
+    most: int = 100_000
+    choices: tuple[str, ...] = ()
+    kept: bool = True
+
+    @property
+    def flag(self) -> str:
+        """The option as it is typed."""
+        return f"--{self.name.replace('_', '-')}"
+
+    def problem(self, value: object) -> str | None:
+        """The error in a value of a thresholds file; None when there is none."""
+        if self.choices:
+            good, expected = value in self.choices, " or ".join(self.choices)
+            return None if good else f"expected {expected}, got {value!r}"
+        good = isinstance(value, int) and 1 <= value <= self.most
+        return None if good else f"expected 1-{self.most}, got {value}"
+
+
+@cache
+def detector_names() -> tuple[str, ...]:
+    """Names of the detectors' folders: the default one, then by the alphabet."""
+    default = DetectSettings().detector
+    folders = (folder.name for folder in pkgutil.iter_modules(detect.__path__) if folder.ispkg)
+    return tuple(sorted(folders, key=lambda name: (name != default, name)))
+
+
+def training_options() -> dict[str, Sequence[TrainingOption]]:
+    """The options of the detectors that can be trained, DEFAULT_TRAINED first."""
+    packages = {name: importlib.import_module(f"{detect.__name__}.{name}") for name in detector_names()}
+    return {
+        name: packages[name].TRAINING_OPTIONS
+        for name in sorted(packages, key=lambda name: (name != DEFAULT_TRAINED, name))
+        if hasattr(packages[name], "TRAINING_OPTIONS")
+    }

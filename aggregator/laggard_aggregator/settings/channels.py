@@ -25,10 +25,18 @@ def register(channel: C) -> C:
     return channel
 
 
+def names() -> list[str]:
+    """Names of all channels, in order; imports no channel."""
+    return sorted(importlib.import_module(f"{_NOTIFY}.{folder}").NAME for folder in _folders())
+
+
 @cache
 def channels() -> Mapping[str, Any]:
     """The classes of all channels by name; imports the module `channel` of each folder."""
-    for folder in pkgutil.iter_modules([str(_FOLDER)]):
-        if folder.ispkg:
-            importlib.import_module(f"{_NOTIFY}.{folder.name}.channel")
+    for folder in _folders():
+        importlib.import_module(f"{_NOTIFY}.{folder}.channel")
     return dict(sorted(_registered.items()))
+
+
+def _folders() -> list[str]:
+    return [folder.name for folder in pkgutil.iter_modules([str(_FOLDER)]) if folder.ispkg]

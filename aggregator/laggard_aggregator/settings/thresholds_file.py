@@ -35,8 +35,7 @@ from pathlib import Path
 from typing import Any
 
 from laggard_aggregator.detect import registry
-from laggard_aggregator.detect.registry import DEFAULT_TRAINED
-from laggard_aggregator.detect.settings import ByMetric
+from laggard_aggregator.detect.settings import DEFAULT_TRAINED, ByMetric
 from laggard_aggregator.detect.thresholds import Thresholds
 from laggard_aggregator.files.atomic_write import written
 from laggard_common import config

@@ -5,8 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TextIO
 
-from rich.cells import cell_len
-
 from laggard_common.visible import visible
 
 _BETWEEN = "  "
@@ -34,6 +32,8 @@ def text_table(
     `width`: columns of the terminal; None for a pipe, where all columns are there. Unprintable characters
     are escaped.
     """
+    from rich.cells import cell_len  # noqa: PLC0415 - not for the help of commands
+
     cells = [[column.heading for column in columns], *([visible(cell) for cell in row] for row in rows)]
     widths = [max(map(cell_len, column)) for column in zip(*cells, strict=True)]
     kept = list(range(len(columns)))
@@ -42,7 +42,7 @@ def text_table(
         if not columns[least].dispensable:
             break
         kept.remove(least)
-    lines = [_line([(row[c], widths[c], columns[c].right) for c in kept]) for row in cells]
+    lines = [_line([(row[c], widths[c] - cell_len(row[c]), columns[c].right) for c in kept]) for row in cells]
     if len(kept) < len(columns):
         left_out = ", ".join(columns[c].heading for c in range(len(columns)) if c not in kept)
         lines.append(f"(on a wider terminal also: {left_out})")
@@ -50,8 +50,6 @@ def text_table(
 
 
 def _line(cells: Sequence[tuple[str, int, bool]]) -> str:
-    padded = []
-    for text, width, right in cells:
-        padding = " " * (width - cell_len(text))
-        padded.append(padding + text if right else text + padding)
+    """A line of cells, each a text, the spaces that it lacks, and whether they come before it."""
+    padded = (" " * lacking + text if right else text + " " * lacking for text, lacking, right in cells)
     return _BETWEEN.join(padded).rstrip()

@@ -32,6 +32,38 @@ def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]
     assert capsys.readouterr().out.startswith(f"usage: laggard {command}")
 
 
+PROGRAMS = {
+    "laggard": "laggard_aggregator.cli.main",
+    "laggard-agent": "laggard_agent",
+    "laggard-aggregator": "laggard_aggregator.cli.daemon",
+}
+HEAVY = {
+    *("numpy", "scipy", "pyarrow", "matplotlib", "rich", "jinja2", "starlette", "uvicorn", "uvloop"),
+    *("prometheus_client", "aiosmtplib", "aiomqtt", "amqtt"),
+}
+
+
+@pytest.mark.parametrize(
+    "called",
+    [("laggard-agent",), ("laggard-aggregator",), *(("laggard", e.name) for e in COMMANDS)],
+    ids=" ".join,
+)
+def test_help_imports_nothing_heavy(called: tuple[str, ...]) -> None:
+    """CPU time: `python -m bench.help`."""
+    program, *words = called
+    module = {"laggard-agent": "laggard_agent.__main__"}.get(program, PROGRAMS[program])
+    code = (
+        "import atexit, sys\n"
+        "atexit.register(lambda: print(*sys.modules, file=sys.stderr))\n"
+        f"from {module} import main\n"
+        "sys.exit(main())\n"
+    )
+    run = run_command([sys.executable, "-c", code, *words, "--help"])
+    assert run.stdout.startswith(f"usage: {' '.join(called)} ")
+    assert "argparse" in run.stderr.split()
+    assert HEAVY & set(run.stderr.split()) == set()
+
+
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["--version"])
@@ -54,11 +86,6 @@ def test_wrong_options_name_the_command(arguments: list[str], capsys: pytest.Cap
     assert capsys.readouterr().err.startswith(f"laggard {arguments[0]}: ")
 
 
-PROGRAMS = {
-    "laggard": "laggard_aggregator.cli.main",
-    "laggard-agent": "laggard_agent",
-    "laggard-aggregator": "laggard_aggregator.cli.daemon",
-}
 HELP = (
     *(("laggard", command, "--help") for command in ("", *(entry.name for entry in COMMANDS))),
     *((program, option) for program in PROGRAMS for option in ("--help", "--version")),

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from laggard_aggregator.demo.recording import Recording, Sample, read_recording
-from laggard_aggregator.demo.replay import SPEEDS, Replay, repeated
+from laggard_aggregator.demo.recording import SPEEDS, Recording, Sample, read_recording
+from laggard_aggregator.demo.replay import Replay, repeated
 from tests.support.builders import recordings
 
 

@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from laggard_aggregator.detect.cdf import BinLimitMode
 from laggard_aggregator.detect.cdf.binned_group import BinnedGroup, CdfOptions, binned
-from laggard_aggregator.detect.cdf.bins import BinLimitMode, Bins, freedman_diaconis
+from laggard_aggregator.detect.cdf.bins import Bins, freedman_diaconis
 from laggard_aggregator.detect.cdf.detector import CdfDetector
 from laggard_aggregator.detect.cdf.pivots import far_majority
 from laggard_aggregator.detect.cdf.training import largest_deviation

@@ -6,12 +6,17 @@ from pathlib import Path
 import pytest
 
 from laggard_aggregator.detect import registry
-from laggard_aggregator.detect.settings import DetectSettings
+from laggard_aggregator.detect.settings import DetectSettings, training_options
 from tests.support.builders import csv_files
 from tests.support.processes import run_command
 
 DOCS = Path(__file__).parents[3] / "docs"
 PAGES = ("detection.md", "papers-detectors.md", "function-profiles.md")
+OPTIONS = """
+from laggard_aggregator.detect.settings import TrainingOption
+
+TRAINING_OPTIONS = (TrainingOption("margin", "steep: factor of the thresholds", 2, most=9),)
+"""
 STEEP = '''"""Anomalous where the mean exceeds a trained multiple of the peers' median."""
 
 from typing import Any
@@ -19,7 +24,8 @@ from typing import Any
 import numpy as np
 
 from laggard_aggregator.detect.interface import GroupWindow, Verdicts
-from laggard_aggregator.detect.registry import Detector, Trained, Training, TrainingOption, register
+from laggard_aggregator.detect.registry import Detector, Trained, Training, register
+from laggard_aggregator.detect.steep import TRAINING_OPTIONS
 
 
 def learn(windows: Any, options: Any) -> Trained:
@@ -39,7 +45,7 @@ class SteepDetector(Detector[GroupWindow]):
     name = "steep"
     version = 1
     needs_thresholds = True
-    training = Training(learn, (TrainingOption("margin", "steep: factor of the thresholds", 2, most=9),))
+    training = Training(learn, TRAINING_OPTIONS)
 
     def observe(self, window: GroupWindow) -> Verdicts:
         assert self._settings.options == {"margin": 3}
@@ -77,7 +83,7 @@ def folder(tmp_path: Path) -> Path:
     """A folder that is not in the tree, with a detector in it."""
     steep = tmp_path / "detectors" / "steep"
     steep.mkdir(parents=True)
-    (steep / "__init__.py").write_text("")
+    (steep / "__init__.py").write_text(OPTIONS)
     (steep / "detector.py").write_text(STEEP)
     return steep.parent
 
@@ -124,7 +130,10 @@ def test_every_detector_and_its_options_are_documented(name: str) -> None:
 def test_names() -> None:
     assert registry.names() == ("laggard", "cdf", "manhattan")
     assert registry.names("functions") == ("manhattan",)
-    assert registry.trainable() == ("cdf", "manhattan")
+    assert registry.trainable() == tuple(training_options()) == ("cdf", "manhattan")
+    assert [registry.training_of(n).options for n in registry.trainable()] == list(
+        training_options().values()
+    )
     with pytest.raises(KeyError):
         registry.find("nobody")
 

@@ -11,7 +11,7 @@ import pytest
 from laggard_aggregator.cli.daemon import build_parser
 from laggard_aggregator.notify import channel as interface
 from laggard_aggregator.settings.aggregator import AggregatorSettings
-from laggard_aggregator.settings.channels import channels
+from laggard_aggregator.settings.channels import channels, names
 from laggard_common.config import parse
 
 ROOT = Path(__file__).parents[3]
@@ -27,6 +27,7 @@ def test_each_folder_is_a_channel() -> None:
     folders = {path.parent for path in Path(str(interface.__file__)).parent.glob("*/__init__.py")}
     assert len(folders) == len(NAMES)
     assert {"mail", "webhook"} <= set(NAMES)
+    assert names() == NAMES
 
 
 @pytest.mark.parametrize("name", NAMES)

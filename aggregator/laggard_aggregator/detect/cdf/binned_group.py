@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from laggard_aggregator.detect.cdf.bins import BinLimitMode, freedman_diaconis
+from laggard_aggregator.detect.cdf import BIN_LIMIT, BIN_LIMIT_MODE, BinLimitMode
+from laggard_aggregator.detect.cdf.bins import freedman_diaconis
 from laggard_aggregator.detect.cdf.distributions import Population, population
 from laggard_aggregator.detect.interface import MIN_PEERS, FloatArray, IntArray
 
@@ -26,8 +27,8 @@ class CdfOptions:
     """
 
     moving_average_samples: int = 15
-    bin_limit: int = 1000
-    bin_limit_mode: BinLimitMode = "widen"
+    bin_limit: int = BIN_LIMIT
+    bin_limit_mode: BinLimitMode = BIN_LIMIT_MODE
     pair_budget: int = 100_000_000
 
 

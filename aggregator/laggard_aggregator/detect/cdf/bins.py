@@ -2,14 +2,13 @@
 
 import math
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from laggard_aggregator.detect.cdf import BIN_LIMIT, BIN_LIMIT_MODE, BinLimitMode
 from laggard_aggregator.detect.interface import FloatArray
 
-BinLimitMode = Literal["widen", "clip"]
 _SAMPLED = 4096
 _MARGIN = 160  # ranks in the sample: five standard deviations of a quartile's rank among 4,096
 
@@ -33,7 +32,7 @@ class Bins:
 
 
 def freedman_diaconis(
-    values: FloatArray, window_samples: int, limit: int = 1000, mode: BinLimitMode = "widen"
+    values: FloatArray, window_samples: int, limit: int = BIN_LIMIT, mode: BinLimitMode = BIN_LIMIT_MODE
 ) -> Bins:
     """The bins for one window of one group.
 

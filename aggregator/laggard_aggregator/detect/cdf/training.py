@@ -1,17 +1,16 @@
 """Training of `cdf` on fault-free windows: how far each component deviates (Intrepid 4.2.1)."""
 
 from collections.abc import Mapping
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 
+from laggard_aggregator.detect.cdf import TRAINING_OPTIONS
 from laggard_aggregator.detect.cdf.binned_group import CdfOptions, binned, options_of
-from laggard_aggregator.detect.cdf.bins import BinLimitMode
 from laggard_aggregator.detect.cdf.distributions import Population, numerators
 from laggard_aggregator.detect.interface import FloatArray, GroupWindow
-from laggard_aggregator.detect.registry import FaultFree, Trained, Training, TrainingOption
+from laggard_aggregator.detect.registry import FaultFree, Trained, Training
 
-MAX_BIN_LIMIT = 32_767
 _BLOCK_PAIRS = 1 << 20
 
 
@@ -31,20 +30,7 @@ def learn(windows: FaultFree, options: Mapping[str, Any]) -> Trained:
     return Trained(thresholds)
 
 
-TRAINING = Training(
-    learn,
-    options=(
-        TrainingOption(
-            "bin_limit", "most bins of a histogram of cdf", CdfOptions().bin_limit, most=MAX_BIN_LIMIT
-        ),
-        TrainingOption(
-            "bin_limit_mode",
-            "beyond the limit: wider bins, or the rest in the last one",
-            CdfOptions().bin_limit_mode,
-            choices=get_args(BinLimitMode),
-        ),
-    ),
-)
+TRAINING = Training(learn, TRAINING_OPTIONS)
 
 
 def largest_deviation(values: FloatArray, history: int, options: CdfOptions) -> FloatArray:

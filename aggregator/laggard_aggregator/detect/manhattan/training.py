@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 
 from laggard_aggregator.detect.interface import MIN_PEERS, FunctionWindow, Window
+from laggard_aggregator.detect.manhattan import TRAINING_OPTIONS
 from laggard_aggregator.detect.manhattan.vectors import (
     UNITS,
     feature_vectors,
     functions_of,
     median_distances,
 )
-from laggard_aggregator.detect.registry import FaultFree, Trained, Training, TrainingOption
+from laggard_aggregator.detect.registry import FaultFree, Trained, Training
 
 THRESHOLD_MARGIN = 2.0
 """The paper doubles thresholds, to mask the effect of a fault elsewhere on a healthy server."""
@@ -111,15 +112,4 @@ def _nested(by_series: Mapping[Series, Units]) -> dict[str, dict[str, Units]]:
     return nested
 
 
-TRAINING = Training(
-    learn,
-    options=(
-        TrainingOption(
-            "divided",
-            "manhattan: divide the sums of each function by its spread over healthy servers",
-            default=False,
-            kept=False,
-        ),
-    ),
-    tables=(UNITS,),
-)
+TRAINING = Training(learn, TRAINING_OPTIONS, tables=(UNITS,))

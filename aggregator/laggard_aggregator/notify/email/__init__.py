@@ -1,1 +1,3 @@
 """Mail as a notification channel."""
+
+NAME = "mail"

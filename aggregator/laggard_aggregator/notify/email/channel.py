@@ -23,6 +23,7 @@ from laggard_aggregator.notify.channel import (
     read_secret,
     tls_client,
 )
+from laggard_aggregator.notify.email import NAME
 from laggard_aggregator.notify.email.plot import drawn
 from laggard_aggregator.notify.report import Notification
 from laggard_aggregator.settings.channels import register
@@ -191,7 +192,7 @@ def _templates() -> Environment:
 class MailChannel(Channel):
     """Mails with a plot of the worst component, by SMTP."""
 
-    name = "mail"
+    name = NAME
     settings_class = MailSettings
     settings: MailSettings
 

@@ -1,1 +1,3 @@
 """Webhook as a notification channel: JSON by HTTP POST."""
+
+NAME = "webhook"

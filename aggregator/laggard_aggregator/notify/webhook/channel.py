@@ -13,6 +13,7 @@ from http import HTTPStatus
 
 from laggard_aggregator.notify.channel import Channel, Delivery, UnavailableError
 from laggard_aggregator.notify.report import Notification
+from laggard_aggregator.notify.webhook import NAME
 from laggard_aggregator.notify.webhook.settings import Endpoint, WebhookSettings, endpoint
 from laggard_aggregator.notify.webhook.templates import rendered
 from laggard_aggregator.settings.channels import register
@@ -31,7 +32,7 @@ _UNAVAILABLE = {HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE}
 class WebhookChannel(Channel):
     """POST of each notification to one address."""
 
-    name = "webhook"
+    name = NAME
     settings_class = WebhookSettings
     settings: WebhookSettings
 
