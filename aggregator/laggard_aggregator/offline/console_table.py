@@ -7,7 +7,6 @@ from typing import Any
 from laggard_aggregator.offline.findings import Finding, Findings
 from laggard_aggregator.status.formatting import counted, zoned
 from laggard_aggregator.status.text_table import TableColumn, text_table
-from laggard_common.visible import visible
 
 MAX_NAMED = 10
 """Components that one line names."""
@@ -65,7 +64,7 @@ def findings_lines(
 def window_line(record: Mapping[str, Any], *, local: bool = False) -> str:
     """One window of one component as a line of text."""
     severity = record["severity"]
-    return visible(
+    return (
         f"{zoned(record['start'], local)} - {zoned(record['end'], local)}  "
         f"{record['group']} {record['component']} "
         f"{record['metric']}: score {record['score']:.2f}, "

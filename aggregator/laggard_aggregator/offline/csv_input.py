@@ -27,24 +27,21 @@ _MOST = 1e18
 """Larger values are none of a storage system, in any unit."""
 _SEPARATORS = {"\t": "tabs", ";": "semicolons", "|": "bars"}
 
-Progress = Callable[[float], None]
-"""Gets the share of the bytes read so far."""
-
 
 def read_csv(
     paths: Sequence[Path],
     columns: CsvColumns,
     remarks: list[str] | None = None,
-    progress: Progress | None = None,
+    advance: Callable[[int], None] = lambda _: None,
 ) -> Iterator[Rows]:
     """Yields the samples of each group over all `paths`, ordered by group.
 
     With `group_by="file"` (files of the same stem are one group) only one group's rows are in memory at a
     time, otherwise all rows are: 12 bytes per row and 8 more per metric and load. Values that are negative
-    or absurd are missing, and `remarks` gets a line on them. Raises InputError on a file that is not CSV,
-    lacks a column, or has malformed numbers or times.
+    or absurd are missing, and `remarks` gets a line on them; `advance` gets the bytes read, each time. Raises
+    InputError on a file that is not CSV, lacks a column, or has malformed numbers or times.
     """
-    reader = _CsvReader(paths, columns, [] if remarks is None else remarks, progress)
+    reader = _CsvReader(columns, [] if remarks is None else remarks, advance)
     if columns.group_by == "file":
         by_stem = defaultdict(list)
         for path in paths:
@@ -128,14 +125,10 @@ class _Values:
 
 
 class _CsvReader:
-    def __init__(
-        self, paths: Sequence[Path], columns: CsvColumns, remarks: list[str], progress: Progress | None
-    ) -> None:
+    def __init__(self, columns: CsvColumns, remarks: list[str], advance: Callable[[int], None]) -> None:
         self._columns = columns
         self._remarks = remarks
-        self._progress = progress
-        self._bytes = sum(path.stat().st_size for path in set(paths) if path.is_file())
-        self._read = 0
+        self._advance = advance
 
     def rows(self, paths: Iterable[Path], group: str) -> Iterator[Rows]:
         """The rows of `paths`, as one group or split by the group column."""
@@ -178,12 +171,7 @@ class _CsvReader:
             try:
                 yield from self._parsed(path, pa.PythonFile(file, "r"))
             except pa.ArrowInvalid as exc:
-                raise InputError(str(path), _reason(exc)) from exc
-
-    def _advance(self, count: int) -> None:
-        self._read += count
-        if self._progress is not None:
-            self._progress(min(self._read / max(self._bytes, 1), 1.0))
+                raise InputError(str(path), reason(exc)) from exc
 
     def _parsed(self, path: Path, file: pa.NativeFile) -> Iterator[Mapping[str, Any]]:
         columns = self._columns
@@ -241,7 +229,7 @@ def _check_columns(path: Path, present: Sequence[str], wanted: Iterable[str]) ->
             raise InputError(str(path), f"row 1, the header: more than one column {name!r}")
 
 
-def _reason(exc: pa.ArrowInvalid) -> str:
+def reason(exc: pa.ArrowInvalid) -> str:
     """pyarrow's reason in one short line. Its rows count the header."""
     text = " ".join(str(exc).split())
     if match := re.fullmatch(r"In CSV column #(\d+): Row #(\d+): CSV conversion error[^:]*: (.*)", text):

@@ -160,7 +160,7 @@ class Findings:
                 yield f"{group}: not compared, it has {has}: at least {MIN_PEERS} peers are needed"
 
     def _follow(self, judged: Judgement) -> set[str]:
-        """The components of the judgement's group and metric whose alarms stand after it."""
+        """The components of the judgement's group and metric that have an alarm after it."""
         standing = self._standing.setdefault((judged.group, judged.metric), set())
         for transition in judged.transitions:
             alarm = transition.alarm

@@ -68,7 +68,7 @@ def causes_json(causes: Sequence[tuple[str, float]]) -> list[dict[str, Any]]:
 def line(record: dict[str, Any]) -> str:
     """The record as JSON on one line, with unprintable characters escaped."""
     text = json.dumps(record, allow_nan=False, ensure_ascii=False)
-    return text if text.isprintable() else json.dumps(record, allow_nan=False)
+    return text if text.isprintable() else json.dumps(record, allow_nan=False).replace("\x7f", "\\u007f")
 
 
 def _number(value: float) -> float | None:

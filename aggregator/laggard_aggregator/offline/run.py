@@ -20,6 +20,7 @@ from laggard_aggregator.offline.archive_replay import ArchiveReplay
 from laggard_aggregator.offline.compressed import open_input
 from laggard_aggregator.offline.csv_columns import CsvColumns
 from laggard_aggregator.offline.csv_input import read_csv
+from laggard_aggregator.offline.pcp_input import is_pcp, read_pcp
 from laggard_aggregator.offline.regrid import Rows, binned
 from laggard_aggregator.offline.sample_grid import NS, Grid, windows_in_order
 from laggard_aggregator.offline.sysstat_input import MAGIC, is_json, read_sysstat
@@ -27,7 +28,7 @@ from laggard_common.errors import ConfigError, InputError
 
 Progress = Callable[[str, float], None]
 """Gets a phase of the run, `reading` or `judging`, and its share done so far."""
-Kind = Literal["archive", "sysstat", "csv"]
+Kind = Literal["archive", "sysstat", "pcp", "csv"]
 
 WINDOWS = {"interval_seconds": "--interval", "window_samples": "--window", "shift_samples": "--shift"}
 
@@ -170,14 +171,31 @@ def read_grids(
     remarks: list[str] | None = None,
     progress: Progress | None = None,
 ) -> list[Grid]:
-    """The grids of CSV or sysstat files; adds to `remarks` about the data. Raises InputError."""
+    """The grids of CSV, PCP or sysstat files; adds to `remarks` about the data. Raises InputError."""
     rows: Iterator[Rows]
-    if kind_of(paths) == "sysstat":
+    kind, advance = kind_of(paths), _share_read(paths, progress)
+    if kind == "sysstat":
         rows = read_sysstat(paths, settings.interval_seconds, columns.group_by == "file")
+    elif kind == "pcp":
+        rows = read_pcp(paths, columns, settings.interval_seconds, advance)
     else:
-        rows = read_csv(paths, columns, remarks, None if progress is None else partial(progress, "reading"))
+        rows = read_csv(paths, columns, remarks, advance)
     interval_ns = round(settings.interval_seconds * NS)
     return [binned(each, interval_ns, settings.shift_samples) for each in rows]
+
+
+def _share_read(paths: Sequence[Path], progress: Progress | None) -> Callable[[int], None]:
+    """Adds numbers of bytes read and reports their share of those of `paths`."""
+    total = max(sum(path.stat().st_size for path in set(paths) if path.is_file()), 1)
+    read = 0
+
+    def advance(count: int) -> None:
+        nonlocal read
+        read += count
+        if progress is not None:
+            progress("reading", min(read / total, 1.0))
+
+    return advance
 
 
 def kind_of(paths: Sequence[Path]) -> Kind:
@@ -198,7 +216,9 @@ def _kind(path: Path) -> Kind:
             raise InputError(str(path), "is a directory and not a Laggard archive, expected files")
         return "archive"
     with open_input(path) as file:
-        head = file.read(512)
+        head = file.read(4096)
+    if is_pcp(head):
+        return "pcp"
     if head[:2] in MAGIC or is_json(head):
         return "sysstat"
     if b"\0" in head:

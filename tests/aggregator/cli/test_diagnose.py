@@ -36,6 +36,7 @@ OPTIONS = (
     "--shift",
     "20",
 )
+FIXTURES = Path(__file__).parents[2] / "fixtures"
 NAMED = ("--time-column", "ts", "--component-column", "disk_id", "--metric", "latency", *OPTIONS)
 
 
@@ -242,7 +243,7 @@ def test_names_are_whole_on_a_terminal_of_80_columns() -> None:
 
 
 def test_control_characters_of_names_are_escaped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    hostile = "di\x1b[2Jsk\x9b3"
+    hostile = "di\x1b[2Jsk\x9b\x7f3"
     lines = [line.replace("disk3", hostile) for line in csv_files.rows()]
     path = csv_files.write(tmp_path / "a.csv", lines)
     for options in ((), ("--windows",), ("--format", "json")):
@@ -250,6 +251,7 @@ def test_control_characters_of_names_are_escaped(tmp_path: Path, capsys: pytest.
         out = capsys.readouterr().out
         assert out.replace("\n", "").isprintable()
         assert "di\\x1b[2Jsk" in out or "di\\u001b[2Jsk" in out
+    assert hostile in {json.loads(line)["component"] for line in out.splitlines()}
     assert main(["diagnose", str(tmp_path / "no\x1b[2J.csv")]) == 2
     assert "no\\x1b[2J.csv: no such file" in capsys.readouterr().err
 
@@ -343,6 +345,14 @@ def test_sysstat_files_of_new_and_old_versions(tmp_path: Path) -> None:
     assert [r["component"] for r in of(diagnose([old]), "component")] == ["linux.home/sda"], "no partitions"
 
 
+def test_what_sadf_printed_needs_no_sysstat(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    path = FIXTURES / "sysstat" / "luns.sadf.json.xz"
+    found = of(diagnose([path], "--interval", "1", "--window", "10", "--shift", "5"), "component")
+    assert len(found) == 8
+    assert [each["component"] for each in found if each["straggler"]] == ["oss-1/loop27"]
+
+
 def test_without_sysstat_its_files_cannot_be_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -363,6 +373,28 @@ def test_a_damaged_sysstat_file_is_one_line(tmp_path: Path, capsys: pytest.Captu
     err = capsys.readouterr().err
     assert err.startswith(f"laggard diagnose: {path}: sadf cannot read it: ")
     assert len(err.splitlines()) == 1
+
+
+def peak_bytes(path: Path) -> int:
+    """The most memory that `laggard diagnose` of a CSV had, in a process of its own."""
+    code = (
+        "import resource, sys\n"
+        "from laggard_aggregator.cli.main import main\n"
+        "code = main(sys.argv[1:])\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, file=sys.stderr)\n"
+        "sys.exit(code)\n"
+    )
+    command = [sys.executable, "-c", code, "diagnose", path, "--load", "throughput"]
+    return int(run_command(command, seconds=10 * LIMIT_SECONDS).stderr.split()[-1])
+
+
+def test_memory_is_that_of_the_rows(tmp_path: Path) -> None:
+    """5 million rows: `python -m bench.diagnose`."""
+    few, many = (
+        csv_files.large(tmp_path / "few.csv", 200_000),
+        csv_files.large(tmp_path / "many.csv", 800_000),
+    )
+    assert (peak_bytes(many) - peak_bytes(few)) / 600_000 < 80
 
 
 def truncated(tmp_path: Path) -> list[str]:

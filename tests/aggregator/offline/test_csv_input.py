@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 import zstandard
 
+from laggard_aggregator.detect.settings import DetectSettings
 from laggard_aggregator.offline.csv_columns import CsvColumns
 from laggard_aggregator.offline.csv_input import read_csv, stem
 from laggard_aggregator.offline.regrid import Rows
-from laggard_aggregator.offline.run import kind_of
+from laggard_aggregator.offline.run import kind_of, read_grids
 from laggard_common.errors import InputError
 
 COLUMNS = CsvColumns(time="t", component="c", metrics=("m",))
@@ -219,7 +220,7 @@ def test_progress_is_that_of_reading(tmp_path: Path) -> None:
     path = tmp_path / "a.csv.gz"
     path.write_bytes(gzip.compress(("t,c,m\n" + "1800000000,sda,1\n" * 500_000).encode(), 1))
     seen: list[float] = []
-    list(read_csv([path, path], COLUMNS, progress=seen.append))
+    read_grids([path, path], COLUMNS, DetectSettings(), progress=lambda _, share: seen.append(share))
     assert seen == sorted(seen)
     assert len(set(seen)) > 3
     assert seen[-1] == 1.0

@@ -36,3 +36,17 @@ def write(path: Path, lines: list[str]) -> Path:
     """A CSV file of `lines`."""
     path.write_text(text(lines))
     return path
+
+
+def large(path: Path, rows: int, disks: int = 100) -> Path:
+    """A CSV file of `rows` samples, time after time, all disks alike."""
+    chance = np.random.default_rng(1)
+    names = [f"disk{disk}" for disk in range(disks)]
+    with path.open("w") as file:
+        file.write("ts,disk_id,throughput,latency\n")
+        for at in range(0, rows, disks):
+            time = START + INTERVAL * (at // disks)
+            loads, values = chance.integers(10**6, 10**7, disks), chance.integers(900, 1100, disks)
+            some = zip(names, loads.tolist(), values.tolist(), strict=True)
+            file.writelines(f"{time},{name},{load},{value / 100}\n" for name, load, value in some)
+    return path

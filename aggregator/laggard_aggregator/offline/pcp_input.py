@@ -1,0 +1,191 @@
+"""CSV of Performance Co-Pilot (`pmrep -o csv`, `pcp2csv`) as peer groups: a column per metric and disk.
+
+The header is `Time,"disk.dev.read-sda",...`, with `Host,Interval,` before it in extended CSV, and lines with
+`#` may come first. Counters as the kernel has them (`pmrep -r`) become the metrics of /proc/diskstats;
+otherwise pmrep prints rates, and its own `disk.dev.await` is needed.
+"""
+
+import csv
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+
+from laggard_aggregator.detect.interface import FloatArray, IntArray
+from laggard_aggregator.metrics.block import BLOCK
+from laggard_aggregator.metrics.definition import Differences
+from laggard_aggregator.offline.compressed import open_input
+from laggard_aggregator.offline.csv_columns import CsvColumns
+from laggard_aggregator.offline.csv_input import ONE_GROUP, Labels, reason, stem
+from laggard_aggregator.offline.csv_times import MISSING, TimeColumn
+from laggard_aggregator.offline.regrid import Rows
+from laggard_aggregator.offline.sample_grid import NS
+from laggard_common.errors import InputError
+
+_HEADER = re.compile(rb'(?:#[^\n]*\n)*(?:Host,Interval,)?Time,"[^"\n]*-')
+_MAX_HEADER_BYTES = 16 << 20
+_DISKS = ("disk.dev.", "disk.dm.")
+_DEFAULTS = ("await", "svctm")
+_COUNTERS = {
+    "rd_ios": ("read", 1.0),
+    "wr_ios": ("write", 1.0),
+    "dc_ios": ("discard", 1.0),
+    "rd_ms": ("read_rawactive", 1.0),
+    "wr_ms": ("write_rawactive", 1.0),
+    "dc_ms": ("discard_rawactive", 1.0),
+    "io_ms": ("avactive", 1.0),
+    "rd_sectors": ("read_bytes", 2.0),
+    "wr_sectors": ("write_bytes", 2.0),
+    "dc_sectors": ("discard_bytes", 2.0),
+}
+"""Counters of /proc/diskstats: PCP's name, and how many there are in one of PCP's (of kB, say)."""
+
+_Series = tuple[str, IntArray, dict[str, FloatArray]]
+"""A component, the times of its samples in ns, and its metrics and loads by name."""
+
+
+def is_pcp(head: bytes) -> bool:
+    """True for the begin of a CSV that pmrep wrote."""
+    return _HEADER.match(head) is not None
+
+
+def read_pcp(
+    paths: Sequence[Path], columns: CsvColumns, interval_seconds: float, advance: Callable[[int], None]
+) -> Iterator[Rows]:
+    """The disks in `paths`: one group, or one for each file's stem with `group_by` `file`.
+
+    The metrics of `columns` are columns such as `disk.dev.util`; by default `await`, or `svctm` where a file
+    lacks the times of reads and writes. `interval_seconds`: detection interval to which operations are
+    scaled. Components are `host/disk` in extended CSV, else `stem/disk` of several files. Raises InputError.
+    """
+    metrics = columns.metrics if columns.metrics != CsvColumns().metrics else ()
+    load = {columns.load_name: columns.load} if metrics and columns.load_name and columns.load else {}
+    asked = dict(zip(metrics, metrics, strict=True)) | load
+    groups: dict[str, list[_Series]] = defaultdict(list)
+    for path in paths:
+        group = stem(path) if columns.group_by == "file" else ONE_GROUP
+        node, time_ns, disks = _read(path, list(asked.values()), advance)
+        node = node or (stem(path) if group == ONE_GROUP and len(paths) > 1 else "")
+        seconds = np.diff(time_ns) / NS
+        good = (time_ns[:-1] != MISSING) & (seconds > 0)
+        for disk, own in disks.items():
+            if metrics:
+                values = {name: own[column][1:] for name, column in asked.items()}
+            else:
+                values = _values(own, seconds, interval_seconds)
+            times = time_ns[1:] - np.diff(time_ns) // 2
+            found = {name: each[good] for name, each in values.items()}
+            groups[group].append((f"{node}/{disk}" if node else disk, times[good], found))
+    for group in sorted(groups):
+        chosen = metrics or _chosen(groups[group], paths[0])
+        yield _rows(group, groups[group], chosen)
+
+
+def _rows(group: str, series: Sequence[_Series], metrics: Sequence[str]) -> Rows:
+    names, times, values = zip(*series, strict=True)
+    labels = Labels()
+    components, place = labels.ordered(labels.encode(pa.array(names, pa.string())))
+    common = [name for name in values[0] if name not in _DEFAULTS and all(name in own for own in values)]
+    column = {name: np.concatenate([own[name] for own in values]) for name in (*metrics, *common)}
+    return Rows(
+        group=group,
+        components=components,
+        component=np.repeat(place, [each.size for each in times]),
+        time_ns=np.concatenate(times),
+        metrics={name: column[name] for name in metrics},
+        load={name: column[name] for name in common if name not in metrics},
+        weight="operations" if "operations" in common else None,
+    )
+
+
+def _chosen(series: Sequence[_Series], path: Path) -> tuple[str]:
+    """The metric that all disks have. Raises InputError without one."""
+    for name in _DEFAULTS:
+        if all(name in own for _, _, own in series):
+            return (name,)
+    raise InputError(str(path), "neither disk.dev.await nor counters as pmrep -r prints them; see --metric")
+
+
+def _values(
+    own: Mapping[str, FloatArray], seconds: FloatArray, interval_seconds: float
+) -> dict[str, FloatArray]:
+    """Metrics and loads (M,) of a disk from its columns (M + 1,); NaN where a counter is missing or fell."""
+    found = {"await": own["await"][1:]} if "await" in own else {}
+    counters = {name: own[pcp] * factor for name, (pcp, factor) in _COUNTERS.items() if pcp in own}
+    if not all((values[np.isfinite(values)] % 1 == 0).all() for values in counters.values()):
+        return found  # rates
+    rises = {name: np.diff(values) for name, values in counters.items()}
+    for name in BLOCK.optional:
+        rises[name] = np.nan_to_num(rises.get(name, np.zeros_like(seconds)))
+    differences = Differences(tuple(rises), np.nan_to_num(np.column_stack(list(rises.values()))), seconds)
+    metrics, load = BLOCK.kept(_DEFAULTS)
+    for name, metric in (metrics | dict(load)).items():
+        if name not in found and all(counter in rises for counter in metric.needs):
+            known = np.all([rises[counter] >= 0 for counter in metric.needs], axis=0)
+            with np.errstate(divide="ignore", invalid="ignore"):
+                scale = interval_seconds / seconds if metric.amount else 1.0
+                found[name] = np.where(known, metric.derive(differences) * scale, np.nan)
+    return found
+
+
+def _read(
+    path: Path, asked: Sequence[str], advance: Callable[[int], None]
+) -> tuple[str, IntArray, dict[str, dict[str, FloatArray]]]:
+    """The host, if the file names it, the times (T,) in ns, and by disk its columns (T,): those `asked`."""
+    skipped, header = _header(path)
+    disks: dict[str, dict[str, str]] = defaultdict(dict)
+    kind = next((kind for kind in _DISKS if any(name.startswith(kind) for name in header)), "")
+    known = {"await", *(pcp for pcp, _ in _COUNTERS.values())}
+    for column in header:
+        metric, _, disk = column.partition("-")
+        name = metric if asked else metric.removeprefix(kind)
+        if disk and name in (asked or known):
+            disks[disk][name] = column
+    whole = {disk: own for disk, own in disks.items() if all(name in own for name in asked)}
+    if not whole:
+        has = ", ".join(sorted({name.partition("-")[0] for name in header if "-" in name})[:12])
+        raise InputError(str(path), f"no column {' or '.join(asked) or 'disk.dev.*'} of a disk, it has {has}")
+    numbers = [column for own in whole.values() for column in own.values()]
+    texts = [name for name in ("Host", "Time") if name in header]
+    with open_input(path, advance) as file:
+        try:
+            table = pyarrow.csv.read_csv(
+                pa.PythonFile(file, "r"),
+                read_options=pyarrow.csv.ReadOptions(
+                    skip_rows=skipped, block_size=_MAX_HEADER_BYTES, use_threads=False
+                ),
+                convert_options=pyarrow.csv.ConvertOptions(
+                    include_columns=[*texts, *numbers],
+                    column_types=dict.fromkeys(texts, pa.string()) | dict.fromkeys(numbers, pa.float64()),
+                    strings_can_be_null=True,
+                ),
+            )
+        except pa.ArrowInvalid as exc:
+            raise InputError(str(path), reason(exc)) from exc
+    if not table.num_rows:
+        raise InputError(str(path), "no rows below the header")
+    time_ns = TimeColumn(path).parse(_with_zone(table["Time"].combine_chunks()), 0)
+    columns = {name: np.asarray(table[name].to_numpy(), np.float64) for name in numbers}
+    host = table["Host"][0].as_py() if "Host" in texts else ""
+    return host or "", time_ns, {d: {name: columns[c] for name, c in own.items()} for d, own in whole.items()}
+
+
+def _with_zone(times: pa.Array) -> pa.Array:
+    """Times with the zone as in ISO 8601: extended CSV has it as ` UTC+2` or ` UTC-5:30`."""
+    # The replacement \10 is group 1 and a zero.
+    for pattern, zone in ((r" UTC([+-])(\d)(:|$)", r" UTC\10\2\3"), (r" UTC([+-]\d\d)$", r"\1:00")):
+        times = pc.replace_substring_regex(times, pattern, zone)
+    return pc.replace_substring_regex(times, " UTC", "")
+
+
+def _header(path: Path) -> tuple[int, list[str]]:
+    """The number of lines before the header, and its names."""
+    with open_input(path) as file:
+        lines = file.read(_MAX_HEADER_BYTES).decode(errors="replace").splitlines()
+    skipped = next(number for number, line in enumerate(lines) if not line.startswith("#"))
+    return skipped, next(csv.reader([lines[skipped]]))
