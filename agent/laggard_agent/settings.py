@@ -54,7 +54,7 @@ class AgentSettings:
     def problems(self) -> Iterator[tuple[str, str]]:
         """A default that does not fit: the name of this host."""
         if not is_level(self.node):
-            yield "node", f"the host's name {self.node!r} cannot stand in a topic, so this must be set"
+            yield "node", f"the host's name {self.node!r} is no level of a topic: set this"
 
     @property
     def interval_ns(self) -> int:

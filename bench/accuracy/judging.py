@@ -1,4 +1,4 @@
-"""The detectors over one run, window by window: whom each indicts, and when."""
+"""The detectors over one run, window by window: which each blames, and when."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -28,7 +28,7 @@ Thresholds = Mapping[str, Mapping[str, float]]
 class Findings:
     """Stragglers of one source of one run: `ends` (W,) of the windows in seconds; by metric, flags (W, C).
 
-    Where a parent was indicted all of its children are flagged; `parents` (server, controller, couplet) were.
+    Where a parent was blamed all of its children are flagged; `parents` (server, controller, couplet) were.
     """
 
     source: str

@@ -15,9 +15,9 @@ from bench.accuracy.simulation.shapes import Shape
 class Outcome:
     """One experiment, scored as in HotDep's Table 1.
 
-    `found`: every faulty component was indicted (after the fault began; by itself or by its server).
+    `found`: every faulty component was blamed (after the fault began; by itself or by its server).
     `wrong`: at least one healthy one was, at any time; `blamed` names which, and by which metric.
-    `delay_seconds`: from the fault's start until all were indicted, NaN if never.
+    `delay_seconds`: from the fault's start until all were blamed, NaN if never.
     """
 
     found: bool

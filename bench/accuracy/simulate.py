@@ -155,7 +155,7 @@ def table(bench: Bench, pairs: Sequence[Pair], detectors: Sequence[str]) -> str:
 
 
 def _levels(bench: Bench, fault: str, shape: str) -> str:
-    """How often `laggard` indicted just the parent at fault."""
+    """How often `laggard` blamed just the parent at fault."""
     runs = [
         (SHAPES[shape], seed, scored)
         for (detector, pair), own in bench.outcomes.items()
@@ -163,7 +163,7 @@ def _levels(bench: Bench, fault: str, shape: str) -> str:
         for seed, scored in own
     ]
     right = sum(scored.parents == {_parent_at_fault(fault, of, seed)} for of, seed, scored in runs)
-    return f"`laggard`, {fault} ({shape}): {right} of {len(runs)} indicted just the parent at fault."
+    return f"`laggard`, {fault} ({shape}): {right} of {len(runs)} blamed just the parent at fault."
 
 
 def _parent_at_fault(fault: str, shape: Shape, seed: int) -> str:

@@ -127,7 +127,7 @@ def network(value: str) -> str | None:
 
 
 def topic_level() -> Check:
-    """Accepts names that may stand as one level of an MQTT topic."""
+    """Accepts names that can be a level of an MQTT topic."""
     expected = "expected letters, digits and . _ : - (at most 128)"
     return lambda value: None if is_level(value) else f"{expected}, got {value!r}"
 

@@ -69,6 +69,17 @@ def test_once_says_which_collector_failed_and_reads_the_others(
     assert err == f"laggard-agent: net: {tmp_path}/proc/net/dev: No such file or directory\n"
 
 
+def test_names_act_on_no_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    row = "   8 0 sd\x1b[2J\x9b\x7fa 1 2 3 4 5 6 7 8 9 10 11\n"
+    tree(tmp_path / "p\x1b[2J", {"diskstats": row, "net/dev": "no table"})
+    assert main(["--once", "--collectors", "net,diskstats", "--procfs", str(tmp_path / "p\x1b[2J")]) == 1
+    out, err = capsys.readouterr()
+    assert "diskstats" in out
+    assert err.startswith("laggard-agent: net: ")
+    assert out.replace("\n", "").isprintable()
+    assert err.replace("\n", "").isprintable()
+
+
 @pytest.mark.parametrize(
     ("out", "code", "said"),
     [

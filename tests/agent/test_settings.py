@@ -49,7 +49,7 @@ def test_the_sample_shows_every_setting_with_its_default() -> None:
 
 def test_a_host_name_that_cannot_stand_in_a_topic(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("socket.gethostname", lambda: "(none)")
-    with pytest.raises(ConfigError, match=r"^node: the host's name '\(none\)' cannot stand in a topic"):
+    with pytest.raises(ConfigError, match=r"^node: the host's name '\(none\)' is no level of a topic"):
         parse(AgentSettings, {})
     assert parse(AgentSettings, {"node": "oss-1"}).node == "oss-1"
 

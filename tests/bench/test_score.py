@@ -1,4 +1,4 @@
-"""The scores are the papers': all faulty indicted, no healthy one indicted."""
+"""The scores are the papers': all faulty blamed, no healthy one blamed."""
 
 import numpy as np
 import pytest
@@ -43,12 +43,12 @@ def test_a_server_stands_for_its_luns_but_not_for_its_neighbours() -> None:
     assert scored.blamed == ("oss-02 by await",)
 
 
-def test_a_healthy_one_indicted_at_any_time_is_a_false_positive() -> None:
+def test_a_healthy_one_blamed_at_any_time_is_a_false_positive() -> None:
     scored = outcome([findings({"oss-05/sda": (60, 90)})], faulty("oss-01/sda"), SHAPE, 120.0)
     assert (scored.found, scored.wrong) == (False, True)
 
 
-def test_what_was_indicted_before_the_fault_is_not_found_by_that() -> None:
+def test_what_was_blamed_before_the_fault_is_not_found_by_that() -> None:
     scored = outcome([findings({"oss-01/sda": (60, 120)})], faulty("oss-01/sda"), SHAPE, 120.0)
     assert not scored.found
     assert not scored.wrong

@@ -18,6 +18,7 @@ from laggard_agent.settings import AgentSettings
 from laggard_common import __version__
 from laggard_common.clock import Clock
 from laggard_common.errors import InputError, ServiceError
+from laggard_common.visible import visible
 
 MOST_BYTES = 1024 * 1024 * 1024
 _MANIFEST = "MANIFEST"
@@ -61,7 +62,7 @@ def _head(settings: AgentSettings, trees: dict[str, str], clock: Clock) -> list[
         f"# laggard-agent {__version__}, node {settings.node}, {platform.system()} {platform.release()}",
         f"# {at:%Y-%m-%dT%H:%M:%SZ}",
         f"# laggard-agent --once --collectors {','.join(settings.collectors)}{options}",
-        *(f"# {name} was {_shown(root)}" for name, root in trees.items()),
+        *(f"# {name} was {visible(root)}" for name, root in trees.items()),
     ]
 
 
@@ -111,10 +112,10 @@ class Copier:
             self._write(name)
         lines = [
             *head,
-            *(f"copied\t{_shown(name)}\t{size}" for name, size in sorted(self.copied.items())),
-            *(f"name only\t{_shown(name)}" for name in sorted(self._named)),
-            *(f"not read\t{_shown(name)}\t{reason}" for name, reason in sorted(self.not_copied.items())),
-            *(f"failed\t{collector}\t{_shown(error)}" for collector, error in failed.items()),
+            *(f"copied\t{visible(name)}\t{size}" for name, size in sorted(self.copied.items())),
+            *(f"name only\t{visible(name)}" for name in sorted(self._named)),
+            *(f"not read\t{visible(name)}\t{reason}" for name, reason in sorted(self.not_copied.items())),
+            *(f"failed\t{collector}\t{visible(error)}" for collector, error in failed.items()),
         ]
         self._write(_MANIFEST, "".join(f"{line}\n" for line in lines).encode())
         if self._error is not None:
@@ -151,8 +152,3 @@ class Copier:
                 found = os.stat(source)  # noqa: PTH116 - strings are what there is
                 os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
         return True
-
-
-def _shown(text: str) -> str:
-    """Escapes a name to one line."""
-    return text if text.isprintable() else ascii(text)

@@ -20,7 +20,9 @@ from laggard_aggregator.status.view import Status
 from laggard_aggregator.web import api
 from laggard_common.clock import SystemClock
 from laggard_common.config import load
+from laggard_common.daemon.service import is_set_within
 from laggard_common.errors import ServiceError
+from laggard_common.visible import visible
 
 START_SECONDS = 30.0
 """Limit for the start of broker, aggregator and agents."""
@@ -84,7 +86,7 @@ class Demo:
         await self._until("the aggregator's subscription", lambda: view.ready, stop)
         for node in site.nodes.values():
             await self._start_agent(node, "--procfs", str(site.procfs(node)))
-            await _pause(stop, APART_SECONDS)
+            await is_set_within(stop, APART_SECONDS)
         await self._start_agent(OWN)
         await self._until("the agents", lambda: _nodes_up(view) > len(site.nodes), stop)
 
@@ -104,7 +106,7 @@ class Demo:
                     if replaying.done():
                         replaying.result()
                     self._show(view, screen)
-                    await _pause(stop, REFRESH_SECONDS)
+                    await is_set_within(stop, REFRESH_SECONDS)
                 self._show(view, screen)
         finally:
             over.set()
@@ -160,7 +162,7 @@ class Demo:
         return 1 if wrong else 0
 
     def _say(self, line: str) -> None:
-        self._console.print(line, highlight=False, markup=False, soft_wrap=True)
+        self._console.print(visible(line), highlight=False, markup=False, soft_wrap=True)
 
     def _check(self) -> None:
         """Raises the aggregator's error, or ServiceError when an agent has ended."""
@@ -185,16 +187,8 @@ class Demo:
             self._check()
             if asyncio.get_running_loop().time() > deadline:
                 raise ServiceError(f"waited {START_SECONDS:.0f} s for {what}")
-            await _pause(stop, REFRESH_SECONDS / 2)
+            await is_set_within(stop, REFRESH_SECONDS / 2)
 
 
 def _nodes_up(view: Status) -> int:
     return sum(count for (_, state), count in view.node_counts().items() if state == "up")
-
-
-async def _pause(stop: asyncio.Event, seconds: float) -> None:
-    """Waits for `stop`, at most `seconds`."""
-    try:
-        await asyncio.wait_for(stop.wait(), seconds)
-    except TimeoutError:
-        return

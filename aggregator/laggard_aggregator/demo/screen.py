@@ -13,6 +13,7 @@ from rich.text import Text
 from laggard_aggregator.alarms.judge import Judgement
 from laggard_aggregator.demo.episodes import Episode
 from laggard_aggregator.status.view import Status
+from laggard_common.visible import visible
 
 LINE_EVERY_SECONDS = 60
 """Recorded seconds between plain lines."""
@@ -77,7 +78,7 @@ class Screen:
             self._say(f"{state.where}: {summary(judged)}")
 
     def _say(self, line: str) -> None:
-        self._console.print(Text(line), soft_wrap=True)
+        self._console.print(Text(visible(line)), soft_wrap=True)
 
 
 def latest(judgements: Iterable[Judgement], group: str) -> Judgement | None:
@@ -114,11 +115,11 @@ def picture(state: State, judged: Judgement | None, alarmed: set[str]) -> Render
     for component in state.components:
         c = places.get(component)
         if judged is None or c is None or not judged.verdicts.judged[c]:
-            table.add_row(component, "-", *[""] * 5)
+            table.add_row(Text(visible(component)), "-", *[""] * 5)
             continue
         v = judged.verdicts
         table.add_row(
-            component,
+            Text(visible(component)),
             _state(component in alarmed, bool(judged.straggler[c]), bool(v.anomalous[c])),
             _ms(v.observed[c]),
             _ms(v.reference[c]),
@@ -127,7 +128,7 @@ def picture(state: State, judged: Judgement | None, alarmed: set[str]) -> Render
             str(judged.persistence[c]),
         )
     lines = (*(episode.described(state.seconds) for episode in state.episodes), *state.remarks)
-    return Group(table, *map(Text, lines))
+    return Group(table, *(Text(visible(line)) for line in lines))
 
 
 def _state(alarmed: bool, straggler: bool, anomalous: bool) -> Text:

@@ -165,7 +165,7 @@ def read_credentials(path: Path | None, operators: Iterable[str] = ()) -> Creden
         if not _NAME.fullmatch(name) or (password is None and token is None):
             raise _problem(path, f"line {number}: expected a line of laggard-aggregator --credential NAME")
         if name in passwords or name in tokens:
-            raise _problem(path, f"line {number}: {name} stands there twice")
+            raise _problem(path, f"line {number}: {name} is there twice")
         if token is not None:
             tokens[name] = bytes.fromhex(token["hash"])
         elif password is not None:

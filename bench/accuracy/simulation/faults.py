@@ -19,7 +19,7 @@ LOSS = 0.05
 class Fault:
     """`apply` changes the conditions from the fault's first interval to its last, and says who is faulty.
 
-    `level`: what should be indicted: a component (LUN), a controller, or a server, which stands for a network
+    `level`: what should be blamed: a component (LUN), a controller, or a server, which stands for a network
     path too.
     """
 

@@ -3,7 +3,7 @@
 Servers and clients are network namespaces on one bridge; every brick is on a fake LUN of its own. In each run
 the cluster is healthy first, then one brick or one server is not, and every alarm is taken down. Needs root,
 glusterfs-server, fio, mosquitto, nftables, iproute2, loop devices and cgroup v1 (cpu, blkio); without them
-one line and exit 2. Exit 1 when a run failed, or did not end as it should: the right component indicted and
+one line and exit 2. Exit 1 when a run failed, or did not end as it should: the right component blamed and
 no other.
 """
 

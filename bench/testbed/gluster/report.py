@@ -25,11 +25,11 @@ SHOWN = {
 
 
 def table(results: Sequence[Result]) -> str:
-    """Return two tables: what was indicted, a row a kind of run, and what the counters say."""
+    """Return two tables: what was blamed, a row a kind of run, and what the counters say."""
     kinds = {name: [r for r in results if r["run"] == name] for name in EXPERIMENTS}
-    lines = [_row("run", "fault", "found", "indicted", "delay, s", "severity", "false positives", "also")]
+    lines = [_row("run", "fault", "found", "blamed", "delay, s", "severity", "false positives", "also")]
     lines.append("|---" * 8 + "|")
-    lines += [_indicted(name, runs) for name, runs in kinds.items() if runs]
+    lines += [_blamed(name, runs) for name, runs in kinds.items() if runs]
     lines += ["", _row("run", "figure", "faulty, healthy phase", "faulty, fault", "peers, fault")]
     lines.append("|---" * 5 + "|")
     for name, runs in kinds.items():
@@ -37,7 +37,7 @@ def table(results: Sequence[Result]) -> str:
     return "\n".join(lines)
 
 
-def _indicted(name: str, runs: Sequence[Result]) -> str:
+def _blamed(name: str, runs: Sequence[Result]) -> str:
     """Return the row of one kind of run: how many found, by what, how soon."""
     found = [run["alarms"]["right"] for run in runs if run["alarms"]["right"]]
     delays = [min(alarm["delay_seconds"] for alarm in alarms) for alarms in found]

@@ -6,7 +6,7 @@ I/O over all of them. On each node a real agent traces and samples the functions
 is trained without a fault first, then each run has a healthy phase and a fault on one peer. Needs root, gcc,
 mosquitto, iproute2, loop devices, perf events, cgroup v1 (cpu, blkio) and control groups for perf events;
 without them one line and exit 2. Exit 1 when a run failed, or did not end as it should: the right peer
-indicted by the right metric, what is wrong among the functions named, nothing else indicted, and `laggard
+blamed by the right metric, what is wrong among the functions named, nothing else blamed, and `laggard
 diagnose` of the same opinion.
 """
 

@@ -1,4 +1,4 @@
-"""The faults: what is done to one peer, which metric has to indict it, and what has to be named."""
+"""The faults: what is done to one peer, which metric has to blame it, and what has to be named."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CONTROL = "control"
 class Experiment:
     """One kind of run. `apply` does `fault` while its context lasts.
 
-    `source` and `metric` have to indict the peer, and one of `names`, beginnings of `program/image/function`,
+    `source` and `metric` have to blame the peer, and one of `names`, beginnings of `program/image/function`,
     has to be among the functions that the alarm names.
     """
 

@@ -13,7 +13,7 @@ from bench.testbed.hotdep.experiments import CONTROL, EXPERIMENTS
 
 HEAD = (
     "run",
-    "indicted by",
+    "blamed by",
     "delay, s",
     "also",
     "names the fault",

@@ -29,7 +29,7 @@ class Topic:
 
 
 def is_level(name: str) -> bool:
-    """True when `name` may stand as one level of a topic (site, node or source name)."""
+    """True when `name` can be a level of a topic (site, node or source name)."""
     return LEVEL.fullmatch(name) is not None
 
 

@@ -7,7 +7,7 @@ import socket
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,16 @@ from laggard_aggregator.control.requests import RequestHandler
 from laggard_aggregator.control.socket import MOST_BYTES, NAME, Control, at
 from laggard_aggregator.engine.machine import Machine
 from laggard_common.errors import ConfigError, StateError
-from tests.support.builders.site import SECOND, START, close, new_core, receive, steps
+from tests.support.builders.site import (
+    SECOND,
+    START,
+    close,
+    new_core,
+    receive,
+    schema,
+    schema_message,
+    steps,
+)
 from tests.support.clock import HandClock
 from tests.support.loop_thread import beside
 from tests.support.wait import LIMIT_SECONDS
@@ -118,6 +127,21 @@ def test_comments_and_tickets(site: Site, capsys: pytest.CaptureFixture[str]) ->
     assert site.core.overrides.standing[-1].ticket == ticket
     assert site.told("comment", "oss-5/sd0", "--end") == 0
     assert [each.kind for each in site.core.overrides.standing] == ["silence"]
+
+
+def test_a_silence_of_a_node_before_its_first_window(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Right after the start a node is known before any of its components is compared."""
+    core, clock = new_core(), HandClock(START + SECOND)
+    receive(core, [schema_message(replace(schema("oss-5"), source="host"))])
+    requests = RequestHandler(tmp_path, core, clock, (asyncio.Lock(),), list[AlarmEvent]().extend)
+    with served(tmp_path, requests):
+        assert main(["silence", "oss-5", "--state", str(tmp_path)]) == 0
+        assert capsys.readouterr().out == ("silence of oss-5 noted; none of its components is compared yet\n")
+        assert main(["silence", "oss-6", "--state", str(tmp_path)]) == 1
+    (decision,) = core.overrides.standing
+    assert decision.covers("oss-5/sda", "oss-5")
 
 
 def test_drain_and_replaced_reach_the_next_close(site: Site, capsys: pytest.CaptureFixture[str]) -> None:

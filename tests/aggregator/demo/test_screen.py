@@ -1,6 +1,8 @@
 import io
 import re
+from dataclasses import replace
 
+import pytest
 from rich.console import Console
 
 from laggard_aggregator.demo.episodes import Episode
@@ -54,6 +56,25 @@ def test_plain_lines_elsewhere() -> None:
     ]
     assert "\x1b" not in text
     assert "slowest oss-1/wwn-2, await 8.00 ms, its peers 2.00 ms" in text
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_names_act_on_no_terminal(terminal: bool) -> None:
+    hostile = "oss-1/\x1b]0;t\x07\x9b[red]x"
+    shown_state = replace(
+        state(61.0),
+        components=(hostile,),
+        episodes=[Episode(hostile, 180, 270, 21.3)],
+        remarks=(f"this machine: {hostile}",),
+    )
+    console = Console(file=io.StringIO(), force_terminal=terminal, color_system=None, width=150)
+    with Screen(console, live_status.site(), "luns") as screen:
+        screen.show(shown_state)
+    assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue()
+    assert r"oss-1/\x1b]0;t\x07\x9b[red]x" in text
+    assert "\x1b]" not in text
+    assert not {"\x07", "\x9b"} & set(text)
 
 
 def test_what_is_said_without_a_verdict() -> None:

@@ -124,7 +124,7 @@ def test_any_header_is_answered(header: bytes) -> None:
         (["prometheus:secret"], "line 1: expected a line of laggard-aggregator --credential NAME"),
         (["a b:sha256:" + "0" * 64], "line 1: expected"),
         (["a:sha256:" + "0" * 63], "line 1: expected"),
-        (["a:sha256:" + "0" * 64, "a:sha256:" + "1" * 64], "line 2: a stands there twice"),
+        (["a:sha256:" + "0" * 64, "a:sha256:" + "1" * 64], "line 2: a is there twice"),
         (["a:scrypt:16:8:1:" + "0" * 32 + ":" + "0" * 64], "too weak or too costly"),
         (["a:scrypt:1048576:8:1:" + "0" * 32 + ":" + "0" * 64], "too weak or too costly"),
         (["\xff\xfe"], "line 1: expected"),
