@@ -16,7 +16,7 @@ def test_an_agent_without_tls_loads_none_of_them() -> None:
         "import sys\n"
         "from laggard_agent.lazy_imports import postpone\n"
         "postpone()\n"
-        "import laggard_agent.cli, laggard_agent.collectors.diskstats.collector\n"
+        "import laggard_agent.cli, laggard_agent.app, laggard_agent.collectors.diskstats.collector\n"
         "from laggard_common.mqtt.settings import MqttSettings, client_arguments\n"
         "client_arguments(MqttSettings())\n"
         "print(*(name for name, module in sys.modules.items() if getattr(module, '__file__', None)))"
