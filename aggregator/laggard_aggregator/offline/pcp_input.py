@@ -104,9 +104,10 @@ def _rows(group: str, series: Sequence[_Series], metrics: Sequence[str]) -> Rows
 
 
 def _chosen(series: Sequence[_Series], path: Path) -> tuple[str]:
-    """The metric that all disks have. Raises InputError without one."""
+    """The metric that all disks have, at any time. Raises InputError without one."""
     for name in _DEFAULTS:
-        if all(name in own for _, _, own in series):
+        known = [own[name] for _, _, own in series if name in own]
+        if len(known) == len(series) and any(np.isfinite(values).any() for values in known):
             return (name,)
     raise InputError(str(path), "neither disk.dev.await nor counters as pmrep -r prints them; see --metric")
 

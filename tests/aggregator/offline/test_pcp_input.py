@@ -140,7 +140,6 @@ def test_disks_of_several_files_are_peers(tmp_path: Path) -> None:
     ("name", "metric", "disks", "samples"),
     [
         ("20101004-trunc", "svctm", 24, 11),
-        ("20130706-a", "svctm", 6, 1423),
         ("bozo-20170904-b", "await", 5, 10),
     ],
 )
@@ -152,3 +151,14 @@ def test_exports_of_pcps_own_archives(name: str, metric: str, disks: int, sample
     values = rows.metrics[metric][np.isfinite(rows.metrics[metric])]
     assert 0 <= values.min() < values.max() < 60_000
     assert values.size > 30
+
+
+@pytest.mark.shared_data
+def test_an_export_without_times_beside_operations() -> None:
+    """Its archive has `avactive` only while it has no `read` and `write`."""
+    path = shared("pcp_disk/20130706-a.csv.xz")
+    with pytest.raises(InputError, match="neither disk.dev.await nor counters"):
+        list(read_pcp([path], CsvColumns(), 60.0, lambda _: None))
+    columns = CsvColumns(metrics=("disk.dev.avactive",))
+    (rows,) = read_pcp([path], columns, 60.0, lambda _: None)
+    assert len(rows.components) == 6
