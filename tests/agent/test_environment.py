@@ -20,6 +20,8 @@ def test_the_agents_environment_lacks_the_extras(name: str) -> None:
 
 
 def test_the_agent_imports_nothing_of_the_extras() -> None:
-    code = "from laggard_agent import app, cli\nimport sys; print(*{m.partition('.')[0] for m in sys.modules})"
+    code = (
+        "from laggard_agent import app, cli\nimport sys; print(*{m.partition('.')[0] for m in sys.modules})"
+    )
     done = run_command([sys.executable, "-c", code])
     assert not set(EXTRAS) & set(done.stdout.split())

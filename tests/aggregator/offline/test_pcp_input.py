@@ -157,7 +157,7 @@ def test_exports_of_pcps_own_archives(name: str, metric: str, disks: int, sample
 def test_an_export_without_times_beside_operations() -> None:
     """Its archive has `avactive` only while it has no `read` and `write`."""
     path = shared("pcp_disk/20130706-a.csv.xz")
-    with pytest.raises(InputError, match="neither disk.dev.await nor counters"):
+    with pytest.raises(InputError, match=r"neither disk\.dev\.await nor counters"):
         list(read_pcp([path], CsvColumns(), 60.0, lambda _: None))
     columns = CsvColumns(metrics=("disk.dev.avactive",))
     (rows,) = read_pcp([path], columns, 60.0, lambda _: None)
