@@ -105,7 +105,7 @@ class App:
             before.view.history if before is not None else WindowHistory(),
             queue=self._queue,
             subscriber=self._subscriber,
-            channels=lambda: self._dispatcher.status,
+            channels=self._dispatcher.channels,
         )
         self.view.decides = bool(self._actions.operators)
         self._watchdog = Watchdog(
@@ -342,7 +342,7 @@ class App:
         counts = self.view.node_counts()
         up = sum(n for (_, state), n in counts.items() if state == "up")
         broker = f"{'' if self._subscriber.connected else 'not '}connected to {self._settings.mqtt.address}"
-        waiting = sum(each.waiting for each in self._dispatcher.status.values())
+        waiting = sum(each.waiting for each in self._dispatcher.channels().values())
         late = f", {waiting} notifications wait" if waiting else ""
         return f"{len(self.view.alarms())} alarms, {up} of {sum(counts.values())} nodes up, {broker}{late}"
 

@@ -57,8 +57,7 @@ class Dispatcher:
         self._in_memory: Outbox | None = before._in_memory if before is not None else None
         self._clock = clock
 
-    @property
-    def status(self) -> Mapping[str, ChannelView]:
+    def channels(self) -> Mapping[str, ChannelView]:
         """The channels by name."""
         workers = {route.channel.name: route.worker for route in self.routes}
         return {

@@ -14,7 +14,7 @@ from laggard_aggregator.status.straggler_list import Standing, standings
 from laggard_aggregator.status.urls import NotKnownError
 from laggard_aggregator.status.view import GroupView, Status, failing
 from laggard_aggregator.status.window_history import BAND
-from laggard_aggregator.web.pages.page_state import MOST_EVENTS, AlarmEpisode, Event, episodes
+from laggard_aggregator.web.pages.alarm_log import MOST_EVENTS, AlarmEpisode, Event, episodes
 from laggard_aggregator.web.pages.past import Past, PastSeries
 
 MOST_ALARMS = MOST_EVENTS

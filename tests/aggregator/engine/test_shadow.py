@@ -26,7 +26,7 @@ from laggard_aggregator.web import api
 from laggard_aggregator.web.exposition import Exposition, scrape
 from laggard_aggregator.web.metric_table import TABLE
 from laggard_aggregator.web.pages.overview import overview
-from laggard_aggregator.web.pages.page_state import StateReader
+from laggard_aggregator.web.pages.page_state import Query, StateReader
 from tests.support.builders.site import DETECT, NODES, SLOW, START, close, new_core, receive, steps, told
 from tests.support.clock import HandClock
 
@@ -95,8 +95,9 @@ def test_hours_of_anomalies_of_a_shadow_raise_nothing() -> None:
     series = exposed(view)
     assert not [line for line in series if line.startswith(("laggard_alarm", "laggard_component"))]
     assert not [line for line in series if "shadow" in line], "the group is not one of the machine's"
-    page = overview(StateReader(view).now(), 1)
-    assert page["slow"].total == 0
+    page = overview(StateReader(view).now(), Query())
+    assert page["title"] == "No stragglers"
+    assert page["slight_total"] == 0
     assert page["watched_total"] == 0
 
 

@@ -15,7 +15,7 @@ from laggard_aggregator.alarms.overrides import Decision
 from laggard_aggregator.web import api
 from laggard_aggregator.web.api import AlarmFilter
 from laggard_aggregator.web.app import make_app
-from laggard_aggregator.web.pages.page_state import Event
+from laggard_aggregator.web.pages.alarm_log import Event
 from tests.aggregator.web.test_api_document import documented
 from tests.support.builders import live_status
 from tests.support.builders.live_status import NOW

@@ -11,8 +11,8 @@ from laggard_aggregator.alarms.judge import Judgement
 from laggard_aggregator.archive.writer import ArchiveWriter
 from laggard_aggregator.log.entries import WindowClose
 from laggard_aggregator.status.window_history import WindowHistory
-from laggard_aggregator.web.pages import page_state as past
-from laggard_aggregator.web.pages.page_state import AlarmLog, Event
+from laggard_aggregator.web.pages import alarm_log as past
+from laggard_aggregator.web.pages.alarm_log import AlarmLog, Event
 from tests.support.builders import live_status
 
 DAY = 86_400.0

@@ -3,7 +3,7 @@
 import math
 from dataclasses import replace
 
-from laggard_aggregator.web.pages.page_state import Event, episodes
+from laggard_aggregator.web.pages.alarm_log import Event, episodes
 from tests.aggregator.web.test_alarm_log import raised
 from tests.aggregator.web.test_pages import page, text_of, with_history
 from tests.support.builders import live_status

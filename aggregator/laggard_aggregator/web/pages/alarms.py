@@ -3,7 +3,8 @@
 import math
 from collections.abc import Sequence
 
-from laggard_aggregator.web.pages.page_state import AlarmEpisode, Filter, Now, PageColumn, Query, Table
+from laggard_aggregator.web.pages.alarm_log import AlarmEpisode
+from laggard_aggregator.web.pages.page_state import Filter, Now, PageColumn, Query, Table
 
 
 def alarms(now: Now, rows: Sequence[AlarmEpisode], query: Query) -> Table[AlarmEpisode]:

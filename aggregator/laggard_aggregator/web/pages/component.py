@@ -21,8 +21,9 @@ from laggard_aggregator.status.window_history import (
     ComponentHistory,
     bands,
 )
+from laggard_aggregator.web.pages.alarm_log import Event, episodes
 from laggard_aggregator.web.pages.charts import band_chart, cdf_chart, chart_data
-from laggard_aggregator.web.pages.page_state import Event, Now, episodes, paged
+from laggard_aggregator.web.pages.page_state import Now, paged
 from laggard_aggregator.web.pages.straggler_rows import NextSteps, slow_by, verdict
 
 WINDOWS_A_PAGE = 24

@@ -1,28 +1,23 @@
 """State for the pages, copied on the event loop and rendered in a thread; tables; the alarm log."""
 
-import asyncio
 import csv
 import io
 import json
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar, cast
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar, cast
 
-from laggard_aggregator.alarms.alarms import Alarm, AlarmEvent, Key
+from laggard_aggregator.alarms.alarms import Alarm, Key
 from laggard_aggregator.alarms.judge import Judgement
 from laggard_aggregator.alarms.overrides import KINDS, Decision, silencing
-from laggard_aggregator.archive.reader import ArchiveReader
 from laggard_aggregator.ingest.node_view import NodeState, NodeView
 from laggard_aggregator.log.journal import Durability
 from laggard_aggregator.status import formatting
 from laggard_aggregator.status.straggler_list import Standing, standings
 from laggard_aggregator.status.view import MAX_LAG_SECONDS, Counters, GroupView, Status
 from laggard_aggregator.status.window_history import WindowHistory
-from laggard_common.errors import InputError
 from laggard_common.visible import visible
 
 Answer = TypeVar("Answer")
@@ -31,7 +26,6 @@ Row = TypeVar("Row")
 KEPT_SECONDS = 5.0
 """Lifetime of values that change without an event: ages of samples, states of nodes."""
 RARELY = 50
-DAYS = 30
 ACTS = {
     "silence": ("Silence", "It is judged and shown as before, and nobody is notified."),
     "drain": ("Drain", "Under maintenance: it is left out of every comparison, and its alarms are cleared."),
@@ -40,9 +34,6 @@ ACTS = {
     "end": ("End", "Ends the {} of exactly this target."),
 }
 """Decisions of a page's forms, with their headings and effects."""
-ARCHIVE_KEPT_SECONDS = 60.0
-"""Lifetime of rows read from the archive; newer events come from memory."""
-MOST_EVENTS = 20_000
 MAX_PAGE = 1_000_000
 MAX_CHARS = 200
 """Limit of a parameter of a query."""
@@ -430,138 +421,3 @@ def paged(items: Sequence[Any], number: int, size: int, make: Callable[[Any], An
     number = min(max(number, 1), Page((), 1, size, len(items)).last)
     shown = items[(number - 1) * size : number * size]
     return Page(tuple(map(make, shown) if make else shown), number, size, len(items))
-
-
-class Event(NamedTuple):
-    """An alarm that was raised or cleared (`kind`) at `at`."""
-
-    at: float
-    kind: str
-    group: str
-    component: str
-    metric: str
-    level: str
-    since: float
-    severity: float
-    worst_severity: float
-
-
-_COLUMNS = ("at", "transition", *Event._fields[2:])
-
-
-class AlarmLog:
-    """The alarms of the last DAYS days. `directory`: the archive's, None where there is none."""
-
-    def __init__(self, directory: Path | None) -> None:
-        self._directory = directory
-        self._read: dict[tuple[str, ...], Event] = {}
-        self._read_at = float("-inf")
-        self._reading = asyncio.Lock()
-        self._latest: AlarmEvent | None = None
-        self._events: tuple[Event, ...] | None = None
-
-    async def events(self, history: WindowHistory, now: float) -> tuple[Event, ...]:
-        """The events, newest first."""
-        async with self._reading:
-            if self._directory is not None and time.monotonic() - self._read_at > ARCHIVE_KEPT_SECONDS:
-                read = await asyncio.to_thread(_of_archive, self._directory, now)
-                self._read = self._read if read is None else read
-                self._read_at = time.monotonic()
-                self._events = None
-            latest = history.transitions[-1] if history.transitions else None
-            if self._events is None or latest is not self._latest:
-                since = history.transitions.copy()
-                self._events = await asyncio.to_thread(_together, self._read, since)
-                self._latest = latest
-            return self._events
-
-
-def _together(read: dict[tuple[str, ...], Event], since: Iterable[AlarmEvent]) -> tuple[Event, ...]:
-    known = read | {_key(event): event for event in map(_of_transition, since)}
-    return tuple(sorted(known.values(), key=lambda event: -event.at))
-
-
-def _of_archive(directory: Path, now: float) -> dict[tuple[str, ...], Event] | None:
-    """The alarm events in the archive; None while it is unreadable, as during a merge."""
-    first = (datetime.fromtimestamp(now, UTC) - timedelta(days=DAYS)).date().isoformat()
-    try:
-        table = ArchiveReader(directory).table("alarms", columns=_COLUMNS, first_day=first)
-    except InputError:
-        return None
-    rows = table.slice(max(table.num_rows - MOST_EVENTS, 0)).to_pylist() if table.num_rows else []
-    events = (Event._make(row[column] for column in _COLUMNS) for row in rows)
-    return {_key(event): event for event in events}
-
-
-def _of_transition(transition: AlarmEvent) -> Event:
-    return Event(transition.at, transition.kind, *(getattr(transition.alarm, n) for n in Event._fields[2:]))
-
-
-def _key(event: Event) -> tuple[str, ...]:
-    return (event.group, event.component, event.metric, event.kind, f"{event.at:.3f}")
-
-
-@dataclass(frozen=True, slots=True)
-class AlarmEpisode:
-    """One alarm. `raised_at` is NaN where that is not known, `cleared_at` until it is cleared.
-
-    `active`: whether it is in force now. An episode that is neither cleared nor active ended without a
-    record, as when the state was lost. `severity`: at the latest event.
-    """
-
-    group: str
-    component: str
-    metric: str
-    level: str
-    since: float
-    raised_at: float
-    cleared_at: float
-    severity: float
-    worst_severity: float
-    active: bool
-
-    def lasted(self, now: float) -> float:
-        """Seconds from raised to cleared or, of an active one, to `now`; NaN where an end is not known."""
-        return (now if self.active else self.cleared_at) - self.raised_at
-
-
-def episodes(events: Iterable[Event], alarms: Mapping[Key, Alarm]) -> tuple[AlarmEpisode, ...]:
-    """The episodes of `events` and of the `alarms` in force, latest first."""
-    found: list[AlarmEpisode] = []
-    running: dict[Key, AlarmEpisode] = {}
-    for event in sorted(events, key=lambda event: event.at):
-        key = (event.group, event.component, event.metric)
-        known = running.pop(key, None)
-        same = known is not None and known.since == event.since
-        if known is not None and (event.kind == "raised" or not same):
-            found.append(known)
-        if event.kind == "raised":
-            running[key] = _episode(event, raised_at=event.at)
-        else:
-            raised_at = known.raised_at if known is not None and same else math.nan
-            found.append(replace(_episode(event, raised_at=raised_at), cleared_at=event.at))
-    for key, alarm in alarms.items():
-        running.pop(key, None)
-        found.append(replace(_episode(alarm, raised_at=alarm.raised_at), active=True))
-    found += running.values()
-    return tuple(sorted(found, key=_latest, reverse=True))
-
-
-def _episode(each: Event | Alarm, *, raised_at: float) -> AlarmEpisode:
-    return AlarmEpisode(
-        group=each.group,
-        component=each.component,
-        metric=each.metric,
-        level=each.level,
-        since=each.since,
-        raised_at=raised_at,
-        cleared_at=math.nan,
-        severity=each.severity,
-        worst_severity=each.worst_severity,
-        active=False,
-    )
-
-
-def _latest(episode: AlarmEpisode) -> tuple[float, str, str, str]:
-    raised_at = episode.raised_at if math.isfinite(episode.raised_at) else episode.since
-    return raised_at, episode.group, episode.component, episode.metric

@@ -29,8 +29,8 @@ from laggard_aggregator.status.window_history import (
     WindowHistory,
     bands,
 )
+from laggard_aggregator.web.pages.alarm_log import Event
 from laggard_aggregator.web.pages.charts import band_chart, chart_data
-from laggard_aggregator.web.pages.page_state import Event
 
 MAX_READING = 2
 MAX_WAITING = 8

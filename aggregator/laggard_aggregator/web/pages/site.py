@@ -25,17 +25,9 @@ from laggard_aggregator.status.urls import NotKnownError, TimeRange, component_p
 from laggard_aggregator.status.view import Status
 from laggard_aggregator.web.actions import FORM_PATH, Actions
 from laggard_aggregator.web.pages import alarms, charts, component, groups, nodes, overview, search, shadows
+from laggard_aggregator.web.pages.alarm_log import AlarmLog, Event, episodes
 from laggard_aggregator.web.pages.events import EventStreams
-from laggard_aggregator.web.pages.page_state import (
-    KEPT_SECONDS,
-    Acts,
-    AlarmLog,
-    Event,
-    Now,
-    Query,
-    StateReader,
-    episodes,
-)
+from laggard_aggregator.web.pages.page_state import KEPT_SECONDS, Acts, Now, Query, StateReader
 from laggard_aggregator.web.pages.past import Past, PastReader, PastUnavailableError
 
 CONTENT_SECURITY_POLICY = (

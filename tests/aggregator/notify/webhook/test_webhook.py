@@ -46,7 +46,7 @@ async def posting(
 
 
 def results(dispatcher: Dispatcher) -> dict[str, int]:
-    return {result: n for result, n in dispatcher.status["webhook"].results.items() if n}
+    return {result: n for result, n in dispatcher.channels()["webhook"].results.items() if n}
 
 
 async def counted(dispatcher: Dispatcher, **expected: int) -> None:
@@ -121,7 +121,7 @@ def test_another_status_is_a_refusal_for_good(status: int, caplog: pytest.LogCap
             async with receiving(receiver), posting(view, receiver) as dispatcher:
                 await counted(dispatcher, refused=1)
                 await view.polled()
-                assert dispatcher.status["webhook"].waiting == 0
+                assert dispatcher.channels()["webhook"].waiting == 0
             assert (len(receiver.requests), elsewhere.requests) == (1, [])
 
     asyncio.run(story())
@@ -140,7 +140,7 @@ def test_a_message_is_given_up_after_days(monkeypatch: pytest.MonkeyPatch) -> No
         receiver = Receiver(answers=deque([answer(500)] * 1000))
         async with receiving(receiver), posting(view, receiver) as dispatcher:
             await counted(dispatcher, expired=1)
-            assert dispatcher.status["webhook"].waiting == 0
+            assert dispatcher.channels()["webhook"].waiting == 0
 
     asyncio.run(story())
 
@@ -197,7 +197,7 @@ def test_an_outage_delays_and_neither_loses_nor_repeats(caplog: pytest.LogCaptur
         view.slow("oss-1/wwn-1", "oss-2/wwn-2")
         async with posting(view, receiver) as dispatcher:
             await async_wait_until(lambda: results(dispatcher).get("retried", 0) >= 3)
-            assert dispatcher.status["webhook"].waiting == 2
+            assert dispatcher.channels()["webhook"].waiting == 2
             async with receiving(receiver, port=receiver.port):
                 await counted(dispatcher, sent=2)
         said = [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING]
@@ -235,7 +235,7 @@ def test_mail_and_webhook_each_report_an_incident_once(tmp_path: Path) -> None:
             channels = (MailChannel(settings(box.port)), channel(receiver.port))
             async with dispatching(view, *channels, state=tmp_path) as dispatcher:
                 await counted(dispatcher, sent=1)
-                await async_wait_until(lambda: dispatcher.status["mail"].results["retried"] > 0)
+                await async_wait_until(lambda: dispatcher.channels()["mail"].results["retried"] > 0)
             channels = (MailChannel(settings(box.port)), channel(receiver.port))
             async with served(box, port=box.port), dispatching(view, *channels, state=tmp_path):
                 await box.until(mails=1)
