@@ -4,19 +4,16 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from laggard_aggregator.alarms.judge import Judge, Judgement
-from laggard_aggregator.archive.layout import is_archive
-from laggard_aggregator.archive.reader import ArchiveReader
 from laggard_aggregator.detect import registry
 from laggard_aggregator.detect.interface import GroupWindow, Window
 from laggard_aggregator.detect.settings import DetectSettings
 from laggard_aggregator.detect.thresholds import Thresholds
 from laggard_aggregator.groups.topology import Topology
-from laggard_aggregator.offline.archive_replay import ArchiveReplay
 from laggard_aggregator.offline.compressed import open_input
 from laggard_aggregator.offline.csv_columns import CsvColumns
 from laggard_aggregator.offline.csv_input import read_csv
@@ -25,6 +22,9 @@ from laggard_aggregator.offline.regrid import Rows, binned
 from laggard_aggregator.offline.sample_grid import NS, Grid, windows_in_order
 from laggard_aggregator.offline.sysstat_input import MAGIC, is_json, read_sysstat
 from laggard_common.errors import ConfigError, InputError
+
+if TYPE_CHECKING:
+    from laggard_aggregator.offline.archive_replay import ArchiveReplay
 
 Progress = Callable[[str, float], None]
 """Gets a phase of the run, `reading` or `judging`, and its share done so far."""
@@ -87,9 +87,7 @@ def open_run(
     """
     activity = _Activity()
     if kind_of(paths) == "archive":
-        replay = ArchiveReplay(
-            ArchiveReader(paths[0]), _adjustment(given, trained, by_shadows), topology, _chosen_by(given)
-        )
+        replay = _replay(paths[0], given, _adjustment(given, trained, by_shadows), topology)
         judgements = _replayed(replay, activity, progress)
         return Run(judgements, replay.confirm, replay.shown, lambda: replay.topology, activity.idle)
     if by_shadows:
@@ -103,7 +101,20 @@ def open_run(
     return Run(judgements, lambda _: settings.confirm, {}, lambda: shared, activity.idle, remarks)
 
 
-def _replayed(replay: ArchiveReplay, activity: _Activity, progress: Progress | None) -> Iterator[Judgement]:
+def _replay(
+    path: Path,
+    given: Mapping[str, Any],
+    adjust: Callable[[str, DetectSettings], DetectSettings],
+    topology: Topology | None = None,
+) -> "ArchiveReplay":
+    # Imported here: pyarrow's datasets and the machine take memory that other inputs need.
+    from laggard_aggregator.archive.reader import ArchiveReader  # noqa: PLC0415
+    from laggard_aggregator.offline.archive_replay import ArchiveReplay  # noqa: PLC0415
+
+    return ArchiveReplay(ArchiveReader(path), adjust, topology, _chosen_by(given))
+
+
+def _replayed(replay: "ArchiveReplay", activity: _Activity, progress: Progress | None) -> Iterator[Judgement]:
     advance = None if progress is None else partial(progress, "judging")
     for window, machine in replay.windows(advance):
         activity.add(window)
@@ -118,7 +129,7 @@ def open_windows(
     Raises as `open_run`.
     """
     if kind_of(paths) == "archive":
-        replay = ArchiveReplay(ArchiveReader(paths[0]), _adjustment(given, None), judged=_chosen_by(given))
+        replay = _replay(paths[0], given, _adjustment(given, None))
         for window, pipeline in replay.windows():
             yield window, pipeline.groups[window.group].detect
         return
@@ -212,6 +223,8 @@ def kind_of(paths: Sequence[Path]) -> Kind:
 
 def _kind(path: Path) -> Kind:
     if path.is_dir():
+        from laggard_aggregator.archive.layout import is_archive  # noqa: PLC0415
+
         if not is_archive(path):
             raise InputError(str(path), "is a directory and not a Laggard archive, expected files")
         return "archive"
