@@ -44,6 +44,11 @@ def test_a_gap_in_the_values_is_a_gap_in_the_line() -> None:
     assert own.count("L") == 2
 
 
+def test_a_sparkline_follows_its_values_in_whole_steps() -> None:
+    (own,) = paths(sparkline(course([1.0, 1.0, 4.0, NAN, 2.0, 1.0])), "own")
+    assert own == "M0 46l1 0l1 -42M4 32l1 14"
+
+
 def test_the_slow_part_lies_above_the_band() -> None:
     svg = band_chart(course([2.0, 8.0], ANOMALOUS), "ms", "<title>")
     (own,) = paths(svg, "own")

@@ -453,6 +453,21 @@ def test_pages_are_kept_for_as_long_as_there_is_room(
     assert len(rendered) == made_times
 
 
+def test_scripts_come_in_few_requests_without_their_comments() -> None:
+    for path, names in (("/", ["page.js"]), ("/component/luns/oss-1/wwn-2", ["page.js", "charts.js"])):
+        sources = [urljoin(path, attrs["src"] or "") for attrs in Outline(page(path)).all("script")]
+        assert [source.partition("?")[0] for source in sources] == [f"/static/{name}" for name in names]
+    served, charts = ask(sources)
+    assert not re.search(r"(^|\s)//|^\s", served.text, re.MULTILINE)
+    for name in ("zone.js", "heat.js", "live.js"):
+        lines = (VENDOR.parent / name).read_text().splitlines()
+        code = [line.partition(" // ")[0].strip() for line in lines if not line.strip().startswith("//")]
+        assert "\n".join(line for line in code if line) in served.text
+    assert charts.text.startswith((VENDOR / "uplot" / "uPlot.iife.min.js").read_text())
+    assert int(served.headers["content-length"]) < 3_000
+    assert "immutable" in served.headers["cache-control"]
+
+
 def test_files_are_kept_by_browsers_for_as_long_as_they_are_the_same() -> None:
     sheet = next(attrs["href"] for attrs in Outline(page("/")).all("link") if attrs["rel"] == "stylesheet")
     known, old, none, outside = ask(

@@ -45,13 +45,11 @@ def sparkline(course: ComponentHistory) -> Markup:
     label = (
         f"factor over the last {formatting.counted(len(values), 'window')}, at most {formatting.factor(top)}"
     )
-    y = 30.0 - 28.0 * np.clip(values, 0, top) / top
-    x = np.linspace(1.0, 99.0, len(values))
-    peers = 30.0 - 28.0 / top
+    y = 60.0 - 56.0 * np.clip(values, 0, top) / top
     return Markup(
-        '<svg class="spark" viewBox="0 0 100 32" preserveAspectRatio="none" role="img" aria-label="{}">'
-        '<path class="peers" d="M0 {:.1f}H100"/><path class="own" d="{}"/></svg>'
-    ).format(label, peers, _line(x, y))
+        '<svg class="spark" viewBox="-1 0 {} 64" preserveAspectRatio="none" role="img" aria-label="{}">'
+        '<path class="peers" d="M-1 {:.0f}H{}"/><path class="own" d="{}"/></svg>'
+    ).format(len(values) + 1, label, 60.0 - 56.0 / top, len(values), _steady_line(y))
 
 
 def chart_data(x: FloatArray, own: FloatArray, band: FloatArray, hot: NDArray[np.bool_]) -> str:
@@ -162,6 +160,16 @@ def _line(x: FloatArray, y: FloatArray) -> str:
             pen = "L"
         else:
             pen = "M"
+    return "".join(parts)
+
+
+def _steady_line(y: FloatArray) -> str:
+    """Path data of a line of one unit a value, in whole relative steps, which compress well."""
+    parts, last = [], math.nan
+    for at, value in enumerate(np.round(y).tolist()):
+        if math.isfinite(value):
+            parts.append(f"l1 {value - last:.0f}" if math.isfinite(last) else f"M{at} {value:.0f}")
+        last = value
     return "".join(parts)
 
 

@@ -1,8 +1,8 @@
 // Lets charts be read by pointing at them and be zoomed by dragging (uPlot): the range goes into the address, and the
 // server answers it, so that it can be pasted into a ticket and the back button works. The SVG that the server
 // drew stays for those who use no script, and for screen readers.
-"use strict";
 (() => {
+  "use strict";
   if (!window.uPlot) return;
   const charts = new Set();
   const dark = matchMedia("(prefers-color-scheme: dark)");

@@ -1,6 +1,6 @@
 // Heat maps: the pointer names component, time and verdict of a cell; a click leads to the component at that time.
-"use strict";
 (() => {
+  "use strict";
   const AROUND = 12; // columns shown before and behind the cell
   const tip = document.createElement("div");
   tip.className = "tip";

@@ -2,8 +2,8 @@
 // (/events), the page is asked for again, and its sections marked data-live take the place of the old ones.
 // Without this script the page shows what it showed when it was loaded. A page that is no longer kept so says that
 // it is stale; the aggregator's own banner, for windows that are not judged, comes with the page.
-"use strict";
 (() => {
+  "use strict";
   const QUIET_MS = 60e3; // longer than the interval of beats; then the page is asked for unprompted
   const ANSWER_MS = 30e3;
   const AGAIN_MS = 10e3; // until a lost aggregator is sought again

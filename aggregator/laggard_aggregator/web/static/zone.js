@@ -1,7 +1,7 @@
 // Shows times in UTC or, where the reader chose it, in the browser's zone. Every time names its zone.
 // Elements <time datetime> and [data-at] (epoch seconds) hold a part of "2026-01-31 12:00:05 UTC", made by the server.
-"use strict";
 window.laggardTime = (() => {
+  "use strict";
   const KEY = "laggard-zone";
   const button = document.getElementById("zone");
   let local = false;
