@@ -429,7 +429,7 @@ class StaticFiles:
     def _part(self, name: str) -> bytes:
         """A script for a bundle; a vendored one as it was published."""
         body = self._files[name].body
-        return body if name.startswith("vendor/") else _UNUSED.sub(b"", body)
+        return body if name.startswith("vendor/") else _UNUSED.sub(b"", body).strip()
 
     def url(self, name: str) -> str:
         """URL of a file, which changes with its contents."""
