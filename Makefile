@@ -11,7 +11,7 @@ KEEP_GOING := $(MAKE) --no-print-directory --keep-going
 # Tests that run make are not to ask this one for jobs.
 UNTIED := env -u MAKEFLAGS
 
-.PHONY: demo test test-all test-alone test-parts $(PARTS) check bench native wheels deb rpm tarball try-packages try-bare clean
+.PHONY: demo test test-all test-alone test-parts $(PARTS) check bench native wheels deb rpm tarball try-packages try-ansible try-bare clean
 
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -83,6 +83,11 @@ deb rpm tarball: wheels
 # the RPMs. Ten minutes.
 try-packages: $(VENV)/.installed wheels
 	$(BIN)/python packaging/try_packages.py $(TRY_ARGS)
+
+# As root, after try-packages: the Ansible role on the packages that it built. ANSIBLE: see packaging/README.md.
+ANSIBLE ?= build/ansible
+try-ansible: $(VENV)/.installed
+	$(BIN)/python packaging/try_ansible.py $(ANSIBLE)
 
 # As root: the README's two commands on a bare Debian root, as root and as an ordinary user. Twenty minutes.
 try-bare:

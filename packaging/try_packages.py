@@ -85,13 +85,13 @@ def check_packages(packages: list[Path], manager: PackageManager) -> None:
         expect(f"lintian reports nothing of {package.name}", not said.strip())
 
 
-def base(archive: Path, mirror: tuple[str, ...]) -> Path:
+def base(archive: Path, mirror: tuple[str, ...] = (), packages: str = BASE_PACKAGES) -> Path:
     """The clean machine as an archive, made once."""
     if not archive.exists():
         say(f"making {archive} (debootstrap {SUITE})")
         with tempfile.TemporaryDirectory(dir=archive.parent) as folder:
             root = f"{folder}/root"
-            output("debootstrap", "--variant=minbase", f"--include={BASE_PACKAGES}", SUITE, root, *mirror)
+            output("debootstrap", "--variant=minbase", f"--include={packages}", SUITE, root, *mirror)
             output("tar", "--directory", root, "--create", "--file", str(archive), ".")
     return archive
 
