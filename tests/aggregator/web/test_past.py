@@ -37,7 +37,7 @@ from tests.support.builders.history import (
     written,
 )
 from tests.support.clock import HandClock
-from tests.support.wait import async_wait_until
+from tests.support.wait import LIMIT_SECONDS, async_wait_until
 
 BEGUN = END - 7200
 RANGE = urls.TimeRange(BEGUN, END)
@@ -302,7 +302,7 @@ def test_few_read_at_a_time_and_the_loop_goes_on(archive: Path, monkeypatch: pyt
 
     def slow(self: HistoryReader, *_: object) -> list[object]:
         reading.append(threading.get_ident())
-        go.wait(30)
+        go.wait(LIMIT_SECONDS)
         return []
 
     monkeypatch.setattr(HistoryReader, "alarms", slow)
@@ -357,7 +357,7 @@ def test_history_is_there_again_after_a_restart(tmp_path: Path) -> None:
             await whole.publish_schemas(agents)
             await whole.publish_seconds(agents, first, clock, range(12))
         second = App(made, clock)
-        async with whole.running(second), httpx.AsyncClient(base_url=second.url, timeout=60) as http:
+        async with whole.running(second), httpx.AsyncClient(base_url=second.url, timeout=LIMIT_SECONDS) as http:
             start = whole.START / 1e9
             asked = f"?from={start:.0f}&to={start + 62:.0f}"
             before = await http.get(component)
