@@ -357,7 +357,10 @@ def test_history_is_there_again_after_a_restart(tmp_path: Path) -> None:
             await whole.publish_schemas(agents)
             await whole.publish_seconds(agents, first, clock, range(12))
         second = App(made, clock)
-        async with whole.running(second), httpx.AsyncClient(base_url=second.url, timeout=LIMIT_SECONDS) as http:
+        async with (
+            whole.running(second),
+            httpx.AsyncClient(base_url=second.url, timeout=LIMIT_SECONDS) as http,
+        ):
             start = whole.START / 1e9
             asked = f"?from={start:.0f}&to={start + 62:.0f}"
             before = await http.get(component)
