@@ -56,8 +56,13 @@ class Container:
         )
 
     def run(self, *command: str) -> str:
-        """What a command inside printed. Fails with what it said when it fails."""
-        return run_command([*self._enter, *command], seconds=LONG_TEST_LIMIT_SECONDS).stdout
+        """What a command inside printed. When it fails, fails with what it and the units said."""
+        tried = run_command([*self._enter, *command], check=False, seconds=LONG_TEST_LIMIT_SECONDS)
+        if tried.returncode != 0:
+            logs = ("journalctl", "--no-pager", "--lines=60", "--unit=laggard-*", "--unit=mosquitto")
+            journal = run_command([*self._enter, *logs], check=False).stdout
+            raise AssertionError(f"{command}: exit code {tried.returncode}\n{tried.stderr}{journal}")
+        return tried.stdout
 
     def unit(self, name: str) -> dict[str, str]:
         """The properties of a unit."""
