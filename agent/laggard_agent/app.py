@@ -1,6 +1,7 @@
 """The agent: samplers, spool and publisher together."""
 
 import asyncio
+import contextlib
 import logging
 import math
 import random
@@ -137,8 +138,7 @@ class App:
         watchdog_seconds = self._notifier.watchdog_seconds or math.inf
         seconds = min(_WATCH_SECONDS, watchdog_seconds / _WATCHES_A_WATCHDOG)
         while True:
-            await asyncio.wait((self._failure,), timeout=seconds)
-            if self._failure.done():
+            if await _ends_within(self._failure, seconds):
                 self._failure.result()
             for sampler in self._samplers:
                 sampler.watch(sampler.timeline.now_ns())
@@ -227,6 +227,13 @@ def _join(samplers: Sequence[Sampler], seconds: float) -> None:
 
 async def _bounded(task: "asyncio.Future[Any]", seconds: float) -> None:
     """Waits for `task` and cancels it after `seconds`."""
-    done, _ = await asyncio.wait({task}, timeout=seconds)
-    if not done:
+    if not await _ends_within(task, seconds):
         task.cancel()
+
+
+async def _ends_within(future: "asyncio.Future[Any]", seconds: float) -> bool:
+    """Whether `future` ends within `seconds`. Exact, while time-outs of `asyncio.wait` are coarse."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await asyncio.wait({future})
+    return future.done()

@@ -215,8 +215,10 @@ def _reread(options: argparse.Namespace) -> AgentSettings:
 def _serve(settings: AgentSettings, roots: Roots, reread: Reread) -> int:
     import asyncio
 
+    from laggard_agent.transport.event_loop import CoarseEventLoop
+
     # Not asyncio.run: it waits for the pool's threads, and one may hang in a connect or a name look-up.
-    loop = asyncio.new_event_loop()
+    loop = CoarseEventLoop()
     try:
         loop.run_until_complete(_until_signalled(settings, roots, reread))
     finally:
