@@ -27,6 +27,7 @@ ABSENT = (errno.ENOENT, errno.ENOTDIR)
 
 MAX_FILE_BYTES = 16 * 1024 * 1024
 _CHUNK_BYTES = 64 * 1024
+_SEQ_FILE_BYTES = 8 * 1024  # a read of /proc gives a page, with few exceptions
 MOST = 2**64
 _MOST_DIGITS = 20
 _CACHED_NAMES = 4096
@@ -139,8 +140,7 @@ class KernelFile:
         """All bytes. Raises CollectError."""
         if self._fd >= 0:
             try:
-                os.lseek(self._fd, 0, os.SEEK_SET)
-                return _read_all(self._fd, self.path, MAX_FILE_BYTES)
+                return self._reread()
             except OSError:
                 self._close()  # its module or FUSE server ended and may have a successor
         data = read_file(self.path)
@@ -148,6 +148,16 @@ class KernelFile:
             if data and not self.path.stat().st_size:
                 self._fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         return data
+
+    def _reread(self) -> bytes:
+        chunks = []
+        size = 0
+        while chunk := os.pread(self._fd, _SEQ_FILE_BYTES, size):
+            chunks.append(chunk)
+            size += len(chunk)
+            if size > MAX_FILE_BYTES:
+                raise refused(self.path, f"longer than {MAX_FILE_BYTES} bytes")
+        return b"".join(chunks)
 
     def _close(self) -> None:
         fd, self._fd = self._fd, -1
