@@ -10,10 +10,11 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from scipy import stats
 
 from laggard_aggregator.detect.interface import TOO_FEW, Verdicts
 from laggard_aggregator.detect.laggard.detector import NOT_PEERS, LaggardDetector
-from laggard_aggregator.detect.laggard.evidence import chance_per_window
+from laggard_aggregator.detect.laggard.evidence import chance_per_window, normal_quantile
 from laggard_aggregator.detect.peers import (
     TRIM_SHARE,
     leave_one_out_median,
@@ -35,6 +36,15 @@ from tests.aggregator.detect.courses import (
     windows_of,
 )
 from tests.support.shared_data import shared
+
+
+@pytest.mark.parametrize("freedom", [1, 3, 17, 400, 10**6])
+def test_quantiles_are_those_of_scipy_stats_to_the_bit(freedom: int) -> None:
+    for chance in np.geomspace(1e-300, 0.49, 200).tolist():
+        lax = chance**0.5
+        expected = stats.norm.isf(chance) * stats.t.isf(lax, freedom) / stats.norm.isf(lax)
+        assert normal_quantile(chance, freedom) == expected
+
 
 # --- what must stay silent ---------------------------------------------------------------------------------
 
