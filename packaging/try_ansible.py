@@ -24,7 +24,7 @@ from try_packages import BASE_PACKAGES, base, prepare  # noqa: E402
 from tests.support.container import Container, booted  # noqa: E402
 from tests.support.wait import wait_until  # noqa: E402
 
-PLAYBOOK = "/opt/deploy/ansible/site.yml"
+PLAYBOOKS = "/opt/deploy/ansible"
 INVENTORY = "srv/inventory.json"
 SETTING = "[diskstats]\nexclude = ['nvme.*']"
 AUTHORITY = "/opt/deploy/pki/laggard-ca"
@@ -54,9 +54,10 @@ class Site:
         inventory = {"all": {"vars": common | variables, "children": groups}}
         (self.root / INVENTORY).write_text(json.dumps(inventory))
 
-    def play(self, *options: str) -> int:
-        """Runs the playbook; the number of changes. Fails with Ansible's output when it fails."""
-        ansible = ("/opt/ansible/bin/python3", "-m", "ansible", "playbook", "-i", f"/{INVENTORY}", PLAYBOOK)
+    def play(self, *options: str, book: str = "site.yml") -> int:
+        """Runs a playbook; the number of changes. Fails with Ansible's output when it fails."""
+        command = ("/opt/ansible/bin/python3", "-m", "ansible", "playbook", "-i", f"/{INVENTORY}")
+        ansible = (*command, f"{PLAYBOOKS}/{book}")
         environment = ("env", "HOME=/root", "LC_ALL=C.UTF-8", "ANSIBLE_NOCOLOR=1")
         said = self.machine.run(*environment, *ansible, *options)
         recap = said.partition("PLAY RECAP")[2]
@@ -70,6 +71,11 @@ class Site:
     def pids(self) -> list[str]:
         """Main processes of both services."""
         return [self.machine.unit(name)["MainPID"] for name in PACKAGES]
+
+    def order(self) -> tuple[str, ...]:
+        """The services in the order of their start."""
+        started = {name: int(self.machine.unit(name)["ActiveEnterTimestampMonotonic"]) for name in PACKAGES}
+        return tuple(sorted(started, key=started.__getitem__))
 
     def settled(self) -> None:
         """Applies the role again: nothing changes, nothing is restarted."""
@@ -105,14 +111,19 @@ def walk(site: Site, first: dict[str, str], second: dict[str, str]) -> None:
     expect("a check announces template and reload", site.play("--check", "--diff") == 2)
     expect("they change", site.play() == 2)
     expect("nothing is restarted", site.pids() == pids)
-    for step, packages, ending in (("upgrade", second, "-2"), ("roll back", first, "-1")):
+    steps = (
+        ("upgrade", "site.yml", second, "-2", ("laggard-aggregator", "laggard-agent")),
+        ("roll back", "rollback.yml", first, "-1", ("laggard-agent", "laggard-aggregator")),
+    )
+    for step, book, packages, ending, order in steps:
         say(step)
         site.describe(packages, laggard_agent_extra=SETTING)
         before = site.versions()
-        expect("a check announces it", site.play("--check") > 0)
+        expect("a check announces it", site.play("--check", book=book) > 0)
         expect(f"and leaves {before}", site.versions() == before)
-        expect("it changes", site.play() > 0)
+        expect("it changes", site.play(book=book) > 0)
         expect(f"versions: {site.versions()}", all(each.endswith(ending) for each in site.versions()))
+        expect(f"started in the order {site.order()}", site.order() == order)
         site.connected()
         site.settled()
 

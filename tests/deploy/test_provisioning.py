@@ -154,7 +154,24 @@ def test_the_role_names_files_and_handlers_that_there_are() -> None:
         assert (PROJECT / f"systemd/laggard-agent.service.d/{drop_in}.conf").is_file()
 
 
+def test_agents_are_rolled_back_first_and_by_that_playbook_alone() -> None:
+    for name, order, downgrade in (
+        ("site.yml", ["laggard_aggregator", "laggard_nodes"], [False, False]),
+        ("rollback.yml", ["laggard_nodes", "laggard_aggregator"], [True, True]),
+    ):
+        plays = yaml.safe_load((DEPLOY / "ansible" / name).read_text())
+        assert [play["hosts"] for play in plays] == order
+        given = [play["roles"][0].get("vars", {}).get("laggard_downgrade", False) for play in plays]
+        assert given == downgrade
+    assert yaml.safe_load((ROLE / "defaults/main.yml").read_text())["laggard_downgrade"] is False
+    package = (ROLE / "tasks/package.yml").read_text()
+    assert (
+        package.count("allow_downgrade") == package.count('allow_downgrade: "{{ laggard_downgrade }}"') == 2
+    )
+
+
+@pytest.mark.parametrize("book", ["site.yml", "rollback.yml"])
 @pytest.mark.skipif(shutil.which("ansible-playbook") is None, reason="needs ansible-playbook")
-def test_ansible_accepts_the_playbook() -> None:
+def test_ansible_accepts_the_playbook(book: str) -> None:
     folder = DEPLOY / "ansible"
-    run_command(["ansible-playbook", "-i", folder / "inventory.yml", folder / "site.yml", "--syntax-check"])
+    run_command(["ansible-playbook", "-i", folder / "inventory.yml", folder / book, "--syntax-check"])
