@@ -29,9 +29,8 @@ from laggard_aggregator.ingest.mqtt.subscriber import Subscriber
 from laggard_aggregator.notify.channel import make_channels
 from laggard_aggregator.notify.dispatcher import Dispatcher
 from laggard_aggregator.runtime.housekeeping import keep_house
-from laggard_aggregator.runtime.ingest_loop import IngestLoop
+from laggard_aggregator.runtime.loops import CatchUp, IngestLoop, Results, WindowLoop
 from laggard_aggregator.runtime.watchdog import Watchdog
-from laggard_aggregator.runtime.window_loop import CatchUp, Results, WindowLoop
 from laggard_aggregator.settings.aggregator import AggregatorSettings, StateTable
 from laggard_aggregator.settings.from_settings import membership, topology
 from laggard_aggregator.settings.http import tls_context

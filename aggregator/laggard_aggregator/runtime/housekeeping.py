@@ -5,7 +5,7 @@ import asyncio
 from laggard_aggregator.engine.machine import Machine
 from laggard_aggregator.ingest.ingest_queue import FloodDetector
 from laggard_aggregator.ingest.mqtt.subscriber import Subscriber
-from laggard_aggregator.runtime.window_loop import Results
+from laggard_aggregator.runtime.loops import Results
 from laggard_common.clock import Clock
 from laggard_common.daemon import memory
 
