@@ -20,9 +20,10 @@ import httpx
 from playwright.async_api import Browser
 
 from bench.machine import machine
-from bench.page.browser import chromium, served
+from bench.page.browser import chromium
 from bench.page.fleet import Fault, Fleet, Kindred
 from laggard_aggregator.status import urls
+from tests.support.pages import served
 
 DISKS = 10
 GROUP = "storage/diskstats/ST4000NM0035_hdd_4TB"

@@ -7,10 +7,11 @@ import sys
 from pathlib import Path
 from typing import Literal
 
-from bench.page.browser import chromium, served
+from bench.page.browser import chromium
 from bench.page.fleet import CDF_GROUP, Fault, Fleet, Kindred
 from bench.pictures.shrink import command, shrink
 from laggard_aggregator.status import urls
+from tests.support.pages import served
 
 WIDTH = 1180
 HDD = "storage/diskstats/ST4000NM0035_hdd_4TB"

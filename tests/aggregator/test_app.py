@@ -19,7 +19,6 @@ from laggard_aggregator.settings.aggregator import (
     AggregatorSettings,
     AlarmTable,
     BrokerSettings,
-    DetectTable,
     PeakTable,
     StateTable,
 )
@@ -38,7 +37,7 @@ from tests.support.aggregator import (
     running,
     schema,
     settings,
-    zero_thresholds,
+    shadowed,
 )
 from tests.support.clock import HandClock
 from tests.support.ports import free_port
@@ -192,15 +191,9 @@ def test_sections_that_are_not_used_yet_are_told_once(caplog: pytest.LogCaptureF
 
 def test_a_shadow_is_compared_and_raises_no_alarm(tmp_path: Path) -> None:
     """The `cdf` finds every LUN anomalous at thresholds of 0, over a restart too."""
-    detect = DetectTable(
-        interval_seconds=1.0,
-        window_samples=20,
-        shift_samples=10,
-        confirm=2,
-        shadow="cdf",
-        shadow_thresholds=zero_thresholds(tmp_path / "cdf.toml"),
+    made = settings(
+        archive=tmp_path / "archive", detect=shadowed(tmp_path), state=StateTable(tmp_path / "state")
     )
-    made = settings(archive=tmp_path / "archive", detect=detect, state=StateTable(tmp_path / "state"))
     key = ("storage/diskstats", f"{SLOW}/wwn", "await")
 
     async def at_work(app: App) -> None:

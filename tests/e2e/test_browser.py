@@ -5,17 +5,24 @@ import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from laggard_aggregator.alarms.overrides import Decision
+from laggard_aggregator.detect.settings import DetectSettings
+from laggard_aggregator.web.actions import Actions
 from laggard_aggregator.web.app import make_app
-from laggard_aggregator.web.server import HttpServer
+from laggard_aggregator.web.pages import site as site_module
+from laggard_aggregator.web.pages.site import Pages
+from tests.aggregator.web import test_past
 from tests.aggregator.web.test_alarm_log import raised
+from tests.aggregator.web.test_pages import PAGES
 from tests.e2e.test_page import CHROMIUM, chromium, playwright_api, watched
-from tests.support.builders import live_status
+from tests.support import pages
+from tests.support.builders import history, live_status
 
 if TYPE_CHECKING:
     from playwright.async_api import Page
@@ -26,10 +33,9 @@ pytestmark = [
 ]
 NOW = live_status.NOW
 SHADES: tuple[tuple[Literal["light", "dark"], int], ...] = (("light", 1280), ("dark", 1280), ("light", 390))
-PATHS = (
-    *("/", "/groups", "/group/luns", "/component/luns/oss-1/wwn-2", "/nodes", "/node/oss-1", "/node/oss-2"),
-    *("/alarms", "/search", "/search?q=oss", "/group/none"),
-)
+COMPONENT = "/component/luns/oss-1/wwn-2"
+PATHS = (*PAGES, "/node/oss-1", "/group/none")
+TEMPLATES = Path(site_module.__file__).parents[1] / "templates"
 CUT_OFF = """
 () => [...document.querySelectorAll(".stack tbody td, .stack tbody th, .heat tbody td, .heat tbody th")]
   .filter((cell) => cell.checkVisibility())
@@ -53,6 +59,10 @@ class Waiting(live_status.MadeView):
             self.change.clear()
         return None if self._closed else self.revision
 
+    def close(self) -> None:
+        self._closed = True
+        self.change.set()
+
 
 def site() -> Waiting:
     """A site with alarms, a slight straggler, a silenced one, twelve windows and a cleared alarm."""
@@ -64,6 +74,12 @@ def site() -> Waiting:
     )
     view.groups_ = (*(replace(each, silent=0) for each in view.groups_), live_status.group("more", 3))
     view.judgements_ = (*view.judgements_, slight)
+    names = ("oss-1/e", "oss-1/f", "oss-2/g", "oss-2/h")
+    calm = live_status.judgement("shadowed", names, [0] * 4, [1.0] * 4, [False] * 4)
+    other = live_status.judgement("shadowed", names, [9, 0, 0, 0], [4.0, 1.0, 1.0, 1.0], [True, *[False] * 3])
+    detect = DetectSettings(interval_seconds=1.0, shadow=DetectSettings(detector="cdf"))
+    view.groups_ = (*view.groups_, replace(live_status.group("shadowed", 4), detect=detect))
+    view.judgements_ = (*view.judgements_, replace(calm, shadow=other))
     view.decisions_ = (
         Decision("silence", "oss-1/sdb", "kim", NOW - 60, NOW + 3600, "rebuild after the swap of a disk"),
     )
@@ -77,53 +93,86 @@ def site() -> Waiting:
 
 @asynccontextmanager
 async def served(app: ASGIApp, view: Waiting, listen: str = "127.0.0.1:0") -> AsyncIterator[str]:
-    """The address at which the aggregator's own server serves `app`."""
-    server, stop = HttpServer(app, listen), asyncio.Event()
+    """The address at which the aggregator's own server serves `app`, also once more."""
     view._closed = False
-    server.bind()
-    serving = asyncio.create_task(server.run(stop))
-    try:
-        yield server.url
-    finally:
-        view._closed = True
-        view.change.set()
-        stop.set()
-        await serving
+    async with pages.served(view, app, listen) as url:
+        yield url
 
 
-def test_no_page_has_a_serious_finding() -> None:
-    axe_api = pytest.importorskip("axe_playwright_python.async_playwright", reason="axe is not installed")
-    empty, stale = Waiting(), site()
+def decided_by_kim(view: Waiting) -> ASGIApp:
+    """The pages as the operator kim gets them."""
+    inner = make_app(view, actions=Actions(("kim",)))
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await inner({**scope, "user": "kim"}, receive, send)
+
+    return app
+
+
+def test_no_page_has_a_serious_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    axe()
+    history.written(tmp_path)
+    view, empty, stale, past, unknown = (
+        site(),
+        Waiting(),
+        site(),
+        test_past.site(),
+        test_past.site(known=False),
+    )
     stale.overdue_seconds = 600.0
-    views: Mapping[str, tuple[Waiting, tuple[str, ...]]] = {
-        "site": (site(), PATHS),
-        "empty": (empty, ("/", "/groups", "/nodes", "/alarms")),
-        "stale": (stale, ("/", "/component/luns/oss-1/wwn-2")),
+    unknown.judgements_, unknown.groups_ = (), ()
+    of_range = f"/component/{history.GROUP}/{history.SLOW}?{test_past.ASKED}"
+    apps: Mapping[str, tuple[live_status.MadeView, ASGIApp, tuple[str, ...]]] = {
+        "site": (view, make_app(view), PATHS),
+        "empty": (empty, make_app(empty), ("/", "/groups", "/nodes", "/alarms", "/shadows")),
+        "stale": (stale, make_app(stale), ("/", COMPONENT)),
+        "operator": (view, decided_by_kim(view), (f"{COMPONENT}?act=silence", "/alarms")),
+        "past": (past, make_app(past, tmp_path), (of_range, f"/node/oss-3?{test_past.ASKED}")),
+        "unknown": (unknown, make_app(unknown, tmp_path), (of_range,)),
     }
+    rendered, render = set[str](), Pages._render
+
+    def noted(self: Pages, name: str, path: str, **values: Any) -> tuple[bytes, bytes]:
+        rendered.add(name)
+        return render(self, name, path, **values)
+
+    monkeypatch.setattr(Pages, "_render", noted)
 
     async def story() -> None:
         async with chromium() as browser:
-            found = []
+            found: list[tuple[str, ...]] = []
             for shade, width in SHADES:
                 page = await browser.new_page(color_scheme=shade, viewport={"width": width, "height": 900})
-                for name, (view, paths) in views.items():
-                    async with served(make_app(view), view) as url:
+                for name, (shown, app, paths) in apps.items():
+                    if isinstance(shown, Waiting):
+                        shown._closed = False
+                    async with pages.served(shown, app) as url:
                         for path in paths:
                             await page.goto(url + path)
-                            await page.evaluate(
-                                "document.querySelectorAll('details').forEach((each) => each.open = true)"
-                            )
-                            assert await page.evaluate("document.documentElement.scrollWidth") == width, path
-                            answer = (await axe_api.Axe().run(page)).response
-                            found += [(name, path, shade, width, *finding) for finding in findings(answer)]
+                            found += [(name, path, shade, *each) for each in await findings(page, width)]
+                            if "act=" in path:
+                                await page.get_by_role("button", name="Silence").click()
+                                await page.wait_for_url("**/decide")
+                                found += [(name, shade, *each) for each in await findings(page, width)]
                 await page.close()
             assert found == []
 
     asyncio.run(story())
+    assert rendered == {path.stem for path in TEMPLATES.glob("*.html")} - {"base", "parts"}, (
+        "a page is left out"
+    )
 
 
-def findings(answer: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Rule and first element of what is serious, or about landmarks and ids."""
+def axe() -> Any:
+    return pytest.importorskip("axe_playwright_python.async_playwright", reason="axe is not installed").Axe()
+
+
+async def findings(page: "Page", width: int) -> list[tuple[str, ...]]:
+    """Rule and first element of what is serious, or about landmarks and ids, and what is wider."""
+    await page.evaluate("document.querySelectorAll('details').forEach((each) => each.open = true)")
+    if (found := await page.evaluate("document.documentElement.scrollWidth")) != width:
+        return [("wide", f"{found} instead of {width} pixels")]
+    answer = (await axe().run(page)).response
     return [
         (each["id"], each["nodes"][0]["html"][:160])
         for each in answer["violations"]

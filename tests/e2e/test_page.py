@@ -13,7 +13,6 @@ import aiomqtt
 import pytest
 
 from laggard_aggregator.app import App
-from laggard_aggregator.settings.aggregator import DetectTable
 from tests.support.aggregator import (
     SLOW,
     START,
@@ -22,7 +21,7 @@ from tests.support.aggregator import (
     publish_seconds,
     running,
     settings,
-    zero_thresholds,
+    shadowed,
 )
 from tests.support.clock import HandClock
 from tests.support.wait import LIMIT_SECONDS
@@ -73,15 +72,7 @@ LEAST_CONTRAST = """
 async def aggregator(folder: Path) -> AsyncIterator[tuple[App, aiomqtt.Client, HandClock]]:
     """An aggregator that has found a slow disk, and whoever sends to it."""
     clock = HandClock(START)
-    detect = DetectTable(
-        interval_seconds=1.0,
-        window_samples=20,
-        shift_samples=10,
-        confirm=2,
-        shadow="cdf",
-        shadow_thresholds=zero_thresholds(folder / "cdf.toml"),
-    )
-    made = settings(archive=folder, detect=detect)
+    made = settings(archive=folder, detect=shadowed(folder))
     app = App(made, clock)
     async with running(app), client(made.mqtt.port) as agents:
         await publish_schemas(agents)

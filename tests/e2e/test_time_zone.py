@@ -2,15 +2,12 @@
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 import pytest
 
-from laggard_aggregator.web.app import make_app
-from laggard_aggregator.web.server import HttpServer
 from tests.aggregator.web.test_pages import with_history
 from tests.e2e.test_page import CHROMIUM, chromium, watched
+from tests.support.pages import served
 from tests.support.wait import LIMIT_SECONDS
 
 playwright_api = pytest.importorskip("playwright.async_api", reason="playwright is not installed")
@@ -21,26 +18,11 @@ pytestmark = [
 COMPONENT = "/component/luns/oss-1/wwn-2"
 
 
-@asynccontextmanager
-async def served() -> AsyncIterator[str]:
-    """The address of the pages over a made-up site; its time is 2025-10-09 09:01:40 UTC."""
-    view = with_history()
-    server, stop = HttpServer(make_app(view), "127.0.0.1:0"), asyncio.Event()
-    server.bind()
-    serving = asyncio.create_task(server.run(stop))
-    try:
-        yield server.url
-    finally:
-        view.revision += 1
-        stop.set()
-        await serving
-
-
 def test_times_are_utc_or_in_the_browsers_zone_which_is_named() -> None:
     async def story() -> None:
         expect = playwright_api.expect
         said: list[str] = []
-        async with served() as url, chromium() as browser:
+        async with served(with_history()) as url, chromium() as browser:
             # no daylight saving time, and half an hour
             page = await watched(browser, said, timezone_id="Asia/Tehran", java_script_enabled=True)
             expect.set_options(timeout=1000 * LIMIT_SECONDS)

@@ -118,6 +118,11 @@ async def publish_schemas(to: aiomqtt.Client) -> None:
         await to.publish(topic, wire.encode_schema(schema(node)), qos=1)
 
 
+def shadowed(folder: Path) -> DetectTable:
+    """The table of `settings` with the shadow `cdf`, which finds every LUN anomalous (zero_thresholds)."""
+    return replace(settings().detect, shadow="cdf", shadow_thresholds=zero_thresholds(folder / "cdf.toml"))
+
+
 def zero_thresholds(path: Path) -> str:
     """A file of thresholds by which `cdf` finds every LUN anomalous that differs from its peers at all."""
     names = {f"{node}/wwn": 0.0 for node in NODES}

@@ -50,6 +50,10 @@ class Decision:
         time = (repr(self.at),) if self.kind == "comment" else ()
         return (self.kind, self.target, *time)
 
+    def plain(self) -> dict[str, Any]:
+        """As plain data for JSON; `until` is None without an end."""
+        return asdict(self) | {"until": self.until if math.isfinite(self.until) else None}
+
     def covers(self, *names: str) -> bool:
         """Whether it applies to a component with these names: current, permanent, or its node's."""
         return covers(self.target, names)
@@ -114,10 +118,7 @@ class Overrides:
     def state(self) -> dict[str, Any]:
         """State as plain data for JSON."""
         return {
-            "decisions": [
-                {**asdict(each), "until": each.until if math.isfinite(each.until) else None}
-                for each in self.standing
-            ],
+            "decisions": [each.plain() for each in self.standing],
             "afresh": {group: sorted(targets) for group, targets in self.restarts.items()},
         }
 

@@ -30,8 +30,8 @@ class TimeRange:
         A time is ISO 8601 (UTC without a zone), epoch seconds, or `-12h`: minutes (m), hours, days or weeks
         before now. Without `from` 12 hours, without `to` until now. Raises ValueError with a sentence.
         """
-        until = min(_time(end, now), now) if end else now
-        first = _time(start, now) if start else until - 12 * 3600
+        until = min(parse_time(end, now), now) if end else now
+        first = parse_time(start, now) if start else until - 12 * 3600
         if first >= now:
             raise ValueError("the range begins in the future")
         if first >= until:
@@ -41,7 +41,8 @@ class TimeRange:
         return cls(first, until)
 
 
-def _time(text: str, now: float) -> float:
+def parse_time(text: str, now: float) -> float:
+    """Epoch seconds of a time in a URL, as in TimeRange. Raises ValueError with a sentence."""
     text = text.strip()
     ago = _AGO.fullmatch(text)
     if ago:

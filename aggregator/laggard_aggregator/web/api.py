@@ -1,21 +1,28 @@
 """The answers of `/api/v1` as plain data, as docs/api.md describes them. NaN becomes null."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from datetime import datetime
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from laggard_aggregator.alarms.alarms import Alarm, Key
+import numpy as np
+
 from laggard_aggregator.alarms.judge import Judgement
-from laggard_aggregator.alarms.overrides import Decision, commenting, silencing
 from laggard_aggregator.metrics.registry import unit
+from laggard_aggregator.status import urls
 from laggard_aggregator.status.straggler_list import Standing, standings
 from laggard_aggregator.status.urls import NotKnownError
 from laggard_aggregator.status.view import GroupView, Status, failing
 from laggard_aggregator.status.window_history import BAND
-from laggard_aggregator.web.pages.alarm_log import MOST_EVENTS, AlarmEpisode, Event, episodes
+from laggard_aggregator.web.pages.alarm_log import (
+    MOST_EVENTS,
+    AlarmEpisode,
+    Event,
+    alarm_table,
+    episodes,
+)
+from laggard_aggregator.web.pages.page_state import Now
 from laggard_aggregator.web.pages.past import Past, PastSeries
+from laggard_aggregator.web.pages.tables import Query, Table
 
 MOST_ALARMS = MOST_EVENTS
 """Limit of alarms in one answer."""
@@ -42,80 +49,45 @@ def groups(view: Status) -> dict[str, Any]:
 
 def decisions(view: Status) -> dict[str, Any]:
     """The decisions in force, oldest first; `until` is null without an end."""
-    return {"time": view.now, "decisions": [_decision(each) for each in view.decisions()]}
+    return {"time": view.now, "decisions": [each.plain() for each in view.decisions()]}
 
 
-@dataclass(frozen=True, slots=True)
-class AlarmFilter:
-    """Selects alarms: of `groups` (empty: any), in a `state` (empty: any), that stood after `since`."""
-
-    groups: frozenset[str] = frozenset()
-    state: str = ""
-    since: float = -math.inf
-    limit: int = 1000
-
-    @classmethod
-    def of(cls, query: Iterable[tuple[str, str]]) -> "AlarmFilter":
-        """The filter of a query string. Raises ValueError in one line."""
-        groups, chosen = set[str](), dict[str, str]()
-        for name, value in query:
-            if name == "group":
-                groups.add(value)
-            elif name in ("state", "since", "limit") and name not in chosen:
-                chosen[name] = value
-            else:
-                raise ValueError(f"expected group, and once state, since and limit, got {name[:40]!r}")
-        state, limit = chosen.get("state", ""), chosen.get("limit", "1000")
-        if state not in ("", "raised", "cleared"):
-            raise ValueError(f"state: expected raised or cleared, got {state[:40]!r}")
-        if not (limit.isascii() and limit.isdigit() and 1 <= int(limit[:9]) <= MOST_ALARMS):
-            raise ValueError(f"limit: expected 1-{MOST_ALARMS}, got {limit[:40]!r}")
-        since = _time(chosen["since"]) if "since" in chosen else -math.inf
-        return cls(frozenset(groups), state, since, int(limit))
+_ALARM_PARAMETERS = ("group", "role", "factor", "state", "since", "sort", "limit")
 
 
 def alarms(
-    wanted: AlarmFilter,
-    events: Iterable[Event],
-    standing: Mapping[Key, Alarm],
-    *,
-    made: Sequence[Decision],
-    shown: Callable[[str], str],
-    now: float,
-) -> dict[str, Any]:
-    """The alarms that stand and those of the log's `events`, one row an episode, the newest first."""
-    rows = []
-    for each in episodes(events, standing):
-        state = "raised" if each.active else "cleared"
-        if wanted.state in ("", state) and (not wanted.groups or each.group in wanted.groups):
-            row = _alarm(each, state, made, shown, now)
-            if row["since"] + (row["duration_seconds"] or 0) > wanted.since:
-                rows.append(row)
-    rows.sort(key=lambda row: (-row["since"], row["group"], row["component"], row["metric"]))
-    return {"time": now, "total": len(rows), "alarms": rows[: wanted.limit]}
+    now: Now, events: Iterable[Event], given: Sequence[tuple[str, str]]
+) -> tuple[Table[AlarmEpisode], int]:
+    """The alarms that stand and those of the log's `events`, as on their page, and the limit of the answer.
 
-
-def _alarm(
-    episode: AlarmEpisode, state: str, made: Sequence[Decision], shown: Callable[[str], str], now: float
-) -> dict[str, Any]:
-    name = shown(episode.component)
-    silenced = next(silencing(made, episode.component, name), None) if episode.active else None
-    return {
-        "group": episode.group,
-        "component": episode.component,
-        "name": name,
-        "level": episode.level,
-        "metric": episode.metric,
-        "state": state,
-        "since": episode.since,
-        "raised_at": _or_null(episode.raised_at),
-        "cleared_at": _or_null(episode.cleared_at),
-        "duration_seconds": _or_null((now if episode.active else episode.cleared_at) - episode.since),
-        "severity": _or_null(episode.severity),
-        "worst_severity": _or_null(episode.worst_severity),
-        "silenced": None if silenced is None else _decision(silenced),
-        "comments": [_decision(one) for one in commenting(made, episode.component, name)],
-    }
+    `given`: the parameters of the page's table; `group` is a whole name and may be repeated, `since` a time
+    after which an alarm stood. Raises ValueError in one line.
+    """
+    once = [name for name, _ in given if name != "group"]
+    for name in once:
+        if name not in _ALARM_PARAMETERS or once.count(name) > 1:
+            raise ValueError(
+                f"expected {', '.join(_ALARM_PARAMETERS)}, all but group once, got {name[:40]!r}"
+            )
+    asked = dict(given)
+    limit = asked.get("limit", "1000")
+    if not (limit.isascii() and limit.isdigit() and 1 <= int(limit[:9]) <= MOST_ALARMS):
+        raise ValueError(f"limit: expected 1-{MOST_ALARMS}, got {limit[:40]!r}")
+    try:
+        since = urls.parse_time(asked["since"], now.time) if "since" in asked else -math.inf
+    except ValueError as exc:
+        raise ValueError(f"since: {exc}, got {asked['since'][:40]!r}") from exc
+    groups = {value for name, value in given if name == "group"}
+    rows = [
+        each
+        for each in episodes(events, now.alarms)
+        if (not groups or each.of.group in groups)
+        and each.of.since + np.nan_to_num(each.lasted(now.time)) > since
+    ]
+    table = alarm_table(now, rows, Query({name: asked[name] for name in asked if name != "group"}))
+    if table.problems:
+        raise ValueError(table.problems[0])
+    return table, int(limit)
 
 
 def nodes(view: Status) -> dict[str, Any]:
@@ -264,29 +236,10 @@ def _standing(view: Status, row: Standing, source: str) -> dict[str, Any]:
         "window_end": row.window_end,
         "alarm": alarm is not None,
         "raised_at": None if alarm is None else alarm.raised_at,
-        "silenced": None if row.silenced is None else _decision(row.silenced),
-        "comments": [_decision(each) for each in view.comments(row.component, row.name)],
+        "silenced": None if row.silenced is None else row.silenced.plain(),
+        "comments": [each.plain() for each in view.comments(row.component, row.name)],
         "causes": [{"name": name, "amount": amount} for name, amount in row.causes],
     }
-
-
-def _decision(decision: Decision) -> dict[str, Any]:
-    return asdict(decision) | {"until": _or_null(decision.until)}
-
-
-def _time(text: str) -> float:
-    """Epoch seconds of a number, or of ISO 8601 with a zone. Raises ValueError."""
-    try:
-        at = float(text) if text[:1].isdigit() and "-" not in text else datetime.fromisoformat(text)
-        if isinstance(at, datetime) and at.tzinfo is None:
-            raise ValueError("no zone")
-        seconds = at.timestamp() if isinstance(at, datetime) else at
-    except (ValueError, OverflowError) as exc:
-        expected = "epoch seconds, or a time with its zone such as 2026-01-31T12:00:00Z"
-        raise ValueError(f"since: expected {expected}, got {text[:40]!r}") from exc
-    if not math.isfinite(seconds):
-        raise ValueError("since: expected a finite time")
-    return seconds
 
 
 def _or_null(figure: float) -> float | None:

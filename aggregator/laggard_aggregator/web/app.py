@@ -16,7 +16,7 @@ from prometheus_client.registry import Collector
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -79,16 +79,13 @@ def make_app(
             raise HTTPException(404, str(exc)) from exc
 
     async def alarms(request: Request) -> Response:
+        events = await pages.alarm_log.events(view.history, view.now)
+        now, given = pages.state_reader.now(), request.query_params.multi_items()
         try:
-            wanted = api.AlarmFilter.of(request.query_params.multi_items())
+            table, limit = await asyncio.to_thread(api.alarms, now, events, given)
         except ValueError as exc:
             raise HTTPException(400, str(exc)) from exc
-        events = await pages.alarm_log.events(view.history, view.now)
-        standing, made = view.alarms(), view.decisions()
-        found = await asyncio.to_thread(
-            api.alarms, wanted, events, standing, made=made, shown=view.shown, now=view.now
-        )
-        return JSONResponse(found)
+        return StreamingResponse(table.json(now.time, limit), media_type="application/json")
 
     async def decide(request: Request) -> Response:
         return JSONResponse(await actions.decide(request, await actions.json(request), "api"))

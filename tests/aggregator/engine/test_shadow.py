@@ -26,7 +26,8 @@ from laggard_aggregator.web import api
 from laggard_aggregator.web.exposition import Exposition, scrape
 from laggard_aggregator.web.metric_table import TABLE
 from laggard_aggregator.web.pages.overview import overview
-from laggard_aggregator.web.pages.page_state import Query, StateReader
+from laggard_aggregator.web.pages.page_state import StateReader
+from laggard_aggregator.web.pages.tables import Query
 from tests.support.builders.site import DETECT, NODES, SLOW, START, close, new_core, receive, steps, told
 from tests.support.clock import HandClock
 

@@ -1,6 +1,9 @@
 """`/api/v1/alarms` over a made-up site and the events of its log."""
 
 import asyncio
+import csv
+import io
+import json
 import math
 from dataclasses import replace
 from typing import Any
@@ -13,9 +16,9 @@ from hypothesis import strategies as st
 from laggard_aggregator.alarms.alarms import AlarmEvent
 from laggard_aggregator.alarms.overrides import Decision
 from laggard_aggregator.web import api
-from laggard_aggregator.web.api import AlarmFilter
 from laggard_aggregator.web.app import make_app
 from laggard_aggregator.web.pages.alarm_log import Event
+from laggard_aggregator.web.pages.page_state import StateReader
 from tests.aggregator.web.test_api_document import documented
 from tests.support.builders import live_status
 from tests.support.builders.live_status import NOW
@@ -40,13 +43,17 @@ def site() -> live_status.MadeView:
     return view
 
 
-def ask(query: str = "", view: live_status.MadeView | None = None) -> httpx.Response:
+def fetch(path: str, view: live_status.MadeView) -> httpx.Response:
     async def asked() -> httpx.Response:
-        transport = httpx.ASGITransport(make_app(view or site()))
+        transport = httpx.ASGITransport(make_app(view))
         async with httpx.AsyncClient(transport=transport, base_url="http://aggregator") as client:
-            return await client.get(f"/api/v1/alarms{query}")
+            return await client.get(path)
 
     return asyncio.run(asked())
+
+
+def ask(query: str = "", view: live_status.MadeView | None = None) -> httpx.Response:
+    return fetch(f"/api/v1/alarms{query}", view or site())
 
 
 def components(query: str = "") -> list[str]:
@@ -81,7 +88,13 @@ def test_filters() -> None:
     assert components("?state=raised&group=luns") == [every[0], every[2]]
     assert components(f"?since={NOW - 3601}") == every
     assert components(f"?since={NOW - 3600}") == [every[0], every[2]]
-    assert components("?since=2025-10-09T10:02:00%2B02:00") == [every[0], every[2]]
+    for at in ("2025-10-09T10:02:00%2B02:00", "2025-10-09T08:02", "-1h"):
+        assert components(f"?since={at}") == [every[0], every[2]]
+    assert components("?factor=5.5") == [every[0], every[2]]
+    assert components("?factor=7") == []
+    assert components("?role=storage") == [every[0], every[2]], "the group bricks is not known now"
+    by_severity = [each["worst_severity"] for each in ask("?sort=worst_severity").json()["alarms"]]
+    assert by_severity == sorted(by_severity)
     assert components(f"?since={NOW + 1}") == []
     limited = ask("?limit=1").json()
     assert (limited["total"], len(limited["alarms"])) == (3, 1)
@@ -91,13 +104,18 @@ def test_filters() -> None:
     ("query", "said"),
     [
         ("?state=standing", "state: expected raised or cleared, got 'standing'"),
-        ("?since=yesterday", "since: expected epoch seconds, or a time with its zone"),
-        ("?since=2025-10-09T08:01:00", "since: expected"),
-        ("?since=1e999", "since: expected a finite time"),
+        ("?since=yesterday", "since: a time is written as 2026-01-31T12:00, -12h or in epoch seconds, got"),
+        ("?since=1e999", "since: a time is written as"),
+        ("?factor=much", "factor: expected a number, got 'much'"),
+        ("?role=cook", "role: expected "),
+        ("?sort=weight", "sort: no column 'weight'"),
         ("?limit=0", "limit: expected 1-"),
         ("?limit=99999999", "limit: expected"),
-        ("?state=raised&state=cleared", "expected group, and once state"),
-        ("?grup=luns", "expected group, and once state, since and limit, got 'grup'"),
+        ("?state=raised&state=cleared", "all but group once, got 'state'"),
+        (
+            "?grup=luns",
+            "expected group, role, factor, state, since, sort, limit, all but group once, got 'grup'",
+        ),
     ],
 )
 def test_wrong_filters_are_said(query: str, said: str) -> None:
@@ -106,26 +124,42 @@ def test_wrong_filters_are_said(query: str, said: str) -> None:
     assert said in answer.json()["error"]
 
 
-@given(st.lists(st.tuples(st.sampled_from(("group", "state", "since", "limit")) | st.text(), st.text())))
-def test_any_query_is_a_filter_or_a_value_error(query: list[tuple[str, str]]) -> None:
+NAMES = st.sampled_from(("group", "role", "factor", "state", "since", "sort", "limit")) | st.text()
+
+
+@given(st.lists(st.tuples(NAMES, st.text())))
+def test_any_query_is_a_table_or_a_value_error(query: list[tuple[str, str]]) -> None:
     try:
-        wanted = AlarmFilter.of(query)
+        table, limit = api.alarms(StateReader(site()).now(), (), query)
     except ValueError:
         return
-    assert 1 <= wanted.limit <= api.MOST_ALARMS
-    assert not math.isnan(wanted.since)
+    assert 1 <= limit <= api.MOST_ALARMS
+    json.loads("".join(table.json(NOW, limit)))
 
 
 def test_events_without_their_pair() -> None:
     of = ("luns", "oss-4/wwn-1", "await", "component")
     cleared = Event(NOW - 10, "cleared", *of, NOW - 1000, 2.0, 3.0)
     raised = Event(NOW - 900, "raised", *of, NOW - 2000, 2.0, math.nan)
-    rows = api.alarms(AlarmFilter(), [cleared, raised], {}, made=(), shown=str, now=NOW)["alarms"]
+    table, _ = api.alarms(StateReader(live_status.MadeView()).now(), [cleared, raised], ())
+    rows = json.loads("".join(table.json(NOW)))["alarms"]
     assert [(row["state"], row["raised_at"], row["cleared_at"], row["duration_seconds"]) for row in rows] == [
-        ("cleared", None, NOW - 10, 990.0),
         ("cleared", NOW - 900, None, None),
+        ("cleared", None, NOW - 10, 990.0),
     ]
-    assert rows[1]["worst_severity"] is None
+    assert rows[0]["worst_severity"] is None
+
+
+def test_the_pages_files_have_the_same() -> None:
+    view = site()
+    answers = {form: fetch(f"/alarms?format={form}&state=raised", view).text for form in ("json", "csv")}
+    got = ask("?state=raised", view).json()
+    assert json.loads(answers["json"]) == got
+    rows = list(csv.DictReader(io.StringIO(answers["csv"])))
+    assert [row["component"] for row in rows] == [row["component"] for row in got["alarms"]]
+    silenced = {row["component"]: row["silenced"] for row in rows}
+    assert json.loads(silenced["oss-1/wwn-2"])["comment"] == "ordered"
+    assert [silenced[name] for name in silenced if name != "oss-1/wwn-2"] == [""]
 
 
 def test_every_field_is_documented() -> None:

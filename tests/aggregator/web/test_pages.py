@@ -42,6 +42,7 @@ PAGES = (
     "/alarms",
     "/search",
     "/search?q=oss",
+    "/shadows",
 )
 VENDOR = Path(site.__file__).parents[1] / "static" / "vendor"
 VOID = {"meta", "link", "input", "br"}

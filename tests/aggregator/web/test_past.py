@@ -23,6 +23,7 @@ from laggard_common import wire
 from laggard_common.wire import topics
 from tests.aggregator.web.test_api_document import documented
 from tests.aggregator.web.test_pages import Outline, text_of
+from tests.aggregator.web.test_tables import check_every_table
 from tests.support import aggregator as whole
 from tests.support.builders import live_status
 from tests.support.builders.history import (
@@ -231,6 +232,24 @@ def test_a_node_shows_its_anomalous_components_of_the_range(archive: Path) -> No
     assert urls.component(GROUP, SLOW, "await", SLOW_FROM) in links
     quiet = text_of(get(f"/node/oss-3?from={BEGUN}&to={SLOW_FROM}", archive))
     assert "In the archive neither the node nor a component of it is anomalous" in quiet
+
+
+@pytest.mark.parametrize(
+    ("path", "count"),
+    [
+        (f"/component/{GROUP}/{SLOW}?{ASKED}", 2),
+        (f"/node/oss-3?{ASKED}", 2),
+        (f"/alarms?{ASKED}", 1),
+    ],
+)
+def test_every_table_of_a_range_sorts_and_is_a_file(path: str, count: int, archive: Path) -> None:
+    check_every_table(path, count, lambda paths: ask(paths, archive))
+
+
+def test_the_archive_alone_has_a_table_too(archive: Path) -> None:
+    view = replace(site(known=False), judgements_=(), groups_=())
+    path = f"/component/{GROUP}/{SLOW}?{ASKED}"
+    check_every_table(path, 1, lambda paths: ask(paths, archive, view))
 
 
 def test_alarms_of_a_range(archive: Path) -> None:

@@ -1,18 +1,24 @@
 """Tables of the pages: order, filters, and the same rows as CSV and JSON."""
 
 import csv
+import html
 import io
 import json
 import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from urllib.parse import urlencode, urljoin
 
+import httpx
 import pytest
 
+from laggard_aggregator.alarms.overrides import Decision
 from laggard_aggregator.ingest.node_view import NodeView
 from laggard_aggregator.status import urls
-from laggard_aggregator.web.pages.page_state import Filter, PageColumn, Query, Table
+from laggard_aggregator.web.pages.tables import Filter, PageColumn, Query, Table
 from tests.aggregator.web.test_pages import HOSTILE, Outline, ask, hostile, many, page, text_of, with_history
+from tests.aggregator.web.test_shadows import shadowed
 from tests.support.builders import live_status
 
 NAN = float("nan")
@@ -33,7 +39,10 @@ def names_of(path: str, text: str) -> list[str]:
     if path.startswith("/groups"):
         rows = re.findall(r"<h3>(.*?)</h3>", text)
     else:
-        table = text.partition('class="tools"')[2].partition('<section id="maps"')[0]
+        parts = [
+            part for part in text.split('class="tools"')[1:] if "table=" not in part.partition("format")[0]
+        ]
+        table = parts[0].partition("</table>")[0] if parts else ""
         rows = re.findall(r'<tr[^>]*>\s*<th scope="row">(.*?</a>)', table, re.DOTALL)
     return [text_of(row) for row in rows]
 
@@ -70,6 +79,101 @@ def test_all_rows_are_in_a_file_and_some_on_a_page() -> None:
     assert len(names_of("/", page("/?sort=severity&page=7", view))) == 20
     assert len(as_file("/group/luns?factor=4.5", "csv", view)) == 500
     assert len(as_file("/search?q=oss-12", "csv", view)) == 110
+
+
+@dataclass
+class Shown:
+    """A table of a page: links of its headings and files, and the text of each row."""
+
+    sorts: list[str]
+    files: dict[str, str]
+    rows: list[str]
+
+
+def tables_of(path: str, text: str) -> list[Shown]:
+    """The tables of a page, without heat maps of single groups, which are the table of groups."""
+    found = []
+    text = re.sub(r'<article class="card group">.*?</article>', "", text, flags=re.DOTALL)
+    for before, table in re.findall(r"(.*?)<table[^>]*>(.*?)</table>", text, re.DOTALL):
+        head, _, body = table.partition("</thead>")
+        links = [html.unescape(link) for link in re.findall(r'href="([^"]*format=[^"]*)"', before)][-2:]
+        found.append(
+            Shown(
+                sorts=[urljoin(path, html.unescape(link)) for link in re.findall(r'<a href="([^"]*)"', head)],
+                files={form: urljoin(path, link) for form, link in zip(("csv", "json"), links, strict=False)},
+                rows=[text_of(row) for row in re.findall(r"<tr[^>]*>(.*?)</tr>", body, re.DOTALL)],
+            )
+        )
+    return found
+
+
+def everything() -> live_status.MadeView:
+    """The made-up site with something in every table."""
+    view, shadow = with_history(), shadowed()
+    judged = view.judgements_[0]
+    causes = {"oss-1/wwn-2": (("read_page", 2.0), ("=malloc", -9.0), ("fsync", 4.5))}
+    judged = replace(judged, verdicts=replace(judged.verdicts, causes=causes))
+    differing = replace(shadow.judgements_[0], group="shadowed")
+    view.judgements_ = (judged, *view.judgements_[1:], differing)
+    view.groups_ = (*view.groups_, replace(shadow.groups_[0], name="shadowed"))
+    for back in range(4):
+        view.history.judged([replace(differing, end=differing.end + back)])
+    view.decisions_ = tuple(
+        Decision(
+            "silence", f"oss-{at}/x", "kim", live_status.NOW - at, live_status.NOW + 60 / at, f"why {at}"
+        )
+        for at in (1, 2, 3)
+    )
+    return view
+
+
+@pytest.mark.parametrize(
+    ("path", "count"),
+    [
+        ("/", 1),
+        ("/groups", 0),
+        ("/group/luns", 1),
+        ("/component/luns/oss-1/wwn-2", 3),
+        ("/nodes", 1),
+        ("/node/oss-2", 2),
+        ("/search?q=oss", 1),
+        ("/alarms", 2),
+        ("/shadows", 2),
+    ],
+)
+def test_every_table_sorts_and_is_a_file_in_its_order(path: str, count: int) -> None:
+    check_every_table(path, count, lambda paths: ask(paths, everything()))
+
+
+def check_every_table(path: str, count: int, ask: Callable[[list[str]], list[httpx.Response]]) -> None:
+    """Each table of a page sorts by a click on each heading, which its files follow, and by no other's."""
+    (answer,) = ask([path])
+    first = tables_of(path, answer.text)
+    assert len(first) == count
+    for at, table in enumerate(first):
+        assert table.files, f"table {at} of {path} is no file"
+        assert table.sorts, f"table {at} of {path} does not sort"
+        orders = set()
+        (answer,) = ask([table.sorts[0]])
+        again = tables_of(path, answer.text)[at].sorts[0]
+        for link in (*table.sorts, again):
+            (answer,) = ask([link])
+            sorted_tables = tables_of(path, answer.text)
+            turned = sorted_tables[at]
+            others = [each.rows for place, each in enumerate(sorted_tables) if place != at]
+            assert others == [each.rows for place, each in enumerate(first) if place != at], link
+            assert sorted(turned.rows) == sorted(table.rows)
+            as_csv, as_json = ask([turned.files["csv"], turned.files["json"]])
+            lines = list(csv.DictReader(io.StringIO(as_csv.text)))
+            got = as_json.json()
+            (rows,) = (value for value in got.values() if isinstance(value, list))
+            assert got["total"] == len(rows) == len(lines) == len(turned.rows), link
+            for shown, line, row in zip(turned.rows, lines, rows, strict=True):
+                names = {"name", "node", "target", "collector", "function", "group"} & row.keys()
+                assert any(str(row[name]) in shown for name in names) or "start" in row, (shown, row)
+                assert line.keys() == row.keys()
+            orders.add(tuple(turned.rows))
+        assert len(orders) > 1 or len(table.rows) < 2, path
 
 
 def test_a_click_on_a_heading_sorts_and_another_one_turns_the_order() -> None:
@@ -120,6 +224,9 @@ def test_what_a_filter_cannot_use_is_ignored() -> None:
         assert table.is_filtered == (len(table.rows) < 3)
         return len(table.rows)
 
+    with_none = Filter[tuple[str, float]]("role", "Role", lambda row: (row[0],), ())
+    assert with_none.test("storage") is None, "a site without roles"
+    assert page("/?role=storage", live_status.MadeView())
     for nonsense in ("", "x", "nan", "inf", "-inf", "1e999", "9" * 10_000, "\0"):
         assert count(factor=nonsense) == 3 - 3 * (nonsense == "9" * 10_000)
         assert count(role=nonsense) == 3
@@ -139,9 +246,19 @@ def test_filters_are_kept_by_the_links_and_the_form() -> None:
 
 
 def test_what_is_not_a_table_of_a_page_is_an_error() -> None:
-    answers = ask(["/?format=xml", "/component/luns/oss-1/wwn-2?format=csv", "/node/none?format=csv"])
-    assert [answer.status_code for answer in answers] == [400, 400, 404]
+    component = "/component/luns/oss-1/wwn-2"
+    answers = ask(
+        [
+            "/?format=xml",
+            f"{component}?format=csv&table=nodes",
+            "/shadows?format=csv",
+            "/node/none?format=csv",
+        ]
+    )
+    assert [answer.status_code for answer in answers] == [400, 400, 200, 404]
     assert "csv or json" in answers[0].json()["error"]
+    expected = "expected a table of windows, functions, alarms, and the format csv or json"
+    assert answers[1].json()["error"] == expected
 
 
 @pytest.mark.parametrize("name", ["=1+1", "+1", "-1", "@a", " =a", "\uff1da", "\t=a"])

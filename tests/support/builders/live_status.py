@@ -44,6 +44,9 @@ class MadeView(Status):
     async def changed(self, revision: int) -> int | None:
         return self.revision if revision != self.revision else None
 
+    def close(self) -> None:
+        self.revision += 1
+
     def groups(self) -> tuple[GroupView, ...]:
         return self.groups_
 

@@ -1,17 +1,20 @@
-"""The alarm log: alarms raised and cleared, out of the archive and memory, and alarms as episodes."""
+"""The alarm log: alarms raised and cleared, out of the archive and memory; alarms as a table of episodes."""
 
 import asyncio
 import math
 import time
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from laggard_aggregator.alarms.alarms import Alarm, AlarmEvent, Key
+from laggard_aggregator.alarms.overrides import commenting
 from laggard_aggregator.archive.reader import ArchiveReader
 from laggard_aggregator.status.window_history import WindowHistory
+from laggard_aggregator.web.pages.page_state import Now
+from laggard_aggregator.web.pages.tables import Filter, PageColumn, Query, Table
 from laggard_common.errors import InputError
 
 DAYS = 30
@@ -91,26 +94,20 @@ def _key(event: Event) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class AlarmEpisode:
-    """One alarm. `raised_at` is NaN where that is not known, `cleared_at` until it is cleared.
+    """One alarm. `of`: its latest event, or the alarm itself while it is `active`, in force now.
 
-    `active`: whether it is in force now. An episode that is neither cleared nor active ended without a
-    record, as when the state was lost. `severity`: at the latest event.
+    `raised_at` is NaN where that is not known, `cleared_at` until it is cleared. An episode that is neither
+    cleared nor active ended without a record, as when the state was lost.
     """
 
-    group: str
-    component: str
-    metric: str
-    level: str
-    since: float
-    raised_at: float
-    cleared_at: float
-    severity: float
-    worst_severity: float
-    active: bool
+    of: Event | Alarm
+    raised_at: float = math.nan
+    cleared_at: float = math.nan
+    active: bool = False
 
     def lasted(self, now: float) -> float:
-        """Seconds from raised to cleared or, of an active one, to `now`; NaN where an end is not known."""
-        return (now if self.active else self.cleared_at) - self.raised_at
+        """Seconds from its beginning to cleared or, of an active one, to `now`; NaN without a known end."""
+        return (now if self.active else self.cleared_at) - self.of.since
 
 
 def episodes(events: Iterable[Event], alarms: Mapping[Key, Alarm]) -> tuple[AlarmEpisode, ...]:
@@ -120,36 +117,78 @@ def episodes(events: Iterable[Event], alarms: Mapping[Key, Alarm]) -> tuple[Alar
     for event in sorted(events, key=lambda event: event.at):
         key = (event.group, event.component, event.metric)
         known = running.pop(key, None)
-        same = known is not None and known.since == event.since
+        same = known is not None and known.of.since == event.since
         if known is not None and (event.kind == "raised" or not same):
             found.append(known)
         if event.kind == "raised":
-            running[key] = _episode(event, raised_at=event.at)
+            running[key] = AlarmEpisode(event, raised_at=event.at)
         else:
             raised_at = known.raised_at if known is not None and same else math.nan
-            found.append(replace(_episode(event, raised_at=raised_at), cleared_at=event.at))
+            found.append(AlarmEpisode(event, raised_at, cleared_at=event.at))
     for key, alarm in alarms.items():
         running.pop(key, None)
-        found.append(replace(_episode(alarm, raised_at=alarm.raised_at), active=True))
+        found.append(AlarmEpisode(alarm, alarm.raised_at, active=True))
     found += running.values()
     return tuple(sorted(found, key=_latest, reverse=True))
 
 
-def _episode(each: Event | Alarm, *, raised_at: float) -> AlarmEpisode:
-    return AlarmEpisode(
-        group=each.group,
-        component=each.component,
-        metric=each.metric,
-        level=each.level,
-        since=each.since,
-        raised_at=raised_at,
-        cleared_at=math.nan,
-        severity=each.severity,
-        worst_severity=each.worst_severity,
-        active=False,
-    )
-
-
 def _latest(episode: AlarmEpisode) -> tuple[float, str, str, str]:
-    raised_at = episode.raised_at if math.isfinite(episode.raised_at) else episode.since
-    return raised_at, episode.group, episode.component, episode.metric
+    of = episode.of
+    raised_at = episode.raised_at if math.isfinite(episode.raised_at) else of.since
+    return raised_at, of.group, of.component, of.metric
+
+
+def alarm_table(
+    now: Now, rows: Sequence[AlarmEpisode], query: Query, *, of_one: bool = False
+) -> Table[AlarmEpisode]:
+    """The table of alarms, one row an episode. `of_one`: on the page of the component that they are of."""
+
+    def name(each: AlarmEpisode) -> str:
+        return now.shown(each.of.component)
+
+    def state(each: AlarmEpisode) -> str:
+        return "raised" if each.active else "cleared"
+
+    def silenced(each: AlarmEpisode) -> Mapping[str, Any] | None:
+        found = now.silenced(each.of.component, name(each)) if each.active else None
+        return None if found is None else found.plain()
+
+    def comments(each: AlarmEpisode) -> list[Mapping[str, Any]]:
+        return [one.plain() for one in commenting(now.decisions, each.of.component, name(each))]
+
+    of = PageColumn[AlarmEpisode]
+    columns = (
+        of("name", "" if of_one else "Component", name),
+        of("component", "", lambda each: each.of.component),
+        of("level", "", lambda each: each.of.level),
+        of("group", "Group", lambda each: each.of.group),
+        of("metric", "Metric", lambda each: each.of.metric),
+        of("since", "Slow since", lambda each: each.of.since, is_time=True),
+        of("raised_at", "Raised", lambda each: each.raised_at, is_time=True),
+        of("cleared_at", "Cleared", lambda each: each.cleared_at, is_time=True),
+        of("duration_seconds", "Lasted", lambda each: each.lasted(now.time), right=True),
+        of("severity", "", lambda each: each.of.severity),
+        of("worst_severity", "At worst", lambda each: each.of.worst_severity, right=True),
+        of("state", "", state),
+        of("silenced", "", silenced, sorts=False),
+        of("comments", "", comments, sorts=False),
+    )
+    filters = (
+        Filter[AlarmEpisode]("role", "Role", lambda each: (now.role_of(each.of.group),), now.roles()),
+        Filter[AlarmEpisode]("group", "Group", lambda each: each.of.group),
+        Filter[AlarmEpisode](
+            "factor", "At worst at least", lambda each: each.of.worst_severity, is_number=True
+        ),
+        Filter[AlarmEpisode]("state", "State", lambda each: (state(each),), ("raised", "cleared")),
+    )
+    return Table(
+        "alarms",
+        columns,
+        rows,
+        query,
+        filters=() if of_one else filters,
+        keep=("metric", "sort", "sort_functions", "from", "to")
+        if of_one
+        else ("sort_decisions", "from", "to"),
+        is_first=not of_one,
+    )

@@ -1,38 +1,35 @@
-"""The page of alarms: one row for each, from raised to cleared."""
+"""The page of alarms: one row for each, from raised to cleared, and the operators' decisions in force."""
 
-import math
 from collections.abc import Sequence
+from typing import Any
 
-from laggard_aggregator.web.pages.alarm_log import AlarmEpisode
-from laggard_aggregator.web.pages.page_state import Filter, Now, PageColumn, Query, Table
+from laggard_aggregator.alarms.overrides import Decision
+from laggard_aggregator.web.pages.alarm_log import AlarmEpisode, alarm_table
+from laggard_aggregator.web.pages.page_state import Now
+from laggard_aggregator.web.pages.tables import PageColumn, Query, Table
+
+DECISIONS_A_PAGE = 200
 
 
-def alarms(now: Now, rows: Sequence[AlarmEpisode], query: Query) -> Table[AlarmEpisode]:
-    """The table of alarms, one row an episode."""
+def alarms(now: Now, rows: Sequence[AlarmEpisode], query: Query) -> dict[str, Any]:
+    """Values of the template."""
+    decisions = _decisions(now, query)
+    return {"table": alarm_table(now, rows, query), "tables": [decisions], "decisions": decisions}
 
-    def states(each: AlarmEpisode) -> tuple[str, ...]:
-        return ("active" if each.active else "cleared" if math.isfinite(each.cleared_at) else "not recorded",)
 
+def _decisions(now: Now, query: Query) -> Table[Decision]:
+    """The decisions in force, newest first."""
+    of = PageColumn[Decision]
     columns = (
-        PageColumn[AlarmEpisode]("name", "Component", lambda each: now.shown(each.component)),
-        PageColumn[AlarmEpisode]("component", "", lambda each: each.component),
-        PageColumn[AlarmEpisode]("level", "", lambda each: each.level),
-        PageColumn[AlarmEpisode]("group", "Group", lambda each: each.group),
-        PageColumn[AlarmEpisode]("metric", "Metric", lambda each: each.metric),
-        PageColumn[AlarmEpisode]("raised_at", "Raised", lambda each: each.raised_at, is_time=True),
-        PageColumn[AlarmEpisode]("cleared_at", "Cleared", lambda each: each.cleared_at, is_time=True),
-        PageColumn[AlarmEpisode](
-            "duration_seconds", "Lasted", lambda each: each.lasted(now.time), right=True
-        ),
-        PageColumn[AlarmEpisode]("since", "Slow since", lambda each: each.since, is_time=True),
-        PageColumn[AlarmEpisode]("severity", "", lambda each: each.severity),
-        PageColumn[AlarmEpisode]("worst_severity", "At worst", lambda each: each.worst_severity, right=True),
-        PageColumn[AlarmEpisode]("state", "", lambda each: states(each)[0]),
+        of("target", "Target", lambda each: each.target),
+        of("kind", "Decision", lambda each: each.kind),
+        of("at", "Since", lambda each: each.at, is_time=True),
+        of("until", "Until", lambda each: each.until, is_time=True),
+        of("by", "By", lambda each: each.by),
+        of("comment", "Reason", lambda each: each.comment),
+        of("ticket", "", lambda each: each.ticket),
     )
-    filters = (
-        Filter[AlarmEpisode]("role", "Role", lambda each: (now.role_of(each.group),), now.roles()),
-        Filter[AlarmEpisode]("group", "Group", lambda each: each.group),
-        Filter[AlarmEpisode]("factor", "At worst at least", lambda each: each.worst_severity, is_number=True),
-        Filter[AlarmEpisode]("state", "State", states, ("active", "cleared", "not recorded")),
+    keep = ("sort", "role", "group", "factor", "state", "from", "to")
+    return Table(
+        "decisions", columns, now.decisions[::-1], query, keep=keep, size=DECISIONS_A_PAGE, is_first=False
     )
-    return Table("alarms", columns, rows, query, filters=filters, keep=("from", "to"))

@@ -21,19 +21,20 @@ from laggard_aggregator.status.window_history import (
     ComponentHistory,
     bands,
 )
-from laggard_aggregator.web.pages.alarm_log import Event, episodes
+from laggard_aggregator.web.pages.alarm_log import Event, alarm_table, episodes
 from laggard_aggregator.web.pages.charts import band_chart, cdf_chart, chart_data
-from laggard_aggregator.web.pages.page_state import Now, paged
+from laggard_aggregator.web.pages.page_state import Now
 from laggard_aggregator.web.pages.straggler_rows import NextSteps, slow_by, verdict
+from laggard_aggregator.web.pages.tables import PageColumn, Query, Table
 
 WINDOWS_A_PAGE = 24
+_KEEP = ("metric", "sort", "sort_functions", "sort_alarms", "from", "to")
 PEERS_DRAWN = 40
 
 
-def component(
-    now: Now, group_name: str, name: str, *, metric: str, page: int, alarms: Sequence[Event]
-) -> dict[str, Any]:
+def component(now: Now, group_name: str, name: str, query: Query, alarms: Sequence[Event]) -> dict[str, Any]:
     """Values of the template for a component by its permanent ID or current name. Raises NotKnownError."""
+    metric = query.text("metric")
     group = now.groups.get(group_name)
     if group is None:
         raise NotKnownError(f"no group {group_name!r}")
@@ -45,7 +46,17 @@ def component(
     scores = {row.metric: row.score for row in rows if row.judged}
     metrics = [name for name in group.metrics if not metric or name == metric] or group.metrics
     causes = next((e.standing for e in each.evidence if e.standing.causes), None)
+    known = unit(group.source, causes.metric) if causes else ""
+    functions = _functions(causes.causes if causes else (), known, query)
+    events = episodes(
+        (event for event in alarms if event.component == lasting),
+        {key: alarm for key, alarm in now.alarms.items() if alarm.component == lasting},
+    )
+    its_alarms = alarm_table(now, events, query, of_one=True)
+    parts = [_part(now, group, lasting, one, scores.get(one), query) for one in metrics]
     return {
+        "table": parts[0]["windows"],
+        "tables": [functions, its_alarms],
         "component": lasting,
         "name": each.name,
         "node": node,
@@ -56,26 +67,33 @@ def component(
         "is_slow": any(row.slow for row in rows),
         "blamed": _blamed(now, group.name, node) if node != each.name else "",
         "advice": NextSteps(now).on(each),
-        "parts": [_part(now, group, lasting, one, score=scores.get(one), page=page) for one in metrics],
-        "causes": _shares(causes.causes) if causes else [],
-        "causes_unit": unit(group.source, causes.metric) if causes else "",
+        "parts": parts,
+        "functions": functions,
+        "functions_unit": known,
         "others": sorted({j.group for j in now.judgements if lasting in j.components} - {group.name}),
         "verdict": verdict(NORMAL, each.severity),
-        "alarms": episodes(
-            (event for event in alarms if event.component == lasting),
-            {key: alarm for key, alarm in now.alarms.items() if alarm.component == lasting},
-        ),
+        "alarms": its_alarms,
     }
 
 
-def _shares(causes: Sequence[tuple[str, float]]) -> list[tuple[str, float, float]]:
-    """Name, amount, and percentage of the largest amount, of each cause."""
-    most = max(abs(amount) for _, amount in causes) or 1.0
-    return [(name, amount, 100 * abs(amount) / most) for name, amount in causes]
+def _functions(causes: Sequence[tuple[str, float]], known: str, query: Query) -> Table[tuple[str, float]]:
+    """The functions in which it differs, on the page with the percentage of the largest difference."""
+    most = max((abs(amount) for _, amount in causes), default=0.0) or 1.0
+    of = PageColumn[tuple[str, float]]
+    columns = (
+        of("function", "Function", lambda each: each[0]),
+        of("difference", "Difference", lambda each: each[1], right=True),
+        of("unit", "", lambda _: known or None),
+    )
+
+    def row(each: tuple[str, float]) -> tuple[str, float, float]:
+        return *each, 100 * abs(each[1]) / most
+
+    return Table("functions", columns, causes, query, keep=_KEEP, make=row, is_first=False)
 
 
-def _part(
-    now: Now, group: GroupView, name: str, metric: str, *, score: float | None, page: int
+def _part(  # noqa: PLR0917
+    now: Now, group: GroupView, name: str, metric: str, score: float | None, query: Query
 ) -> dict[str, Any]:
     """One metric of the component; pictures are empty without data."""
     course = now.history.course(group.name, metric, name)
@@ -105,10 +123,35 @@ def _part(
         "samples_to": np.nan if samples is None else samples.end,
         "cdf": cdf,
         "cdf_said": said,
-        "windows": paged(
-            range(len(course.end))[::-1], page, WINDOWS_A_PAGE, lambda at: _window(course, at, known)
-        ),
+        "windows": _windows(course, metric, known, query),
     }
+
+
+def _windows(course: ComponentHistory, metric: str, known: str, query: Query) -> Table[int]:
+    """The windows of one metric by their place in `course`, newest first."""
+    median = BAND.index(0.5)
+    columns = (
+        PageColumn[int]("start", "Window", lambda at: float(course.start[at]), is_time=True),
+        PageColumn[int]("end", "", lambda at: float(course.end[at]), is_time=True),
+        PageColumn[int]("metric", "", lambda _: metric),
+        PageColumn[int]("observed", "Value", lambda at: float(course.observed[at]), right=True),
+        PageColumn[int]("reference", "Peers' median", lambda at: float(course.band[at, median]), right=True),
+        PageColumn[int]("unit", "", lambda _: known or None),
+        PageColumn[int]("severity", "Factor", lambda at: float(course.severity[at]), right=True),
+        PageColumn[int]("score", "Score", lambda at: float(course.score[at]), right=True),
+        PageColumn[int](
+            "state", "Verdict", lambda at: verdict(int(course.state[at]), float(course.severity[at]))
+        ),
+    )
+    return Table(
+        "windows",
+        columns,
+        range(len(course.end))[::-1],
+        Query({**query.given, "metric": metric}),
+        keep=_KEEP,
+        size=WINDOWS_A_PAGE,
+        make=lambda at: _window(course, at, known),
+    )
 
 
 def _window(course: ComponentHistory, at: int, known: str) -> dict[str, Any]:

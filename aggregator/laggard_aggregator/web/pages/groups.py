@@ -9,8 +9,9 @@ from laggard_aggregator.status.urls import NotKnownError
 from laggard_aggregator.status.view import GroupView
 from laggard_aggregator.web.pages.charts import GONE, OPEN, SLOW, SLOWER, SLOWEST, WELL, WIDE, Heat, heat
 from laggard_aggregator.web.pages.overview import group_map, map_row, maps, note, slow_by_group
-from laggard_aggregator.web.pages.page_state import Filter, Now, PageColumn, Query, Table
+from laggard_aggregator.web.pages.page_state import Now
 from laggard_aggregator.web.pages.straggler_rows import slow
+from laggard_aggregator.web.pages.tables import Filter, PageColumn, Query, Table
 
 GROUPS_A_PAGE = 40
 ROWS_A_PAGE = 50

@@ -4,13 +4,14 @@ import math
 from collections.abc import Collection
 from typing import Any
 
-from laggard_aggregator.ingest.node_view import NodeView
+from laggard_aggregator.ingest.node_view import CollectorView, NodeView
 from laggard_aggregator.status import urls
 from laggard_aggregator.status.urls import NotKnownError
 from laggard_aggregator.status.window_history import ANOMALOUS, NORMAL, UNJUDGED
 from laggard_aggregator.web.pages.overview import troubles
-from laggard_aggregator.web.pages.page_state import Filter, Now, PageColumn, Query, Table
+from laggard_aggregator.web.pages.page_state import Now
 from laggard_aggregator.web.pages.straggler_rows import slow, verdict
+from laggard_aggregator.web.pages.tables import Filter, PageColumn, Query, Table
 
 NODES_A_PAGE = 100
 COMPONENTS_A_PAGE = 200
@@ -77,6 +78,8 @@ def node(now: Now, name: str, query: Query) -> dict[str, Any]:
         "slow": [each for each in found_slow if each is not itself],
         "compared": len({each["name"] for each in components} - {name}),
         "table": _components(components, query),
+        "tables": [collectors := _collectors(found, query)],
+        "collectors": collectors,
         "decisions": now.decided(name),
     }
 
@@ -120,8 +123,27 @@ def _components(rows: list[dict[str, Any]], query: Query) -> Table[dict[str, Any
         ),
     )
     return Table(
-        "components", columns, rows, query, filters=filters, keep=("from", "to"), size=COMPONENTS_A_PAGE
+        "components",
+        columns,
+        rows,
+        query,
+        filters=filters,
+        keep=("sort_collectors", "from", "to"),
+        size=COMPONENTS_A_PAGE,
     )
+
+
+def _collectors(node: NodeView, query: Query) -> Table[tuple[str, CollectorView]]:
+    """The collectors of a node's agent, at their latest read."""
+    of = PageColumn[tuple[str, CollectorView]]
+    columns = (
+        of("collector", "Collector", lambda each: each[0]),
+        of("state", "State", lambda each: "healthy" if each[1].success else "failed"),
+        of("error", "", lambda each: each[1].error or None),
+        of("seconds", "Took", lambda each: each[1].seconds, right=True),
+    )
+    keep = ("sort", "group", "factor", "state", "from", "to")
+    return Table("collectors", columns, sorted(node.collectors.items()), query, keep=keep, is_first=False)
 
 
 def _on_node(now: Now, name: str, blamed_in: Collection[str]) -> list[dict[str, Any]]:

@@ -12,8 +12,9 @@ from laggard_aggregator.status import formatting, urls
 from laggard_aggregator.status.next_steps import Command
 from laggard_aggregator.status.view import GroupView, failing
 from laggard_aggregator.web.pages.charts import SLOW, Heat, drawing, heat, sparkline
-from laggard_aggregator.web.pages.page_state import Filter, Now, PageColumn, Query, Table
+from laggard_aggregator.web.pages.page_state import Now
 from laggard_aggregator.web.pages.straggler_rows import NextSteps, Slow, slow, watched
+from laggard_aggregator.web.pages.tables import Filter, PageColumn, Query, Table
 
 SLOW_A_PAGE = 20
 SLIGHT_SHOWN = 50

@@ -31,6 +31,8 @@ from laggard_aggregator.status.window_history import (
 )
 from laggard_aggregator.web.pages.alarm_log import Event
 from laggard_aggregator.web.pages.charts import band_chart, chart_data
+from laggard_aggregator.web.pages.page_state import Now
+from laggard_aggregator.web.pages.tables import PageColumn, Query, Table
 
 MAX_READING = 2
 MAX_WAITING = 8
@@ -41,6 +43,7 @@ MAX_KEPT = 32
 ALIKE_SECONDS = 30
 """Ranges that differ by less, as of a page that shows the last hour, are read once."""
 MAX_COLUMNS = 96
+ROWS_A_PAGE = 100
 _EVENT = ("at", "transition", *Event._fields[2:])
 
 
@@ -82,7 +85,8 @@ class PastSeries:
 class Past:
     """A range of the archive about a component, a group, a node, or all alarms.
 
-    `verdicts`: rows of anomalous windows, newest first. `judged`: windows in which its group was judged.
+    `verdicts`: rows of anomalous windows, newest first, or, of a node, of its anomalous components, the worst
+    first; `listed` names the table of them, if the page has one. `judged`: windows in which its group was.
     `peers`: components of the band. `history`: of a group, at most MAX_COLUMNS windows of the components that
     had a verdict. `notes`: sentences about what is missing.
     """
@@ -93,6 +97,7 @@ class Past:
     peers: int = 0
     series: tuple[PastSeries, ...] = ()
     verdicts: tuple[Row, ...] = ()
+    listed: str = ""
     judged: int = 0
     history: WindowHistory | None = None
     events: tuple[Event, ...] = ()
@@ -101,6 +106,36 @@ class Past:
     def found(self) -> bool:
         """Whether the archive knows the subject at that time."""
         return bool(self.series or self.verdicts or self.events)
+
+    def table(self, now: Now, query: Query) -> Table[Row] | None:
+        """The table of `verdicts`."""
+        of = PageColumn[Row]
+        columns = {
+            "anomalous_windows": (
+                of("start", "Window", lambda row: row["start"], is_time=True),
+                of("end", "", lambda row: row["end"], is_time=True),
+                of("metric", "Metric", lambda row: row["metric"]),
+                of("observed", "Value", lambda row: row["observed"], right=True),
+                of("reference", "Peers", lambda row: row["reference"], right=True),
+                of("severity", "Factor", lambda row: row["severity"], right=True),
+                of("score", "Score", lambda row: row["score"], right=True),
+                of("straggler", "", lambda row: row["straggler"]),
+            ),
+            "anomalous_components": (
+                of("name", "Component", lambda row: now.shown(row["component"])),
+                of("component", "", lambda row: row["component"]),
+                of("group", "Group", lambda row: row["group"]),
+                of("metric", "Metric", lambda row: row["metric"]),
+                of("worst_severity", "At worst", lambda row: row["worst"], right=True),
+                of("windows", "Anomalous windows", lambda row: row["windows"], right=True),
+                of("first", "First", lambda row: row["first"], is_time=True),
+                of("last", "Last", lambda row: row["end"], is_time=True),
+            ),
+        }.get(self.listed)
+        if columns is None:
+            return None
+        keep = ("metric", "sort", "from", "to")
+        return Table(self.listed, columns, self.verdicts, query, keep=keep, size=ROWS_A_PAGE, is_first=False)
 
 
 class PastReader:
@@ -200,6 +235,7 @@ def _component(
         peers=len(chart.components) - 1 if chart is not None else 0,
         series=tuple(_series(chart, group, component, anomalous)) if chart is not None and group else (),
         verdicts=tuple(reversed(anomalous)),
+        listed="anomalous_windows",
         judged=len({row["end"] for row in windows if row["judged"]}),
     )
 
@@ -251,7 +287,8 @@ def _node(name: str, asked: TimeRange, reader: HistoryReader) -> Past:
             each["end"] = row["end"]
     worst = sorted(found.values(), key=lambda each: (-np.nan_to_num(each["worst"]), each["component"]))
     quiet = f"In the archive neither the node nor a component of it is anomalous from {_ends(asked)}."
-    return Past(asked, (*(() if worst else (quiet,)), *_troubles(reader)), verdicts=tuple(worst))
+    notes = (*(() if worst else (quiet,)), *_troubles(reader))
+    return Past(asked, notes, verdicts=tuple(worst), listed="anomalous_components")
 
 
 def _alarms(asked: TimeRange, reader: HistoryReader) -> Past:

@@ -1,13 +1,12 @@
 """Finds components, nodes and groups by words that are parts of their names."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from laggard_aggregator.status import urls
-from laggard_aggregator.web.pages.page_state import Filter, Now, PageColumn, Query, Table
+from laggard_aggregator.web.pages.page_state import Now
+from laggard_aggregator.web.pages.tables import Filter, PageColumn, Query, Table
 
 MOST = 50
 MAX_WORDS = 8
@@ -15,20 +14,36 @@ _STATES = ("anomalous", "like its peers", "not judged", "up", "silent", "down", 
 
 
 class Hit(NamedTuple):
-    """A match. `rank`: 0 if the words are the name or its parts, 1 if parts begin with them, 2 otherwise."""
+    """A match, in the order of the page.
+
+    `rank`: 0 if the words are the name or its parts, 1 if parts begin with them, 2 otherwise. `place`: of
+    its kind in _KINDS.
+    """
 
     rank: int
-    kind: str
+    place: int
     name: str
-    url: str
-    component: str = ""
     group: str = ""
+    component: str = ""
     role: str = ""
     state: str = ""
     severity: float = math.nan
 
+    @property
+    def kind(self) -> str:
+        """`node`, `component` or `group`."""
+        return _KINDS[self.place]
 
-_ORDER = {"node": 0, "component": 1, "group": 2}
+    @property
+    def url(self) -> str:
+        """Its page."""
+        if self.kind == "component":
+            return urls.component(self.group, self.component)
+        return urls.node(self.name) if self.kind == "node" else urls.group(self.name)
+
+
+_KINDS = ("node", "component", "group")
+_NODE, _COMPONENT, _GROUP = range(3)
 
 
 def search(now: Now, query: Query) -> dict[str, Any]:
@@ -36,9 +51,8 @@ def search(now: Now, query: Query) -> dict[str, Any]:
 
     The words of `oss-07 sdd` find the component `oss-07/sdd`.
     """
-    words = query.text("q").split()[:MAX_WORDS]
-    hits = list(_hits(now, [word.casefold() for word in words])) if words else []
-    hits.sort(key=lambda hit: (hit.rank, _ORDER[hit.kind], hit.name, hit.group))
+    words = [word for each in query.text("q").split()[:MAX_WORDS] if (word := each.strip("/"))]
+    hits = sorted(_hits(now, _Words(words))) if words else []
     columns = (
         PageColumn[Hit]("name", "Name", lambda hit: hit.name),
         PageColumn[Hit]("kind", "Kind", lambda hit: hit.kind),
@@ -61,40 +75,52 @@ def search(now: Now, query: Query) -> dict[str, Any]:
     }
 
 
-def _hits(now: Now, words: list[str]) -> Iterator[Hit]:
+class _Words:
+    """Words to find in names."""
+
+    def __init__(self, words: Sequence[str]) -> None:
+        self._words = [word.casefold() for word in words]
+        self._beginnings = [f"/{word}" for word in self._words]
+        self._parts = [f"/{word}/" for word in self._words]
+
+    def rank(self, name: str, other: str = "") -> int | None:
+        """The rank of a match of all words in a name, or in the other name of the same; None without one."""
+        text = (f"/{name}/" if name == other else f"/{name}/\n/{other}/").casefold()
+        for word in self._words:
+            if word not in text:
+                return None
+        for rank, wanted in enumerate((self._parts, self._beginnings)):
+            if all(each in text for each in wanted):
+                return rank
+        return 2
+
+
+def _hits(now: Now, words: _Words) -> Iterator[Hit]:
     """Each match once, a component with the worst of its metrics."""
+    names: dict[str, str] = {}
     ranks: dict[str, int | None] = {}
     found: dict[tuple[str, str], tuple[str, float]] = {}
     for judged in now.judgements:
         v = judged.verdicts
-        for at, component in enumerate(judged.components):
+        figures = zip(v.judged.tolist(), v.anomalous.tolist(), v.severity.tolist(), strict=True)
+        for component, (said, anomalous, severity) in zip(judged.components, figures, strict=True):
             if component not in ranks:
-                ranks[component] = _rank(words, component, now.shown(component))
+                names[component] = now.shown(component)
+                ranks[component] = words.rank(component, names[component])
             if ranks[component] is None:
                 continue
-            known, severity = found.get((judged.group, component), ("not judged", math.nan))
-            if v.judged[at]:
-                severity = float(np.fmax(severity, v.severity[at]))
-                known = "anomalous" if v.anomalous[at] or known == "anomalous" else "like its peers"
-            found[judged.group, component] = known, severity
-    for (group, component), (state, severity) in found.items():
-        name, role, url = now.shown(component), now.role_of(group), urls.component(group, component)
-        yield Hit(ranks[component] or 0, "component", name, url, component, group, role, state, severity)
+            key = (judged.group, component)
+            state, worst = found.get(key, ("not judged", math.nan))
+            if said:
+                worst = worst if worst >= severity or math.isnan(severity) else severity
+                state = "anomalous" if anomalous or state == "anomalous" else "like its peers"
+            found[key] = state, worst
+    for (group, component), (state, worst) in found.items():
+        found_by, role = ranks[component] or 0, now.role_of(group)
+        yield Hit(found_by, _COMPONENT, names[component], group, component, role, state, worst)
     for node in now.nodes or ():
-        if (rank := _rank(words, node.node)) is not None:
-            yield Hit(rank, "node", node.node, urls.node(node.node), role=node.role, state=node.state)
+        if (rank := words.rank(node.node)) is not None:
+            yield Hit(rank, _NODE, node.node, role=node.role, state=node.state)
     for group, view in now.groups.items():
-        if (rank := _rank(words, group)) is not None:
-            yield Hit(rank, "group", group, urls.group(group), group=group, role=view.role)
-
-
-def _rank(words: list[str], name: str, other: str = "") -> int | None:
-    """The rank of a match of all words in a name, or in the other name of the same; None without one."""
-    text = f"{name}\n{other}".casefold()
-    if not all(word in text for word in words):
-        return None
-    names = text.split("\n") if name != other else [name.casefold()]
-    parts = [part for each in names for part in (each, *each.split("/"))]
-    if all(word in parts for word in words):
-        return 0
-    return 1 if all(any(part.startswith(word) for part in parts) for word in words) else 2
+        if (rank := words.rank(group)) is not None:
+            yield Hit(rank, _GROUP, group, group, role=view.role)

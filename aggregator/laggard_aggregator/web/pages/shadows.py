@@ -12,7 +12,8 @@ from laggard_aggregator.status.urls import NotKnownError
 from laggard_aggregator.status.view import GroupView
 from laggard_aggregator.status.window_history import MemberColumn
 from laggard_aggregator.web.pages.charts import OPEN, SLOWER, WELL, drawing
-from laggard_aggregator.web.pages.page_state import Now, paged
+from laggard_aggregator.web.pages.page_state import Now
+from laggard_aggregator.web.pages.tables import PageColumn, Query, Table
 
 ROWS_A_PAGE = 50
 _OWN_LEVELS = np.array([OPEN, WELL, SLOWER, WELL, SLOWER], dtype=np.uint8)
@@ -20,21 +21,45 @@ _SHADOW_LEVELS = np.array([OPEN, WELL, WELL, SLOWER, SLOWER], dtype=np.uint8)
 """Levels of a heat map by state, for the line of the detector and that of its shadow."""
 
 
-def shadows(now: Now, group: str, metric: str, page: int) -> dict[str, Any]:
+def shadows(now: Now, query: Query) -> dict[str, Any]:
     """Values of the template: all groups with a shadow, and one of them by component.
 
-    `group`, `metric`: the one to show; empty for that with the most differences. Raises NotKnownError.
+    The parameters `group` and `metric` name the one to show; without them it is that with the most
+    differences. Raises NotKnownError.
     """
+    group, metric = query.text("group"), query.text("metric")
     listed = [_summary(now, view, each) for view in now.shadowed for each in view.metrics]
     chosen = [row for row in listed if group in ("", row["group"]) and metric in ("", row["metric"])]
     if not chosen and (group or metric):
         raise NotKnownError(f"no shadow of group {group!r}" + (f" by {metric!r}" if metric else ""))
     shown = max(chosen, key=lambda row: row["detector_only"] + row["shadow_only"], default=None)
     return {
-        "listed": listed,
+        "table": None if shown is None else _differing(now, shown, query),
+        "tables": [groups := _groups(listed, query)],
+        "groups": groups,
         "shown": shown,
-        "rows": None if shown is None else _differing(now, shown, page),
     }
+
+
+def _groups(listed: Sequence[dict[str, Any]], query: Query) -> Table[dict[str, Any]]:
+    """The groups and metrics that a shadow judges."""
+    of = PageColumn[dict[str, Any]]
+    columns = (
+        of("group", "Group", lambda row: row["group"]),
+        of("metric", "Metric", lambda row: row["metric"]),
+        of("detector", "Detector", lambda row: row["detector"]),
+        of("shadow", "Shadow", lambda row: row["shadow"]),
+        of("note", "", lambda row: row["notes"] or None),
+        of("start", "", lambda row: row["start"], is_time=True),
+        of("end", "", lambda row: row["end"], is_time=True),
+        of("windows", "Windows", lambda row: row["windows"], right=True),
+        of("compared", "Verdicts compared", lambda row: row["compared"], right=True),
+        of("both", "Both anomalous", lambda row: row["both"], right=True),
+        of("detector_only", "Only detector", lambda row: row["detector_only"], right=True),
+        of("shadow_only", "Only shadow", lambda row: row["shadow_only"], right=True),
+        of("agreement_ratio", "Agree", lambda row: row["agreement"], right=True),
+    )
+    return Table("groups", columns, listed, query, keep=("group", "metric", "sort"), is_first=False)
 
 
 def _summary(now: Now, view: GroupView, metric: str) -> dict[str, Any]:
@@ -56,7 +81,7 @@ def _summary(now: Now, view: GroupView, metric: str) -> dict[str, Any]:
         "both": int(counts[BOTH]),
         "detector_only": int(counts[DETECTOR]),
         "shadow_only": int(counts[SHADOW]),
-        "agreement": f"{1 - differing / compared:.2%}" if compared else formatting.DASH,
+        "agreement": 1 - differing / compared if compared else np.nan,
         "notes": _notes(now, view.name, metric),
     }
 
@@ -67,7 +92,7 @@ def _notes(now: Now, group: str, metric: str) -> str:
     return "; ".join(shadow.verdicts.note for shadow in found if shadow is not None and shadow.verdicts.note)
 
 
-def _differing(now: Now, shown: dict[str, Any], page: int) -> Any:
+def _differing(now: Now, shown: dict[str, Any], query: Query) -> Table[int]:
     """The components on which detector and shadow differ in a window, those that differ most first."""
     group, metric = shown["group"], shown["metric"]
     names, states = _states(now.history.shadow_columns(group, metric))
@@ -75,6 +100,12 @@ def _differing(now: Now, shown: dict[str, Any], page: int) -> Any:
     differing = own_only + shadow_only
     order = np.lexsort((np.argsort(np.argsort(np.array(names, dtype=np.str_))), -differing))
     own, other = _stragglers(now, group, metric)
+
+    def straggler(at: int) -> str:
+        by = [detector for detector, some in ((0, own), (1, other)) if names[at] in some]
+        return {(): "no", (0,): f"by {shown['detector']}", (1,): f"by {shown['shadow']}"}.get(
+            tuple(by), "by both"
+        )
 
     def row(at: int) -> dict[str, Any]:
         name = names[at]
@@ -88,14 +119,35 @@ def _differing(now: Now, shown: dict[str, Any], page: int) -> Any:
             "detector_only": int(own_only[at]),
             "shadow_only": int(shadow_only[at]),
             "both": int(both[at]),
-            "straggler": name in own,
-            "shadow_straggler": name in other,
+            "straggler": straggler(at),
             "picture": drawing(
                 np.stack([_OWN_LEVELS[states[at]], _SHADOW_LEVELS[states[at]]]), label, "strip"
             ),
         }
 
-    return paged([at for at in order.tolist() if differing[at]], page, ROWS_A_PAGE, row)
+    columns = (
+        PageColumn[int]("name", "Component", lambda at: now.shown(names[at])),
+        PageColumn[int]("component", "", lambda at: names[at]),
+        PageColumn[int]("group", "", lambda _: group),
+        PageColumn[int]("metric", "", lambda _: metric),
+        PageColumn[int]("straggler", "Straggler now", straggler),
+        PageColumn[int](
+            "detector_only", f"Only {shown['detector']}", lambda at: int(own_only[at]), right=True
+        ),
+        PageColumn[int](
+            "shadow_only", f"Only {shown['shadow']}", lambda at: int(shadow_only[at]), right=True
+        ),
+        PageColumn[int]("both", "Both", lambda at: int(both[at]), right=True),
+    )
+    return Table(
+        "components",
+        columns,
+        [at for at in order.tolist() if differing[at]],
+        Query({**query.given, "group": group, "metric": metric}),
+        keep=("group", "metric", "sort_groups"),
+        size=ROWS_A_PAGE,
+        make=row,
+    )
 
 
 def _stragglers(now: Now, group: str, metric: str) -> tuple[set[str], set[str]]:

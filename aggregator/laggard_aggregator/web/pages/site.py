@@ -2,7 +2,6 @@
 
 import asyncio
 import gzip
-import hashlib
 import re
 import time
 from collections import OrderedDict
@@ -27,8 +26,10 @@ from laggard_aggregator.web.actions import FORM_PATH, Actions
 from laggard_aggregator.web.pages import alarms, charts, component, groups, nodes, overview, search, shadows
 from laggard_aggregator.web.pages.alarm_log import AlarmLog, Event, episodes
 from laggard_aggregator.web.pages.events import EventStreams
-from laggard_aggregator.web.pages.page_state import KEPT_SECONDS, Acts, Now, Query, StateReader
+from laggard_aggregator.web.pages.page_state import KEPT_SECONDS, Acts, Now, StateReader
 from laggard_aggregator.web.pages.past import Past, PastReader, PastUnavailableError
+from laggard_aggregator.web.pages.static_files import StaticFiles
+from laggard_aggregator.web.pages.tables import Query
 
 CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -92,7 +93,7 @@ class Pages:
         self._view = view
         self._past = past
         self._actions = actions or Actions()
-        self._state_reader = StateReader(view)
+        self.state_reader = StateReader(view)
         self.alarm_log = AlarmLog(archive)
         self._took = 0.0
         self._streams = EventStreams(view, lambda: self._took)
@@ -136,9 +137,9 @@ class Pages:
                 past=lambda _, when: self._past.alarms(when),
             ),
             Route(FORM_PATH, self._decide, methods=["POST"]),
-            page("/shadows", "shadows", _shadows),
+            page("/shadows", "shadows", lambda now, asked, _: shadows.shadows(now, _query(asked))),
             Route("/events", self._streams.answer),
-            Route("/static/{name:path}", self._files.answer),
+            Route("/static/{name:path}", self._static),
         ]
 
     def _page(
@@ -169,7 +170,7 @@ class Pages:
                 events = _within(was, events)
 
             def present() -> Now:
-                now = self._state_reader.now(nodes=nodes, node=_name(request) if node else None)
+                now = self.state_reader.now(nodes=nodes, node=_name(request) if node else None)
                 if was is None:
                     return now
                 history = was.history or now.history.between(was.range.start, was.range.end)
@@ -177,7 +178,7 @@ class Pages:
 
             if form := _text(request, "format"):
                 async with self._one_at_a_time:
-                    return await asyncio.to_thread(_file, present(), request, form, make, events)
+                    return await asyncio.to_thread(_file, present(), request, form, make, events, was)
             acts = self._acts(request)
             key = (
                 request.scope["raw_path"].decode("latin-1"),
@@ -196,6 +197,8 @@ class Pages:
                         "past": was,
                     }
                     begun = time.monotonic()
+                    if was is not None:
+                        values["past_table"] = await asyncio.to_thread(was.table, now, _query(request))
                     try:
                         page = await asyncio.to_thread(make, now, request, events)
                     except NotKnownError as exc:
@@ -260,12 +263,16 @@ class Pages:
         acts = replace(self._acts(request), path=path, asked=fields | {"act": fields.get("do", "")})
         if fields:
             acts = replace(acts, token=self._actions.token(acts.user))
-        now = self._state_reader.now()
+        now = self.state_reader.now()
         values = {"now": now, "acts": acts, "done": done, "problem": problem}
         body, packed = await asyncio.to_thread(self._render, "decided", FORM_PATH, **values)
         answer = _answer(request, body, packed, _HEADERS | more)
         answer.status_code = status
         return answer
+
+    async def _static(self, request: Request) -> Response:
+        name, version = request.path_params["name"], _text(request, "v")
+        return _answer(request, *self._files.find(name, version))
 
     def _keep(self, key: tuple[str, bytes, str], page: _Kept) -> None:
         """Caches a page and evicts the oldest beyond the limit."""
@@ -306,17 +313,26 @@ def _answer(request: Request, body: bytes, packed: bytes, headers: dict[str, str
 def _alarms(now: Now, asked: Request, events: Events) -> Any:
     when = Asked.of(asked, now.time).range
     active = {k: alarm for k, alarm in now.alarms.items() if when is None or alarm.raised_at <= when.end}
-    return {"table": alarms.alarms(now, episodes(events, active), _query(asked))}
+    return alarms.alarms(now, episodes(events, active), _query(asked))
 
 
-def _file(now: Now, request: Request, form: str, make: Make, events: Events) -> Response:
-    """The table of a page as CSV or JSON."""
+def _file(  # noqa: PLR0917
+    now: Now, request: Request, form: str, make: Make, events: Events, was: Past | None
+) -> Response:
+    """A table of a page as CSV or JSON: the first, or that which the parameter `table` names."""
+    found = [] if was is None else [was.table(now, _query(request))]
     try:
-        table = make(now, request, events).get("table")
+        page = make(now, request, events)
+        found = [page["table"], *page.get("tables", ()), *found]
     except NotKnownError as exc:
-        raise HTTPException(404, str(exc)) from exc
+        if was is None or not was.found:
+            raise HTTPException(404, str(exc)) from exc
+    tables = {each.name: each for each in reversed(found) if each is not None}
+    name = _text(request, "table")
+    table = tables.get(name) if name else next(reversed(tables.values()), None)
     if table is None or form not in ("csv", "json"):
-        raise HTTPException(400, "expected a page with a table, and the format csv or json")
+        known = f" of {', '.join(reversed(tables))}" if tables else ""
+        raise HTTPException(400, f"expected a table{known}, and the format csv or json")
     if form == "json":
         return StreamingResponse(table.json(now.time), media_type="application/json")
     headers = {"content-disposition": f'attachment; filename="laggard-{table.name}.csv"'}
@@ -328,9 +344,7 @@ def _group(now: Now, asked: Request, _: Events) -> dict[str, Any]:
 
 
 def _component(now: Now, asked: Request, events: Events) -> dict[str, Any]:
-    group, name = _component_path(asked)
-    metric, page = _text(asked, "metric"), _query(asked).page
-    return component.component(now, group, name, metric=metric, page=page, alarms=events)
+    return component.component(now, *_component_path(asked), _query(asked), events)
 
 
 def _component_path(request: Request) -> tuple[str, str]:
@@ -344,10 +358,6 @@ def _within(was: Past, events: Events) -> Events:
     """The alarm events of a range: of the archive, and those of the log that came since."""
     since = {event for event in events if was.range.start <= event.at <= was.range.end}
     return tuple(sorted(since.union(was.events), key=lambda event: -event.at))
-
-
-def _shadows(now: Now, asked: Request, _: Events) -> dict[str, Any]:
-    return shadows.shadows(now, _text(asked, "group"), _text(asked, "metric"), _query(asked).page)
 
 
 def _text(request: Request, name: str) -> str:
@@ -372,7 +382,7 @@ def _name(request: Request) -> str:
         raise HTTPException(400, "not UTF-8 after percent-decoding") from exc
 
 
-def _templates(files: "StaticFiles") -> jinja2.Environment:
+def _templates(files: StaticFiles) -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parents[1] / "templates"),
         autoescape=True,
@@ -381,69 +391,5 @@ def _templates(files: "StaticFiles") -> jinja2.Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    environment.globals.update(links=urls, words=formatting, heat=charts, static=files.url)
+    environment.globals.update(links=urls, words=formatting, heat=charts, static=files.urls.__getitem__)
     return environment
-
-
-_FOLDER = Path(__file__).parents[1] / "static"
-_TYPES = {
-    ".css": "text/css; charset=utf-8",
-    ".js": "text/javascript; charset=utf-8",
-    ".svg": "image/svg+xml",
-}
-_BUNDLES = {
-    "page.js": ("zone.js", "heat.js", "live.js"),
-    "charts.js": ("vendor/uplot/uPlot.iife.min.js", "chart.js"),
-}
-"""Scripts served as one file: fewer requests, and smaller when compressed together."""
-_UNUSED = re.compile(rb"(?:^|\s+)// .*|^\s+", re.MULTILINE)
-"""Comments, indentation and empty lines of an own script; none has a string with `//` between spaces."""
-_FOR_EVER = "private, max-age=31536000, immutable"
-
-
-@dataclass(frozen=True, slots=True)
-class _File:
-    body: bytes
-    packed: bytes
-    content_type: str
-    version: str
-
-    @classmethod
-    def of(cls, body: bytes, suffix: str) -> "_File":
-        version = hashlib.sha256(body).hexdigest()[:12]
-        return cls(body, gzip.compress(body, 9, mtime=0), _TYPES[suffix], version)
-
-
-class StaticFiles:
-    """Files of the folder `static` with an allowed type, and bundles of them."""
-
-    def __init__(self) -> None:
-        self._files = {
-            path.relative_to(_FOLDER).as_posix(): _File.of(path.read_bytes(), path.suffix)
-            for path in sorted(_FOLDER.rglob("*"))
-            if path.suffix in _TYPES
-        }
-        for name, parts in _BUNDLES.items():
-            self._files[name] = _File.of(b"\n".join(self._part(part) for part in parts), ".js")
-
-    def _part(self, name: str) -> bytes:
-        """A script for a bundle; a vendored one as it was published."""
-        body = self._files[name].body
-        return body if name.startswith("vendor/") else _UNUSED.sub(b"", body).strip()
-
-    def url(self, name: str) -> str:
-        """URL of a file, which changes with its contents."""
-        return f"/static/{name}?v={self._files[name].version}"
-
-    async def answer(self, request: Request) -> Response:
-        """Serves one file; its versioned URL may be cached forever."""
-        file = self._files.get(request.path_params["name"])
-        if file is None:
-            raise HTTPException(404)
-        kept = request.query_params.get("v") == file.version
-        headers = {
-            "content-type": file.content_type,
-            "cache-control": _FOR_EVER if kept else "no-cache",
-            "vary": "accept-encoding",
-        }
-        return _answer(request, file.body, file.packed, headers)
