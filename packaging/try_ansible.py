@@ -28,6 +28,7 @@ PLAYBOOKS = "/opt/deploy/ansible"
 INVENTORY = "srv/inventory.json"
 SETTING = "[diskstats]\nexclude = ['nvme.*']"
 AUTHORITY = "/opt/deploy/pki/laggard-ca"
+PROGRAMS = ("agent", "aggregator")
 PACKAGES_OF_DEBIAN = f"{BASE_PACKAGES},mosquitto,openssl,python3-apt"
 
 
@@ -134,12 +135,16 @@ def main() -> int:
     parser.add_argument("ansible", type=Path, help="virtual environment with ansible-core")
     parser.add_argument("--cache", type=Path, default=PROJECT / "build/try", help="as of try_packages.py")
     options = parser.parse_args()
+    if not (options.ansible / "bin/python3").exists():
+        parser.error(f"{options.ansible}: no virtual environment with ansible-core, see packaging/README.md")
     cache = options.cache.resolve()
     packages: list[dict[str, str]] = []
     binds = [f"--bind-ro={options.ansible.resolve()}:/opt/ansible", f"--bind-ro={PROJECT}/deploy:/opt/deploy"]
     for revision in ("1", "2"):
         folder = cache / "debs" / revision
-        names = {each: next(folder.glob(f"laggard-{each}_*.deb")).name for each in ("agent", "aggregator")}
+        names = {each: found.name for each in PROGRAMS for found in folder.glob(f"laggard-{each}_*.deb")}
+        if len(names) < len(PROGRAMS):
+            parser.error(f"{folder} has no packages of both programs: make try-packages builds them")
         packages.append({each: f"/opt/debs/{revision}/{name}" for each, name in names.items()})
         binds.append(f"--bind-ro={folder}:/opt/debs/{revision}")
     archive = base(cache / "ansible.tar", packages=PACKAGES_OF_DEBIAN)
