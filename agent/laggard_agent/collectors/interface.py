@@ -90,7 +90,7 @@ def read_file(path: Path | str, max_bytes: int = MAX_FILE_BYTES) -> bytes:
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            data = _read_all(fd, path, max_bytes)
+            data = _read_all(lambda _: os.read(fd, _CHUNK_BYTES), path, max_bytes)
         finally:
             os.close(fd)
     except OSError as exc:
@@ -140,7 +140,7 @@ class KernelFile:
         """All bytes. Raises CollectError."""
         if self._fd >= 0:
             try:
-                return self._reread()
+                return _read_all(self._chunk, self.path, MAX_FILE_BYTES)
             except OSError:
                 self._close()  # its module or FUSE server ended and may have a successor
         data = read_file(self.path)
@@ -149,15 +149,8 @@ class KernelFile:
                 self._fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         return data
 
-    def _reread(self) -> bytes:
-        chunks = []
-        size = 0
-        while chunk := os.pread(self._fd, _SEQ_FILE_BYTES, size):
-            chunks.append(chunk)
-            size += len(chunk)
-            if size > MAX_FILE_BYTES:
-                raise refused(self.path, f"longer than {MAX_FILE_BYTES} bytes")
-        return b"".join(chunks)
+    def _chunk(self, at: int) -> bytes:
+        return os.pread(self._fd, _SEQ_FILE_BYTES, at)
 
     def _close(self) -> None:
         fd, self._fd = self._fd, -1
@@ -168,10 +161,10 @@ class KernelFile:
         self._close()
 
 
-def _read_all(fd: int, path: Path | str, max_bytes: int) -> bytes:
+def _read_all(chunk_at: Callable[[int], bytes], path: Path | str, max_bytes: int) -> bytes:
     chunks = []
     size = 0
-    while chunk := os.read(fd, _CHUNK_BYTES):
+    while chunk := chunk_at(size):
         chunks.append(chunk)
         size += len(chunk)
         if size > max_bytes:

@@ -36,8 +36,14 @@ class Event(NamedTuple):
     severity: float
     worst_severity: float
 
+    @classmethod
+    def of_row(cls, row: Mapping[str, Any]) -> "Event":
+        """The event in a row of the archive with EVENT_COLUMNS."""
+        return cls._make(row[column] for column in EVENT_COLUMNS)
 
-_COLUMNS = ("at", "transition", *Event._fields[2:])
+
+EVENT_COLUMNS = ("at", "transition", *Event._fields[2:])
+"""Columns of the archive's table of alarms, in the order of the fields of an Event."""
 
 
 class AlarmLog:
@@ -76,12 +82,11 @@ def _of_archive(directory: Path, now: float) -> dict[tuple[str, ...], Event] | N
     """The alarm events in the archive; None while it is unreadable, as during a merge."""
     first = (datetime.fromtimestamp(now, UTC) - timedelta(days=DAYS)).date().isoformat()
     try:
-        table = ArchiveReader(directory).table("alarms", columns=_COLUMNS, first_day=first)
+        table = ArchiveReader(directory).table("alarms", columns=EVENT_COLUMNS, first_day=first)
     except InputError:
         return None
     rows = table.slice(max(table.num_rows - MOST_EVENTS, 0)).to_pylist() if table.num_rows else []
-    events = (Event._make(row[column] for column in _COLUMNS) for row in rows)
-    return {_key(event): event for event in events}
+    return {_key(event): event for event in map(Event.of_row, rows)}
 
 
 def _of_transition(transition: AlarmEvent) -> Event:

@@ -29,7 +29,7 @@ from laggard_aggregator.status.window_history import (
     WindowHistory,
     bands,
 )
-from laggard_aggregator.web.pages.alarm_log import Event
+from laggard_aggregator.web.pages.alarm_log import EVENT_COLUMNS, Event
 from laggard_aggregator.web.pages.charts import band_chart, chart_data
 from laggard_aggregator.web.pages.page_state import Now
 from laggard_aggregator.web.pages.tables import PageColumn, Query, Table
@@ -44,7 +44,6 @@ ALIKE_SECONDS = 30
 """Ranges that differ by less, as of a page that shows the last hour, are read once."""
 MAX_COLUMNS = 96
 ROWS_A_PAGE = 100
-_EVENT = ("at", "transition", *Event._fields[2:])
 
 
 class PastUnavailableError(Exception):
@@ -292,9 +291,8 @@ def _node(name: str, asked: TimeRange, reader: HistoryReader) -> Past:
 
 
 def _alarms(asked: TimeRange, reader: HistoryReader) -> Past:
-    rows = reader.alarms(_EVENT, asked.start, asked.end)
-    events = (Event._make(row[column] for column in _EVENT) for row in reversed(rows))
-    return Past(asked, _troubles(reader), events=tuple(events))
+    rows = reader.alarms(EVENT_COLUMNS, asked.start, asked.end)
+    return Past(asked, _troubles(reader), events=tuple(map(Event.of_row, reversed(rows))))
 
 
 def _history(group: str, windows: Sequence[Row], rows: Sequence[Row], asked: TimeRange) -> WindowHistory:
