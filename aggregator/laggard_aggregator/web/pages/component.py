@@ -53,7 +53,7 @@ def component(now: Now, group_name: str, name: str, query: Query, alarms: Sequen
         {key: alarm for key, alarm in now.alarms.items() if alarm.component == lasting},
     )
     its_alarms = alarm_table(now, events, query, of_one=True)
-    parts = [_part(now, group, lasting, one, scores.get(one), query) for one in metrics]
+    parts = [_part(now, group, lasting, one, score=scores.get(one), query=query) for one in metrics]
     return {
         "table": parts[0]["windows"],
         "tables": [functions, its_alarms],
@@ -92,8 +92,8 @@ def _functions(causes: Sequence[tuple[str, float]], known: str, query: Query) ->
     return Table("functions", columns, causes, query, keep=_KEEP, make=row, is_first=False)
 
 
-def _part(  # noqa: PLR0917
-    now: Now, group: GroupView, name: str, metric: str, score: float | None, query: Query
+def _part(
+    now: Now, group: GroupView, name: str, metric: str, *, score: float | None, query: Query
 ) -> dict[str, Any]:
     """One metric of the component; pictures are empty without data."""
     course = now.history.course(group.name, metric, name)

@@ -178,7 +178,9 @@ class Pages:
 
             if form := _text(request, "format"):
                 async with self._one_at_a_time:
-                    return await asyncio.to_thread(_file, present(), request, form, make, events, was)
+                    return await asyncio.to_thread(
+                        _file, present(), request, form, make=make, events=events, was=was
+                    )
             acts = self._acts(request)
             key = (
                 request.scope["raw_path"].decode("latin-1"),
@@ -316,9 +318,7 @@ def _alarms(now: Now, asked: Request, events: Events) -> Any:
     return alarms.alarms(now, episodes(events, active), _query(asked))
 
 
-def _file(  # noqa: PLR0917
-    now: Now, request: Request, form: str, make: Make, events: Events, was: Past | None
-) -> Response:
+def _file(now: Now, request: Request, form: str, *, make: Make, events: Events, was: Past | None) -> Response:
     """A table of a page as CSV or JSON: the first, or that which the parameter `table` names."""
     found = [] if was is None else [was.table(now, _query(request))]
     try:
