@@ -14,7 +14,6 @@ from functools import partial
 from typing import Any
 
 from laggard_aggregator.alarms.judge import Judgement
-from laggard_aggregator.archive import part_reader
 from laggard_aggregator.archive.write_queue import WriteQueue
 from laggard_aggregator.archive.writer import ArchiveWriter
 from laggard_aggregator.control import storage
@@ -46,6 +45,9 @@ from laggard_common.errors import LaggardError
 from laggard_common.mqtt.settings import client_arguments
 
 _log = logging.getLogger(__name__)
+
+ARCHIVE_LEAD_LSNS = 2**32
+"""Sequence numbers left out where the archive cannot be read at the start: it may be ahead of the journal."""
 
 
 class App:
@@ -135,8 +137,8 @@ class App:
     async def run(self, stop: asyncio.Event, started: asyncio.Event | None = None) -> None:
         """Runs until `stop` is set; sets `started` when the state is restored and all tasks are created.
 
-        Raises ServiceError when a port is taken or another aggregator has the state, ArchiveError and
-        StateError when their directories cannot be used.
+        Raises ServiceError when a port is taken or another aggregator has the state, StateError when its
+        directory cannot be used. An archive that cannot be used is opened as soon as it can.
         """
         async with AsyncExitStack() as stack:
             with _single_error():
@@ -273,7 +275,7 @@ class App:
             self._archive = await asyncio.to_thread(self._open_archive, head)
         judged: list[Judgement] = []
         if self._recovery is not None:
-            await asyncio.to_thread(self._replay, self._recovery, judged)
+            await asyncio.to_thread(self._replay, self._recovery, judged, head)
         if self._recovery is not None or head is not None:
             machine.admission.nodes.listening(now_ns)
             machine.start_counting()
@@ -282,7 +284,7 @@ class App:
         self.view.archive = self._archive
         if self._recovery is not None:
             durable = machine.admission.acks.durable
-            await self._recovery.start(machine, self._run_ns, durable, self._archived())
+            await self._recovery.start(machine, self._run_ns, durable, self._archived(), continues=continues)
             if self._archive is not None:
                 self._archive.journal = self._recovery.journal
             self.view.recovery = self._recovery
@@ -297,29 +299,31 @@ class App:
             return restore(self._machine, iter(self._final_state), "reload")
         return None
 
-    def _replay(self, recovery: Recovery, judged: list[Judgement]) -> None:
+    def _replay(self, recovery: Recovery, judged: list[Judgement], head: Head | None) -> None:
         for result in recovery.replay(self._machine):
             if self._archive is not None:
                 self._archive.replay((result,))
             if isinstance(result, Judgement):
                 judged.append(result)
-        if self._archive is not None:  # it may be ahead of a damaged journal
-            sequence = self._machine.sequence
-            sequence.last = max(sequence.last, self._archive.last_written)
+        if self._archive is not None and head is not None:  # it may be ahead of a damaged journal
+            sequence, last = self._machine.sequence, self._archive.last_written
+            sequence.last = sequence.last + ARCHIVE_LEAD_LSNS if last is None else max(sequence.last, last)
 
     def _open_archive(self, head: Head | None) -> WriteQueue:
         s, archive, recovery = self._settings, self._settings.archive, self._recovery
         assert archive is not None
-        continues_at_ns, written = None, None
-        if head is not None:
-            continues_at_ns, written = head.taken_ns, part_reader.written(archive.directory, head.run_ns)
         writer = ArchiveWriter(
-            archive.directory, s.site, self._run_ns, continues_at_ns=continues_at_ns, written=written
+            archive.directory,
+            s.site,
+            self._run_ns,
+            continues_at_ns=head.taken_ns if head is not None else None,
+            continued_run_ns=head.run_ns if head is not None else None,
         )
         writer.groups(self._membership, self._topology, s.detect.lateness, s.alarm.after_seconds)
-        writer.flush()
         durable = self._machine.admission.acks.durable if recovery is None else None
-        return WriteQueue(writer, archive, durable, self._clock)
+        queue = WriteQueue(writer, archive, durable, self._clock)
+        queue.open()
+        return queue
 
     def _archived(self) -> Any:
         """The check whether the archive has a result, which a snapshot waits for; None without an archive."""

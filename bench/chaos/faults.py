@@ -126,6 +126,14 @@ def aggregators_disk_full(site: Site, rng: random.Random, _: int) -> None:
     _full(site.store, rng)
 
 
+def aggregator_started_on_full_disk(site: Site, rng: random.Random, _: int) -> None:
+    """kill -9, and started again while state and archive have no byte left, for 5 to 12 s."""
+    site.aggregator.kill()
+    site.store.fill()
+    site.aggregator.start()
+    _full(site.store, rng)
+
+
 def agents_disk_full(site: Site, rng: random.Random, _: int) -> None:
     """The spools have no byte left for 5 to 12 s."""
     _full(site.spools, rng)
@@ -245,6 +253,7 @@ FAULTS: Mapping[str, Fault] = {
         Fault("agents-killed", agents_killed, frozenset({_AGENTS})),
         Fault("network-cut", network_cut),
         Fault("aggregator-disk-full", aggregators_disk_full),
+        Fault("aggregator-start-disk-full", aggregator_started_on_full_disk, frozenset({_AGGREGATOR})),
         Fault("agents-disk-full", agents_disk_full),
         Fault("agents-disk-read-only", agents_disk_read_only, frozenset({_AGENTS})),
         Fault("clocks-stepped", clocks_stepped),

@@ -174,6 +174,63 @@ def test_an_archive_that_is_ahead_of_a_damaged_state_takes_what_comes(tmp_path: 
     asyncio.run(story())
 
 
+def test_an_archive_that_is_down_at_a_restart_gets_all_of_it_once_it_is_back(tmp_path: Path) -> None:
+    """Meanwhile messages are judged and acknowledged; the journal has what the archive lacks."""
+
+    async def story() -> None:
+        clock = HandClock(START)
+        made = lasting(tmp_path)
+        app = App(made, clock)
+        async with cut_off(app), client(made.mqtt.port) as agents:
+            await agents.subscribe("laggard/1/site/ack/+", qos=1)
+            await publish_schemas(agents)
+            await publish_seconds(agents, app, clock, range(6))
+            await acknowledged(agents, 5)
+            assert app._archive is not None
+            assert await app._archive.write(flush=True)  # some of it is there
+        archive = (tmp_path / "archive").rename(tmp_path / "away")
+        (tmp_path / "archive").touch()
+        again = App(made, clock)
+        async with cut_off(again), client(made.mqtt.port) as agents:
+            await agents.subscribe("laggard/1/site/ack/+", qos=1)
+            await publish(agents, again, clock, range(6, 9))
+            await acknowledged(agents, 8)
+            await async_wait_until(lambda: again.view.counters().windows > 0)
+            assert again.view.counters().archive_up is False
+            durability = again.view.durability()
+            assert durability is not None
+            assert durability.whole
+        last = App(made, clock)
+        async with running(last), client(made.mqtt.port) as agents:
+            await agents.subscribe("laggard/1/site/ack/+", qos=1)
+            await publish(agents, last, clock, range(9, 12))
+            await acknowledged(agents, 11)
+            (tmp_path / "archive").unlink()
+            archive.rename(tmp_path / "archive")
+            assert last._archive is not None
+            assert await last._archive.write(flush=True)
+            assert last.view.counters().archive_up
+            assert KEY in last.view.alarms()
+        reader = ArchiveReader(tmp_path / "archive")
+        assert len(reader.runs()) == 1
+        taken = [(batch.schema.node, batch.seq) for _, batch in reader.batches()]
+        assert sorted(taken) == [(node, seq) for node in NODES for seq in range(12)]
+        replayed = list(ArchiveReplay(reader).judgements())
+        assert replayed[-1].verdicts.score.tobytes() == last.view.judgements()[0].verdicts.score.tobytes()
+
+    asyncio.run(story())
+
+
+async def publish(agents: aiomqtt.Client, app: App, clock: HandClock, batches: range) -> None:
+    """Every node's batches after a restart, which begins to count from 0."""
+    for count, seq in enumerate(batches, 1):
+        clock.ns = START + (5 * seq + 6) * SECOND
+        for node in NODES:
+            payload = wire.encode_envelope(envelope(node, seq))
+            await agents.publish(topics.data_topic("site", "storage", node, "diskstats"), payload, qos=1)
+        await async_wait_until(lambda: app.view.counters().samples == 5 * len(NODES) * count)  # noqa: B023
+
+
 def test_it_is_not_ready_before_it_is_restored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def story() -> None:
         may_go_on = asyncio.Event()

@@ -49,6 +49,10 @@ COUNTERS: Final = pa.schema(
 )
 """Leading columns of every counter table."""
 
+MAX_SOURCE_FIELDS: Final = 2048
+"""Fields of one source at a site: columns of its table beside COUNTERS."""
+MAX_COLUMNS: Final = len(COUNTERS) + MAX_SOURCE_FIELDS
+
 SCHEMAS: Final = pa.schema(
     [
         *_KEY,

@@ -3,18 +3,23 @@
 Overload sheds the archive before verdicts. A batch beyond `room` is judged but not accepted, so that its
 agent sends it again; other records beyond the limit are dropped and counted. Without a journal, batches are
 durable once they are flushed; with one, nothing is written before it is durable there.
+
+An archive that cannot be used at the start is opened later: until then records wait, within the same bounds.
 """
 
 import asyncio
 import logging
 import math
-from collections import deque
-from collections.abc import Callable, Iterable
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 
 from laggard_aggregator.alarms.judge import Judgement
-from laggard_aggregator.archive.retention import compact, retain
+from laggard_aggregator.archive import layout
+from laggard_aggregator.archive.part_reader import count_damaged
+from laggard_aggregator.archive.retention import compact, retain, scrub
 from laggard_aggregator.archive.writer import ArchiveWriter
 from laggard_aggregator.engine.machine import Result
 from laggard_aggregator.ingest.admission import Room
@@ -33,13 +38,15 @@ MAX_RECORDS = 200_000
 WRITE_SECONDS = 1.0
 FLUSH_SECONDS = 15.0  # agents send unacknowledged batches again after a minute
 RETAIN_SECONDS = 600.0
+SCRUB_BYTES = 10**9
+"""Bytes of the archive whose checksums are checked every RETAIN_SECONDS: a second of one core."""
 
 
 class WriteQueue:
     """Accepts records on the event loop, writes them in a thread. `durable(lsn)`: called after each flush.
 
     `journal`: records are written once they are durable in it; None without one. `failure`: why the archive
-    cannot be written now, or empty.
+    cannot be written now, or empty. `damaged`: files that were set aside.
     """
 
     def __init__(
@@ -50,8 +57,8 @@ class WriteQueue:
         clock: Clock,
     ) -> None:
         self._writer = writer
-        self.last_written = writer.last_written
-        """The last lsn of this run in the archive when it was opened."""
+        self.last_written: int | None = None
+        """The last lsn of this run in the archive when it was opened; None before that."""
         self._retention = retention
         self._durable = durable
         self._clock = clock
@@ -61,7 +68,14 @@ class WriteQueue:
         self._value_bytes = 0
         self._last_lsn = 0
         self._dropped = 0
+        self._unchecked: Iterator[layout.Part] = iter(())
+        self.damaged = 0
         self.failure = ""
+
+    @property
+    def refused_rows(self) -> Counter[str]:
+        """Rows left out, by node, whose schemas have too many fields."""
+        return self._writer.refused_rows
 
     @property
     def dropped(self) -> int:
@@ -81,10 +95,22 @@ class WriteQueue:
             return
         self._records.append(record)
 
+    def open(self) -> bool:
+        """Opens the archive; whether that succeeded. `write` tries again."""
+        return self._attempt(self._open)
+
     def replay(self, records: Iterable[Result]) -> None:
-        """Writes the results of a restart's replay at any length; what is written already is skipped."""
+        """Writes the results of a restart's replay at any length; what is written already is skipped.
+
+        Before the archive is open they wait as others do.
+        """
         for record in records:
-            if not self._attempt(partial(self._write_record, record)):
+            if self.last_written is None:
+                if isinstance(record, Batch) and not self.room().claim(record.counters.values.nbytes):
+                    self._dropped += 1
+                else:
+                    self.put(record)
+            elif not self._attempt(partial(self._write_record, record)):
                 self._dropped += not isinstance(record, Batch)  # the writer has the batch nonetheless
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -96,17 +122,33 @@ class WriteQueue:
                 await asyncio.wait_for(stop.wait(), WRITE_SECONDS)
                 break
             now = self._now()
+            retain_now = now >= retain_due
+            if retain_now:  # first, as it makes room
+                retain_due = now + RETAIN_SECONDS
+                await self._maintain(partial(retain, retention=self._retention))
             flush = now >= flush_due
             await self.write(flush)
             if flush:
                 flush_due = now + FLUSH_SECONDS
-            if now >= retain_due:
-                retain_due = now + RETAIN_SECONDS
-                directory, now_ns = self._writer.directory, self._clock.wall_ns()
-                async with self._writing:  # compaction removes leftover files, and needs space
-                    for work in (partial(retain, retention=self._retention), compact):
-                        await asyncio.to_thread(self._attempt, partial(work, directory, now_ns))
+            if retain_now:
+                await self._maintain(compact)
+                await self._maintain(self._scrub)
         await self.write(flush=True)
+
+    async def _maintain(self, work: Callable[[Path, int], object]) -> None:
+        """Runs `work` with the archive's folder and the time, while nothing is written."""
+        async with self._writing:
+            arguments = self._writer.directory, self._clock.wall_ns()
+            await asyncio.to_thread(self._attempt, partial(work, *arguments))
+
+    def _scrub(self, directory: Path, _: int) -> None:
+        """Checks the next files of the archive, and begins again after the last one."""
+        if not scrub(self._unchecked, SCRUB_BYTES):
+            self._unchecked = layout.all_parts(directory)
+        damaged = count_damaged(directory)
+        if damaged > self.damaged:
+            self._writer.schemas_lost()  # maybe
+        self.damaged = damaged
 
     async def write(self, flush: bool, at_least: int = 0) -> bool:
         """Writes the queue; with `flush` readers see it afterwards, and batches are durable.
@@ -136,7 +178,9 @@ class WriteQueue:
         return written and first > lsn
 
     def _write(self, records: deque[Result], until: float, flush: bool) -> None:
-        if self.failure:
+        if self.last_written is None:
+            self._open()
+        elif self.failure:
             self._writer.flush()  # new records wait here, where they are counted, until this succeeds
         while records:
             record = records[0]
@@ -145,6 +189,13 @@ class WriteQueue:
             self._write_record(records.popleft())
         if flush:
             self._writer.flush()
+
+    def _open(self) -> None:
+        if self.last_written is None:
+            last = self._writer.open()
+            self._writer.flush()
+            self.last_written = last
+            self.damaged = count_damaged(self._writer.directory)
 
     def _write_record(self, record: Result) -> None:
         if isinstance(record, Batch):

@@ -1,19 +1,21 @@
 """Writes the archive. Nothing here is asynchronous: the daemon calls it from a thread of its own."""
 
-from collections.abc import Mapping
+from collections import Counter
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
 
 from laggard_aggregator.alarms.alarms import AlarmsCleared
 from laggard_aggregator.alarms.judge import Judgement
-from laggard_aggregator.archive import layout, tables
+from laggard_aggregator.archive import layout, part_reader, tables
 from laggard_aggregator.archive.counter_columns import Pending
-from laggard_aggregator.archive.tables import Row
+from laggard_aggregator.archive.tables import MAX_SOURCE_FIELDS, Row
 from laggard_aggregator.groups.membership import ConfiguredMembership
 from laggard_aggregator.groups.topology import Topology
 from laggard_aggregator.ingest.batches import Batch
 from laggard_aggregator.log.entries import WindowClose
+from laggard_common.errors import ArchiveError
 from laggard_common.wire.schema import Schema
 
 FLUSH_ROWS = 262_144
@@ -22,6 +24,10 @@ FLUSH_CELLS = 64 * FLUSH_ROWS
 """Values of all sources together, 128 MiB of them: of one node a row may have 1,024 fields."""
 MAX_PENDING_CELLS = 8 * FLUSH_CELLS
 MAX_OWN_ROWS = 65_536
+MAX_NEW_FIELDS = 4096
+"""Fields that a node may add in a day to the tables of all sources."""
+MAX_NEW_SHARED_FIELDS = 256
+"""Of them, to the table of a source that other nodes have: each makes all their rows wider."""
 
 _OWN_TABLES = {
     "groups": tables.GROUPS,
@@ -30,6 +36,57 @@ _OWN_TABLES = {
     "alarms": tables.ALARMS,
     "shadow_windows": tables.WINDOWS,
 }
+
+
+@dataclass(slots=True)
+class _Fields:
+    """Fields of a source's table, and whether a schema of today has them. `owner`: None if several nodes."""
+
+    used: dict[str, bool]
+    owner: str | None
+    added: Counter[str] = field(default_factory=Counter)
+    """Fields that each node added today."""
+
+
+class FieldBounds:
+    """Bounds the columns of each source's table, and those that each node adds in a day.
+
+    Fields in use stay known over the days, so that a node with ever new ones keeps out those of no other.
+    """
+
+    def __init__(self) -> None:
+        self._sources: dict[tuple[str, str], _Fields] = {}
+        self._added: Counter[str] = Counter()
+
+    def admits(self, source: tuple[str, str], schema: Schema) -> bool:
+        """Whether the fields of a schema fit into the table of its source; they are added if so."""
+        node = schema.node
+        known = self._sources.get(source) or _Fields({}, node)
+        names = [each.name for each in schema.fields]
+        new = sum(name not in known.used for name in names)
+        shared = known.owner != node
+        if new and (
+            len(known.used) + new > MAX_SOURCE_FIELDS
+            or self._added[node] + new > MAX_NEW_FIELDS
+            or (shared and known.added[node] + new > MAX_NEW_SHARED_FIELDS)
+        ):
+            return False
+        self._sources[source] = known
+        known.used.update(dict.fromkeys(names, True))
+        self._added[node] += new
+        known.added[node] += new
+        if shared:
+            known.owner = None
+        return True
+
+    def new_day(self) -> None:
+        """Forgets the fields that no schema of the day had."""
+        self._added.clear()
+        for source, known in list(self._sources.items()):
+            known.used = {name: False for name, used in known.used.items() if used}
+            known.added.clear()
+            if not known.used:
+                del self._sources[source]
 
 
 class ArchiveWriter:
@@ -43,6 +100,7 @@ class ArchiveWriter:
 
     While the disk does not take a flush, what it holds waits for the next one; beyond MAX_PENDING_ROWS
     (a source) and MAX_PENDING_CELLS the oldest rows are thrown away and counted in `dropped_rows`.
+    `refused_rows`: rows by node whose schemas have fields beyond FieldBounds.
     """
 
     def __init__(
@@ -52,18 +110,20 @@ class ArchiveWriter:
         run_ns: int,
         *,
         continues_at_ns: int | None = None,
-        written: Mapping[tuple[str, str], int] | None = None,
+        continued_run_ns: int | None = None,
     ) -> None:
         """`continues_at_ns`: start of this writer's records where it continues an earlier one's run.
 
-        `written`: its last ordinal in each table (`part_reader.written`), up to which no row is repeated.
+        `continued_run_ns`: that run. `open` reads how far the archive has it, so that no row is repeated.
         """
         self.directory = directory
         self.site = site
         self.run_ns = run_ns
         self.dropped_rows = 0
-        self._written = dict(written or {})
-        self.last_written = max(self._written.values(), default=-1)
+        self.refused_rows: Counter[str] = Counter()
+        self._bounds = FieldBounds()
+        self._continued_run_ns = continued_run_ns
+        self._written: dict[tuple[str, str], int] = {}  # the last ordinal in each table
         self._begun_ns = run_ns if continues_at_ns is None else continues_at_ns
         self._day = layout.day_of(self._begun_ns)
         self._opened_ns: int | None = None
@@ -78,6 +138,20 @@ class ArchiveWriter:
         self._own: dict[str, list[Row]] = {kind: [] for kind in _OWN_TABLES}
         self._verdicts: dict[str, list[pa.Table]] = {"verdicts": [], "shadow_verdicts": []}
         self._next_part: dict[Path, int] = {}
+
+    def open(self) -> int:
+        """Reads how far the archive has the continued run; its last ordinal there, -1 without any.
+
+        To be called before anything is added. Raises ArchiveError.
+        """
+        if self._continued_run_ns is not None:
+            self._written = dict(part_reader.written(self.directory, self._continued_run_ns))
+        return max(self._written.values(), default=-1)
+
+    def schemas_lost(self) -> None:
+        """Schemas of the day were set aside: the next batches write theirs again."""
+        self._schemas_written.clear()
+        self._latest.clear()
 
     def groups(
         self,
@@ -152,16 +226,11 @@ class ArchiveWriter:
         self._opened_ns = None
 
     def _add(self, taken: Batch) -> bool:
-        """Whether, with the batch among what waits, there is enough for a flush.
-
-        A batch whose schema contradicts the one of the same node, stream and epoch is thrown away: nobody
-        could read it. Only a node that does not keep to the wire format sends such.
-        """
+        """Whether, with the batch among what waits, there is enough for a flush."""
         if not taken.counters.indexes.size or not self._is_new("counters", taken.schema.source, taken.lsn):
             return False
         source = (taken.schema.source, taken.site)
         if not self._takes(source, taken):
-            self.dropped_rows += taken.counters.indexes.size * taken.counters.tick_ns.size
             return False
         waiting = self._pending.setdefault(source, [])
         if not waiting or not waiting[-1].has_room(taken, FLUSH_ROWS, FLUSH_CELLS):
@@ -175,20 +244,28 @@ class ArchiveWriter:
         return full
 
     def _takes(self, source: tuple[str, str], taken: Batch) -> bool:
-        """Whether the schema of `taken` is the one of its node, stream and epoch; a new one is to be written.
+        """Whether the batch can be written; its schema is to be written if it is new today.
 
-        Of the ones of the day a hash is kept: each has a whole dictionary, and a busy node has many epochs.
+        A batch is left out when its schema contradicts the one of the same node, stream and epoch, as nobody
+        could read it, or has more fields than FieldBounds admits. Only a node that does not keep to the wire
+        format, or invents fields, sends such. Of a day's schemas a hash is kept: each has a whole dictionary,
+        and a busy node has many epochs.
         """
         schema = taken.schema
         of_node = (*source, schema.node)
         if self._latest.get(of_node) is schema:
             return True
-        key, told = (*of_node, taken.stream, schema.epoch), hash(schema)
-        if key not in self._schemas_written:
-            self._schemas_written[key] = told
-            self._schemas.setdefault(source, []).append(tables.schema_row(taken))
-        elif self._schemas_written[key] != told:
+        rows = taken.counters.indexes.size * taken.counters.tick_ns.size
+        key, content = (*of_node, taken.stream, schema.epoch), hash(schema)
+        if self._schemas_written.get(key, content) != content:
+            self.dropped_rows += rows
             return False
+        if key not in self._schemas_written:
+            if not self._bounds.admits(source, schema):
+                self.refused_rows[schema.node] += rows
+                return False
+            self._schemas_written[key] = content
+            self._schemas.setdefault(source, []).append(tables.schema_row(taken))
         self._latest[of_node] = schema
         return True
 
@@ -202,6 +279,7 @@ class ArchiveWriter:
             self._schemas_written.clear()
             self._latest.clear()
             self._next_part.clear()
+            self._bounds.new_day()
         if self._opened_ns is None:
             self._opened_ns = now_ns
 
@@ -242,8 +320,9 @@ class ArchiveWriter:
     def _write(self, kind: str, source: str, site: str, table: pa.Table) -> None:
         where = layout.folder(self.directory, kind, source, self._day, site)
         if where not in self._next_part:
-            self._next_part[where] = 1 + max((part.last for part in layout.parts(where)), default=0)
+            with ArchiveError.from_os_errors(where):
+                self._next_part[where] = 1 + max((part.last for part in layout.parts(where)), default=0)
         number = self._next_part[where]
-        path = layout.part_path(where, self._opened_ns or self._begun_ns, number, number)
-        layout.write_parquet(path, table.schema, [table])
+        opened = layout.opened_at(self._opened_ns or self._begun_ns)
+        layout.write_part(where, opened, (number, number), table.schema, [table])
         self._next_part[where] = number + 1

@@ -55,6 +55,7 @@ class Recovery:
         self._journal = Journal(self._directory, settings.journal_max_bytes)
         self._from_segment = 0
         self._run_ns = 0
+        self._continues = False
         self.snapshot_bytes = 0
         self.snapshot_at = math.nan
         self.snapshot_seconds = 0.0
@@ -98,12 +99,16 @@ class Recovery:
         run_ns: int,
         durable: Callable[[int], None],
         archived: Archived | None = None,
+        *,
+        continues: bool = False,
     ) -> None:
         """Journals `machine` from now on, and takes the first snapshot; `durable` as in GroupCommit.
 
         With that snapshot the next start does not repeat this replay, so the archive has its results first.
+        `continues`: it is of the same run as the snapshot that was loaded. Then that snapshot and the journal
+        behind it have all of it, and batches are acknowledged even while the archive is down.
         """
-        self._machine, self._run_ns = machine, run_ns
+        self._machine, self._run_ns, self._continues = machine, run_ns, continues
         self.journal = GroupCommit(self._journal, durable, machine.sequence.last)
         machine.record(self.journal.record)
         await self.snapshot((), archived)
@@ -145,6 +150,8 @@ class Recovery:
             if not await self._is_archived(lsn, archived):
                 _log.debug("state: the snapshot waits for the archive")
                 await asyncio.to_thread(snapshots.discard, self._directory, number)
+                if self._continues and not token:  # no write of the journal has failed
+                    self.journal.checkpointed(lsn, token)
                 return False
             await asyncio.to_thread(snapshots.publish, self._directory, number)
             self.journal.checkpointed(lsn, token)
@@ -167,7 +174,7 @@ class Recovery:
 
         Entries that the journal lacks are in the archive before that.
         """
-        if archived is None or not self._has_room():
+        if archived is None or not lsn or not self._has_room():
             return True
         await self.journal.wait_durable(lsn, DURABLE_SECONDS)
         return await archived(lsn)

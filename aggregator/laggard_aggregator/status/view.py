@@ -63,7 +63,9 @@ class Counters:
     `held`: messages that wait for their schema now. `two_streams`: times that two streams of one node and
     source were live at once. `window_lag_seconds`: from the deadline of the latest window to its judgement;
     `window_lag_most_seconds`: its maximum. `notifications`: by channel.
-    `archive_failure`: why the archive cannot be written now, or empty.
+    `archive_failure`: why the archive cannot be written now, or empty. `archive_up`: None without an archive.
+    `archive_damaged`: files set aside in its folder. `archive_refused`: rows left out, by node, for too many
+    fields.
     `flooding`: the node with the highest message rate, per second, where it exceeds any agent's.
     `shadow_verdicts`: by group with a shadow, the number of verdicts by state (`shadows.NOT_COMPARED` on).
     """
@@ -90,6 +92,9 @@ class Counters:
     flooding: tuple[str, float] | None = None
     archive_failure: str = ""
     shadow_verdicts: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    archive_up: bool | None = None
+    archive_damaged: int = 0
+    archive_refused: Mapping[str, int] = field(default_factory=dict)
 
 
 def failing(counters: Counters, durability: Durability | None) -> dict[str, str]:
@@ -315,6 +320,9 @@ class Status:
             queue_bytes=queue.size_bytes if queue is not None else 0,
             archive_dropped=archive.dropped if archive is not None else 0,
             archive_failure=archive.failure if archive is not None else "",
+            archive_up=not archive.failure if archive is not None else None,
+            archive_damaged=archive.damaged if archive is not None else 0,
+            archive_refused=dict(archive.refused_rows) if archive is not None else {},
             archive_returned=admission.counts.unaccepted,
             held=admission.held,
             two_streams=admission.counts.two_streams,

@@ -368,6 +368,25 @@ AGGREGATOR = (
         "Batches not acknowledged because the archive's write queue was full; agents send them again.",
         lambda c: c.archive_returned,
     ),
+    _counter(
+        "laggard_archive_up",
+        "Whether the archive can be written (0 or 1); no series without an archive.",
+        lambda c: c.archive_up,
+    ),
+    _counter(
+        "laggard_archive_damaged_files",
+        "Damaged files of the archive that were moved to its folder damaged.",
+        lambda c: None if c.archive_up is None else c.archive_damaged,
+    ),
+    MetricRow(
+        "laggard_archive_refused_rows_total",
+        ("node",),
+        "Rows not archived because the node's schema has more new fields than a table takes.",
+        lambda values: (
+            ((node,), rows)
+            for node, rows in sorted(values.counters.archive_refused.items(), key=lambda each: -each[1])[:20]
+        ),
+    ),
     _counter("laggard_windows_total", "Windows judged, over all peer groups.", lambda c: c.windows),
     _counter(
         "laggard_window_lag_seconds",

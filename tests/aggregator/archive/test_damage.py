@@ -1,0 +1,180 @@
+"""Damaged files: never another number without an error, and the aggregator goes on with the rest."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from laggard_aggregator.archive import layout, part_reader, retention
+from laggard_aggregator.archive.reader import ArchiveReader
+from laggard_aggregator.archive.write_queue import WriteQueue
+from laggard_aggregator.archive.writer import ArchiveWriter
+from laggard_aggregator.cli.main import main
+from laggard_aggregator.groups.membership import ConfiguredMembership
+from laggard_aggregator.groups.topology import Topology
+from laggard_aggregator.log.entries import WindowClose
+from laggard_aggregator.settings.aggregator import ArchiveTable
+from laggard_common.clock import SystemClock
+from laggard_common.errors import InputError
+from tests.aggregator.archive.test_writer import SCHEMA, batch, files, read
+from tests.support.builders.archives import START_NS, judgement
+from tests.support.builders.batches import SECOND
+
+EVERY = 3
+
+
+def written(directory: Path, parts: int = 1) -> None:
+    """An archive with rows of every kind, in so many parts of each."""
+    writer = ArchiveWriter(directory, "site", START_NS)
+    writer.groups(ConfiguredMembership(()), Topology(), 1.0, 0.0)
+    for place in range(parts):
+        writer.batch(batch(SCHEMA, 2 * place, START_NS + place * SECOND))
+        writer.close(WindowClose(2 * place + 1, "luns", 0.0, 60.0, START_NS / 1e9 + place))
+        writer.judgement(judgement())
+        writer.flush()
+
+
+@pytest.mark.parametrize("kind", layout.KINDS)
+def test_a_flipped_bit_is_an_error_whichever_it_is(tmp_path: Path, kind: str) -> None:
+    written(tmp_path)
+    ((_, where),) = layout.days(tmp_path, kind)
+    (part,) = layout.parts(where)
+    whole = part.path.read_bytes()
+    for at in range(0, len(whole), EVERY):
+        damaged = bytearray(whole)
+        damaged[at] ^= 1 << at % 8
+        part.path.write_bytes(damaged)
+        with pytest.raises(part_reader.DamagedPartError):
+            part_reader.check(part)
+        if not at % (EVERY * 40):  # the readers themselves are slower
+            for reading in readings(tmp_path, kind):
+                with pytest.raises(InputError, match=r"parquet|cannot be read"):
+                    reading()
+    part.path.write_bytes(whole)
+    part_reader.check(part)
+
+
+def readings(directory: Path, kind: str) -> Iterator[Callable[[], object]]:
+    """All ways in which a kind is read."""
+    reader = ArchiveReader(directory)
+    source = "diskstats" if kind in ("counters", "schemas") else layout.OWN
+    yield lambda: reader.table(kind, source)
+    if kind in ("counters", "schemas", "closes"):
+        yield lambda: list(reader.events())
+    if kind == "groups":
+        yield reader.runs
+
+
+def test_without_a_digest_pages_have_their_checksums(tmp_path: Path) -> None:
+    """As other Parquet readers may check them. Page headers and the footer are covered by the digest only."""
+    written(tmp_path)
+    errors = 0
+    (name,) = files(tmp_path)
+    path = tmp_path / name
+    whole = path.read_bytes()
+    footer = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
+    path = path.rename(path.with_name(path.name.rpartition("-")[0] + ".parquet"))
+    for at in range(0, footer, EVERY * 5):
+        damaged = bytearray(whole)
+        damaged[at] ^= 1 << at % 8
+        path.write_bytes(damaged)
+        try:
+            ArchiveReader(tmp_path).table("counters", "diskstats")
+        except InputError:
+            errors += 1
+    assert errors > 0.5 * footer / (EVERY * 5)
+
+
+@pytest.mark.parametrize("damage", [b"", None], ids=["empty", "cut"])
+@pytest.mark.parametrize("digest", [True, False], ids=["digest", "earlier"])
+def test_a_damaged_part_at_the_start_is_set_aside_and_its_rows_are_written_again(
+    tmp_path: Path, damage: bytes | None, digest: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    written(tmp_path, parts=3)
+    newest = tmp_path / files(tmp_path)[-1]
+    if not digest:
+        newest = newest.rename(newest.with_name(newest.name.rpartition("-")[0] + ".parquet"))
+    whole = newest.read_bytes()
+    newest.write_bytes(whole[: len(whole) // 2] if damage is None else damage)
+    again = ArchiveWriter(
+        tmp_path, "site", START_NS, continues_at_ns=START_NS + SECOND, continued_run_ns=START_NS
+    )
+    fed = WriteQueue(again, ArchiveTable(), lambda _: None, SystemClock())
+    assert fed.open()
+    assert (fed.failure, fed.damaged) == ("", 1)
+    assert newest.name in caplog.text
+    fed.replay([batch(SCHEMA, 2 * place, START_NS + place * SECOND) for place in range(4)])
+    assert asyncio.run(fed.write(flush=True))
+    assert [taken.lsn for taken in read(tmp_path)] == [0, 2, 4, 6]
+
+
+def test_a_folder_that_cannot_be_listed_is_an_error_and_not_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its rows would be written once more. (Root may list every folder, so the system call is refused.)"""
+    written(tmp_path)
+    again = ArchiveWriter(
+        tmp_path, "site", START_NS, continues_at_ns=START_NS + SECOND, continued_run_ns=START_NS
+    )
+    fed = WriteQueue(again, ArchiveTable(), lambda _: None, SystemClock())
+    with monkeypatch.context() as patched:
+        patched.setattr("os.scandir", refuse)
+        assert not fed.open()
+        assert "Permission denied" in fed.failure
+        fed.replay([batch(SCHEMA, 0), batch(SCHEMA, 2)])
+        assert not asyncio.run(fed.write(flush=True))
+    assert asyncio.run(fed.write(flush=True))
+    assert fed.failure == ""
+    assert [taken.lsn for taken in read(tmp_path)] == [0, 2]
+
+
+def refuse(path: Path) -> None:
+    raise PermissionError(13, "Permission denied", str(path))
+
+
+def test_the_whole_archive_is_checked_by_and_by(tmp_path: Path) -> None:
+    written(tmp_path, parts=3)
+    where = layout.folder(tmp_path, "alarms", layout.OWN, "2027-01-15", "site")
+    part = layout.parts(where)[1]
+    part.path.write_bytes(part.path.read_bytes()[:-1] + b"2")
+    parts, rounds = layout.all_parts(tmp_path), 1
+    while retention.scrub(parts, 5000):
+        rounds += 1
+    assert 3 < rounds < 19
+    assert [each.first for each in layout.parts(where)] == [1, 3]
+    assert part_reader.count_damaged(tmp_path) == 1
+
+
+def test_schemas_that_were_lost_are_written_again(tmp_path: Path) -> None:
+    writer = ArchiveWriter(tmp_path, "site", START_NS)
+    fed = WriteQueue(writer, ArchiveTable(), lambda _: None, SystemClock())
+    fed.put(batch(SCHEMA, 1))
+    assert asyncio.run(fed.write(flush=True))
+    (name,) = files(tmp_path, "schemas")
+    (tmp_path / name).write_bytes(b"PAR1")
+    for _ in range(2):  # the first begins the round
+        fed._scrub(tmp_path, 0)
+    assert fed.damaged == 1
+    fed.put(batch(SCHEMA, 2))
+    assert asyncio.run(fed.write(flush=True))
+    assert [taken.lsn for taken in read(tmp_path)] == [1, 2]
+
+
+def test_the_command_names_what_is_damaged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    written(tmp_path, parts=2)
+    assert main(["archive", "verify", str(tmp_path)]) == 0
+    assert capsys.readouterr().out == "12 files checked, 0 damaged\n"
+    first, second = (tmp_path / name for name in files(tmp_path))
+    second.write_bytes(second.read_bytes()[:-1] + b"2")
+    first.rename(first.with_name(first.name.rpartition("-")[0] + ".parquet"))
+    assert main(["archive", "verify", str(tmp_path)]) == 1
+    assert capsys.readouterr().out.splitlines() == [
+        f"{second}: damaged: its content does not match the digest in its name",
+        "12 files checked, 1 damaged",
+        "1 file of an earlier version without a digest",
+    ]
+    retention.scrub(layout.all_parts(tmp_path), 10**9)
+    assert main(["archive", "verify", str(tmp_path)]) == 0
+    assert f"1 damaged file found before in {tmp_path}/damaged" in capsys.readouterr().out
+    assert main(["archive", "verify", str(tmp_path / "none")]) == 2

@@ -1,0 +1,89 @@
+"""One node with ever new fields leaves the archive of the others as it is."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from laggard_aggregator.archive import retention, tables
+from laggard_aggregator.archive import writer as writer_module
+from laggard_aggregator.archive.layout import parts
+from laggard_aggregator.archive.writer import ArchiveWriter, FieldBounds
+from laggard_aggregator.ingest.batches import Batch
+from laggard_common.wire.schema import Field, Schema
+from tests.aggregator.archive.test_writer import MIDNIGHT_NS, SCHEMA, batch, files, read, schema_with
+from tests.support.builders.archives import START_NS
+from tests.support.builders.batches import SECOND
+
+SOURCE = ("diskstats", "site")
+
+
+def inventive(turn: int, fields: int = 100, node: str = "evil") -> Schema:
+    """A schema of a stream of its own, none of whose fields came before."""
+    made = schema_with(*(Field(f"{node}{turn}_{n}") for n in range(fields)))
+    return dataclasses.replace(made, node=node, stream=turn.to_bytes(16, "big"))
+
+
+def of(schema: Schema, ordinal: int, at_ns: int = START_NS) -> Batch:
+    return dataclasses.replace(batch(schema, ordinal, at_ns), stream=schema.stream)
+
+
+def test_a_node_with_ever_new_fields_is_left_out_and_counted_and_no_other_is(tmp_path: Path) -> None:
+    writer = ArchiveWriter(tmp_path, "site", START_NS)
+    for turn in range(200):
+        writer.batch(of(SCHEMA, 2 * turn))
+        writer.batch(of(inventive(turn), 2 * turn + 1))
+    writer.flush()
+    taken = read(tmp_path)
+    assert [each.lsn for each in taken if each.schema.node == "oss-1"] == list(range(0, 400, 2))
+    assert sum(each.schema.node == "evil" for each in taken) == 2
+    assert writer.refused_rows == {"evil": 198 * 2}
+    assert writer.dropped_rows == 0
+    (name,) = files(tmp_path)
+    ((_, schema, _),) = retention._unions(parts((tmp_path / name).parent))
+    assert len(schema) == len(tables.COUNTERS) + 2 + 200
+
+
+def test_the_bounds_of_a_source_of_a_node_and_of_a_shared_source() -> None:
+    bounds = FieldBounds()
+    assert bounds.admits(SOURCE, SCHEMA)
+    assert bounds.admits(SOURCE, dataclasses.replace(SCHEMA, node="oss-2"))
+    assert not bounds.admits(SOURCE, inventive(0, writer_module.MAX_NEW_SHARED_FIELDS + 1))
+    assert bounds.admits(SOURCE, inventive(1, writer_module.MAX_NEW_SHARED_FIELDS))
+    assert not bounds.admits(SOURCE, inventive(2, 1))
+    assert bounds.admits(SOURCE, dataclasses.replace(SCHEMA, node="evil")), "known fields cost nothing"
+    for at in range(3):  # as many sources of its own as it likes, but not as many fields
+        assert bounds.admits((f"own{at}", "site"), inventive(3 + at, 1024))
+    assert not bounds.admits(("own3", "site"), inventive(9, 1024))
+    assert bounds.admits(SOURCE, inventive(3, 200, node="oss-3"))
+    taken = sum(bounds.admits(SOURCE, inventive(turn, 200, node=f"evil-{turn}")) for turn in range(2, 20))
+    assert taken == (tables.MAX_SOURCE_FIELDS - 2 - 256 - 200) // 200
+    assert bounds.admits(SOURCE, SCHEMA)
+
+
+def test_a_day_later_fields_in_use_are_known_and_others_forgotten() -> None:
+    bounds = FieldBounds()
+    grown = schema_with(*SCHEMA.fields, Field("dc_ios"), epoch=2)
+    for day in range(30):
+        assert bounds.admits(SOURCE, grown if day < 10 else SCHEMA)
+        assert bounds.admits(SOURCE, inventive(day, 256)), "a day's new ones"
+        assert not bounds.admits(SOURCE, inventive(99, 1)), "and no more"
+        known = set(bounds._sources[SOURCE].used)
+        assert {"rd_ios", "rd_ms"} < known
+        assert len(known) <= 2 * 256 + 3
+        bounds.new_day()
+    assert "dc_ios" not in bounds._sources[SOURCE].used
+
+
+def test_parts_whose_union_is_too_wide_stay_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As several restarts in a day leave them, each of which counts from the beginning."""
+    monkeypatch.setattr(retention, "MAX_COLUMNS", len(tables.COUNTERS) + 250)
+    for turn in range(6):
+        writer = ArchiveWriter(tmp_path, "site", START_NS + turn * SECOND)
+        writer.batch(of(inventive(turn), 0, START_NS + turn * SECOND))
+        writer.flush()
+    retention.compact(tmp_path, MIDNIGHT_NS + 3600 * SECOND)
+    assert len(files(tmp_path)) == 3
+    assert len(read(tmp_path)) == 6
+    retention.compact(tmp_path, MIDNIGHT_NS + 3600 * SECOND)
+    assert len(files(tmp_path)) == 3
