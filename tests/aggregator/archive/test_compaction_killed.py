@@ -1,12 +1,15 @@
 """kill -9 within compaction and retention: nothing is lost or doubled, and the next run finishes the work."""
 
+import json
 import os
 import random
 import shutil
 import signal
+import subprocess
 import sys
 import time
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,19 +19,20 @@ from laggard_aggregator.archive import layout, part_reader, retention
 from laggard_aggregator.archive.reader import ArchiveReader
 from tests.aggregator.archive.test_retention import DAY_NS, NOON_NS, write
 from tests.support.builders.batches import SECOND
+from tests.support.container import PROJECT
 
 STEPS = frozenset({"open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.listdir", "os.scandir"})
 """Audit events of the steps that Laggard takes at the operating system; fsync and write are hooked apart."""
-RANDOM_KILLS = 120
-
-Killer = Callable[[], None]
+RANDOM_KILLS = 40
+FINISHED_EVERY = 4
+"""Kills, after one of which the next compaction is run to its end."""
 
 
 @pytest.fixture(scope="module")
 def before(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two hours of a past day in six parts of each kind, and half a merge that was killed before."""
+    """Two hours of a past day in four parts of each kind."""
     directory = tmp_path_factory.mktemp("before")
-    write(directory, [NOON_NS + minute * 60 * SECOND for minute in (0, 20, 40, 60, 80, 100)])
+    write(directory, [NOON_NS + minute * 60 * SECOND for minute in (0, 30, 60, 90)])
     return directory
 
 
@@ -39,25 +43,104 @@ def content(directory: Path) -> tuple[list[tuple[int, bytes]], list[int]]:
     return batches, [close.lsn for _, close in reader.closes()]
 
 
-def compact_in_child(directory: Path, arm: Callable[[Killer], None]) -> int:
-    """Compacts in a forked child that `arm` prepares with a way to kill itself; how the child ended."""
-    child = os.fork()
-    if not child:
-        try:
-            arm(lambda: os.kill(os.getpid(), signal.SIGKILL))
-            retention.compact(directory, NOON_NS + DAY_NS)
-        finally:
+@pytest.fixture(scope="module")
+def ended() -> Iterator["Ended"]:
+    """Runs one of WORK in a process of its own; its exit code, or the signal that ended it, negative.
+
+    The processes are forked from one that has imported Arrow and run none of it, so that no lock is held by a
+    thread which the child lacks.
+    """
+    code = f"from {__name__} import serve; serve()"
+    server = subprocess.Popen(
+        [sys.executable, "-c", code], cwd=PROJECT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    with server:
+        assert server.stdin is not None
+        assert server.stdout is not None
+        to, answers = server.stdin, server.stdout
+
+        def run(work: str, directory: Path, value: float) -> int:
+            print(json.dumps([work, str(directory), value]), file=to, flush=True)
+            return int(answers.readline())
+
+        yield run
+
+
+def serve() -> None:
+    """Forks a child for each line of standard input, and prints how it ended."""
+    for line in sys.stdin:
+        work, directory, value = json.loads(line)
+        child = os.fork()
+        if not child:
+            try:
+                WORK[work](Path(directory), value)
+            except BaseException:
+                traceback.print_exc()
+                os._exit(1)
             os._exit(0)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 
 
-def assert_whole(directory: Path, expected: object) -> None:
-    """A start reads it, no row is missing or twice, and the next compaction ends with one file each."""
+def compact(directory: Path, _: float = 0) -> None:
+    """The work of all children."""
+    retention.compact(directory, NOON_NS + DAY_NS)
+
+
+def compact_until(directory: Path, steps: float) -> None:
+    """Kills its process after `steps` steps."""
+    left = steps
+
+    def step(event: str, _: object = None) -> None:
+        nonlocal left
+        if event in STEPS:
+            left -= 1
+            if left < 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    written, synced = layout._DigestedFile.write, os.fsync
+
+    def half_written(file: layout._DigestedFile, data: Any) -> int:
+        os.write(file.fileno(), bytes(data)[: len(data) // 2])
+        step("open")
+        os.lseek(file.fileno(), -(len(data) // 2), os.SEEK_CUR)
+        return written(file, data)
+
+    def sync(handle: Any) -> None:
+        step("open")
+        synced(handle)
+
+    hooks = pytest.MonkeyPatch()
+    hooks.setattr(layout._DigestedFile, "write", half_written)
+    hooks.setattr(os, "fsync", sync)
+    sys.addaudithook(step)
+    compact(directory)
+
+
+def compact_for(directory: Path, seconds: float) -> None:
+    """Ends its process after `seconds`, at once, as SIGKILL does."""
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    compact(directory)
+
+
+WORK: Mapping[str, Callable[[Path, float], None]] = {
+    "whole": compact,
+    "steps": compact_until,
+    "seconds": compact_for,
+}
+
+Ended = Callable[[str, Path, float], int]
+
+
+def assert_whole(directory: Path, expected: object, *, finish: bool = True) -> None:
+    """A start reads it, no row is missing or twice; `finish`: the next compaction ends with one file each."""
     assert content(directory) == expected
     assert part_reader.written(directory, NOON_NS) == {
-        ("counters", "diskstats"): 10,
-        ("closes", "laggard"): 11,
+        ("counters", "diskstats"): 6,
+        ("closes", "laggard"): 7,
     }
+    if not finish:
+        return
     retention.compact(directory, NOON_NS + DAY_NS)
     assert content(directory) == expected
     left = [path for path in directory.rglob("*") if path.is_file()]
@@ -66,63 +149,31 @@ def assert_whole(directory: Path, expected: object) -> None:
         part_reader.check(part)
 
 
-def test_killed_at_every_step(before: Path, tmp_path: Path) -> None:
+def test_killed_at_every_step(before: Path, ended: Ended, tmp_path: Path) -> None:
     expected, killed = content(before), 0
     while True:
         directory = tmp_path / str(killed)
         shutil.copytree(before, directory)
-
-        def at_step(kill: Killer, left: int = killed) -> None:
-            def step(event: str, _: object = None) -> None:
-                nonlocal left
-                if event in STEPS:
-                    left -= 1
-                    if left < 0:
-                        kill()
-
-            written, synced = layout._DigestedFile.write, os.fsync
-
-            def half_written(file: layout._DigestedFile, data: Any) -> int:
-                os.write(file.fileno(), bytes(data)[: len(data) // 2])
-                step("open")
-                os.lseek(file.fileno(), -(len(data) // 2), os.SEEK_CUR)
-                return written(file, data)
-
-            def sync(handle: Any) -> None:
-                step("open")
-                synced(handle)
-
-            hooks = pytest.MonkeyPatch()
-            hooks.setattr(layout._DigestedFile, "write", half_written)
-            hooks.setattr(os, "fsync", sync)
-            sys.addaudithook(step)
-
-        code = compact_in_child(directory, at_step)
-        assert_whole(directory, expected)
+        code = ended("steps", directory, killed)
+        assert_whole(directory, expected, finish=not code or killed % FINISHED_EVERY == 0)
         shutil.rmtree(directory)
         if not code:
             break
         assert code == -signal.SIGKILL
         killed += 1
-    assert killed > 100
+    assert killed > 60
 
 
-def test_killed_at_random_moments(before: Path, tmp_path: Path) -> None:
+def test_killed_at_random_moments(before: Path, ended: Ended, tmp_path: Path) -> None:
     expected, chance, killed = content(before), random.Random(1), 0
     shutil.copytree(before, tmp_path / "timed")
     began = time.monotonic()
-    assert compact_in_child(tmp_path / "timed", lambda _: None) == 0
+    assert ended("whole", tmp_path / "timed", 0) == 0
     seconds = time.monotonic() - began
     for number in range(RANDOM_KILLS):
         directory = tmp_path / str(number)
         shutil.copytree(before, directory)
-        delay = chance.uniform(1e-4, seconds)
-
-        def later(_: Killer, delay: float = delay) -> None:
-            signal.signal(signal.SIGALRM, signal.SIG_DFL)  # ends the process at once, as SIGKILL does
-            signal.setitimer(signal.ITIMER_REAL, delay)
-
-        killed += compact_in_child(directory, later) == -signal.SIGALRM
-        assert_whole(directory, expected)
+        killed += ended("seconds", directory, chance.uniform(1e-4, seconds)) == -signal.SIGALRM
+        assert_whole(directory, expected, finish=number % FINISHED_EVERY == 0)
         shutil.rmtree(directory)
     assert killed > RANDOM_KILLS / 4
