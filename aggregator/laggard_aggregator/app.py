@@ -39,15 +39,13 @@ from laggard_aggregator.web.actions import Actions
 from laggard_aggregator.web.app import make_app
 from laggard_aggregator.web.auth import authenticated, read_credentials
 from laggard_aggregator.web.server import HttpServer
+from laggard_aggregator.windows.schedule import WindowClock
 from laggard_common.clock import Clock, SystemClock
 from laggard_common.daemon.sd_notify import Notifier
 from laggard_common.errors import LaggardError
 from laggard_common.mqtt.settings import client_arguments
 
 _log = logging.getLogger(__name__)
-
-ARCHIVE_LEAD_LSNS = 2**32
-"""Sequence numbers left out where the archive cannot be read at the start: it may be ahead of the journal."""
 
 
 class App:
@@ -68,7 +66,10 @@ class App:
     ) -> None:
         self._settings = settings
         self._final_state: list[dict[str, Any]] | None = before._final_state if before is not None else None
-        self._clock = clock or SystemClock()
+        host = clock or SystemClock()
+        self._clock: WindowClock = (
+            before._clock if before is not None else WindowClock(host.wall_ns, host.monotonic_ns)
+        )
         self._rng = rng or random.SystemRandom()
         self._arguments = partial(client_arguments, settings.mqtt)
         self._arguments()  # so that unusable files are reported now
@@ -305,9 +306,8 @@ class App:
                 self._archive.replay((result,))
             if isinstance(result, Judgement):
                 judged.append(result)
-        if self._archive is not None and head is not None:  # it may be ahead of a damaged journal
-            sequence, last = self._machine.sequence, self._archive.last_written
-            sequence.last = sequence.last + ARCHIVE_LEAD_LSNS if last is None else max(sequence.last, last)
+        if self._archive is not None and head is not None:
+            recovery.skip_to(self._machine.sequence, self._archive.last_written)
 
     def _open_archive(self, head: Head | None) -> WriteQueue:
         s, archive, recovery = self._settings, self._settings.archive, self._recovery
@@ -321,7 +321,7 @@ class App:
         )
         writer.groups(self._membership, self._topology, s.detect.lateness, s.alarm.after_seconds)
         durable = self._machine.admission.acks.durable if recovery is None else None
-        queue = WriteQueue(writer, archive, durable, self._clock)
+        queue = WriteQueue(writer, archive, durable, self._clock, lambda: self._clock.confirmed)
         queue.open()
         return queue
 

@@ -22,6 +22,7 @@ _REFILL_SECONDS = 0.2
 _VALID_SECONDS = 8.0
 _FAR_SECONDS, _NEAR_SECONDS = 90.0, 1.5
 """Steps of a clock: one that a timeline follows at once either way, and one that it is slewed over."""
+_STEPPED_SECONDS, _WRONG_SECONDS = 7200.0, 90.0
 
 Inject = Callable[[Site, random.Random, int], None]
 
@@ -161,6 +162,22 @@ def clocks_stepped(site: Site, rng: random.Random, number: int) -> None:
     site.step(node, 0.0)
 
 
+def aggregators_clock_stepped(site: Site, rng: random.Random, number: int) -> None:
+    """The aggregator's clock steps two hours forward or back, and after verdicts that came meanwhile it is
+    right again. Every other time the aggregator is killed and started again with the wrong clock.
+    """
+    site.step_aggregator((_STEPPED_SECONDS, -_STEPPED_SECONDS)[number // 2 % 2])
+    try:
+        _pause(rng, 1.0, 6.0)
+        if number % 2:
+            site.aggregator.kill()
+            site.aggregator.start()
+        since = time.time()
+        site.until("a verdict with a wrong clock", lambda: site.is_current(since), _WRONG_SECONDS)
+    finally:
+        site.step_aggregator(0.0)
+
+
 def procfs_stalled(site: Site, rng: random.Random, number: int) -> None:
     """Readings of two agents do not return for 4 to 14 s; every other time one of them is the slow LUN's."""
     healthy = [node for node in site.agents if node != site.slow]
@@ -257,6 +274,7 @@ FAULTS: Mapping[str, Fault] = {
         Fault("agents-disk-full", agents_disk_full),
         Fault("agents-disk-read-only", agents_disk_read_only, frozenset({_AGENTS})),
         Fault("clocks-stepped", clocks_stepped),
+        Fault("aggregator-clock-stepped", aggregators_clock_stepped, frozenset({_AGGREGATOR})),
         Fault("procfs-stalled", procfs_stalled),
         Fault("certificates-expired", certificates_expired, frozenset({_BROKER})),
         Fault("hostile-flood", hostile_flood),

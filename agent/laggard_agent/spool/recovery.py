@@ -20,12 +20,15 @@ from laggard_common.wire.schema import Schema
 
 _log = logging.getLogger(__name__)
 
+_UNKNOWN = -1
+
 
 @dataclass(slots=True)
 class Recovered:
     """`header`: as of the end of the newest segment, None in a new spool. `whole`: nothing was truncated or
     unreadable. `closed`: the previous agent shut down cleanly. `segments`: those with batches, oldest first.
-    `spent`: the others, to be deleted once a newer segment holds the header.
+    `spent`: the others, to be deleted once a newer segment holds the header. `lost`: sequence numbers of
+    damaged batches, as ranges with both ends.
     """
 
     header: Header | None = None
@@ -36,6 +39,12 @@ class Recovered:
     spent: list[SpoolSegment] = field(default_factory=list)
     schemas: dict[Key, Schema] = field(default_factory=dict)
     acks: tuple[Ack, ...] = ()
+    lost: list[tuple[Key, int, int]] = field(default_factory=list)
+
+    @property
+    def lost_batches(self) -> int:
+        """Number of damaged batches."""
+        return sum(high - low + 1 for _, low, high in self.lost)
 
     def streams_to_continue(self, boot_id: str) -> tuple[Stream, ...]:
         """The earlier agent's streams; none, with a log line, when batches of them may be lost.
@@ -76,6 +85,8 @@ def recover(directory: Path, node: str) -> Recovered:
                 found.segments.append(segment)
                 continue
         found.spent.append(segment)
+    if found.lost:
+        _log.warning("spool: %s is damaged: %d batches are lost", directory, found.lost_batches)
     if foreign:
         _log.warning("spool: %s belongs to node %s: discarding its batches", directory, foreign)
     return found
@@ -85,7 +96,15 @@ def _read(segment: SpoolSegment, found: Recovered) -> Header | None:
     """Records the batches of `segment`; returns the header as of its end."""
     header: Header | None = None
     streams: dict[str, Stream] = {}
+    end: int | None = None
     for record in segment.records():
+        if record.offset != (len(segment_log.MAGIC) if end is None else end):
+            _log.warning("spool: %s: damaged before byte %d", segment.path, record.offset)
+            found.whole = False
+            if end is None and found.header is not None:  # this one's is lost; it continued that
+                header = found.header
+                streams = {each.schema.source: replace(each, next_seq=_UNKNOWN) for each in header.streams}
+        end = record.end
         found.closed = record.type == SpoolRecordType.CLOSED
         try:
             if record.type == SpoolRecordType.HEADER:
@@ -98,8 +117,15 @@ def _read(segment: SpoolSegment, found: Recovered) -> Header | None:
                 streams[schema.source] = Stream(schema, before.next_seq if before and goes_on else 0)
             elif record.type == SpoolRecordType.BATCH:
                 envelope = wire.decode_envelope(record.payload)
-                streams[envelope.source].next_seq = envelope.seq + 1
-                segment.note((envelope.stream, envelope.source), envelope.seq)
+                key, seq = (envelope.stream, envelope.source), envelope.seq
+                stream = streams.get(envelope.source)
+                if stream is None or stream.key != key:  # its schema is damaged
+                    found.lost.append((key, seq, seq))
+                    continue
+                if not found.whole and _UNKNOWN < stream.next_seq < seq:
+                    found.lost.append((key, stream.next_seq, seq - 1))
+                stream.next_seq = seq + 1
+                segment.note(key, seq)
             elif record.type == SpoolRecordType.ACKED:
                 found.acks = wire.decode_ack(record.payload)
         except (WireError, KeyError) as exc:

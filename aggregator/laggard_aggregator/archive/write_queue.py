@@ -45,7 +45,8 @@ SCRUB_BYTES = 10**9
 class WriteQueue:
     """Accepts records on the event loop, writes them in a thread. `durable(lsn)`: called after each flush.
 
-    `journal`: records are written once they are durable in it; None without one. `failure`: why the archive
+    `journal`: records are written once they are durable in it; None without one. `is_right`: whether the
+    clock may decide that files are too old. `failure`: why the archive
     cannot be written now, or empty. `damaged`: files that were set aside.
     """
 
@@ -55,6 +56,7 @@ class WriteQueue:
         retention: ArchiveTable,
         durable: Callable[[int], None] | None,
         clock: Clock,
+        is_right: Callable[[], bool] = lambda: True,
     ) -> None:
         self._writer = writer
         self.last_written: int | None = None
@@ -62,6 +64,7 @@ class WriteQueue:
         self._retention = retention
         self._durable = durable
         self._clock = clock
+        self._is_right = is_right
         self.journal: GroupCommit | None = None
         self._writing = asyncio.Lock()
         self._records: deque[Result] = deque()
@@ -122,7 +125,7 @@ class WriteQueue:
                 await asyncio.wait_for(stop.wait(), WRITE_SECONDS)
                 break
             now = self._now()
-            retain_now = now >= retain_due
+            retain_now = now >= retain_due and self._is_right()
             if retain_now:  # first, as it makes room
                 retain_due = now + RETAIN_SECONDS
                 await self._maintain(partial(retain, retention=self._retention))

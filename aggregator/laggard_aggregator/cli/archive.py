@@ -1,7 +1,6 @@
 """`laggard archive verify`: checks every file of an archive against its checksums."""
 
 import argparse
-from pathlib import Path
 
 from laggard_aggregator.archive import layout, part_reader
 from laggard_aggregator.archive.reader import ArchiveReader

@@ -145,13 +145,28 @@ class Machine:
             self.admission.record(close)
             yield close
 
+    def rewinds(self, now_ns: int) -> Iterator[WindowClose]:
+        """Closes without a window, of groups that closed one after `now_ns` while the clock was ahead.
+
+        Each sets its group back, so that data are not late, and is to be sealed before the next is requested.
+        """
+        for group, end_ns in self.windows.ahead(now_ns):
+            self.sequence.last += 1
+            end = end_ns / 1e9
+            close = WindowClose(self.sequence.last, group, end, end, now_ns / 1e9)
+            self.admission.record(close)
+            yield close
+
     def seal(self, close: WindowClose) -> Window | None:
         """The window that `close` closes, None without data; ticks received for it later are late.
 
         Drops the state of the components to restart first.
         """
-        self.windows_closed += 1
         store = self.stores.get(close.group)
+        if close.start == close.end:
+            self._rewind(close)
+            return None
+        self.windows_closed += 1
         if store is not None and close.restart:
             gone = set(close.restart)
             absent = gone.union(close.drained)
@@ -272,6 +287,15 @@ class Machine:
         if not (overrides.decisions or overrides.restarts) or not overrides.concern(group):
             return (), ()
         return self.overrides.at_close(group, self.stores[group].compared, self.names)
+
+    def _rewind(self, close: WindowClose) -> None:
+        """Sets a group back to the end of `close`."""
+        end_ns = round(close.end * 1e9)
+        self.admission.nodes.rewind(round(close.closed_at * 1e9))
+        if close.group in self.stores:
+            self.stores[close.group].rewind(end_ns)
+            self.windows.rewind(close.group, end_ns)
+            self._routing.forget(())
 
     def _tests_at_once(self) -> int:
         """Component-metric series of the site, rounded up to a power of two so that it seldom changes."""

@@ -17,6 +17,7 @@ from typing import IO
 from laggard_aggregator.engine.checkpoint import Head, capture, restore
 from laggard_aggregator.engine.machine import Machine, Result
 from laggard_aggregator.log import snapshots
+from laggard_aggregator.log.entries import BatchEntry, LogSequence, WindowClose
 from laggard_aggregator.log.journal import GroupCommit, Journal
 from laggard_aggregator.settings.aggregator import StateTable
 from laggard_common.clock import Clock
@@ -35,6 +36,9 @@ RETRY_SECONDS = 10.0
 DURABLE_SECONDS = 10.0
 JOURNAL_SHARE = 0.5
 """Share of the journal's space from which a snapshot no longer waits for the archive."""
+
+ARCHIVE_LEAD_LSNS = 2**32
+"""Sequence numbers left out where the archive cannot be read at the start: it may be ahead of the journal."""
 
 _TRANSIENT = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 """Errors of a state directory that may pass."""
@@ -59,8 +63,16 @@ class Recovery:
         self.snapshot_bytes = 0
         self.snapshot_at = math.nan
         self.snapshot_seconds = 0.0
+        self.lost = 0
+        """Batches and closes that `replay` did not find."""
+        self._damaged_snapshots = 0
         self._machine: Machine
         self.journal: GroupCommit
+
+    @property
+    def damaged(self) -> int:
+        """Faults found in snapshots and journal."""
+        return self._damaged_snapshots + self._journal.damaged
 
     def load(self, make: Callable[[], Machine]) -> tuple[Machine, Head | None]:
         """The machine of the newest usable snapshot and the snapshot's head; else a new machine.
@@ -68,30 +80,52 @@ class Recovery:
         Slow. An unusable snapshot is a WARNING, and the one before it is tried. Raises ServiceError on the
         state of another site.
         """
-        for number in snapshots.numbers(self._directory):
+        numbers = snapshots.numbers(self._directory)
+        for number in numbers:
             machine = make()
             path = str(self._directory / f"{number:012d}{snapshots.SUFFIX}")
             try:
                 head = restore(machine, snapshots.read(self._directory, number), path)
             except StateError as exc:
                 _log.warning("state: %s", exc)
+                self._damaged_snapshots += 1
                 continue
             self._journal.next_number = max(self._journal.next_number, number + 1)
             self._from_segment = number
             return machine, head
+        if numbers or self._journal.is_behind_a_snapshot:
+            _log.warning(
+                "state: no snapshot can be read: evidence and alarms from before the journal are lost"
+            )
+            self._damaged_snapshots += not numbers
         return make(), None
 
     def replay(self, machine: Machine) -> Iterator[Result]:
-        """The results of the entries after the snapshot of `machine`. Slow."""
+        """The results of the entries after the snapshot of `machine`, some of which may be `lost`. Slow."""
         started, entries = time.monotonic(), 0
+        expected = machine.sequence.last + 1 if self._from_segment else None
         for entry in self._journal.entries(self._from_segment):
             entries += 1
+            if isinstance(entry, BatchEntry | WindowClose):
+                self._count_lost(entry.lsn - (entry.lsn if expected is None else expected))
+                expected = entry.lsn + 1
             yield from machine.replay(entry)
         _log.info(
             "state: restored, with %d journaled messages and closes, in %.1f s",
             entries,
             time.monotonic() - started,
         )
+
+    def skip_to(self, sequence: LogSequence, archived: int | None) -> None:
+        """Continues after `archived`, the last lsn in the archive, which may be ahead of a damaged journal.
+
+        None: the archive cannot be read, and may be so far ahead.
+        """
+        if archived is None:
+            sequence.last += ARCHIVE_LEAD_LSNS
+        else:
+            self._count_lost(archived - sequence.last)
+            sequence.last = max(sequence.last, archived)
 
     async def start(
         self,
@@ -178,6 +212,12 @@ class Recovery:
             return True
         await self.journal.wait_durable(lsn, DURABLE_SECONDS)
         return await archived(lsn)
+
+    def _count_lost(self, entries: int) -> None:
+        entries = max(entries, 0) % ARCHIVE_LEAD_LSNS  # left out, and not lost
+        if entries:
+            _log.warning("state: %d batches and window closes of the journal are lost", entries)
+            self.lost += entries
 
     def _has_room(self) -> bool:
         return self.journal.bytes < JOURNAL_SHARE * self._settings.journal_max_bytes

@@ -87,6 +87,8 @@ class Admission:
         self.counts = AdmissionCounts()
         self.wire_errors: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
+        self.nodes_twice: set[str] = set()
+        """Nodes with two streams of a source at once: two agents of one name, or a copied spool."""
         self._sequence = sequence
         self._room: Room | None = None
         self._decoder = Decoder()
@@ -136,6 +138,7 @@ class Admission:
         gone = [node for node in self.nodes.silent_since(before_ns) if covered((node,))]
         for node in gone:
             self.nodes.forget(node)
+            self.nodes_twice.discard(node)
             self._sources.pop(node, None)
             self._components_in_all -= self._components.pop(node, 0)
             self.acks.forget(node)
@@ -161,6 +164,7 @@ class Admission:
     def start_counting(self) -> None:
         """Resets all counters."""
         self.counts = AdmissionCounts()
+        self.nodes_twice.clear()
         self.wire_errors.clear()
         self.refused.clear()
 
@@ -247,6 +251,7 @@ class Admission:
         last_ns = envelope.t0_ns + (envelope.n - 1) * envelope.dt_ns
         if not received_ns - OLDEST_NS < envelope.t0_ns <= last_ns < received_ns + AHEAD_NS:
             self.refused["time"] += 1
+            self.nodes.heard(topic.node, last_ns, received_ns)
             return []
         stream = self._stream(topic, source, envelope.stream)
         if stream.schema is None or stream.schema.epoch < envelope.schema_epoch:
@@ -271,7 +276,9 @@ class Admission:
             if not any(is_new):
                 return []
         self.counts.gaps += stream.received.give_up()
-        self.counts.two_streams += source.alternates(envelope.stream, received_ns)
+        if source.alternates(envelope.stream, received_ns):
+            self.counts.two_streams += 1
+            self.nodes_twice.add(topic.node)
         self.counts.unaccepted += not accepted
         self._sequence.last += 1
         entry = BatchEntry(self._sequence.last, received_ns, message[0], message[1], accepted)

@@ -39,9 +39,11 @@ class ClockOffset:
     delay, and unaffected by delayed or retained messages.
     """
 
-    __slots__ = ("_before", "_best", "_bucket")
+    __slots__ = ("_before", "_best", "_bucket", "latest_ns")
 
     def __init__(self) -> None:
+        self.latest_ns: int | None = None
+        """The best bound since it was set to None."""
         self._bucket = -1
         self._best = -math.inf
         self._before = -math.inf
@@ -53,7 +55,10 @@ class ClockOffset:
             self._before = self._best if bucket == self._bucket + 1 else -math.inf
             self._best = -math.inf
             self._bucket = bucket
-        self._best = max(self._best, made_ns - received_ns)
+        bound_ns = made_ns - received_ns
+        self._best = max(self._best, bound_ns)
+        if self.latest_ns is None or bound_ns > self.latest_ns:
+            self.latest_ns = bound_ns
 
     @property
     def seconds(self) -> float:
@@ -102,6 +107,10 @@ class Nodes:
         node = self._nodes[name]
         node.span_ns = max(node.span_ns, interval_ns * batch_ticks)
         node.interval_ns = max(node.interval_ns, interval_ns)
+
+    def heard(self, name: str, newest_ns: int, received_ns: int) -> None:
+        """Notes the clock of a node whose batch is rejected because of its time."""
+        self._nodes[name].offset.add(newest_ns, received_ns)
 
     def data(self, name: str, newest_read_ns: int, received_ns: int) -> None:
         """Notes a batch whose last reading was at `newest_read_ns` by the node's clock."""
@@ -160,6 +169,27 @@ class Nodes:
         """The aggregator did not listen before `since_ns`; that time makes no node silent."""
         for node in self._nodes.values():
             node.heard_from_ns = since_ns
+
+    def latest_offsets(self) -> list[int]:
+        """Lower bounds of the clocks of nodes heard since the last call, minus the aggregator's, ns."""
+        found = []
+        for node in self._nodes.values():
+            if node.offset.latest_ns is not None:
+                found.append(node.offset.latest_ns)
+                node.offset.latest_ns = None
+        return found
+
+    def clock_set(self, now_ns: int) -> None:
+        """The aggregator's clock was set to `now_ns`: earlier offsets do not count, and no node is silent."""
+        for node in self._nodes.values():
+            node.offset = ClockOffset()
+        self.listening(now_ns)
+
+    def rewind(self, now_ns: int) -> None:
+        """No node was heard after `now_ns`, as the clock had been ahead."""
+        for node in self._nodes.values():
+            node.first_seen_ns = min(node.first_seen_ns, now_ns)
+            node.last_data_ns = min(node.last_data_ns, now_ns)
 
     def counts(self, now_ns: int) -> Mapping[tuple[str, NodeState], int]:
         """Number of nodes by role and state."""

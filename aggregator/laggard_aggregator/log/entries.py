@@ -38,7 +38,8 @@ class WindowClose:
     """The close of a group's window: batches after `lsn` do not change it. Epoch seconds.
 
     Overrides take effect here: the window has no `drained` component, and the state of those to `restart` is
-    dropped before it.
+    dropped before it. With `start` equal to `end` there is no window: the clock had been ahead, and the
+    group's windows continue after `end`.
     """
 
     lsn: int

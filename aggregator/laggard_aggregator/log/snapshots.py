@@ -72,12 +72,15 @@ def read(directory: Path, number: int) -> Iterator[Any]:
     """The sections of a snapshot, one at a time. Raises StateError, possibly after some of them."""
     path = _path(directory, number)
     pieces: list[bytes] = []
-    found, ended = 0, False
+    found, ended, end = 0, False, len(segment_log.MAGIC)
     try:
         with state_errors(path):
             for record in segment_log.scan(path):
                 if ended:
                     raise ValueError("something follows its end")
+                if record.offset != end:
+                    raise ValueError(f"the record at {end} is damaged")
+                end = record.end
                 if record.type == _END:
                     ended = msgpack.unpackb(record.payload) == found
                     if not ended or pieces:

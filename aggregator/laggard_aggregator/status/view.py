@@ -24,11 +24,14 @@ from laggard_aggregator.log.journal import Durability
 from laggard_aggregator.status import shadows
 from laggard_aggregator.status.formatting import lasting
 from laggard_aggregator.status.window_history import WindowHistory
+from laggard_aggregator.windows.schedule import STEP_NS, WindowClock
 from laggard_common import __version__
 from laggard_common.clock import Clock
 
 MAX_LAG_SECONDS = 60.0
 """Later windows mean that the aggregator does not keep up."""
+STEPPED = STEP_NS / 1e9
+"""Seconds by which the host's clock may differ from that of windows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +70,7 @@ class Counters:
     `archive_damaged`: files set aside in its folder. `archive_refused`: rows left out, by node, for too many
     fields.
     `flooding`: the node with the highest message rate, per second, where it exceeds any agent's.
+    `clock_steps`: of the host's clock; `clock_difference_seconds`: the host's clock minus that of windows.
     `shadow_verdicts`: by group with a shadow, the number of verdicts by state (`shadows.NOT_COMPARED` on).
     """
 
@@ -92,6 +96,8 @@ class Counters:
     flooding: tuple[str, float] | None = None
     archive_failure: str = ""
     shadow_verdicts: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    clock_steps: int = 0
+    clock_difference_seconds: float = 0.0
     archive_up: bool | None = None
     archive_damaged: int = 0
     archive_refused: Mapping[str, int] = field(default_factory=dict)
@@ -99,11 +105,13 @@ class Counters:
 
 def failing(counters: Counters, durability: Durability | None) -> dict[str, str]:
     """The parts of Laggard that fail now, each with a line about it: archive, journal, windows, channels."""
-    late = counters.window_lag_seconds
+    late, ahead = counters.window_lag_seconds, counters.clock_difference_seconds
+    side = "ahead of" if ahead > 0 else "behind"
     parts = {
         "journal": "cannot be written" if durability is not None and not durability.whole else "",
         "archive": counters.archive_failure and f"cannot be written: {counters.archive_failure}",
         "windows": f"are judged {lasting(late)} late" if late > MAX_LAG_SECONDS else "",
+        "clock": f"of this host is {lasting(abs(ahead))} {side} its nodes'" if abs(ahead) > STEPPED else "",
         **{name: c.unavailable and f"waits: {c.unavailable}" for name, c in counters.notifications.items()},
     }
     return {part: f"{part} {problem}" for part, problem in parts.items() if problem}
@@ -298,6 +306,8 @@ class Status:
             snapshot_at=recovery.snapshot_at,
             snapshot_seconds=recovery.snapshot_seconds,
             failures=recovery.journal.failures,
+            damaged_files=recovery.damaged,
+            lost_batches=recovery.lost,
         )
 
     def counters(self) -> Counters:
@@ -330,5 +340,9 @@ class Status:
             refused=admission.refused + machine.refused,
             notifications=self._channels(),
             flooding=queue.senders.flooding if queue is not None else None,
+            clock_steps=self._clock.steps if isinstance(self._clock, WindowClock) else 0,
+            clock_difference_seconds=(
+                self._clock.difference_ns / 1e9 if isinstance(self._clock, WindowClock) else 0.0
+            ),
             shadow_verdicts=dict(self._shadow_verdicts),
         )

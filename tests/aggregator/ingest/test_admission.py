@@ -259,6 +259,7 @@ def test_two_streams_at_once_are_noticed_and_a_new_spool_is_not() -> None:
     assert taker.counts.two_streams == 0
     feed(taker, data_message(envelope(1)))
     assert taker.counts.two_streams == 1
+    assert taker.nodes_twice == {"oss-1"}
 
 
 def test_streams_nodes_sources_and_components_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -246,6 +246,8 @@ def site() -> MadeView:
             flooding=("cn-7", 5000.0),
             archive_dropped=8,
             archive_returned=9,
+            clock_steps=3,
+            clock_difference_seconds=0.25,
             archive_up=True,
             archive_damaged=2,
             archive_refused={"oss-7": 11},
@@ -264,5 +266,7 @@ def site() -> MadeView:
             snapshot_at=NOW - 30,
             snapshot_seconds=0.25,
             failures=15,
+            damaged_files=24,
+            lost_batches=25,
         ),
     )
