@@ -10,6 +10,7 @@ from laggard_aggregator.alarms.overrides import Overrides
 from laggard_aggregator.files.atomic_write import written
 from laggard_aggregator.log.journal import state_errors
 from laggard_common.errors import InputError, StateError
+from laggard_common.segment_log import sync_path
 
 FILE = "decisions.json"
 AUDIT_FILE = "audit.jsonl"
@@ -44,6 +45,8 @@ def save(directory: Path, state: Mapping[str, Any]) -> None:
         with written(directory / FILE) as file:
             json.dump(state, file, indent=1)
             file.write("\n")
+        with state_errors(directory):
+            sync_path(directory)  # the rename too
     except InputError as exc:
         raise StateError(exc.path, exc.reason) from exc
 
@@ -51,7 +54,11 @@ def save(directory: Path, state: Mapping[str, Any]) -> None:
 def note(directory: Path, entry: dict[str, Any]) -> None:
     """Appends and fsyncs a line of the audit log. Raises StateError."""
     path = directory / AUDIT_FILE
-    with state_errors(path), path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(entry) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
+    is_new = not path.exists()
+    with state_errors(path):
+        with path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(entry) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        if is_new:
+            sync_path(directory)

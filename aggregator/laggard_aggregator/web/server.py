@@ -12,7 +12,8 @@ import ssl
 from collections.abc import Generator
 
 import uvicorn
-from starlette.types import ASGIApp
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from laggard_aggregator.settings.http import parse_listen
 from laggard_common.errors import ServiceError
@@ -58,7 +59,7 @@ class HttpServer:
         if self._socket is None:
             self.bind()
         config = uvicorn.Config(
-            self._app,
+            _bounded(self._app),
             http="h11",
             ws="none",
             lifespan="off",
@@ -92,6 +93,21 @@ class HttpServer:
         if self._socket is not None:
             self._socket.close()
             self._socket = None
+
+
+def _bounded(app: ASGIApp) -> ASGIApp:
+    """`app` for requests with at most MAX_HEADER_BYTES; h11 checks the size of incomplete heads alone."""
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        head = sum(len(name) + len(value) for name, value in scope["headers"])
+        head += len(scope["raw_path"]) + len(scope["query_string"])
+        if head <= MAX_HEADER_BYTES:
+            await app(scope, receive, send)
+            return
+        headers = {"connection": "close"}
+        await PlainTextResponse("Request headers too large\n", 400, headers)(scope, receive, send)
+
+    return answer
 
 
 class _Server(uvicorn.Server):
