@@ -4,14 +4,18 @@ A file is named by the time of its first row (UTC), its range of parts and the d
 `20260131T000005Z-000001-000001-a4f08b0c4ff8cf4b.parquet`. Compaction merges parts into one file of their
 whole range; a file whose range lies within another's of the same folder is superseded by it and does not
 count. Files of earlier versions have no digest. Damaged files lie below `damaged/`, where no reader looks.
+
+A file's content is checked against the digest in its name when it is opened, and each page against its
+checksum when it is read.
 """
 
+import errno
 import hashlib
 import io
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -105,6 +109,14 @@ def parts(where: Path) -> list[Part]:
     return kept
 
 
+def next_part(where: Path) -> int:
+    """The number of the next part of a folder. Raises ArchiveError when it cannot be listed."""
+    try:
+        return 1 + max((part.last for part in parts(where)), default=0)
+    except OSError as exc:
+        raise ArchiveError(str(where), exc.strerror or str(exc)) from exc
+
+
 def superseded(where: Path) -> list[Path]:
     """Files of a folder that a merged file replaced, and temporary files left by a crash."""
     kept = {part.name for part in parts(where)}
@@ -190,6 +202,43 @@ def write_part(
     return path
 
 
+class DamagedPartError(Exception):
+    """The content of `part` is not what was written."""
+
+    def __init__(self, part: Part, reason: str) -> None:
+        self.part = part
+        self.reason = reason
+        super().__init__(f"{part.path}: damaged: {reason}")
+
+
+@contextmanager
+def opened(part: Part) -> Iterator[pq.ParquetFile]:
+    """The file of `part` after a check of its digest; pages are checked as the block reads them.
+
+    Raises DamagedPartError, also for errors of the block's reading, and OSError when it cannot be opened.
+    """
+    try:
+        if part.digest and digest_of(part.path) != part.digest:
+            raise DamagedPartError(part, "its content does not match the digest in its name")
+        with pq.ParquetFile(part.path, page_checksum_verification=True) as file:
+            yield file
+    except MemoryError:
+        raise
+    except pa.ArrowException as exc:
+        raise DamagedPartError(part, one_line(exc)) from exc
+    except OSError as exc:
+        if exc.errno not in (None, errno.EIO):  # pyarrow raises them without a number for what it reads
+            raise
+        raise DamagedPartError(part, one_line(exc)) from exc
+
+
+def check(part: Part) -> None:
+    """Reads all of `part`. Raises DamagedPartError, and OSError when it cannot be opened."""
+    with opened(part) as file:
+        for at in range(0 if part.digest else file.num_row_groups):
+            file.read_row_group(at)
+
+
 def opened_at(time_ns: int) -> str:
     """`Part.opened` of a file whose first row came at `time_ns`."""
     return datetime.fromtimestamp(time_ns // 1_000_000_000, UTC).strftime("%Y%m%dT%H%M%SZ")
@@ -220,6 +269,11 @@ class _DigestedFile(io.FileIO):
         while left:
             left = left[super().write(left) :]
         return len(view)
+
+
+def one_line(exc: Exception) -> str:
+    """Message of an exception as one bounded line."""
+    return " ".join(str(exc).split())[:200]
 
 
 def _options(schema: pa.Schema) -> Mapping[str, object]:

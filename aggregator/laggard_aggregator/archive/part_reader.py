@@ -1,19 +1,17 @@
 """Reads the rows of one folder in order, also while its parts are being merged, and the end of a run.
 
-Each file's content is checked against the digest in its name when it is opened, and each page against its
-checksum when it is read. A damaged file of the running aggregator's archive is set aside.
+A damaged file of the running aggregator's archive is set aside.
 """
 
-import errno
 import logging
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from laggard_aggregator.archive import layout
+from laggard_aggregator.archive.layout import DamagedPartError, one_line, opened
 from laggard_common.errors import ArchiveError, InputError
 from laggard_common.segment_log import sync_path
 
@@ -21,43 +19,6 @@ _log = logging.getLogger(__name__)
 
 CHUNK_ROWS = 65_536
 _APPENDED = ("closes", "windows", "alarms", "verdicts", *layout.OF_SHADOWS, "counters")
-
-
-class DamagedPartError(Exception):
-    """The content of `part` is not what was written."""
-
-    def __init__(self, part: layout.Part, reason: str) -> None:
-        self.part = part
-        self.reason = reason
-        super().__init__(f"{part.path}: damaged: {reason}")
-
-
-@contextmanager
-def opened(part: layout.Part) -> Iterator[pq.ParquetFile]:
-    """The file of `part` after a check of its digest; pages are checked as the block reads them.
-
-    Raises DamagedPartError, also for errors of the block's reading, and OSError when it cannot be opened.
-    """
-    try:
-        if part.digest and layout.digest_of(part.path) != part.digest:
-            raise DamagedPartError(part, "its content does not match the digest in its name")
-        with pq.ParquetFile(part.path, page_checksum_verification=True) as file:
-            yield file
-    except MemoryError:
-        raise
-    except pa.ArrowException as exc:
-        raise DamagedPartError(part, one_line(exc)) from exc
-    except OSError as exc:
-        if exc.errno not in (None, errno.EIO):  # pyarrow raises them without a number for what it reads
-            raise
-        raise DamagedPartError(part, one_line(exc)) from exc
-
-
-def check(part: layout.Part) -> None:
-    """Reads all of `part`. Raises DamagedPartError, and OSError when it cannot be opened."""
-    with opened(part) as file:
-        for at in range(0 if part.digest else file.num_row_groups):
-            file.read_row_group(at)
 
 
 def set_aside(damaged: DamagedPartError) -> None:
@@ -117,11 +78,6 @@ def tables(where: Path) -> Iterator[pa.Table]:
         table = pa.concat_tables(chunks)
         at = table.schema.get_field_index("run")
         yield table.set_column(at, "run", table["run"].cast(pa.int64()))
-
-
-def one_line(exc: Exception) -> str:
-    """Message of an exception as one bounded line."""
-    return " ".join(str(exc).split())[:200]
 
 
 def _rows(file: pq.ParquetFile, skip: int) -> Iterator[pa.Table]:

@@ -46,8 +46,10 @@ class ArchiveReader:
     """The archive in `directory`. Raises InputError when it is missing or a file cannot be read."""
 
     def __init__(self, directory: Path) -> None:
-        with InputError.from_os_errors(directory):
+        try:
             known = layout.is_archive(directory)
+        except OSError as exc:
+            raise InputError(str(directory), exc.strerror or str(exc)) from exc
         if not known:
             raise InputError(str(directory), "not a Laggard archive")
         self.directory = directory
@@ -103,8 +105,8 @@ class ArchiveReader:
             schema = pa.unify_schemas(list(map(_schema_of, parts)), promote_options="permissive")
             files = ds.dataset([part.path for part in parts], schema=schema, format=_PARQUET)
             return files.to_table(columns=None if columns is None else list(columns))
-        except (OSError, pa.ArrowException, part_reader.DamagedPartError) as exc:
-            raise InputError(str(self.directory), f"cannot be read: {part_reader.one_line(exc)}") from exc
+        except (OSError, pa.ArrowException, layout.DamagedPartError) as exc:
+            raise InputError(str(self.directory), f"cannot be read: {layout.one_line(exc)}") from exc
 
     def _sources(self) -> list[tuple[str, str]]:
         found = self._days("counters")
@@ -143,7 +145,7 @@ class ArchiveReader:
 
 
 def _schema_of(part: layout.Part) -> pa.Schema:
-    with part_reader.opened(part) as file:
+    with layout.opened(part) as file:
         return file.schema_arrow
 
 

@@ -16,8 +16,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from laggard_aggregator.archive import layout
-from laggard_aggregator.archive.layout import ROW_GROUP_ROWS
-from laggard_aggregator.archive.part_reader import DamagedPartError, check, opened, set_aside
+from laggard_aggregator.archive.layout import ROW_GROUP_ROWS, DamagedPartError, check, opened
+from laggard_aggregator.archive.part_reader import set_aside
 from laggard_aggregator.archive.tables import MAX_COLUMNS
 from laggard_aggregator.settings.aggregator import ArchiveTable
 from laggard_common.errors import ArchiveError

@@ -15,7 +15,6 @@ from laggard_aggregator.groups.membership import ConfiguredMembership
 from laggard_aggregator.groups.topology import Topology
 from laggard_aggregator.ingest.batches import Batch
 from laggard_aggregator.log.entries import WindowClose
-from laggard_common.errors import ArchiveError
 from laggard_common.wire.schema import Schema
 
 FLUSH_ROWS = 262_144
@@ -320,8 +319,7 @@ class ArchiveWriter:
     def _write(self, kind: str, source: str, site: str, table: pa.Table) -> None:
         where = layout.folder(self.directory, kind, source, self._day, site)
         if where not in self._next_part:
-            with ArchiveError.from_os_errors(where):
-                self._next_part[where] = 1 + max((part.last for part in layout.parts(where)), default=0)
+            self._next_part[where] = layout.next_part(where)
         number = self._next_part[where]
         opened = layout.opened_at(self._opened_ns or self._begun_ns)
         layout.write_part(where, opened, (number, number), table.schema, [table])

@@ -18,10 +18,10 @@ def run(args: argparse.Namespace) -> int:
     with InputError.from_os_errors(directory):
         for part in layout.all_parts(directory):
             try:
-                part_reader.check(part)
+                layout.check(part)
             except FileNotFoundError:
                 continue  # merged meanwhile
-            except part_reader.DamagedPartError as exc:
+            except layout.DamagedPartError as exc:
                 print(visible(str(exc)))
                 damaged += 1
             checked += 1

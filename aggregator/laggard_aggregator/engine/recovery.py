@@ -65,14 +65,10 @@ class Recovery:
         self.snapshot_seconds = 0.0
         self.lost = 0
         """Batches and closes that `replay` did not find."""
-        self._damaged_snapshots = 0
+        self.damaged = 0
+        """Faults that `load` and `replay` found in snapshots and journal."""
         self._machine: Machine
         self.journal: GroupCommit
-
-    @property
-    def damaged(self) -> int:
-        """Faults found in snapshots and journal."""
-        return self._damaged_snapshots + self._journal.damaged
 
     def load(self, make: Callable[[], Machine]) -> tuple[Machine, Head | None]:
         """The machine of the newest usable snapshot and the snapshot's head; else a new machine.
@@ -88,7 +84,7 @@ class Recovery:
                 head = restore(machine, snapshots.read(self._directory, number), path)
             except StateError as exc:
                 _log.warning("state: %s", exc)
-                self._damaged_snapshots += 1
+                self.damaged += 1
                 continue
             self._journal.next_number = max(self._journal.next_number, number + 1)
             self._from_segment = number
@@ -97,7 +93,7 @@ class Recovery:
             _log.warning(
                 "state: no snapshot can be read: evidence and alarms from before the journal are lost"
             )
-            self._damaged_snapshots += not numbers
+            self.damaged += not numbers
         return make(), None
 
     def replay(self, machine: Machine) -> Iterator[Result]:
@@ -110,6 +106,7 @@ class Recovery:
                 self._count_lost(entry.lsn - (entry.lsn if expected is None else expected))
                 expected = entry.lsn + 1
             yield from machine.replay(entry)
+        self.damaged += self._journal.damaged
         _log.info(
             "state: restored, with %d journaled messages and closes, in %.1f s",
             entries,

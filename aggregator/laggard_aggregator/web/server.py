@@ -12,13 +12,12 @@ import ssl
 from collections.abc import Generator
 
 import uvicorn
-from starlette.responses import PlainTextResponse
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp
 
 from laggard_aggregator.settings.http import parse_listen
 from laggard_common.errors import ServiceError
 
-MAX_HEADER_BYTES = 16 * 1024  # request line and headers; a longer request is answered with 400
+MAX_HEADER_BYTES = 16 * 1024  # request line and headers; a longer request is answered with 400, see web.app
 MAX_CONNECTIONS = 128  # open at once; beyond that a request is answered with 503
 KEEP_ALIVE_SECONDS = 75  # longer than Prometheus' usual scrape interval of 15 to 60 s
 SHUTDOWN_SECONDS = 2  # time limit for answers under way at the end
@@ -59,7 +58,7 @@ class HttpServer:
         if self._socket is None:
             self.bind()
         config = uvicorn.Config(
-            _bounded(self._app),
+            self._app,
             http="h11",
             ws="none",
             lifespan="off",
@@ -93,21 +92,6 @@ class HttpServer:
         if self._socket is not None:
             self._socket.close()
             self._socket = None
-
-
-def _bounded(app: ASGIApp) -> ASGIApp:
-    """`app` for requests with at most MAX_HEADER_BYTES; h11 checks the size of incomplete heads alone."""
-
-    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-        head = sum(len(name) + len(value) for name, value in scope["headers"])
-        head += len(scope["raw_path"]) + len(scope["query_string"])
-        if head <= MAX_HEADER_BYTES:
-            await app(scope, receive, send)
-            return
-        headers = {"connection": "close"}
-        await PlainTextResponse("Request headers too large\n", 400, headers)(scope, receive, send)
-
-    return answer
 
 
 class _Server(uvicorn.Server):

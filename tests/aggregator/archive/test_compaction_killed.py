@@ -146,7 +146,7 @@ def assert_whole(directory: Path, expected: object, *, finish: bool = True) -> N
     left = [path for path in directory.rglob("*") if path.is_file()]
     assert len(left) == 1 + 1 + 1  # counters, closes, schemas
     for part in layout.all_parts(directory):
-        part_reader.check(part)
+        layout.check(part)
 
 
 def test_killed_at_every_step(before: Path, ended: Ended, tmp_path: Path) -> None:

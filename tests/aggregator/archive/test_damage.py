@@ -46,14 +46,14 @@ def test_a_flipped_bit_is_an_error_whichever_it_is(tmp_path: Path, kind: str) ->
         damaged = bytearray(whole)
         damaged[at] ^= 1 << at % 8
         part.path.write_bytes(damaged)
-        with pytest.raises(part_reader.DamagedPartError):
-            part_reader.check(part)
+        with pytest.raises(layout.DamagedPartError):
+            layout.check(part)
         if not at % (EVERY * 40):  # the readers themselves are slower
             for reading in readings(tmp_path, kind):
                 with pytest.raises(InputError, match=r"parquet|cannot be read"):
                     reading()
     part.path.write_bytes(whole)
-    part_reader.check(part)
+    layout.check(part)
 
 
 def readings(directory: Path, kind: str) -> Iterator[Callable[[], object]]:
