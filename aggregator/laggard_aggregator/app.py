@@ -334,7 +334,9 @@ class App:
         if self._settings.state is None:
             return None
         directory = self._settings.state.directory
-        self._machine.overrides = await asyncio.to_thread(storage.load, directory)
+        self._machine.overrides, damaged = await asyncio.to_thread(storage.recover, directory)
+        if self._recovery is not None:
+            self._recovery.damaged += damaged
         requests = RequestHandler(directory, self._machine, self._clock, self._locks, results.cleared)
         await self._control.enter_async_context(Control(directory, requests.answer))
         self._actions.answer = requests.answer

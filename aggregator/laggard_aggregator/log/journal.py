@@ -103,7 +103,7 @@ class Journal:
             try:
                 yield from self._read(path, size, returned)
             except StateError as exc:
-                if not _is_damage(exc):
+                if not is_damage(exc):
                     raise
                 self._damage("%s", exc)
 
@@ -310,7 +310,7 @@ class GroupCommit:
         self._progress.set()
 
 
-def _is_damage(exc: BaseException | None) -> bool:
+def is_damage(exc: BaseException | None) -> bool:
     """Whether the disk could not read a file that is there."""
     while exc is not None and not isinstance(exc, OSError):
         exc = exc.__cause__
