@@ -477,7 +477,7 @@ STATE = (
     _state("laggard_state_failures_total", "Failed writes of journal or snapshot.", lambda d: d.failures),
     _state(
         "laggard_state_damaged_files",
-        "Damaged, missing or unreadable snapshots and journal segments that the last start found.",
+        "Damaged, missing or unreadable files of the state that the last start found.",
         lambda d: d.damaged_files,
     ),
     _state(
