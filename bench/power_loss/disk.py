@@ -68,7 +68,7 @@ def operations(log: Path) -> Iterator[Operation]:
                 yield Operation(kind, _u32(file), _U64.unpack(file.read(8))[0])
             elif kind == "S":
                 yield Operation(kind, _u32(file))
-            elif kind == "R":
+            elif kind in "RL":
                 yield Operation(kind, path=_data(file).decode(), other=_data(file).decode())
             else:
                 yield Operation(kind, path=_data(file).decode())
@@ -92,10 +92,13 @@ class Disk:
             of.pending.append((done.at, done.data if done.kind == "W" else None))
         elif done.kind == "S":
             self._sync(self._handles[done.handle])
-        elif done.kind == "R":
+        elif done.kind in "RL":
             parent, name = self._parent(done.path)
             other, new = self._parent(done.other)
-            other.names[new] = parent.names.pop(name)
+            node = parent.names[name]
+            if done.kind == "R":
+                del parent.names[name]
+            other.names[new] = node
         elif done.kind == "M":
             parent, name = self._parent(done.path)
             parent.names[name] = Folder()

@@ -6,6 +6,7 @@
  * Little-endian records: u8 type, then by type
  *   'O' u32 handle, u8 truncated, text path      'W' u32 handle, u64 offset, data   'T' u32 handle, u64 size
  *   'S' u32 handle                               'R' text old, text new             'U' text path
+ *   'L' text old, text new (hard link)
  *   'M' text path (mkdir)                        'D' text path (rmdir)
  * where text and data are u32 length and bytes. A handle stands for one open(); an operation and its record are
  * done under one lock.
@@ -262,6 +263,19 @@ int renameat(int from, const char *old, int to, const char *new) {
 }
 
 int rename(const char *old, const char *new) { return renameat(AT_FDCWD, old, AT_FDCWD, new); }
+
+int linkat(int from, const char *old, int to, const char *new, int flags) {
+    char first[PATH_MAX], second[PATH_MAX];
+    REAL(linkat);
+    GUARDED(real(from, old, to, new, flags));
+    const char *a = done ? NULL : inside(from, old, first), *b = done ? NULL : inside(to, new, second);
+    changed('L', a && b ? a : NULL);
+    if (a && b)
+        put_text(b);
+    RETURN;
+}
+
+int link(const char *old, const char *new) { return linkat(AT_FDCWD, old, AT_FDCWD, new, 0); }
 
 int unlinkat(int at, const char *path, int flags) {
     char buffer[PATH_MAX];
