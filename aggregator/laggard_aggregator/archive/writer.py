@@ -28,6 +28,9 @@ MAX_NEW_FIELDS = 4096
 MAX_NEW_SHARED_FIELDS = 256
 """Of them, to the table of a source that other nodes have: each makes all their rows wider."""
 
+MAX_SCHEMAS = 20_000
+"""Schemas of a node in a day, one every four seconds: each has a whole dictionary on disk."""
+
 _OWN_TABLES = {
     "groups": tables.GROUPS,
     "closes": tables.CLOSES,
@@ -99,7 +102,7 @@ class ArchiveWriter:
 
     While the disk does not take a flush, what it holds waits for the next one; beyond MAX_PENDING_ROWS
     (a source) and MAX_PENDING_CELLS the oldest rows are thrown away and counted in `dropped_rows`.
-    `refused_rows`: rows by node whose schemas have fields beyond FieldBounds.
+    `refused_rows`: rows by node whose schemas have fields beyond FieldBounds, or are more than MAX_SCHEMAS.
     """
 
     def __init__(
@@ -132,6 +135,7 @@ class ArchiveWriter:
         self._flush_at = FLUSH_CELLS
         self._schemas: dict[tuple[str, str], list[Row]] = {}
         self._schemas_written: dict[tuple[str, str, str, bytes, int], int] = {}  # what tells them apart
+        self._schemas_of: Counter[str] = Counter()  # of the day, by node
         self._latest: dict[tuple[str, str, str], Schema] = {}
         self._groups: list[Row] = []
         self._own: dict[str, list[Row]] = {kind: [] for kind in _OWN_TABLES}
@@ -150,6 +154,7 @@ class ArchiveWriter:
     def schemas_lost(self) -> None:
         """Schemas of the day were set aside: the next batches write theirs again."""
         self._schemas_written.clear()
+        self._schemas_of.clear()
         self._latest.clear()
 
     def groups(
@@ -246,9 +251,9 @@ class ArchiveWriter:
         """Whether the batch can be written; its schema is to be written if it is new today.
 
         A batch is left out when its schema contradicts the one of the same node, stream and epoch, as nobody
-        could read it, or has more fields than FieldBounds admits. Only a node that does not keep to the wire
-        format, or invents fields, sends such. Of a day's schemas a hash is kept: each has a whole dictionary,
-        and a busy node has many epochs.
+        could read it, or has more fields than FieldBounds admits, or is beyond MAX_SCHEMAS. Only a node that
+        does not keep to the wire format, or invents fields or streams, sends such. Of a day's schemas a hash
+        is kept: each has a whole dictionary, and a busy node has many epochs.
         """
         schema = taken.schema
         of_node = (*source, schema.node)
@@ -260,10 +265,11 @@ class ArchiveWriter:
             self.dropped_rows += rows
             return False
         if key not in self._schemas_written:
-            if not self._bounds.admits(source, schema):
+            if self._schemas_of[schema.node] >= MAX_SCHEMAS or not self._bounds.admits(source, schema):
                 self.refused_rows[schema.node] += rows
                 return False
             self._schemas_written[key] = content
+            self._schemas_of[schema.node] += 1
             self._schemas.setdefault(source, []).append(tables.schema_row(taken))
         self._latest[of_node] = schema
         return True
@@ -275,8 +281,7 @@ class ArchiveWriter:
             self.flush()
             self._day = day
             self._own["groups"].extend(self._groups)
-            self._schemas_written.clear()
-            self._latest.clear()
+            self.schemas_lost()
             self._next_part.clear()
             self._bounds.new_day()
         if self._opened_ns is None:

@@ -75,6 +75,22 @@ def test_a_day_later_fields_in_use_are_known_and_others_forgotten() -> None:
     assert "dc_ios" not in bounds._sources[SOURCE].used
 
 
+def test_a_node_with_ever_new_streams_is_left_out_until_the_next_day(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each stream has a schema of its own on disk, and its place among those of the day in memory."""
+    monkeypatch.setattr(writer_module, "MAX_SCHEMAS", 30)
+    writer = ArchiveWriter(tmp_path, "site", START_NS)
+    evil = dataclasses.replace(SCHEMA, node="evil")
+    for turn in range(50):
+        writer.batch(of(SCHEMA, 2 * turn))
+        writer.batch(of(dataclasses.replace(evil, stream=turn.to_bytes(16, "big")), 2 * turn + 1))
+    assert writer.refused_rows == {"evil": 20 * 2}
+    assert len(writer._schemas_written) == 31
+    writer.batch(of(dataclasses.replace(evil, stream=b"n" * 16), 101, MIDNIGHT_NS + 3600 * SECOND))
+    assert writer.refused_rows == {"evil": 20 * 2}
+
+
 def test_parts_whose_union_is_too_wide_stay_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As several restarts in a day leave them, each of which counts from the beginning."""
     monkeypatch.setattr(retention, "MAX_COLUMNS", len(tables.COUNTERS) + 250)
