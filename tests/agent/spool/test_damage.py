@@ -1,12 +1,14 @@
 """Segments that the disk damaged: the batches around are sent, those inside are counted."""
 
+import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from laggard_agent.spool.segments import SpoolRecordType
+from laggard_agent.spool.segments import SpooledBatch, SpoolRecordType, SpoolSegment
 from laggard_common.segment_log import HEADER, scan
-from tests.agent.spool.test_spool import added, backlog, batch, crash, files, opened
+from tests.agent.spool.test_spool import MIB, OWNER, added, backlog, batch, crash, files, opened
 
 BATCHES = 24
 TICKS = 5
@@ -22,27 +24,86 @@ def filled(directory: Path) -> Path:
     return directory / name
 
 
+def batches(directory: Path) -> list[SpooledBatch]:
+    return [each for name in files(directory) for each in SpoolSegment(directory / name).batches()]
+
+
 def test_a_flipped_bit_costs_one_batch_which_is_counted(tmp_path: Path) -> None:
+    """In whichever record it is: without its header, a first segment has its schemas."""
     path = filled(tmp_path)
     whole = path.read_bytes()
-    spans = {
-        at: record.type
-        for record in scan(path)
-        for at in range(record.offset, record.end)
-        if record.type == SpoolRecordType.BATCH
-    }
-    last = max(record.offset for record in scan(path) if record.type == SpoolRecordType.BATCH)
-    for at in sorted(spans)[::21]:
+    _, schema, *_, last = scan(path)
+    for at in range(0, len(whole), 7):
         data = bytearray(whole)
         data[at] ^= 1 << at % 8
         path.write_bytes(data)
         spool = opened(tmp_path, seed=2)
         sent, dropped = backlog(spool), spool.status()["dropped_samples"]
-        assert len(sent) >= BATCHES - 1
-        assert dropped == TICKS * (BATCHES - len(sent)) or at >= last  # as torn as a crash leaves it
+        only_schema_lost = schema.offset <= at < schema.end and not sent
+        assert only_schema_lost or len(sent) >= BATCHES - 1
+        assert dropped == TICKS * (BATCHES - len(sent)) or at >= last.offset  # as torn as a crash leaves it
         crash(spool)
         for name in files(tmp_path):
             (tmp_path / name).unlink()
+
+
+@pytest.mark.parametrize("oldest", [0, 1])
+def test_a_flipped_bit_in_one_of_several_segments(tmp_path: Path, oldest: int) -> None:
+    """The header of the next one shows how far a segment went, and schemas where one has no header."""
+    large = batch(payload=random.Random(1).randbytes(9000))
+    spool = opened(tmp_path, max_bytes=MIB)
+    while len(files(tmp_path)) < 4 + oldest:
+        added(spool, large)
+    crash(spool)
+    for name in files(tmp_path)[:oldest]:  # acknowledged long ago, with the SCHEMA
+        (tmp_path / name).unlink()
+    whole = {name: (tmp_path / name).read_bytes() for name in files(tmp_path)}
+    seqs = [each.envelope.seq for each in batches(tmp_path)]
+    records = [(path, record) for path in list(whole)[:-1] for record in scan(tmp_path / path)]
+    for path, record in records:
+        for at in {record.offset + 2, record.offset + 5, (record.offset + HEADER.size + record.end) // 2}:
+            data = bytearray(whole[path])
+            data[at] ^= 16
+            (tmp_path / path).write_bytes(data)
+            spool = opened(tmp_path, MIB, seed=2)
+            sent, dropped = backlog(spool), spool.status()["dropped_samples"]
+            assert len(sent) >= len(seqs) - 1 - (record.type == SpoolRecordType.SCHEMA) * len(seqs), (
+                record.type,
+                at,
+            )
+            assert dropped == TICKS * (len(seqs) - len(sent)), (path, record.type, record.offset, at)
+            crash(spool)
+            for name in files(tmp_path):
+                (tmp_path / name).unlink()
+            for name, content in whole.items():
+                (tmp_path / name).write_bytes(content)
+
+
+def test_a_segment_whose_end_is_lost_is_counted_by_the_next(tmp_path: Path) -> None:
+    large = batch(payload=random.Random(1).randbytes(9000))
+    spool = opened(tmp_path, max_bytes=MIB)
+    while len(files(tmp_path)) < 3:
+        added(spool, large)
+    crash(spool)
+    count, path = len(batches(tmp_path)), tmp_path / files(tmp_path)[1]
+    records = [record for record in scan(path) if record.type == SpoolRecordType.BATCH]
+    path.write_bytes(path.read_bytes()[: records[-3].offset + 2])
+    spool = opened(tmp_path, MIB, seed=2)
+    assert len(backlog(spool)) == count - 3
+    assert spool.status()["dropped_samples"] == 3 * TICKS
+    spool.close()
+
+
+def test_damage_of_another_nodes_spool_is_not_counted(tmp_path: Path) -> None:
+    path = filled(tmp_path)
+    tenth = [record for record in scan(path) if record.type == SpoolRecordType.BATCH][10]
+    data = bytearray(path.read_bytes())
+    data[tenth.offset + HEADER.size] ^= 4
+    path.write_bytes(data)
+    spool = opened(tmp_path, owner=replace(OWNER, node="oss-2"), seed=2)
+    assert backlog(spool) == []
+    assert spool.status()["dropped_samples"] == 0
+    spool.close()
 
 
 def test_a_segment_is_deleted_once_the_rest_of_it_is_acknowledged(tmp_path: Path) -> None:
