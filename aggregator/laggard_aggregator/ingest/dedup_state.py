@@ -22,7 +22,7 @@ MAX_RANGES = 4096
 MAX_STREAMS = 4
 """Limit of streams of a source, one per new spool; the least recently used one is dropped."""
 ALTERNATING_NS = 600 * 1_000_000_000
-"""A stream that continues within this time after another one followed it alternates with that one."""
+"""A stream that goes on within this time after another one followed it alternates with that one."""
 ACK_RANGES = 8192  # of one message; with at most 19 bytes each they stay below MAX_ACK_BYTES
 MAX_PENDING = 1_000_000  # batches noted as not durable; the oldest beyond wait until all noted ones are
 
@@ -147,11 +147,15 @@ class StreamState:
 
 @dataclass(slots=True)
 class SourceStreams:
-    """The streams of one node and source, the latest one last. `_left`: when another stream followed each."""
+    """The streams of one node and source, the latest one last.
+
+    `_times`, by the node's clock: of the current stream its newest batch, of each other one the batch of the
+    stream that followed it.
+    """
 
     streams: dict[bytes, StreamState] = field(default_factory=dict)
     _current: bytes = b""
-    _left: dict[bytes, int] = field(default_factory=dict)
+    _times: dict[bytes, int] = field(default_factory=dict)
 
     @property
     def components(self) -> int:
@@ -166,32 +170,42 @@ class SourceStreams:
             while len(self.streams) > MAX_STREAMS:
                 forgotten = next(iter(self.streams))
                 del self.streams[forgotten]
-                self._left.pop(forgotten, None)
+                self._times.pop(forgotten, None)
         return stream
 
-    def alternates(self, stream_id: bytes, now_ns: int) -> bool:
-        """Whether a stream continues after another followed it: two agents, or one spool twice."""
-        if stream_id == self._current:
-            return False
-        back = now_ns - self._left.pop(stream_id, -ALTERNATING_NS) < ALTERNATING_NS
-        if self._current in self.streams:
-            self._left[self._current] = now_ns
-        self._current = stream_id
+    def alternates(self, stream_id: bytes, made_ns: int) -> bool:
+        """Whether a stream goes on after another followed it: two agents, or one spool twice.
+
+        `made_ns`: time of the batch by its node's clock. Batches from before the stream was followed are the
+        backlog of an agent that began a new stream, as after a power loss.
+        """
         self.streams[stream_id] = self.streams.pop(stream_id)
-        return back
+        newest_ns = self._times.get(self._current, -1)
+        if stream_id == self._current:
+            self._times[stream_id] = max(newest_ns, made_ns)
+            return False
+        left_ns = self._times.get(stream_id)
+        if made_ns <= (newest_ns if left_ns is None else left_ns):
+            self._times.setdefault(stream_id, newest_ns)
+            return False
+        if self._current in self.streams:
+            self._times[self._current] = made_ns
+        self._times[stream_id] = made_ns
+        self._current = stream_id
+        return left_ns is not None and made_ns - left_ns < ALTERNATING_NS
 
     def state(self) -> list[Any]:
         """State as plain data."""
         streams = [(key, s.schema_message, s.received.state()) for key, s in self.streams.items()]
-        return [self._current, dict(self._left), streams]
+        return [self._current, dict(self._times), streams]
 
     @classmethod
     def restore(cls, state: Sequence[Any]) -> "SourceStreams":
         """Restores `state()`; everything received is durable. Raises ValueError when it is malformed."""
-        current, left, streams = state
+        current, times, streams = state
         source = cls()
         source._current = current
-        source._left = {_stream_id(key): int(ns) for key, ns in left.items()}
+        source._times = {_stream_id(key): int(ns) for key, ns in times.items()}
         if len(streams) > MAX_STREAMS:
             raise ValueError("too many streams")
         for key, message, ranges in streams:

@@ -43,6 +43,7 @@ async def keep_house(
         await asyncio.sleep(ACK_SECONDS)
         if subscriber.connected:
             await subscriber.publish(machine.admission.acks.messages(MAX_ACKS))
+        named &= machine.admission.nodes_twice
         for node in sorted(machine.admission.nodes_twice - named)[:MAX_NAMED]:
             _log.warning("two agents publish as node %s, or its spool was copied", node)
             named.add(node)
