@@ -33,7 +33,7 @@ DOUBT_NS = 60 * _SECOND
 """Most nodes may seem to be so far behind because their messages are delayed."""
 STABLE_NS = 2 * _SECOND
 CHECKS = 3
-"""Checks in a row with the same result, to within STABLE_NS, before the clock is set."""
+"""Checks in a row with the result of the first of them, to within STABLE_NS, before the clock is set."""
 MIN_NODES = 3
 """Fewer nodes do not set the clock against the host's."""
 UNCONFIRMED_NS = 600 * _SECOND
@@ -45,7 +45,8 @@ class WindowClock:
 
     It starts with the host's wall clock, and follows it while both differ by less than STEP_NS. Of two clocks
     that differ by more, the right one is not behind the nodes' clocks, as no message is received before it
-    was sent, and nearer to them. Where most nodes contradict both, their time is used.
+    was sent, and nearer to them. Where most nodes contradict both, their time is used. Once nodes agreed with
+    this clock, those that seem to be behind both have delayed messages.
 
     `steps`: steps of the host's wall clock that were noticed.
     """
@@ -101,8 +102,9 @@ class WindowClock:
                 self._offset_ns += max(-most, min(difference, most))
                 self._by_nodes = False
             return False
-        self._agreed = self._agreed + 1 if abs(wanted - self._wanted_ns) <= STABLE_NS else 1
-        self._wanted_ns = wanted
+        if not self._agreed or abs(wanted - self._wanted_ns) > STABLE_NS:
+            self._agreed, self._wanted_ns = 0, wanted
+        self._agreed += 1
         if self._agreed < CHECKS:
             return False
         self._agreed = self._wanted_ns = 0
@@ -132,6 +134,8 @@ class WindowClock:
         if self._by_nodes and distance(difference) <= (False, DOUBT_NS):
             best = difference  # exact, which the nodes' time is not
         if abs(nodes - best) > DOUBT_NS:
+            if self._confirmed and nodes < 0:
+                return 0, False
             return (nodes if len(offsets) >= MIN_NODES else best), False
         return best, not best
 

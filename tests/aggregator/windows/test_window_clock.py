@@ -105,6 +105,34 @@ def test_delayed_messages_are_no_wrong_clock() -> None:
     assert clock.difference_ns == 0
 
 
+@pytest.mark.parametrize("rate", [0.6, 0.8, 1.0, 1.2, 1.4, 2.0])
+@pytest.mark.parametrize("host_wrong", [0.0, HOURS])
+def test_once_it_is_confirmed_delay_does_not_move_the_clock(rate: float, host_wrong: float) -> None:
+    """A queue of an hour is read at `rate` times real time, in the order of its messages, or grows."""
+    host = FakeClock()
+    clock = WindowClock(host.wall_ns, host.monotonic_ns)
+    checked(host, clock, host_wrong, 2 * CHECKS)
+    assert clock.confirmed
+    host_ahead = clock.difference_ns
+    delay = 3600.0 if rate > 1 else 0.0
+    for _ in range(720):
+        host.sleep(CHECK_SECONDS)
+        delay = max(delay + (1 - rate) * CHECK_SECONDS, 0.0)
+        assert not clock.check([-round(delay * 1e9)] * 5, known=True)
+    assert abs(clock.difference_ns - host_ahead) < 1e9
+    checked(host, clock, host_wrong, 2)
+    assert clock.confirmed
+
+
+def test_delay_that_changes_at_the_start_is_no_wrong_clock() -> None:
+    """It is compared with the first of the checks, or each might differ by STABLE_NS from the one before."""
+    host = FakeClock()
+    clock = WindowClock(host.wall_ns, host.monotonic_ns)
+    for at in range(300):
+        host.sleep(CHECK_SECONDS)
+        assert not clock.check([-round((3600 - 1.5 * at) * 1e9)] * 5, known=True)
+
+
 def test_small_differences_are_slewed() -> None:
     host = FakeClock()
     clock = WindowClock(host.wall_ns, host.monotonic_ns)
