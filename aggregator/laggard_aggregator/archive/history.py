@@ -380,5 +380,5 @@ def _days(start: float, end: float) -> Iterator[str]:
 def _received(parts: Sequence[layout.Part], start: str, end: str) -> Iterator[layout.Part]:
     """The parts that may have rows received in the range: each reaches to the beginning of the next one."""
     for at, part in enumerate(parts):
-        if part.opened <= end and (part is parts[-1] or parts[at + 1].opened >= start):
+        if part.opened_at <= end and (part is parts[-1] or parts[at + 1].opened_at >= start):
             yield part

@@ -5,8 +5,8 @@ A file is named by the time of its first row (UTC), its range of parts and the d
 whole range; a file whose range lies within another's of the same folder is superseded by it and does not
 count. Files of earlier versions have no digest. Damaged files lie below `damaged/`, where no reader looks.
 
-A file's content is checked against the digest in its name when it is opened, and each page against its
-checksum when it is read.
+A file's content is checked against the digest in its name when all of it is read, and each page against its
+checksum whenever it is read.
 """
 
 import errno
@@ -69,7 +69,7 @@ class Part:
         return self.folder / self.name
 
     @property
-    def opened(self) -> str:
+    def opened_at(self) -> str:
         """Time of its first row, such as `20260131T000005Z`."""
         return self.name.partition("-")[0]
 
@@ -174,14 +174,14 @@ def _all_parts(where: Path) -> Iterator[Part]:
 
 
 def write_part(
-    where: Path, opened: str, numbers: tuple[int, int], schema: pa.Schema, tables: Iterable[pa.Table]
+    where: Path, opened_at: str, numbers: tuple[int, int], schema: pa.Schema, tables: Iterable[pa.Table]
 ) -> Path:
-    """Writes `tables` as a file of a folder; returns its path. `opened` as in `Part`, `numbers`: its parts.
+    """Writes `tables` as a file of a folder; returns its path. `opened_at` as in `Part`; `numbers`: its parts
 
     The file gets its name only when it is complete and on disk. Raises ArchiveError and leaves nothing behind
     when it cannot be written.
     """
-    stem = f"{opened}-{numbers[0]:06d}-{numbers[1]:06d}"
+    stem = f"{opened_at}-{numbers[0]:06d}-{numbers[1]:06d}"
     temporary = where / f".{stem}.tmp"
     schema = schema.with_metadata({**(schema.metadata or {}), b"laggard.format": FORMAT.encode()})
     try:
@@ -193,7 +193,11 @@ def write_part(
             os.fsync(file.fileno())
         path = where / f"{stem}-{file.digest.hexdigest()}.parquet"
         temporary.rename(path)
-        sync_path(where)
+        try:
+            sync_path(where)
+        except OSError:
+            path.unlink(missing_ok=True)  # its rows are written again, with another digest: another name
+            raise
     except OSError as exc:
         raise ArchiveError(str(where / stem), exc.strerror or str(exc)) from exc
     finally:
@@ -212,16 +216,30 @@ class DamagedPartError(Exception):
 
 
 @contextmanager
-def opened(part: Part) -> Iterator[pq.ParquetFile]:
+def checked_file(part: Part) -> Iterator[pq.ParquetFile]:
     """The file of `part` after a check of its digest; pages are checked as the block reads them.
 
     Raises DamagedPartError, also for errors of the block's reading, and OSError when it cannot be opened.
     """
-    try:
+    with _damage(part):
         if part.digest and digest_of(part.path) != part.digest:
             raise DamagedPartError(part, "its content does not match the digest in its name")
-        with pq.ParquetFile(part.path, page_checksum_verification=True) as file:
-            yield file
+    with page_checked_file(part) as file:
+        yield file
+
+
+@contextmanager
+def page_checked_file(part: Part) -> Iterator[pq.ParquetFile]:
+    """The same without its digest, for blocks that read the footer or little besides: checks pages only."""
+    with _damage(part), pq.ParquetFile(part.path, page_checksum_verification=True) as file:
+        yield file
+
+
+@contextmanager
+def _damage(part: Part) -> Iterator[None]:
+    """Raises the block's errors of reading `part` as DamagedPartError, other OSErrors as they are."""
+    try:
+        yield
     except MemoryError:
         raise
     except pa.ArrowException as exc:
@@ -234,13 +252,13 @@ def opened(part: Part) -> Iterator[pq.ParquetFile]:
 
 def check(part: Part) -> None:
     """Reads all of `part`. Raises DamagedPartError, and OSError when it cannot be opened."""
-    with opened(part) as file:
+    with checked_file(part) as file:
         for at in range(0 if part.digest else file.num_row_groups):
             file.read_row_group(at)
 
 
-def opened_at(time_ns: int) -> str:
-    """`Part.opened` of a file whose first row came at `time_ns`."""
+def stamp(time_ns: int) -> str:
+    """`Part.opened_at` of a file whose first row came at `time_ns`."""
     return datetime.fromtimestamp(time_ns // 1_000_000_000, UTC).strftime("%Y%m%dT%H%M%SZ")
 
 

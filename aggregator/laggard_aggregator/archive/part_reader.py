@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from laggard_aggregator.archive import layout
-from laggard_aggregator.archive.layout import DamagedPartError, one_line, opened
+from laggard_aggregator.archive.layout import DamagedPartError, checked_file, one_line
 from laggard_common.errors import ArchiveError, InputError
 from laggard_common.segment_log import sync_path
 
@@ -52,7 +52,7 @@ def files(where: Path) -> Iterator[Iterator[pa.Table]]:
     while (part := _next_part(where, last)) is not None:
         skip = sum(rows for first, rows in given if first >= part.first)
         try:
-            with opened(part) as file:
+            with checked_file(part) as file:
                 check_format(part.path, file.schema_arrow)
                 given.append((part.first, file.metadata.num_rows - skip))
                 yield _rows(file, skip)
@@ -99,30 +99,32 @@ def check_format(path: Path, schema: pa.Schema) -> None:
         )
 
 
-def written(directory: Path, run_ns: int) -> Mapping[tuple[str, str], int]:
-    """The highest sequence number of the run `run_ns` in each table, by kind and source.
+def written(directory: Path, run_ns: int) -> tuple[Mapping[tuple[str, str], int], str]:
+    """The highest sequence number of the run `run_ns` in each table, by kind and source, and its last day.
 
     Rows are appended to each table in that order, so everything up to it is there, and the newest files are
     enough. Reads their statistics, and columns only where a file holds several runs. A damaged file is set
-    aside. Raises ArchiveError.
+    aside. The day is at least the one on which the run began. Raises ArchiveError.
     """
     found: dict[tuple[str, str], int] = {}
+    began = last_day = layout.day_of(run_ns)
     try:
         for kind in _APPENDED:
             for day, where in reversed(layout.days(directory, kind)):
                 key = (kind, where.parent.parent.name.removeprefix("source="))
-                if day >= layout.day_of(run_ns) and found.get(key, -1) < 0:
+                if day >= began and found.get(key, -1) < 0:
                     found[key] = _highest_in(where, run_ns)
+                    last_day = max(last_day, day) if found[key] >= 0 else last_day
     except OSError as exc:
         raise ArchiveError(str(exc.filename or directory), exc.strerror or str(exc)) from exc
-    return found
+    return found, last_day
 
 
 def _highest_in(where: Path, run_ns: int) -> int:
     """The highest sequence number of the run in the newest file of a folder that has any, -1 without one."""
     for part in reversed(layout.parts(where)):
         try:
-            with opened(part) as file:
+            with checked_file(part) as file:
                 highest = _highest(file, run_ns)
         except DamagedPartError as exc:
             set_aside(exc)

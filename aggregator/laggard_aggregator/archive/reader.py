@@ -91,7 +91,8 @@ class ArchiveReader:
     ) -> pa.Table:
         """The rows of a kind and source over some days (ISO 8601, inclusive), site after site.
 
-        The columns are the union over the files, null where a file lacks one; `columns` selects some.
+        The columns are the union over the files, null where a file lacks one; `columns` selects some. Without
+        them every file is checked as a whole, otherwise the pages that are read.
         """
         try:
             parts = [
@@ -102,7 +103,8 @@ class ArchiveReader:
             ]
             if not parts:
                 return pa.table({})
-            schema = pa.unify_schemas(list(map(_schema_of, parts)), promote_options="permissive")
+            schemas = [_schema_of(part, whole=columns is None) for part in parts]
+            schema = pa.unify_schemas(schemas, promote_options="permissive")
             files = ds.dataset([part.path for part in parts], schema=schema, format=_PARQUET)
             return files.to_table(columns=None if columns is None else list(columns))
         except (OSError, pa.ArrowException, layout.DamagedPartError) as exc:
@@ -144,8 +146,9 @@ class ArchiveReader:
             return layout.days(self.directory, kind, source, site)
 
 
-def _schema_of(part: layout.Part) -> pa.Schema:
-    with layout.opened(part) as file:
+def _schema_of(part: layout.Part, *, whole: bool) -> pa.Schema:
+    """Columns of a file, which is checked as far as it will be read."""
+    with layout.checked_file(part) if whole else layout.page_checked_file(part) as file:
         return file.schema_arrow
 
 

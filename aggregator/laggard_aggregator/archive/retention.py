@@ -16,7 +16,13 @@ from pathlib import Path
 import pyarrow as pa
 
 from laggard_aggregator.archive import layout
-from laggard_aggregator.archive.layout import ROW_GROUP_ROWS, DamagedPartError, check, opened
+from laggard_aggregator.archive.layout import (
+    ROW_GROUP_ROWS,
+    DamagedPartError,
+    check,
+    checked_file,
+    page_checked_file,
+)
 from laggard_aggregator.archive.part_reader import set_aside
 from laggard_aggregator.archive.tables import MAX_COLUMNS
 from laggard_aggregator.settings.aggregator import ArchiveTable
@@ -142,7 +148,7 @@ def _merge(where: Path, parts: list[layout.Part]) -> int:
         for run, schema, rows in _unions(parts):
             if len(run) > 1:
                 numbers = run[0].first, run[-1].last
-                layout.write_part(where, run[0].opened, numbers, schema, _row_groups(run, schema, rows))
+                layout.write_part(where, run[0].opened_at, numbers, schema, _row_groups(run, schema, rows))
                 for part in run:
                     part.path.unlink(missing_ok=True)
                 gone += len(run)
@@ -154,14 +160,14 @@ def _merge(where: Path, parts: list[layout.Part]) -> int:
 def _unions(parts: list[layout.Part]) -> Iterator[tuple[list[layout.Part], pa.Schema, int]]:
     """Runs of `parts` that one table can hold, each with the table's schema and number of rows.
 
-    A run ends where a field changes its type, or the table would have more than MAX_COLUMNS. Raises OSError
-    and DamagedPartError.
+    A run ends where a field changes its type, or the table would have more than MAX_COLUMNS. Footers only are
+    read. Raises OSError and DamagedPartError.
     """
     run: list[layout.Part] = []
     unified, rows = pa.schema([]), 0
     for part in parts:
         # Not read_metadata, whose object is freed by the garbage collector only.
-        with opened(part) as file:
+        with page_checked_file(part) as file:
             schema, more = file.schema_arrow, file.metadata.num_rows
         union = _union(unified, schema) if run else schema
         if union is None:
@@ -215,7 +221,7 @@ def _one(tables: list[pa.Table]) -> pa.Table:
 
 def _tables(part: layout.Part) -> Iterator[pa.Table]:
     """Yields the row groups of a file. `iter_batches` would hold many in memory at a time."""
-    with opened(part) as file:
+    with checked_file(part) as file:
         for at in range(file.num_row_groups):
             yield file.read_row_group(at)
 

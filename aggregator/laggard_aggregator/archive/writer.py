@@ -25,6 +25,8 @@ MAX_PENDING_CELLS = 8 * FLUSH_CELLS
 MAX_OWN_ROWS = 65_536
 MAX_NEW_FIELDS = 4096
 """Fields that a node may add in a day to the tables of all sources."""
+MAX_OWN_FIELDS = MAX_SOURCE_FIELDS // 2
+"""Fields of a source that one node alone has: the schemas of others fit beside them."""
 MAX_NEW_SHARED_FIELDS = 256
 """Of them, to the table of a source that other nodes have: each makes all their rows wider."""
 
@@ -68,7 +70,7 @@ class FieldBounds:
         new = sum(name not in known.used for name in names)
         shared = known.owner != node
         if new and (
-            len(known.used) + new > MAX_SOURCE_FIELDS
+            len(known.used) + new > (MAX_SOURCE_FIELDS if shared else MAX_OWN_FIELDS)
             or self._added[node] + new > MAX_NEW_FIELDS
             or (shared and known.added[node] + new > MAX_NEW_SHARED_FIELDS)
         ):
@@ -92,7 +94,7 @@ class FieldBounds:
 
 
 class ArchiveWriter:
-    """Takes what ingest and engine hand on, in their order, and writes it as parts of daily tables.
+    """Writes batches and results, in the order in which they are added, as parts of daily tables.
 
     `run_ns`: when the daemon started; ordinals count within a run. Rows wait in memory until `flush`, which
     happens by itself at FLUSH_ROWS rows of a source, at FLUSH_CELLS and at the end of a day; how often else
@@ -134,7 +136,7 @@ class ArchiveWriter:
         self._cells = 0
         self._flush_at = FLUSH_CELLS
         self._schemas: dict[tuple[str, str], list[Row]] = {}
-        self._schemas_written: dict[tuple[str, str, str, bytes, int], int] = {}  # what tells them apart
+        self._schemas_written: dict[tuple[str, str, str, bytes, int], int] = {}
         self._schemas_of: Counter[str] = Counter()  # of the day, by node
         self._latest: dict[tuple[str, str, str], Schema] = {}
         self._groups: list[Row] = []
@@ -145,10 +147,12 @@ class ArchiveWriter:
     def open(self) -> int:
         """Reads how far the archive has the continued run; its last ordinal there, -1 without any.
 
-        To be called before anything is added. Raises ArchiveError.
+        Its last day goes on, even where that is to come: the clock was ahead, and a day never goes back. To
+        be called before anything is added. Raises ArchiveError.
         """
         if self._continued_run_ns is not None:
-            self._written = dict(part_reader.written(self.directory, self._continued_run_ns))
+            written, last_day = part_reader.written(self.directory, self._continued_run_ns)
+            self._written, self._day = dict(written), max(self._day, last_day)
         return max(self._written.values(), default=-1)
 
     def schemas_lost(self) -> None:
@@ -164,7 +168,7 @@ class ArchiveWriter:
         lateness_seconds: float,
         after_seconds: float,
     ) -> None:
-        """Takes in by what rules this run groups and judges, so that a replay needs no configuration.
+        """Adds the rules by which this run groups and judges, so that a replay needs no configuration.
 
         Every day gets them, as the day on which the run began will be deleted before others.
         """
@@ -189,7 +193,7 @@ class ArchiveWriter:
             self._put("closes", close.lsn, [tables.close_row(close)])
 
     def judgement(self, judged: Judgement) -> None:
-        """Takes in what detector and shadow found at the last close of the judgement's group."""
+        """Adds the findings of detector and shadow at the last close of the judgement's group."""
         ordinal = self._closed.get(judged.group, -1)
         window = (judged.start, judged.end)
         self._put("alarms", ordinal, tables.alarm_rows(ordinal, judged.transitions, window))
@@ -207,7 +211,7 @@ class ArchiveWriter:
         """Writes everything that waits; after it returns a reader sees it. Raises ArchiveError.
 
         Schemas are written before the counters that need them, groups and batches before the closes, so that
-        whatever a reader finds it can read.
+        a reader can read all that it finds.
         """
         self._flush_at = self._cells + FLUSH_CELLS  # when it is tried again, should it fail
         for (source, site), rows in list(self._schemas.items()):
@@ -230,7 +234,7 @@ class ArchiveWriter:
         self._opened_ns = None
 
     def _add(self, taken: Batch) -> bool:
-        """Whether, with the batch among what waits, there is enough for a flush."""
+        """Whether enough waits for a flush, with the batch."""
         if not taken.counters.indexes.size or not self._is_new("counters", taken.schema.source, taken.lsn):
             return False
         source = (taken.schema.source, taken.site)
@@ -275,7 +279,7 @@ class ArchiveWriter:
         return True
 
     def _clock(self, now_ns: int) -> None:
-        """Follows the time of what comes in; at a new day writes what belongs to the one before."""
+        """Follows the time of additions; a new day begins with a flush of the rows of the one before."""
         day = layout.day_of(now_ns)
         if day > self._day:
             self.flush()
@@ -326,6 +330,6 @@ class ArchiveWriter:
         if where not in self._next_part:
             self._next_part[where] = layout.next_part(where)
         number = self._next_part[where]
-        opened = layout.opened_at(self._opened_ns or self._begun_ns)
-        layout.write_part(where, opened, (number, number), table.schema, [table])
+        opened_at = layout.stamp(self._opened_ns or self._begun_ns)
+        layout.write_part(where, opened_at, (number, number), table.schema, [table])
         self._next_part[where] = number + 1

@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -59,15 +58,16 @@ def ended() -> Iterator["Ended"]:
         assert server.stdout is not None
         to, answers = server.stdin, server.stdout
 
-        def run(work: str, directory: Path, value: float) -> int:
+        def run(work: str, directory: Path, value: float) -> tuple[int, float]:
             print(json.dumps([work, str(directory), value]), file=to, flush=True)
-            return int(answers.readline())
+            code, cpu_seconds = json.loads(answers.readline())
+            return int(code), float(cpu_seconds)
 
         yield run
 
 
 def serve() -> None:
-    """Forks a child for each line of standard input, and prints how it ended."""
+    """Forks a child for each line of standard input, and prints how it ended and its CPU time."""
     for line in sys.stdin:
         work, directory, value = json.loads(line)
         child = os.fork()
@@ -78,7 +78,8 @@ def serve() -> None:
                 traceback.print_exc()
                 os._exit(1)
             os._exit(0)
-        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+        _, status, used = os.wait4(child, 0)
+        print(json.dumps([os.waitstatus_to_exitcode(status), used.ru_utime + used.ru_stime]), flush=True)
 
 
 def compact(directory: Path, _: float = 0) -> None:
@@ -117,9 +118,9 @@ def compact_until(directory: Path, steps: float) -> None:
 
 
 def compact_for(directory: Path, seconds: float) -> None:
-    """Ends its process after `seconds`, at once, as SIGKILL does."""
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    """Ends its process after `seconds` of CPU time, at once, as SIGKILL does."""
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
     compact(directory)
 
 
@@ -129,16 +130,15 @@ WORK: Mapping[str, Callable[[Path, float], None]] = {
     "seconds": compact_for,
 }
 
-Ended = Callable[[str, Path, float], int]
+Ended = Callable[[str, Path, float], tuple[int, float]]
 
 
 def assert_whole(directory: Path, expected: object, *, finish: bool = True) -> None:
     """A start reads it, no row is missing or twice; `finish`: the next compaction ends with one file each."""
     assert content(directory) == expected
-    assert part_reader.written(directory, NOON_NS) == {
-        ("counters", "diskstats"): 6,
-        ("closes", "laggard"): 7,
-    }
+    rows, day = part_reader.written(directory, NOON_NS)
+    assert rows == {("counters", "diskstats"): 6, ("closes", "laggard"): 7}
+    assert day == layout.day_of(NOON_NS)
     if not finish:
         return
     retention.compact(directory, NOON_NS + DAY_NS)
@@ -154,7 +154,7 @@ def test_killed_at_every_step(before: Path, ended: Ended, tmp_path: Path) -> Non
     while True:
         directory = tmp_path / str(killed)
         shutil.copytree(before, directory)
-        code = ended("steps", directory, killed)
+        code, _ = ended("steps", directory, killed)
         assert_whole(directory, expected, finish=not code or killed % FINISHED_EVERY == 0)
         shutil.rmtree(directory)
         if not code:
@@ -167,13 +167,12 @@ def test_killed_at_every_step(before: Path, ended: Ended, tmp_path: Path) -> Non
 def test_killed_at_random_moments(before: Path, ended: Ended, tmp_path: Path) -> None:
     expected, chance, killed = content(before), random.Random(1), 0
     shutil.copytree(before, tmp_path / "timed")
-    began = time.monotonic()
-    assert ended("whole", tmp_path / "timed", 0) == 0
-    seconds = time.monotonic() - began
+    code, seconds = ended("whole", tmp_path / "timed", 0)
+    assert code == 0
     for number in range(RANDOM_KILLS):
         directory = tmp_path / str(number)
         shutil.copytree(before, directory)
-        killed += ended("seconds", directory, chance.uniform(1e-4, seconds)) == -signal.SIGALRM
+        killed += ended("seconds", directory, chance.uniform(1e-4, seconds))[0] == -signal.SIGPROF
         assert_whole(directory, expected, finish=number % FINISHED_EVERY == 0)
         shutil.rmtree(directory)
     assert killed > RANDOM_KILLS / 4

@@ -61,6 +61,27 @@ def test_the_bounds_of_a_source_of_a_node_and_of_a_shared_source() -> None:
     assert bounds.admits(SOURCE, SCHEMA)
 
 
+def test_a_node_that_is_first_leaves_room_for_the_others() -> None:
+    """After a start, or in a source that nobody had, whichever node sends first."""
+    bounds = FieldBounds()
+    assert [bounds.admits(SOURCE, inventive(turn, 1024)) for turn in range(2)] == [True, False]
+    for node in ("oss-1", "oss-2"):
+        assert bounds.admits(SOURCE, dataclasses.replace(SCHEMA, node=node))
+    assert not bounds.admits(SOURCE, inventive(2, 1)), "now it shares the table"
+    for turn in range(3):
+        assert bounds.admits(SOURCE, inventive(turn, 256, node=f"oss-{turn + 3}"))
+
+
+def test_over_days_too_a_node_alone_has_half_of_a_table() -> None:
+    bounds = FieldBounds()
+    for day in range(5):
+        for turn in range(day + 1):
+            bounds.admits(SOURCE, inventive(turn, 512))
+        bounds.new_day()
+    assert len(bounds._sources[SOURCE].used) == writer_module.MAX_OWN_FIELDS
+    assert bounds.admits(SOURCE, SCHEMA)
+
+
 def test_a_day_later_fields_in_use_are_known_and_others_forgotten() -> None:
     bounds = FieldBounds()
     grown = schema_with(*SCHEMA.fields, Field("dc_ios"), epoch=2)

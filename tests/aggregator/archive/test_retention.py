@@ -88,7 +88,7 @@ def numbers(where: Path, parts: int, groups: int, rows: int) -> list[layout.Part
     for part in range(parts):
         firsts = range(part * groups * rows, (part + 1) * groups * rows, rows)
         tables = [pa.table({"number": range(first, first + rows), "same": ["x"] * rows}) for first in firsts]
-        layout.write_part(where, layout.opened_at(NOON_NS), (part, part), tables[0].schema, tables)
+        layout.write_part(where, layout.stamp(NOON_NS), (part, part), tables[0].schema, tables)
     return layout.parts(where)
 
 

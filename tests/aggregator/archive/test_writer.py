@@ -28,6 +28,8 @@ from tests.support.builders.batches import SECOND, batch_of
 MIDNIGHT_NS = START_NS // (86_400 * SECOND) * 86_400 * SECOND + 86_400 * SECOND
 """The first one after START_NS, which is 2027-01-15T08:00:00Z."""
 
+DAY_NS = 86_400 * SECOND
+
 
 def schema_with(*fields: Field, epoch: int = 1, components: tuple[str, ...] = ("sda",)) -> Schema:
     parts = tuple(Component(f"id-{name}", name) for name in components)
@@ -73,6 +75,42 @@ def test_a_day_opens_five_seconds_after_midnight_and_never_again(tmp_path: Path)
     assert [name.split("/")[2] for name in files(tmp_path)] == ["date=2027-01-15", "date=2027-01-16"]
     for got, expected in zip(read(tmp_path), sent, strict=True):
         assert_same(got, expected)
+
+
+@pytest.mark.parametrize("killed_early", [True, False])
+def test_a_day_that_a_wrong_clock_opened_goes_on_after_restarts(tmp_path: Path, killed_early: bool) -> None:
+    """The run began two days ahead, perhaps without a row; its clock was set right, and it restarts twice."""
+    began = START_NS + 2 * DAY_NS
+    first = ArchiveWriter(tmp_path, "site", began)
+    first.open()
+    if not killed_early:
+        first.batch(batch(SCHEMA, 1, began))
+        first.flush()
+    for lsn in (2, 3):
+        again = ArchiveWriter(
+            tmp_path, "site", began, continues_at_ns=START_NS + SECOND, continued_run_ns=began
+        )
+        again.open()
+        for replayed in range(2, lsn + 1):
+            again.batch(batch(SCHEMA, replayed, START_NS + replayed * SECOND))
+        again.flush()
+    assert [taken.lsn for taken in read(tmp_path)] == ([2, 3] if killed_early else [1, 2, 3])
+    assert {name.split("/")[2] for name in files(tmp_path)} == {"date=2027-01-17"}
+
+
+def test_a_day_that_a_wrong_clock_opened_in_a_right_run_goes_on_too(tmp_path: Path) -> None:
+    writer = ArchiveWriter(tmp_path, "site", START_NS)
+    for lsn, at_ns in enumerate((START_NS, START_NS + 2 * DAY_NS)):
+        writer.batch(batch(SCHEMA, lsn, at_ns))
+    writer.flush()
+    again = ArchiveWriter(
+        tmp_path, "site", START_NS, continues_at_ns=START_NS + SECOND, continued_run_ns=START_NS
+    )
+    assert again.open() == 1
+    for lsn in range(3):
+        again.batch(batch(SCHEMA, lsn, START_NS + 2 * SECOND))
+    again.flush()
+    assert [taken.lsn for taken in read(tmp_path)] == [0, 1, 2]
 
 
 def test_each_day_has_the_schemas_that_read_it(tmp_path: Path) -> None:
