@@ -26,7 +26,6 @@ from laggard_aggregator.status.formatting import lasting
 from laggard_aggregator.status.window_history import WindowHistory
 from laggard_aggregator.windows.schedule import STEP_NS, WindowClock
 from laggard_common import __version__
-from laggard_common.clock import Clock
 
 MAX_LAG_SECONDS = 60.0
 """Later windows mean that the aggregator does not keep up."""
@@ -131,7 +130,7 @@ class Status:
     def __init__(
         self,
         machine: Machine,
-        clock: Clock,
+        clock: WindowClock,
         history: WindowHistory | None = None,
         *,
         queue: IngestQueue | None = None,
@@ -340,9 +339,7 @@ class Status:
             refused=admission.refused + machine.refused,
             notifications=self._channels(),
             flooding=queue.senders.flooding if queue is not None else None,
-            clock_steps=self._clock.steps if isinstance(self._clock, WindowClock) else 0,
-            clock_difference_seconds=(
-                self._clock.difference_ns / 1e9 if isinstance(self._clock, WindowClock) else 0.0
-            ),
+            clock_steps=self._clock.steps,
+            clock_difference_seconds=self._clock.difference_ns / 1e9,
             shadow_verdicts=dict(self._shadow_verdicts),
         )
