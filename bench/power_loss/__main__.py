@@ -2,9 +2,9 @@
 
     python -m bench.power_loss [--points 1000] [--steps 40] [--seed 1]
 
-A library between the programs and the kernel records every change below a folder; what was not synced may be
-lost. Each moment is tried with one of disk.POLICIES. Needs a C compiler. Exit status 1 when anything that was
-acknowledged is missing, or a start fails.
+A library between the programs and the kernel records every change below a folder. Changes that were not
+synced may be lost. Each moment is tried with one of disk.POLICIES. Needs a C compiler. Exit status 1 when
+anything that was acknowledged is missing, or a start fails.
 """
 
 import argparse
@@ -41,7 +41,7 @@ def record(folder: Path, steps: int) -> Path:
 
 
 def try_points(folder: Path, log: Path, points: int, seed: int) -> tuple[Counter[str], list[str]]:
-    """Tries so many moments of the log; how many by policy, and what was wrong."""
+    """Tries `points` moments of the log; their number by policy, and the faults found."""
     rng = random.Random(seed)
     done = list(operations(log))
     disk, promised = Disk(folder / "disk"), b""
@@ -70,7 +70,7 @@ def try_points(folder: Path, log: Path, points: int, seed: int) -> tuple[Counter
 
 
 def main() -> int:
-    """Prints how many moments were tried, and what was wrong."""
+    """Prints the number of moments that were tried, and the faults found."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,4 +1,4 @@
-"""Starts aggregator and agent on a disk after a power loss, and compares with what was promised."""
+"""Starts aggregator and agent on a disk after a power loss, and compares with the promises."""
 
 import asyncio
 import json
@@ -16,7 +16,7 @@ SECOND = 1_000_000_000
 
 
 def problems(folder: Path, promises: dict[str, Any], appended: int) -> list[str]:
-    """What is wrong in `folder` after a start; empty when it is as promised.
+    """The faults in `folder` after a start; empty when it is as promised.
 
     `promises`: the last value of each kind. `appended`: batches given to the spool so far, at most.
     """
@@ -88,7 +88,7 @@ def _of_spool(folder: Path, promises: dict[str, Any], appended: int) -> list[str
     while stored := spool.next_backlog():
         number = (stored.envelope.t0_ns - 10**18) // 10**9
         if stored.envelope.payload != number.to_bytes(4, "big") * 20 or number >= appended:
-            found.append(f"spool: batch {number} is not what was stored")
+            found.append(f"spool: batch {number} differs from the stored one")
         if stored.envelope.seq in seen.setdefault(stored.envelope.stream, set()):
             found.append(f"spool: sequence number {stored.envelope.seq} is there twice")
         seen[stored.envelope.stream].add(stored.envelope.seq)

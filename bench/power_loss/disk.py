@@ -1,4 +1,4 @@
-"""A disk that loses power: files and names as they may be found, from what `recorder.c` recorded."""
+"""A disk that loses power: files and names as they may be found, from the record of `recorder.c`."""
 
 import random
 import struct
@@ -9,8 +9,8 @@ from typing import BinaryIO, Literal
 
 Policy = Literal["lost", "torn", "kept"]
 POLICIES: tuple[Policy, ...] = ("lost", "torn", "kept")
-"""What becomes of everything that was not synced: all of it is lost; of each folder all names are lost or
-none, and of each file the latest writes, the last one in the middle; nothing is lost, as by kill -9."""
+"""The fate of everything that was not synced: all of it is lost; of each folder all names are lost or
+none, and of each file the first writes are kept, the last of them in part; nothing is lost, as by kill -9."""
 
 _U32, _U64 = struct.Struct("<I"), struct.Struct("<Q")
 

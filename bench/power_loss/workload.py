@@ -1,4 +1,4 @@
-"""What an aggregator and an agent do on their disks: `python -m bench.power_loss.workload FOLDER STEPS`.
+"""Work of an aggregator and an agent on their disks: `python -m bench.power_loss.workload FOLDER STEPS`.
 
 Everything that must survive from a moment on is written to FOLDER/promised at that moment, a line of JSON
 each: `acked`, by node the ranges of the aggregator's acknowledgement; `decided`, the number of the last
