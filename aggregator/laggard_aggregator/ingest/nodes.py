@@ -166,9 +166,13 @@ class Nodes:
             node.last_sample_ns, node.last_data_ns, node.span_ns, node.interval_ns = times
 
     def listening(self, since_ns: int) -> None:
-        """The aggregator did not listen before `since_ns`; that time makes no node silent."""
+        """The aggregator did not listen before `since_ns`; that time makes no node silent.
+
+        Messages that were replayed say nothing about the clock of this start.
+        """
         for node in self._nodes.values():
             node.heard_from_ns = since_ns
+            node.offset.latest_ns = None
 
     def latest_offsets(self) -> list[int]:
         """Lower bounds of the clocks of nodes heard since the last call, minus the aggregator's, ns."""

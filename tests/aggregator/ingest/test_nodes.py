@@ -103,6 +103,15 @@ def test_delays_loosen_the_offset_and_never_tighten_it(offset: int, delays: list
     assert estimate.seconds * 1e9 == (offset - min(delays)) / 1e9 * 1e9
 
 
+def test_replayed_messages_do_not_confirm_the_clock_of_a_start() -> None:
+    """They were compared with the clock of an earlier run; the host's may be wrong since."""
+    nodes = book()
+    nodes.listening(NOW + 400 * 86_400 * SECOND)
+    assert nodes.latest_offsets() == []
+    nodes.status("oss-1", STATUS, NOW + SECOND, NOW + 400 * 86_400 * SECOND)
+    assert nodes.latest_offsets() == [SECOND - 400 * 86_400 * SECOND]
+
+
 def test_an_offset_of_long_ago_is_forgotten() -> None:
     estimate = ClockOffset()
     estimate.add(NOW + 5 * SECOND, NOW)
