@@ -276,7 +276,7 @@ class Admission:
             if not any(is_new):
                 return []
         self.counts.gaps += stream.received.give_up()
-        if source.alternates(envelope.stream, last_ns):
+        if source.alternates(envelope.stream, last_ns, received_ns):
             self.counts.two_streams += 1
             self.nodes_twice.add(topic.node)
         self.counts.unaccepted += not accepted

@@ -137,25 +137,26 @@ class SeqRanges:
 
 @dataclass(slots=True)
 class StreamState:
-    """`received`, `durable`: ranges of seq; the latter are acknowledged. `schema_message`: as received."""
+    """`received`, `durable`: ranges of seq; the latter are acknowledged. `schema_message`: as received.
+
+    `made_ns`, by the node's clock: of the current stream its newest batch, of another one the batch of the
+    stream that followed it; -1 where that is not known, as after a restart.
+    """
 
     schema: Schema | None = None
     schema_message: bytes = b""
     received: SeqRanges = field(default_factory=SeqRanges)
     durable: SeqRanges = field(default_factory=SeqRanges)
+    made_ns: int = -1
 
 
 @dataclass(slots=True)
 class SourceStreams:
-    """The streams of one node and source, the latest one last.
-
-    `_times`, by the node's clock: of the current stream its newest batch, of each other one the batch of the
-    stream that followed it.
-    """
+    """The streams of one node and source, the latest one last. `_left`: when another stream followed each."""
 
     streams: dict[bytes, StreamState] = field(default_factory=dict)
     _current: bytes = b""
-    _times: dict[bytes, int] = field(default_factory=dict)
+    _left: dict[bytes, int] = field(default_factory=dict)
 
     @property
     def components(self) -> int:
@@ -170,42 +171,46 @@ class SourceStreams:
             while len(self.streams) > MAX_STREAMS:
                 forgotten = next(iter(self.streams))
                 del self.streams[forgotten]
-                self._times.pop(forgotten, None)
+                self._left.pop(forgotten, None)
         return stream
 
-    def alternates(self, stream_id: bytes, made_ns: int) -> bool:
+    def alternates(self, stream_id: bytes, made_ns: int, now_ns: int) -> bool:
         """Whether a stream goes on after another followed it: two agents, or one spool twice.
 
         `made_ns`: time of the batch by its node's clock. Batches from before the stream was followed are the
         backlog of an agent that began a new stream, as after a power loss.
         """
-        self.streams[stream_id] = self.streams.pop(stream_id)
-        newest_ns = self._times.get(self._current, -1)
-        if stream_id == self._current:
-            self._times[stream_id] = max(newest_ns, made_ns)
+        stream = self.streams[stream_id] = self.streams.pop(stream_id)
+        current = self.streams.get(self._current)
+        newest_ns = -1 if current is None else current.made_ns
+        if stream is current:
+            stream.made_ns = max(newest_ns, made_ns)
             return False
-        left_ns = self._times.get(stream_id)
-        if made_ns <= (newest_ns if left_ns is None else left_ns):
-            self._times.setdefault(stream_id, newest_ns)
+        known = stream.made_ns >= 0 or stream_id in self._left
+        followed_ns = stream.made_ns if stream.made_ns >= 0 else self._left.get(stream_id, newest_ns)
+        if made_ns <= followed_ns:
+            stream.made_ns = followed_ns
             return False
-        if self._current in self.streams:
-            self._times[self._current] = made_ns
-        self._times[stream_id] = made_ns
+        self._left.pop(stream_id, None)
+        if current is not None:
+            self._left[self._current] = now_ns
+            current.made_ns = made_ns
+        stream.made_ns = made_ns
         self._current = stream_id
-        return left_ns is not None and made_ns - left_ns < ALTERNATING_NS
+        return known and made_ns - followed_ns < ALTERNATING_NS
 
     def state(self) -> list[Any]:
         """State as plain data."""
         streams = [(key, s.schema_message, s.received.state()) for key, s in self.streams.items()]
-        return [self._current, dict(self._times), streams]
+        return [self._current, dict(self._left), streams]
 
     @classmethod
     def restore(cls, state: Sequence[Any]) -> "SourceStreams":
         """Restores `state()`; everything received is durable. Raises ValueError when it is malformed."""
-        current, times, streams = state
+        current, left, streams = state
         source = cls()
         source._current = current
-        source._times = {_stream_id(key): int(ns) for key, ns in times.items()}
+        source._left = {_stream_id(key): int(ns) for key, ns in left.items()}
         if len(streams) > MAX_STREAMS:
             raise ValueError("too many streams")
         for key, message, ranges in streams:
