@@ -152,8 +152,6 @@ class App:
     async def _startup(self, stack: AsyncExitStack, tasks: asyncio.TaskGroup) -> None:
         """Opens ports and directories, then restores the machine while HTTP is served already."""
         s = self._settings
-        for section in s.unused:
-            _log.warning("%s is checked but has no effect in this version", section)
         if s.http.operators and s.http.exposed:
             _log.warning("http: without cert_file, credentials of operators travel unencrypted")
         if s.http.operators and s.state is None:

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import logging
 import socket
 import urllib.request
 from collections.abc import Coroutine
@@ -17,9 +16,7 @@ from laggard_aggregator.archive.reader import ArchiveReader
 from laggard_aggregator.offline.archive_replay import ArchiveReplay
 from laggard_aggregator.settings.aggregator import (
     AggregatorSettings,
-    AlarmTable,
     BrokerSettings,
-    PeakTable,
     StateTable,
 )
 from laggard_aggregator.settings.http import HttpSettings
@@ -188,20 +185,6 @@ def test_an_archive_that_cannot_be_used_at_the_start_is_told_and_used_later(tmp_
 
     run(story())
     assert len(ArchiveReader(file).runs()) == 1
-
-
-def test_sections_that_are_not_used_yet_are_told_once(caplog: pytest.LogCaptureFixture) -> None:
-    made = settings(peak=(PeakTable(".*", "tps", 1.0),), alarm=AlarmTable(60.0))
-
-    async def story() -> None:
-        async with running(App(made)):
-            pass
-
-    with caplog.at_level(logging.WARNING, "laggard_aggregator"):
-        run(story())
-    assert [r.getMessage() for r in caplog.records] == [
-        "[[peak]] is checked but has no effect in this version"
-    ]
 
 
 def test_a_shadow_is_compared_and_raises_no_alarm(tmp_path: Path) -> None:

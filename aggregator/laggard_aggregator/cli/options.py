@@ -8,7 +8,7 @@ from pathlib import Path
 from laggard_aggregator.detect.settings import (
     DetectSettings,
     TrainingOption,
-    detector_names,
+    peer_detector_names,
     training_options,
 )
 from laggard_aggregator.offline.csv_columns import CsvColumns
@@ -43,7 +43,7 @@ def add_diagnose_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     parser.epilog = _DIAGNOSE_EXAMPLES
     _add_input_options(parser)
-    _add_window_options(parser, detector_names())
+    _add_window_options(parser, peer_detector_names())
     add("--confirm", metavar="K", type=count, help="straggler after K of 2K-1 windows (default 3)")
     add("--false-alarms", metavar="F", type=positive, help="a week, over all inputs together (default 1)")
     add("--thresholds", metavar="FILE", type=Path, help="from laggard train, for cdf and manhattan")

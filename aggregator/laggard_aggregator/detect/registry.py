@@ -13,7 +13,13 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from laggard_aggregator import detect
 from laggard_aggregator.detect.interface import FloatArray, FunctionWindow, GroupWindow, Verdicts, Window
-from laggard_aggregator.detect.settings import ByMetric, DetectSettings, TrainingOption, detector_names
+from laggard_aggregator.detect.settings import (
+    ByMetric,
+    DetectSettings,
+    TrainingOption,
+    detector_names,
+    peer_detector_names,
+)
 
 Compares = Literal["metrics", "functions"]
 """Components by their metrics (`GroupWindow`), or nodes by their functions (`FunctionWindow`)."""
@@ -53,7 +59,9 @@ class Detector(ABC, Generic[W]):
     """Judges the windows of one group and one metric, in order of time.
 
     `name`: of its folder, and in the configuration; `version` changes whenever verdicts may. `training`: None
-    for a detector that has no thresholds; `needs_thresholds`: it judges nothing without them.
+    for a detector that has no thresholds; `needs_thresholds`: it judges nothing without them. `by_itself`:
+    it needs no peers, so that its groups are beside those of peers and take no share of their budget; it has
+    a section of the configuration of its own. `reference`: the name of `Verdicts.reference`.
     `distributions`: the samples (W, C) whose distributions it compares, NaN for absent components, from a
     window (C, H + W) and H; None where it compares none. `history_samples` is H.
     """
@@ -63,6 +71,8 @@ class Detector(ABC, Generic[W]):
     compares: ClassVar[Compares] = "metrics"
     training: ClassVar[Training | None] = None
     needs_thresholds: ClassVar[bool] = False
+    by_itself: ClassVar[bool] = False
+    reference: ClassVar[str] = "peers"
     distributions: ClassVar[Callable[[FloatArray, int], FloatArray] | None] = None
     history_samples: int = 0
 
@@ -104,8 +114,8 @@ def register(detector: D) -> D:
 
 
 def names(compares: Compares | None = None) -> tuple[str, ...]:
-    """Names of the detectors, or of those that compare the like: the default one, then by the alphabet."""
-    return tuple(name for name in detector_names() if compares in (None, find(name).compares))
+    """Names of the detectors of peers, or of those that compare the like; the default one comes first."""
+    return tuple(name for name in peer_detector_names() if compares in (None, find(name).compares))
 
 
 def trainable(compares: Compares | None = None) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ import numpy as np
 from laggard_aggregator.alarms.alarms import AlarmEvent, AlarmsCleared
 from laggard_aggregator.alarms.judge import Judge, Judgement
 from laggard_aggregator.alarms.overrides import Overrides
+from laggard_aggregator.detect import registry
 from laggard_aggregator.detect.interface import FunctionWindow, IntArray, Window, without
 from laggard_aggregator.engine.routing import FunctionRoute, Routing
 from laggard_aggregator.groups.membership import ConfiguredMembership, PeerGroup
@@ -299,7 +300,11 @@ class Machine:
 
     def _tests_at_once(self) -> int:
         """Component-metric series of the site, rounded up to a power of two so that it seldom changes."""
-        series = sum(store.series for store in self.stores.values())
+        series = sum(
+            store.series
+            for name, store in self.stores.items()
+            if not registry.find(self.groups[name].detect.detector).by_itself
+        )
         return 1 << max(series - 1, 0).bit_length()
 
     def _sweep(self, now_ns: int, forget: bool) -> list[AlarmEvent]:

@@ -13,6 +13,7 @@ from laggard_aggregator.alarms.alarms import Alarm, AlarmEvent, Key
 from laggard_aggregator.alarms.judge import Judgement
 from laggard_aggregator.alarms.overrides import Decision, commenting
 from laggard_aggregator.archive.write_queue import WriteQueue
+from laggard_aggregator.detect import registry
 from laggard_aggregator.detect.interface import Window
 from laggard_aggregator.engine.machine import Machine
 from laggard_aggregator.engine.recovery import Recovery
@@ -40,6 +41,11 @@ class GroupView(PeerGroup):
     live: int
     silent: int
     window_seconds: float
+
+    @property
+    def reference(self) -> str:
+        """The name of the values that its components are held against: `peers`, or the detector's own."""
+        return registry.find(self.detect.detector).reference
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,6 +259,11 @@ class Status:
     def alarms(self) -> Mapping[Key, Alarm]:
         """The standing alarms."""
         return self._alarms
+
+    def reference(self, group: str) -> str:
+        """The name of the values that the group's components are held against."""
+        known = self._machine.groups.get(group)
+        return "peers" if known is None else registry.find(known.detect.detector).reference
 
     def shown(self, component: str) -> str:
         """The current name (`node/sda`) of a component by its permanent ID."""
