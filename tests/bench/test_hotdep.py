@@ -1,15 +1,18 @@
 """What is called right, named and agreed on in the runs of the functions' testbed."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from bench.testbed.gluster.watch import Watch
 from bench.testbed.hotdep.experiments import EXPERIMENTS
 from bench.testbed.hotdep.peers import Peer, Service
 from bench.testbed.hotdep.report import table
 from bench.testbed.hotdep.watch import agree
 from bench.testbed.luns import Lun
+from bench.testbed.site import Site
+from tests.support.wait import LIMIT_SECONDS
 
 HERE = Path("/nowhere")
 PEER = Peer("io-2", 3335, Lun(1, "loop21", "loop41", HERE, HERE, 1), HERE, HERE, HERE)
@@ -55,6 +58,28 @@ def record(first_alarm: float = 90.0, *metrics: str) -> dict[str, Any]:
 )
 def test_diagnose_agrees(live: list[Any], afterwards: list[Any], same: bool) -> None:
     assert agree(live, afterwards, looked_until=150.0) == same
+
+
+class Answers:
+    """A site whose API gives these answers, one after another, and then the last for ever."""
+
+    def __init__(self, *answers: list[dict[str, Any]]) -> None:
+        self._answers = list(answers)
+
+    def check(self) -> None:
+        """Every process runs."""
+
+    def stragglers(self) -> list[dict[str, Any]]:
+        return self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+
+
+def test_an_alarm_that_is_cleared_and_raised_again_counts_from_its_first_time() -> None:
+    first, again = alarm(alarm=True), alarm(alarm=True, raised_at=120.0, causes=[])
+    watch = Watch(cast("Site", Answers([first], [first | {"alarm": False}], [], [again])))
+    watch.during(LIMIT_SECONDS, lambda entry: not entry["causes"])
+    ((_, entry),) = watch.seen.values()
+    assert entry == again | {"raised_at": 90.0}
+    assert agree([entry], [record()], looked_until=150.0)
 
 
 def test_how_long_a_stripe_took(tmp_path: Path) -> None:

@@ -21,6 +21,9 @@ from tests.support.ports import free_port, is_listening
 from tests.support.processes import started
 from tests.support.wait import LIMIT_SECONDS, async_wait_until, time_limit
 
+ASK_SECONDS = 0.5
+"""Between two batches that are asked for by hand."""
+
 MOSQUITTO = shutil.which("mosquitto", path="/usr/sbin:/usr/bin:/usr/local/sbin")
 
 pytestmark = [
@@ -130,7 +133,7 @@ async def _without_retained_messages(folder: Path) -> None:
                 schema = asyncio.ensure_future(anext(aiter(client.messages)))
                 while not schema.done():  # an aggregator without the schema asks with every batch
                     await client.publish("laggard/1/site/ack/oss-1", ask, qos=1)
-                    await asyncio.wait({schema}, timeout=0.5)
+                    await asyncio.wait({schema}, timeout=ASK_SECONDS)
                 payload = schema.result().payload
             assert isinstance(payload, bytes)
             assert wire.decode_schema(payload).stream == of.stream
@@ -140,7 +143,7 @@ async def _without_retained_messages(folder: Path) -> None:
 
 async def _store(topic: str, port: int) -> None:
     """Publishes a retained message."""
-    async with aiomqtt.Client("127.0.0.1", port, timeout=5) as client:
+    async with aiomqtt.Client("127.0.0.1", port, timeout=LIMIT_SECONDS) as client:
         await client.publish(topic, bytes(1000), qos=1, retain=True)
 
 

@@ -41,12 +41,13 @@ def test_a_cpu_hog_is_named_and_nothing_is_left_behind(tmp_path: Path) -> None:
         pytest.skip(said.strip())
     assert results.exists(), said
     (run,) = json.loads(results.read_text())["runs"]
+    told = json.dumps(run, indent=1)
     by_samples = {alarm["component"] for alarm in run["alarms"]["right"]}
-    assert by_samples == {run["target"]}, run
+    assert by_samples == {run["target"]}, told
     named = {cause["name"].split("/")[0] for alarm in run["alarms"]["right"] for cause in alarm["causes"]}
-    assert "sha256sum" in named, run
-    assert not [alarm for alarm in run["alarms"]["false"] if alarm["metric"] == "samples"], run
-    assert run["diagnose_agrees"], run
+    assert "sha256sum" in named, told
+    assert not [alarm for alarm in run["alarms"]["false"] if alarm["metric"] == "samples"], told
+    assert run["diagnose_agrees"], told
     assert not [*Path("/sys/fs/cgroup").glob(f"*/laggard-{bench.pid}-*")]
     backing = Path("/sys/block").glob("loop*/loop/backing_file")
     assert not [path for path in backing if path.read_text().startswith(str(tmp_path))]

@@ -31,7 +31,11 @@ class Phases:
 
 
 class Watch:
-    """All alarms of a run. `seen`: when each was first there (epoch s), by group, component and metric."""
+    """All alarms of a run, by group, component and metric.
+
+    `seen`: when each was first there (epoch s) and its entry as it was last seen, with the `raised_at` of the
+    first: an alarm that was cleared and raised again counts from its first time.
+    """
 
     def __init__(self, there: Site) -> None:
         self._there = there
@@ -46,8 +50,8 @@ class Watch:
                 if not entry["alarm"]:
                     continue
                 key = (entry["group"], entry["component"], entry["metric"])
-                first = self.seen[key][0] if key in self.seen else time.time()
-                self.seen[key] = (first, entry)
+                first, earlier = self.seen.get(key, (time.time(), entry))
+                self.seen[key] = (first, entry | {"raised_at": earlier["raised_at"]})
                 if enough(entry):
                     return
             time.sleep(max(0.0, min(1.0, end - time.monotonic())))

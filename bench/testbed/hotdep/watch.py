@@ -81,7 +81,10 @@ def run_once(
             )
         },
         "alarms": alarms,
-        "diagnose": [[found["group"], found["component"], *found["metrics"]] for found in afterwards],
+        "diagnose": [
+            [found["group"], found["component"], found["first_alarm"], *found["metrics"]]
+            for found in afterwards
+        ],
         "diagnose_agrees": same,
         "as_it_should": not alarms["false"] and same and (name == CONTROL or any(named)),
     }
@@ -109,6 +112,16 @@ def agree(
 
 def _told(entry: Mapping[str, Any], delay: float) -> dict[str, Any]:
     """Return an alarm as it was last seen. `delay_seconds`: first seen so long after the fault began."""
-    kept = ("component", "level", "metric", "observed", "reference", "unit", "worst_severity", "causes")
+    kept = (
+        "component",
+        "level",
+        "metric",
+        "raised_at",
+        "observed",
+        "reference",
+        "unit",
+        "worst_severity",
+        "causes",
+    )
     told = {"source": source_of(entry), "delay_seconds": round(delay, 1)}
     return told | {key: entry[key] for key in kept}

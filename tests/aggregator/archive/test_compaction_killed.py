@@ -19,6 +19,7 @@ from laggard_aggregator.archive.reader import ArchiveReader
 from tests.aggregator.archive.test_retention import DAY_NS, NOON_NS, write
 from tests.support.builders.batches import SECOND
 from tests.support.container import PROJECT
+from tests.support.processes import started
 
 STEPS = frozenset({"open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.listdir", "os.scandir"})
 """Audit events of the steps that Laggard takes at the operating system; fsync and write are hooked apart."""
@@ -50,10 +51,9 @@ def ended() -> Iterator["Ended"]:
     thread which the child lacks.
     """
     code = f"from {__name__} import serve; serve()"
-    server = subprocess.Popen(
-        [sys.executable, "-c", code], cwd=PROJECT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    with server:
+    command = [sys.executable, "-c", code]
+    pipe = subprocess.PIPE
+    with started(command, cwd=PROJECT, stdin=pipe, stdout=pipe, text=True) as server:
         assert server.stdin is not None
         assert server.stdout is not None
         to, answers = server.stdin, server.stdout

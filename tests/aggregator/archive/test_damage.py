@@ -22,6 +22,7 @@ from laggard_common.errors import ArchiveError, InputError
 from tests.aggregator.archive.test_writer import SCHEMA, batch, files, read
 from tests.support.builders.archives import START_NS, judgement
 from tests.support.builders.batches import SECOND
+from tests.support.wait import LIMIT_SECONDS
 
 EVERY = 3
 
@@ -253,7 +254,7 @@ def test_batches_are_written_while_a_large_file_is_checked(
 
     def check(part: layout.Part) -> None:
         began.set()
-        assert written_meanwhile.wait(20)
+        assert written_meanwhile.wait(LIMIT_SECONDS)
 
     monkeypatch.setattr(retention, "check", check)
 

@@ -4,11 +4,9 @@ import dataclasses
 import gc
 import resource
 import signal
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from subprocess import PIPE
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -24,6 +22,7 @@ from laggard_common.errors import ArchiveError, InputError
 from laggard_common.wire.schema import Component, Field, FieldKind, FieldType, Schema
 from tests.support.builders.archives import START_NS, assert_same, judgement
 from tests.support.builders.batches import SECOND, batch_of
+from tests.support.processes import run_command
 
 MIDNIGHT_NS = START_NS // (86_400 * SECOND) * 86_400 * SECOND + 86_400 * SECOND
 """The first one after START_NS, which is 2027-01-15T08:00:00Z."""
@@ -58,10 +57,10 @@ def test_a_file_lies_where_the_contract_says(tmp_path: Path) -> None:
     writer.batch(dataclasses.replace(batch(SCHEMA), site="lab"))
     writer.flush()
     (name,) = files(tmp_path)
-    digest = subprocess.run(["b2sum", "--length=64", tmp_path / name], stdout=PIPE, check=True).stdout[:16]
+    digest = run_command(["b2sum", "--length=64", tmp_path / name]).stdout[:16]
     assert name == (
         "kind=counters/source=diskstats/date=2027-01-15/site=lab/"
-        f"20270115T080000Z-000001-000001-{digest.decode()}.parquet"
+        f"20270115T080000Z-000001-000001-{digest}.parquet"
     )
 
 
