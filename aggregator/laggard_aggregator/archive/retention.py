@@ -24,7 +24,7 @@ from laggard_aggregator.archive.layout import (
     page_checked_file,
 )
 from laggard_aggregator.archive.part_reader import set_aside
-from laggard_aggregator.archive.tables import MAX_COLUMNS
+from laggard_aggregator.archive.tables import MAX_COLUMNS, double_column_of
 from laggard_aggregator.settings.aggregator import ArchiveTable
 from laggard_common.errors import ArchiveError
 
@@ -160,8 +160,8 @@ def _merge(where: Path, parts: list[layout.Part]) -> int:
 def _unions(parts: list[layout.Part]) -> Iterator[tuple[list[layout.Part], pa.Schema, int]]:
     """Runs of `parts` that one table can hold, each with the table's schema and number of rows.
 
-    A run ends where a field changes its type, or the table would have more than MAX_COLUMNS. Footers only are
-    read. Raises OSError and DamagedPartError.
+    A run ends where the table would have more than MAX_COLUMNS. Footers only are read. Raises OSError and
+    DamagedPartError.
     """
     run: list[layout.Part] = []
     unified, rows = pa.schema([]), 0
@@ -183,11 +183,21 @@ def _union(unified: pa.Schema, schema: pa.Schema) -> pa.Schema | None:
     """A schema for both, None without one."""
     if schema == unified:
         return unified
+    either = (_beside_integers(unified, schema), _beside_integers(schema, unified))
     try:
-        union = pa.unify_schemas([unified, schema], promote_options="default")
+        union = pa.unify_schemas(either, promote_options="default")
     except pa.ArrowException:
         return None
     return union if len(union) <= MAX_COLUMNS else None
+
+
+def _beside_integers(schema: pa.Schema, other: pa.Schema) -> pa.Schema:
+    """`schema` with names for its f64 columns that leave their fields' own to the integers of `other`."""
+    for at, each in enumerate(schema):
+        place = other.get_field_index(each.name)
+        if place >= 0 and each.type == pa.float64() and other.field(place).type == pa.int64():
+            schema = schema.set(at, each.with_name(double_column_of(each.name)))
+    return schema
 
 
 def _row_groups(parts: list[layout.Part], schema: pa.Schema, rows: int) -> Iterator[pa.Table]:
@@ -204,7 +214,8 @@ def _row_groups(parts: list[layout.Part], schema: pa.Schema, rows: int) -> Itera
             if waiting and (full or gathered + table.num_rows > ROW_GROUP_ROWS):
                 yield _one(waiting)
                 waiting, apart, size, gathered = [], 0, 0, 0
-            waiting.append(pa.concat_tables([schema.empty_table(), table], promote_options="default"))
+            own = table.rename_columns(_beside_integers(table.schema, schema).names)
+            waiting.append(pa.concat_tables([schema.empty_table(), own], promote_options="default"))
             apart += 1
             size += table.nbytes
             gathered += table.num_rows

@@ -10,7 +10,7 @@ from laggard_aggregator.alarms.alarms import AlarmsCleared
 from laggard_aggregator.alarms.judge import Judgement
 from laggard_aggregator.archive import layout, part_reader, tables
 from laggard_aggregator.archive.counter_columns import Pending
-from laggard_aggregator.archive.tables import MAX_SOURCE_FIELDS, Row
+from laggard_aggregator.archive.tables import MAX_SOURCE_FIELDS, FieldKey, Row, field_key
 from laggard_aggregator.groups.membership import ConfiguredMembership
 from laggard_aggregator.groups.topology import Topology
 from laggard_aggregator.ingest.batches import Batch
@@ -28,7 +28,8 @@ MAX_NEW_FIELDS = 4096
 MAX_OWN_FIELDS = MAX_SOURCE_FIELDS // 2
 """Fields of a source that one node alone has: the schemas of others fit beside them."""
 MAX_NEW_SHARED_FIELDS = 256
-"""Of them, to the table of a source that other nodes have: each makes all their rows wider."""
+"""Of them, to the table of a source that other nodes have, and that none of those has: each makes all their
+rows wider."""
 
 MAX_SCHEMAS = 20_000
 """Schemas of a node in a day, one every four seconds: each has a whole dictionary on disk."""
@@ -46,10 +47,21 @@ _OWN_TABLES = {
 class _Fields:
     """Fields of a source's table, and whether a schema of today has them. `owner`: None if several nodes."""
 
-    used: dict[str, bool]
+    used: dict[FieldKey, bool]
     owner: str | None
     added: Counter[str] = field(default_factory=Counter)
     """Fields that each node added today."""
+    asked: dict[int, str] = field(default_factory=dict)
+    """Sets of fields that were too many for one node, as a hash, and the node; each node's last one."""
+
+    def another_has(self, node: str, fields: frozenset[FieldKey]) -> bool:
+        """Whether the same fields were too many for another node today; notes that this one has them."""
+        key = hash(fields)
+        if self.asked.get(key, node) != node:
+            return True
+        self.asked = {other: by for other, by in self.asked.items() if by != node}
+        self.asked[key] = node
+        return False
 
 
 class FieldBounds:
@@ -66,17 +78,21 @@ class FieldBounds:
         """Whether the fields of a schema fit into the table of its source; they are added if so."""
         node = schema.node
         known = self._sources.get(source) or _Fields({}, node)
-        names = [each.name for each in schema.fields]
-        new = sum(name not in known.used for name in names)
+        columns = [field_key(each) for each in schema.fields]
+        fields = frozenset(column for column in columns if column not in known.used)
+        new = len(fields)
         shared = known.owner != node
         if new and (
             len(known.used) + new > (MAX_SOURCE_FIELDS if shared else MAX_OWN_FIELDS)
             or self._added[node] + new > MAX_NEW_FIELDS
-            or (shared and known.added[node] + new > MAX_NEW_SHARED_FIELDS)
         ):
             return False
+        if shared and new and known.added[node] + new > MAX_NEW_SHARED_FIELDS:
+            if not known.another_has(node, fields):
+                return False
+            new = 0  # no invention of this node
         self._sources[source] = known
-        known.used.update(dict.fromkeys(names, True))
+        known.used.update(dict.fromkeys(columns, True))
         self._added[node] += new
         known.added[node] += new
         if shared:
@@ -87,8 +103,9 @@ class FieldBounds:
         """Forgets the fields that no schema of the day had."""
         self._added.clear()
         for source, known in list(self._sources.items()):
-            known.used = {name: False for name, used in known.used.items() if used}
+            known.used = {column: False for column, used in known.used.items() if used}
             known.added.clear()
+            known.asked.clear()
             if not known.used:
                 del self._sources[source]
 

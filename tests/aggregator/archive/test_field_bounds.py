@@ -72,6 +72,25 @@ def test_a_node_that_is_first_leaves_room_for_the_others() -> None:
         assert bounds.admits(SOURCE, inventive(turn, 256, node=f"oss-{turn + 3}"))
 
 
+def test_many_fields_that_two_nodes_have_are_no_invention() -> None:
+    """As a new version of a collector brings them to one node after the other."""
+    bounds = FieldBounds()
+    for node in ("oss-1", "oss-2"):
+        assert bounds.admits(SOURCE, dataclasses.replace(SCHEMA, node=node))
+    fields = tuple(Field(f"new_{n}") for n in range(1000))
+    grown = schema_with(*SCHEMA.fields, *fields, epoch=2)
+    assert [bounds.admits(SOURCE, grown) for _ in range(3)] == [False] * 3
+    for turn in range(50):
+        assert not bounds.admits(SOURCE, inventive(turn, 257)), "nobody else has them"
+    assert len(bounds._sources[SOURCE].asked) == 2, "one of each node"
+    assert bounds.admits(SOURCE, dataclasses.replace(grown, node="oss-2"))
+    assert bounds.admits(SOURCE, grown)
+    assert bounds.admits(SOURCE, inventive(60, 256, "oss-2")), "its own are counted apart"
+    other = dataclasses.replace(inventive(61, 900), node="oss-3")
+    assert not bounds.admits(SOURCE, other)
+    assert not bounds.admits(SOURCE, dataclasses.replace(other, node="oss-4")), "the table is full"
+
+
 def test_over_days_too_a_node_alone_has_half_of_a_table() -> None:
     bounds = FieldBounds()
     for day in range(5):
@@ -89,11 +108,11 @@ def test_a_day_later_fields_in_use_are_known_and_others_forgotten() -> None:
         assert bounds.admits(SOURCE, grown if day < 10 else SCHEMA)
         assert bounds.admits(SOURCE, inventive(day, 256)), "a day's new ones"
         assert not bounds.admits(SOURCE, inventive(99, 1)), "and no more"
-        known = set(bounds._sources[SOURCE].used)
+        known = {name for name, _ in bounds._sources[SOURCE].used}
         assert {"rd_ios", "rd_ms"} < known
         assert len(known) <= 2 * 256 + 3
         bounds.new_day()
-    assert "dc_ios" not in bounds._sources[SOURCE].used
+    assert ("dc_ios", False) not in bounds._sources[SOURCE].used
 
 
 def test_a_node_with_ever_new_streams_is_left_out_until_the_next_day(

@@ -137,18 +137,36 @@ def test_a_schema_that_grows_within_a_day_adds_columns(tmp_path: Path) -> None:
     assert table.filter(table["ordinal"].to_numpy() != 1)["dc_ios"].null_count == 4
 
 
-def test_a_field_that_changes_its_type_begins_a_new_file_and_is_never_merged(tmp_path: Path) -> None:
-    other = schema_with(Field("rd_ios", FieldKind.GAUGE, "1", FieldType.F64), epoch=2)
-    sent = [batch(SCHEMA, 0), batch(other, 1), batch(SCHEMA, 2)]
+def double(name: str) -> Field:
+    return Field(name, FieldKind.GAUGE, "1", FieldType.F64)
+
+
+OTHER_TYPE = schema_with(double("rd_ios"), Field("node"), double("field.f64.rd_ios"), epoch=2)
+"""Fields as SCHEMA and RESERVED have them, of another type, and one named as a column beside one."""
+RESERVED = schema_with(Field("rd_ios"), double("node"), Field("field.f64.rd_ios"), epoch=3)
+
+
+@pytest.mark.parametrize("flushed_every", [1, 2, 3, 50])
+def test_fields_of_two_types_are_in_one_table(tmp_path: Path, flushed_every: int) -> None:
+    """Whichever comes first, in every file and in the one that they are merged to."""
+    cycle = [OTHER_TYPE, SCHEMA, OTHER_TYPE, RESERVED, SCHEMA]
+    sent = [batch(cycle[turn % len(cycle)], turn) for turn in range(50)]
     writer = ArchiveWriter(tmp_path, "site", START_NS)
-    for taken in sent:
+    for turn, taken in enumerate(sent):
         writer.batch(taken)
+        if turn % flushed_every == flushed_every - 1:
+            writer.flush()
     writer.flush()
-    assert len(files(tmp_path)) == 3
-    compact(tmp_path, MIDNIGHT_NS + SECOND * 3600)
-    assert len(files(tmp_path)) == 3
+    assert len(files(tmp_path)) == -(-len(sent) // flushed_every)
     for got, expected in zip(read(tmp_path), sent, strict=True):
         assert_same(got, expected)
+    compact(tmp_path, MIDNIGHT_NS + SECOND * 3600)
+    (merged,) = files(tmp_path)
+    for got, expected in zip(read(tmp_path), sent, strict=True):
+        assert_same(got, expected)
+    columns = {each.name: str(each.type) for each in pq.read_schema(tmp_path / merged)}
+    assert (columns["rd_ios"], columns["field.f64.rd_ios"]) == ("int64", "double")
+    assert (columns["field.node"], columns["field.f64.field.node"]) == ("int64", "double")
 
 
 def test_columns_carry_the_meaning_of_their_fields(tmp_path: Path) -> None:
