@@ -154,10 +154,10 @@ def agents_disk_read_only(site: Site, rng: random.Random, _: int) -> None:
 
 
 def clocks_stepped(site: Site, rng: random.Random, number: int) -> None:
-    """An agent's clock steps one way, and back 3 to 6 s later: by 90 s, by 1.5 s, forward first or back."""
+    """An agent's clock steps one way, and back 3 to 6 s later: by 90 s, 1.5 s, 2 h, forward first or back."""
     node = site.stepped[number % 2]
-    seconds = (_FAR_SECONDS, -_FAR_SECONDS, _NEAR_SECONDS, -_NEAR_SECONDS)[number // 2 % 4]
-    site.step(node, seconds)
+    seconds = (_FAR_SECONDS, _NEAR_SECONDS, _STEPPED_SECONDS)[number // 4 % 3]
+    site.step(node, -seconds if number // 2 % 2 else seconds)
     _pause(rng, 3.0, 6.0)
     site.step(node, 0.0)
 
@@ -280,6 +280,9 @@ FAULTS: Mapping[str, Fault] = {
         Fault("hostile-flood", hostile_flood),
         Fault("tails-torn", tails_torn, frozenset({_AGGREGATOR, _AGENTS})),
         Fault("nats-killed", broker_killed, frozenset({_BROKER}), "nats"),
+        Fault("nats-stalled", broker_stalled, broker="nats"),
+        Fault("nats-network-cut", network_cut, broker="nats"),
+        Fault("nats-aggregator-killed", aggregator_killed, frozenset({_AGGREGATOR}), "nats"),
         Fault("embedded-killed", aggregator_killed, frozenset({_AGGREGATOR}), "embedded"),
     )
 }

@@ -1,4 +1,4 @@
-"""Cuts the power at many moments of a run of state, archive, decisions and spool, and starts again.
+"""Cuts the power at many moments of a run of state, archive, decisions, mail.db and spool, and starts again.
 
     python -m bench.power_loss [--points 1000] [--steps 40] [--seed 1]
 

@@ -6,8 +6,9 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from bench.power_loss.workload import Aggregator, encoded, opened
+from bench.power_loss.workload import CHANNEL, UNSENT, Aggregator, encoded, opened
 from laggard_aggregator.archive.reader import ArchiveReader
+from laggard_aggregator.notify.outbox import NAME, Outbox, QueuedMessage
 from laggard_common.errors import LaggardError
 from tests.support.builders.site import START
 from tests.support.clock import HandClock
@@ -21,7 +22,11 @@ def problems(folder: Path, promises: dict[str, Any], appended: int) -> list[str]
     `promises`: the last value of each kind. `appended`: batches given to the spool so far, at most.
     """
     try:
-        return [*_of_aggregator(folder, promises), *_of_spool(folder, promises, appended)]
+        return [
+            *_of_aggregator(folder, promises),
+            *_of_spool(folder, promises, appended),
+            *_of_outbox(folder, promises),
+        ]
     except (LaggardError, OSError, ValueError, KeyError, AssertionError) as exc:
         return [f"{type(exc).__name__}: {exc}"]
 
@@ -101,8 +106,29 @@ def _of_spool(folder: Path, promises: dict[str, Any], appended: int) -> list[str
     return found
 
 
+def _of_outbox(folder: Path, promises: dict[str, Any]) -> list[str]:
+    found: list[str] = []
+    outbox = Outbox(folder / "state", START)
+    if not (folder / "state" / NAME).with_suffix(".damaged").exists():
+        waiting = {int(each.id): each.message for each in outbox.waiting(CHANNEL)}
+        queued, sent = promises.get("queued", set()), promises.get("sent", set())
+        if len(sent) + UNSENT in queued:
+            waiting.setdefault(len(sent), b"")  # its outcome may be written, and not yet promised
+        if lost := queued - waiting.keys() - sent:
+            found.append(f"outbox: messages {sorted(lost)} are lost")
+        if again := sent & waiting.keys():
+            found.append(f"outbox: messages {sorted(again)} would be sent again")
+        if any(message not in (encoded(number).payload * 50, b"") for number, message in waiting.items()):
+            found.append("outbox: a message differs from the queued one")
+        outbox.queue(CHANNEL, QueuedMessage("next", START, ("ops",), b"next"))
+    else:
+        found.append("outbox: the file is damaged")
+    outbox.close()
+    return found
+
+
 def last_promises(lines: bytes) -> dict[str, Any]:
-    """The last value of each kind; of acknowledgements, the last of each node; all that were `stored`."""
+    """The last value of each kind; the last acknowledgement of each node; all `stored`, `queued`, `sent`."""
     found: dict[str, Any] = {}
     for line in lines.splitlines():
         kind, value = json.loads(line)
@@ -110,6 +136,8 @@ def last_promises(lines: bytes) -> dict[str, Any]:
             found.setdefault("acked", {}).update(value)
         elif kind == "stored":
             found.setdefault("stored", set()).add(tuple(value))
+        elif kind in ("queued", "sent"):
+            found.setdefault(kind, set()).add(value)
         else:
             found[kind] = value
     return found

@@ -3,7 +3,7 @@
 Everything that must survive from a moment on is written to FOLDER/promised at that moment, a line of JSON
 each: `acked`, by node the ranges of the aggregator's acknowledgement; `decided`, the number of the last
 decision that was confirmed to its operator; `stored`, stream and sequence number of a spooled batch, which
-may have been published.
+may have been published; `queued` and `sent`, the number of a message in the outbox (mail.db).
 """
 
 import asyncio
@@ -24,6 +24,7 @@ from laggard_aggregator.control import storage
 from laggard_aggregator.engine.checkpoint import Head
 from laggard_aggregator.engine.machine import Machine
 from laggard_aggregator.engine.recovery import Recovery
+from laggard_aggregator.notify.outbox import Outbox, QueuedMessage
 from laggard_aggregator.settings.aggregator import ArchiveTable, StateTable
 from laggard_common import wire
 from tests.support.builders.site import START, messages, new_core
@@ -33,6 +34,8 @@ from tests.support.clock import HandClock
 SECOND = 1_000_000_000
 SNAPSHOT_STEPS, FLUSH_STEPS, DECISION_STEPS, RESTART_STEPS = 7, 4, 5, 17
 COMPACT_STEPS = 9
+CHANNEL, UNSENT = "mail", 2
+"""Messages are sent that many steps after they were queued."""
 
 
 class Aggregator:
@@ -90,7 +93,7 @@ async def run(folder: Path, steps: int) -> None:
     clock = HandClock(START)
     aggregator = Aggregator(folder, clock)
     await aggregator.start()
-    spool = opened(folder, 0)
+    spool, outbox = opened(folder, 0), Outbox(folder / "state", START)
     decisions = 0
     for step, some in enumerate(messages(steps)):
         clock.ns = START + (5 * step + 2) * SECOND
@@ -106,6 +109,11 @@ async def run(folder: Path, steps: int) -> None:
         promise("stored", [stored.envelope.stream.hex(), stored.envelope.seq])
         if step % 3 == 2:
             spool.acknowledge(stored.key, ((0, step - 2),))
+        outbox.queue(CHANNEL, QueuedMessage(str(step), START + step, ("ops",), encoded(step).payload * 50))
+        promise("queued", step)
+        if step >= UNSENT:
+            outbox.set_outcome(CHANNEL, str(step - UNSENT), "sent")
+            promise("sent", step - UNSENT)
         if step % FLUSH_STEPS == 1:
             await archive.write(flush=True)
         if step % DECISION_STEPS == 2:
@@ -123,9 +131,10 @@ async def run(folder: Path, steps: int) -> None:
             await aggregator.recovery.snapshot((), archive.has)
             aggregator.recovery.close()
             spool.close()
+            outbox.close()
             aggregator = Aggregator(folder, clock)
             await aggregator.start()
-            spool = opened(folder, step)
+            spool, outbox = opened(folder, step), Outbox(folder / "state", START)
 
 
 def _close(machine: Machine, archive: WriteQueue, now_ns: int) -> None:

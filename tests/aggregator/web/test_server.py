@@ -1,4 +1,5 @@
 import asyncio
+import contextlib
 import http.client
 import signal
 import socket
@@ -164,8 +165,82 @@ def test_a_request_with_endless_headers_is_refused(size: int) -> None:
     asyncio.run(served("127.0.0.1:0", use, make_app(live_status.site())))
 
 
+@pytest.mark.parametrize(
+    "sent", [b"", b"GET /x HTTP/1.1\r\nHost: a\r\n", b"GET /x HTTP/1.1\r\nHost: a\r\n\r\nGET /"]
+)
+def test_slow_heads_end_after_a_time(monkeypatch: pytest.MonkeyPatch, sent: bytes) -> None:
+    """Also of a connection's second request, and of one that sends a byte now and then."""
+    monkeypatch.setattr("laggard_aggregator.web.server.MAX_CONNECTIONS", 3)
+    monkeypatch.setattr("laggard_aggregator.web.server._CHECK_SECONDS", 0.05)
+
+    async def use(server: HttpServer) -> None:
+        parts = urlsplit(server.url)
+        links = [await asyncio.open_connection(parts.hostname, parts.port) for _ in range(2)]
+
+        async def drip(writer: asyncio.StreamWriter) -> None:
+            writer.write(sent)
+            while not writer.is_closing():
+                await asyncio.sleep(0.02)
+                writer.write(b"x" if sent else b"")
+
+        dripping = [asyncio.create_task(drip(writer)) for _, writer in links]
+        async with time_limit():
+            while (await asyncio.to_thread(get, server.url))[0] != 503:
+                await asyncio.sleep(0.01)
+            monkeypatch.setattr("laggard_aggregator.web.server.HEAD_SECONDS", 0.1)
+            for reader, _ in links:
+                with contextlib.suppress(ConnectionError):
+                    await reader.read()
+                    assert reader.at_eof()
+            while await asyncio.to_thread(get, server.url) != (200, "hello /x"):
+                await asyncio.sleep(0.01)
+        for each, (_, writer) in zip(dripping, links, strict=True):
+            each.cancel()
+            writer.close()
+
+    asyncio.run(served("127.0.0.1:0", use))
+
+
+def test_a_slow_answer_and_a_kept_connection_do_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("laggard_aggregator.web.server.HEAD_SECONDS", 0.05)
+    monkeypatch.setattr("laggard_aggregator.web.server._CHECK_SECONDS", 0.02)
+
+    async def slow(_: Request) -> PlainTextResponse:
+        await asyncio.sleep(0.5)
+        return PlainTextResponse("late")
+
+    async def use(server: HttpServer) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", urlsplit(server.url).port)
+        for _ in range(2):
+            writer.write(b"GET /x HTTP/1.1\r\nHost: a\r\n\r\n")
+            head = await reader.readuntil(b"\r\n\r\n")
+            assert head.startswith(b"HTTP/1.1 200")
+            assert await reader.readexactly(4) == b"late"
+            await asyncio.sleep(0.3)
+        writer.close()
+
+    asyncio.run(served("127.0.0.1:0", use, Starlette(routes=[Route("/x", slow)])))
+
+
+def test_silent_connections_beyond_the_limit_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has a file descriptor, which journal and archive need too."""
+    monkeypatch.setattr("laggard_aggregator.web.server.MAX_CONNECTIONS", 10)
+    monkeypatch.setattr("laggard_aggregator.web.server._CHECK_SECONDS", 0.05)
+
+    async def use(server: HttpServer) -> None:
+        port = urlsplit(server.url).port
+        links = [await asyncio.open_connection("127.0.0.1", port) for _ in range(60)]
+        async with time_limit():
+            while sum(not reader.at_eof() and reader.exception() is None for reader, _ in links) > 10:
+                await asyncio.sleep(0.02)
+        for _, writer in links:
+            writer.close()
+
+    asyncio.run(served("127.0.0.1:0", use))
+
+
 def test_connections_over_the_limit_are_answered_with_503(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Idle connections count too: uvicorn has no time limit for a request's head, a reverse proxy has."""
+    """Idle connections count too."""
     monkeypatch.setattr("laggard_aggregator.web.server.MAX_CONNECTIONS", 2)
 
     async def use(server: HttpServer) -> None:
