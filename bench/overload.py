@@ -4,9 +4,9 @@
 
 Each node sends a batch of one sample of a disk each second. The clock is the CPU time of this process: 20 ms
 of it per 20 ms of messages, of which the MQTT reader's part is taken off (bench.mqtt_readers), so that other
-work on the machine changes little. Before and after the overload one node in twenty sends, which one core takes.
-Group commit and archive are left out. One message in a hundred is a coalesced batch, which must wait for live
-ones.
+work on the machine changes little. Before and after the overload one node in twenty sends, which one core
+takes. Group commit and archive are left out. One message in a hundred is a coalesced batch, which must wait for
+live ones.
 """
 
 import argparse
