@@ -5,8 +5,8 @@
 Each node sends a batch of one sample of a disk each second. The clock is the CPU time of this process: 20 ms
 of it per 20 ms of messages, of which the MQTT reader's part is taken off (bench.mqtt_readers), so that other
 work on the machine changes little. Before and after the overload one node in twenty sends, which one core
-takes. Group commit and archive are left out. One message in a hundred is a coalesced batch, which must wait for
-live ones.
+takes. Group commit and archive are left out. One message in a hundred is a coalesced batch, which must wait
+for live ones.
 """
 
 import argparse
@@ -68,12 +68,15 @@ class Figures:
 
 
 class Overload:
-    """Queue and machine of an aggregator with `nodes` known nodes; `now` is the virtual time in seconds."""
+    """Queue and machine of an aggregator with `nodes` known nodes; `now` is the virtual time in seconds.
 
-    def __init__(self, nodes: int) -> None:
+    `share`: of one core.
+    """
+
+    def __init__(self, nodes: int, settings: BrokerSettings, share: float = 1.0) -> None:
         self.nodes = nodes
-        settings = BrokerSettings()
         self.queue = IngestQueue(settings.queue_messages, settings.queue_max_bytes)
+        self._share = share
         detect = DetectSettings(interval_seconds=5.0, window_samples=4, shift_samples=2)
         self.machine = Machine(
             ConfiguredMembership((), detect), lateness_seconds=LATENESS_SECONDS, site="site"
@@ -144,7 +147,7 @@ class Overload:
         figures.sent += len(messages)
         figures.most_queued = max(figures.most_queued, len(self.queue))
         figures.most_bytes = max(figures.most_bytes, self.queue.size_bytes)
-        budget = 1 / SLICES - self._debt - len(messages) * READER_US / 1e6
+        budget = self._share / SLICES - self._debt - len(messages) * READER_US / 1e6
         self._close(now_ns, figures)
         while len(self.queue) and time.process_time() - began < budget:
             live = self.queue.take_live()
@@ -181,7 +184,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=int, default=20, help="of overload")
     options = parser.parse_args()
     print(machine("numpy", "msgpack", "zstandard"), flush=True)
-    overload = Overload(options.nodes)
+    overload = Overload(options.nodes, BrokerSettings())
     overload.meet()
     print("| | sent/s | admitted/s | dropped | most queued | MiB | s waited | windows | s late | judged |")
     print("|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
