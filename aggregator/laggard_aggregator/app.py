@@ -304,7 +304,7 @@ class App:
                 self._archive.replay((result,))
             if isinstance(result, Judgement):
                 judged.append(result)
-        if self._archive is not None and head is not None:
+        if self._archive is not None and (head is not None or recovery.has_journal):
             recovery.skip_to(self._machine.sequence, self._archive.last_written)
 
     def _open_archive(self, head: Head | None) -> WriteQueue:
@@ -316,6 +316,7 @@ class App:
             self._run_ns,
             continues_at_ns=head.taken_ns if head is not None else None,
             continued_run_ns=head.run_ns if head is not None else None,
+            repeats_newest_run=recovery is not None and recovery.has_journal,
         )
         writer.groups(self._membership, self._topology, s.detect.lateness, s.alarm.after_seconds)
         durable = self._machine.admission.acks.durable if recovery is None else None

@@ -174,6 +174,39 @@ def test_an_archive_that_is_ahead_of_a_damaged_state_takes_what_comes(tmp_path: 
     asyncio.run(story())
 
 
+def test_a_restart_without_any_snapshot_archives_nothing_twice(tmp_path: Path) -> None:
+    """The journal is replayed into an empty state, and the archive has a part of it."""
+
+    async def story() -> None:
+        clock = HandClock(START)
+        made = lasting(tmp_path)
+        app = App(made, clock)
+        async with cut_off(app), client(made.mqtt.port) as agents:
+            await agents.subscribe("laggard/1/site/ack/+", qos=1)
+            await publish_schemas(agents)
+            await publish_seconds(agents, app, clock, range(4))
+            await acknowledged(agents, 3)
+            assert app.view.archive is not None
+            assert await app.view.archive.write(flush=True)
+            await publish_seconds(agents, app, clock, range(4, 6))
+            await acknowledged(agents, 5)
+        for snapshot in (tmp_path / "state").glob("*.snapshot"):
+            snapshot.write_bytes(snapshot.read_bytes()[:-40])
+        again = App(made, clock)
+        async with running(again), client(made.mqtt.port) as agents:
+            for node in NODES:
+                payload = wire.encode_envelope(envelope(node, 6))
+                await agents.publish(topics.data_topic("site", "storage", node, "diskstats"), payload, qos=1)
+            await async_wait_until(lambda: again.view.counters().samples == 5 * len(NODES))
+        reader = ArchiveReader(tmp_path / "archive")
+        taken = [(batch.schema.node, batch.seq) for _, batch in reader.batches()]
+        assert sorted(taken) == [(node, seq) for node in NODES for seq in range(7)]
+        closes = [close.end for _, close in reader.closes()]
+        assert len(closes) == len(set(closes)) > 0
+
+    asyncio.run(story())
+
+
 def test_an_archive_that_is_down_at_a_restart_gets_all_of_it_once_it_is_back(tmp_path: Path) -> None:
     """Meanwhile messages are judged and acknowledged; the journal has what the archive lacks."""
 

@@ -120,6 +120,39 @@ def written(directory: Path, run_ns: int) -> tuple[Mapping[tuple[str, str], int]
     return found, last_day
 
 
+def newest_run(directory: Path) -> int | None:
+    """The newest run with window closes or counters; None without one. A damaged file is set aside.
+
+    Raises ArchiveError.
+    """
+    newest: int | None = None
+    try:
+        for kind in ("closes", "counters"):
+            for day, where in reversed(layout.days(directory, kind)):
+                if newest is not None and day < layout.day_of(newest):
+                    break
+                newest = max(
+                    (run for run in (newest, _newest_run_in(where)) if run is not None), default=None
+                )
+    except OSError as exc:
+        raise ArchiveError(str(exc.filename or directory), exc.strerror or str(exc)) from exc
+    return newest
+
+
+def _newest_run_in(where: Path) -> int | None:
+    """The newest run in the newest file of a folder that can be read."""
+    for part in reversed(layout.parts(where)):
+        try:
+            with checked_file(part) as file:
+                runs = file.read(["run"])["run"].cast(pa.int64()).to_numpy()
+        except DamagedPartError as exc:
+            set_aside(exc)
+            continue
+        if runs.size:
+            return int(runs.max())
+    return None
+
+
 def _highest_in(where: Path, run_ns: int) -> int:
     """The highest sequence number of the run in the newest file of a folder that has any, -1 without one."""
     for part in reversed(layout.parts(where)):

@@ -132,10 +132,12 @@ class ArchiveWriter:
         *,
         continues_at_ns: int | None = None,
         continued_run_ns: int | None = None,
+        repeats_newest_run: bool = False,
     ) -> None:
         """`continues_at_ns`: start of this writer's records where it continues an earlier one's run.
 
         `continued_run_ns`: that run. `open` reads how far the archive has it, so that no row is repeated.
+        `repeats_newest_run`: that run is not known, and is the newest in the archive.
         """
         self.directory = directory
         self.site = site
@@ -144,6 +146,7 @@ class ArchiveWriter:
         self.refused_rows: Counter[str] = Counter()
         self._bounds = FieldBounds()
         self._continued_run_ns = continued_run_ns
+        self._repeats_newest_run = repeats_newest_run
         self._written: dict[tuple[str, str], int] = {}  # the last ordinal in each table
         self._begun_ns = run_ns if continues_at_ns is None else continues_at_ns
         self._day = layout.day_of(self._begun_ns)
@@ -167,6 +170,8 @@ class ArchiveWriter:
         Its last day goes on, even where that is to come: the clock was ahead, and a day never goes back. To
         be called before anything is added. Raises ArchiveError.
         """
+        if self._repeats_newest_run and self._continued_run_ns is None:
+            self._continued_run_ns = part_reader.newest_run(self.directory)
         if self._continued_run_ns is not None:
             written, last_day = part_reader.written(self.directory, self._continued_run_ns)
             self._written, self._day = dict(written), max(self._day, last_day)

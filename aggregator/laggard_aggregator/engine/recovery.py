@@ -70,6 +70,11 @@ class Recovery:
         self._machine: Machine
         self.journal: GroupCommit
 
+    @property
+    def has_journal(self) -> bool:
+        """Whether there is a journal; of an earlier process before `start`."""
+        return self._journal.size_bytes > 0
+
     def load(self, make: Callable[[], Machine]) -> tuple[Machine, Head | None]:
         """The machine of the newest usable snapshot and the snapshot's head; else a new machine.
 
