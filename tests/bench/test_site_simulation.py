@@ -1,0 +1,62 @@
+"""Two hundred simulated sites keep what docs/reliability.md promises, and errors in the code do not."""
+
+from dataclasses import replace
+
+import pytest
+
+from bench.simulation.__main__ import first_found, main
+from bench.simulation.mutations import MUTATIONS
+from bench.simulation.plan import Fault, plan_of
+from bench.simulation.simulate import run, simulate
+
+SEEDS, CHUNK = 200, 10
+TRIES = 40
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
+def test_sites_with_faults_keep_every_promise(first: int) -> None:
+    broken = {seed: simulate(seed).problems for seed in range(first, first + CHUNK)}
+    assert {seed: problems for seed, problems in broken.items() if problems} == {}
+
+
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_an_error_in_the_code_is_found(name: str) -> None:
+    assert first_found(MUTATIONS[name], TRIES) is not None
+
+
+def test_a_seed_has_one_history() -> None:
+    one, other = simulate(7), simulate(7)
+    assert [(e.seconds, e.source) for e in one.history] == [(e.seconds, e.source) for e in other.history]
+    assert one.counts == other.counts
+
+
+def test_an_undisturbed_site_raises_the_slow_disk_and_loses_nothing() -> None:
+    plan = replace(plan_of(8), samples=30, faults=())
+    outcome = run(plan)
+    assert outcome.problems == []
+    assert outcome.counts["alarms raised"] == 1
+    assert outcome.counts["samples lost and counted"] == 0
+    assert outcome.counts["samples"] >= 3 * 30
+
+
+def test_a_broker_that_is_away_for_long_fills_a_small_spool_which_counts_its_losses() -> None:
+    away = (Fault(8.0, "broker down", "", 60.0, 1.0),)
+    outcome = run(replace(plan_of(8), samples=80, spool_bytes=3 * 2048, faults=away))
+    assert outcome.problems == []
+    assert outcome.counts["samples lost and counted"] > 0
+
+
+def test_the_command_prints_the_history_of_a_seed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--seed", "3"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("seed 3: ")
+    assert "FAULT" in printed
+    assert "all faults are over" in printed
+
+
+def test_the_command_ends_with_status_1_for_a_broken_promise(capsys: pytest.CaptureFixture[str]) -> None:
+    name = "windows follow the host's clock"
+    found = first_found(MUTATIONS[name], TRIES)
+    assert found is not None
+    assert main(["--seed", str(found[0]), "--mutation", name]) == 1
+    assert "BROKEN" in capsys.readouterr().out
