@@ -110,10 +110,9 @@ def _run_many(seeds: range, jobs: int) -> int:
                 print(f"seed {outcome.plan.seed}: BROKEN {problem}", flush=True)
         if done % _REPORT_EVERY == 0:
             print(f"{done} seeds, {site_seconds / 86400:.0f} days, {cpu_seconds:.0f} s CPU", flush=True)
-    print(
-        f"{len(seeds)} seeds, {site_seconds / YEAR_SECONDS:.3f} years of the site, "
-        f"{sum(kinds.values())} faults, {cpu_seconds:.0f} s of CPU time, {time.monotonic() - began:.0f} s: {len(broken)} seeds broken"
-    )
+    print(f"{len(seeds)} seeds, {site_seconds / YEAR_SECONDS:.3f} years of the site, {kinds.total()} faults")
+    seconds = time.monotonic() - began
+    print(f"{cpu_seconds:.0f} s of CPU time, {seconds:.0f} s: {len(broken)} seeds broken")
     print("faults:", ", ".join(f"{number} {kind}" for kind, number in sorted(kinds.items())))
     print("counts:", ", ".join(f"{number} {name}" for name, number in sorted(counts.items())))
     return bool(broken)

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import random
+from collections.abc import Callable
 from functools import partial
 from itertools import takewhile
 from pathlib import Path
@@ -80,6 +81,19 @@ class Node:
         if spool is None or self.process is None or not self.process.alive:
             return -1
         return sum(spool.queue._unacked(segment) for segment in spool.queue)
+
+    @property
+    def behind(self) -> int:
+        """The same without the newest two batches, which may be on their way."""
+        waiting = self.waiting
+        if waiting <= 0 or self.app is None:
+            return waiting
+        newest = 0
+        for schema in self.app._spool.current_schemas():
+            key = schema.stream, schema.source
+            last = self.app._spool.next_seq(key) - 1
+            newest += sum(not self.app._spool.queue.acked[key].covers(seq, seq) for seq in (last - 1, last))
+        return waiting - newest
 
 
 class Monitor:
@@ -170,8 +184,10 @@ class Site:
         self._heal()
         self.record.note("all faults are over", "site")
         await asyncio.sleep(2 * interval)
+        await self._all_zero(lambda node: node.behind)  # what a broker lost is sent again as others arrive
         self.record.muted = True
-        await self._delivered()
+        await self._all_zero(lambda node: node.waiting)
+        await asyncio.sleep((SHIFT_SAMPLES + 1) * interval)
         self._watcher.cancel()
         self._check_memory(idle=True)
         for node in self.nodes.values():
@@ -359,17 +375,16 @@ class Site:
             if not program.process.alive:
                 program.start()
 
-    async def _delivered(self) -> None:
-        """Waits until every spool is empty, every window is closed and the archive has all."""
-        interval = self.plan.interval_seconds
+    async def _all_zero(self, count: Callable[[Node], int]) -> None:
+        """Waits until `count` is 0 for every node; a problem where it is not in time."""
+        if self.record.problems:
+            return
         for _ in range(QUIET_SAMPLES):
-            await asyncio.sleep(interval)
-            if all(node.waiting == 0 for node in self.nodes.values()):
-                break
-        else:
-            waiting = {name: node.waiting for name, node in self.nodes.items() if node.waiting}
-            self.record.problem(f"delivery: batches still wait long after the last fault: {waiting}")
-        await asyncio.sleep((SHIFT_SAMPLES + 1) * interval)
+            await asyncio.sleep(self.plan.interval_seconds)
+            if all(count(node) == 0 for node in self.nodes.values()):
+                return
+        waiting = {name: node.waiting for name, node in self.nodes.items() if node.waiting}
+        self.record.problem(f"delivery: batches still wait long after the last fault: {waiting}")
 
     async def _watch_memory(self) -> None:
         while True:
