@@ -59,7 +59,7 @@ _PACE: Mapping[str, Mapping[str, float]] = {
 """Periods of the product, seconds, which are multiplied by the pace of a simulation. Those that only poll are
 longer here, as a poll without work takes the most CPU time of a simulation."""
 
-SEGMENT_BYTES = 2048
+SEGMENT_BYTES = 512
 """Least size of a spool's segment: a small spool has several."""
 
 

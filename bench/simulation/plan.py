@@ -244,7 +244,7 @@ def plan_of(seed: int) -> Plan:
         samples=samples,
         slow=Slow(component, first, first + rng.randint(samples // 4, samples)),
         faults=tuple(sorted(faults, key=lambda fault: fault.at)),
-        spool_bytes=rng.choice((6 * 1024, 1 << 20, 1 << 20)),
+        spool_bytes=rng.choice((1536, 1 << 20, 1 << 20)),
         journal_bytes=rng.choice((40_000, 1 << 24, 1 << 24)),
         snapshot_seconds=pace * rng.choice((30.0, 60.0, 120.0)),
     )

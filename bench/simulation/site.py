@@ -412,7 +412,7 @@ class Site:
                 spool, most = app._spool.queue, self.plan.spool_bytes
                 on_disk = sum(each.size_bytes for each in spool if each.path is not None)
                 found[f"live queue of {node.host.name}"] = (len(app._publisher._live), 64)
-                found["spool's disk"] = (on_disk, most + 2 * spool.segment_bytes)
+                found["spool's disk"] = (on_disk, most + 2 * spool.segment_bytes + 2048)
         app, process = self.monitor.app, self.monitor.process
         if app is None or process is None or not process.alive or app.view.recovery is None:
             return found

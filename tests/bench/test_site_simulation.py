@@ -41,7 +41,7 @@ def test_an_undisturbed_site_raises_the_slow_disk_and_loses_nothing() -> None:
 
 def test_a_broker_that_is_away_for_long_fills_a_small_spool_which_counts_its_losses() -> None:
     away = (Fault(8.0, "broker down", "", 60.0, 1.0),)
-    outcome = run(replace(plan_of(8), samples=80, spool_bytes=3 * 2048, faults=away))
+    outcome = run(replace(plan_of(8), samples=80, spool_bytes=1536, faults=away))
     assert outcome.problems == []
     assert outcome.counts["samples lost and counted"] > 0
 
