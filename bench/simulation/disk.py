@@ -42,6 +42,7 @@ class SimulatedDisk:
         self.folder = folder
         self.full: set[str] = set()
         self.slowness = 1.0
+        self.was_slow = False
         self.operations = 0
         self._prefix = f"{folder}/"
         self.rng = rng
@@ -82,7 +83,7 @@ class SimulatedDisk:
 
     def moved(self, path: str, to: str) -> None:
         """A file has another name."""
-        self._files[to] = self._files.pop(path, None) or _File()
+        self._files[to] = self._files.pop(path) if path in self._files else _File()
 
     def linked(self, path: str, to: str) -> None:
         """A file has a further name."""
@@ -90,7 +91,8 @@ class SimulatedDisk:
 
     def removed(self, path: str) -> None:
         """A name is gone."""
-        self._files.pop(path, None)
+        if path in self._files:
+            del self._files[path]
 
     # -- faults
 

@@ -100,7 +100,7 @@ def at_the_edges(broker: SimulatedBroker, record: Record, pace: float) -> Iterat
         for module, values in replaced.items():
             stack.enter_context(mock.patch.multiple(importlib.import_module(module), **values))
         for module, periods in _PACE.items():
-            scaled = {name: seconds * pace for name, seconds in periods.items()}
+            scaled: dict[str, Any] = {name: seconds * pace for name, seconds in periods.items()}
             stack.enter_context(mock.patch.multiple(importlib.import_module(module), **scaled))
         stack.enter_context(interposed())
         yield

@@ -61,6 +61,11 @@ class Process:
         self.on_death: list[Callable[[], None]] = []
         """Called when it is killed, as the kernel closes its files and connections."""
 
+    @property
+    def doomed(self) -> bool:
+        """Whether an operation to come kills it."""
+        return self.killed_after is not None
+
     def spawn(self, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
         """Runs `work` as the process's main task."""
         context = contextvars.copy_context()

@@ -5,6 +5,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -171,9 +172,11 @@ class Record:
         ]
         if lost and not self.damaged:
             self.problem(f"state: durable entries are gone after a restart: {lost[:5]} of {self.durable_lsn}")
-        closes = {each.lsn for each in self.log if isinstance(each, WindowClose)}
-        last = min(lost, default=self.durable_lsn + 1)  # what was judged with a damaged entry is not repeated
-        self.judged = {lsn: judged for lsn, judged in self.judged.items() if lsn in closes and lsn < last}
+        kept = {each.lsn for each in self.log if isinstance(each, WindowClose)}
+        if self.damaged:  # what was judged with a damaged entry is not repeated
+            same = takewhile(lambda pair: pair[0] == pair[1], zip(before, self.log, strict=False))
+            kept &= {each.lsn for each, _ in same if isinstance(each, WindowClose)}
+        self.judged = {lsn: judged for lsn, judged in self.judged.items() if lsn in kept}
 
 
 class SimulatedCollector:
@@ -210,6 +213,7 @@ class RecordedSpool(Spool):
 
     def __init__(self, record: Record, settings: AgentSettings, *arguments: Any) -> None:
         self._node = record.nodes.setdefault(settings.node, NodeRecord())
+        self._in_memory: set[int] = set()
         super().__init__(settings, *arguments)
         current().on_death.append(self.abandon)
 
@@ -227,10 +231,6 @@ class RecordedSpool(Spool):
             if self.in_memory:
                 self._in_memory.update(serials)
         return stored
-
-    @property
-    def _in_memory(self) -> set[int]:
-        return self.__dict__.setdefault("held_in_memory", set())
 
     def abandon(self) -> None:
         """The process was killed: its files are closed, and so its lock is free."""
@@ -312,6 +312,8 @@ class RecordedResults(Results):
         record.judged[close.lsn] = judgements
         recovery: Any = self.status.recovery
         durable = recovery.journal.durable_lsn >= close.lsn
+        if not durable and recovery.journal.whole and not current().host.disk.was_slow:
+            record.problem(f"alarms: results of {close.group} are published before their close is durable")
         for judgement in judgements:
             for event in judgement.transitions:
                 self._noted(event, durable=durable)

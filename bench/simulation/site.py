@@ -2,150 +2,24 @@
 
 import asyncio
 import contextlib
-import random
 from collections.abc import Callable
-from functools import partial
 from itertools import takewhile
 from pathlib import Path
 
 from bench.simulation.archived import archived_rows
-from bench.simulation.broker import MAX_IN_FLIGHT, SimulatedBroker
-from bench.simulation.plan import BATCH_SAMPLES, NODES, SHIFT_SAMPLES, WINDOW_SAMPLES, Fault, Plan
+from bench.simulation.broker import SimulatedBroker
+from bench.simulation.plan import NODES, SHIFT_SAMPLES, Fault, Plan
 from bench.simulation.processes import SECOND, Host, Process
+from bench.simulation.programs import MON, Monitor, Node
+from bench.simulation.queues import check_queues
 from bench.simulation.record import Record
-from laggard_agent.app import App as AgentApp
-from laggard_agent.collectors.interface import Roots
-from laggard_agent.settings import AgentSettings, SpoolSettings
 from laggard_agent.spool.segments import SpoolSegment
 from laggard_aggregator.app import App
-from laggard_aggregator.settings.aggregator import (
-    AggregatorSettings,
-    ArchiveTable,
-    BrokerSettings,
-    DetectTable,
-    StateTable,
-)
-from laggard_aggregator.settings.http import HttpSettings
 from laggard_common.errors import SpoolError
 
-MON = "mon"
 QUIET_SAMPLES = 80
 """Longest time after the last fault until everything must be delivered."""
-_IDLE = {"spool's disk": 1 << 21, "records for the archive": 8}
-"""Bounds of queues that may have something although all is delivered: whole segments, the last verdicts."""
 _SUFFIXES = {"state": (".journal", ".snapshot"), "archive": (".parquet",), "spool": (".segment",)}
-
-
-class Node:
-    """A host with an agent."""
-
-    def __init__(self, site: "Site", host: Host) -> None:
-        self.host = host
-        self._site = site
-        self.process: Process | None = None
-        self.app: AgentApp | None = None
-        self._stop = asyncio.Event()
-        plan = site.plan
-        self.settings = AgentSettings(
-            node=host.name,
-            interval_seconds=float(plan.interval_seconds),
-            batch_samples=BATCH_SAMPLES,
-            collectors=("diskstats",),
-            spool=SpoolSettings(host.disk.folder / "spool", plan.spool_bytes),
-        )
-
-    def start(self) -> None:
-        """Starts the agent."""
-        self.process = Process(self.host.name, self.host)
-        self._stop = asyncio.Event()
-        task = self.process.spawn(self._run(self.process, self._stop))
-        task.add_done_callback(partial(self._site.ended, self.process))
-
-    async def _run(self, process: Process, stop: asyncio.Event) -> None:
-        rng = random.Random(self.host.rng.random())
-        app = self.app = AgentApp(self.settings, Roots(), self.host, rng)
-        del process
-        await app.run(stop)
-
-    async def end(self) -> None:
-        """Stops the agent in order."""
-        process = self.process
-        self._stop.set()
-        while process is not None and process.alive and process.tasks:
-            await asyncio.wait(set(process.tasks), timeout=10.0)
-
-    @property
-    def waiting(self) -> int:
-        """Unacknowledged batches in the spool of the running agent; -1 without one."""
-        spool = getattr(self.app, "_spool", None)
-        if spool is None or self.process is None or not self.process.alive:
-            return -1
-        return sum(spool.queue._unacked(segment) for segment in spool.queue)
-
-    @property
-    def behind(self) -> int:
-        """The same without the newest two batches, which may be on their way."""
-        waiting = self.waiting
-        if waiting <= 0 or self.app is None:
-            return waiting
-        newest = 0
-        for schema in self.app._spool.current_schemas():
-            key = schema.stream, schema.source
-            last = self.app._spool.next_seq(key) - 1
-            newest += sum(not self.app._spool.queue.acked[key].covers(seq, seq) for seq in (last - 1, last))
-        return waiting - newest
-
-
-class Monitor:
-    """The host with the aggregator."""
-
-    def __init__(self, site: "Site", host: Host) -> None:
-        self.host = host
-        self._site = site
-        self.process: Process | None = None
-        self.app: App | None = None
-        self._stop = asyncio.Event()
-        plan = site.plan
-        interval = float(plan.interval_seconds)
-        self.settings = AggregatorSettings(
-            mqtt=BrokerSettings(),
-            http=HttpSettings("127.0.0.1:0"),
-            detect=DetectTable(
-                interval_seconds=interval,
-                window_samples=WINDOW_SAMPLES,
-                shift_samples=SHIFT_SAMPLES,
-                confirm=2,
-                lateness_seconds=interval,
-            ),
-            archive=ArchiveTable(host.disk.folder / "archive"),
-            state=StateTable(
-                host.disk.folder / "state",
-                snapshot_seconds=plan.snapshot_seconds,
-                journal_max_bytes=plan.journal_bytes,
-                catch_up_seconds=5.0 * plan.pace,
-            ),
-        )
-
-    def start(self) -> None:
-        """Starts the aggregator."""
-        self.process = Process(MON, self.host)
-        self._stop = asyncio.Event()
-        task = self.process.spawn(self._run(self._stop))
-        task.add_done_callback(partial(self._site.ended, self.process))
-
-    async def _run(self, stop: asyncio.Event) -> None:
-        app = self.app = App(self.settings, self.host, random.Random(self.host.rng.random()))
-        self._site.record.note("starts")
-        await app.run(stop)
-
-    async def end(self) -> None:
-        """Stops the aggregator in order."""
-        process, app = self.process, self.app
-        self._stop.set()
-        while process is not None and process.alive and process.tasks:
-            await asyncio.wait(set(process.tasks), timeout=10.0)
-        if app is not None and app._archive is not None:
-            self._site.counted(app)
 
 
 class Site:
@@ -189,7 +63,7 @@ class Site:
         await self._all_zero(lambda node: node.waiting)
         await asyncio.sleep((SHIFT_SAMPLES + 1) * interval)
         self._watcher.cancel()
-        self._check_memory(idle=True)
+        check_queues(self, idle=True)
         for node in self.nodes.values():
             self._expect_end(node.process)
             await node.end()
@@ -289,7 +163,7 @@ class Site:
         if fault.amount:
             process.killed_after = int(fault.amount)
             for _ in range(20):
-                if not process.alive:
+                if not process.doomed:
                     break
                 await asyncio.sleep(self.plan.interval_seconds / 4)
             process.killed_after = None
@@ -340,7 +214,7 @@ class Site:
 
     async def _disk_slow(self, fault: Fault) -> None:
         disk = (self.nodes[fault.whom] if fault.whom else self.monitor).host.disk
-        disk.slowness = fault.amount
+        disk.slowness, disk.was_slow = fault.amount, True
         await asyncio.sleep(fault.samples * self.plan.interval_seconds)
         disk.slowness = 1.0
 
@@ -370,7 +244,8 @@ class Site:
     # -- the end
 
     def _heal(self) -> None:
-        for program in (*self.nodes.values(), self.monitor):
+        programs: list[Node | Monitor] = [*self.nodes.values(), self.monitor]
+        for program in programs:
             assert program.process is not None
             if not program.process.alive:
                 program.start()
@@ -389,46 +264,7 @@ class Site:
     async def _watch_memory(self) -> None:
         while True:
             await asyncio.sleep(3.7 * self.plan.interval_seconds)
-            self._check_memory(idle=False)
-
-    def _check_memory(self, *, idle: bool) -> None:
-        """Notes queues beyond their bounds, or with anything in them while nothing is to be done."""
-        for name, (found, most) in self._queues().items():
-            bound = _IDLE.get(name, 0) if idle else most
-            if found > bound:
-                self.record.problem(f"memory: {name} has {found}, of at most {bound}")
-
-    def _queues(self) -> dict[str, tuple[int, int]]:
-        """Size and bound of each queue of the programs that run."""
-        found: dict[str, tuple[int, int]] = {}
-        for node in self.nodes.values():
-            app = node.app
-            if (
-                app is not None
-                and node.process is not None
-                and node.process.alive
-                and hasattr(app, "_publisher")
-            ):
-                spool, most = app._spool.queue, self.plan.spool_bytes
-                on_disk = sum(each.size_bytes for each in spool if each.path is not None)
-                found[f"live queue of {node.host.name}"] = (len(app._publisher._live), 64)
-                found["spool's disk"] = (on_disk, most + 2 * spool.segment_bytes + 2048)
-        app, process = self.monitor.app, self.monitor.process
-        if app is None or process is None or not process.alive or app.view.recovery is None:
-            return found
-        journal = app.view.recovery.journal
-        found["ingest queue"] = (len(app._queue), 2 * self.monitor.settings.mqtt.queue_messages)
-        found["messages without PUBACK"] = (len(app._subscriber._not_done), MAX_IN_FLIGHT)
-        found["messages for the journal"] = (len(journal._waiting) if journal.whole else 0, 10_000)
-        found["batches without acknowledgement"] = (len(app._machine.admission.acks._pending), 10_000)
-        if app._archive is not None:
-            found["records for the archive"] = (len(app._archive._records), 10_000)
-        found["messages held by the broker"] = (
-            self.broker.held if app._subscriber.connected else 0,
-            MAX_IN_FLIGHT,
-        )
-        found["messages without a schema"] = (app._machine.admission.held, 1000)
-        return found
+            check_queues(self, idle=False)
 
     def _expect_end(self, process: Process | None) -> None:
         if process is not None:

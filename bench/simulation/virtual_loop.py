@@ -60,7 +60,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         """As `call_soon`: there is one thread."""
         return self.call_soon(callback, *args, context=context)
 
-    def run_in_executor(  # type: ignore[override]
+    def run_in_executor(
         self,
         executor: Any,  # noqa: ARG002 - there is none
         func: Callable[[*Ts], T],
