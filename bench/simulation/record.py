@@ -84,7 +84,7 @@ class NodeRecord:
     excused: set[int] = field(default_factory=set)
     """Samples that may be lost without a count: in an unfinished batch at a kill, or not synced."""
     dropped: int = 0
-    """Samples that ended agents counted as dropped."""
+    """Samples that ended agents counted as dropped, or as sent and not acknowledged."""
     open: deque[int] = field(default_factory=deque)
     """Samples of the running agent that no batch has yet."""
 
@@ -235,7 +235,7 @@ class RecordedSpool(Spool):
     def abandon(self) -> None:
         """The process was killed: its files are closed, and so its lock is free."""
         self._node.excused.update(self._node.open, self._in_memory)
-        self._node.dropped += self.status()["dropped_samples"]
+        self._node.dropped += self.queue.unconfirmed_samples + self.status()["dropped_samples"]
         for segment in self.queue:
             segment.close()
         if self._lock is not None:
@@ -243,7 +243,7 @@ class RecordedSpool(Spool):
 
     def close(self) -> None:
         """As that of a spool."""
-        self._node.dropped += self.status()["dropped_samples"]
+        self._node.dropped += self.queue.unconfirmed_samples + self.status()["dropped_samples"]
         self._node.excused.update(self._in_memory)
         current().on_death.remove(self.abandon)
         super().close()
