@@ -232,6 +232,30 @@ def test_a_key_that_everyone_may_read_is_refused(tmp_path: Path, certificate: Ht
         assert tls_context(settings)
 
 
+def test_an_expired_certificate_is_served_and_no_client_of_ours_accepts_it(tmp_path: Path) -> None:
+    key, request, cert = (tmp_path / name for name in ("old.key", "old.csr", "old.pem"))
+    new = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", str(key)]
+    run_command(["openssl", "req", "-new", *new, "-subj", "/CN=localhost", "-out", str(request)])
+    signed = ["-in", str(request), "-signkey", str(key), "-days", "-1", "-out", str(cert)]
+    run_command(["openssl", "x509", "-req", *signed])
+    app = make_app(live_status.site())
+
+    async def ask() -> None:
+        stop = asyncio.Event()
+        server = HttpServer(app, "127.0.0.1:0", tls_context(HttpSettings(cert_file=cert, key_file=key)))
+        server.bind()
+        running = asyncio.create_task(server.run(stop))
+        url = server.url.replace("127.0.0.1", "localhost")
+        try:
+            with pytest.raises(ServiceError, match="expired"):
+                await asyncio.to_thread(Client(url, "", cert).get, "/api/v1/stragglers")
+        finally:
+            stop.set()
+            await running
+
+    asyncio.run(ask())
+
+
 def test_half_open_handshakes_keep_nobody_out(tmp_path: Path, certificate: HttpSettings) -> None:
     """They are no connections yet: more of them than connections are allowed, silent or in the middle."""
     app = make_app(live_status.site())
