@@ -93,6 +93,8 @@ class HttpServer:
             server.should_exit = True
             await serving
             self.close()
+            if not closing.cancelled() and closing.done():
+                closing.result()  # its error
 
     def close(self) -> None:
         """Closes the port; idempotent."""
