@@ -14,6 +14,7 @@
 """
 
 from collections import Counter
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -80,6 +81,8 @@ def _check_samples(site: "Site", counts: Counter[str]) -> None:
             and (name, serial) not in record.damaged_rows
         }
         counted = node.dropped + BATCH_SAMPLES * record.counted_lost + record.dropped_by_archive
+        if record.damaged:
+            counted += BATCH_SAMPLES * _gaps(site, name)
         if len(missing) > counted:
             examples = [(serial, node.spooled.get(serial, (b"", -1))[1]) for serial in sorted(missing)]
             record.problem(
@@ -91,6 +94,17 @@ def _check_samples(site: "Site", counts: Counter[str]) -> None:
         counts["samples lost with an unfinished batch or without a sync"] += sum(
             (name, serial, 0) not in rows for serial in node.excused
         )
+
+
+def _gaps(site: "Site", node: str) -> int:
+    """Batches missing in the sequence numbers of a node's streams, which are declared after an hour."""
+    assert site.monitor.app is not None
+    found = 0
+    for source in site.monitor.app._machine.admission._sources.get(node, {}).values():
+        for stream in source.streams.values():
+            ranges = stream.received.as_tuples()
+            found += sum(low - end - 1 for (_, end), (low, _) in pairwise(ranges))
+    return found
 
 
 def _check_verdicts(record: Record, settings: AggregatorSettings, counts: Counter[str]) -> None:

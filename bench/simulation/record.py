@@ -312,7 +312,7 @@ class RecordedResults(Results):
         record.judged[close.lsn] = judgements
         recovery: Any = self.status.recovery
         durable = recovery.journal.durable_lsn >= close.lsn
-        if not durable and recovery.journal.whole and not current().host.disk.was_slow:
+        if judgements and not durable and recovery.journal.whole and not current().host.disk.was_slow:
             record.problem(f"alarms: results of {close.group} are published before their close is durable")
         for judgement in judgements:
             for event in judgement.transitions:
