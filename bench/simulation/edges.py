@@ -41,6 +41,7 @@ _PACE: Mapping[str, Mapping[str, float]] = {
         "FLUSH_SECONDS": 60.0,
         "RETAIN_SECONDS": 600.0,
     },
+    "laggard_aggregator.ingest.nodes": {"OFFSETS_NS": 60e9},
     "laggard_aggregator.windows.schedule": {"DOUBT_NS": 60e9, "UNCONFIRMED_NS": 600e9},
     "laggard_aggregator.runtime.watchdog": {"STATUS_SECONDS": 60.0},
     "laggard_agent.app": {"_WATCH_SECONDS": 60.0},

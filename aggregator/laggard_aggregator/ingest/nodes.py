@@ -28,6 +28,10 @@ MAX_ERROR_CHARS = 200
 MAX_UNHEARD = 1000
 """Limit of listed nodes that never sent a sample: unknown clients can invent names at no cost."""
 
+MIN_OFFSETS = 3
+OFFSETS_NS = 60 * 1_000_000_000
+"""At a small site, or with long intervals, it takes some time to hear that many nodes' clocks."""
+
 _STATES: Mapping[str, NodeState] = {"up": "up", "stopped": "stopped", "down": "down"}
 
 
@@ -87,6 +91,7 @@ class Nodes:
 
     def __init__(self) -> None:
         self._nodes: dict[str, _Node] = {}
+        self._offsets_ns: int | None = None  # when they were last asked for and there
 
     def __len__(self) -> int:
         return len(self._nodes)
@@ -174,14 +179,28 @@ class Nodes:
             node.heard_from_ns = since_ns
             node.offset.latest_ns = None
 
-    def latest_offsets(self) -> list[int]:
-        """Lower bounds of the clocks of nodes heard since the last call, minus the aggregator's, ns."""
-        found = []
+    def latest_offsets(self, now_ns: int) -> list[int]:
+        """Lower bounds of the nodes' clocks minus the aggregator's, ns, since the last call that had some.
+
+        None before half of all nodes were heard, and at least MIN_OFFSETS of them, or OFFSETS_NS have passed.
+        `now_ns`: monotonic.
+        """
+        found = [node.offset.latest_ns for node in self._nodes.values() if node.offset.latest_ns is not None]
+        if self._offsets_ns is None:
+            self._offsets_ns = now_ns
+        enough = min(len(self._nodes), max(MIN_OFFSETS, (len(self._nodes) + 1) // 2))
+        if not found or (len(found) < enough and now_ns - self._offsets_ns < OFFSETS_NS):
+            return []
+        self._offsets_ns = now_ns
         for node in self._nodes.values():
-            if node.offset.latest_ns is not None:
-                found.append(node.offset.latest_ns)
-                node.offset.latest_ns = None
+            node.offset.latest_ns = None
         return found
+
+    @property
+    def median_interval_ns(self) -> int:
+        """Median of the nodes' sampling intervals, for which a batch may wait to be sent; 0 without any."""
+        known = sorted(node.interval_ns for node in self._nodes.values() if node.interval_ns)
+        return known[len(known) // 2] if known else 0
 
     def clock_set(self, now_ns: int) -> None:
         """The aggregator's clock was set to `now_ns`: earlier offsets do not count, and no node is silent."""

@@ -81,11 +81,12 @@ class WindowClock:
         waited = self.monotonic_ns() - self._started_ns >= UNCONFIRMED_NS
         return not self._agreed and (self._confirmed or waited)
 
-    def check(self, offsets: Sequence[int], *, known: bool) -> bool:
+    def check(self, offsets: Sequence[int], *, known: bool, spread_ns: int = 0) -> bool:
         """Compares the clocks; whether this one jumped. To be called every few seconds.
 
         `offsets`: the clocks of the nodes heard since the last check minus this one, ns, too low by the delay
-        of their messages. `known`: whether there is any node.
+        of their messages. `known`: whether there is any node; a check that hears none decides nothing then.
+        `spread_ns`: how much the delay may differ from check to check, at least STABLE_NS.
         """
         now_ns, difference = self.monotonic_ns(), self.difference_ns
         passed_ns, self._checked_ns = now_ns - self._checked_ns, now_ns
@@ -93,6 +94,8 @@ class WindowClock:
         if abs(stepped_ns) > STEP_NS:
             self.steps += 1
             _log.warning("the clock of this host was set by %+.1f s", stepped_ns / 1e9)
+        if self._agreed and known and not offsets:
+            return False
         wanted, agrees = self._wanted(offsets, difference, known=known)
         self._confirmed |= agrees
         if not wanted:
@@ -102,7 +105,7 @@ class WindowClock:
                 self._offset_ns += max(-most, min(difference, most))
                 self._by_nodes = False
             return False
-        if not self._agreed or abs(wanted - self._wanted_ns) > STABLE_NS:
+        if not self._agreed or abs(wanted - self._wanted_ns) > max(STABLE_NS, spread_ns):
             self._agreed, self._wanted_ns = 0, wanted
         self._agreed += 1
         if self._agreed < CHECKS:

@@ -74,6 +74,24 @@ def test_a_clock_that_is_wrong_from_the_start_follows_most_nodes(seconds: float)
     assert clock.difference_ns == 0
 
 
+@pytest.mark.parametrize("seconds", [HOURS, -HOURS, -86400.0 * 90])
+def test_checks_that_hear_no_node_decide_nothing(seconds: float) -> None:
+    """Nodes that send every half a minute, with a delay of up to their interval."""
+    host = FakeClock()
+    host.step(seconds)
+    clock = WindowClock(host.wall_ns, host.monotonic_ns)
+    jumped = False
+    for check in range(1, 6 * CHECKS + 1):
+        host.sleep(CHECK_SECONDS)
+        true_ns = host.wall_ns() - round(seconds * 1e9)
+        delay_ns = (1 + check // 6 % 2 * 7) * 10**9
+        offsets = [true_ns - delay_ns - clock.wall_ns()] * 3 if check % 6 == 0 else []
+        assert not jumped
+        jumped = clock.check(offsets, known=True, spread_ns=10 * 10**9)
+    assert jumped
+    assert abs(clock.wall_ns() - (host.wall_ns() - round(seconds * 1e9))) < 10 * 10**9
+
+
 def test_two_nodes_do_not_set_a_clock_that_none_steps_with() -> None:
     host = FakeClock()
     clock = WindowClock(host.wall_ns, host.monotonic_ns)
