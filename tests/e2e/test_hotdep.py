@@ -46,9 +46,8 @@ def test_a_cpu_hog_is_named_and_nothing_is_left_behind(tmp_path: Path) -> None:
     by_samples = {alarm["component"] for alarm in run["alarms"]["right"]}
     assert by_samples == {run["target"]}, told
     assert "sha256sum" in programs(run["alarms"]["right"]), told
-    assert "sha256sum" not in programs(run["alarms"]["false"]), (
-        told
-    )  # a busy machine may blame its own programs
+    # On a busy machine a healthy server may be slower by the machine's own programs, not by the hog.
+    assert "sha256sum" not in programs(run["alarms"]["false"]), told
     assert run["diagnose_agrees"], told
     assert not [*Path("/sys/fs/cgroup").glob(f"*/laggard-{bench.pid}-*")]
     backing = Path("/sys/block").glob("loop*/loop/backing_file")
