@@ -1,5 +1,6 @@
 """Sizes and bounds of the queues in a simulated site's programs."""
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from bench.simulation.broker import MAX_IN_FLIGHT
@@ -7,16 +8,29 @@ from bench.simulation.broker import MAX_IN_FLIGHT
 if TYPE_CHECKING:
     from bench.simulation.site import Site
 
+_MOMENTS = 5
+"""A status message may be on its way at any of them."""
 _IDLE = {"spool's disk": 1 << 21, "records for the archive": 8}
 """Bounds of queues that may have something although all is delivered: whole segments, the last verdicts."""
 
 
-def check_queues(site: "Site", *, idle: bool) -> None:
-    """Notes queues beyond their bounds, or with anything in them while nothing is to be done."""
+def check_queues(site: "Site") -> None:
+    """Notes queues beyond their bounds."""
     for name, (found, most) in _queues(site).items():
-        bound = _IDLE.get(name, 0) if idle else most
-        if found > bound:
-            site.record.problem(f"memory: {name} has {found}, of at most {bound}")
+        if found > most:
+            site.record.problem(f"memory: {name} has {found}, of at most {most}")
+
+
+async def check_idle_queues(site: "Site") -> None:
+    """Notes queues that have something while nothing is to be done, at several moments in a row."""
+    always: set[str] | None = None
+    for _ in range(_MOMENTS):
+        filled = {name for name, (found, _) in _queues(site).items() if found > _IDLE.get(name, 0)}
+        always = filled if always is None else always & filled
+        if not always:
+            return
+        await asyncio.sleep(1.3 * site.plan.pace)
+    site.record.problem(f"memory: although all is delivered, there are {', '.join(sorted(always or ()))}")
 
 
 def _queues(site: "Site") -> dict[str, tuple[int, int]]:

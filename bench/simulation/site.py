@@ -11,7 +11,7 @@ from bench.simulation.broker import SimulatedBroker
 from bench.simulation.plan import NODES, SHIFT_SAMPLES, Fault, Plan
 from bench.simulation.processes import SECOND, Host, Process
 from bench.simulation.programs import MON, Monitor, Node
-from bench.simulation.queues import check_queues
+from bench.simulation.queues import check_idle_queues, check_queues
 from bench.simulation.record import Record
 from laggard_agent.spool.segments import SpoolSegment
 from laggard_aggregator.app import App
@@ -63,7 +63,7 @@ class Site:
         await self._all_zero(lambda node: node.waiting)
         await asyncio.sleep((SHIFT_SAMPLES + 1) * interval)
         self._watcher.cancel()
-        check_queues(self, idle=True)
+        await check_idle_queues(self)
         for node in self.nodes.values():
             self._expect_end(node.process)
             await node.end()
@@ -264,7 +264,7 @@ class Site:
     async def _watch_memory(self) -> None:
         while True:
             await asyncio.sleep(3.7 * self.plan.interval_seconds)
-            check_queues(self, idle=False)
+            check_queues(self)
 
     def _expect_end(self, process: Process | None) -> None:
         if process is not None:
