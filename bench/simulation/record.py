@@ -126,6 +126,8 @@ class Record:
         self.damaged_rows: set[tuple[str, int]] = set()
         """Node and serial number of samples in files of the archive that were damaged on purpose."""
         self.restarts = 0
+        self.without_snapshot = False
+        """Whether a restart had no snapshot: batches that were not acknowledged may be archived twice."""
         self._captured_at = 0
 
     def note(self, text: str, source: str = "") -> None:
@@ -160,6 +162,7 @@ class Record:
     def restarted(self, number: int, entries: list[LogEntry]) -> None:
         """An aggregator starts with a snapshot and the entries of the journal behind it."""
         self.restarts += 1
+        self.without_snapshot |= self.restarts > 1 and not number
         before = self.log
         self.log = [*before[: self.positions.get(number, 0)], *entries]
         kept = {each.lsn for each in self.log if isinstance(each, BatchEntry | WindowClose)}

@@ -57,6 +57,7 @@ class Recovery:
         self._clock = clock
         self._lock = self._acquire_lock()
         self._journal = Journal(self._directory, settings.journal_max_bytes)
+        self._unusable: set[int] = set()
         self._from_segment = 0
         self._run_ns = 0
         self._continues = False
@@ -90,6 +91,7 @@ class Recovery:
             except StateError as exc:
                 _log.warning("state: %s", exc)
                 self.damaged += 1
+                self._unusable.add(number)
                 continue
             self._journal.next_number = max(self._journal.next_number, number + 1)
             self._from_segment = number
@@ -192,7 +194,7 @@ class Recovery:
             await asyncio.to_thread(snapshots.publish, self._directory, number)
             self.journal.checkpointed(lsn, token)
             self.snapshot_bytes, self.snapshot_at = size, now_ns / 1e9
-            oldest = await asyncio.to_thread(snapshots.prune, self._directory)
+            oldest = await asyncio.to_thread(snapshots.prune, self._directory, self._unusable)
             await self.journal.release(oldest)
         except StateError as exc:
             self.journal.failed(str(exc))

@@ -511,6 +511,32 @@ def test_both_snapshots_damaged_are_told(tmp_path: Path, caplog: pytest.LogCaptu
     assert "no snapshot can be read" in caplog.text
 
 
+def test_a_damaged_snapshot_is_not_kept_as_the_older_of_two(tmp_path: Path) -> None:
+    """The newest is damaged, and after a start the next one: the one before both is still there."""
+
+    def damage_newest() -> None:
+        path = tmp_path / f"{snapshots.numbers(tmp_path)[0]:012d}.snapshot"
+        data = bytearray(path.read_bytes())
+        data[len(data) // 2] ^= 1
+        path.write_bytes(data)
+
+    async def story() -> None:
+        process = await filled(tmp_path)
+        older = snapshots.numbers(tmp_path)[1]
+        process.kill()
+        damage_newest()
+        (await Process(tmp_path).start()).kill()
+        assert snapshots.numbers(tmp_path)[1:] == [older]
+        damage_newest()
+        again = Process(tmp_path)
+        assert again.head is not None
+        assert again.keeper.lost == 0
+        assert again.core.sequence.last == process.core.sequence.last
+        again.kill()
+
+    asyncio.run(story())
+
+
 def test_sequence_numbers_left_out_for_an_archive_are_not_lost(tmp_path: Path) -> None:
     async def story() -> None:
         process = await filled(tmp_path, 0)
