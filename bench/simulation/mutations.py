@@ -140,7 +140,8 @@ def _not_archived(_: Any) -> Any:
 
 
 def _not_lost(_: Any) -> Any:
-    async def none(*_: Any) -> list[Any]:
+    async def none(self: Redelivery, now: float) -> list[Any]:
+        self.due = now + 600.0
         return []
 
     return none
