@@ -285,7 +285,7 @@ def test_no_broker_at_the_start_is_one_warning_and_no_loss(
 
 
 def test_live_data_goes_before_the_backlog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("laggard_agent.spool.backlog.ENOUGH_TICKS", 8)
+    monkeypatch.setattr("laggard_agent.spool.backlog.MOST_TICKS", 8)
 
     async def test(site: Site) -> None:
         await site.run(lambda: site.published(30))

@@ -17,7 +17,7 @@ import aiomqtt
 
 from laggard_agent.sampling.batcher import EncodedBatch
 from laggard_agent.settings import AgentSettings
-from laggard_agent.spool.backlog import ENOUGH_TICKS
+from laggard_agent.spool.backlog import LEAST_TICKS
 from laggard_agent.spool.segments import Key, SpooledBatch
 from laggard_agent.spool.spool import Spool
 from laggard_agent.spool.worker import Worker
@@ -78,7 +78,7 @@ class Publisher:
         self._redelivery = Redelivery(spool, worker, rng)
         self._backoff = Backoff(rng)
         batches_per_second = len(settings.collectors) / (settings.batch_samples * settings.interval_seconds)
-        self._rate = BacklogRate(batches_per_second, ENOUGH_TICKS * settings.interval_seconds, rng)
+        self._rate = BacklogRate(batches_per_second, LEAST_TICKS * settings.interval_seconds, rng)
         self._live: deque[tuple[float, SpooledBatch]] = deque()
         self._wake = asyncio.Event()
         self._finishing = False
