@@ -1,4 +1,4 @@
-"""How fast the archive takes counters, how large they are in it, and how fast a replay gets them back.
+"""How fast the archive takes counters and merges its files, how large they are, how fast a replay reads them.
 
     python -m bench.archive
 
@@ -15,17 +15,20 @@ import numpy as np
 
 from bench.machine import machine
 from laggard_aggregator.archive.reader import ArchiveReader
+from laggard_aggregator.archive.retention import compact
 from laggard_aggregator.archive.writer import ArchiveWriter
 from laggard_aggregator.ingest.batches import Batch
 from laggard_aggregator.windows.counter_block import Block
 from laggard_common.wire.schema import Component, Field, Schema
 
 START_NS = 1_800_000_000 * 10**9
+DAY_NS = 86_400 * 10**9
 CASES = (
     # nodes, components, fields, ticks a batch, batches a node
-    ("storage: 64 disks x 17, 60 s", 4, 64, 17, 60, 10),
-    ("storage: 64 disks x 17, 5 s", 4, 64, 17, 5, 60),
+    ("storage: 64 disks x 17, 60 s", 8, 64, 17, 60, 10),
+    ("storage: 64 disks x 17, 5 s", 8, 64, 17, 5, 60),
     ("compute: 3 x 12, 10 s", 2000, 3, 12, 10, 6),
+    ("compute: 1 x 8, 260 s", 300, 1, 8, 260, 6),
 )
 
 
@@ -78,9 +81,10 @@ def _schema(node: str, components: int, fields: int) -> Schema:
 def main() -> None:
     """Prints the table."""
     print(
-        "| | Mrows/s written | nodes a core (1 s) | bytes a row | bytes a node's sample | Mrows/s replayed |"
+        "| | Mrows/s written | nodes a core (1 s) | Mrows/s merged | bytes a row | bytes a node's sample "
+        "| Mrows/s replayed |"
     )
-    print("|---|---:|---:|---:|---:|---:|")
+    print("|---|---:|---:|---:|---:|---:|---:|")
     for name, nodes, components, fields, ticks, each in CASES:
         made = list(batches(nodes, components, fields, ticks, each))
         rows = sum(taken.counters.tick_ns.size * taken.counters.indexes.size for taken in made)
@@ -95,9 +99,13 @@ def main() -> None:
             again = sum(1 for _ in ArchiveReader(Path(folder)).batches())
             read = time.process_time() - begun
             size = sum(path.stat().st_size for path in Path(folder).rglob("*.parquet"))
+            begun = time.process_time()
+            compact(Path(folder), START_NS + 2 * DAY_NS)
+            merged = time.process_time() - begun
         assert again == len(made)
         print(
-            f"| {name} | {rows / wrote / 1e6:.2f} | {rows / wrote / components:,.0f} | {size / rows:.1f} "
+            f"| {name} | {rows / wrote / 1e6:.2f} | {rows / wrote / components:,.0f} "
+            f"| {rows / merged / 1e6:.2f} | {size / rows:.1f} "
             f"| {size / (rows / components):.0f} | {rows / read / 1e6:.2f} |"
         )
     print(f"\nCPU seconds of one process, zstd and fsync included. {machine('pyarrow', 'numpy')}.")

@@ -33,7 +33,7 @@ from tests.support.filled_spool import SECOND
 CONNECTIONS = 4
 MOST_SECONDS = 1800.0
 COMPUTE_NODES, SERVERS = 40_960, 578  # of TaihuLight
-QUIET_SECONDS = 15.0
+QUIET_SECONDS = 20.0
 FLUSHED_SECONDS = 18.0
 """After the last acknowledgement, until the archive has everything."""
 

@@ -16,6 +16,7 @@ from laggard_common.wire import Kind
 from laggard_common.wire.topics import ack_topic
 
 SECOND = 10**9
+SCRAPE_SECONDS = 15.0
 
 
 @dataclass(slots=True)
@@ -38,12 +39,12 @@ class Seen:
 
 @contextlib.contextmanager
 def verdicts(site: Site, seen: Seen) -> Iterator[None]:
-    """Asks twice a second whether the alarm stands and how late windows are judged."""
+    """Asks as often as Prometheus whether the alarm stands, and how late windows were judged at most."""
     ended = threading.Event()
 
     def watch() -> None:
-        while not ended.wait(0.5):
-            seen.lags.append(site.figures().get("laggard_window_lag_seconds", 0.0))
+        while not ended.wait(SCRAPE_SECONDS):
+            seen.lags.append(site.figures().get("laggard_window_lag_most_seconds", 0.0))
             seen.alarms_stood &= site.alarms() == [f"{SLOW}/sda"]
 
     watching = threading.Thread(target=watch)

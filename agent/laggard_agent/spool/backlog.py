@@ -21,8 +21,9 @@ from laggard_common.wire.codec import Encoder
 from laggard_common.wire.limits import MAX_MESSAGE_BYTES, MAX_TICKS
 
 LEAST_TICKS, MOST_TICKS = 60, 600
-ENOUGH_VALUES = 4096
-"""A message is full with this many values and LEAST_TICKS, or with MOST_TICKS."""
+ENOUGH_VALUES = 2048
+"""A message is full with this many values and LEAST_TICKS, or with MOST_TICKS. Longer ones would save the
+aggregator little, and let a site's first ones after an outage outgrow its queue."""
 
 _Part = tuple[SpooledBatch, DecodedRows]
 

@@ -120,6 +120,9 @@ class Machine:
                 if isinstance(route, FunctionRoute):
                     route.store.add(route.node, route.block(batch), batch.received_ns)
                     continue
+                if late := route.late(counters):
+                    route.store.counts.late += late
+                    continue
                 block, origins = route.block(batch)
                 if not block.indexes.size:
                     continue

@@ -267,10 +267,11 @@ class Admission:
         seqs = range(envelope.seq, envelope.seq + len(ticks))
         accepted = self._room is None or self._room.claim(max_value_bytes(envelope, schema))
         if accepted:
-            is_new = [stream.received.add(seq, received_ns) for seq in seqs]
+            is_new = stream.received.add_all(seqs, received_ns)
         else:
             is_new = [seq not in stream.received for seq in seqs]
-        if not all(is_new):
+        whole = all(is_new)
+        if not whole:
             self.counts.duplicates += is_new.count(False)
             self.acks.request_ack(topic.node)  # a node that sends again missed the acknowledgement
             if not any(is_new):
@@ -284,9 +285,9 @@ class Admission:
         entry = BatchEntry(self._sequence.last, received_ns, message[0], message[1], accepted)
         self.record(entry)
         if accepted:
-            for seq in compress(seqs, is_new):
-                self.acks.accept(entry.lsn, topic.node, stream, seq)
-        return [(entry, topic, envelope, schema, None if all(is_new) else np.repeat(is_new, ticks))]
+            for run in [seqs] if whole else [range(seq, seq + 1) for seq in compress(seqs, is_new)]:
+                self.acks.accept(entry.lsn, topic.node, stream, run)
+        return [(entry, topic, envelope, schema, None if whole else np.repeat(is_new, ticks))]
 
     def _decoded(self, admitted: Sequence[_Admitted]) -> Iterator[Batch]:
         """The decoded batches; malformed payloads are counted."""
