@@ -26,7 +26,7 @@ DAY_NS = 86_400 * 10**9
 CASES = (
     # nodes, components, fields, ticks a batch, batches a node
     ("storage: 64 disks x 17, 60 s", 8, 64, 17, 60, 10),
-    ("storage: 64 disks x 17, 5 s", 8, 64, 17, 5, 60),
+    ("storage: 64 disks x 17, 5 s", 16, 64, 17, 5, 60),
     ("compute: 3 x 12, 10 s", 2000, 3, 12, 10, 6),
     ("compute: 1 x 8, 260 s", 300, 1, 8, 260, 6),
 )

@@ -83,7 +83,7 @@ class Route:
     def late(self, counters: Block) -> int:
         """Number of samples if all are late for the group and change nothing in its store, else 0.
 
-        They need no block, as of the backlog of an outage.
+        The backlog of an outage consists of such samples; no block is made of them.
         """
         if counters.tick_ns[-1] > self.store.watermark_ns or self.varies or counters.present is not None:
             return 0
