@@ -98,14 +98,6 @@ class Verdicts:
     causes: Mapping[str, tuple[tuple[str, float], ...]] = field(default_factory=dict)
 
 
-def new_samples(window: GroupWindow, metric: str, before: float | None, interval_seconds: float) -> int:
-    """Columns of `window` after `before`, the end of the window before it; None for a first window."""
-    new: int = window.metrics[metric].shape[1] - window.history
-    if before is None:
-        return new
-    return min(max(round((window.end - before) / interval_seconds), 0), new)
-
-
 def not_judged(components: int, note: str) -> Verdicts:
     """Verdicts for a window in which no component can be judged."""
     nan = np.full(components, np.nan)

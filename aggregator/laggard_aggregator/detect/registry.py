@@ -8,6 +8,7 @@ import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from math import inf
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
@@ -110,6 +111,7 @@ registered: dict[str, type[AnyDetector]] = {}
 def register(detector: D) -> D:
     """Class decorator: makes the detector known under its name."""
     registered[detector.name] = detector
+    find.cache_clear()
     return detector
 
 
@@ -123,6 +125,7 @@ def trainable(compares: Compares | None = None) -> tuple[str, ...]:
     return tuple(name for name in names(compares) if find(name).training is not None)
 
 
+@cache
 def find(name: str) -> type[AnyDetector]:
     """The class of a detector. Raises KeyError for an unknown name."""
     if name not in registered and name in detector_names():

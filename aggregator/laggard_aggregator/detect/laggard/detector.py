@@ -20,7 +20,6 @@ from laggard_aggregator.detect.interface import (
     FloatArray,
     GroupWindow,
     Verdicts,
-    new_samples,
     not_judged,
 )
 from laggard_aggregator.detect.laggard.evidence import (
@@ -41,6 +40,7 @@ from laggard_aggregator.detect.laggard.load import LoadModel, features, service,
 from laggard_aggregator.detect.peers import (
     leave_one_out_median,
     most_trusted,
+    new_samples,
     row_median,
     shortest_half,
     slower_part,

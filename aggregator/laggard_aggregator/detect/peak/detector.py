@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from laggard_aggregator.detect.interface import BoolArray, FloatArray, GroupWindow, Verdicts, new_samples
+from laggard_aggregator.detect.interface import BoolArray, FloatArray, GroupWindow, Verdicts
 from laggard_aggregator.detect.peak import BY_ITSELF
+from laggard_aggregator.detect.peers import new_samples
 from laggard_aggregator.detect.registry import Detector, register
 from laggard_aggregator.detect.settings import DetectSettings
 
