@@ -8,6 +8,7 @@ limited here.
 import asyncio
 import contextlib
 import errno
+import logging
 import socket
 import ssl
 import time
@@ -19,6 +20,8 @@ from starlette.types import ASGIApp
 
 from laggard_aggregator.settings.http import parse_listen
 from laggard_common.errors import ServiceError
+
+_log = logging.getLogger(__name__)
 
 MAX_HEADER_BYTES = 16 * 1024  # request line and headers; a longer request is answered with 400, see web.app
 MAX_CONNECTIONS = 128  # open at once; beyond that a request is answered with 503
@@ -120,7 +123,18 @@ class _Connection(Protocol):
 
 
 async def _close_slow(server: uvicorn.Server) -> None:
-    """Closes connections whose head takes longer than HEAD_SECONDS, and the oldest beyond MAX_CONNECTIONS."""
+    """Closes connections whose head takes longer than HEAD_SECONDS, and the oldest beyond MAX_CONNECTIONS.
+
+    Waits for ever after a WARNING where this version of uvicorn does not show its connections.
+    """
+    try:
+        await _check_heads(server)
+    except AttributeError as exc:
+        _log.warning("uvicorn %s: no time limit for heads of requests: %s", uvicorn.__version__, exc)
+        await asyncio.Event().wait()
+
+
+async def _check_heads(server: uvicorn.Server) -> None:
     since: dict[tuple[_Connection, int], float] = {}
     while True:
         await asyncio.sleep(_CHECK_SECONDS)

@@ -4,6 +4,7 @@ import http.client
 import signal
 import socket
 from collections.abc import Awaitable, Callable
+from operator import attrgetter
 from urllib.parse import urlsplit
 
 import pytest
@@ -163,6 +164,26 @@ def test_a_request_with_endless_headers_is_refused(size: int) -> None:
         assert await asyncio.to_thread(get, server.url, "/healthz") == (200, '{"status":"ok"}')
 
     asyncio.run(served("127.0.0.1:0", use, make_app(live_status.site())))
+
+
+def test_a_uvicorn_that_hides_its_connections_ends_no_server(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The limit of heads is off then, with one warning."""
+    monkeypatch.setattr("laggard_aggregator.web.server._CHECK_SECONDS", 0.01)
+    monkeypatch.setattr("laggard_aggregator.web.server._awaits_head", attrgetter("of_another_version"))
+
+    async def use(server: HttpServer) -> None:
+        parts = urlsplit(server.url)
+        _, writer = await asyncio.open_connection(parts.hostname, parts.port)
+        async with time_limit():
+            while not caplog.records:
+                await asyncio.sleep(0.01)
+        writer.close()
+        assert await asyncio.to_thread(get, server.url) == (200, "hello /x")
+
+    asyncio.run(served("127.0.0.1:0", use))
+    assert [each.levelname for each in caplog.records] == ["WARNING"]
 
 
 @pytest.mark.parametrize(
