@@ -316,7 +316,7 @@ class App:
             self._run_ns,
             continues_at_ns=head.taken_ns if head is not None else None,
             continued_run_ns=head.run_ns if head is not None else None,
-            repeats_newest_run=recovery is not None and recovery.has_journal,
+            repeats=recovery.entry_times() if recovery is not None and head is None else None,
         )
         writer.groups(self._membership, self._topology, s.detect.lateness, s.alarm.after_seconds)
         durable = self._machine.admission.acks.durable if recovery is None else None

@@ -63,14 +63,14 @@ async def cut_off(app: App) -> AsyncIterator[None]:
     loop.set_default_executor(ThreadPoolExecutor())
 
 
-async def acknowledged(agents: aiomqtt.Client, seq: int) -> None:
-    """Waits until every node's batches up to `seq` are acknowledged, and so in the journal."""
+async def acknowledged(agents: aiomqtt.Client, seq: int, first: int = 0) -> None:
+    """Waits until every node's batches from `first` to `seq` are acknowledged, and so in the journal."""
     waiting = set(NODES)
     async with time_limit():
         async for message in agents.messages:
             assert isinstance(message.payload, bytes)
             (ack,) = wire.decode_ack(message.payload)
-            assert ack.ranges[0][0] == 0
+            assert ack.ranges[0][0] == first
             if ack.ranges[0][1] >= seq:
                 waiting.discard(message.topic.value.rpartition("/")[2])
             if not waiting:
@@ -203,6 +203,41 @@ def test_a_restart_without_any_snapshot_archives_nothing_twice(tmp_path: Path) -
         assert sorted(taken) == [(node, seq) for node in NODES for seq in range(7)]
         closes = [close.end for _, close in reader.closes()]
         assert len(closes) == len(set(closes)) > 0
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("kept", [range(6, 6), range(6, 8)])
+def test_an_older_archive_beside_a_new_journal_is_of_another_run(tmp_path: Path, kept: range) -> None:
+    """The state directory is new, and the first process with it was killed without a usable snapshot."""
+
+    async def story() -> None:
+        clock = HandClock(START)
+        made = lasting(tmp_path)
+        app, state = App(made, clock), tmp_path / "state"
+        async with running(app), client(made.mqtt.port) as agents:
+            await publish_schemas(agents)
+            await publish_seconds(agents, app, clock, range(6))
+        state.rename(tmp_path / "old")
+        first = App(made, clock)
+        async with cut_off(first), client(made.mqtt.port) as agents:
+            await agents.subscribe("laggard/1/site/ack/+", qos=1)
+            await publish_schemas(agents)
+            if kept:
+                await publish(agents, first, clock, kept)
+                await acknowledged(agents, kept[-1], kept[0])
+        for snapshot in state.glob("*.snapshot"):
+            snapshot.unlink()
+        again = App(made, clock)
+        async with running(again), client(made.mqtt.port) as agents:
+            await publish_schemas(agents)
+            await publish(agents, again, clock, range(8, 9))
+            durability = again.view.durability()
+            assert durability is not None
+            assert durability.lost_batches == 0
+        reader = ArchiveReader(tmp_path / "archive")
+        taken = [(batch.schema.node, batch.seq) for _, batch in reader.batches()]
+        assert sorted(taken) == [(node, seq) for node in NODES for seq in (*range(6), *kept, 8)]
 
     asyncio.run(story())
 

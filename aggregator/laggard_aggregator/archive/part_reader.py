@@ -6,12 +6,16 @@ A damaged file of the running aggregator's archive is set aside.
 import logging
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from laggard_aggregator.archive import layout
 from laggard_aggregator.archive.layout import DamagedPartError, checked_file, one_line
+from laggard_aggregator.log.entries import EntryTimes
 from laggard_common.errors import ArchiveError, InputError
 from laggard_common.segment_log import sync_path
 
@@ -120,37 +124,54 @@ def written(directory: Path, run_ns: int) -> tuple[Mapping[tuple[str, str], int]
     return found, last_day
 
 
-def newest_run(directory: Path) -> int | None:
-    """The newest run with window closes or counters; None without one. A damaged file is set aside.
+def runs_of(directory: Path, times: EntryTimes) -> set[int]:
+    """The runs with rows of some of the entries in `times`: of the same lsn and time.
 
-    Raises ArchiveError.
+    Empty where the archive ends before the first of them. A damaged file is set aside. Raises ArchiveError.
     """
-    newest: int | None = None
+    runs: set[int] = set()
+    kinds: tuple[tuple[str, str, Mapping[int, float]], ...] = (
+        ("closes", "closed_at", times.closes),
+        ("counters", "received", times.batches),
+    )
     try:
-        for kind in ("closes", "counters"):
-            for day, where in reversed(layout.days(directory, kind)):
-                if newest is not None and day < layout.day_of(newest):
-                    break
-                newest = max(
-                    (run for run in (newest, _newest_run_in(where)) if run is not None), default=None
-                )
+        for kind, column, of_lsn in kinds:
+            if not of_lsn:
+                continue
+            first = min(of_lsn.values())
+            day = layout.day_of(int(first if kind == "counters" else first * 1e9))
+            lsns = np.array(sorted(of_lsn), dtype=np.int64)
+            known = lsns, np.array([of_lsn[lsn] for lsn in lsns.tolist()])
+            for found, where in layout.days(directory, kind):
+                if found >= day:
+                    runs |= _runs_in(where, column, known)
     except OSError as exc:
         raise ArchiveError(str(exc.filename or directory), exc.strerror or str(exc)) from exc
-    return newest
+    return runs
 
 
-def _newest_run_in(where: Path) -> int | None:
-    """The newest run in the newest file of a folder that can be read."""
+def _runs_in(where: Path, column: str, known: tuple[NDArray[np.int64], NDArray[Any]]) -> set[int]:
+    """The runs in a folder that have rows of `known` lsns with their times in `column`.
+
+    Rows are appended, so files before the first one that ends before all of these times have none.
+    """
+    runs: set[int] = set()
+    lsns, times = known
     for part in reversed(layout.parts(where)):
         try:
             with checked_file(part) as file:
-                runs = file.read(["run"])["run"].cast(pa.int64()).to_numpy()
+                table = file.read(["run", "ordinal", column])
         except DamagedPartError as exc:
             set_aside(exc)
             continue
-        if runs.size:
-            return int(runs.max())
-    return None
+        run, lsn = (table[name].cast(pa.int64()).to_numpy() for name in ("run", "ordinal"))
+        time = table[column]
+        at = (time.cast(pa.int64()) if pa.types.is_timestamp(time.type) else time).to_numpy()
+        place = np.minimum(np.searchsorted(lsns, lsn), lsns.size - 1)
+        runs.update(np.unique(run[(lsns[place] == lsn) & (times[place] == at)]).tolist())
+        if at.size and at.max() < times.min():
+            break
+    return runs
 
 
 def _highest_in(where: Path, run_ns: int) -> int:

@@ -1,6 +1,7 @@
 """Writes the archive. Nothing here is asynchronous: the daemon calls it from a thread of its own."""
 
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from laggard_aggregator.archive.tables import MAX_SOURCE_FIELDS, FieldKey, Row, 
 from laggard_aggregator.groups.membership import ConfiguredMembership
 from laggard_aggregator.groups.topology import Topology
 from laggard_aggregator.ingest.batches import Batch
-from laggard_aggregator.log.entries import WindowClose
+from laggard_aggregator.log.entries import EntryTimes, WindowClose
 from laggard_common.wire.schema import Schema
 
 FLUSH_ROWS = 262_144
@@ -90,11 +91,11 @@ class FieldBounds:
         if shared and new and known.added[node] + new > MAX_NEW_SHARED_FIELDS:
             if not known.another_has(node, fields):
                 return False
-            new = 0  # no invention of this node
+        else:
+            known.added[node] += new
         self._sources[source] = known
         known.used.update(dict.fromkeys(columns, True))
         self._added[node] += new
-        known.added[node] += new
         if shared:
             known.owner = None
         return True
@@ -132,12 +133,13 @@ class ArchiveWriter:
         *,
         continues_at_ns: int | None = None,
         continued_run_ns: int | None = None,
-        repeats_newest_run: bool = False,
+        repeats: EntryTimes | None = None,
     ) -> None:
         """`continues_at_ns`: start of this writer's records where it continues an earlier one's run.
 
         `continued_run_ns`: that run. `open` reads how far the archive has it, so that no row is repeated.
-        `repeats_newest_run`: that run is not known, and is the newest in the archive.
+        `repeats`: that run is not known, but the times of entries that will be added again. The runs that
+        have rows of them are continued.
         """
         self.directory = directory
         self.site = site
@@ -146,7 +148,7 @@ class ArchiveWriter:
         self.refused_rows: Counter[str] = Counter()
         self._bounds = FieldBounds()
         self._continued_run_ns = continued_run_ns
-        self._repeats_newest_run = repeats_newest_run
+        self._repeats = repeats
         self._written: dict[tuple[str, str], int] = {}  # the last ordinal in each table
         self._begun_ns = run_ns if continues_at_ns is None else continues_at_ns
         self._day = layout.day_of(self._begun_ns)
@@ -170,11 +172,16 @@ class ArchiveWriter:
         Its last day goes on, even where that is to come: the clock was ahead, and a day never goes back. To
         be called before anything is added. Raises ArchiveError.
         """
-        if self._repeats_newest_run and self._continued_run_ns is None:
-            self._continued_run_ns = part_reader.newest_run(self.directory)
+        runs: Collection[int] = ()
         if self._continued_run_ns is not None:
-            written, last_day = part_reader.written(self.directory, self._continued_run_ns)
-            self._written, self._day = dict(written), max(self._day, last_day)
+            runs = (self._continued_run_ns,)
+        elif self._repeats is not None:
+            runs = part_reader.runs_of(self.directory, self._repeats)
+        for run_ns in runs:
+            written, last_day = part_reader.written(self.directory, run_ns)
+            for table, lsn in written.items():
+                self._written[table] = max(self._written.get(table, -1), lsn)
+            self._day = max(self._day, last_day)
         return max(self._written.values(), default=-1)
 
     def schemas_lost(self) -> None:

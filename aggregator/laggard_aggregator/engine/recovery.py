@@ -17,7 +17,7 @@ from typing import IO
 from laggard_aggregator.engine.checkpoint import Head, capture, restore
 from laggard_aggregator.engine.machine import Machine, Result
 from laggard_aggregator.log import snapshots
-from laggard_aggregator.log.entries import BatchEntry, LogSequence, WindowClose
+from laggard_aggregator.log.entries import BatchEntry, EntryTimes, LogSequence, WindowClose
 from laggard_aggregator.log.journal import GroupCommit, Journal
 from laggard_aggregator.settings.aggregator import StateTable
 from laggard_common.clock import Clock
@@ -75,6 +75,10 @@ class Recovery:
     def has_journal(self) -> bool:
         """Whether there is a journal; of an earlier process before `start`."""
         return self._journal.size_bytes > 0
+
+    def entry_times(self) -> EntryTimes:
+        """Times of the journal's entries, by which the archive's rows of the same run are known. Slow."""
+        return self._journal.times()
 
     def load(self, make: Callable[[], Machine]) -> tuple[Machine, Head | None]:
         """The machine of the newest usable snapshot and the snapshot's head; else a new machine.

@@ -6,6 +6,7 @@ group's last closed window: those are late. Replaying the entries in order repea
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,13 @@ class ForgetEntry:
     now_ns: int
     before_ns: int
     target: str
+
+
+class EntryTimes(NamedTuple):
+    """Times of a journal's oldest entries by lsn: receipt of batches, ns, and closing of windows, seconds."""
+
+    batches: dict[int, int]
+    closes: dict[int, float]
 
 
 LogEntry = BatchEntry | SchemaEntry | WindowClose | SweepEntry | ForgetEntry

@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import itertools
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -9,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from laggard_aggregator.log import journal_codec
-from laggard_aggregator.log.entries import BatchEntry, LogEntry, SchemaEntry
+from laggard_aggregator.log.entries import BatchEntry, EntryTimes, LogEntry, SchemaEntry, WindowClose
 from laggard_common import segment_log
 from laggard_common.errors import SpoolError, StateError
 
@@ -23,6 +24,7 @@ _MEDIUM = (errno.EIO, errno.EUCLEAN, errno.EBADMSG)
 """Errors of reading a damaged disk or file system."""
 _ENTRY_BYTES = 200
 """Memory of an entry besides its message."""
+MAX_TIMES = 2**18
 
 
 class Journal:
@@ -106,6 +108,24 @@ class Journal:
                 if not is_damage(exc):
                     raise
                 self._damage("%s", exc)
+
+    def times(self) -> EntryTimes:
+        """The times of up to MAX_TIMES batches and closes; damaged ones are left out."""
+        found = EntryTimes({}, {})
+        for entry in itertools.islice(self._readable(), MAX_TIMES):
+            if isinstance(entry, BatchEntry):
+                found.batches[entry.lsn] = entry.received_ns
+            else:
+                found.closes[entry.lsn] = entry.closed_at
+        return found
+
+    def _readable(self) -> Iterator[BatchEntry | WindowClose]:
+        for path in map(self._path, self._sizes):
+            with suppress(StateError), state_errors(path):  # reported when the entries are read
+                for record in segment_log.scan(path):
+                    entry = journal_codec.decode(record, str(path))
+                    if isinstance(entry, BatchEntry | WindowClose):
+                        yield entry
 
     def _read(self, path: Path, size: int, returned: Collection[int]) -> Iterator[LogEntry]:
         end, left_out = len(segment_log.MAGIC), 0

@@ -91,6 +91,21 @@ def test_many_fields_that_two_nodes_have_are_no_invention() -> None:
     assert not bounds.admits(SOURCE, dataclasses.replace(other, node="oss-4")), "the table is full"
 
 
+def test_two_nodes_with_the_same_inventions_have_a_days_fields_too() -> None:
+    bounds = FieldBounds()
+    admitted = 0
+    for at in range(20):
+        source = (f"shared{at}", "site")
+        for node in ("oss-1", "oss-2"):
+            assert bounds.admits(source, dataclasses.replace(SCHEMA, node=node))
+        for turn, node in enumerate(("evil-1", "evil-2", "evil-1")):
+            made = dataclasses.replace(inventive(at, 1000), node=node, stream=bytes([turn]) * 16)
+            admitted += 1000 * (bounds.admits(source, made) and len(bounds._sources[source].used) == 1002)
+            if len(bounds._sources[source].used) == 1002:
+                break
+    assert 1000 <= admitted <= 2 * writer_module.MAX_NEW_FIELDS
+
+
 def test_over_days_too_a_node_alone_has_half_of_a_table() -> None:
     bounds = FieldBounds()
     for day in range(5):
