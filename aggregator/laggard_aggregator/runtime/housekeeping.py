@@ -51,7 +51,8 @@ async def keep_house(
         if now_ns >= clock_due_ns:
             clock_due_ns = now_ns + round(CLOCK_SECONDS * 1e9)
             nodes = machine.admission.nodes
-            offsets, spread_ns = nodes.latest_offsets(now_ns), nodes.median_interval_ns
+            offsets = nodes.latest_offsets(now_ns)
+            spread_ns = nodes.median_interval_ns if offsets else 0
             if clock.check(offsets, known=len(nodes) > 0, spread_ns=spread_ns):
                 nodes.clock_set(clock.wall_ns())
         if now_ns < sweep_due_ns or not clock.confirmed:

@@ -55,7 +55,7 @@ class WindowClock:
         """The clocks of the host."""
         self._host_wall_ns = wall_ns
         self.monotonic_ns = monotonic_ns
-        self._started_ns = self._checked_ns = monotonic_ns()
+        self._started_ns = self._checked_ns = self._heard_ns = monotonic_ns()
         self._offset_ns = wall_ns() - self._started_ns
         self.steps = 0
         self._difference_ns = 0
@@ -94,8 +94,12 @@ class WindowClock:
         if abs(stepped_ns) > STEP_NS:
             self.steps += 1
             _log.warning("the clock of this host was set by %+.1f s", stepped_ns / 1e9)
-        if self._agreed and known and not offsets:
-            return False
+        if offsets:
+            self._heard_ns = now_ns
+        elif self._agreed and known:
+            if now_ns - self._heard_ns < UNCONFIRMED_NS:
+                return False
+            self._agreed = 0
         wanted, agrees = self._wanted(offsets, difference, known=known)
         self._confirmed |= agrees
         if not wanted:

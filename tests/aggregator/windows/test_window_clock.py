@@ -101,6 +101,23 @@ def test_two_nodes_do_not_set_a_clock_that_none_steps_with() -> None:
     assert is_confirmed(clock)
 
 
+@pytest.mark.parametrize("heard_before", [0, 3])
+def test_doubt_ends_when_no_node_is_heard_for_long(heard_before: int) -> None:
+    """A step is not quite established, and then all nodes are silent: what waits for the clock goes on."""
+    host = FakeClock()
+    clock = WindowClock(host.wall_ns, host.monotonic_ns)
+    checked(host, clock, 0.0, heard_before)
+    before = clock.wall_ns() - host.monotonic_ns()
+    assert not checked(host, clock, -HOURS, CHECKS - 1)
+    assert not is_confirmed(clock)
+    for _ in range(round(UNCONFIRMED_NS / 1e9 / CHECK_SECONDS)):
+        assert not is_confirmed(clock)
+        host.sleep(CHECK_SECONDS)
+        assert not clock.check([], known=True)
+    assert is_confirmed(clock)
+    assert clock.wall_ns() - host.monotonic_ns() == before
+
+
 def test_a_minority_of_nodes_moves_nothing() -> None:
     host, rng = FakeClock(), random.Random(1)
     clock = WindowClock(host.wall_ns, host.monotonic_ns)
