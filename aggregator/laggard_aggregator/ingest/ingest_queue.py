@@ -23,8 +23,9 @@ from laggard_common.wire.topics import is_level
 _log = logging.getLogger(__name__)
 
 BURST = 256
+DEFERRED_BURST = 64
 DEFERRED_BYTES = 128 * 1024
-"""Deferred messages taken before live ones are looked for again: some ms of work, whatever their length."""
+"""Deferred messages taken before live ones are looked for again: usually some ms of work."""
 
 MAX_BYTES = 256 * 1024**2
 """Default limit of the queue's memory."""
@@ -116,25 +117,25 @@ class IngestQueue:
 
     def take_live(self) -> list[Message]:
         """Removes up to BURST live messages, oldest first."""
-        messages, size = self._taken(self._live)
+        messages, size = self._taken(self._live, BURST)
         self._live_bytes -= size
         return messages
 
     def take_deferred(self) -> list[Message]:
-        """Removes up to BURST deferred messages of about DEFERRED_BYTES; none while a live one waits."""
+        """Removes up to DEFERRED_BURST messages of about DEFERRED_BYTES; none while a live one waits."""
         if self._live:
             return []
-        messages, size = self._taken(self._deferred, DEFERRED_BYTES)
+        messages, size = self._taken(self._deferred, DEFERRED_BURST, DEFERRED_BYTES)
         self._deferred_bytes -= size
         return messages
 
     def _taken(
-        self, queue: "deque[Message] | OffheapQueue", enough: float = math.inf
+        self, queue: "deque[Message] | OffheapQueue", most: int, enough: float = math.inf
     ) -> tuple[list[Message], int]:
-        """Removes up to BURST messages, until they have `enough` bytes; returns them and their size."""
+        """Removes up to `most` messages, until they have `enough` bytes; returns them and their size."""
         taken: list[Message] = []
         size = 0
-        while len(queue) and len(taken) < BURST and size < enough:
+        while len(queue) and len(taken) < most and size < enough:
             message = queue.popleft()
             taken.append(message)
             node, own = _node(message[0]), _size(message)
