@@ -13,10 +13,13 @@ from typing import Any
 
 from bench.simulation.processes import Process, current
 from laggard_common.errors import MqttError
+from laggard_common.wire import VERSION, Kind
 
 LATENCY_SECONDS = (0.001, 0.05)
 TIMEOUT_SECONDS = 10.0
 MAX_IN_FLIGHT = 5000
+_JOINED = bytes((0x9C, VERSION, Kind.JOINED))
+"""First bytes of a message with coalesced batches."""
 
 
 @dataclass(slots=True)
@@ -42,7 +45,14 @@ class SimulatedBroker:
         self.rng = random.Random(f"{seed}/broker")
         self.faults = Faults()
         self.up = True
-        self.counts = {"published": 0, "lost": 0, "doubled": 0, "delayed": 0, "redelivered": 0}
+        self.counts = {
+            "published": 0,
+            "lost": 0,
+            "doubled": 0,
+            "delayed": 0,
+            "redelivered": 0,
+            "coalesced": 0,
+        }
         self._retained: dict[str, bytes] = {}
         self._agents: dict[str, AgentConnection] = {}  # by node
         self._reader: ReaderConnection | None = None
@@ -104,6 +114,7 @@ class SimulatedBroker:
     def publish(self, topic: str, payload: bytes, *, retain: bool) -> None:
         """A message of an agent, which the broker has confirmed or will confirm."""
         self.counts["published"] += 1
+        self.counts["coalesced"] += payload.startswith(_JOINED)
         if retain:
             self._retained[topic] = payload
         chance, faults = self.rng.random(), self.faults

@@ -31,6 +31,8 @@ from laggard_aggregator.settings.from_settings import membership, topology
 if TYPE_CHECKING:
     from bench.simulation.site import Site
 
+_SLOWS_ARCHIVE = {"archive's disk full", "aggregator's disk slow"}
+
 
 def check(site: "Site", counts: Counter[str]) -> None:
     """Checks a site that has ended; adds to `counts` what the run had."""
@@ -38,6 +40,8 @@ def check(site: "Site", counts: Counter[str]) -> None:
     if site.record.restarts > 1:
         _check_verdicts(site.record, site.monitor.settings, counts)
     _check_alarms(site, counts)
+    _check_counts(site)
+    counts["restarts"] += site.record.restarts - 1
 
 
 def differences(
@@ -96,6 +100,15 @@ def _check_samples(site: "Site", counts: Counter[str]) -> None:
         )
 
 
+def _check_counts(site: "Site") -> None:
+    """What is counted as lost allows for losses above, so it must have a cause."""
+    record = site.record
+    if record.counted_lost and not record.damaged:
+        record.problem(f"lost: {record.counted_lost} entries are counted as lost of an undamaged state")
+    if record.dropped_by_archive and site.plan.kinds.isdisjoint(_SLOWS_ARCHIVE):
+        record.problem(f"lost: the archive dropped {record.dropped_by_archive} records without a cause")
+
+
 def _gaps(site: "Site", node: str) -> int:
     """Batches missing in the sequence numbers of a node's streams, which are declared after an hour."""
     assert site.monitor.app is not None
@@ -147,7 +160,11 @@ def _differs(expected: Judgement, found: Judgement) -> str:
     for name, (one, other) in parts.items():
         if not np.array_equal(one, other, equal_nan=one.dtype.kind == "f"):
             return name
-    return ""
+    events = [
+        [(each.kind, each.alarm.component, each.alarm.since, each.at) for each in judged.transitions]
+        for judged in (expected, found)
+    ]
+    return "" if events[0] == events[1] else "transitions"
 
 
 def _check_alarms(site: "Site", counts: Counter[str]) -> None:

@@ -61,6 +61,14 @@ def _accepted_again(add: Any) -> Any:
     return always
 
 
+def _coalesced_accepted_again(add_all: Any) -> Any:
+    def added(self: SeqRanges, seqs: range, now_ns: int = 0) -> list[bool]:
+        is_new: list[bool] = add_all(self, seqs, now_ns)
+        return is_new if len(seqs) == 1 else [True] * len(seqs)
+
+    return added
+
+
 def _durable_at_once(record: Any) -> Any:
     def recorded(self: GroupCommit, entry: LogEntry) -> None:
         record(self, entry)
@@ -173,6 +181,11 @@ def _unchecked_file(part: layout.Part) -> Iterator[pq.ParquetFile]:
 MUTATIONS: dict[str, Mutation] = {
     "duplicates are accepted": Mutation(
         ("twice",), frozenset({"doubled"}), _replaced(SeqRanges, "add", _accepted_again)
+    ),
+    "coalesced duplicates are accepted": Mutation(
+        ("twice",),
+        frozenset({"doubled", "unconfirmed", "lost"}),
+        _replaced(SeqRanges, "add_all", _coalesced_accepted_again),
     ),
     "batches are acknowledged before the journal has them": Mutation(
         ("lost", "verdicts"),

@@ -54,7 +54,8 @@ class Process:
     def __init__(self, name: str, host: Host) -> None:
         self.name = name
         self.host = host
-        self.tasks: set[asyncio.Task[Any]] = set()
+        self.tasks: dict[asyncio.Task[Any], None] = {}
+        """In the order of their start, in which a kill ends them."""
         self.alive = True
         self.killed_after: int | None = None
         """Number of operations on the disk after which the process is killed within the next one."""

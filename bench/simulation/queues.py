@@ -25,7 +25,11 @@ async def check_idle_queues(site: "Site") -> None:
     """Notes queues that have something while nothing is to be done, at several moments in a row."""
     always: set[str] | None = None
     for _ in range(_MOMENTS):
-        filled = {name for name, (found, _) in _queues(site).items() if found > _IDLE.get(name, 0)}
+        filled = {
+            name
+            for name, (found, _) in _queues(site).items()
+            if found > _IDLE.get(name.partition(" of ")[0], 0)
+        }
         always = filled if always is None else always & filled
         if not always:
             return
@@ -42,7 +46,7 @@ def _queues(site: "Site") -> dict[str, tuple[int, int]]:
             spool, most = app._spool.queue, site.plan.spool_bytes
             on_disk = sum(each.size_bytes for each in spool if each.path is not None)
             found[f"live queue of {node.host.name}"] = (len(app._publisher._live), 64)
-            found["spool's disk"] = (on_disk, most + 2 * spool.segment_bytes + 2048)
+            found[f"spool's disk of {node.host.name}"] = (on_disk, most + 2 * spool.segment_bytes + 2048)
     aggregator, process = site.monitor.app, site.monitor.process
     if aggregator is None or process is None or not process.alive or aggregator.view.recovery is None:
         return found

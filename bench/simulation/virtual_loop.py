@@ -91,6 +91,6 @@ def _task_of_process(
 ) -> "asyncio.Task[Any]":
     task: asyncio.Task[Any] = asyncio.Task(work, loop=loop, context=context)
     process = current(context)
-    process.tasks.add(task)
-    task.add_done_callback(process.tasks.discard)
+    process.tasks[task] = None
+    task.add_done_callback(lambda done: process.tasks.pop(done, None))
     return task

@@ -1,6 +1,8 @@
 """Two hundred simulated sites keep what docs/reliability.md promises, and errors in the code do not."""
 
+from collections import Counter
 from dataclasses import replace
+from functools import cache
 
 import pytest
 
@@ -11,12 +13,33 @@ from bench.simulation.simulate import run, simulate
 
 SEEDS, CHUNK = 200, 10
 TRIES = 40
+EVENTS = (
+    *("restarts", "lost", "doubled", "delayed", "redelivered", "coalesced"),
+    *("alarms raised", "alarms cleared", "windows", "undisturbed runs", "samples lost and counted"),
+)
+
+
+@cache
+def results_of(seed: int) -> tuple[list[str], Counter[str]]:
+    """Broken promises and counts of a seed."""
+    outcome = simulate(seed)
+    return outcome.problems, outcome.counts
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
 def test_sites_with_faults_keep_every_promise(first: int) -> None:
-    broken = {seed: simulate(seed).problems for seed in range(first, first + CHUNK)}
+    broken = {seed: results_of(seed)[0] for seed in range(first, first + CHUNK)}
     assert {seed: problems for seed, problems in broken.items() if problems} == {}
+
+
+def test_the_sites_have_every_kind_of_event() -> None:
+    """Promises about what never happens in a simulation would be worth nothing."""
+    missing = set(EVENTS)
+    for seed in range(SEEDS):
+        missing -= set(+results_of(seed)[1])
+        if not missing:
+            break
+    assert not missing
 
 
 @pytest.mark.parametrize("name", MUTATIONS)
@@ -26,7 +49,8 @@ def test_an_error_in_the_code_is_found(name: str) -> None:
 
 def test_a_seed_has_one_history() -> None:
     one, other = simulate(7), simulate(7)
-    assert [(e.seconds, e.source) for e in one.history] == [(e.seconds, e.source) for e in other.history]
+    events = [[(e.seconds, e.source, e.text) for e in each.history] for each in (one, other)]
+    assert events[0] == events[1]
     assert one.counts == other.counts
 
 
