@@ -6,7 +6,7 @@ archive, windows, detectors and alarms.
 
 import asyncio
 import importlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
@@ -24,42 +24,37 @@ from laggard_aggregator.log import snapshots
 
 T = TypeVar("T")
 
-_PACE: Mapping[str, Mapping[str, float]] = {
-    "laggard_aggregator.runtime.loops": {"POLL_SECONDS": 3.0, "DURABLE_SECONDS": 5.0, "RELEASE_SECONDS": 0.2},
-    "laggard_aggregator.runtime.housekeeping": {
-        "ACK_SECONDS": 1.0,
-        "CLOCK_SECONDS": 5.0,
-        "SWEEP_SECONDS": 60.0,
-    },
-    "laggard_aggregator.engine.recovery": {
-        "POLL_SECONDS": 5.0,
-        "RETRY_SECONDS": 10.0,
-        "DURABLE_SECONDS": 10.0,
-    },
-    "laggard_aggregator.archive.write_queue": {
-        "WRITE_SECONDS": 5.0,
-        "FLUSH_SECONDS": 60.0,
-        "RETAIN_SECONDS": 600.0,
-    },
-    "laggard_aggregator.ingest.nodes": {"OFFSETS_NS": 60e9},
-    "laggard_aggregator.windows.schedule": {"DOUBT_NS": 60e9, "UNCONFIRMED_NS": 600e9},
+_PERIODS: Mapping[str, Sequence[str]] = {
+    "laggard_aggregator.runtime.loops": ("DURABLE_SECONDS", "RELEASE_SECONDS"),
+    "laggard_aggregator.runtime.housekeeping": ("ACK_SECONDS", "CLOCK_SECONDS", "SWEEP_SECONDS"),
+    "laggard_aggregator.engine.recovery": ("RETRY_SECONDS", "DURABLE_SECONDS"),
+    "laggard_aggregator.archive.write_queue": ("RETAIN_SECONDS",),
+    "laggard_aggregator.ingest.nodes": ("OFFSETS_NS",),
+    "laggard_aggregator.windows.schedule": ("DOUBT_NS", "UNCONFIRMED_NS"),
+    "laggard_agent.transport.pacing": (
+        "LATE_SECONDS",
+        "_SHORT_OUTAGE_SECONDS",
+        "_MAX_PAUSE_SECONDS",
+        "_NO_ACK_SECONDS",
+        "_LOST_SECONDS",
+        "_LEAST_SECONDS",
+        "_MOST_SECONDS",
+        "_STABLE_SECONDS",
+    ),
+    "laggard_agent.transport.redelivery": ("_LEAST_SECONDS", "_MOST_SECONDS"),
+    "laggard_agent.transport.publisher": ("STATUS_SECONDS",),
+}
+"""Periods of the product, which are multiplied by the pace of a simulation."""
+
+_POLLS: Mapping[str, Mapping[str, float]] = {
+    "laggard_aggregator.runtime.loops": {"POLL_SECONDS": 3.0},
+    "laggard_aggregator.engine.recovery": {"POLL_SECONDS": 5.0},
+    "laggard_aggregator.archive.write_queue": {"WRITE_SECONDS": 5.0, "FLUSH_SECONDS": 60.0},
     "laggard_aggregator.runtime.watchdog": {"STATUS_SECONDS": 60.0},
     "laggard_agent.app": {"_WATCH_SECONDS": 60.0},
-    "laggard_agent.transport.pacing": {
-        "LATE_SECONDS": 2.5,
-        "_SHORT_OUTAGE_SECONDS": 60.0,
-        "_MAX_PAUSE_SECONDS": 60.0,
-        "_NO_ACK_SECONDS": 30.0,
-        "_LOST_SECONDS": 60.0,
-        "_LEAST_SECONDS": 1.0,
-        "_MOST_SECONDS": 60.0,
-        "_STABLE_SECONDS": 10.0,
-    },
-    "laggard_agent.transport.redelivery": {"_LEAST_SECONDS": 5.0, "_MOST_SECONDS": 60.0},
-    "laggard_agent.transport.publisher": {"STATUS_SECONDS": 30.0},
 }
-"""Periods of the product, seconds, which are multiplied by the pace of a simulation. Those that only poll are
-longer here, as a poll without work takes the most CPU time of a simulation."""
+"""Periods in place of the product's, seconds, multiplied too: a poll without work, or a flush of a few rows,
+takes the most CPU time of a simulation."""
 
 SEGMENT_BYTES = 512
 """Least size of a spool's segment: a small spool has several."""
@@ -101,9 +96,11 @@ def at_the_edges(broker: SimulatedBroker, record: Record, pace: float) -> Iterat
     with ExitStack() as stack:
         for module, values in replaced.items():
             stack.enter_context(mock.patch.multiple(importlib.import_module(module), **values))
-        for module, periods in _PACE.items():
-            scaled: dict[str, Any] = {name: seconds * pace for name, seconds in periods.items()}
-            stack.enter_context(mock.patch.multiple(importlib.import_module(module), **scaled))
+        for name in sorted(_PERIODS.keys() | _POLLS.keys()):
+            edge = importlib.import_module(name)
+            scaled: dict[str, Any] = {each: getattr(edge, each) * pace for each in _PERIODS.get(name, ())}
+            scaled |= {each: seconds * pace for each, seconds in _POLLS.get(name, {}).items()}
+            stack.enter_context(mock.patch.multiple(edge, **scaled))
         stack.enter_context(interposed())
         yield
 

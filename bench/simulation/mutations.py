@@ -69,6 +69,14 @@ def _coalesced_accepted_again(add_all: Any) -> Any:
     return added
 
 
+def _counted_as_lost(skip_to: Any) -> Any:
+    def skipped(self: Recovery, *arguments: Any) -> None:
+        skip_to(self, *arguments)
+        self._count_lost(1)
+
+    return skipped
+
+
 def _durable_at_once(record: Any) -> Any:
     def recorded(self: GroupCommit, entry: LogEntry) -> None:
         record(self, entry)
@@ -220,6 +228,9 @@ MUTATIONS: dict[str, Mutation] = {
         ("twice", "verdicts", "lost", "delivery"),
         _RESTARTS,
         _replaced(Admission, "restore", _without_sources),
+    ),
+    "a restart counts losses that are none": Mutation(
+        ("lost",), _RESTARTS, _replaced(Recovery, "skip_to", _counted_as_lost)
     ),
     "a restart archives again": Mutation(
         ("twice",), _RESTARTS, _replaced(ArchiveWriter, "_is_new", _always(True))
