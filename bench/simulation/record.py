@@ -334,14 +334,18 @@ class RecordedResults(Results):
 
 
 class HistoryHandler(logging.Handler):
-    """Log lines of the product become lines of the history."""
+    """Log lines of the product become lines of the history, without the name of the temporary `folder`."""
 
-    def __init__(self, record: Record) -> None:
+    def __init__(self, record: Record, folder: Path) -> None:
         super().__init__(logging.INFO)
         self._record = record
+        self._folder = f"{folder}/"
 
     def emit(self, record: logging.LogRecord) -> None:
         """Adds a line."""
-        self._record.note(f"{record.levelname.lower()}: {record.getMessage()}")
+        self._noted(f"{record.levelname.lower()}: {record.getMessage()}")
         if record.exc_info and record.exc_info[1] is not None:
-            self._record.note(repr(record.exc_info[1]))
+            self._noted(repr(record.exc_info[1]))
+
+    def _noted(self, text: str) -> None:
+        self._record.note(text.replace(self._folder, ""))

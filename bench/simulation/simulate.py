@@ -57,7 +57,7 @@ def run(plan: Plan) -> Outcome:
     began = time.process_time()
     folder = Path(tempfile.mkdtemp(prefix="laggard-simulated-", dir=_MEMORY if _MEMORY.is_dir() else None))
     record = Record(plan.interval_seconds * 10**9, plan.slow, DISKS)
-    handler = HistoryHandler(record)
+    handler = HistoryHandler(record, folder)
     logger = logging.getLogger()
     level, handlers = logger.level, logger.handlers[:]
     logger.handlers[:] = [handler]

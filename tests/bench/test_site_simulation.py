@@ -48,7 +48,7 @@ def test_an_error_in_the_code_is_found(name: str) -> None:
 
 
 def test_a_seed_has_one_history() -> None:
-    one, other = simulate(7), simulate(7)
+    one, other = simulate(12), simulate(12)
     events = [[(e.seconds, e.source, e.text) for e in each.history] for each in (one, other)]
     assert events[0] == events[1]
     assert one.counts == other.counts
