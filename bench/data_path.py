@@ -56,7 +56,9 @@ WAYS = {"notify": "mail", "mail": "mail", "http": "page", "archive": "archive"}
 ROOMS = {"notify": "mail", "status": "page", "web": "page", "archive": "archive"}
 # Handling of acknowledgements, which travel back: the names before and after the move.
 BACK = {"laggard_agent/transport/redelivery.py", "laggard_agent/losses.py"}
-BESIDE = {"liveness", "watchdog", "watch", "acknowledge", "housekeeping", "snapshots", "release"}
+BESIDE = {
+    *("liveness", "watchdog", "watch", "acknowledge", "housekeeping", "snapshots", "release", "http heads"),
+}
 PACKAGES = {
     Path(package.__file__).parent: package.__name__
     for package in (laggard_common, laggard_agent, laggard_aggregator)

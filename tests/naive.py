@@ -563,8 +563,16 @@ class WindowGroup:
     closed_ns: list[int] = field(default_factory=list)
 
     def wait_ns(self, lateness_ns: int) -> int:
-        """How long after its end a window is due."""
-        return lateness_ns + min(max([0, *self.spans_ns.values()]), 600 * 10**9) + self.stagger_ns
+        """How long after its end a window is due.
+
+        A span counts up to ten minutes, and beyond one minute only up to four times the upper median.
+        """
+        spans = sorted([*self.spans_ns.values()]) or [0]
+        return (
+            lateness_ns
+            + self.stagger_ns
+            + max(min(span, 600 * 10**9, max(60 * 10**9, 4 * spans[len(spans) // 2])) for span in spans)
+        )
 
     def due(self, now_ns: int, lateness_ns: int) -> list[tuple[int, int]]:
         """End and deadline of each window that is due now for the first time."""

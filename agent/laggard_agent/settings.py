@@ -16,6 +16,13 @@ DEFAULT_COLLECTORS = ("diskstats", "net", "host")
 
 
 @dataclass(frozen=True, slots=True)
+class AgentMqttSettings(MqttSettings):
+    """`[mqtt]`. `retain`: the broker keeps the latest schemas and status; False where it is told not to."""
+
+    retain: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class SpoolSettings:
     """`[spool]`: where batches wait for their acknowledgement, and how much of it may be held."""
 
@@ -44,7 +51,7 @@ class AgentSettings:
     collectors: tuple[str, ...] = field(
         default=DEFAULT_COLLECTORS, metadata=checked(distinct(), each(_known))
     )
-    mqtt: MqttSettings = field(default_factory=MqttSettings)
+    mqtt: AgentMqttSettings = field(default_factory=AgentMqttSettings)
     spool: SpoolSettings = field(default_factory=SpoolSettings)
     tables: Mapping[str, Any] = field(
         default_factory=dict,

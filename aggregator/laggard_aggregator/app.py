@@ -14,7 +14,6 @@ from functools import partial
 from typing import Any
 
 from laggard_aggregator.alarms.judge import Judgement
-from laggard_aggregator.archive import part_reader
 from laggard_aggregator.archive.write_queue import WriteQueue
 from laggard_aggregator.archive.writer import ArchiveWriter
 from laggard_aggregator.control import storage
@@ -40,6 +39,7 @@ from laggard_aggregator.web.actions import Actions
 from laggard_aggregator.web.app import make_app
 from laggard_aggregator.web.auth import authenticated, read_credentials
 from laggard_aggregator.web.server import HttpServer
+from laggard_aggregator.windows.schedule import WindowClock
 from laggard_common.clock import Clock, SystemClock
 from laggard_common.daemon.sd_notify import Notifier
 from laggard_common.errors import LaggardError
@@ -66,7 +66,10 @@ class App:
     ) -> None:
         self._settings = settings
         self._final_state: list[dict[str, Any]] | None = before._final_state if before is not None else None
-        self._clock = clock or SystemClock()
+        host = clock or SystemClock()
+        self._clock: WindowClock = (
+            before._clock if before is not None else WindowClock(host.wall_ns, host.monotonic_ns)
+        )
         self._rng = rng or random.SystemRandom()
         self._arguments = partial(client_arguments, settings.mqtt)
         self._arguments()  # so that unusable files are reported now
@@ -135,8 +138,8 @@ class App:
     async def run(self, stop: asyncio.Event, started: asyncio.Event | None = None) -> None:
         """Runs until `stop` is set; sets `started` when the state is restored and all tasks are created.
 
-        Raises ServiceError when a port is taken or another aggregator has the state, ArchiveError and
-        StateError when their directories cannot be used.
+        Raises ServiceError when a port is taken or another aggregator has the state, StateError when its
+        directory cannot be used. An archive that cannot be used is opened as soon as it can.
         """
         async with AsyncExitStack() as stack:
             with _single_error():
@@ -149,8 +152,6 @@ class App:
     async def _startup(self, stack: AsyncExitStack, tasks: asyncio.TaskGroup) -> None:
         """Opens ports and directories, then restores the machine while HTTP is served already."""
         s = self._settings
-        for section in s.unused:
-            _log.warning("%s is checked but has no effect in this version", section)
         if s.http.operators and s.http.exposed:
             _log.warning("http: without cert_file, credentials of operators travel unencrypted")
         if s.http.operators and s.state is None:
@@ -273,7 +274,7 @@ class App:
             self._archive = await asyncio.to_thread(self._open_archive, head)
         judged: list[Judgement] = []
         if self._recovery is not None:
-            await asyncio.to_thread(self._replay, self._recovery, judged)
+            await asyncio.to_thread(self._replay, self._recovery, judged, head)
         if self._recovery is not None or head is not None:
             machine.admission.nodes.listening(now_ns)
             machine.start_counting()
@@ -282,7 +283,7 @@ class App:
         self.view.archive = self._archive
         if self._recovery is not None:
             durable = machine.admission.acks.durable
-            await self._recovery.start(machine, self._run_ns, durable, self._archived())
+            await self._recovery.start(machine, self._run_ns, durable, self._archived(), continues=continues)
             if self._archive is not None:
                 self._archive.journal = self._recovery.journal
             self.view.recovery = self._recovery
@@ -297,29 +298,31 @@ class App:
             return restore(self._machine, iter(self._final_state), "reload")
         return None
 
-    def _replay(self, recovery: Recovery, judged: list[Judgement]) -> None:
+    def _replay(self, recovery: Recovery, judged: list[Judgement], head: Head | None) -> None:
         for result in recovery.replay(self._machine):
             if self._archive is not None:
                 self._archive.replay((result,))
             if isinstance(result, Judgement):
                 judged.append(result)
-        if self._archive is not None:  # it may be ahead of a damaged journal
-            sequence = self._machine.sequence
-            sequence.last = max(sequence.last, self._archive.last_written)
+        if self._archive is not None and (head is not None or recovery.has_journal):
+            recovery.skip_to(self._machine.sequence, self._archive.last_written)
 
     def _open_archive(self, head: Head | None) -> WriteQueue:
         s, archive, recovery = self._settings, self._settings.archive, self._recovery
         assert archive is not None
-        continues_at_ns, written = None, None
-        if head is not None:
-            continues_at_ns, written = head.taken_ns, part_reader.written(archive.directory, head.run_ns)
         writer = ArchiveWriter(
-            archive.directory, s.site, self._run_ns, continues_at_ns=continues_at_ns, written=written
+            archive.directory,
+            s.site,
+            self._run_ns,
+            continues_at_ns=head.taken_ns if head is not None else None,
+            continued_run_ns=head.run_ns if head is not None else None,
+            repeats=recovery.entry_times() if recovery is not None and head is None else None,
         )
         writer.groups(self._membership, self._topology, s.detect.lateness, s.alarm.after_seconds)
-        writer.flush()
         durable = self._machine.admission.acks.durable if recovery is None else None
-        return WriteQueue(writer, archive, durable, self._clock)
+        queue = WriteQueue(writer, archive, durable, self._clock, lambda: self._clock.confirmed)
+        queue.open()
+        return queue
 
     def _archived(self) -> Any:
         """The check whether the archive has a result, which a snapshot waits for; None without an archive."""
@@ -330,7 +333,9 @@ class App:
         if self._settings.state is None:
             return None
         directory = self._settings.state.directory
-        self._machine.overrides = await asyncio.to_thread(storage.load, directory)
+        self._machine.overrides, damaged = await asyncio.to_thread(storage.recover, directory)
+        if self._recovery is not None:
+            self._recovery.damaged += damaged
         requests = RequestHandler(directory, self._machine, self._clock, self._locks, results.cleared)
         await self._control.enter_async_context(Control(directory, requests.answer))
         self._actions.answer = requests.answer

@@ -1,6 +1,6 @@
 """What an outage leaves in spools, and how it comes in afterwards.
 
-    python -m bench.backlog [--outage 3600] [--compute 400] [--servers 8] [--only space|one|fleet]
+    python -m bench.backlog [--outage 3600] [--compute 1000] [--servers 14] [--only space|one|fleet]
 
 Three tables: how much time the default bound of a spool holds; an hour's backlog of one server with a real
 agent; and a part of a fleet, each node with an hour, scaled to TaihuLight. Beside the last two six honest
@@ -20,8 +20,8 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--outage", type=int, default=3600, help="seconds that are waiting (default 3600)")
-    parser.add_argument("--compute", type=int, default=400, help="compute nodes of the fleet's part")
-    parser.add_argument("--servers", type=int, default=8, help="servers of the fleet's part")
+    parser.add_argument("--compute", type=int, default=1000, help="compute nodes of the fleet's part")
+    parser.add_argument("--servers", type=int, default=14, help="servers of the fleet's part")
     parser.add_argument("--only", choices=("space", "one", "fleet"))
     options = parser.parse_args()
     print(machine("aiomqtt", "msgpack", "zstandard"))

@@ -16,12 +16,15 @@ from laggard_common.wire import Kind
 from laggard_common.wire.topics import ack_topic
 
 SECOND = 10**9
+SCRAPE_SECONDS = 15.0
 
 
 @dataclass(slots=True)
 class Seen:
     """`live_seconds`: how long after its last tick each live batch of the node was published; `backlog`:
-    ticks of each message of its backlog; `acknowledged`: by stream and source up to which seq everything is.
+    ticks of each message of its backlog; `acknowledged`: by stream and source up to which seq everything is;
+    `live_acknowledged`: how long after it was published each live batch was, seconds; `unacknowledged`: when
+    the others were published.
     """
 
     lags: list[float] = field(default_factory=list)
@@ -30,16 +33,18 @@ class Seen:
     backlog: list[int] = field(default_factory=list)
     seqs: dict[tuple[bytes, str], list[int]] = field(default_factory=dict)
     acknowledged: dict[tuple[bytes, str], int] = field(default_factory=dict)
+    live_acknowledged: list[float] = field(default_factory=list)
+    unacknowledged: dict[tuple[bytes, str, int], float] = field(default_factory=dict)
 
 
 @contextlib.contextmanager
 def verdicts(site: Site, seen: Seen) -> Iterator[None]:
-    """Asks twice a second whether the alarm stands and how late windows are judged."""
+    """Asks as often as Prometheus whether the alarm stands, and how late windows were judged at most."""
     ended = threading.Event()
 
     def watch() -> None:
-        while not ended.wait(0.5):
-            seen.lags.append(site.figures().get("laggard_window_lag_seconds", 0.0))
+        while not ended.wait(SCRAPE_SECONDS):
+            seen.lags.append(site.figures().get("laggard_window_lag_most_seconds", 0.0))
             seen.alarms_stood &= site.alarms() == [f"{SLOW}/sda"]
 
     watching = threading.Thread(target=watch)
@@ -87,6 +92,9 @@ def _note(topic: str, payload: bytes, given: Mapping[tuple[bytes, str], int], se
         for ack in wire.decode_ack(payload):
             if ack.ranges and ack.ranges[0][0] == 0:
                 seen.acknowledged[ack.stream, ack.source] = ack.ranges[0][1]
+            for key in list(seen.unacknowledged):
+                if key[:2] == (ack.stream, ack.source) and any(a <= key[2] <= b for a, b in ack.ranges):
+                    seen.live_acknowledged.append(time.monotonic() - seen.unacknowledged.pop(key))
         return
     with contextlib.suppress(WireError):
         e = wire.decode_envelope(payload)
@@ -95,4 +103,5 @@ def _note(topic: str, payload: bytes, given: Mapping[tuple[bytes, str], int], se
         if e.seq < given.get((e.stream, e.source), 0):
             seen.backlog.append(e.n)
         else:
+            seen.unacknowledged[e.stream, e.source, e.seq] = time.monotonic()
             seen.live_seconds.append(time.time() - (e.t0_ns + (e.n - 1) * e.dt_ns) / SECOND)

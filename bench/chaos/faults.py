@@ -22,6 +22,7 @@ _REFILL_SECONDS = 0.2
 _VALID_SECONDS = 8.0
 _FAR_SECONDS, _NEAR_SECONDS = 90.0, 1.5
 """Steps of a clock: one that a timeline follows at once either way, and one that it is slewed over."""
+_STEPPED_SECONDS, _WRONG_SECONDS = 7200.0, 90.0
 
 Inject = Callable[[Site, random.Random, int], None]
 
@@ -126,6 +127,14 @@ def aggregators_disk_full(site: Site, rng: random.Random, _: int) -> None:
     _full(site.store, rng)
 
 
+def aggregator_started_on_full_disk(site: Site, rng: random.Random, _: int) -> None:
+    """kill -9, and started again while state and archive have no byte left, for 5 to 12 s."""
+    site.aggregator.kill()
+    site.store.fill()
+    site.aggregator.start()
+    _full(site.store, rng)
+
+
 def agents_disk_full(site: Site, rng: random.Random, _: int) -> None:
     """The spools have no byte left for 5 to 12 s."""
     _full(site.spools, rng)
@@ -145,12 +154,28 @@ def agents_disk_read_only(site: Site, rng: random.Random, _: int) -> None:
 
 
 def clocks_stepped(site: Site, rng: random.Random, number: int) -> None:
-    """An agent's clock steps one way, and back 3 to 6 s later: by 90 s, by 1.5 s, forward first or back."""
+    """An agent's clock steps one way, and back 3 to 6 s later: by 90 s, 1.5 s, 2 h, forward first or back."""
     node = site.stepped[number % 2]
-    seconds = (_FAR_SECONDS, -_FAR_SECONDS, _NEAR_SECONDS, -_NEAR_SECONDS)[number // 2 % 4]
-    site.step(node, seconds)
+    seconds = (_FAR_SECONDS, _NEAR_SECONDS, _STEPPED_SECONDS)[number // 4 % 3]
+    site.step(node, -seconds if number // 2 % 2 else seconds)
     _pause(rng, 3.0, 6.0)
     site.step(node, 0.0)
+
+
+def aggregators_clock_stepped(site: Site, rng: random.Random, number: int) -> None:
+    """The aggregator's clock steps two hours forward or back, and after verdicts that came meanwhile it is
+    right again. Every other time the aggregator is killed and started again with the wrong clock.
+    """
+    site.step_aggregator((_STEPPED_SECONDS, -_STEPPED_SECONDS)[number // 2 % 2])
+    try:
+        _pause(rng, 1.0, 6.0)
+        if number % 2:
+            site.aggregator.kill()
+            site.aggregator.start()
+        since = time.time()
+        site.until("a verdict with a wrong clock", lambda: site.is_current(since), _WRONG_SECONDS)
+    finally:
+        site.step_aggregator(0.0)
 
 
 def procfs_stalled(site: Site, rng: random.Random, number: int) -> None:
@@ -245,14 +270,19 @@ FAULTS: Mapping[str, Fault] = {
         Fault("agents-killed", agents_killed, frozenset({_AGENTS})),
         Fault("network-cut", network_cut),
         Fault("aggregator-disk-full", aggregators_disk_full),
+        Fault("aggregator-start-disk-full", aggregator_started_on_full_disk, frozenset({_AGGREGATOR})),
         Fault("agents-disk-full", agents_disk_full),
         Fault("agents-disk-read-only", agents_disk_read_only, frozenset({_AGENTS})),
         Fault("clocks-stepped", clocks_stepped),
+        Fault("aggregator-clock-stepped", aggregators_clock_stepped, frozenset({_AGGREGATOR})),
         Fault("procfs-stalled", procfs_stalled),
         Fault("certificates-expired", certificates_expired, frozenset({_BROKER})),
         Fault("hostile-flood", hostile_flood),
         Fault("tails-torn", tails_torn, frozenset({_AGGREGATOR, _AGENTS})),
         Fault("nats-killed", broker_killed, frozenset({_BROKER}), "nats"),
+        Fault("nats-stalled", broker_stalled, broker="nats"),
+        Fault("nats-network-cut", network_cut, broker="nats"),
+        Fault("nats-aggregator-killed", aggregator_killed, frozenset({_AGGREGATOR}), "nats"),
         Fault("embedded-killed", aggregator_killed, frozenset({_AGGREGATOR}), "embedded"),
     )
 }

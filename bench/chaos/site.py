@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.chaos import agent
+from bench.chaos import stepped_daemon
 from bench.chaos.feed import Feed, Procfs
 from bench.chaos.ground_truth import Spooled, Witness
 from bench.chaos.host import Disk, Network
@@ -167,7 +167,11 @@ class Site:
 
     def step(self, node: str, seconds: float) -> None:
         """Sets the clock of one of `stepped` ahead of the host's."""
-        agent.step(self._clock(node), round(seconds * 1e9))
+        stepped_daemon.step(self._clock(node), round(seconds * 1e9))
+
+    def step_aggregator(self, seconds: float) -> None:
+        """Sets the aggregator's clock ahead of the host's."""
+        stepped_daemon.step(self.folder / "clock", round(seconds * 1e9))
 
     def kill_agent(self, node: str) -> None:
         """Kills an agent, and notes what it leaves on its disk."""
@@ -193,14 +197,16 @@ class Site:
     def _write(self) -> None:
         if self.network is not None:
             self.authority.begin(self.host, [*self.nodes.values(), WITNESS, HOSTILE])
-        python = (sys.executable, "-P", "-m")
         if self.kind != "embedded":
             make = {"mosquitto": brokers.mosquitto, "nats": brokers.nats}[self.kind]
             command = make(self.folder, self.authority, self.host, self.port, WITNESS)
             self.broker = Process("broker", command, self.folder / "broker.log")
         config = self.folder / "aggregator.toml"
         config.write_text(self._aggregator_toml())
-        command = [*python, "laggard_aggregator.cli.daemon", "--config", str(config)]
+        self.step_aggregator(0.0)
+        clock = str(self.folder / "clock")
+        stepped = (sys.executable, "-P", stepped_daemon.__file__)
+        command = [*stepped, "aggregator", clock, str(config)]
         self.aggregator = Process("aggregator", command, self.folder / "aggregator.log")
         self.stepped = (next(iter(self.nodes.values())), self.slow)
         for lun, node in self.nodes.items():
@@ -215,8 +221,8 @@ class Site:
         command.append(str(procfs.root))
         if node in self.stepped:
             self.step(node, 0.0)
-            command = [sys.executable, "-P", agent.__file__, str(config), str(procfs.root)]
-            command.append(str(self._clock(node)))
+            command = [sys.executable, "-P", stepped_daemon.__file__, "agent", str(self._clock(node))]
+            command += [str(config), str(procfs.root)]
         if self.network is not None:
             command = self.network.within(command)
         self.agents[node] = Process(node, command, folder / "agent.log")

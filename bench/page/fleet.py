@@ -18,6 +18,7 @@ from laggard_aggregator.groups.membership import ConfiguredMembership, PeerGroup
 from laggard_aggregator.ingest.batches import Batch
 from laggard_aggregator.status.view import Status
 from laggard_aggregator.windows.counter_block import Block
+from laggard_aggregator.windows.schedule import WindowClock
 from laggard_common import wire
 from laggard_common.wire import Envelope, Kind, topics
 from laggard_common.wire.schema import Component, Field, Schema
@@ -84,7 +85,8 @@ class Fleet:
             cdf_group = PeerGroup(CDF_GROUP, "diskstats", "", ("await",), cdf)
             rules.append(Rule(cdf_group, re.compile("|".join(map(re.escape, thresholds)))))
         self.core = Machine(ConfiguredMembership(rules), site=site, lateness_seconds=5.0)
-        self.view = Status(self.core, Clock())
+        clock = Clock()
+        self.view = Status(self.core, WindowClock(clock.wall_ns, clock.monotonic_ns))
         self.view.restored = True
         self.view.started_at -= 9 * 86_400
         self._chance = np.random.default_rng(7)

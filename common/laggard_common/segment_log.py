@@ -9,7 +9,10 @@ payload.
     payload  length bytes
 
 A process that dies while appending leaves a torn last record. `recover` truncates it and changes nothing
-before it. Data after the first invalid record is ignored.
+before it. A record damaged by the disk is left out, and those after it are read: by its length, or, where
+that has a flipped bit, by the length with which the checksum is right. The offsets of records show the gap.
+Data after a record whose length is lost is ignored: a search would find records that a client put into a
+payload.
 """
 
 import os
@@ -18,12 +21,15 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from laggard_common.errors import SpoolError
 
 MAGIC = b"LAGGSEG1"
 HEADER = struct.Struct("<IIB")
 MAX_RECORD_BYTES = 8 * 1024 * 1024
+_MAX_DAMAGED = 64
+"""Damaged records in a row after which the rest of a segment is given up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,24 +113,25 @@ class SegmentWriter:
 
 
 def scan(path: Path) -> Iterator[Record]:
-    """Yields the records of a segment in order.
+    """Yields the records of a segment in order, without damaged ones.
 
-    Ends silently at the end of the file or at the first torn or damaged record; yields nothing for a file
-    that is not a segment. Raises SpoolError when the file is unreadable.
+    Ends silently at the end of the file, at a torn record, or at a damaged one that does not say where it
+    ends; yields nothing for a file that is not a segment. Raises SpoolError when the file is unreadable.
     """
     with SpoolError.from_os_errors(path), path.open("rb") as file:
-        if file.read(len(MAGIC)) != MAGIC:
-            return
-        at = len(MAGIC)
-        while record := _read(file.read, at):
+        known = file.read(len(MAGIC)) == MAGIC
+        record = _read(file.read, len(MAGIC))
+        if record is None and known:
+            record = _after_damage(file, len(MAGIC))
+        while record is not None:
             yield record
-            at = record.end
+            record = _read(file.read, record.end) or _after_damage(file, record.end)
 
 
 def recover(path: Path) -> int:
     """Truncates invalid data at the end of a segment; returns the number of bytes removed.
 
-    A file without the magic is emptied. Raises SpoolError.
+    A file that is no segment is emptied. Raises SpoolError.
     """
     end = 0
     with SpoolError.from_os_errors(path):
@@ -148,10 +155,39 @@ def sync_path(path: Path) -> None:
         os.close(handle)
 
 
+def _after_damage(file: BinaryIO, at: int) -> Record | None:
+    """The first valid record after the invalid one at `at`, or that one with another length; None without."""
+    size = os.fstat(file.fileno()).st_size
+    for _ in range(_MAX_DAMAGED):
+        file.seek(at)
+        header = file.read(HEADER.size)
+        if len(header) < HEADER.size or not any(header):
+            return None
+        length = HEADER.unpack(header)[0]
+        for bit in range(32):
+            other = length ^ 1 << bit
+            if at + HEADER.size + other > size:
+                continue
+            file.seek(at + HEADER.size)
+            found = _checked(other.to_bytes(4, "little") + header[4:], file.read, at)
+            if found is not None:
+                return found
+        at += HEADER.size + length
+        if length > MAX_RECORD_BYTES or at >= size:
+            return None
+        file.seek(at)
+        found = _read(file.read, at)
+        if found is not None:
+            return found
+    return None
+
+
 def _read(read: Callable[[int], bytes], at: int) -> Record | None:
     header = read(HEADER.size)
-    if len(header) < HEADER.size:
-        return None
+    return _checked(header, read, at) if len(header) == HEADER.size else None
+
+
+def _checked(header: bytes, read: Callable[[int], bytes], at: int) -> Record | None:
     length, crc, type_ = HEADER.unpack(header)
     if not type_ or length > MAX_RECORD_BYTES:
         return None

@@ -20,7 +20,7 @@ from laggard_agent.app import App
 from laggard_agent.collectors.interface import Reading, Roots
 from laggard_agent.sampling.batcher import EncodedBatch, splay_ns
 from laggard_agent.sampling.sampler import Sampler
-from laggard_agent.settings import AgentSettings, SpoolSettings
+from laggard_agent.settings import AgentMqttSettings, AgentSettings, SpoolSettings
 from laggard_agent.spool.segment_queue import RangeSet
 from laggard_agent.spool.spool import Spool
 from laggard_agent.transport.publisher import Publisher
@@ -28,7 +28,6 @@ from laggard_common import wire
 from laggard_common.clock import SystemClock
 from laggard_common.daemon.sd_notify import Notifier
 from laggard_common.errors import ConfigError, ServiceError
-from laggard_common.mqtt.settings import MqttSettings
 from laggard_common.wire import Ack, Envelope, Kind
 from laggard_common.wire.schema import Schema
 from tests import naive_wire
@@ -56,7 +55,7 @@ class Site:
             interval_seconds=0.05,
             batch_samples=4,
             collectors=("diskstats",),
-            mqtt=MqttSettings(port=self.broker.port),
+            mqtt=AgentMqttSettings(port=self.broker.port),
             spool=SpoolSettings(directory=self.folder / "spool"),
         )
         return replace(made, **changes)  # type: ignore[arg-type]
@@ -286,7 +285,7 @@ def test_no_broker_at_the_start_is_one_warning_and_no_loss(
 
 
 def test_live_data_goes_before_the_backlog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("laggard_agent.spool.backlog.ENOUGH_TICKS", 8)
+    monkeypatch.setattr("laggard_agent.spool.backlog.MOST_TICKS", 8)
 
     async def test(site: Site) -> None:
         await site.run(lambda: site.published(30))
@@ -316,9 +315,10 @@ def test_live_data_goes_before_the_backlog(tmp_path: Path, monkeypatch: pytest.M
 
 def test_a_backlog_goes_out_in_messages_of_sixty_samples_and_more(tmp_path: Path) -> None:
     """The spool is as a short outage left it, with no sample missed: what is joined has no gap."""
-    left = FilledSpool(tmp_path / "spool", "oss-1", 7, interval_ns=50_000_000)
+    interval_ns = 5_000_000
+    left = FilledSpool(tmp_path / "spool", "oss-1", 7, interval_ns=interval_ns)
     disk, begin_ns = components("sda"), (SystemClock().wall_ns() // 10**9 - 10) * 10**9
-    for tick_ns in range(begin_ns, begin_ns + 140 * 50_000_000, 50_000_000):
+    for tick_ns in range(begin_ns, begin_ns + 1400 * interval_ns, interval_ns):
         left.add(tick_ns, Reading("diskstats", FIELDS, tick_ns, disk, [(1, 2)]))
     (((stream, _), batches),) = left.close().items()
 
@@ -329,7 +329,7 @@ def test_a_backlog_goes_out_in_messages_of_sixty_samples_and_more(tmp_path: Path
         all_there = partial(site.broker.until, lambda: seqs() >= set(range(batches)))  # not live ones alone
         await site.run(all_there, site.settings(batch_samples=7))
         joined = [e.n for e in site.joined() if e.seq < batches]
-        assert sum(joined) == 140
+        assert sum(joined) == 1400
         assert min(joined[:-1]) >= 60
 
     site_test(test, tmp_path)
@@ -535,7 +535,7 @@ def test_user_name_and_password_reach_the_broker(tmp_path: Path) -> None:
         password = site.folder / "password"
         password.write_text("swordfish\n")
         password.chmod(0o600)
-        mqtt = MqttSettings(port=site.broker.port, username="oss-1", password_file=password)
+        mqtt = AgentMqttSettings(port=site.broker.port, username="oss-1", password_file=password)
         await site.run(lambda: site.published(1), site.settings(mqtt=mqtt))
         assert site.broker.logins[0] == ("laggard-oss-1@site", "oss-1", b"swordfish")
 
@@ -552,7 +552,7 @@ def test_a_password_that_is_renewed_is_used_by_the_next_connection(
         password = site.folder / "password"
         password.write_text("swordfish\n")
         password.chmod(0o600)
-        mqtt = MqttSettings(port=site.broker.port, username="oss-1", password_file=password)
+        mqtt = AgentMqttSettings(port=site.broker.port, username="oss-1", password_file=password)
 
         async def renew() -> None:
             await site.published(1)
@@ -593,7 +593,7 @@ def test_a_broker_that_accepts_and_never_answers_does_not_hold_up_the_end(tmp_pa
 
         async with await asyncio.start_server(accept, "127.0.0.1", 0) as server:
             port = server.sockets[0].getsockname()[1]
-            await site.run(lambda: _set(connected), site.settings(mqtt=MqttSettings(port=port)))
+            await site.run(lambda: _set(connected), site.settings(mqtt=AgentMqttSettings(port=port)))
             for writer in silent:
                 writer.close()
 
@@ -743,7 +743,7 @@ def test_a_tls_handshake_that_fails_leaves_no_socket(tmp_path: Path, monkeypatch
             await enough.wait()
 
         async with await asyncio.start_server(accept, "127.0.0.1", 0) as server:
-            mqtt = MqttSettings(port=server.sockets[0].getsockname()[1], ca_file=certificate)
+            mqtt = AgentMqttSettings(port=server.sockets[0].getsockname()[1], ca_file=certificate)
             await site.run(until_enough, site.settings(mqtt=mqtt))
         sockets = [each for each in gc.get_objects() if isinstance(each, ssl.SSLSocket)]
         assert len(sockets) < len(tries) // 2  # the last attempts are not over yet
@@ -791,7 +791,7 @@ def test_two_agents_with_one_spool(tmp_path: Path) -> None:
 
 def test_files_that_settings_name_are_checked_before_anything_runs(tmp_path: Path) -> None:
     async def make() -> None:
-        mqtt = MqttSettings(ca_file=tmp_path / "none")
+        mqtt = AgentMqttSettings(ca_file=tmp_path / "none")
         with pytest.raises(ConfigError, match="ca_file"):
             App(AgentSettings(mqtt=mqtt), Roots())
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import logging
 import socket
 import urllib.request
 from collections.abc import Coroutine
@@ -17,14 +16,13 @@ from laggard_aggregator.archive.reader import ArchiveReader
 from laggard_aggregator.offline.archive_replay import ArchiveReplay
 from laggard_aggregator.settings.aggregator import (
     AggregatorSettings,
-    AlarmTable,
     BrokerSettings,
-    PeakTable,
     StateTable,
 )
 from laggard_aggregator.settings.http import HttpSettings
+from laggard_aggregator.status.view import failing
 from laggard_common import wire
-from laggard_common.errors import ArchiveError, ServiceError
+from laggard_common.errors import ServiceError
 from laggard_common.wire import Ack, topics
 from tests.support.aggregator import (
     NODES,
@@ -163,30 +161,30 @@ def test_ports_that_are_taken_are_one_clear_error() -> None:
         run(story(settings(mqtt=broker), f"the embedded broker cannot listen on .*{port}: the port is taken"))
 
 
-def test_an_archive_that_cannot_be_written_is_an_error_at_start(tmp_path: Path) -> None:
+def test_an_archive_that_cannot_be_used_at_the_start_is_told_and_used_later(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()
 
     async def story() -> None:
-        async with running(App(settings(archive=file))):
-            pass
+        app = App(settings(archive=file, state=StateTable(tmp_path / "state", catch_up_seconds=0.0)))
+        async with running(app):
+            assert app.view.counters().archive_up is False
+            durability = app.view.durability()
+            assert durability is not None
+            assert durability.whole, "messages are acknowledged"
+            problem = failing(app.view.counters(), None)["archive"]
+            assert problem.startswith(f"archive cannot be written: {file}")
+            text = await get(app.url + "/metrics")
+            assert "laggard_archive_up 0.0" in text
+            file.unlink()
+            assert app._archive is not None
+            assert await app._archive.write(flush=True)
+            text = await get(app.url + "/metrics")
+            assert "laggard_archive_up 1.0" in text
+            assert "archive" not in failing(app.view.counters(), None)
 
-    with pytest.raises(ArchiveError):
-        run(story())
-
-
-def test_sections_that_are_not_used_yet_are_told_once(caplog: pytest.LogCaptureFixture) -> None:
-    made = settings(peak=(PeakTable(".*", "tps", 1.0),), alarm=AlarmTable(60.0))
-
-    async def story() -> None:
-        async with running(App(made)):
-            pass
-
-    with caplog.at_level(logging.WARNING, "laggard_aggregator"):
-        run(story())
-    assert [r.getMessage() for r in caplog.records] == [
-        "[[peak]] is checked but has no effect in this version"
-    ]
+    run(story())
+    assert len(ArchiveReader(file).runs()) == 1
 
 
 def test_a_shadow_is_compared_and_raises_no_alarm(tmp_path: Path) -> None:

@@ -63,14 +63,14 @@ async def cut_off(app: App) -> AsyncIterator[None]:
     loop.set_default_executor(ThreadPoolExecutor())
 
 
-async def acknowledged(agents: aiomqtt.Client, seq: int) -> None:
-    """Waits until every node's batches up to `seq` are acknowledged, and so in the journal."""
+async def acknowledged(agents: aiomqtt.Client, seq: int, first: int = 0) -> None:
+    """Waits until every node's batches from `first` to `seq` are acknowledged, and so in the journal."""
     waiting = set(NODES)
     async with time_limit():
         async for message in agents.messages:
             assert isinstance(message.payload, bytes)
             (ack,) = wire.decode_ack(message.payload)
-            assert ack.ranges[0][0] == 0
+            assert ack.ranges[0][0] == first
             if ack.ranges[0][1] >= seq:
                 waiting.discard(message.topic.value.rpartition("/")[2])
             if not waiting:
@@ -172,6 +172,131 @@ def test_an_archive_that_is_ahead_of_a_damaged_state_takes_what_comes(tmp_path: 
         assert sorted(taken) == [(node, seq) for node in NODES for seq in range(5)]
 
     asyncio.run(story())
+
+
+def test_a_restart_without_any_snapshot_archives_nothing_twice(tmp_path: Path) -> None:
+    """The journal is replayed into an empty state, and the archive has a part of it."""
+
+    async def story() -> None:
+        clock = HandClock(START)
+        made = lasting(tmp_path)
+        app = App(made, clock)
+        async with cut_off(app), client(made.mqtt.port) as agents:
+            await agents.subscribe("laggard/1/site/ack/+", qos=1)
+            await publish_schemas(agents)
+            await publish_seconds(agents, app, clock, range(4))
+            await acknowledged(agents, 3)
+            assert app.view.archive is not None
+            assert await app.view.archive.write(flush=True)
+            await publish_seconds(agents, app, clock, range(4, 6))
+            await acknowledged(agents, 5)
+        for snapshot in (tmp_path / "state").glob("*.snapshot"):
+            snapshot.write_bytes(snapshot.read_bytes()[:-40])
+        again = App(made, clock)
+        async with running(again), client(made.mqtt.port) as agents:
+            for node in NODES:
+                payload = wire.encode_envelope(envelope(node, 6))
+                await agents.publish(topics.data_topic("site", "storage", node, "diskstats"), payload, qos=1)
+            await async_wait_until(lambda: again.view.counters().samples == 5 * len(NODES))
+        reader = ArchiveReader(tmp_path / "archive")
+        taken = [(batch.schema.node, batch.seq) for _, batch in reader.batches()]
+        assert sorted(taken) == [(node, seq) for node in NODES for seq in range(7)]
+        closes = [close.end for _, close in reader.closes()]
+        assert len(closes) == len(set(closes)) > 0
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("kept", [range(6, 6), range(6, 8)])
+def test_an_older_archive_beside_a_new_journal_is_of_another_run(tmp_path: Path, kept: range) -> None:
+    """The state directory is new, and the first process with it was killed without a usable snapshot."""
+
+    async def story() -> None:
+        clock = HandClock(START)
+        made = lasting(tmp_path)
+        app, state = App(made, clock), tmp_path / "state"
+        async with running(app), client(made.mqtt.port) as agents:
+            await publish_schemas(agents)
+            await publish_seconds(agents, app, clock, range(6))
+        state.rename(tmp_path / "old")
+        first = App(made, clock)
+        async with cut_off(first), client(made.mqtt.port) as agents:
+            await agents.subscribe("laggard/1/site/ack/+", qos=1)
+            await publish_schemas(agents)
+            if kept:
+                await publish(agents, first, clock, kept)
+                await acknowledged(agents, kept[-1], kept[0])
+        for snapshot in state.glob("*.snapshot"):
+            snapshot.unlink()
+        again = App(made, clock)
+        async with running(again), client(made.mqtt.port) as agents:
+            await publish_schemas(agents)
+            await publish(agents, again, clock, range(8, 9))
+            durability = again.view.durability()
+            assert durability is not None
+            assert durability.lost_batches == 0
+        reader = ArchiveReader(tmp_path / "archive")
+        taken = [(batch.schema.node, batch.seq) for _, batch in reader.batches()]
+        assert sorted(taken) == [(node, seq) for node in NODES for seq in (*range(6), *kept, 8)]
+
+    asyncio.run(story())
+
+
+def test_an_archive_that_is_down_at_a_restart_gets_all_of_it_once_it_is_back(tmp_path: Path) -> None:
+    """Meanwhile messages are judged and acknowledged; the journal has what the archive lacks."""
+
+    async def story() -> None:
+        clock = HandClock(START)
+        made = lasting(tmp_path)
+        app = App(made, clock)
+        async with cut_off(app), client(made.mqtt.port) as agents:
+            await agents.subscribe("laggard/1/site/ack/+", qos=1)
+            await publish_schemas(agents)
+            await publish_seconds(agents, app, clock, range(6))
+            await acknowledged(agents, 5)
+            assert app._archive is not None
+            assert await app._archive.write(flush=True)  # some of it is there
+        archive = (tmp_path / "archive").rename(tmp_path / "away")
+        (tmp_path / "archive").touch()
+        again = App(made, clock)
+        async with cut_off(again), client(made.mqtt.port) as agents:
+            await agents.subscribe("laggard/1/site/ack/+", qos=1)
+            await publish(agents, again, clock, range(6, 9))
+            await acknowledged(agents, 8)
+            await async_wait_until(lambda: again.view.counters().windows > 0)
+            assert again.view.counters().archive_up is False
+            durability = again.view.durability()
+            assert durability is not None
+            assert durability.whole
+        last = App(made, clock)
+        async with running(last), client(made.mqtt.port) as agents:
+            await agents.subscribe("laggard/1/site/ack/+", qos=1)
+            await publish(agents, last, clock, range(9, 12))
+            await acknowledged(agents, 11)
+            (tmp_path / "archive").unlink()
+            archive.rename(tmp_path / "archive")
+            assert last._archive is not None
+            assert await last._archive.write(flush=True)
+            assert last.view.counters().archive_up
+            assert KEY in last.view.alarms()
+        reader = ArchiveReader(tmp_path / "archive")
+        assert len(reader.runs()) == 1
+        taken = [(batch.schema.node, batch.seq) for _, batch in reader.batches()]
+        assert sorted(taken) == [(node, seq) for node in NODES for seq in range(12)]
+        replayed = list(ArchiveReplay(reader).judgements())
+        assert replayed[-1].verdicts.score.tobytes() == last.view.judgements()[0].verdicts.score.tobytes()
+
+    asyncio.run(story())
+
+
+async def publish(agents: aiomqtt.Client, app: App, clock: HandClock, batches: range) -> None:
+    """Every node's batches after a restart, which begins to count from 0."""
+    for count, seq in enumerate(batches, 1):
+        clock.ns = START + (5 * seq + 6) * SECOND
+        for node in NODES:
+            payload = wire.encode_envelope(envelope(node, seq))
+            await agents.publish(topics.data_topic("site", "storage", node, "diskstats"), payload, qos=1)
+        await async_wait_until(lambda: app.view.counters().samples == 5 * len(NODES) * count)  # noqa: B023
 
 
 def test_it_is_not_ready_before_it_is_restored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,9 @@ from tests.support.ports import free_port, is_listening
 from tests.support.processes import started
 from tests.support.wait import LIMIT_SECONDS, async_wait_until, time_limit
 
+ASK_SECONDS = 0.5
+"""Between two batches that are asked for by hand."""
+
 MOSQUITTO = shutil.which("mosquitto", path="/usr/sbin:/usr/bin:/usr/local/sbin")
 
 pytestmark = [
@@ -30,10 +33,10 @@ pytestmark = [
 
 
 @asynccontextmanager
-async def mosquitto(folder: Path, port: int) -> AsyncIterator[None]:
-    """A broker that listens on loopback; killed at the end."""
+async def mosquitto(folder: Path, port: int, more: str = "") -> AsyncIterator[None]:
+    """A broker that listens on loopback, with `more` in its configuration; killed at the end."""
     config = folder / "mosquitto.conf"
-    config.write_text(f"listener {port} 127.0.0.1\nallow_anonymous true\n")
+    config.write_text(f"listener {port} 127.0.0.1\nallow_anonymous true\n{more}")
     with started([str(MOSQUITTO), "-c", config], stderr=subprocess.DEVNULL):
         await async_wait_until(lambda: is_listening(port), "mosquitto to listen")
         yield
@@ -107,3 +110,42 @@ async def _killed_and_started_again(folder: Path) -> None:
 
 def test_a_broker_that_is_killed_costs_nothing(tmp_path: Path) -> None:
     asyncio.run(_killed_and_started_again(tmp_path))
+
+
+async def _without_retained_messages(folder: Path) -> None:
+    port = free_port()
+    tree(folder, {"proc/diskstats": disk_line("sda", *range(17))})
+    (folder / "agent.toml").write_text(
+        'node = "oss-1"\ninterval_seconds = 0.05\nbatch_samples = 4\ncollectors = ["diskstats"]\n'
+        f'[mqtt]\nport = {port}\nretain = false\n[spool]\ndirectory = "{folder}/spool"\n'
+    )
+    command = [sys.executable, "-m", "laggard_agent.cli", "--config", str(folder / "agent.toml")]
+    command += ["--procfs", str(folder / "proc")]
+    aggregator = Aggregator(port)
+    async with mosquitto(folder, port, "retain_available false\n"):
+        with started(command, stderr=subprocess.DEVNULL):
+            await aggregator.until(lambda: aggregator.has_all(3))
+            aggregator.schemas.clear()
+            async with time_limit(), aiomqtt.Client("127.0.0.1", port, timeout=LIMIT_SECONDS) as client:
+                await client.subscribe("laggard/1/site/+/+/schema/+", qos=1)
+                of = aggregator.data[0]
+                ask = wire.encode_ack([Ack(of.stream, of.source, ())])
+                schema = asyncio.ensure_future(anext(aiter(client.messages)))
+                while not schema.done():  # an aggregator without the schema asks with every batch
+                    await client.publish("laggard/1/site/ack/oss-1", ask, qos=1)
+                    await asyncio.wait({schema}, timeout=ASK_SECONDS)
+                payload = schema.result().payload
+            assert isinstance(payload, bytes)
+            assert wire.decode_schema(payload).stream == of.stream
+        with pytest.raises(aiomqtt.MqttError):
+            await _store("laggard/1/site/storage/evil/schema/a", port)
+
+
+async def _store(topic: str, port: int) -> None:
+    """Publishes a retained message."""
+    async with aiomqtt.Client("127.0.0.1", port, timeout=LIMIT_SECONDS) as client:
+        await client.publish(topic, bytes(1000), qos=1, retain=True)
+
+
+def test_an_agent_works_with_a_broker_that_refuses_retained_messages(tmp_path: Path) -> None:
+    asyncio.run(_without_retained_messages(tmp_path))

@@ -29,6 +29,7 @@ SUBCOMMANDS = (
     "demo",
     "diagnose",
     "train",
+    "archive",
     "top",
     "status",
     "silence",

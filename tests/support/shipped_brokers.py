@@ -67,9 +67,11 @@ class Authority:
         _openssl("ca", "-gencrl", *config, *dates, "-out", self.folder / "crl.pem")
 
 
-def mosquitto(folder: Path, authority: Authority, host: str, port: int, onlooker: str = "") -> list[str]:
+def mosquitto(
+    folder: Path, authority: Authority, host: str, port: int, onlooker: str = "", site: str = "+"
+) -> list[str]:
     """The command for mosquitto with the shipped configuration; `onlooker` may read everything."""
-    acl = (DEPLOY / "mosquitto" / "acl").read_text()
+    acl = (DEPLOY / "mosquitto" / "acl").read_text().replace("laggard/1/+/", f"laggard/1/{site}/")
     more = f"\nuser {onlooker}\ntopic read laggard/#\n" if onlooker else ""
     (folder / "acl").write_text(acl + more)
     persistence = folder / "persistence"

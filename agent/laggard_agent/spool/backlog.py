@@ -1,8 +1,9 @@
 """The backlog: unsent batches in the spool, oldest first, coalesced per stream.
 
-Coalesced messages drain faster and take fewer bytes. Their batches keep their sequence numbers, so the
-aggregator drops duplicates and acknowledges batch by batch. Only adjacent batches are coalesced: consecutive
-sequence numbers of one stream with consecutive ticks and the same components, fields and absent values.
+Coalesced messages drain faster, take fewer bytes, and cost the aggregator less than single batches. Batches
+keep their sequence numbers, so the aggregator drops duplicates and acknowledges batch by batch. Only adjacent
+ones are coalesced: consecutive sequence numbers of one stream with consecutive ticks and the same components,
+fields and absent values.
 """
 
 from collections import deque
@@ -19,7 +20,10 @@ from laggard_common.wire import Envelope, Kind
 from laggard_common.wire.codec import Encoder
 from laggard_common.wire.limits import MAX_MESSAGE_BYTES, MAX_TICKS
 
-ENOUGH_TICKS = 60
+LEAST_TICKS, MOST_TICKS = 60, 600
+ENOUGH_VALUES = 2048
+"""A message is full with this many values and LEAST_TICKS, or with MOST_TICKS. Longer ones would save the
+aggregator little, and let a site's first ones after an outage outgrow its queue."""
 
 _Part = tuple[SpooledBatch, DecodedRows]
 
@@ -47,7 +51,7 @@ class Backlog:
 class Coalescer:
     """Accepts batches of several streams, each stream's in order, and returns messages.
 
-    A message that cannot grow, or has ENOUGH_TICKS, is returned at once.
+    A message that cannot grow, or is full, is returned at once.
     """
 
     def __init__(self) -> None:
@@ -67,7 +71,7 @@ class Coalescer:
         closed = [] if not parts or _continues(parts, envelope, rows) else self._close(batch.key)
         parts = self._open.setdefault(batch.key, [])
         parts.append((batch, rows))
-        return closed + (self._close(batch.key) if _ticks(parts) >= ENOUGH_TICKS else [])
+        return closed + (self._close(batch.key) if _is_full(parts) else [])
 
     def flush(self) -> list[SpooledBatch]:
         """Returns the incomplete messages."""
@@ -98,6 +102,12 @@ class Coalescer:
 
 def _ticks(parts: Sequence[_Part]) -> int:
     return sum(batch.envelope.n for batch, _ in parts)
+
+
+def _is_full(parts: Sequence[_Part]) -> bool:
+    ticks, rows = _ticks(parts), parts[-1][1]
+    values = ticks * len(rows.indexes) * rows.fields
+    return ticks >= MOST_TICKS or (ticks >= LEAST_TICKS and values >= ENOUGH_VALUES)
 
 
 def _continues(parts: Sequence[_Part], envelope: Envelope, rows: DecodedRows) -> bool:

@@ -1,6 +1,7 @@
 """Recovers an earlier agent's spool: waiting batches, and the state of its streams."""
 
 import logging
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -14,18 +15,21 @@ from laggard_agent.spool.segments import (
     decode_header,
 )
 from laggard_common import segment_log, wire
-from laggard_common.errors import WireError
+from laggard_common.errors import SpoolError, WireError
 from laggard_common.wire import Ack
 from laggard_common.wire.schema import Schema
 
 _log = logging.getLogger(__name__)
+
+_UNKNOWN = -1
 
 
 @dataclass(slots=True)
 class Recovered:
     """`header`: as of the end of the newest segment, None in a new spool. `whole`: nothing was truncated or
     unreadable. `closed`: the previous agent shut down cleanly. `segments`: those with batches, oldest first.
-    `spent`: the others, to be deleted once a newer segment holds the header.
+    `spent`: the others, to be deleted once a newer segment holds the header. `lost`: sequence numbers of
+    damaged batches, as ranges with both ends.
     """
 
     header: Header | None = None
@@ -36,6 +40,12 @@ class Recovered:
     spent: list[SpoolSegment] = field(default_factory=list)
     schemas: dict[Key, Schema] = field(default_factory=dict)
     acks: tuple[Ack, ...] = ()
+    lost: list[tuple[Key, int, int]] = field(default_factory=list)
+
+    @property
+    def lost_batches(self) -> int:
+        """Number of damaged batches."""
+        return sum(high - low + 1 for _, low, high in self.lost)
 
     def streams_to_continue(self, boot_id: str) -> tuple[Stream, ...]:
         """The earlier agent's streams; none, with a log line, when batches of them may be lost.
@@ -59,7 +69,9 @@ def recover(directory: Path, node: str) -> Recovered:
     """
     found = Recovered()
     foreign = ""
-    for path in sorted(p for p in directory.glob(f"*{SUFFIX}") if p.stem.isdecimal()):
+    paths = sorted(p for p in directory.glob(f"*{SUFFIX}") if p.stem.isdecimal())
+    for at, path in enumerate(paths, start=1):
+        follows, lost = int(path.stem) == found.next_file, len(found.lost)
         found.next_file = int(path.stem) + 1
         torn = segment_log.recover(path)
         if torn:
@@ -67,39 +79,66 @@ def recover(directory: Path, node: str) -> Recovered:
         segment = SpoolSegment(path)
         found.closed = False
         found.whole &= not torn
-        header = _read(segment, found)
+        header = _read(segment, found, paths[at:], follows=follows)
         if header is not None and header.node != node:
             foreign = header.node
+            del found.lost[lost:]
         elif header is not None:
             found.header = header
             if segment.spans:
                 found.segments.append(segment)
                 continue
         found.spent.append(segment)
+    if found.lost:
+        _log.warning("spool: %s is damaged: %d batches are lost", directory, found.lost_batches)
     if foreign:
         _log.warning("spool: %s belongs to node %s: discarding its batches", directory, foreign)
     return found
 
 
-def _read(segment: SpoolSegment, found: Recovered) -> Header | None:
-    """Records the batches of `segment`; returns the header as of its end."""
+def _read(segment: SpoolSegment, found: Recovered, later: Sequence[Path], *, follows: bool) -> Header | None:
+    """Records the batches of `segment`; returns the header as of its end.
+
+    A damaged HEADER is replaced by the one before it, or by the first of the segments `later`. `follows`:
+    there was no segment between the one before and this one, so its HEADER shows how far that one went.
+    """
     header: Header | None = None
     streams: dict[str, Stream] = {}
+    end: int | None = None
     for record in segment.records():
+        if record.offset != (len(segment_log.MAGIC) if end is None else end):
+            _log.warning("spool: %s: damaged before byte %d", segment.path, record.offset)
+            found.whole = False
+            if end is None:  # its header is lost
+                header = found.header or _first_header(later)
+                known = () if header is None else header.streams
+                streams = {each.schema.source: replace(each, next_seq=_UNKNOWN) for each in known}
+        end = record.end
         found.closed = record.type == SpoolRecordType.CLOSED
         try:
             if record.type == SpoolRecordType.HEADER:
                 header = decode_header(record.payload)
                 streams = {stream.schema.source: stream for stream in header.streams}
+                if follows and not found.whole and found.header is not None:
+                    found.lost += _lost_between(found.header, streams)
             elif record.type == SpoolRecordType.SCHEMA:
                 schema = wire.decode_schema(record.payload)
                 before = streams.get(schema.source)
                 goes_on = before is not None and before.schema.stream == schema.stream
-                streams[schema.source] = Stream(schema, before.next_seq if before and goes_on else 0)
+                first = 0 if header is not None else _UNKNOWN
+                header = header or Header(schema.node, "", ())
+                streams[schema.source] = Stream(schema, before.next_seq if before and goes_on else first)
             elif record.type == SpoolRecordType.BATCH:
                 envelope = wire.decode_envelope(record.payload)
-                streams[envelope.source].next_seq = envelope.seq + 1
-                segment.note((envelope.stream, envelope.source), envelope.seq)
+                key, seq = (envelope.stream, envelope.source), envelope.seq
+                stream = streams.get(envelope.source)
+                if stream is None or stream.key != key:  # its schema is damaged
+                    found.lost.append((key, seq, seq))
+                    continue
+                if not found.whole and _UNKNOWN < stream.next_seq < seq:
+                    found.lost.append((key, stream.next_seq, seq - 1))
+                stream.next_seq = seq + 1
+                segment.note(key, seq)
             elif record.type == SpoolRecordType.ACKED:
                 found.acks = wire.decode_ack(record.payload)
         except (WireError, KeyError) as exc:
@@ -107,3 +146,23 @@ def _read(segment: SpoolSegment, found: Recovered) -> Header | None:
             found.whole = False
         found.schemas |= {stream.key: stream.schema for stream in streams.values()}
     return None if header is None else replace(header, streams=tuple(streams.values()))
+
+
+def _lost_between(end: Header, streams: dict[str, Stream]) -> Iterator[tuple[Key, int, int]]:
+    """Batches after the `end` of a segment and before the next one, which has `streams` in its header."""
+    for stream in end.streams:
+        next_ = streams.get(stream.schema.source)
+        if next_ is not None and next_.key == stream.key and _UNKNOWN < stream.next_seq < next_.next_seq:
+            yield stream.key, stream.next_seq, next_.next_seq - 1
+
+
+def _first_header(paths: Sequence[Path]) -> Header | None:
+    """The first header that can be read. Its streams may have begun in an earlier segment than its own."""
+    for path in paths:
+        try:
+            record = next(segment_log.scan(path), None)
+            if record is not None and record.type == SpoolRecordType.HEADER:
+                return decode_header(record.payload)
+        except (SpoolError, WireError) as exc:
+            _log.debug("spool: %s", exc)
+    return None

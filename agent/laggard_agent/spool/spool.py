@@ -285,6 +285,9 @@ class Spool:
         self._taken_over = True
         self.queue.prepend(recovered.segments, recovered.next_file)
         self._schemas |= recovered.schemas
+        self.queue.dropped_samples += recovered.lost_batches * self._settings.batch_samples
+        for key, low, high in recovered.lost:
+            self.queue.acked[key].add(low, high)  # so that the rest of their segment is not waited for
         for ack in recovered.acks:
             for low, high in ack.ranges:
                 self.queue.acked[ack.stream, ack.source].add(low, high)

@@ -17,7 +17,7 @@ import aiomqtt
 
 from laggard_agent.sampling.batcher import EncodedBatch
 from laggard_agent.settings import AgentSettings
-from laggard_agent.spool.backlog import ENOUGH_TICKS
+from laggard_agent.spool.backlog import LEAST_TICKS
 from laggard_agent.spool.segments import Key, SpooledBatch
 from laggard_agent.spool.spool import Spool
 from laggard_agent.spool.worker import Worker
@@ -78,7 +78,7 @@ class Publisher:
         self._redelivery = Redelivery(spool, worker, rng)
         self._backoff = Backoff(rng)
         batches_per_second = len(settings.collectors) / (settings.batch_samples * settings.interval_seconds)
-        self._rate = BacklogRate(batches_per_second, ENOUGH_TICKS * settings.interval_seconds, rng)
+        self._rate = BacklogRate(batches_per_second, LEAST_TICKS * settings.interval_seconds, rng)
         self._live: deque[tuple[float, SpooledBatch]] = deque()
         self._wake = asyncio.Event()
         self._finishing = False
@@ -164,7 +164,7 @@ class Publisher:
             f"laggard-{s.node}@{s.site}",
             on_message=self._on_ack,
             on_lost=self._wake.set,
-            will=aiomqtt.Will(self._status_topic, will, qos=1, retain=True),
+            will=aiomqtt.Will(self._status_topic, will, qos=1, retain=s.mqtt.retain),
         )
         self._published_schemas = {}
         try:
@@ -249,7 +249,7 @@ class Publisher:
         facts = self._status(await self._worker.call(self._spool.status))
         self._status_seq += 1
         message = self._status_message(state, facts, self._status_seq)
-        await self._client.publish(self._status_topic, message, retain=True)
+        await self._client.publish(self._status_topic, message, retain=self._settings.mqtt.retain)
 
     def _status_message(self, state: str, facts: Mapping[str, Any], seq: int) -> bytes:
         """A status message, or the last will, which the broker publishes without a DISCONNECT."""
@@ -285,7 +285,7 @@ class Publisher:
         s = self._settings
         current = await self._worker.call(self._spool.current_schemas)
         topic = topics.schema_topic(s.site, s.role, s.node, schema.source)
-        retain = any(schema.stream == other.stream for other in current)
+        retain = s.mqtt.retain and any(schema.stream == other.stream for other in current)
         await self._client.publish(topic, wire.encode_schema(schema), retain=retain)
         self._published_schemas[schema.stream, schema.source] = schema.epoch
 

@@ -51,10 +51,9 @@ class Alarm:
         """Identity of the alarm among the standing ones."""
         return (self.group, self.component, self.metric)
 
-    @property
-    def evidence(self) -> str:
-        """Evidence for a log line, as far as the detector gives it."""
-        values = f"{self.observed:.4g}, its peers {self.reference:.4g}"
+    def evidence(self, against: str = "peers") -> str:
+        """Evidence for a log line, as far as the detector gives it. `against`: name of the reference."""
+        values = f"{self.observed:.4g}, its {against} {self.reference:.4g}"
         if self.causes:
             how = f"most in {self.causes[0][0]}"
         elif isfinite(self.severity):

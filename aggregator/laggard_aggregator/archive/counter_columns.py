@@ -12,18 +12,26 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from laggard_aggregator.archive.tables import COUNTERS, TEXT, TIME, column_of
+from laggard_aggregator.archive.tables import (
+    COUNTERS,
+    TEXT,
+    TIME,
+    FieldKey,
+    column_of,
+    double_column_of,
+    field_key,
+)
 from laggard_aggregator.ingest.batches import Batch
-from laggard_common.wire.schema import Component, Field, FieldType, Schema
+from laggard_common.wire.schema import Component, Field, Schema
 
 
 @dataclass(slots=True)
 class Pending:
-    """Unwritten batches of one source; all agree on every field's type."""
+    """Unwritten batches of one source. A field with integers and f64 values has two columns."""
 
     batches: list[Batch] = field(default_factory=list)
     rows: int = 0
-    fields: dict[str, Field] = field(default_factory=dict)
+    fields: dict[FieldKey, Field] = field(default_factory=dict)
     _schemas: dict[int, Schema] = field(default_factory=dict)
 
     @property
@@ -32,12 +40,10 @@ class Pending:
         return self.rows * len(self.fields)
 
     def has_room(self, taken: Batch, most_rows: int, most_cells: int) -> bool:
-        """Whether `taken` goes into the same table: its fields have the types here, and it is not full."""
+        """Whether the table with `taken` is not too large."""
         known, new = self.fields, 0
-        for each in taken.schema.fields if id(taken.schema) not in self._schemas else ():
-            new += each.name not in known
-            if each.name in known and _double(known[each.name]) != _double(each):
-                return False
+        if id(taken.schema) not in self._schemas:
+            new = sum(field_key(each) not in known for each in taken.schema.fields)
         rows = self.rows + taken.counters.tick_ns.size * taken.counters.indexes.size
         return self.rows < most_rows and rows * (len(known) + new) <= most_cells
 
@@ -46,7 +52,7 @@ class Pending:
         if id(taken.schema) not in self._schemas:
             self._schemas[id(taken.schema)] = taken.schema
             for each in taken.schema.fields:
-                self.fields.setdefault(each.name, each)
+                self.fields.setdefault(field_key(each), each)
         self.batches.append(taken)
         self.rows += taken.counters.tick_ns.size * taken.counters.indexes.size
 
@@ -84,7 +90,8 @@ class Pending:
             _repeated(pa.array(np.concatenate(idle)), by_component),
             *self._values(),
         ]
-        return pa.table(columns, schema=pa.schema([*COUNTERS, *map(arrow_field, self.fields.values())]))
+        fields = [self._arrow_field(key) for key in self.fields]
+        return pa.table(columns, schema=pa.schema([*COUNTERS, *fields]))
 
     def _components(self, repeats: NDArray[np.int64]) -> Iterator[pa.Array]:
         """Schema index, id and name of each row's component."""
@@ -102,13 +109,14 @@ class Pending:
 
     def _values(self) -> list[pa.Array]:
         """One column per field; null where a batch, or a component in it, lacks the field."""
-        place = {name: at for at, name in enumerate(self.fields)}
+        place = {key: at for at, key in enumerate(self.fields)}
+        at_of = {key: [place[field_key(each)] for each in of.fields] for key, of in self._schemas.items()}
         lanes = np.zeros((len(place), self.rows), dtype=np.int64)
         missing = np.zeros((len(place), self.rows), dtype=np.bool_)
         row = 0
         for taken in self.batches:
             n, c, f = taken.counters.values.shape
-            at = [place[each.name] for each in taken.schema.fields[:f]]
+            at = at_of[id(taken.schema)][:f]
             rows = slice(row, row + n * c)
             lanes[at, rows] = taken.counters.values.transpose(2, 1, 0).reshape(f, n * c)
             if f < len(place):
@@ -117,10 +125,19 @@ class Pending:
                 missing[at, rows] = np.repeat(~taken.counters.present.T, n, axis=1)
             row += n * c
         columns = []
-        for each, lane, absent in zip(self.fields.values(), lanes, missing, strict=True):
-            values = lane.view(np.float64) if _double(each) else lane
+        for (_, double), lane, absent in zip(self.fields, lanes, missing, strict=True):
+            values = lane.view(np.float64) if double else lane
             columns.append(pa.array(values, mask=absent if absent.any() else None, from_pandas=False))
         return columns
+
+    def _arrow_field(self, key: FieldKey) -> pa.Field:
+        """The column of a field. u64 values above 2^63 - 1 wrap around to negative ones; `type` says so."""
+        (name, double), each = key, self.fields[key]
+        column = column_of(name)
+        if double and (name, False) in self.fields:
+            column = double_column_of(column)
+        meaning = {"kind": each.kind.name.lower(), "unit": each.unit, "type": each.type.name.lower()}
+        return pa.field(column, pa.float64() if double else pa.int64(), metadata=meaning)
 
 
 def _repeated(column: pa.Array, counts: NDArray[np.int64]) -> pa.Array:
@@ -128,13 +145,3 @@ def _repeated(column: pa.Array, counts: NDArray[np.int64]) -> pa.Array:
     if isinstance(column, pa.DictionaryArray):
         return pa.DictionaryArray.from_arrays(_repeated(column.indices, counts), column.dictionary)
     return pc.run_end_decode(pa.RunEndEncodedArray.from_arrays(np.cumsum(counts), column))
-
-
-def arrow_field(each: Field) -> pa.Field:
-    """The column of a field. u64 values above 2^63 - 1 wrap around to negative ones; `type` says so."""
-    meaning = {"kind": each.kind.name.lower(), "unit": each.unit, "type": each.type.name.lower()}
-    return pa.field(column_of(each.name), pa.float64() if _double(each) else pa.int64(), metadata=meaning)
-
-
-def _double(each: Field) -> bool:
-    return each.type is FieldType.F64

@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from laggard_aggregator.archive.tables import column_of
+from laggard_aggregator.archive.tables import column_of, double_column_of
 from laggard_aggregator.ingest.batches import Batch
 from laggard_aggregator.windows.counter_block import Block
-from laggard_common.wire.schema import Schema
+from laggard_common.wire.schema import FieldType, Schema
 
 _U64 = 2**64 - 1
 
@@ -86,6 +86,7 @@ class _Lanes:
 
     def __init__(self, table: pa.Table) -> None:
         self._lane = cache(partial(lane, table))
+        self._names = frozenset(table.column_names)
 
     def batch(
         self, schema: Schema, width: int, first: int, last: int, n: int
@@ -95,7 +96,10 @@ class _Lanes:
         values = np.empty((n, c, len(fields)), dtype=np.int64)
         missing = np.zeros((c, len(fields)), dtype=np.bool_)
         for at, each in enumerate(fields):
-            column, null = self._lane(column_of(each.name))
+            name = column_of(each.name)
+            if each.type is FieldType.F64 and double_column_of(name) in self._names:
+                name = double_column_of(name)
+            column, null = self._lane(name)
             values[:, :, at] = column[first:last].reshape(c, n).T
             if null is not None:
                 missing[:, at] = null[first:last:n]

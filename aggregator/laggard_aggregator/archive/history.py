@@ -219,7 +219,7 @@ class HistoryReader:
             done: set[str] = set()
             for _ in range(_LISTINGS):  # a part that was merged meanwhile is in the merged file
                 gone = False
-                for part in _received(layout.parts(where), *received):
+                for part in _received(self._parts(where), *received):
                     if part.name in done or self._is_over():
                         continue
                     self._part = part.name
@@ -234,9 +234,17 @@ class HistoryReader:
                 if not gone:
                     break
 
+    def _parts(self, where: Path) -> list[layout.Part]:
+        try:
+            return layout.parts(where)
+        except OSError:
+            self.damaged.add(str(where))
+            return []
+
     def _of_part(self, path: Path, scan: _Scan) -> Iterator[pa.Table]:
+        """Reads some row groups: their pages are checked, not the digest of the whole file."""
         spans = scan.spans
-        with pq.ParquetFile(path) as file:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
             part_reader.check_format(path, file.schema_arrow)
             names = file.schema_arrow.names
             at, there = names.index(scan.time), [name for name in scan.columns if name in names]
@@ -372,5 +380,5 @@ def _days(start: float, end: float) -> Iterator[str]:
 def _received(parts: Sequence[layout.Part], start: str, end: str) -> Iterator[layout.Part]:
     """The parts that may have rows received in the range: each reaches to the beginning of the next one."""
     for at, part in enumerate(parts):
-        if part.opened <= end and (part is parts[-1] or parts[at + 1].opened >= start):
+        if part.opened_at <= end and (part is parts[-1] or parts[at + 1].opened_at >= start):
             yield part

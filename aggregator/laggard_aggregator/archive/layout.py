@@ -1,17 +1,25 @@
 """Paths of the archive: `kind=K/source=S/date=D/site=T/*.parquet` below its folder.
 
-A file is named by the time of its first row (UTC) and its range of parts:
-`20260131T000005Z-000001-000001.parquet`. Compaction merges parts into one file of their whole range; a file
-whose range lies within another's of the same folder is superseded by it and does not count.
+A file is named by the time of its first row (UTC), its range of parts and the digest of its content:
+`20260131T000005Z-000001-000001-a4f08b0c4ff8cf4b.parquet`. Compaction merges parts into one file of their
+whole range; a file whose range lies within another's of the same folder is superseded by it and does not
+count. Files of earlier versions have no digest. Damaged files lie below `damaged/`, where no reader looks.
+
+A file's content is checked against the digest in its name when all of it is read, and each page against its
+checksum whenever it is read.
 """
 
+import errno
+import hashlib
+import io
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -32,8 +40,12 @@ FORMAT = "1"
 DAY_OPENS_NS = 5 * 1_000_000_000
 """A day's files open at 00:00:05: a small backward step of the clock opens none twice (Intrepid 4.1.1)."""
 
-_NAME = re.compile(r"\d{8}T\d{6}Z-(\d{6,})-(\d{6,})\.parquet", re.ASCII)
-_DATES = "date=" + "-".join("[0-9]" * digits for digits in (4, 2, 2))
+DAMAGED = "damaged"
+"""Folder of an archive for files whose content is not what was written, in the same layout."""
+
+_DIGEST_BYTES = 8
+_NAME = re.compile(r"\d{8}T\d{6}Z-(\d{6,})-(\d{6,})(?:-[0-9a-f]{16})?\.parquet", re.ASCII)
+_DATE = re.compile(r"date=\d{4}-\d{2}-\d{2}", re.ASCII)
 ROW_GROUP_ROWS = 131_072
 ZSTD_LEVEL = 3
 _INTEGERS = (pa.int64(), pa.uint64(), pa.uint32(), pa.timestamp("ns", tz="UTC"))
@@ -57,7 +69,7 @@ class Part:
         return self.folder / self.name
 
     @property
-    def opened(self) -> str:
+    def opened_at(self) -> str:
         """Time of its first row, such as `20260131T000005Z`."""
         return self.name.partition("-")[0]
 
@@ -65,6 +77,11 @@ class Part:
     def hour(self) -> str:
         """Hour in which it was opened, such as `20260131T00`."""
         return self.name[:11]
+
+    @property
+    def digest(self) -> str:
+        """Digest of its content, empty for a file of an earlier version."""
+        return "".join(self.name.removesuffix(".parquet").split("-")[3:])
 
 
 def is_archive(directory: Path) -> bool:
@@ -77,25 +94,27 @@ def folder(directory: Path, kind: str, source: str, day: str, site: str) -> Path
     return directory / f"kind={kind}" / f"source={source}" / f"date={day}" / f"site={site}"
 
 
-def part_path(where: Path, opened_ns: int, first: int, last: int) -> Path:
-    """The path of a file in `where`."""
-    opened = datetime.fromtimestamp(opened_ns // 1_000_000_000, UTC).strftime("%Y%m%dT%H%M%SZ")
-    return where / f"{opened}-{first:06d}-{last:06d}.parquet"
-
-
 def day_of(time_ns: int) -> str:
     """The day (UTC, ISO 8601) whose files are open at `time_ns`."""
     return datetime.fromtimestamp((time_ns - DAY_OPENS_NS) // 1_000_000_000, UTC).date().isoformat()
 
 
 def parts(where: Path) -> list[Part]:
-    """The current files of a folder in order; none when the folder is missing."""
+    """The current files of a folder in order; none when the folder is missing. Raises OSError."""
     found = sorted(_all_parts(where), key=lambda part: (part.first, -part.last))
     kept: list[Part] = []
     for part in found:
         if not kept or part.last > kept[-1].last:
             kept.append(part)
     return kept
+
+
+def next_part(where: Path) -> int:
+    """The number of the next part of a folder. Raises ArchiveError when it cannot be listed."""
+    try:
+        return 1 + max((part.last for part in parts(where)), default=0)
+    except OSError as exc:
+        raise ArchiveError(str(where), exc.strerror or str(exc)) from exc
 
 
 def superseded(where: Path) -> list[Path]:
@@ -106,16 +125,47 @@ def superseded(where: Path) -> list[Path]:
 
 
 def days(directory: Path, kind: str, source: str = "*", site: str = "*") -> list[tuple[str, Path]]:
-    """Day and folder of all data of a kind, oldest first."""
-    found = directory.glob(f"kind={kind}/source={source}/{_DATES}/site={site}")
-    return sorted((path.parent.name.removeprefix("date="), path) for path in found)
+    """Day and folder of all data of a kind, oldest first; none when `directory` is missing. Raises OSError.
+
+    A folder that cannot be read is an error: its rows would be written once more.
+    """
+    found = [
+        (day.name.removeprefix("date="), folder)
+        for sources in _folders(directory / f"kind={kind}", f"source={source}")
+        for day in _folders(sources, "date=*")
+        if _DATE.fullmatch(day.name)
+        for folder in _folders(day, f"site={site}")
+    ]
+    return sorted(found)
+
+
+def all_parts(directory: Path) -> Iterator[Part]:
+    """The current files of an archive, table after table. Raises OSError."""
+    for kind in KINDS:
+        for _, where in days(directory, kind):
+            yield from parts(where)
+
+
+def _folders(where: Path, pattern: str) -> list[Path]:
+    """The folders `key=value` in `where`; all of a key for the value `*`."""
+    prefix = pattern.removesuffix("*")
+    try:
+        with os.scandir(where) as entries:
+            return [
+                where / entry.name
+                for entry in entries
+                if (entry.name.startswith(prefix) if prefix != pattern else entry.name == pattern)
+                and entry.is_dir()
+            ]
+    except FileNotFoundError:
+        return []
 
 
 def _all_parts(where: Path) -> Iterator[Part]:
     try:
         with os.scandir(where) as entries:
             names = [entry.name for entry in entries]
-    except (FileNotFoundError, NotADirectoryError, PermissionError):
+    except FileNotFoundError:
         return
     for name in names:
         match = _NAME.fullmatch(name)
@@ -123,27 +173,125 @@ def _all_parts(where: Path) -> Iterator[Part]:
             yield Part(where, name, int(match[1]), int(match[2]))
 
 
-def write_parquet(path: Path, schema: pa.Schema, tables: Iterable[pa.Table]) -> None:
-    """Writes `tables` to `path`.
+def write_part(
+    where: Path, opened_at: str, numbers: tuple[int, int], schema: pa.Schema, tables: Iterable[pa.Table]
+) -> Path:
+    """Writes `tables` as a file of a folder; returns its path. `opened_at` as in `Part`; `numbers`: its parts
 
     The file gets its name only when it is complete and on disk. Raises ArchiveError and leaves nothing behind
     when it cannot be written.
     """
-    temporary = path.with_name(f".{path.name}.tmp")
+    stem = f"{opened_at}-{numbers[0]:06d}-{numbers[1]:06d}"
+    temporary = where / f".{stem}.tmp"
     schema = schema.with_metadata({**(schema.metadata or {}), b"laggard.format": FORMAT.encode()})
     try:
-        _make(path.parent)
-        with pq.ParquetWriter(temporary, schema, **_options(schema)) as writer:
-            for table in tables:
-                writer.write_table(table.replace_schema_metadata(schema.metadata), ROW_GROUP_ROWS)
-        sync_path(temporary)
+        make_folder(where)
+        with _DigestedFile(temporary) as file:
+            with pq.ParquetWriter(file, schema, **_options(schema)) as writer:
+                for table in tables:
+                    writer.write_table(table.replace_schema_metadata(schema.metadata), ROW_GROUP_ROWS)
+            os.fsync(file.fileno())
+        path = where / f"{stem}-{file.digest.hexdigest()}.parquet"
         temporary.rename(path)
-        sync_path(path.parent)
+        try:
+            sync_path(where)
+        except OSError:
+            path.unlink(missing_ok=True)  # its rows are written again, with another digest: another name
+            raise
     except OSError as exc:
-        raise ArchiveError(str(path), exc.strerror or str(exc)) from exc
+        raise ArchiveError(str(where / stem), exc.strerror or str(exc)) from exc
     finally:
         with suppress(OSError):
             temporary.unlink()
+    return path
+
+
+class DamagedPartError(Exception):
+    """The content of `part` is not what was written."""
+
+    def __init__(self, part: Part, reason: str) -> None:
+        self.part = part
+        self.reason = reason
+        super().__init__(f"{part.path}: damaged: {reason}")
+
+
+@contextmanager
+def checked_file(part: Part) -> Iterator[pq.ParquetFile]:
+    """The file of `part` after a check of its digest; pages are checked as the block reads them.
+
+    Raises DamagedPartError, also for errors of the block's reading, and OSError when it cannot be opened.
+    """
+    with _damage(part):
+        if part.digest and digest_of(part.path) != part.digest:
+            raise DamagedPartError(part, "its content does not match the digest in its name")
+    with page_checked_file(part) as file:
+        yield file
+
+
+@contextmanager
+def page_checked_file(part: Part) -> Iterator[pq.ParquetFile]:
+    """The same without its digest, for blocks that read the footer or little besides: checks pages only."""
+    with _damage(part), pq.ParquetFile(part.path, page_checksum_verification=True) as file:
+        yield file
+
+
+@contextmanager
+def _damage(part: Part) -> Iterator[None]:
+    """Raises the block's errors of reading `part` as DamagedPartError, other OSErrors as they are."""
+    try:
+        yield
+    except MemoryError:
+        raise
+    except pa.ArrowException as exc:
+        raise DamagedPartError(part, one_line(exc)) from exc
+    except OSError as exc:
+        if exc.errno not in (None, errno.EIO):  # pyarrow raises them without a number for what it reads
+            raise
+        raise DamagedPartError(part, one_line(exc)) from exc
+
+
+def check(part: Part) -> None:
+    """Reads all of `part`. Raises DamagedPartError, and OSError when it cannot be opened."""
+    with checked_file(part) as file:
+        for at in range(0 if part.digest else file.num_row_groups):
+            file.read_row_group(at)
+
+
+def stamp(time_ns: int) -> str:
+    """`Part.opened_at` of a file whose first row came at `time_ns`."""
+    return datetime.fromtimestamp(time_ns // 1_000_000_000, UTC).strftime("%Y%m%dT%H%M%SZ")
+
+
+def digest_of(path: Path) -> str:
+    """Digest of a file's content, as `b2sum --length=64` prints it. Raises OSError."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, _digest).hexdigest()
+
+
+def _digest() -> Any:
+    return hashlib.blake2b(digest_size=_DIGEST_BYTES)
+
+
+class _DigestedFile(io.FileIO):
+    """A new file; `digest` covers all bytes as they were handed to it."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, "wb")
+        self.digest = _digest()
+
+    def write(self, data: Any) -> int:
+        """Writes all of `data`."""
+        view = memoryview(data).cast("B")
+        self.digest.update(view)
+        left = view
+        while left:
+            left = left[super().write(left) :]
+        return len(view)
+
+
+def one_line(exc: Exception) -> str:
+    """Message of an exception as one bounded line."""
+    return " ".join(str(exc).split())[:200]
 
 
 def _options(schema: pa.Schema) -> Mapping[str, object]:
@@ -156,12 +304,13 @@ def _options(schema: pa.Schema) -> Mapping[str, object]:
         "use_dictionary": texts,
         "column_encoding": deltas or None,
         "write_statistics": True,
+        "write_page_checksum": True,
     }
 
 
-def _make(folder: Path) -> None:
+def make_folder(folder: Path) -> None:
     """Creates a folder durably (fsync of its parent)."""
     if not folder.is_dir():
-        _make(folder.parent)
+        make_folder(folder.parent)
         folder.mkdir(exist_ok=True)
         sync_path(folder.parent)

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.dataset
-import pyarrow.parquet as pq
+import pyarrow.dataset as ds
 
 from laggard_aggregator.archive import layout, part_reader, tables
 from laggard_aggregator.archive.decode_batches import Stamped, batches
@@ -26,6 +25,10 @@ _SchemaKey = tuple[int, str, str, int]
 """Run, node, stream (hex), epoch."""
 
 _Event = tuple[int, Batch | WindowClose]
+
+_PARQUET = ds.ParquetFileFormat(
+    default_fragment_scan_options=ds.ParquetFragmentScanOptions(page_checksum_verification=True)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +46,11 @@ class ArchiveReader:
     """The archive in `directory`. Raises InputError when it is missing or a file cannot be read."""
 
     def __init__(self, directory: Path) -> None:
-        if not layout.is_archive(directory):
+        try:
+            known = layout.is_archive(directory)
+        except OSError as exc:
+            raise InputError(str(directory), exc.strerror or str(exc)) from exc
+        if not known:
             raise InputError(str(directory), "not a Laggard archive")
         self.directory = directory
 
@@ -84,25 +91,27 @@ class ArchiveReader:
     ) -> pa.Table:
         """The rows of a kind and source over some days (ISO 8601, inclusive), site after site.
 
-        The columns are the union over the files, null where a file lacks one; `columns` selects some.
+        The columns are the union over the files, null where a file lacks one; `columns` selects some. Without
+        them every file is checked as a whole, otherwise the pages that are read.
         """
-        paths = [
-            part.path
-            for day, where in layout.days(self.directory, kind, source)
-            if first_day <= day <= last_day
-            for part in layout.parts(where)
-        ]
-        if not paths:
-            return pa.table({})
         try:
-            schema = pa.unify_schemas([pq.read_schema(path) for path in paths], promote_options="permissive")
-            files = pyarrow.dataset.dataset(paths, schema=schema, format="parquet")
+            parts = [
+                part
+                for day, where in layout.days(self.directory, kind, source)
+                if first_day <= day <= last_day
+                for part in layout.parts(where)
+            ]
+            if not parts:
+                return pa.table({})
+            schemas = [_schema_of(part, whole=columns is None) for part in parts]
+            schema = pa.unify_schemas(schemas, promote_options="permissive")
+            files = ds.dataset([part.path for part in parts], schema=schema, format=_PARQUET)
             return files.to_table(columns=None if columns is None else list(columns))
-        except (OSError, pa.ArrowException) as exc:
-            raise InputError(str(self.directory), f"cannot be read: {part_reader.one_line(exc)}") from exc
+        except (OSError, pa.ArrowException, layout.DamagedPartError) as exc:
+            raise InputError(str(self.directory), f"cannot be read: {layout.one_line(exc)}") from exc
 
     def _sources(self) -> list[tuple[str, str]]:
-        found = layout.days(self.directory, "counters")
+        found = self._days("counters")
         return sorted({(where.parts[-3].removeprefix("source="), _site(where)) for _, where in found})
 
     def _batches(self, source: str, site: str) -> Iterator[Stamped]:
@@ -118,7 +127,7 @@ class ArchiveReader:
                 raise InputError(str(self.directory), f"no schema of {source} of {node}, epoch {epoch}")
             return found
 
-        for day, where in layout.days(self.directory, "counters", source, site):  # noqa: B007 - find_schema's
+        for day, where in self._days("counters", source, site):  # noqa: B007 - find_schema's
             for chunks in part_reader.files(where):
                 yield from batches(chunks, site, find_schema)
 
@@ -129,8 +138,18 @@ class ArchiveReader:
                 yield (row["run"], row["node"], row["stream"], row["epoch"]), _schema(source, row)
 
     def _tables(self, kind: str) -> Iterator[pa.Table]:
-        for _, where in layout.days(self.directory, kind):
+        for _, where in self._days(kind):
             yield from part_reader.tables(where)
+
+    def _days(self, kind: str, source: str = "*", site: str = "*") -> list[tuple[str, Path]]:
+        with InputError.from_os_errors(self.directory):
+            return layout.days(self.directory, kind, source, site)
+
+
+def _schema_of(part: layout.Part, *, whole: bool) -> pa.Schema:
+    """Columns of a file, which is checked as far as it will be read."""
+    with layout.checked_file(part) if whole else layout.page_checked_file(part) as file:
+        return file.schema_arrow
 
 
 def _close(row: dict[str, Any]) -> WindowClose:

@@ -1,21 +1,30 @@
 """Compaction (parts become hourly and daily files) and retention (old days are deleted).
 
 Both survive a crash at any point. A merged file is complete before the files it replaces are deleted, and
-replaces them by its name alone (`layout.parts`); the next compaction removes leftovers of a crash.
+replaces them by its name alone (`layout.parts`); the next compaction removes leftovers of a crash. A damaged
+part is never merged: it is set aside.
 """
 
 import os
 import shutil
 from collections import defaultdict
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from laggard_aggregator.archive import layout
-from laggard_aggregator.archive.layout import ROW_GROUP_ROWS, write_parquet
+from laggard_aggregator.archive.layout import (
+    ROW_GROUP_ROWS,
+    DamagedPartError,
+    check,
+    checked_file,
+    page_checked_file,
+)
+from laggard_aggregator.archive.part_reader import set_aside
+from laggard_aggregator.archive.tables import MAX_COLUMNS, double_column_of
 from laggard_aggregator.settings.aggregator import ArchiveTable
 from laggard_common.errors import ArchiveError
 
@@ -39,16 +48,43 @@ def compact(directory: Path, now_ns: int) -> int:
     today = layout.day_of(now_ns)
     hour = datetime.fromtimestamp((now_ns - layout.DAY_OPENS_NS) // 10**9, UTC).strftime("%Y%m%dT%H")
     gone = 0
-    for kind in layout.KINDS:
-        for day, where in layout.days(directory, kind):
-            leftovers = layout.superseded(where)
-            for path in leftovers:
-                path.unlink(missing_ok=True)
-            gone += len(leftovers)
-            parts = layout.parts(where)
-            for run in _consecutive(parts, None if day < today else hour):
-                gone += _merge(where, run) if len(run) > 1 else 0
+    try:
+        for kind in layout.KINDS:
+            for day, where in layout.days(directory, kind):
+                leftovers = layout.superseded(where)
+                for path in leftovers:
+                    path.unlink(missing_ok=True)
+                gone += len(leftovers)
+                parts = layout.parts(where)
+                for run in _consecutive(parts, None if day < today else hour):
+                    gone += _merge(where, run) if len(run) > 1 else 0
+    except OSError as exc:
+        raise ArchiveError(str(exc.filename or directory), exc.strerror or str(exc)) from exc
     return gone
+
+
+def scrub(parts: Iterator[layout.Part], max_bytes: int) -> bool:
+    """Checks the next of `parts`, up to `max_bytes` and the file that exceeds them; whether more may be left.
+
+    Damaged files are set aside. Raises ArchiveError.
+    """
+    try:
+        for part in parts:
+            with suppress(FileNotFoundError):  # merged or deleted since it was listed
+                max_bytes -= part.path.stat().st_size
+                _check(part)
+            if max_bytes <= 0:
+                return True
+    except OSError as exc:
+        raise ArchiveError(str(exc.filename), exc.strerror or str(exc)) from exc
+    return False
+
+
+def _check(part: layout.Part) -> None:
+    try:
+        check(part)
+    except DamagedPartError as exc:
+        set_aside(exc)
 
 
 def retain(directory: Path, now_ns: int, retention: ArchiveTable) -> list[Path]:
@@ -65,11 +101,12 @@ def retain(directory: Path, now_ns: int, retention: ArchiveTable) -> list[Path]:
     try:
         for kind, keep_days in ages.items():
             oldest = (datetime.fromisoformat(today) - timedelta(days=keep_days)).date().isoformat()
-            for day, where in layout.days(directory, kind):
-                if day < oldest:
-                    gone.append(where)
-                elif day < today:
-                    left[kind in RESULTS, day].append(where)
+            for root in (directory, directory / layout.DAMAGED):
+                for day, where in layout.days(root, kind):
+                    if day < oldest:
+                        gone.append(where)
+                    elif day < today:
+                        left[kind in RESULTS, day].append(where)
         for where in gone:
             shutil.rmtree(where)
         size = _size(directory)
@@ -101,42 +138,66 @@ def _consecutive(parts: list[layout.Part], before_hour: str | None) -> Iterator[
         yield run
 
 
-class _DamagedError(Exception):
-    """A part that cannot be read."""
-
-
 def _merge(where: Path, parts: list[layout.Part]) -> int:
-    """Merges consecutive parts into one file and removes them; leaves them if they cannot be merged."""
+    """Merges consecutive parts into as few files as they fit and removes them; returns how many it removed.
+
+    Raises ArchiveError.
+    """
+    gone = 0
     try:
-        schema, rows = _unified(parts)
-    except pa.ArrowException:
-        return 0  # a field changed its type in between: keep them separate
-    except OSError as exc:
-        raise ArchiveError(str(where), exc.strerror or str(exc)) from exc
-    path = where / f"{parts[0].opened}-{parts[0].first:06d}-{parts[-1].last:06d}.parquet"
-    try:
-        write_parquet(path, schema, _row_groups(parts, schema, rows))
-    except _DamagedError:
-        return 0  # a retry would not help, and the other parts remain usable
-    for part in parts:
-        part.path.unlink(missing_ok=True)
-    return len(parts)
+        for run, schema, rows in _unions(parts):
+            if len(run) > 1:
+                numbers = run[0].first, run[-1].last
+                layout.write_part(where, run[0].opened_at, numbers, schema, _row_groups(run, schema, rows))
+                for part in run:
+                    part.path.unlink(missing_ok=True)
+                gone += len(run)
+    except DamagedPartError as exc:
+        set_aside(exc)  # the other parts are merged the next time
+    return gone
 
 
-def _unified(parts: list[layout.Part]) -> tuple[pa.Schema, int]:
-    """A schema for all parts and their number of rows. Raises ArrowException without one, OSError."""
-    unified: pa.Schema | None = None
-    rows = 0
+def _unions(parts: list[layout.Part]) -> Iterator[tuple[list[layout.Part], pa.Schema, int]]:
+    """Runs of `parts` that one table can hold, each with the table's schema and number of rows.
+
+    A run ends where the table would have more than MAX_COLUMNS. Footers only are read. Raises OSError and
+    DamagedPartError.
+    """
+    run: list[layout.Part] = []
+    unified, rows = pa.schema([]), 0
     for part in parts:
         # Not read_metadata, whose object is freed by the garbage collector only.
-        with pq.ParquetFile(part.path) as file:
-            schema = file.schema_arrow
-            rows += file.metadata.num_rows
-        if unified is None:
-            unified = schema
-        elif schema != unified:
-            unified = pa.unify_schemas([unified, schema], promote_options="default")
-    return unified, rows
+        with page_checked_file(part) as file:
+            schema, more = file.schema_arrow, file.metadata.num_rows
+        union = _union(unified, schema) if run else schema
+        if union is None:
+            yield run, unified, rows
+            run, rows, union = [], 0, schema
+        run.append(part)
+        unified, rows = union, rows + more
+    if run:
+        yield run, unified, rows
+
+
+def _union(unified: pa.Schema, schema: pa.Schema) -> pa.Schema | None:
+    """A schema for both, None without one."""
+    if schema == unified:
+        return unified
+    either = (_beside_integers(unified, schema), _beside_integers(schema, unified))
+    try:
+        union = pa.unify_schemas(either, promote_options="default")
+    except pa.ArrowException:
+        return None
+    return union if len(union) <= MAX_COLUMNS else None
+
+
+def _beside_integers(schema: pa.Schema, other: pa.Schema) -> pa.Schema:
+    """`schema` with names for its f64 columns that leave their fields' own to the integers of `other`."""
+    for at, each in enumerate(schema):
+        place = other.get_field_index(each.name)
+        if place >= 0 and each.type == pa.float64() and other.field(place).type == pa.int64():
+            schema = schema.set(at, each.with_name(double_column_of(each.name)))
+    return schema
 
 
 def _row_groups(parts: list[layout.Part], schema: pa.Schema, rows: int) -> Iterator[pa.Table]:
@@ -148,12 +209,13 @@ def _row_groups(parts: list[layout.Part], schema: pa.Schema, rows: int) -> Itera
     waiting: list[pa.Table] = []
     apart = size = gathered = 0
     for part in parts:
-        for table in _tables(part.path):
+        for table in _tables(part):
             full = size >= MERGED_BYTES and gathered >= least_rows
             if waiting and (full or gathered + table.num_rows > ROW_GROUP_ROWS):
                 yield _one(waiting)
                 waiting, apart, size, gathered = [], 0, 0, 0
-            waiting.append(pa.concat_tables([schema.empty_table(), table], promote_options="default"))
+            own = table.rename_columns(_beside_integers(table.schema, schema).names)
+            waiting.append(pa.concat_tables([schema.empty_table(), own], promote_options="default"))
             apart += 1
             size += table.nbytes
             gathered += table.num_rows
@@ -168,14 +230,11 @@ def _one(tables: list[pa.Table]) -> pa.Table:
     return pa.concat_tables(tables).unify_dictionaries()
 
 
-def _tables(path: Path) -> Iterator[pa.Table]:
+def _tables(part: layout.Part) -> Iterator[pa.Table]:
     """Yields the row groups of a file. `iter_batches` would hold many in memory at a time."""
-    try:
-        with pq.ParquetFile(path) as file:
-            for at in range(file.num_row_groups):
-                yield file.read_row_group(at)
-    except (OSError, pa.ArrowException) as exc:
-        raise _DamagedError from exc
+    with checked_file(part) as file:
+        for at in range(file.num_row_groups):
+            yield file.read_row_group(at)
 
 
 def _size(where: Path) -> int:
@@ -191,6 +250,7 @@ def _size(where: Path) -> int:
 def _drop_empty(directory: Path) -> None:
     """Removes empty date and source folders."""
     for pattern in ("kind=*/source=*/date=*", "kind=*/source=*"):
-        for where in directory.glob(pattern):
-            if not any(where.iterdir()):
-                where.rmdir()
+        for root in (directory, directory / layout.DAMAGED):
+            for where in root.glob(pattern):
+                if not any(where.iterdir()):
+                    where.rmdir()

@@ -14,6 +14,7 @@ from laggard_aggregator.groups.membership import ConfiguredMembership, PeerGroup
 from laggard_aggregator.groups.topology import Topology
 from laggard_aggregator.ingest.batches import Batch
 from laggard_aggregator.log.entries import WindowClose
+from laggard_common.wire.schema import Field, FieldType
 
 TIME: Final = pa.timestamp("ns", tz="UTC")
 TEXT: Final = pa.dictionary(pa.int32(), pa.string())
@@ -48,6 +49,10 @@ COUNTERS: Final = pa.schema(
     ]
 )
 """Leading columns of every counter table."""
+
+MAX_SOURCE_FIELDS: Final = 2048
+"""Fields of one source at a site: columns of its table beside COUNTERS."""
+MAX_COLUMNS: Final = len(COUNTERS) + MAX_SOURCE_FIELDS
 
 SCHEMAS: Final = pa.schema(
     [
@@ -127,6 +132,20 @@ _RESERVED = frozenset(name.casefold() for name in (*COUNTERS.names, "kind", "sou
 def column_of(field: str) -> str:
     """Column name of a counter's field: its own name, unless that is reserved or looks reserved."""
     return f"field.{field}" if field.casefold() in _RESERVED or field.startswith("field.") else field
+
+
+def double_column_of(column: str) -> str:
+    """Name of the f64 column in a table whose `column` has integers of the same field."""
+    return f"field.f64.{column}"  # no field's own column: "f64..." is not reserved
+
+
+FieldKey = tuple[str, bool]
+"""A field's name, and whether it is f64: nodes may differ on it, and each has a column."""
+
+
+def field_key(each: Field) -> FieldKey:
+    """Tells the columns of a source apart."""
+    return each.name, each.type is FieldType.F64
 
 
 Row = Mapping[str, Any]

@@ -71,6 +71,12 @@ COMMANDS = (
         "learn thresholds from fault-free data",
         "laggard_aggregator.cli.options:add_train_options",
     ),
+    Entry(
+        "archive",
+        "laggard_aggregator.cli.archive",
+        "check the checksums of an archive",
+        "laggard_aggregator.cli.options:add_archive_options",
+    ),
     Entry("top", "laggard_aggregator.cli.top", "live ranking of a running aggregator"),
     Entry("status", "laggard_aggregator.cli.status", "health of the monitoring, raised alarms, decisions"),
     Entry(

@@ -1,4 +1,4 @@
-"""Options of `laggard diagnose` and `laggard train`; imports neither."""
+"""Options of `laggard diagnose`, `train` and `archive`; imports none of them."""
 
 import argparse
 import math
@@ -8,7 +8,7 @@ from pathlib import Path
 from laggard_aggregator.detect.settings import (
     DetectSettings,
     TrainingOption,
-    detector_names,
+    peer_detector_names,
     training_options,
 )
 from laggard_aggregator.offline.csv_columns import CsvColumns
@@ -32,6 +32,10 @@ examples:
 A day of ordinary work without a fault is what the detectors want. Components that stand out in it are named
 on stderr; their own thresholds will be too tolerant, those of the others are good.
 """
+_ARCHIVE_EXAMPLES = """\
+examples:
+  laggard archive verify /var/lib/laggard/archive
+"""
 
 
 def add_diagnose_options(parser: argparse.ArgumentParser) -> None:
@@ -39,7 +43,7 @@ def add_diagnose_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     parser.epilog = _DIAGNOSE_EXAMPLES
     _add_input_options(parser)
-    _add_window_options(parser, detector_names())
+    _add_window_options(parser, peer_detector_names())
     add("--confirm", metavar="K", type=count, help="straggler after K of 2K-1 windows (default 3)")
     add("--false-alarms", metavar="F", type=positive, help="a week, over all inputs together (default 1)")
     add("--thresholds", metavar="FILE", type=Path, help="from laggard train, for cdf and manhattan")
@@ -64,6 +68,15 @@ def add_train_options(parser: argparse.ArgumentParser) -> None:
         for option in options:
             _add_option(parser, option)
     parser.add_argument("--plot", metavar="FILE", type=Path, help="a picture of the data, such as awaits.png")
+
+
+def add_archive_options(parser: argparse.ArgumentParser) -> None:
+    """Declares the options of `laggard archive`."""
+    parser.epilog = _ARCHIVE_EXAMPLES
+    parser.add_argument(
+        "action", choices=("verify",), help="name the damaged files; exit with 1 when there are any"
+    )
+    parser.add_argument("directory", metavar="DIR", type=Path, help="the archive's folder")
 
 
 def _add_option(parser: argparse.ArgumentParser, option: TrainingOption) -> None:

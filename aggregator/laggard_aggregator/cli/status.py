@@ -35,8 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--check",
         action="store_true",
-        help="exit with 1 when the aggregator is not ready, its archive, journal, windows or notifications "
-        "are in trouble, or a raised alarm is not silenced",
+        help="exit with 1 when the aggregator is not ready, its archive, journal, windows, clock or "
+        "notifications are in trouble, or a raised alarm is not silenced",
     )
 
 

@@ -1,12 +1,23 @@
-"""Reference of a component: the leave-one-out median of its trusted peers, and the choice of those."""
+"""Reference of a component: the leave-one-out median of its trusted peers, and the choice of those.
+
+And the samples of a window that no earlier one had, which each detector judges once.
+"""
 
 import numpy as np
 from numpy.typing import NDArray
 
-from laggard_aggregator.detect.interface import BoolArray, FloatArray
+from laggard_aggregator.detect.interface import BoolArray, FloatArray, GroupWindow
 
 TRIM_SHARE = 0.2
 """Share of the weight at either end that a `weighted_middle` leaves out."""
+
+
+def new_samples(window: GroupWindow, metric: str, before: float | None, interval_seconds: float) -> int:
+    """Columns of `window` after `before`, the end of the window before it; None for a first window."""
+    new: int = window.metrics[metric].shape[1] - window.history
+    if before is None:
+        return new
+    return min(max(round((window.end - before) / interval_seconds), 0), new)
 
 
 def row_median(values: FloatArray) -> FloatArray:

@@ -8,12 +8,19 @@ import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from math import inf
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from laggard_aggregator import detect
 from laggard_aggregator.detect.interface import FloatArray, FunctionWindow, GroupWindow, Verdicts, Window
-from laggard_aggregator.detect.settings import ByMetric, DetectSettings, TrainingOption, detector_names
+from laggard_aggregator.detect.settings import (
+    ByMetric,
+    DetectSettings,
+    TrainingOption,
+    detector_names,
+    peer_detector_names,
+)
 
 Compares = Literal["metrics", "functions"]
 """Components by their metrics (`GroupWindow`), or nodes by their functions (`FunctionWindow`)."""
@@ -53,7 +60,9 @@ class Detector(ABC, Generic[W]):
     """Judges the windows of one group and one metric, in order of time.
 
     `name`: of its folder, and in the configuration; `version` changes whenever verdicts may. `training`: None
-    for a detector that has no thresholds; `needs_thresholds`: it judges nothing without them.
+    for a detector that has no thresholds; `needs_thresholds`: it judges nothing without them. `by_itself`:
+    it needs no peers, so that its groups are beside those of peers and take no share of their budget; it has
+    a section of the configuration of its own. `reference`: the name of `Verdicts.reference`.
     `distributions`: the samples (W, C) whose distributions it compares, NaN for absent components, from a
     window (C, H + W) and H; None where it compares none. `history_samples` is H.
     """
@@ -63,6 +72,8 @@ class Detector(ABC, Generic[W]):
     compares: ClassVar[Compares] = "metrics"
     training: ClassVar[Training | None] = None
     needs_thresholds: ClassVar[bool] = False
+    by_itself: ClassVar[bool] = False
+    reference: ClassVar[str] = "peers"
     distributions: ClassVar[Callable[[FloatArray, int], FloatArray] | None] = None
     history_samples: int = 0
 
@@ -100,12 +111,13 @@ registered: dict[str, type[AnyDetector]] = {}
 def register(detector: D) -> D:
     """Class decorator: makes the detector known under its name."""
     registered[detector.name] = detector
+    find.cache_clear()
     return detector
 
 
 def names(compares: Compares | None = None) -> tuple[str, ...]:
-    """Names of the detectors, or of those that compare the like: the default one, then by the alphabet."""
-    return tuple(name for name in detector_names() if compares in (None, find(name).compares))
+    """Names of the detectors of peers, or of those that compare the like; the default one comes first."""
+    return tuple(name for name in peer_detector_names() if compares in (None, find(name).compares))
 
 
 def trainable(compares: Compares | None = None) -> tuple[str, ...]:
@@ -113,6 +125,7 @@ def trainable(compares: Compares | None = None) -> tuple[str, ...]:
     return tuple(name for name in names(compares) if find(name).training is not None)
 
 
+@cache
 def find(name: str) -> type[AnyDetector]:
     """The class of a detector. Raises KeyError for an unknown name."""
     if name not in registered and name in detector_names():

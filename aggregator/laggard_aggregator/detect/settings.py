@@ -121,6 +121,12 @@ def detector_names() -> tuple[str, ...]:
     return tuple(sorted(folders, key=lambda name: (name != default, name)))
 
 
+def peer_detector_names() -> tuple[str, ...]:
+    """Names of the detectors that compare peers, without importing any: all but those `BY_ITSELF`."""
+    packages = {name: importlib.import_module(f"{detect.__name__}.{name}") for name in detector_names()}
+    return tuple(name for name, package in packages.items() if not getattr(package, "BY_ITSELF", False))
+
+
 def training_options() -> dict[str, Sequence[TrainingOption]]:
     """The options of the detectors that can be trained, DEFAULT_TRAINED first."""
     packages = {name: importlib.import_module(f"{detect.__name__}.{name}") for name in detector_names()}

@@ -15,6 +15,7 @@ import numpy as np
 from laggard_aggregator.alarms.alarms import AlarmEvent, AlarmsCleared
 from laggard_aggregator.alarms.judge import Judge, Judgement
 from laggard_aggregator.alarms.overrides import Overrides
+from laggard_aggregator.detect import registry
 from laggard_aggregator.detect.interface import FunctionWindow, IntArray, Window, without
 from laggard_aggregator.engine.routing import FunctionRoute, Routing
 from laggard_aggregator.groups.membership import ConfiguredMembership, PeerGroup
@@ -119,6 +120,9 @@ class Machine:
                 if isinstance(route, FunctionRoute):
                     route.store.add(route.node, route.block(batch), batch.received_ns)
                     continue
+                if late := route.late(counters):
+                    route.store.counts.late += late
+                    continue
                 block, origins = route.block(batch)
                 if not block.indexes.size:
                     continue
@@ -145,13 +149,28 @@ class Machine:
             self.admission.record(close)
             yield close
 
+    def rewinds(self, now_ns: int) -> Iterator[WindowClose]:
+        """Closes without a window, of groups that closed one after `now_ns` while the clock was ahead.
+
+        Each sets its group back, so that data are not late, and is to be sealed before the next is requested.
+        """
+        for group, end_ns in self.windows.ahead(now_ns):
+            self.sequence.last += 1
+            end = end_ns / 1e9
+            close = WindowClose(self.sequence.last, group, end, end, now_ns / 1e9)
+            self.admission.record(close)
+            yield close
+
     def seal(self, close: WindowClose) -> Window | None:
         """The window that `close` closes, None without data; ticks received for it later are late.
 
         Drops the state of the components to restart first.
         """
-        self.windows_closed += 1
         store = self.stores.get(close.group)
+        if close.start == close.end:
+            self._rewind(close)
+            return None
+        self.windows_closed += 1
         if store is not None and close.restart:
             gone = set(close.restart)
             absent = gone.union(close.drained)
@@ -273,9 +292,22 @@ class Machine:
             return (), ()
         return self.overrides.at_close(group, self.stores[group].compared, self.names)
 
+    def _rewind(self, close: WindowClose) -> None:
+        """Sets a group back to the end of `close`."""
+        end_ns = round(close.end * 1e9)
+        self.admission.nodes.rewind(round(close.closed_at * 1e9))
+        if close.group in self.stores:
+            self.stores[close.group].rewind(end_ns)
+            self.windows.rewind(close.group, end_ns)
+            self._routing.forget(())
+
     def _tests_at_once(self) -> int:
         """Component-metric series of the site, rounded up to a power of two so that it seldom changes."""
-        series = sum(store.series for store in self.stores.values())
+        series = sum(
+            store.series
+            for name, store in self.stores.items()
+            if not registry.find(self.groups[name].detect.detector).by_itself
+        )
         return 1 << max(series - 1, 0).bit_length()
 
     def _sweep(self, now_ns: int, forget: bool) -> list[AlarmEvent]:

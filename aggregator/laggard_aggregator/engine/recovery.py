@@ -17,6 +17,7 @@ from typing import IO
 from laggard_aggregator.engine.checkpoint import Head, capture, restore
 from laggard_aggregator.engine.machine import Machine, Result
 from laggard_aggregator.log import snapshots
+from laggard_aggregator.log.entries import BatchEntry, EntryTimes, LogSequence, WindowClose
 from laggard_aggregator.log.journal import GroupCommit, Journal
 from laggard_aggregator.settings.aggregator import StateTable
 from laggard_common.clock import Clock
@@ -36,6 +37,9 @@ DURABLE_SECONDS = 10.0
 JOURNAL_SHARE = 0.5
 """Share of the journal's space from which a snapshot no longer waits for the archive."""
 
+ARCHIVE_LEAD_LSNS = 2**32
+"""Sequence numbers left out where the archive cannot be read at the start: it may be ahead of the journal."""
+
 _TRANSIENT = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 """Errors of a state directory that may pass."""
 
@@ -53,13 +57,28 @@ class Recovery:
         self._clock = clock
         self._lock = self._acquire_lock()
         self._journal = Journal(self._directory, settings.journal_max_bytes)
+        self._unusable: set[int] = set()
         self._from_segment = 0
         self._run_ns = 0
+        self._continues = False
         self.snapshot_bytes = 0
         self.snapshot_at = math.nan
         self.snapshot_seconds = 0.0
+        self.lost = 0
+        """Batches and closes that `replay` did not find."""
+        self.damaged = 0
+        """Faults that `load` and `replay` found in snapshots and journal."""
         self._machine: Machine
         self.journal: GroupCommit
+
+    @property
+    def has_journal(self) -> bool:
+        """Whether there is a journal; of an earlier process before `start`."""
+        return self._journal.size_bytes > 0
+
+    def entry_times(self) -> EntryTimes:
+        """Times of the journal's entries, by which the archive's rows of the same run are known. Slow."""
+        return self._journal.times()
 
     def load(self, make: Callable[[], Machine]) -> tuple[Machine, Head | None]:
         """The machine of the newest usable snapshot and the snapshot's head; else a new machine.
@@ -67,30 +86,54 @@ class Recovery:
         Slow. An unusable snapshot is a WARNING, and the one before it is tried. Raises ServiceError on the
         state of another site.
         """
-        for number in snapshots.numbers(self._directory):
+        numbers = snapshots.numbers(self._directory)
+        for number in numbers:
             machine = make()
             path = str(self._directory / f"{number:012d}{snapshots.SUFFIX}")
             try:
                 head = restore(machine, snapshots.read(self._directory, number), path)
             except StateError as exc:
                 _log.warning("state: %s", exc)
+                self.damaged += 1
+                self._unusable.add(number)
                 continue
             self._journal.next_number = max(self._journal.next_number, number + 1)
             self._from_segment = number
             return machine, head
+        if numbers or self._journal.is_behind_a_snapshot:
+            _log.warning(
+                "state: no snapshot can be read: evidence and alarms from before the journal are lost"
+            )
+            self.damaged += not numbers
         return make(), None
 
     def replay(self, machine: Machine) -> Iterator[Result]:
-        """The results of the entries after the snapshot of `machine`. Slow."""
+        """The results of the entries after the snapshot of `machine`, some of which may be `lost`. Slow."""
         started, entries = time.monotonic(), 0
+        expected = machine.sequence.last + 1 if self._from_segment else None
         for entry in self._journal.entries(self._from_segment):
             entries += 1
+            if isinstance(entry, BatchEntry | WindowClose):
+                self._count_lost(entry.lsn - (entry.lsn if expected is None else expected))
+                expected = entry.lsn + 1
             yield from machine.replay(entry)
+        self.damaged += self._journal.damaged
         _log.info(
             "state: restored, with %d journaled messages and closes, in %.1f s",
             entries,
             time.monotonic() - started,
         )
+
+    def skip_to(self, sequence: LogSequence, archived: int | None) -> None:
+        """Continues after `archived`, the last lsn in the archive, which may be ahead of a damaged journal.
+
+        None: the archive cannot be read, and may be so far ahead.
+        """
+        if archived is None:
+            sequence.last += ARCHIVE_LEAD_LSNS
+        else:
+            self._count_lost(archived - sequence.last)
+            sequence.last = max(sequence.last, archived)
 
     async def start(
         self,
@@ -98,12 +141,16 @@ class Recovery:
         run_ns: int,
         durable: Callable[[int], None],
         archived: Archived | None = None,
+        *,
+        continues: bool = False,
     ) -> None:
         """Journals `machine` from now on, and takes the first snapshot; `durable` as in GroupCommit.
 
         With that snapshot the next start does not repeat this replay, so the archive has its results first.
+        `continues`: it is of the same run as the snapshot that was loaded. Then that snapshot and the journal
+        behind it have all of it, and batches are acknowledged even while the archive is down.
         """
-        self._machine, self._run_ns = machine, run_ns
+        self._machine, self._run_ns, self._continues = machine, run_ns, continues
         self.journal = GroupCommit(self._journal, durable, machine.sequence.last)
         machine.record(self.journal.record)
         await self.snapshot((), archived)
@@ -145,11 +192,13 @@ class Recovery:
             if not await self._is_archived(lsn, archived):
                 _log.debug("state: the snapshot waits for the archive")
                 await asyncio.to_thread(snapshots.discard, self._directory, number)
+                if self._continues and not token:  # no write of the journal has failed
+                    self.journal.checkpointed(lsn, token)
                 return False
             await asyncio.to_thread(snapshots.publish, self._directory, number)
             self.journal.checkpointed(lsn, token)
             self.snapshot_bytes, self.snapshot_at = size, now_ns / 1e9
-            oldest = await asyncio.to_thread(snapshots.prune, self._directory)
+            oldest = await asyncio.to_thread(snapshots.prune, self._directory, self._unusable)
             await self.journal.release(oldest)
         except StateError as exc:
             self.journal.failed(str(exc))
@@ -167,10 +216,16 @@ class Recovery:
 
         Entries that the journal lacks are in the archive before that.
         """
-        if archived is None or not self._has_room():
+        if archived is None or not lsn or not self._has_room():
             return True
         await self.journal.wait_durable(lsn, DURABLE_SECONDS)
         return await archived(lsn)
+
+    def _count_lost(self, entries: int) -> None:
+        entries = max(entries, 0) % ARCHIVE_LEAD_LSNS  # left out, and not lost
+        if entries:
+            _log.warning("state: %d batches and window closes of the journal are lost", entries)
+            self.lost += entries
 
     def _has_room(self) -> bool:
         return self.journal.bytes < JOURNAL_SHARE * self._settings.journal_max_bytes

@@ -80,6 +80,15 @@ class Route:
         """Whether its blocks cannot be stored together with those of other nodes."""
         return self.moving or self.started != ABSENT
 
+    def late(self, counters: Block) -> int:
+        """Number of samples if all are late for the group and change nothing in its store, else 0.
+
+        The backlog of an outage consists of such samples; no block is made of them.
+        """
+        if counters.tick_ns[-1] > self.store.watermark_ns or self.varies or counters.present is not None:
+            return 0
+        return counters.tick_ns.size * int(np.count_nonzero(self.rows[counters.indexes] >= 0))
+
     def block(self, batch: Batch) -> tuple[Block, IntArray | int]:
         """The batch's rows of this group, and their origin: one number, or one per row."""
         counters = batch.counters

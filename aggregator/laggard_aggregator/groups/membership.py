@@ -9,6 +9,7 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
+from laggard_aggregator.detect import registry
 from laggard_aggregator.detect.settings import OF_FUNCTIONS, DetectSettings
 from laggard_aggregator.metrics.definition import SourceMetrics
 from laggard_aggregator.metrics.registry import COMPARED_AS, FUNCTIONS
@@ -50,6 +51,8 @@ class Rule:
 class ConfiguredMembership:
     """Membership by rules, with automatic groups for other components; constant over time.
 
+    Rules of a detector that needs no peers leave their components in the automatic groups.
+
     `functions`: as `default`, for sources whose components are functions.
     """
 
@@ -71,9 +74,9 @@ class ConfiguredMembership:
             claimed = self._claimed(
                 source, role, (shown_name(node, component), component_key(node, component))
             )
-            if claimed or role not in functions.roles:
+            if not _without_peers(claimed) or role not in functions.roles:
                 return claimed
-            return (_automatic(source, role, functions.defaults, self.functions),)
+            return (_automatic(source, role, functions.defaults, self.functions), *claimed)
         return tuple(
             group
             for known in COMPARED_AS.get(source, ())
@@ -89,10 +92,11 @@ class ConfiguredMembership:
         if isinstance(known, JoinedMetrics):
             names, shared = (known.name_of(key),), ()
         claimed = self._claimed(known.source, role, names)
-        if claimed or not known.defaults or (known.roles and role not in known.roles):
+        if not _without_peers(claimed) or not known.defaults or (known.roles and role not in known.roles):
             return claimed
         one_node = known.one_node or known.many_groups
-        return (_automatic(known.source, role, known.defaults, self.default, *shared, one_node=one_node),)
+        automatic = _automatic(known.source, role, known.defaults, self.default, *shared, one_node=one_node)
+        return (automatic, *claimed)
 
     def _claimed(self, source: str, role: str, names: Collection[str]) -> tuple[PeerGroup, ...]:
         """The groups of a source's rules that match one of a component's names."""
@@ -103,6 +107,11 @@ class ConfiguredMembership:
             and rule.group.role in ("", role)
             and any(map(rule.components.fullmatch, names))
         )
+
+
+def _without_peers(groups: Collection[PeerGroup]) -> bool:
+    """Whether none of `groups` compares its members as peers, so that an automatic group does."""
+    return all(registry.find(group.detect.detector).by_itself for group in groups)
 
 
 def _automatic(

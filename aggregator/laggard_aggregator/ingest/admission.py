@@ -87,6 +87,8 @@ class Admission:
         self.counts = AdmissionCounts()
         self.wire_errors: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
+        self.nodes_twice: set[str] = set()
+        """Nodes with two streams of a source at once: two agents of one name, or a copied spool."""
         self._sequence = sequence
         self._room: Room | None = None
         self._decoder = Decoder()
@@ -136,6 +138,7 @@ class Admission:
         gone = [node for node in self.nodes.silent_since(before_ns) if covered((node,))]
         for node in gone:
             self.nodes.forget(node)
+            self.nodes_twice.discard(node)
             self._sources.pop(node, None)
             self._components_in_all -= self._components.pop(node, 0)
             self.acks.forget(node)
@@ -161,6 +164,7 @@ class Admission:
     def start_counting(self) -> None:
         """Resets all counters."""
         self.counts = AdmissionCounts()
+        self.nodes_twice.clear()
         self.wire_errors.clear()
         self.refused.clear()
 
@@ -247,6 +251,7 @@ class Admission:
         last_ns = envelope.t0_ns + (envelope.n - 1) * envelope.dt_ns
         if not received_ns - OLDEST_NS < envelope.t0_ns <= last_ns < received_ns + AHEAD_NS:
             self.refused["time"] += 1
+            self.nodes.heard(topic.node, last_ns, received_ns)
             return []
         stream = self._stream(topic, source, envelope.stream)
         if stream.schema is None or stream.schema.epoch < envelope.schema_epoch:
@@ -262,24 +267,27 @@ class Admission:
         seqs = range(envelope.seq, envelope.seq + len(ticks))
         accepted = self._room is None or self._room.claim(max_value_bytes(envelope, schema))
         if accepted:
-            is_new = [stream.received.add(seq, received_ns) for seq in seqs]
+            is_new = stream.received.add_all(seqs, received_ns)
         else:
             is_new = [seq not in stream.received for seq in seqs]
-        if not all(is_new):
+        whole = all(is_new)
+        if not whole:
             self.counts.duplicates += is_new.count(False)
             self.acks.request_ack(topic.node)  # a node that sends again missed the acknowledgement
             if not any(is_new):
                 return []
         self.counts.gaps += stream.received.give_up()
-        self.counts.two_streams += source.alternates(envelope.stream, received_ns)
+        if source.alternates(envelope.stream, last_ns, received_ns):
+            self.counts.two_streams += 1
+            self.nodes_twice.add(topic.node)
         self.counts.unaccepted += not accepted
         self._sequence.last += 1
         entry = BatchEntry(self._sequence.last, received_ns, message[0], message[1], accepted)
         self.record(entry)
         if accepted:
-            for seq in compress(seqs, is_new):
-                self.acks.accept(entry.lsn, topic.node, stream, seq)
-        return [(entry, topic, envelope, schema, None if all(is_new) else np.repeat(is_new, ticks))]
+            for run in [seqs] if whole else [range(seq, seq + 1) for seq in compress(seqs, is_new)]:
+                self.acks.accept(entry.lsn, topic.node, stream, run)
+        return [(entry, topic, envelope, schema, None if whole else np.repeat(is_new, ticks))]
 
     def _decoded(self, admitted: Sequence[_Admitted]) -> Iterator[Batch]:
         """The decoded batches; malformed payloads are counted."""

@@ -111,18 +111,17 @@ def _decoded(envelope: Envelope, data: bytes) -> Block:
     present = _presence(take.array("u1", (c * f + 7) // 8), c, f) if flags & codec.FLAG_PRESENCE else None
     offsets_us = take.array("<i4", n)
     first = take.array("<i8", c * f)
-    values = np.empty((n, c, f), dtype=np.int64)
-    values[:] = first.reshape(c, f)
-    if n > 1 or envelope.codec == codec.DELTA_ZSTD:
-        body = values.reshape(n, c * f)[:, : changing * f]
-        if envelope.codec == codec.RAW:
-            body[1:] = take.array("<i8", (n - 1) * changing * f).reshape(n - 1, changing * f)
-        else:
-            _add_deltas(body, take, n)
+    values = np.empty((n, c * f), dtype=np.int64)
+    values[0] = first
+    values[1:, changing * f :] = first[changing * f :]
+    if envelope.codec == codec.RAW:
+        values[1:, : changing * f] = take.array("<i8", (n - 1) * changing * f).reshape(n - 1, changing * f)
+    else:
+        _add_deltas(values[:, : changing * f], take, n)
     take.end()
     tick_ns = envelope.t0_ns + np.arange(n, dtype=np.int64) * envelope.dt_ns
     read_ns = tick_ns + offsets_us * np.int64(1000)
-    return Block(indexes.astype(np.int64), values, present, tick_ns, read_ns, idle)
+    return Block(indexes.astype(np.int64), values.reshape(n, c, f), present, tick_ns, read_ns, idle)
 
 
 class _Reader:
@@ -162,18 +161,23 @@ def _presence(bitmap: NDArray[np.int64], c: int, f: int) -> NDArray[np.bool_]:
 
 
 def _add_deltas(body: NDArray[np.int64], take: _Reader, n: int) -> None:
-    """Adds the deltas to rows 1.. of `body` (n, series), which hold the first values."""
+    """Sets rows 1.. of `body` (n, series), whose row 0 holds the first values.
+
+    Summed in place: temporary arrays of a large payload would cost four times as much.
+    """
     codes = take.array("u1", body.shape[1])
     widths = set(codes.tobytes())
     if not widths <= _CODES:
         raise WireError("payload", "unknown width code")
     if n == 1:
         return
+    if 0 in widths:
+        body[1:] = 0
     for width in sorted(widths - {0}):
         chosen = np.flatnonzero(codes == width) if len(widths) > 1 else slice(None)
         count = codes.size if isinstance(chosen, slice) else chosen.size
-        deltas = take.array(f"<i{width}", (n - 1) * count).reshape(n - 1, count)
-        body[1:, chosen] += np.add.accumulate(deltas, axis=0, dtype=np.int64)
+        body[1:, chosen] = take.array(f"<i{width}", (n - 1) * count).reshape(n - 1, count)
+    np.add.accumulate(body, axis=0, out=body)
 
 
 def layout(envelope: Envelope, raw: bytes) -> bytes | None:

@@ -22,9 +22,9 @@ MAX_RANGES = 4096
 MAX_STREAMS = 4
 """Limit of streams of a source, one per new spool; the least recently used one is dropped."""
 ALTERNATING_NS = 600 * 1_000_000_000
-"""A stream that continues within this time after another one followed it alternates with that one."""
+"""A stream that goes on within this time after another one followed it alternates with that one."""
 ACK_RANGES = 8192  # of one message; with at most 19 bytes each they stay below MAX_ACK_BYTES
-MAX_PENDING = 1_000_000  # batches noted as not durable; the oldest beyond wait until all noted ones are
+MAX_PENDING = 1_000_000  # messages noted as not durable; the oldest beyond wait until all noted ones are
 
 
 class SeqRanges:
@@ -52,22 +52,13 @@ class SeqRanges:
 
     def add(self, seq: int, now_ns: int = 0) -> bool:
         """Adds `seq` at `now_ns`; False for a duplicate."""
-        starts, ends = self._starts, self._ends
-        at = bisect_right(starts, seq) - 1
-        if at >= 0 and seq <= ends[at]:
-            return False
-        joins_before = at >= 0 and ends[at] == seq - 1
-        joins_after = at + 1 < len(starts) and starts[at + 1] == seq + 1
-        if joins_before and joins_after:
-            ends[at] = ends[at + 1]
-            del starts[at + 1], ends[at + 1], self._opened[at + 1]
-        elif joins_before:
-            ends[at] = seq
-        elif joins_after:
-            starts[at + 1] = seq
-        else:
-            self._insert(at + 1, seq, now_ns)
-        return True
+        return self._add_new(seq, seq, now_ns)
+
+    def add_all(self, seqs: range, now_ns: int = 0) -> list[bool]:
+        """Adds consecutive `seqs`, at least one; for each False if it is a duplicate."""
+        if self._add_new(seqs[0], seqs[-1], now_ns):
+            return [True] * len(seqs)
+        return [self.add(seq, now_ns) for seq in seqs]
 
     def remove(self, seq: int) -> None:
         """Removes `seq` if it is there."""
@@ -125,11 +116,31 @@ class SeqRanges:
         """An independent copy."""
         return SeqRanges.restore(self.state())
 
-    def _insert(self, at: int, seq: int, now_ns: int) -> None:
-        """Inserts a range of one; a gap split by it keeps its age on both sides."""
+    def _add_new(self, first: int, last: int, now_ns: int) -> bool:
+        """Adds `first` to `last`; False, and nothing is added, if any of them is there."""
+        starts, ends = self._starts, self._ends
+        at = bisect_right(starts, first) - 1
+        follows = at + 1 < len(starts)
+        if (at >= 0 and first <= ends[at]) or (follows and starts[at + 1] <= last):
+            return False
+        joins_before = at >= 0 and ends[at] == first - 1
+        joins_after = follows and starts[at + 1] == last + 1
+        if joins_before and joins_after:
+            ends[at] = ends[at + 1]
+            del starts[at + 1], ends[at + 1], self._opened[at + 1]
+        elif joins_before:
+            ends[at] = last
+        elif joins_after:
+            starts[at + 1] = first
+        else:
+            self._insert(at + 1, first, last, now_ns)
+        return True
+
+    def _insert(self, at: int, first: int, last: int, now_ns: int) -> None:
+        """Inserts a range; a gap split by it keeps its age on both sides."""
         inside = 0 < at < len(self._starts)
-        self._starts.insert(at, seq)
-        self._ends.insert(at, seq)
+        self._starts.insert(at, first)
+        self._ends.insert(at, last)
         self._opened.insert(at, self._opened[at] if inside else max(now_ns, 1))
         if at == 0 and len(self._starts) > 1:
             self._opened[1] = max(now_ns, 1)
@@ -137,12 +148,17 @@ class SeqRanges:
 
 @dataclass(slots=True)
 class StreamState:
-    """`received`, `durable`: ranges of seq; the latter are acknowledged. `schema_message`: as received."""
+    """`received`, `durable`: ranges of seq; the latter are acknowledged. `schema_message`: as received.
+
+    `made_ns`, by the node's clock: of the current stream its newest batch, of another one the batch of the
+    stream that followed it; -1 where that is not known, as after a restart.
+    """
 
     schema: Schema | None = None
     schema_message: bytes = b""
     received: SeqRanges = field(default_factory=SeqRanges)
     durable: SeqRanges = field(default_factory=SeqRanges)
+    made_ns: int = -1
 
 
 @dataclass(slots=True)
@@ -169,16 +185,30 @@ class SourceStreams:
                 self._left.pop(forgotten, None)
         return stream
 
-    def alternates(self, stream_id: bytes, now_ns: int) -> bool:
-        """Whether a stream continues after another followed it: two agents, or one spool twice."""
-        if stream_id == self._current:
+    def alternates(self, stream_id: bytes, made_ns: int, now_ns: int) -> bool:
+        """Whether a stream goes on after another followed it: two agents, or one spool twice.
+
+        `made_ns`: time of the batch by its node's clock. Batches from before the stream was followed are the
+        backlog of an agent that began a new stream, as after a power loss.
+        """
+        stream = self.streams[stream_id] = self.streams.pop(stream_id)
+        current = self.streams.get(self._current)
+        newest_ns = -1 if current is None else current.made_ns
+        if stream is current:
+            stream.made_ns = max(newest_ns, made_ns)
             return False
-        back = now_ns - self._left.pop(stream_id, -ALTERNATING_NS) < ALTERNATING_NS
-        if self._current in self.streams:
+        known = stream.made_ns >= 0 or stream_id in self._left
+        followed_ns = stream.made_ns if stream.made_ns >= 0 else self._left.get(stream_id, newest_ns)
+        if made_ns <= followed_ns:
+            stream.made_ns = followed_ns
+            return False
+        self._left.pop(stream_id, None)
+        if current is not None:
             self._left[self._current] = now_ns
+            current.made_ns = made_ns
+        stream.made_ns = made_ns
         self._current = stream_id
-        self.streams[stream_id] = self.streams.pop(stream_id)
-        return back
+        return known and made_ns - followed_ns < ALTERNATING_NS
 
     def state(self) -> list[Any]:
         """State as plain data."""
@@ -228,21 +258,21 @@ class Acks:
     def __init__(self, site: str, sources: Mapping[str, Mapping[str, SourceStreams]]) -> None:
         self._site = site
         self._sources = sources
-        self._pending: deque[tuple[int, str, StreamState, int]] = deque(maxlen=MAX_PENDING)
+        self._pending: deque[tuple[int, str, StreamState, range]] = deque(maxlen=MAX_PENDING)
         self._dropped_lsn = 0  # the newest one that `_pending` had no room for
         self._requested: dict[str, None] = {}  # nodes in the order of their requests
 
-    def accept(self, lsn: int, node: str, stream: StreamState, seq: int) -> None:
-        """Notes batch `seq`, accepted as `lsn` or as a part of it, as not durable yet."""
+    def accept(self, lsn: int, node: str, stream: StreamState, seqs: range) -> None:
+        """Notes batches `seqs`, accepted as `lsn` or as a part of it, as not durable yet."""
         if len(self._pending) == MAX_PENDING:
             self._dropped_lsn = self._pending[0][0]
-        self._pending.append((lsn, node, stream, seq))
+        self._pending.append((lsn, node, stream, seqs))
 
     def durable(self, lsn: int) -> None:
         """Marks every batch up to `lsn` as durable, to be acknowledged."""
         while self._pending and self._pending[0][0] <= lsn:
-            _, node, stream, seq = self._pending.popleft()
-            stream.durable.add(seq)
+            _, node, stream, seqs = self._pending.popleft()
+            stream.durable.add_all(seqs)
             stream.durable.give_up()  # as `received` did: bounded, whatever seqs a node sends
             self._requested[node] = None
         if 0 < self._dropped_lsn <= lsn:
@@ -275,8 +305,9 @@ class Acks:
                 for stream in source.streams.values():
                     stream.durable = stream.received.copy()
             self._requested[node] = None
-        for _, _, stream, seq in self._pending:
-            stream.durable.remove(seq)
+        for _, _, stream, seqs in self._pending:
+            for seq in seqs:
+                stream.durable.remove(seq)
 
     def _acks(self, node: str) -> Iterator[list[Ack]]:
         """The durable ranges of a node, in messages of at most ACK_RANGES ranges.

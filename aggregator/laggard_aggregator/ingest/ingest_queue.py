@@ -8,6 +8,7 @@ finds a node that sends more than any agent does.
 
 import asyncio
 import logging
+import math
 import mmap
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
@@ -22,8 +23,9 @@ from laggard_common.wire.topics import is_level
 _log = logging.getLogger(__name__)
 
 BURST = 256
-DEFERRED_AT_ONCE = 16
-"""Deferred messages taken before live ones are looked for again."""
+DEFERRED_BURST = 64
+DEFERRED_BYTES = 128 * 1024
+"""Deferred messages taken before live ones are looked for again: usually some ms of work."""
 
 MAX_BYTES = 256 * 1024**2
 """Default limit of the queue's memory."""
@@ -120,17 +122,22 @@ class IngestQueue:
         return messages
 
     def take_deferred(self) -> list[Message]:
-        """Removes a few deferred messages; none while a live one waits."""
+        """Removes up to DEFERRED_BURST messages of about DEFERRED_BYTES; none while a live one waits."""
         if self._live:
             return []
-        messages, size = self._taken(self._deferred, DEFERRED_AT_ONCE)
+        messages, size = self._taken(self._deferred, DEFERRED_BURST, DEFERRED_BYTES)
         self._deferred_bytes -= size
         return messages
 
-    def _taken(self, queue: "deque[Message] | OffheapQueue", most: int) -> tuple[list[Message], int]:
-        """Up to `most` messages removed from `queue`, and their size."""
-        taken, size = [queue.popleft() for _ in range(min(most, len(queue)))], 0
-        for message in taken:
+    def _taken(
+        self, queue: "deque[Message] | OffheapQueue", most: int, enough: float = math.inf
+    ) -> tuple[list[Message], int]:
+        """Removes up to `most` messages, until they have `enough` bytes; returns them and their size."""
+        taken: list[Message] = []
+        size = 0
+        while len(queue) and len(taken) < most and size < enough:
+            message = queue.popleft()
+            taken.append(message)
             node, own = _node(message[0]), _size(message)
             size += own
             queued, queued_bytes = self._of_node.pop(node)

@@ -28,6 +28,10 @@ MAX_ERROR_CHARS = 200
 MAX_UNHEARD = 1000
 """Limit of listed nodes that never sent a sample: unknown clients can invent names at no cost."""
 
+MIN_OFFSETS = 3
+OFFSETS_NS = 60 * 1_000_000_000
+"""At a small site, or with long intervals, it takes some time to hear that many nodes' clocks."""
+
 _STATES: Mapping[str, NodeState] = {"up": "up", "stopped": "stopped", "down": "down"}
 
 
@@ -39,9 +43,11 @@ class ClockOffset:
     delay, and unaffected by delayed or retained messages.
     """
 
-    __slots__ = ("_before", "_best", "_bucket")
+    __slots__ = ("_before", "_best", "_bucket", "latest_ns")
 
     def __init__(self) -> None:
+        self.latest_ns: int | None = None
+        """The best bound since it was set to None."""
         self._bucket = -1
         self._best = -math.inf
         self._before = -math.inf
@@ -53,7 +59,10 @@ class ClockOffset:
             self._before = self._best if bucket == self._bucket + 1 else -math.inf
             self._best = -math.inf
             self._bucket = bucket
-        self._best = max(self._best, made_ns - received_ns)
+        bound_ns = made_ns - received_ns
+        self._best = max(self._best, bound_ns)
+        if self.latest_ns is None or bound_ns > self.latest_ns:
+            self.latest_ns = bound_ns
 
     @property
     def seconds(self) -> float:
@@ -82,6 +91,7 @@ class Nodes:
 
     def __init__(self) -> None:
         self._nodes: dict[str, _Node] = {}
+        self._offsets_ns: int | None = None  # when they were last asked for and there
 
     def __len__(self) -> int:
         return len(self._nodes)
@@ -102,6 +112,10 @@ class Nodes:
         node = self._nodes[name]
         node.span_ns = max(node.span_ns, interval_ns * batch_ticks)
         node.interval_ns = max(node.interval_ns, interval_ns)
+
+    def heard(self, name: str, newest_ns: int, received_ns: int) -> None:
+        """Notes the clock of a node whose batch is rejected because of its time."""
+        self._nodes[name].offset.add(newest_ns, received_ns)
 
     def data(self, name: str, newest_read_ns: int, received_ns: int) -> None:
         """Notes a batch whose last reading was at `newest_read_ns` by the node's clock."""
@@ -157,9 +171,48 @@ class Nodes:
             node.last_sample_ns, node.last_data_ns, node.span_ns, node.interval_ns = times
 
     def listening(self, since_ns: int) -> None:
-        """The aggregator did not listen before `since_ns`; that time makes no node silent."""
+        """The aggregator did not listen before `since_ns`; that time makes no node silent.
+
+        Messages that were replayed say nothing about the clock of this start.
+        """
         for node in self._nodes.values():
             node.heard_from_ns = since_ns
+            node.offset.latest_ns = None
+
+    def latest_offsets(self, now_ns: int) -> list[int]:
+        """Lower bounds of the nodes' clocks minus the aggregator's, ns, since the last call that had some.
+
+        None before half of all nodes were heard, and at least MIN_OFFSETS of them, or OFFSETS_NS have passed.
+        `now_ns`: monotonic.
+        """
+        found = [node.offset.latest_ns for node in self._nodes.values() if node.offset.latest_ns is not None]
+        if self._offsets_ns is None:
+            self._offsets_ns = now_ns
+        enough = min(len(self._nodes), max(MIN_OFFSETS, (len(self._nodes) + 1) // 2))
+        if not found or (len(found) < enough and now_ns - self._offsets_ns < OFFSETS_NS):
+            return []
+        self._offsets_ns = now_ns
+        for node in self._nodes.values():
+            node.offset.latest_ns = None
+        return found
+
+    @property
+    def median_interval_ns(self) -> int:
+        """Median of the nodes' sampling intervals, for which a batch may wait to be sent; 0 without any."""
+        known = sorted(node.interval_ns for node in self._nodes.values() if node.interval_ns)
+        return known[len(known) // 2] if known else 0
+
+    def clock_set(self, now_ns: int) -> None:
+        """The aggregator's clock was set to `now_ns`: earlier offsets do not count, and no node is silent."""
+        for node in self._nodes.values():
+            node.offset = ClockOffset()
+        self.listening(now_ns)
+
+    def rewind(self, now_ns: int) -> None:
+        """No node was heard after `now_ns`, as the clock had been ahead."""
+        for node in self._nodes.values():
+            node.first_seen_ns = min(node.first_seen_ns, now_ns)
+            node.last_data_ns = min(node.last_data_ns, now_ns)
 
     def counts(self, now_ns: int) -> Mapping[tuple[str, NodeState], int]:
         """Number of nodes by role and state."""

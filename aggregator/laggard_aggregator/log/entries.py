@@ -6,6 +6,7 @@ group's last closed window: those are late. Replaying the entries in order repea
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,8 @@ class WindowClose:
     """The close of a group's window: batches after `lsn` do not change it. Epoch seconds.
 
     Overrides take effect here: the window has no `drained` component, and the state of those to `restart` is
-    dropped before it.
+    dropped before it. With `start` equal to `end` there is no window: the clock had been ahead, and the
+    group's windows continue after `end`.
     """
 
     lsn: int
@@ -67,6 +69,13 @@ class ForgetEntry:
     now_ns: int
     before_ns: int
     target: str
+
+
+class EntryTimes(NamedTuple):
+    """Times of a journal's oldest entries by lsn: receipt of batches, ns, and closing of windows, seconds."""
+
+    batches: dict[int, int]
+    closes: dict[int, float]
 
 
 LogEntry = BatchEntry | SchemaEntry | WindowClose | SweepEntry | ForgetEntry

@@ -1,14 +1,16 @@
 """The ingest journal on disk, and the group commit through which the event loop appends to it."""
 
 import asyncio
+import errno
+import itertools
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from laggard_aggregator.log import journal_codec
-from laggard_aggregator.log.entries import BatchEntry, LogEntry, SchemaEntry
+from laggard_aggregator.log.entries import BatchEntry, EntryTimes, LogEntry, SchemaEntry, WindowClose
 from laggard_common import segment_log
 from laggard_common.errors import SpoolError, StateError
 
@@ -18,8 +20,11 @@ SUFFIX = ".journal"
 SEGMENT_BYTES = 64 * 1024 * 1024
 GROUP_SECONDS = 0.02
 MAX_WAITING_BYTES = 64 * 1024 * 1024
+_MEDIUM = (errno.EIO, errno.EUCLEAN, errno.EBADMSG)
+"""Errors of reading a damaged disk or file system."""
 _ENTRY_BYTES = 200
 """Memory of an entry besides its message."""
+MAX_TIMES = 2**18
 
 
 class Journal:
@@ -33,6 +38,8 @@ class Journal:
         self._directory = directory
         self._max_bytes = max_bytes
         self._writer: segment_log.SegmentWriter | None = None
+        self.damaged = 0
+        """Faults that `entries` found, each with a WARNING."""
         with state_errors(directory):
             found = sorted(int(p.stem) for p in directory.glob(f"*{SUFFIX}") if p.stem.isdecimal())
             self._sizes = {number: self._path(number).stat().st_size for number in found}  # by segment
@@ -42,6 +49,11 @@ class Journal:
     def size_bytes(self) -> int:
         """Size of all segments."""
         return sum(self._sizes.values())
+
+    @property
+    def is_behind_a_snapshot(self) -> bool:
+        """Whether earlier segments were deleted, as a snapshot had their entries."""
+        return min(self._sizes, default=1) > 1
 
     def rotate(self) -> int:
         """Starts a new segment and returns its number, which is not reused after a StateError."""
@@ -53,6 +65,7 @@ class Journal:
                 self._writer = segment_log.SegmentWriter(path)
                 self._sizes[number] = 0
                 self._writer.append_all([journal_codec.header()])
+                self._writer.sync()  # so that a segment without it is damaged
                 segment_log.sync_path(self._directory)
         except StateError:
             self.close()
@@ -79,29 +92,63 @@ class Journal:
             self._sizes[self.next_number - 1] = self._writer.size_bytes
 
     def entries(self, number: int) -> Iterator[LogEntry]:
-        """The entries from segment `number` on.
+        """The entries from segment `number` on, before which a snapshot was taken.
 
-        A torn or damaged record ends its segment, with a WARNING. A crash tears the last segment only. Raises
-        StateError when a file cannot be read.
+        Damaged records are left out, with a WARNING. A crash tears the end of a segment. Raises StateError
+        when a file cannot be read for another reason than its medium.
         """
         following = {self._path(each): size for each, size in self._sizes.items() if each >= number}
+        if number and following.get(self._path(number), 0) <= len(segment_log.MAGIC):
+            self._damage("%s is missing or empty", self._path(number))
         returned = set(_returned(following))
         for path, size in following.items():
-            end = len(segment_log.MAGIC)
-            with state_errors(path):
+            try:
+                yield from self._read(path, size, returned)
+            except StateError as exc:
+                if not is_damage(exc):
+                    raise
+                self._damage("%s", exc)
+
+    def times(self) -> EntryTimes:
+        """The times of up to MAX_TIMES batches and closes; damaged ones are left out."""
+        found = EntryTimes({}, {})
+        for entry in itertools.islice(self._readable(), MAX_TIMES):
+            if isinstance(entry, BatchEntry):
+                found.batches[entry.lsn] = entry.received_ns
+            else:
+                found.closes[entry.lsn] = entry.closed_at
+        return found
+
+    def _readable(self) -> Iterator[BatchEntry | WindowClose]:
+        for path in map(self._path, self._sizes):
+            with suppress(StateError), state_errors(path):  # reported when the entries are read
                 for record in segment_log.scan(path):
-                    try:
-                        entry = journal_codec.decode(record, str(path))
-                    except StateError as exc:
-                        _log.warning("journal: %s", exc)
-                        break
-                    end = record.end
-                    if isinstance(entry, BatchEntry) and entry.lsn in returned:
-                        entry = replace(entry, accepted=False)
-                    if entry is not None:
+                    entry = journal_codec.decode(record, str(path))
+                    if isinstance(entry, BatchEntry | WindowClose):
                         yield entry
-            if end < size:
-                _log.warning("journal: %s: %d bytes at the end are torn or damaged", path, size - end)
+
+    def _read(self, path: Path, size: int, returned: Collection[int]) -> Iterator[LogEntry]:
+        end, left_out = len(segment_log.MAGIC), 0
+        with state_errors(path):
+            for record in segment_log.scan(path):
+                left_out, end = left_out + record.offset - end, record.end
+                try:
+                    entry = journal_codec.decode(record, str(path))
+                except StateError as exc:
+                    self._damage("%s", exc)
+                    return
+                if isinstance(entry, BatchEntry) and entry.lsn in returned:
+                    entry = replace(entry, accepted=False)
+                if entry is not None:
+                    yield entry
+        if left_out:
+            self._damage("%s: %d damaged bytes are left out", path, left_out)
+        if end < size:
+            _log.warning("journal: %s: %d bytes at the end are torn or damaged", path, size - end)
+
+    def _damage(self, message: str, *of: object) -> None:
+        self.damaged += 1
+        _log.warning("journal: " + message, *of)
 
     def release(self, number: int) -> None:
         """Deletes the segments before `number`. Raises StateError."""
@@ -126,7 +173,8 @@ class Durability:
 
     `whole`: batches accepted now will be acknowledged after their group commit. `failures`: of writing
     either. `snapshot_at`: time of the latest snapshot, epoch seconds, NaN before the first.
-    `snapshot_seconds`: time that it blocked ingest.
+    `snapshot_seconds`: time that it blocked ingest. `damaged_files`: files of the state that the last start
+    found damaged or missing; `lost_batches`: entries of the journal that it could not read.
     """
 
     whole: bool
@@ -135,6 +183,8 @@ class Durability:
     snapshot_at: float
     snapshot_seconds: float
     failures: int
+    damaged_files: int = 0
+    lost_batches: int = 0
 
 
 class GroupCommit:
@@ -278,6 +328,13 @@ class GroupCommit:
             self.durable_lsn = lsn
             self._durable(lsn)
         self._progress.set()
+
+
+def is_damage(exc: BaseException | None) -> bool:
+    """Whether the disk could not read a file that is there."""
+    while exc is not None and not isinstance(exc, OSError):
+        exc = exc.__cause__
+    return exc is not None and exc.errno in _MEDIUM
 
 
 def _returned(segments: Iterable[Path]) -> Iterator[int]:

@@ -26,6 +26,8 @@ from laggard_common.errors import StateError
 from laggard_common.segment_log import Record
 
 VERSION = 2
+_READ = (1, VERSION)  # closes of the first have no overrides
+_CLOSE_FIELDS = 7
 _MESSAGE = struct.Struct("<QqH")
 _MAX_NS = 2**63 - 1
 T = TypeVar("T")
@@ -98,7 +100,7 @@ def _decode(record: Record) -> LogEntry | None:
         return _message(record)
     value = msgpack.unpackb(record.payload, use_list=False)
     if record.type == RecordType.HEADER:
-        if value != VERSION:
+        if value not in _READ:
             raise ValueError(f"version {value!r}, expected {VERSION}")
         return None
     if record.type == RecordType.RETURN:
@@ -106,6 +108,8 @@ def _decode(record: Record) -> LogEntry | None:
     if record.type not in _PACKED:
         raise ValueError(f"type {record.type}")
     make, checks = _PACKED[record.type]
+    if record.type == RecordType.CLOSE and len(value) == _CLOSE_FIELDS - 2:
+        value = (*value, (), ())
     return make(*[check(field) for check, field in zip(checks, value, strict=True)])
 
 

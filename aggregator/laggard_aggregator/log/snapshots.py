@@ -5,7 +5,7 @@ record; the last record has the number of sections, and a file without it is inv
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
@@ -72,12 +72,15 @@ def read(directory: Path, number: int) -> Iterator[Any]:
     """The sections of a snapshot, one at a time. Raises StateError, possibly after some of them."""
     path = _path(directory, number)
     pieces: list[bytes] = []
-    found, ended = 0, False
+    found, ended, end = 0, False, len(segment_log.MAGIC)
     try:
         with state_errors(path):
             for record in segment_log.scan(path):
                 if ended:
                     raise ValueError("something follows its end")
+                if record.offset != end:
+                    raise ValueError(f"the record at {end} is damaged")
+                end = record.end
                 if record.type == _END:
                     ended = msgpack.unpackb(record.payload) == found
                     if not ended or pieces:
@@ -95,18 +98,21 @@ def read(directory: Path, number: int) -> Iterator[Any]:
         raise StateError(str(path), "is not a snapshot: it is cut short, or damaged")
 
 
-def prune(directory: Path) -> int:
+def prune(directory: Path, unusable: Collection[int] = ()) -> int:
     """Deletes all but the newest KEPT and the leftovers of a crash; the number of the oldest kept.
 
-    The caller writes no snapshot meanwhile. Raises StateError.
+    Those that are `unusable` do not count and are deleted; the result is 0 where only one is left then. The
+    caller writes no snapshot meanwhile. Raises StateError.
     """
     found = numbers(directory)
+    kept = [number for number in found if number not in unusable][:KEPT]
     with state_errors(directory):
         for left_over in directory.glob(f".*{SUFFIX}.tmp"):
             left_over.unlink(missing_ok=True)
-        for number in found[KEPT:]:
-            _path(directory, number).unlink(missing_ok=True)
-    return found[:KEPT][-1] if found else 0
+        for number in found:
+            if number not in kept:
+                _path(directory, number).unlink(missing_ok=True)
+    return kept[-1] if kept and not (unusable and len(kept) < KEPT) else 0
 
 
 def _path(directory: Path, number: int) -> Path:

@@ -7,6 +7,7 @@ Nothing lists either.
 import importlib
 import pkgutil
 from collections.abc import Mapping
+from dataclasses import replace
 
 from laggard_aggregator import metrics
 from laggard_aggregator.metrics.declared import declarations
@@ -22,9 +23,17 @@ def _defined() -> list[SourceMetrics]:
     return [source for module in modules for source in getattr(module, "SOURCES", ())]
 
 
+def _with_throughput(known: SourceMetrics) -> SourceMetrics:
+    """`known` with the throughput of its load as a metric, which has no worse side."""
+    if "throughput" not in known.load or "throughput" in known.metrics:
+        return known
+    return replace(known, metrics={**known.metrics, "throughput": known.load["throughput"]})
+
+
 _DECLARED = declarations()
 SOURCES: Mapping[str, SourceMetrics] = {
-    known.source: known for known in (*_defined(), *(s.source() for file in _DECLARED for s in file.source))
+    known.source: _with_throughput(known)
+    for known in (*_defined(), *(s.source() for file in _DECLARED for s in file.source))
 }
 FUNCTIONS: Mapping[str, FunctionMetrics] = {
     known.name: known for file in _DECLARED for known in file.functions

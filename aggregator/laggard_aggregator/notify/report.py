@@ -14,7 +14,7 @@ from laggard_aggregator.notify.incidents import AlarmTimelines, Incident, rank
 from laggard_aggregator.status import formatting, urls
 from laggard_aggregator.status.formatting import plain, slower, spaced
 from laggard_aggregator.status.next_steps import Command, commands
-from laggard_aggregator.status.view import Status
+from laggard_aggregator.status.view import GroupView, Status
 
 MAX_LISTED = 50
 """Incidents listed in one notification; the page has all."""
@@ -35,7 +35,7 @@ class Comparison:
     """A component against its peers by one metric of one group, as its alarm has it.
 
     `observed` and `reference` in `unit`; `severity`, `worst_severity`: times slower; NaN where unknown.
-    `worse`: side of the metric, as in `formatting.claim`.
+    `worse`: side of the metric, `against`: name of the reference, as in `formatting.slower`.
     """
 
     metric: str
@@ -47,11 +47,12 @@ class Comparison:
     worst_severity: float
     since: float
     worse: int = 1
+    against: str = "peers"
 
     @property
     def predicate(self) -> str:
         """The predicate of a sentence about the component."""
-        return slower(self.severity, self.worse)
+        return slower(self.severity, self.worse, self.against)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,16 +151,14 @@ def report(incident: Incident, view: Status, timelines: AlarmTimelines, page: st
     if not alarms:
         return None
     worst = alarms[0]
-    sources = {group.name: group.source for group in view.groups()}
-    source = sources.get(worst.group, "")
+    groups = {group.name: group for group in view.groups()}
+    source = groups[worst.group].source if worst.group in groups else ""
     causes = next((alarm.causes for alarm in alarms if alarm.causes), ())
     return IncidentReport(
         incident=incident,
         at=worst.updated_at,
         peers=_peers(view, worst),
-        comparisons=tuple(
-            _comparison(each, sources.get(each.group, "")) for each in alarms[:MAX_COMPARISONS]
-        ),
+        comparisons=tuple(_comparison(each, groups.get(each.group)) for each in alarms[:MAX_COMPARISONS]),
         causes=tuple((plain(name), amount) for name, amount in causes[:MAX_CAUSES]),
         commands=(*commands(source, incident.level, incident.name), live_command(page)),
         url=page + urls.component(worst.group, incident.component, worst.metric, incident.since),
@@ -198,16 +197,19 @@ def resolutions(incidents: Sequence[Incident], view: Status, page: str) -> tuple
     )
 
 
-def _comparison(alarm: Alarm, source: str) -> Comparison:
+def _comparison(alarm: Alarm, group: GroupView | None) -> Comparison:
+    source = group.source if group is not None else ""
     of = (plain(alarm.metric), plain(alarm.group), unit(source, alarm.metric))
     severities = (alarm.severity, alarm.worst_severity)
-    return Comparison(
-        *of, alarm.observed, alarm.reference, *severities, alarm.since, worse(source, alarm.metric)
-    )
+    against = group.reference if group is not None else "peers"
+    side = worse(source, alarm.metric)
+    return Comparison(*of, alarm.observed, alarm.reference, *severities, alarm.since, side, against)
 
 
 def _peers(view: Status, alarm: Alarm) -> int:
-    """Components of the same level that the latest window judged, the alarm's own excluded."""
+    """Components of the same level in the latest window, the alarm's own excluded; 0 without peers."""
+    if any(group.name == alarm.group and group.reference != "peers" for group in view.groups()):
+        return 0
     for judged in view.judgements():
         if (judged.group, judged.metric) == (alarm.group, alarm.metric):
             members = judged.levels.count(judged.levels[0])  # parents stand behind them

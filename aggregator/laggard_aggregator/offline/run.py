@@ -262,8 +262,13 @@ def _chosen_by(given: Mapping[str, Any]) -> Callable[[DetectSettings], bool]:
     """Selects the archive's groups that the detector in `given` can judge; without one each keeps its own."""
     if "detector" not in given:
         return lambda _: True
-    compares = registry.find(given["detector"]).compares
-    return lambda recorded: registry.find(recorded.detector).compares == compares
+    wanted = registry.find(given["detector"])
+
+    def judged(recorded: DetectSettings) -> bool:
+        own = registry.find(recorded.detector)
+        return (own.compares, own.by_itself) == (wanted.compares, wanted.by_itself)
+
+    return judged
 
 
 def _without_functions(given: Mapping[str, Any]) -> DetectSettings:

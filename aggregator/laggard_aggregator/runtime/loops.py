@@ -19,7 +19,7 @@ from laggard_aggregator.ingest.mqtt.subscriber import Subscriber
 from laggard_aggregator.log.entries import LogSequence, WindowClose
 from laggard_aggregator.log.journal import GroupCommit
 from laggard_aggregator.status.view import Status
-from laggard_common.clock import Clock
+from laggard_aggregator.windows.schedule import WindowClock
 from laggard_common.daemon.service import is_set_within
 
 _log = logging.getLogger(__name__)
@@ -144,7 +144,7 @@ class Results:
                     name,
                     alarm.group,
                     alarm.metric,
-                    alarm.evidence,
+                    alarm.evidence(self.status.reference(alarm.group)),
                 )
             else:
                 _log.info("alarm cleared: component=%s group=%s", name, alarm.group)
@@ -159,7 +159,7 @@ class WindowLoop:
     """
 
     machine: Machine
-    clock: Clock
+    clock: WindowClock
     locks: tuple[asyncio.Lock, asyncio.Lock]
     results: Results
     journal: GroupCommit | None
@@ -173,8 +173,10 @@ class WindowLoop:
             await catch_up(stop, self.progress)
         while not stop.is_set():
             self.iterations += 1
-            if self.requests is not None and self.machine.overrides.decisions:
-                await self.requests.expire()
+            if self.clock.confirmed:
+                if self.requests is not None and self.machine.overrides.decisions:
+                    await self.requests.expire()
+                await self._rewind()
             await self._close_due(stop)
             with suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), min(self.free_seconds(), POLL_SECONDS))
@@ -191,6 +193,17 @@ class WindowLoop:
         if next_ns is None:
             return math.inf
         return max((next_ns - self.clock.wall_ns()) / 1e9, 0.0)
+
+    async def _rewind(self) -> None:
+        """Sets groups back that closed windows in the future, while the clock was ahead."""
+        machine, now_ns = self.machine, self.clock.wall_ns()
+        if not machine.windows.ahead(now_ns):
+            return
+        async with self.locks[0], self.locks[1]:
+            for close in machine.rewinds(now_ns):
+                machine.seal(close)
+                self.results.judged(close, (), None)
+                _log.warning("group %s: closed windows of the future, goes on without history", close.group)
 
     async def _close_due(self, stop: asyncio.Event) -> None:
         """Closes and judges the windows that are due; the current one is finished at `stop`."""

@@ -217,13 +217,35 @@ class TopologyFile:
 
 @dataclass(frozen=True, slots=True)
 class PeakTable:
-    """A `[[peak]]`: checked, without effect in this version."""
+    """A `[[peak]]`: components that must reach the share `below` of their known `peak` within `minutes`.
+
+    `component` is matched in full with `node/device`; `metric`, in whose unit `peak` is, is one that is not
+    worse where it is larger. `name` of the group, `peak-<n>` for the n-th table.
+    """
 
     component: str = field(metadata=checked(regex))
     metric: str = field(metadata=checked(non_empty()))
     peak: float = field(metadata=checked(above(0)))
-    below: float = field(default=0.3, metadata=checked(between(0, 1)))
-    minutes: float = field(default=60.0, metadata=checked(above(0)))
+    below: float = field(default=0.3, metadata=checked(above(0), between(0, 1)))
+    minutes: float = field(default=60.0, metadata=checked(above(0), between(0, 100_000)))
+    source: str = field(default="diskstats", metadata=checked(one_of(tuple(SOURCES))))
+    role: str = field(default="", metadata=checked(one_of(("", *ROLES))))
+    name: str = ""
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Metrics that the source lacks, or that have no peak to reach."""
+        metrics = SOURCES[self.source].metrics
+        fit = [name for name, metric in metrics.items() if metric.worse <= 0]
+        if self.metric not in fit:
+            known = f"expected one of {', '.join(fit)}" if fit else "has no metric that is better the larger"
+            yield ("metric", f"{known}, got {self.metric!r}") if fit else ("source", f"{self.source} {known}")
+        if self.name and (wrong := _name(self.name)):
+            yield "name", wrong
+
+    @property
+    def options(self) -> dict[str, float]:
+        """The options of the detector."""
+        return {"peak": self.peak, "below": self.below, "minutes": self.minutes}
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,6 +312,10 @@ class AggregatorSettings:
             names.add(group.name)
             for key, wrong in self.detect_of(group).problems():
                 yield f"group[{at}].{key}", wrong
+        for at, (name, _) in enumerate(self.peaks):
+            if name in names:
+                yield f"peak[{at}].name", f"must not repeat, got {name!r}"
+            names.add(name)
 
     def detect_of(self, group: GroupTable) -> DetectTable:
         """`[detect]` with the differences of `group`."""
@@ -310,6 +336,6 @@ class AggregatorSettings:
         }
 
     @property
-    def unused(self) -> tuple[str, ...]:
-        """Sections that are given and checked but have no effect in this version."""
-        return ("[[peak]]",) if self.peak else ()
+    def peaks(self) -> tuple[tuple[str, PeakTable], ...]:
+        """The `[[peak]]` tables with the names of their groups."""
+        return tuple((table.name or f"peak-{at}", table) for at, table in enumerate(self.peak, 1))

@@ -11,7 +11,7 @@ from laggard_aggregator.detect.thresholds import Thresholds
 from laggard_aggregator.groups.membership import ConfiguredMembership, PeerGroup, Rule
 from laggard_aggregator.groups.topology import Branch, Topology
 from laggard_aggregator.settings import thresholds_file
-from laggard_aggregator.settings.aggregator import AggregatorSettings, DetectTable, TopologyTable
+from laggard_aggregator.settings.aggregator import AggregatorSettings, DetectTable, PeakTable, TopologyTable
 from laggard_common.errors import ConfigError
 
 
@@ -23,6 +23,9 @@ def membership(settings: AggregatorSettings) -> ConfiguredMembership:
         detect = _detect(settings.detect_of(table), table.name, files)
         group = PeerGroup(table.name, table.source, table.role, table.metrics, detect)
         rules.append(Rule(group, re.compile(table.components)))
+    for name, peak in settings.peaks:
+        group = PeerGroup(name, peak.source, peak.role, (peak.metric,), _of_peak(settings.detect, peak))
+        rules.append(Rule(group, re.compile(peak.component)))
     functions = replace(settings.detect, **settings.of_functions)
     return ConfiguredMembership(
         tuple(rules), _detect(settings.detect, "", files), _detect(functions, "", files)
@@ -43,6 +46,18 @@ def _detect(table: DetectTable, group: str, files: dict[str, Thresholds]) -> Det
         return settings
     shadow = _trained(replace(plain, detector=table.shadow), table.shadow_thresholds, group, files)
     return replace(settings, shadow=shadow)
+
+
+def _of_peak(table: DetectTable, peak: PeakTable) -> DetectSettings:
+    """The settings of a `[[peak]]`: the intervals and windows of `[detect]`. Its minutes confirm it."""
+    return DetectSettings(
+        detector="peak",
+        interval_seconds=table.interval_seconds,
+        window_samples=table.window_samples,
+        shift_samples=table.shift_samples,
+        confirm=1,
+        options=peak.options,
+    )
 
 
 def _trained(settings: DetectSettings, path: str, group: str, files: dict[str, Thresholds]) -> DetectSettings:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from laggard_common.config import checked, distinct, each, is_loopback, topic_level
 from laggard_common.errors import ConfigError
+from laggard_common.secret_files import unfit
 
 _URL = re.compile(r"https?://[A-Za-z0-9.\-\[\]:]+(?:/[A-Za-z0-9._~/-]*)?", re.ASCII)
 
@@ -75,6 +76,9 @@ def tls_context(settings: HttpSettings) -> ssl.SSLContext | None:
     """
     if settings.cert_file is None:
         return None
+    key, name = (settings.key_file, "key") if settings.key_file else (settings.cert_file, "cert")
+    if key.exists() and (reason := unfit(key)):
+        raise ConfigError("", [f"http.{name}_file: {key}: {reason}"])
     try:
         return serving(settings.cert_file, settings.key_file)
     except OSError as exc:

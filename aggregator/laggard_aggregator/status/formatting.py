@@ -129,8 +129,14 @@ def claim(severity: float, worse: int = 1) -> str:
     return "is slower than" if severity > 1 else "is faster than"
 
 
-def slower(severity: float, worse: int = 1) -> str:
-    """The predicate of a sentence about a component with an alarm; `worse` as in `claim`."""
+def slower(severity: float, worse: int = 1, against: str = "peers") -> str:
+    """The predicate of a sentence about a component with an alarm; `worse` as in `claim`.
+
+    `against`: name of its reference, as in `registry.Detector`.
+    """
+    if against != "peers":
+        far = f"{factor(severity).rstrip('×')} times " if math.isfinite(severity) else ""
+        return f"stays {far}below its {against}"
     said = claim(severity, worse)
     times = severity if severity > 1 else 1 / severity if severity > 0 else math.nan
     if said == "behaves unlike" or not math.isfinite(times):

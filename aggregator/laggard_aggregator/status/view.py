@@ -13,6 +13,7 @@ from laggard_aggregator.alarms.alarms import Alarm, AlarmEvent, Key
 from laggard_aggregator.alarms.judge import Judgement
 from laggard_aggregator.alarms.overrides import Decision, commenting
 from laggard_aggregator.archive.write_queue import WriteQueue
+from laggard_aggregator.detect import registry
 from laggard_aggregator.detect.interface import Window
 from laggard_aggregator.engine.machine import Machine
 from laggard_aggregator.engine.recovery import Recovery
@@ -24,11 +25,13 @@ from laggard_aggregator.log.journal import Durability
 from laggard_aggregator.status import shadows
 from laggard_aggregator.status.formatting import lasting
 from laggard_aggregator.status.window_history import WindowHistory
+from laggard_aggregator.windows.schedule import STEP_NS, WindowClock
 from laggard_common import __version__
-from laggard_common.clock import Clock
 
 MAX_LAG_SECONDS = 60.0
 """Later windows mean that the aggregator does not keep up."""
+STEPPED = STEP_NS / 1e9
+"""Seconds by which the host's clock may differ from that of windows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +41,11 @@ class GroupView(PeerGroup):
     live: int
     silent: int
     window_seconds: float
+
+    @property
+    def reference(self) -> str:
+        """The name of the values that its components are held against: `peers`, or the detector's own."""
+        return registry.find(self.detect.detector).reference
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +71,11 @@ class Counters:
     `held`: messages that wait for their schema now. `two_streams`: times that two streams of one node and
     source were live at once. `window_lag_seconds`: from the deadline of the latest window to its judgement;
     `window_lag_most_seconds`: its maximum. `notifications`: by channel.
-    `archive_failure`: why the archive cannot be written now, or empty.
+    `archive_failure`: why the archive cannot be written now, or empty. `archive_up`: None without an archive.
+    `archive_damaged`: files set aside in its folder. `archive_refused`: rows left out, by node, for too many
+    fields.
     `flooding`: the node with the highest message rate, per second, where it exceeds any agent's.
+    `clock_steps`: of the host's clock; `clock_difference_seconds`: the host's clock minus that of windows.
     `shadow_verdicts`: by group with a shadow, the number of verdicts by state (`shadows.NOT_COMPARED` on).
     """
 
@@ -90,15 +101,22 @@ class Counters:
     flooding: tuple[str, float] | None = None
     archive_failure: str = ""
     shadow_verdicts: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    clock_steps: int = 0
+    clock_difference_seconds: float = 0.0
+    archive_up: bool | None = None
+    archive_damaged: int = 0
+    archive_refused: Mapping[str, int] = field(default_factory=dict)
 
 
 def failing(counters: Counters, durability: Durability | None) -> dict[str, str]:
     """The parts of Laggard that fail now, each with a line about it: archive, journal, windows, channels."""
-    late = counters.window_lag_seconds
+    late, ahead = counters.window_lag_seconds, counters.clock_difference_seconds
+    side = "ahead of" if ahead > 0 else "behind"
     parts = {
         "journal": "cannot be written" if durability is not None and not durability.whole else "",
         "archive": counters.archive_failure and f"cannot be written: {counters.archive_failure}",
         "windows": f"are judged {lasting(late)} late" if late > MAX_LAG_SECONDS else "",
+        "clock": f"of this host is {lasting(abs(ahead))} {side} its nodes'" if abs(ahead) > STEPPED else "",
         **{name: c.unavailable and f"waits: {c.unavailable}" for name, c in counters.notifications.items()},
     }
     return {part: f"{part} {problem}" for part, problem in parts.items() if problem}
@@ -118,7 +136,7 @@ class Status:
     def __init__(
         self,
         machine: Machine,
-        clock: Clock,
+        clock: WindowClock,
         history: WindowHistory | None = None,
         *,
         queue: IngestQueue | None = None,
@@ -242,6 +260,11 @@ class Status:
         """The standing alarms."""
         return self._alarms
 
+    def reference(self, group: str) -> str:
+        """The name of the values that the group's components are held against."""
+        known = self._machine.groups.get(group)
+        return "peers" if known is None else registry.find(known.detect.detector).reference
+
     def shown(self, component: str) -> str:
         """The current name (`node/sda`) of a component by its permanent ID."""
         return self._machine.names.get(component, component)
@@ -293,6 +316,8 @@ class Status:
             snapshot_at=recovery.snapshot_at,
             snapshot_seconds=recovery.snapshot_seconds,
             failures=recovery.journal.failures,
+            damaged_files=recovery.damaged,
+            lost_batches=recovery.lost,
         )
 
     def counters(self) -> Counters:
@@ -315,6 +340,9 @@ class Status:
             queue_bytes=queue.size_bytes if queue is not None else 0,
             archive_dropped=archive.dropped if archive is not None else 0,
             archive_failure=archive.failure if archive is not None else "",
+            archive_up=not archive.failure if archive is not None else None,
+            archive_damaged=archive.damaged if archive is not None else 0,
+            archive_refused=dict(archive.refused_rows) if archive is not None else {},
             archive_returned=admission.counts.unaccepted,
             held=admission.held,
             two_streams=admission.counts.two_streams,
@@ -322,5 +350,7 @@ class Status:
             refused=admission.refused + machine.refused,
             notifications=self._channels(),
             flooding=queue.senders.flooding if queue is not None else None,
+            clock_steps=self._clock.steps,
+            clock_difference_seconds=self._clock.difference_ns / 1e9,
             shadow_verdicts=dict(self._shadow_verdicts),
         )

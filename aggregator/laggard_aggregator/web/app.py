@@ -28,6 +28,7 @@ from laggard_aggregator.web.exposition import Exposition, Scrape, scrape
 from laggard_aggregator.web.metric_table import PER_NODE, TABLE
 from laggard_aggregator.web.pages.past import PastReader, PastUnavailableError
 from laggard_aggregator.web.pages.site import Pages
+from laggard_aggregator.web.server import MAX_HEADER_BYTES
 
 SECURITY_HEADERS = (
     (b"cache-control", b"no-store"),
@@ -160,7 +161,11 @@ def _encoder(accept: str) -> tuple[Callable[[Collector], bytes], str]:
 
 
 def _guarded(app: ASGIApp) -> ASGIApp:
-    """`app` with the missing SECURITY_HEADERS on every response, and 413 for bodies beside decisions."""
+    """`app` with the missing SECURITY_HEADERS on every response, and its limits.
+
+    413 for bodies beside decisions; 400 for a head beyond MAX_HEADER_BYTES that came in one piece: h11 checks
+    incomplete ones alone.
+    """
 
     async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
         async def send_with_headers(message: Message) -> None:
@@ -173,6 +178,9 @@ def _guarded(app: ASGIApp) -> ASGIApp:
         has_body = headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in headers
         decides = scope.get("method") == "POST" and scope["path"] in (FORM_PATH, API_PATH)
         answer = _problem(413, "requests have no body here") if has_body and not decides else app
+        head = len(scope.get("raw_path", b"")) + len(scope.get("query_string", b""))
+        if head + sum(len(name) + len(value) for name, value in scope.get("headers", ())) > MAX_HEADER_BYTES:
+            answer = _problem(400, "the headers are too long")
         await answer(scope, receive, send_with_headers)
 
     return guarded

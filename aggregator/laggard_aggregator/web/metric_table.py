@@ -368,6 +368,33 @@ AGGREGATOR = (
         "Batches not acknowledged because the archive's write queue was full; agents send them again.",
         lambda c: c.archive_returned,
     ),
+    _counter(
+        "laggard_archive_up",
+        "Whether the archive can be written (0 or 1); no series without an archive.",
+        lambda c: c.archive_up,
+    ),
+    _counter(
+        "laggard_archive_damaged_files",
+        "Damaged files of the archive that were moved to its folder damaged.",
+        lambda c: None if c.archive_up is None else c.archive_damaged,
+    ),
+    MetricRow(
+        "laggard_archive_refused_rows_total",
+        ("node",),
+        "Rows not archived because the node's schema has more new fields than a table takes.",
+        lambda values: (
+            ((node,), rows)
+            for node, rows in sorted(values.counters.archive_refused.items(), key=lambda each: -each[1])[:20]
+        ),
+    ),
+    _counter(
+        "laggard_clock_steps_total", "Steps of the host's clock that were noticed.", lambda c: c.clock_steps
+    ),
+    _counter(
+        "laggard_clock_difference_seconds",
+        "The host's clock minus the clock of windows, which follows most nodes.",
+        lambda c: c.clock_difference_seconds,
+    ),
     _counter("laggard_windows_total", "Windows judged, over all peer groups.", lambda c: c.windows),
     _counter(
         "laggard_window_lag_seconds",
@@ -448,6 +475,16 @@ STATE = (
         lambda d: d.snapshot_seconds,
     ),
     _state("laggard_state_failures_total", "Failed writes of journal or snapshot.", lambda d: d.failures),
+    _state(
+        "laggard_state_damaged_files",
+        "Damaged, missing or unreadable files of the state that the last start found.",
+        lambda d: d.damaged_files,
+    ),
+    _state(
+        "laggard_lost_batches_total",
+        "Batches and window closes that the last start could not read from the journal.",
+        lambda d: d.lost_batches,
+    ),
 )
 
 TABLE = (*PER_COMPONENT, *PER_GROUP, *PER_NODE, *PER_ROLE, *AGGREGATOR, *STATE)

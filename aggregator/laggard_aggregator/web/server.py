@@ -1,15 +1,19 @@
 """The HTTP server: uvicorn in the aggregator's event loop.
 
-uvicorn limits the number of connections, the size of a request's head and the keep-alive time. It has no time
-limit for a request's head or a TLS handshake; docs/security.md shows the reverse proxy that has.
+uvicorn limits the number of requests under way, the size of a request's head and the keep-alive time, and
+asyncio the time of a TLS handshake. The time for a request's head, and the number of silent connections, are
+limited here.
 """
 
 import asyncio
 import contextlib
 import errno
+import logging
 import socket
 import ssl
-from collections.abc import Generator
+import time
+from collections.abc import Generator, Iterable
+from typing import Protocol
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -17,10 +21,14 @@ from starlette.types import ASGIApp
 from laggard_aggregator.settings.http import parse_listen
 from laggard_common.errors import ServiceError
 
-MAX_HEADER_BYTES = 16 * 1024  # request line and headers; a longer request is answered with 400
+_log = logging.getLogger(__name__)
+
+MAX_HEADER_BYTES = 16 * 1024  # request line and headers; a longer request is answered with 400, see web.app
 MAX_CONNECTIONS = 128  # open at once; beyond that a request is answered with 503
 KEEP_ALIVE_SECONDS = 75  # longer than Prometheus' usual scrape interval of 15 to 60 s
 SHUTDOWN_SECONDS = 2  # time limit for answers under way at the end
+HEAD_SECONDS = 10.0  # for a request's head, from the connection's first byte or the request's on
+_CHECK_SECONDS = 1.0
 
 
 class HttpServer:
@@ -79,13 +87,17 @@ class HttpServer:
         assert self._socket is not None
         serving = asyncio.create_task(server.serve(sockets=[self._socket]), name="http")
         stopping = asyncio.create_task(stop.wait(), name="http stop")
+        closing = asyncio.create_task(_close_slow(server), name="http heads")
         try:
-            await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({serving, stopping, closing}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             stopping.cancel()
+            closing.cancel()
             server.should_exit = True
             await serving
             self.close()
+            if not closing.cancelled() and closing.done():
+                closing.result()  # its error
 
     def close(self) -> None:
         """Closes the port; idempotent."""
@@ -100,6 +112,47 @@ class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
         yield
+
+
+class _Connection(Protocol):
+    """The part used here of uvicorn's connections."""
+
+    transport: asyncio.Transport
+    cycle: object | None  # the last request, with its answer
+    timeout_keep_alive_task: asyncio.TimerHandle | None
+
+
+async def _close_slow(server: uvicorn.Server) -> None:
+    """Closes connections whose head takes longer than HEAD_SECONDS, and the oldest beyond MAX_CONNECTIONS.
+
+    Waits for ever after a WARNING where this version of uvicorn does not show its connections.
+    """
+    try:
+        await _check_heads(server)
+    except AttributeError as exc:
+        _log.warning("uvicorn %s: no time limit for heads of requests: %s", uvicorn.__version__, exc)
+        await asyncio.Event().wait()
+
+
+async def _check_heads(server: uvicorn.Server) -> None:
+    since: dict[tuple[_Connection, int], float] = {}
+    while True:
+        await asyncio.sleep(_CHECK_SECONDS)
+        now = time.monotonic()
+        connections: Iterable[_Connection] = tuple(server.server_state.connections)  # type: ignore[arg-type]
+        waiting = [(each, id(each.cycle)) for each in connections if _awaits_head(each)]
+        since = {each: since.get(each, now) for each in waiting}
+        oldest = sorted(since, key=since.__getitem__)
+        beyond = max(len(oldest) - MAX_CONNECTIONS, 0)
+        for at, each in enumerate(oldest):
+            if at < beyond or now - since[each] >= HEAD_SECONDS:
+                each[0].transport.abort()
+
+
+def _awaits_head(connection: _Connection) -> bool:
+    """Whether a connection has sent a part of a request's head, or nothing yet; not a kept idle one."""
+    answered = connection.cycle is None or getattr(connection.cycle, "response_complete", False)
+    return answered and connection.timeout_keep_alive_task is None
 
 
 def _listening(host: str, port: int) -> socket.socket:

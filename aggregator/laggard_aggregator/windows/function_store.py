@@ -118,6 +118,11 @@ class FunctionStore:
             del self._nodes[name]
         return gone
 
+    def rewind(self, end_ns: int) -> None:
+        """As in GroupStore, but without the nodes, which join again; cached nodes are invalid then."""
+        self._watermark = end_ns // self.interval_ns
+        self._nodes.clear()
+
     def join(self, schema: Schema, places: Sequence[int]) -> tuple[NodeFunctions | None, int]:
         """The node of `schema` with its functions at `places`, and the number of functions without room.
 

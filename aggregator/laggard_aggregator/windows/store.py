@@ -49,13 +49,9 @@ class GroupStore:
         self._shift = detect.shift_samples
         self._future_ns = FUTURE_NS + BRIDGE * self.interval_ns
         self._rows: dict[str, int] = {}
-        watermark = watermark_ns // self.interval_ns
+        self._kept = source.kept(group.metrics)
+        self._start_over(watermark_ns)
         width = len(self.counters)
-        self._ring = CounterRing(width, watermark, slots=detect.shift_samples + 16)
-        self._intervals = IntervalMetrics(
-            self.counters, *source.kept(group.metrics), columns=history + detect.window_samples
-        )
-        self._live = np.zeros(0, dtype=np.bool_)
         # The newest stored reading of each component, to detect resets between messages.
         self._latest_tick = np.zeros(0, dtype=np.int64)
         self._started = np.zeros(0, dtype=np.int64)
@@ -181,6 +177,15 @@ class GroupStore:
         self._ring.advance(end)
         return self._window(end_ns)
 
+    def rewind(self, end_ns: int) -> None:
+        """Continues without history after `end_ns`, before the watermark; components stay."""
+        self._start_over(end_ns)
+        self._ring.grow_rows(self._latest_tick.size)
+        self._intervals.grow_rows(self._latest_tick.size)
+        ahead = self._latest_tick > end_ns
+        self._latest_tick[ahead] = 0
+        self._latest[ahead] = 0
+
     def state(self) -> dict[str, Any]:
         """State as plain data and copied arrays."""
         count = len(self._rows)
@@ -233,6 +238,15 @@ class GroupStore:
     def origins(self) -> IntArray:
         """The latest origin of each row."""
         return self._origin[: len(self._rows)]
+
+    def _start_over(self, watermark_ns: int) -> None:
+        detect = self.group.detect
+        watermark = watermark_ns // self.interval_ns
+        self._ring = CounterRing(len(self.counters), watermark, slots=detect.shift_samples + 16)
+        self._intervals = IntervalMetrics(
+            self.counters, *self._kept, columns=self._history + detect.window_samples
+        )
+        self._live = np.zeros(0, dtype=np.bool_)
 
     def _usable(self, block: Block, received_ns: int) -> tuple[int, int]:
         """The range of ticks that are neither late nor future; counts the others."""

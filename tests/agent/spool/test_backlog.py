@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from laggard_agent.spool import backlog as coalesce
-from laggard_agent.spool.backlog import ENOUGH_TICKS, Coalescer
+from laggard_agent.spool.backlog import ENOUGH_VALUES, LEAST_TICKS, MOST_TICKS, Coalescer
 from laggard_agent.spool.decode import unpack
 from laggard_agent.spool.segments import SpooledBatch
 from laggard_common import wire
@@ -64,10 +64,30 @@ def by_component(batch: naive_wire.NaiveBatch) -> dict[int, list[list[int | None
     return {index: [tick[at] for tick in batch.values] for at, index in enumerate(batch.indexes)}
 
 
-def test_a_message_is_full_at_sixty_ticks_and_says_what_is_in_it() -> None:
+def wide(seq: int, components: int) -> Envelope:
+    rows = [[(5 * seq + t, 7)] * components for t in range(5)]
+    payload = Encoder().encode(range(components), rows, [150] * 5)
+    return Envelope(
+        Kind.COUNTERS, "oss-1", "net", bytes(16), seq, 1, T0 + 5 * seq * SECOND, SECOND, 5, 1, payload
+    )
+
+
+@pytest.mark.parametrize(
+    ("components", "ticks"),
+    [(1, MOST_TICKS), (4, ENOUGH_VALUES // 8), (10, ENOUGH_VALUES // 20), (50, LEAST_TICKS)],
+)
+def test_a_message_is_full_with_enough_values_of_enough_ticks(components: int, ticks: int) -> None:
+    joiner = Coalescer()
+    found = [message for seq in range(140) for message in joiner.add(SpooledBatch(wide(seq, components)))]
+    assert {message.envelope.n for message in found} == {-(-ticks // 5) * 5}
+    assert sum(m.envelope.n for m in [*found, *joiner.flush()]) == 5 * 140
+
+
+def test_a_message_says_what_is_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coalesce, "MOST_TICKS", 60)
     joiner = Coalescer()
     found = [message for seq in range(12) for message in joiner.add(SpooledBatch(steady(seq)))]
-    assert [(m.count, m.seqs, m.envelope.n) for m in found] == [(12, (0, 11), ENOUGH_TICKS)]
+    assert [(m.count, m.seqs, m.envelope.n) for m in found] == [(12, (0, 11), 60)]
     assert joiner.flush() == []
     (message,) = [m.envelope for m in found]
     assert (message.seq, message.n, message.t0_ns) == (0, 60, T0)

@@ -63,11 +63,14 @@ def test_goes_on_from_a_saved_state() -> None:
 
 def test_evidence_says_what_is_known_and_nothing_else() -> None:
     none = float("nan")
-    assert ALARM.evidence == "30, its peers 10 (3.00 times)"
-    assert replace(ALARM, severity=none).evidence == "30, its peers 10 (score 9)"
+    assert ALARM.evidence() == "30, its peers 10 (3.00 times)"
+    assert replace(ALARM, severity=none).evidence() == "30, its peers 10 (score 9)"
     causes = (("server/libc.so.6/pread", 4.0), ("server/server/main", 1.0))
-    assert replace(ALARM, severity=none, causes=causes).evidence.endswith(" (most in server/libc.so.6/pread)")
-    assert replace(ALARM, severity=none, observed=none, reference=none).evidence == "score 9"
+    assert (
+        replace(ALARM, severity=none, causes=causes).evidence().endswith(" (most in server/libc.so.6/pread)")
+    )
+    assert replace(ALARM, severity=none, observed=none, reference=none).evidence() == "score 9"
+    assert ALARM.evidence("known peak") == "30, its known peak 10 (3.00 times)"
 
 
 def test_the_worst_severity_is_of_the_windows_that_had_one() -> None:

@@ -3,6 +3,7 @@
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -188,12 +189,12 @@ def test_a_part_that_is_merged_meanwhile_is_read_from_the_merged_file(
     opened = pq.ParquetFile
     merged = False
 
-    def opens(path: Path) -> object:
+    def opens(path: Path, **options: Any) -> object:
         nonlocal merged
         if not merged and "000003" in Path(path).name:
             merged = True
             compact(tmp_path, (END + 2 * 86_400) * SECOND)
-        return opened(path)
+        return opened(path, **options)
 
     monkeypatch.setattr(pq, "ParquetFile", opens)
     reader = HistoryReader(tmp_path, "site")

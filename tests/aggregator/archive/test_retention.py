@@ -9,7 +9,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from laggard_aggregator.archive import layout, retention
-from laggard_aggregator.archive.layout import write_parquet
 from laggard_aggregator.archive.reader import ArchiveReader
 from laggard_aggregator.archive.writer import ArchiveWriter
 from laggard_aggregator.log.entries import WindowClose
@@ -31,6 +30,11 @@ def write(directory: Path, times: list[int]) -> None:
         writer.flush()
 
 
+def names(directory: Path) -> list[str]:
+    """Names of the counters' files without their digests."""
+    return [Path(name).name.rpartition("-")[0] for name in files(directory)]
+
+
 def days(directory: Path, kind: str) -> list[str]:
     return [day for day, _ in layout.days(directory, kind)]
 
@@ -40,10 +44,10 @@ def test_hours_that_are_over_become_one_file_each(tmp_path: Path) -> None:
     write(tmp_path, minutes)
     before = read(tmp_path)
     retention.compact(tmp_path, minutes[-1])
-    assert [Path(name).name for name in files(tmp_path)] == [
-        "20270116T120500Z-000001-000003.parquet",
-        "20270116T130500Z-000004-000006.parquet",
-        "20270116T140500Z-000007-000007.parquet",
+    assert names(tmp_path) == [
+        "20270116T120500Z-000001-000003",
+        "20270116T130500Z-000004-000006",
+        "20270116T140500Z-000007-000007",
     ]
     assert [taken.lsn for taken in read(tmp_path)] == [taken.lsn for taken in before]
 
@@ -52,7 +56,7 @@ def test_a_day_that_is_over_becomes_one_file(tmp_path: Path) -> None:
     write(tmp_path, [NOON_NS + hour * HOUR_NS for hour in range(4)])
     retention.compact(tmp_path, NOON_NS + 4 * HOUR_NS)
     retention.compact(tmp_path, NOON_NS + DAY_NS)
-    assert [Path(name).name for name in files(tmp_path)] == ["20270116T120000Z-000001-000004.parquet"]
+    assert names(tmp_path) == ["20270116T120000Z-000001-000004"]
     assert len(read(tmp_path)) == 4
     assert retention.compact(tmp_path, NOON_NS + DAY_NS) == 0, "nothing is left to do"
 
@@ -63,13 +67,13 @@ def test_however_many_parts_there_are_little_is_in_memory_at_a_time(
     monkeypatch.setattr(retention, "MERGED_BYTES", 4096)
     write(tmp_path, [NOON_NS + second * SECOND for second in range(60)])
     parts = layout.parts((tmp_path / files(tmp_path)[0]).parent)
-    schema, every = retention._unified(parts)
+    ((_, schema, every),) = retention._unions(parts)
     before, rows, held = pa.total_allocated_bytes(), [], []
     for table in retention._row_groups(parts, schema, every):
         rows.append(table.num_rows)
         held.append(pa.total_allocated_bytes() - before)
     del table
-    tables = [table for part in parts for table in retention._tables(part.path)]
+    tables = [table for part in parts for table in retention._tables(part)]
     assert max(held) < (pa.total_allocated_bytes() - before) / 3
     assert sum(rows) == sum(table.num_rows for table in tables) == every
     batches = read(tmp_path)
@@ -84,7 +88,7 @@ def numbers(where: Path, parts: int, groups: int, rows: int) -> list[layout.Part
     for part in range(parts):
         firsts = range(part * groups * rows, (part + 1) * groups * rows, rows)
         tables = [pa.table({"number": range(first, first + rows), "same": ["x"] * rows}) for first in firsts]
-        write_parquet(layout.part_path(where, NOON_NS, part, part), tables[0].schema, tables)
+        layout.write_part(where, layout.stamp(NOON_NS), (part, part), tables[0].schema, tables)
     return layout.parts(where)
 
 
@@ -94,7 +98,7 @@ def test_long_files_of_many_row_groups_are_not_read_at_once(
     """As the hours of a day are. Of their row groups none is divided, whose texts would be in both halves."""
     monkeypatch.setattr(retention, "MERGED_BYTES", 64 * 1024)
     parts = numbers(tmp_path, parts=2, groups=40, rows=2000)
-    schema, every = retention._unified(parts)
+    ((_, schema, every),) = retention._unions(parts)
     before, seen, held = pa.total_allocated_bytes(), 0, []
     for table in retention._row_groups(parts, schema, every):
         held.append(pa.total_allocated_bytes() - before)
@@ -109,11 +113,11 @@ def test_long_files_have_no_more_row_groups_for_it(tmp_path: Path, monkeypatch: 
     """Their descriptions are in memory all at once, of whoever writes and of whoever reads."""
     monkeypatch.setattr(retention, "MERGED_BYTES", 1000)
     monkeypatch.setattr(retention, "MOST_ROW_GROUPS", 8)
-    parts = numbers(tmp_path, parts=30, groups=1, rows=100)
-    sizes = [table.num_rows for table in retention._row_groups(parts, *retention._unified(parts))]
+    (union,) = retention._unions(numbers(tmp_path, parts=30, groups=1, rows=100))
+    sizes = [table.num_rows for table in retention._row_groups(*union)]
     assert sizes == [400, 400, 400, 400, 400, 400, 400, 200]
     monkeypatch.setattr(retention, "ROW_GROUP_ROWS", 350)
-    sizes = [table.num_rows for table in retention._row_groups(parts, *retention._unified(parts))]
+    sizes = [table.num_rows for table in retention._row_groups(*union)]
     assert sizes == [300] * 10
 
 
@@ -123,7 +127,7 @@ def test_descriptions_of_parts_do_not_wait_for_the_garbage_collector(tmp_path: P
     gc.collect()
     gc.disable()
     try:
-        retention._unified(parts)
+        list(retention._unions(parts))
         assert gc.collect() < len(parts)
     finally:
         gc.enable()
@@ -134,7 +138,7 @@ def test_looking_through_thousands_of_files_takes_little_memory(tmp_path: Path) 
     where = layout.folder(tmp_path, "closes", layout.OWN, "2027-01-16", "site")
     where.mkdir(parents=True)
     for number in range(1, 3001):
-        layout.part_path(where, NOON_NS, number, number).touch()
+        (where / f"20270116T120000Z-{number:06d}-{number:06d}-{0:016x}.parquet").touch()
 
     def look_through() -> None:
         retention.compact(tmp_path, NOON_NS + 60 * SECOND)
@@ -150,16 +154,26 @@ def test_looking_through_thousands_of_files_takes_little_memory(tmp_path: Path) 
     assert most / 3000 < 750  # bytes a file; as paths they took a thousand
 
 
-def test_a_damaged_part_keeps_nobody_elses_from_being_merged(tmp_path: Path) -> None:
+def test_a_damaged_part_is_set_aside_and_the_others_are_merged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     write(tmp_path, [NOON_NS + minute * 60 * SECOND for minute in range(4)])
     damaged = tmp_path / files(tmp_path)[1]
     content = bytearray(damaged.read_bytes())
-    content[4:64] = b"\xff" * 60  # the data; schema and row counts stand at the end
+    content[60] ^= 1
     damaged.write_bytes(content)
     retention.compact(tmp_path, NOON_NS + DAY_NS)
-    assert damaged.exists()
-    assert (len(files(tmp_path)), len(files(tmp_path, "closes"))) == (4, 1)
+    aside = tmp_path / layout.DAMAGED / damaged.relative_to(tmp_path)
+    assert aside.read_bytes() == bytes(content)
+    assert damaged.name in caplog.text
+    assert not damaged.exists()
+    retention.compact(tmp_path, NOON_NS + DAY_NS)
+    assert [name[17:] for name in names(tmp_path)] == ["000001-000001", "000003-000004"]
+    assert len(files(tmp_path, "closes")) == 1
+    assert [taken.lsn for taken in read(tmp_path)] == [0, 4, 6]
     assert not list(tmp_path.rglob(".*.tmp"))
+    retention.retain(tmp_path, NOON_NS + 40 * DAY_NS, ArchiveTable())
+    assert not aside.exists(), "as old as its day"
 
 
 def test_a_crash_between_merging_and_deleting_doubles_nothing(

@@ -88,8 +88,8 @@ def test_alarms_that_ended_otherwise_than_by_a_window_are_archived_once(tmp_path
     fed = feed(tmp_path, [])
     fed.put(ended)
     assert asyncio.run(fed.write(flush=True))
-    written = part_reader.written(tmp_path, START)
-    again = ArchiveWriter(tmp_path, "site", START, continues_at_ns=START + SECOND, written=written)
+    again = ArchiveWriter(tmp_path, "site", START, continues_at_ns=START + SECOND, continued_run_ns=START)
+    assert again.open() == 7
     again.alarms_cleared(ended)
     again.flush()
     columns = ("ordinal", "transition", "group", "component", "start", "end", "at", "since")
@@ -122,12 +122,13 @@ def test_a_run_that_goes_on_writes_nothing_twice(tmp_path: Path) -> None:
     first.flush()
     first.close(close)
     first.flush()
-    assert part_reader.written(tmp_path, START) == {("counters", "diskstats"): 2, ("closes", "laggard"): 3}
-    assert set(part_reader.written(tmp_path, START - 1).values()) == {-1}
-    second = ArchiveWriter(
-        tmp_path, "site", START, continues_at_ns=START + SECOND, written=part_reader.written(tmp_path, START)
-    )
+    rows, _ = part_reader.written(tmp_path, START)
+    assert rows == {("counters", "diskstats"): 2, ("closes", "laggard"): 3}
+    of_another, _ = part_reader.written(tmp_path, START - 1)
+    assert set(of_another.values()) == {-1}
+    second = ArchiveWriter(tmp_path, "site", START, continues_at_ns=START + SECOND, continued_run_ns=START)
     fed = WriteQueue(second, ArchiveTable(), lambda _: None, SystemClock())
+    assert fed.open()
     fed.replay([batch(1), batch(2), close, batch(4)])
     asyncio.run(fed.write(flush=True))
     reader = ArchiveReader(tmp_path)

@@ -22,9 +22,12 @@ from laggard_common.errors import ArchiveError, InputError
 from laggard_common.wire.schema import Component, Field, FieldKind, FieldType, Schema
 from tests.support.builders.archives import START_NS, assert_same, judgement
 from tests.support.builders.batches import SECOND, batch_of
+from tests.support.processes import run_command
 
 MIDNIGHT_NS = START_NS // (86_400 * SECOND) * 86_400 * SECOND + 86_400 * SECOND
 """The first one after START_NS, which is 2027-01-15T08:00:00Z."""
+
+DAY_NS = 86_400 * SECOND
 
 
 def schema_with(*fields: Field, epoch: int = 1, components: tuple[str, ...] = ("sda",)) -> Schema:
@@ -42,7 +45,7 @@ SCHEMA = schema_with(Field("rd_ios"), Field("rd_ms", unit="ms"))
 
 
 def files(directory: Path, kind: str = "counters") -> list[str]:
-    return sorted(str(path.relative_to(directory)) for path in directory.rglob(f"kind={kind}/**/*.parquet"))
+    return sorted(str(path.relative_to(directory)) for path in directory.glob(f"kind={kind}/**/*.parquet"))
 
 
 def read(directory: Path) -> list[Batch]:
@@ -53,9 +56,12 @@ def test_a_file_lies_where_the_contract_says(tmp_path: Path) -> None:
     writer = ArchiveWriter(tmp_path, "lab", START_NS)
     writer.batch(dataclasses.replace(batch(SCHEMA), site="lab"))
     writer.flush()
-    assert files(tmp_path) == [
-        "kind=counters/source=diskstats/date=2027-01-15/site=lab/20270115T080000Z-000001-000001.parquet"
-    ]
+    (name,) = files(tmp_path)
+    digest = run_command(["b2sum", "--length=64", tmp_path / name]).stdout[:16]
+    assert name == (
+        "kind=counters/source=diskstats/date=2027-01-15/site=lab/"
+        f"20270115T080000Z-000001-000001-{digest}.parquet"
+    )
 
 
 def test_a_day_opens_five_seconds_after_midnight_and_never_again(tmp_path: Path) -> None:
@@ -68,6 +74,42 @@ def test_a_day_opens_five_seconds_after_midnight_and_never_again(tmp_path: Path)
     assert [name.split("/")[2] for name in files(tmp_path)] == ["date=2027-01-15", "date=2027-01-16"]
     for got, expected in zip(read(tmp_path), sent, strict=True):
         assert_same(got, expected)
+
+
+@pytest.mark.parametrize("killed_early", [True, False])
+def test_a_day_that_a_wrong_clock_opened_goes_on_after_restarts(tmp_path: Path, killed_early: bool) -> None:
+    """The run began two days ahead, perhaps without a row; its clock was set right, and it restarts twice."""
+    began = START_NS + 2 * DAY_NS
+    first = ArchiveWriter(tmp_path, "site", began)
+    first.open()
+    if not killed_early:
+        first.batch(batch(SCHEMA, 1, began))
+        first.flush()
+    for lsn in (2, 3):
+        again = ArchiveWriter(
+            tmp_path, "site", began, continues_at_ns=START_NS + SECOND, continued_run_ns=began
+        )
+        again.open()
+        for replayed in range(2, lsn + 1):
+            again.batch(batch(SCHEMA, replayed, START_NS + replayed * SECOND))
+        again.flush()
+    assert [taken.lsn for taken in read(tmp_path)] == ([2, 3] if killed_early else [1, 2, 3])
+    assert {name.split("/")[2] for name in files(tmp_path)} == {"date=2027-01-17"}
+
+
+def test_a_day_that_a_wrong_clock_opened_in_a_right_run_goes_on_too(tmp_path: Path) -> None:
+    writer = ArchiveWriter(tmp_path, "site", START_NS)
+    for lsn, at_ns in enumerate((START_NS, START_NS + 2 * DAY_NS)):
+        writer.batch(batch(SCHEMA, lsn, at_ns))
+    writer.flush()
+    again = ArchiveWriter(
+        tmp_path, "site", START_NS, continues_at_ns=START_NS + SECOND, continued_run_ns=START_NS
+    )
+    assert again.open() == 1
+    for lsn in range(3):
+        again.batch(batch(SCHEMA, lsn, START_NS + 2 * SECOND))
+    again.flush()
+    assert [taken.lsn for taken in read(tmp_path)] == [0, 1, 2]
 
 
 def test_each_day_has_the_schemas_that_read_it(tmp_path: Path) -> None:
@@ -95,18 +137,36 @@ def test_a_schema_that_grows_within_a_day_adds_columns(tmp_path: Path) -> None:
     assert table.filter(table["ordinal"].to_numpy() != 1)["dc_ios"].null_count == 4
 
 
-def test_a_field_that_changes_its_type_begins_a_new_file_and_is_never_merged(tmp_path: Path) -> None:
-    other = schema_with(Field("rd_ios", FieldKind.GAUGE, "1", FieldType.F64), epoch=2)
-    sent = [batch(SCHEMA, 0), batch(other, 1), batch(SCHEMA, 2)]
+def double(name: str) -> Field:
+    return Field(name, FieldKind.GAUGE, "1", FieldType.F64)
+
+
+OTHER_TYPE = schema_with(double("rd_ios"), Field("node"), double("field.f64.rd_ios"), epoch=2)
+"""Fields as SCHEMA and RESERVED have them, of another type, and one named as a column beside one."""
+RESERVED = schema_with(Field("rd_ios"), double("node"), Field("field.f64.rd_ios"), epoch=3)
+
+
+@pytest.mark.parametrize("flushed_every", [1, 2, 3, 50])
+def test_fields_of_two_types_are_in_one_table(tmp_path: Path, flushed_every: int) -> None:
+    """Whichever comes first, in every file and in the one that they are merged to."""
+    cycle = [OTHER_TYPE, SCHEMA, OTHER_TYPE, RESERVED, SCHEMA]
+    sent = [batch(cycle[turn % len(cycle)], turn) for turn in range(50)]
     writer = ArchiveWriter(tmp_path, "site", START_NS)
-    for taken in sent:
+    for turn, taken in enumerate(sent):
         writer.batch(taken)
+        if turn % flushed_every == flushed_every - 1:
+            writer.flush()
     writer.flush()
-    assert len(files(tmp_path)) == 3
-    compact(tmp_path, MIDNIGHT_NS + SECOND * 3600)
-    assert len(files(tmp_path)) == 3
+    assert len(files(tmp_path)) == -(-len(sent) // flushed_every)
     for got, expected in zip(read(tmp_path), sent, strict=True):
         assert_same(got, expected)
+    compact(tmp_path, MIDNIGHT_NS + SECOND * 3600)
+    (merged,) = files(tmp_path)
+    for got, expected in zip(read(tmp_path), sent, strict=True):
+        assert_same(got, expected)
+    columns = {each.name: str(each.type) for each in pq.read_schema(tmp_path / merged)}
+    assert (columns["rd_ios"], columns["field.f64.rd_ios"]) == ("int64", "double")
+    assert (columns["field.node"], columns["field.f64.field.node"]) == ("int64", "double")
 
 
 def test_columns_carry_the_meaning_of_their_fields(tmp_path: Path) -> None:
@@ -268,6 +328,8 @@ def test_what_is_no_archive_or_of_another_format_is_said_in_one_line(tmp_path: P
     writer.flush()
     path = tmp_path / files(tmp_path)[0]
     table = pq.read_table(path)
+    path.unlink()
+    path = path.with_name("20270115T080000Z-000001-000001.parquet")  # of an earlier version
     pq.write_table(table.replace_schema_metadata({b"laggard.format": b"2"}), path)
     with pytest.raises(InputError, match="archive format 2, this version reads 1"):
         read(tmp_path)

@@ -328,6 +328,39 @@ def test_a_file_that_holds_no_decisions_is_refused(data: bytes, tmp_path: Path) 
         storage.load(tmp_path)
 
 
+def test_a_flipped_bit_in_decisions_is_noticed_and_those_before_are_used(site: Site) -> None:
+    assert site.told("silence", "oss-5", "--for", "1h") == 0
+    before = storage.load(site.state).standing
+    assert site.told("drain", "oss-6", "--comment", "é") == 0
+    path = site.state / storage.FILE
+    whole, now = path.read_bytes(), storage.load(site.state).standing
+    assert len(now) == 2
+    noticed = 0
+    for place in range(0, len(whole), 3):
+        data = bytearray(whole)
+        data[place] ^= 1 << place % 8
+        path.write_bytes(data)
+        overrides, damaged = storage.recover(site.state)
+        assert overrides.standing == (before if damaged else now)
+        assert storage.load(site.state).standing == overrides.standing
+        assert (site.state / storage.DAMAGED_FILE).exists() >= damaged
+        noticed += damaged
+    assert noticed > len(whole) / 5
+
+
+def test_without_any_decisions_that_can_be_read_there_are_none(tmp_path: Path) -> None:
+    for name in (storage.FILE, storage.BEFORE_FILE):
+        (tmp_path / name).write_bytes(b"{")
+    overrides, damaged = storage.recover(tmp_path)
+    assert (overrides.standing, damaged) == ((), True)
+    assert storage.recover(tmp_path)[1] is False
+
+
+def test_edited_decisions_need_no_digest(tmp_path: Path) -> None:
+    (tmp_path / storage.FILE).write_text('{"decisions": [], "afresh": {"luns": ["oss-5"]}}')
+    assert storage.load(tmp_path).restarts == {"luns": {"oss-5"}}
+
+
 @pytest.mark.parametrize(
     ("text", "seconds"), [("90s", 90), ("1.5h", 5400), ("10min", 600), ("2d", 172_800), ("1w", 604_800)]
 )

@@ -47,7 +47,6 @@ def test_the_aggregator_loads_its_configuration(tmp_path: Path) -> None:
     site = make_site(tmp_path, recordings.LUNS, 0.1)
     site.write()
     settings = load(AggregatorSettings, site.aggregator_toml)
-    assert not settings.unused
     detectors = {rule.group.name: rule.group.detect.detector for rule in membership(settings).rules}
     assert detectors == {"luns": "laggard", OWN: "laggard"}
 

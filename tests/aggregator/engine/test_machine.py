@@ -13,6 +13,7 @@ from laggard_aggregator.groups.membership import ConfiguredMembership, PeerGroup
 from laggard_aggregator.ingest.batches import Batch
 from laggard_aggregator.log.entries import WindowClose
 from laggard_aggregator.metrics.definition import IntArray
+from laggard_aggregator.windows.store import GroupStore
 from laggard_common.wire.schema import Component
 from tests.support.builders.batches import DISKSTATS, SECOND, batch_of, schema_of, stored
 
@@ -117,6 +118,23 @@ def test_ticks_that_come_after_their_window_are_flagged_and_skipped() -> None:
     late = stored(pipeline, batch_of(schema, steady(range(28, 33), 1), START + 28 * SECOND))
     assert late.late.tolist() == [True, True, True, False, False]
     assert pipeline.stores["storage/diskstats"].counts.late == 3
+
+
+def test_a_batch_whose_windows_are_closed_changes_nothing_but_the_count_of_late_samples() -> None:
+    """As the store would have it: a backlog is not even converted to the group's rows and counters."""
+    pipeline = make()
+    schema = schema_of(components=("a", "b", "c"))
+    stored(pipeline, batch_of(schema, steady(range(1, 31), 3), START + SECOND))
+    pipeline.seal(end_of(pipeline, 30))
+    store = pipeline.stores["storage/diskstats"]
+    before = store.state()
+    late = batch_of(schema, steady(range(20, 0, -1), 3), START + 11 * SECOND)
+    assert stored(pipeline, late).late.all()
+    assert (store.counts.late, store.counts.future, store.counts.resets) == (60, 0, 0)
+    assert isinstance(store, GroupStore)
+    store.add(late.counters, late.received_ns)
+    assert (store.counts.late, store.counts.future, store.counts.resets) == (120, 0, 0)
+    np.testing.assert_equal(store.state(), before)
 
 
 def test_components_may_come_in_any_order_idle_ones_last_and_some_may_be_missing() -> None:

@@ -12,6 +12,7 @@ from laggard_aggregator.log.entries import LogEntry
 from laggard_aggregator.status.view import Status
 from tests.support.builders.site import SECOND, START, close, new_core, receive, steps, told
 from tests.support.clock import HandClock
+from tests.support.window_clock import window_clock
 
 BATCHES = 40
 GROUP = "storage/diskstats"
@@ -160,7 +161,7 @@ def test_a_replay_tells_that_an_alarm_ended_with_a_drain() -> None:
 
 def test_who_looks_sees_an_alarm_end_with_a_drain() -> None:
     core = new_core()
-    view = Status(core, HandClock(START))
+    view = Status(core, window_clock(HandClock(START)))
     view.judged(run(core, {BEFORE: drain}))
     view.alarms_changed(core.pop_cleared())
     assert [t.kind for t in view.history.transitions] == ["raised", "cleared"]

@@ -13,12 +13,12 @@ import pytest
 
 from laggard_aggregator.alarms.judge import Judgement
 from laggard_aggregator.engine import recovery as keeper_module
-from laggard_aggregator.engine.recovery import Recovery
+from laggard_aggregator.engine.recovery import ARCHIVE_LEAD_LSNS, Recovery
 from laggard_aggregator.ingest.admission import NO_ROOM, Room
 from laggard_aggregator.ingest.batches import Batch
-from laggard_aggregator.log import snapshots
+from laggard_aggregator.log import journal_codec, snapshots
 from laggard_aggregator.settings.aggregator import StateTable
-from laggard_common import wire
+from laggard_common import segment_log, wire
 from laggard_common.errors import ServiceError, StateError
 from tests.support.builders.site import (
     NODES,
@@ -439,6 +439,130 @@ def test_a_torn_journal_is_read_as_far_as_it_goes(tmp_path: Path, caplog: pytest
     asyncio.run(story())
     (warning,) = (record for record in caplog.records if record.levelname == "WARNING")
     assert "bytes at the end are torn or damaged" in warning.getMessage()
+
+
+def test_damaged_records_of_the_journal_are_counted_and_those_around_are_used(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story() -> None:
+        process = await filled(tmp_path, 0)
+        for seq in range(1, 9):
+            receive(process.core, [data_message(schema(NODES[0]), seq)])
+        await process.commit()
+        process.kill()
+        path = max(tmp_path.glob("*.journal"))
+        batches = [r for r in segment_log.scan(path) if r.type == journal_codec.RecordType.BATCH]
+        data = bytearray(path.read_bytes())
+        for record in batches[2:5]:
+            data[record.end - 5] ^= 16
+        path.write_bytes(data)
+        process = await Process(tmp_path).start()
+        assert process.acknowledged() == {NODES[0]: ((0, 1), (5, 8))}
+        assert (process.keeper.lost, process.keeper.damaged) == (3, 1)
+        process.kill()
+
+    asyncio.run(story())
+    said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert any("damaged bytes are left out" in each for each in said)
+    assert any("3 batches and window closes of the journal are lost" in each for each in said)
+
+
+@pytest.mark.parametrize("harm", ["missing", "empty", "without its header"])
+def test_a_journal_that_is_gone_is_told_and_an_archive_that_is_ahead_counts_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, harm: str
+) -> None:
+    async def story() -> None:
+        process = await filled(tmp_path)
+        process.kill()
+        last = process.core.sequence.last
+        path = max(tmp_path.glob("*.journal"))
+        if harm == "missing":
+            path.unlink()
+        else:
+            path.write_bytes(path.read_bytes()[: 0 if harm == "empty" else len(segment_log.MAGIC)])
+        again = Process(tmp_path)
+        kept = again.core.sequence.last
+        again.keeper.skip_to(again.core.sequence, last)
+        assert (again.keeper.lost, again.keeper.damaged) == (last - kept, 1)
+        assert again.core.sequence.last == last > kept
+        again.kill()
+
+    asyncio.run(story())
+    assert ".journal is missing or empty" in caplog.text
+
+
+def test_both_snapshots_damaged_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The journal behind the older one is replayed: nothing of it is acknowledged twice or lost."""
+
+    async def story() -> None:
+        process = await filled(tmp_path)
+        process.kill()
+        for number in snapshots.numbers(tmp_path):
+            path = tmp_path / f"{number:012d}.snapshot"
+            data = bytearray(path.read_bytes())
+            data[len(data) // 2] ^= 1
+            path.write_bytes(data)
+        again = Process(tmp_path)
+        assert again.head is None
+        assert (again.keeper.damaged, again.keeper.lost) == (2, 0)
+        again.kill()
+
+    asyncio.run(story())
+    assert "no snapshot can be read" in caplog.text
+
+
+def test_a_damaged_snapshot_is_not_kept_as_the_older_of_two(tmp_path: Path) -> None:
+    """The newest is damaged, and after a start the next one: the one before both is still there."""
+
+    def damage_newest() -> None:
+        path = tmp_path / f"{snapshots.numbers(tmp_path)[0]:012d}.snapshot"
+        data = bytearray(path.read_bytes())
+        data[len(data) // 2] ^= 1
+        path.write_bytes(data)
+
+    async def story() -> None:
+        process = await filled(tmp_path)
+        older = snapshots.numbers(tmp_path)[1]
+        process.kill()
+        damage_newest()
+        (await Process(tmp_path).start()).kill()
+        assert snapshots.numbers(tmp_path)[1:] == [older]
+        damage_newest()
+        again = Process(tmp_path)
+        assert again.head is not None
+        assert again.keeper.lost == 0
+        assert again.core.sequence.last == process.core.sequence.last
+        again.kill()
+
+    asyncio.run(story())
+
+
+def test_sequence_numbers_left_out_for_an_archive_are_not_lost(tmp_path: Path) -> None:
+    async def story() -> None:
+        process = await filled(tmp_path, 0)
+        process.keeper.skip_to(process.core.sequence, None)
+        receive(process.core, [data_message(schema(NODES[0]), 1)])
+        await process.commit()
+        process.kill()
+        again = Process(tmp_path)
+        assert (again.keeper.lost, again.keeper.damaged) == (0, 0)
+        assert again.core.sequence.last > ARCHIVE_LEAD_LSNS
+        again.kill()
+
+    asyncio.run(story())
+
+
+def test_a_crash_while_a_segment_begins_is_no_damage(tmp_path: Path) -> None:
+    async def story() -> None:
+        process = await filled(tmp_path, 0)
+        process.kill()
+        number = int(max(tmp_path.glob("*.journal")).stem) + 1
+        (tmp_path / f"{number:012d}.journal").write_bytes(segment_log.MAGIC)
+        again = Process(tmp_path)
+        assert (again.keeper.lost, again.keeper.damaged) == (0, 0)
+        again.kill()
+
+    asyncio.run(story())
 
 
 def test_groups_that_are_judged_otherwise_now_start_afresh(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ from laggard_aggregator.web.pages.page_state import StateReader
 from laggard_aggregator.web.pages.tables import Query
 from tests.support.builders.site import DETECT, NODES, SLOW, START, close, new_core, receive, steps, told
 from tests.support.clock import HandClock
+from tests.support.window_clock import window_clock
 
 BATCHES = 40
 GROUP = "storage/diskstats"
@@ -75,7 +76,7 @@ def test_hours_of_anomalies_of_a_shadow_raise_nothing() -> None:
     detect = with_shadow(DetectSettings(), 0.0, LUNS)
     core = new_core(detect=detect)
     core.judge = judge = Judge({"luns": detect})
-    view = Status(core, HandClock(START))
+    view = Status(core, window_clock(HandClock(START)))
     chance = np.random.default_rng(3)
     found = 0
     for at in range(64):
@@ -224,7 +225,7 @@ def test_the_archive_has_the_shadows_verdicts_apart_and_replays_them(tmp_path: P
 
 def test_metrics_count_where_both_agree() -> None:
     core = new_core(detect=SHADOWED)
-    view = Status(core, HandClock(START))
+    view = Status(core, window_clock(HandClock(START)))
     counted = np.zeros(BOTH + 1, dtype=np.int64)
     for judged in run(core, list(steps(BATCHES))):
         view.judged((judged,))
@@ -260,7 +261,7 @@ def test_metrics_count_where_both_agree() -> None:
 
 def test_what_was_replayed_is_not_counted_again() -> None:
     core = new_core(detect=SHADOWED)
-    view = Status(core, HandClock(START))
+    view = Status(core, window_clock(HandClock(START)))
     view.adopt(core, run(core, list(steps(BATCHES))))
     assert view.counters().shadow_verdicts == {}
     assert view.history.shadow_columns(GROUP, "await"), "but shown"

@@ -97,6 +97,15 @@ def test_rules_come_before_the_default_and_may_overlap() -> None:
     assert names(membership, node="oss-2") == ["luns"]
 
 
+def test_a_rule_without_peers_leaves_its_components_among_theirs() -> None:
+    detect = DetectSettings(detector="peak", options={"peak": 1.0, "below": 0.3, "minutes": 60.0})
+    peak = Rule(PeerGroup("peak-1", "diskstats", "", ("tps",), detect), re.compile("oss-1/.*"))
+    automatic = "storage/diskstats/ST4000NM0035_1V4_hdd_4TB"
+    assert names(ConfiguredMembership((peak,))) == [automatic, "peak-1"]
+    assert names(ConfiguredMembership((peak,)), node="oss-2") == [automatic]
+    assert names(ConfiguredMembership((rule("luns"), peak))) == ["luns", "peak-1"]
+
+
 def test_rules_match_in_full_by_name_of_the_day_or_by_identity() -> None:
     assert names(ConfiguredMembership((rule("a", "oss-1/sd"),))) != ["a"]
     assert names(ConfiguredMembership((rule("a", "oss-1/sd[a-z]"),))) == ["a"]

@@ -255,10 +255,45 @@ def test_two_streams_at_once_are_noticed_and_a_new_spool_is_not() -> None:
     taker = make()
     other = b"stream-number-02"
     feed(taker, schema_message(schema()), schema_message(schema(stream=other)))
-    feed(taker, data_message(envelope(0)), data_message(envelope(0, stream=other)))
+    feed(taker, data_message(at(0)), data_message(at(3, stream=other)))
     assert taker.counts.two_streams == 0
-    feed(taker, data_message(envelope(1)))
+    feed(taker, data_message(at(5)))
     assert taker.counts.two_streams == 1
+    assert taker.nodes_twice == {"oss-1"}
+    feed(taker, data_message(at(8, stream=other)))
+    assert taker.counts.two_streams == 2
+
+
+def at(second: int, stream: bytes = STREAM) -> wire.Envelope:
+    """The batch of a second, which is its number as well."""
+    return envelope(second, stream=stream, t0_ns=NOW + (second - 600) * SECOND)
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["before", "unsent"])
+def test_the_backlog_of_a_stream_that_ended_is_no_second_agent(known: bool) -> None:
+    """A power loss, or a spool that went to memory: a new stream is live, the old one's backlog between."""
+    taker = make()
+    other = b"stream-number-02"
+    feed(taker, schema_message(schema()), schema_message(schema(stream=other)))
+    if known:
+        feed(taker, data_message(at(0)))
+    live = [at(300 + 10 * n, stream=other) for n in range(8)]
+    backlog = [at(10 + 10 * n) for n in range(8)]
+    for pair in zip(live, backlog, strict=True):
+        feed(taker, *map(data_message, pair))
+    assert taker.counts.two_streams == 0
+    assert taker.nodes_twice == set()
+
+
+def test_two_agents_are_noticed_where_one_has_a_backlog() -> None:
+    taker = make()
+    other = b"stream-number-02"
+    feed(taker, schema_message(schema()), schema_message(schema(stream=other)))
+    for n in range(3):
+        feed(taker, data_message(at(100 + 10 * n)), data_message(at(10 * n, stream=other)))
+    assert taker.counts.two_streams == 0
+    feed(taker, data_message(at(128, stream=other)), data_message(at(130)))
+    assert taker.counts.two_streams == 2
 
 
 def test_streams_nodes_sources_and_components_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

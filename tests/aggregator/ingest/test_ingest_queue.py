@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from laggard_aggregator.ingest import ingest_queue
 from laggard_aggregator.ingest.batches import Message
-from laggard_aggregator.ingest.ingest_queue import DEFERRED_AT_ONCE, NODE_LIVE, IngestQueue
+from laggard_aggregator.ingest.ingest_queue import BURST, DEFERRED_BURST, NODE_LIVE, IngestQueue
 from laggard_common import wire
 from laggard_common.wire import Kind, topics
 from laggard_common.wire.limits import MAX_MESSAGE_BYTES
@@ -56,10 +56,20 @@ def test_who_floods_waits_behind_the_others() -> None:
     box.put(of("oss-1", 5))
     assert nodes(box.take_live()) == ["evil"] * NODE_LIVE[0]
     assert nodes(box.take_live()) == ["oss-1"] * 5
-    assert nodes(box.take_deferred()) == ["evil"] * DEFERRED_AT_ONCE
+    assert nodes(box.take_deferred()) == ["evil"] * DEFERRED_BURST
     box.put(of("oss-2"))
     assert box.take_deferred() == []
     assert nodes(box.take_live()) == ["oss-2"]
+
+
+@pytest.mark.parametrize(("payload_bytes", "at_once"), [(3, 64), (5000, 24), (60_000, 3), (10**6, 1)])
+def test_deferred_messages_are_taken_by_their_bytes(payload_bytes: int, at_once: int) -> None:
+    """So that long ones delay live data no more than short ones, and short ones are decoded together."""
+    box = IngestQueue(100_000)
+    topic, payload = backlog(1)[0][0], ingest_queue._JOINED.ljust(payload_bytes, b"x")
+    box.put([(topic, payload, at) for at in range(2 * BURST)])
+    assert len(box.take_deferred()) == at_once
+    assert len(box.take_deferred()) == at_once
 
 
 def test_a_node_has_one_share_under_whatever_role_it_sends() -> None:
@@ -74,7 +84,7 @@ def test_strangers_wait_behind_those_who_are_known() -> None:
     messages = [*(of(f"n{n}")[0] for n in range(50)), *of("oss-1")]
     assert box.put(messages) == [False] * 50 + [True]
     assert nodes(box.take_live()) == ["oss-1"]
-    assert nodes(box.take_deferred()) == [f"n{n}" for n in range(DEFERRED_AT_ONCE)]
+    assert nodes(box.take_deferred()) == [f"n{n}" for n in range(50)]
     known.add("n1")
     assert box.put(of("n1")) == [True]
 

@@ -103,6 +103,15 @@ def test_delays_loosen_the_offset_and_never_tighten_it(offset: int, delays: list
     assert estimate.seconds * 1e9 == (offset - min(delays)) / 1e9 * 1e9
 
 
+def test_replayed_messages_do_not_confirm_the_clock_of_a_start() -> None:
+    """They were compared with the clock of an earlier run; the host's may be wrong since."""
+    nodes = book()
+    nodes.listening(NOW + 400 * 86_400 * SECOND)
+    assert nodes.latest_offsets(0) == []
+    nodes.status("oss-1", STATUS, NOW + SECOND, NOW + 400 * 86_400 * SECOND)
+    assert nodes.latest_offsets(120 * SECOND) == [SECOND - 400 * 86_400 * SECOND]
+
+
 def test_an_offset_of_long_ago_is_forgotten() -> None:
     estimate = ClockOffset()
     estimate.add(NOW + 5 * SECOND, NOW)
@@ -174,3 +183,19 @@ def test_quantiles_are_values_that_so_many_do_not_exceed(values: list[float]) ->
         assert sum(value <= figure for value in values) >= q * len(values)
         assert figure in values
         assert sum(value < figure for value in values) < q * len(values)
+
+
+def test_the_clocks_of_few_nodes_are_asked_for_until_half_of_them_were_heard() -> None:
+    nodes = Nodes()
+    for name in ("a", "b", "c", "d"):
+        nodes.add(name, "storage", 0)
+    assert nodes.latest_offsets(0) == []
+    nodes.heard("a", 5 * SECOND, 0)
+    nodes.heard("b", 6 * SECOND, 0)
+    assert nodes.latest_offsets(5 * SECOND) == []
+    nodes.heard("a", 8 * SECOND, 0)
+    nodes.heard("c", 7 * SECOND, 0)
+    assert sorted(nodes.latest_offsets(10 * SECOND)) == [6 * SECOND, 7 * SECOND, 8 * SECOND]
+    nodes.heard("d", 9 * SECOND, 0)
+    assert nodes.latest_offsets(69 * SECOND) == []
+    assert nodes.latest_offsets(70 * SECOND) == [9 * SECOND]

@@ -20,6 +20,16 @@ def test_ranges_are_the_set_of_what_was_added(seqs: list[int]) -> None:
         assert start > end + 1
 
 
+@given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 12))))
+def test_consecutive_ones_are_added_as_one_after_the_other(runs: list[tuple[int, int]]) -> None:
+    together, single = SeqRanges(), SeqRanges()
+    for now, (first, count) in enumerate(runs, 1):
+        seqs = range(first, first + count)
+        assert together.add_all(seqs, now) == [single.add(seq, now) for seq in seqs]
+        assert together.as_tuples() == single.as_tuples()
+    assert [together.declare(now, 5) for now in range(80)] == [single.declare(now, 5) for now in range(80)]
+
+
 @given(st.permutations(range(12)))
 def test_any_order_of_a_whole_ends_as_one_range(order: list[int]) -> None:
     kept = SeqRanges()

@@ -87,7 +87,7 @@ def test_nfs(tmp_path: Path) -> None:
 
 def test_osts_without_times_have_no_latency() -> None:
     reading = Watched(trees(FIXTURES / "oss-2.10")).sample().readings["lustre_ost"]
-    assert complete("lustre_ost", reading.fields) == set()
+    assert complete("lustre_ost", reading.fields) == {"throughput"}
 
 
 def test_gluster(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ EXAMPLES = {
     "key_file",
     "lateness_seconds",
 }
-# Sections of which this version makes no use, and those that are shown as examples.
+# Sections that are shown as examples.
 NOT_SHOWN = {"topology", "peak", "channels", "state", "group", "archive"}
 
 
@@ -50,7 +50,7 @@ def test_the_sample_shows_every_setting_with_its_default() -> None:
 
 def test_the_samples_examples_are_right_too() -> None:
     examples = re.findall(
-        r"^## (\[\[?(?:group|topology|archive|state)\]?\]\n(?:## .*\n)+)",
+        r"^## (\[\[?(?:group|topology|peak|archive|state)\]?\]\n(?:## .*\n)+)",
         SAMPLE.read_text(),
         re.MULTILINE,
     )
@@ -58,6 +58,7 @@ def test_the_samples_examples_are_right_too() -> None:
     settings = parse(AggregatorSettings, table)
     assert settings.group[0].name == "luns"
     assert topology(settings.topology).parents_of("oss-12/dm-3")["couplet"] == "couplet-1"
+    assert settings.peak[0].peak == 2e9
     assert settings.archive is not None
     assert settings.archive == type(settings.archive)()
     assert settings.state is not None
@@ -107,7 +108,10 @@ def test_the_documented_example_is_understood() -> None:
             directory = "/var/lib/laggard/state"
         """),
     )
-    assert settings.unused == ("[[peak]]",)
+    (rule,) = (rule for rule in membership(settings).rules if rule.group.name == "peak-1")
+    assert rule.group.metrics == ("rd_sec",)
+    assert rule.group.detect.options == {"peak": 1e9, "below": 0.3, "minutes": 60.0}
+    assert (rule.group.detect.detector, rule.group.detect.confirm) == ("peak", 1)
 
 
 GROUP = {"name": "g"}
@@ -169,6 +173,26 @@ PROFILED = {"source": "fnprofile", "metrics": ["samples"]}
         ),
         ({"group": [GROUP | {"source": "fnprofile"}]}, "group[0].metrics: expected some of samples, got"),
         ({"peak": [{"component": "x", "metric": "y"}]}, "peak[0].peak: missing, expected a number"),
+        (
+            {"peak": [{"component": "x", "metric": "await", "peak": 1.0}]},
+            "peak[0].metric: expected one of tps, rd_sec, wr_sec, avgrq_sz, throughput, got 'await'",
+        ),
+        (
+            {"peak": [{"component": "x", "metric": "y", "peak": 1.0, "source": "tcp"}]},
+            "peak[0].source: tcp has no metric that is better the larger",
+        ),
+        (
+            {"peak": [{"component": "x", "metric": "tps", "peak": 1.0, "below": 0.0}]},
+            "peak[0].below: expected",
+        ),
+        (
+            {
+                "group": [{"name": "g"}],
+                "peak": [{"component": "x", "metric": "tps", "peak": 1.0, "name": "g"}],
+            },
+            "peak[0].name: must not repeat, got 'g'",
+        ),
+        ({"detect": {"detector": "peak"}}, "detect.detector: expected one of laggard, cdf"),
         ({"topology": [{"couplet": "a"}]}, "topology[0].node: expected either node or components"),
         ({"topology": [{"node": "("}]}, "topology[0].node: not a regular expression"),
         (

@@ -5,12 +5,13 @@ from laggard_aggregator.status.straggler_list import standings
 from laggard_aggregator.status.view import Status
 from laggard_common.clock import SystemClock
 from tests.support.builders.site import SECOND, SLOW, START, close, new_core, receive, steps
+from tests.support.window_clock import window_clock
 
 BATCHES = 40
 
 
 def view_of(core: Machine) -> Status:
-    return Status(core, SystemClock())
+    return Status(core, window_clock(SystemClock()))
 
 
 def stragglers(view: Status) -> set[str]:

@@ -34,6 +34,7 @@ from laggard_aggregator.web.auth import Credentials, authenticated, new_token, r
 from laggard_common.errors import ConfigError
 from tests.support.builders.site import SECOND, START, close, new_core, receive, steps
 from tests.support.clock import HandClock
+from tests.support.window_clock import window_clock
 
 COMPONENT = "/component/storage%2Fdiskstats/oss-5/wwn-0"
 OWN = {"Origin": "http://laggard:9464", "Sec-Fetch-Site": "same-origin"}
@@ -105,7 +106,7 @@ class Site:
 def made(state: Path, operators: tuple[str, ...] = ("alice", "bob")) -> Site:
     core = new_core()
     clock = HandClock(START + 130 * SECOND)
-    view = Status(core, clock)
+    view = Status(core, window_clock(clock))
     for messages, now_ns in steps(26):
         receive(core, messages)
         view.judged(close(core, now_ns))
@@ -245,7 +246,7 @@ def test_without_operators_pages_say_how_to_switch_decisions_on(tmp_path: Path) 
 
 
 def test_without_authentication_nobody_is_an_operator(site: Site) -> None:
-    app = make_app(Status(site.core, HandClock(START)), actions=site.actions)
+    app = make_app(Status(site.core, window_clock(HandClock(START))), actions=site.actions)
     bare = Site(site.state, site.core, site.clock, site.actions, app, site.tokens)
     for user in ("", "alice"):
         assert bare.send({"do": "silence", "target": "oss-5"}, user=user).status_code == 403

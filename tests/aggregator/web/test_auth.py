@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import re
 import ssl
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from laggard_aggregator.web.auth import (
     password_line,
     read_credentials,
 )
-from laggard_aggregator.web.server import HttpServer
+from laggard_aggregator.web.server import MAX_CONNECTIONS, HttpServer
 from laggard_common.errors import ConfigError, ServiceError
 from tests.support.builders import live_status
 from tests.support.processes import run_command
@@ -210,3 +211,111 @@ def test_certificates_that_cannot_be_used(tmp_path: Path, certificate: HttpSetti
         with pytest.raises(ConfigError, match=r"http\.cert_file: .*: not usable: "):
             tls_context(HttpSettings(cert_file=path))
     assert list(HttpSettings(key_file=tmp_path).problems()) == [("key_file", "needs a cert_file")]
+
+
+def test_a_key_that_everyone_may_read_is_refused(tmp_path: Path, certificate: HttpSettings) -> None:
+    assert certificate.cert_file
+    assert certificate.key_file
+    key, both = tmp_path / "key.pem", tmp_path / "both.pem"
+    key.write_bytes(certificate.key_file.read_bytes())
+    both.write_bytes(certificate.cert_file.read_bytes() + key.read_bytes())
+    for settings, problem in (
+        (HttpSettings(cert_file=certificate.cert_file, key_file=key), f"http.key_file: {key}: may be read"),
+        (HttpSettings(cert_file=both), f"http.cert_file: {both}: may be read"),
+    ):
+        for path in (key, both):
+            path.chmod(0o644)
+        with pytest.raises(ConfigError, match=re.escape(problem)):
+            tls_context(settings)
+        for path in (key, both):
+            path.chmod(0o640)
+        assert tls_context(settings)
+
+
+def test_an_expired_certificate_is_served_and_no_client_of_ours_accepts_it(tmp_path: Path) -> None:
+    key, request, cert = (tmp_path / name for name in ("old.key", "old.csr", "old.pem"))
+    new = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", str(key)]
+    run_command(["openssl", "req", "-new", *new, "-subj", "/CN=localhost", "-out", str(request)])
+    signed = ["-in", str(request), "-signkey", str(key), "-days", "-1", "-out", str(cert)]
+    run_command(["openssl", "x509", "-req", *signed])
+    app = make_app(live_status.site())
+
+    async def ask() -> None:
+        stop = asyncio.Event()
+        server = HttpServer(app, "127.0.0.1:0", tls_context(HttpSettings(cert_file=cert, key_file=key)))
+        server.bind()
+        running = asyncio.create_task(server.run(stop))
+        url = server.url.replace("127.0.0.1", "localhost")
+        try:
+            with pytest.raises(ServiceError, match="expired"):
+                await asyncio.to_thread(Client(url, "", cert).get, "/api/v1/stragglers")
+        finally:
+            stop.set()
+            await running
+
+    asyncio.run(ask())
+
+
+def test_half_open_handshakes_keep_nobody_out(tmp_path: Path, certificate: HttpSettings) -> None:
+    """They are no connections yet: more of them than connections are allowed, silent or in the middle."""
+    app = make_app(live_status.site())
+
+    async def attack() -> None:
+        stop, server = asyncio.Event(), HttpServer(app, "127.0.0.1:0", tls_context(certificate))
+        server.bind()
+        running = asyncio.create_task(server.run(stop))
+        port = int(server.url.rpartition(":")[2])
+        hello = bytes.fromhex("16030100c8010000c40303")  # a ClientHello of 200 bytes begins so
+        links = [await asyncio.open_connection("127.0.0.1", port) for _ in range(MAX_CONNECTIONS + 50)]
+        try:
+            for _, writer in links[::2]:
+                writer.write(hello)
+            trusting = Client(f"https://localhost:{port}", "", certificate.cert_file)
+            for _ in range(3):
+                answer = await asyncio.to_thread(trusting.get, "/api/v1/stragglers")
+                assert len(answer["stragglers"]) == 3
+        finally:
+            for _, writer in links:
+                writer.close()
+            stop.set()
+            await running
+
+    asyncio.run(attack())
+
+
+def test_many_wrong_passwords_delay_no_token_and_no_known_password(tmp_path: Path) -> None:
+    """One is verified at a time. Who is known waits for none of them; who is new waits his turn."""
+    token, token_line = new_token("prometheus")
+    known = read(file_of(tmp_path, f"{token_line}\n{password_line('alice', PASSWORD)}"))
+    verified: list[str] = []
+    app = authenticated(make_app(live_status.site()), known)
+    verify = known.verify
+
+    def counting(authorization: bytes) -> str:
+        verified.append(verify(authorization))
+        return verified[-1]
+
+    known.verify = counting  # type: ignore[method-assign]
+
+    async def attack() -> None:
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://x") as client:
+
+            async def asked(path: str, authorization: str) -> int:
+                return (await client.get(path, headers={"Authorization": authorization})).status_code
+
+            right = basic("alice", PASSWORD)
+            assert await asked("/api/v1/stragglers", right) == 200
+            wrong = [
+                asyncio.create_task(asked("/api/v1/stragglers", basic("alice", f"no{n}"))) for n in range(40)
+            ]
+            while len(verified) < 2:
+                await asyncio.sleep(0.005)
+            assert await asked("/api/v1/stragglers", right) == 200
+            assert await asked("/metrics", f"Bearer {token}") == 200
+            assert await asked("/healthz", "Bearer none") == 200
+            assert len(verified) < 41, "they did not wait for the others"
+            assert {await each for each in wrong} == {401}
+            assert verified == ["alice", *[""] * 40]
+
+    asyncio.run(attack())

@@ -1,8 +1,10 @@
 import asyncio
+import contextlib
 import http.client
 import signal
 import socket
 from collections.abc import Awaitable, Callable
+from operator import attrgetter
 from urllib.parse import urlsplit
 
 import pytest
@@ -10,10 +12,13 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
 from laggard_aggregator.settings.http import parse_listen
+from laggard_aggregator.web.app import make_app
 from laggard_aggregator.web.server import HttpServer
 from laggard_common.errors import ServiceError
+from tests.support.builders import live_status
 from tests.support.wait import LIMIT_SECONDS, time_limit
 
 
@@ -36,10 +41,10 @@ def get(url: str, path: str = "/x", headers: dict[str, str] | None = None) -> tu
         connection.close()
 
 
-async def served(listen: str, use: Callable[[HttpServer], Awaitable[None]]) -> None:
+async def served(listen: str, use: Callable[[HttpServer], Awaitable[None]], app: ASGIApp = APP) -> None:
     """Runs `use` while a server listens, and ends the server."""
     stop = asyncio.Event()
-    server = HttpServer(APP, listen)
+    server = HttpServer(app, listen)
     server.bind()
     running = asyncio.create_task(server.run(stop))
     try:
@@ -144,22 +149,119 @@ def test_it_ends_though_a_client_keeps_its_connection() -> None:
     kept[0].close()
 
 
-def test_a_request_with_endless_headers_is_refused() -> None:
+@pytest.mark.parametrize("size", [17_000, 60_000, 100_000, 300_000])
+def test_a_request_with_endless_headers_is_refused(size: int) -> None:
+    """By h11, or by the application where they come in one piece."""
+
     async def use(server: HttpServer) -> None:
         # The answer is 400 and a closed connection; a client that is still sending may only see the latter.
         try:
-            status, _ = await asyncio.to_thread(get, server.url, "/x", {"X-Long": "x" * 300_000})
+            status, _ = await asyncio.to_thread(get, server.url, "/healthz", {"X-Long": "x" * size})
             refused = status == 400
         except ConnectionError:
             refused = True
         assert refused
+        assert await asyncio.to_thread(get, server.url, "/healthz") == (200, '{"status":"ok"}')
+
+    asyncio.run(served("127.0.0.1:0", use, make_app(live_status.site())))
+
+
+def test_a_uvicorn_that_hides_its_connections_ends_no_server(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The limit of heads is off then, with one warning."""
+    monkeypatch.setattr("laggard_aggregator.web.server._CHECK_SECONDS", 0.01)
+    monkeypatch.setattr("laggard_aggregator.web.server._awaits_head", attrgetter("of_another_version"))
+
+    async def use(server: HttpServer) -> None:
+        parts = urlsplit(server.url)
+        _, writer = await asyncio.open_connection(parts.hostname, parts.port)
+        async with time_limit():
+            while not caplog.records:
+                await asyncio.sleep(0.01)
+        writer.close()
         assert await asyncio.to_thread(get, server.url) == (200, "hello /x")
+
+    asyncio.run(served("127.0.0.1:0", use))
+    assert [each.levelname for each in caplog.records] == ["WARNING"]
+
+
+@pytest.mark.parametrize(
+    "sent", [b"", b"GET /x HTTP/1.1\r\nHost: a\r\n", b"GET /x HTTP/1.1\r\nHost: a\r\n\r\nGET /"]
+)
+def test_slow_heads_end_after_a_time(monkeypatch: pytest.MonkeyPatch, sent: bytes) -> None:
+    """Also of a connection's second request, and of one that sends a byte now and then."""
+    monkeypatch.setattr("laggard_aggregator.web.server.MAX_CONNECTIONS", 3)
+    monkeypatch.setattr("laggard_aggregator.web.server._CHECK_SECONDS", 0.05)
+
+    async def use(server: HttpServer) -> None:
+        parts = urlsplit(server.url)
+        links = [await asyncio.open_connection(parts.hostname, parts.port) for _ in range(2)]
+
+        async def drip(writer: asyncio.StreamWriter) -> None:
+            writer.write(sent)
+            while not writer.is_closing():
+                await asyncio.sleep(0.02)
+                writer.write(b"x" if sent else b"")
+
+        dripping = [asyncio.create_task(drip(writer)) for _, writer in links]
+        async with time_limit():
+            while (await asyncio.to_thread(get, server.url))[0] != 503:
+                await asyncio.sleep(0.01)
+            monkeypatch.setattr("laggard_aggregator.web.server.HEAD_SECONDS", 0.1)
+            for reader, _ in links:
+                with contextlib.suppress(ConnectionError):
+                    await reader.read()
+                    assert reader.at_eof()
+            while await asyncio.to_thread(get, server.url) != (200, "hello /x"):
+                await asyncio.sleep(0.01)
+        for each, (_, writer) in zip(dripping, links, strict=True):
+            each.cancel()
+            writer.close()
+
+    asyncio.run(served("127.0.0.1:0", use))
+
+
+def test_a_slow_answer_and_a_kept_connection_do_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("laggard_aggregator.web.server.HEAD_SECONDS", 0.05)
+    monkeypatch.setattr("laggard_aggregator.web.server._CHECK_SECONDS", 0.02)
+
+    async def slow(_: Request) -> PlainTextResponse:
+        await asyncio.sleep(0.5)
+        return PlainTextResponse("late")
+
+    async def use(server: HttpServer) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", urlsplit(server.url).port)
+        for _ in range(2):
+            writer.write(b"GET /x HTTP/1.1\r\nHost: a\r\n\r\n")
+            head = await reader.readuntil(b"\r\n\r\n")
+            assert head.startswith(b"HTTP/1.1 200")
+            assert await reader.readexactly(4) == b"late"
+            await asyncio.sleep(0.3)
+        writer.close()
+
+    asyncio.run(served("127.0.0.1:0", use, Starlette(routes=[Route("/x", slow)])))
+
+
+def test_silent_connections_beyond_the_limit_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has a file descriptor, which journal and archive need too."""
+    monkeypatch.setattr("laggard_aggregator.web.server.MAX_CONNECTIONS", 10)
+    monkeypatch.setattr("laggard_aggregator.web.server._CHECK_SECONDS", 0.05)
+
+    async def use(server: HttpServer) -> None:
+        port = urlsplit(server.url).port
+        links = [await asyncio.open_connection("127.0.0.1", port) for _ in range(60)]
+        async with time_limit():
+            while sum(not reader.at_eof() and reader.exception() is None for reader, _ in links) > 10:
+                await asyncio.sleep(0.02)
+        for _, writer in links:
+            writer.close()
 
     asyncio.run(served("127.0.0.1:0", use))
 
 
 def test_connections_over_the_limit_are_answered_with_503(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Idle connections count too: uvicorn has no time limit for a request's head, a reverse proxy has."""
+    """Idle connections count too."""
     monkeypatch.setattr("laggard_aggregator.web.server.MAX_CONNECTIONS", 2)
 
     async def use(server: HttpServer) -> None:

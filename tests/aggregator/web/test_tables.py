@@ -324,7 +324,7 @@ def test_two_words_are_a_node_and_a_component_on_it(asked: str) -> None:
     ]
 
 
-@pytest.mark.parametrize("asked", ["", " ", "none", "x" * 5000, " ".join("q" * 9000), "\0", "%", "../.."])
+@pytest.mark.parametrize("asked", ["", " ", "none", "x" * 5000, " ".join("q" * 7000), "\0", "%", "../.."])
 def test_a_search_for_nonsense_finds_nothing(asked: str) -> None:
     assert names_of("/search", page(f"/search?{urlencode({'q': asked})}", live_status.site())) == []
 

@@ -4,7 +4,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from laggard_aggregator.windows.schedule import MAX_SPAN_NS, STAGGER_NS, WindowSchedule
+from laggard_aggregator.windows.schedule import FREE_SPAN_NS, MAX_SPAN_NS, STAGGER_NS, WindowSchedule
 from tests import naive
 
 SECOND = 1_000_000_000
@@ -54,6 +54,19 @@ def test_a_member_with_an_absurd_span_does_not_hold_up_its_group_for_ever() -> N
     made = schedule()
     made.announce("g", "oss-1", 10**6 * SECOND)
     assert MAX_SPAN_NS < wait_ns(made) <= MAX_SPAN_NS + 5 * SECOND + STAGGER_NS
+    for node in range(2, 4):
+        made.announce("g", f"oss-{node}", 5 * SECOND)
+    assert FREE_SPAN_NS < wait_ns(made) <= FREE_SPAN_NS + 5 * SECOND + STAGGER_NS
+
+
+def test_long_spans_of_most_members_count() -> None:
+    made = schedule()
+    for node in range(5):
+        made.announce("g", f"cn-{node}", 300 * SECOND)
+    made.announce("g", "cn-5", 500 * SECOND)
+    assert 500 * SECOND < wait_ns(made) <= 505 * SECOND + STAGGER_NS
+    made.forget("g", "cn-5")
+    assert 300 * SECOND < wait_ns(made) <= 305 * SECOND + STAGGER_NS
 
 
 def test_a_clock_set_back_closes_nothing_twice_and_one_set_forward_skips_what_is_empty() -> None:

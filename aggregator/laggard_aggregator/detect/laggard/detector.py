@@ -40,6 +40,7 @@ from laggard_aggregator.detect.laggard.load import LoadModel, features, service,
 from laggard_aggregator.detect.peers import (
     leave_one_out_median,
     most_trusted,
+    new_samples,
     row_median,
     shortest_half,
     slower_part,
@@ -119,7 +120,9 @@ class LaggardDetector(Detector[GroupWindow]):
             self._tests_at_once = window.tests_at_once
         worse, places = window.worse.get(self._metric, 1), self._evidence.places(window.components)
         values, load = window.metrics[self._metric], window.load
-        fresh = slice(values.shape[1] - self._new_samples(window), None)
+        new = new_samples(window, self._metric, self._end, self._settings.interval_seconds)
+        self._end = window.end if self._end is None else max(self._end, window.end)
+        fresh = slice(values.shape[1] - new, None)
         values, load = values[:, fresh], {name: of[:, fresh] for name, of in load.items()}
         told = usable(values, load)
         if told.any():
@@ -164,15 +167,6 @@ class LaggardDetector(Detector[GroupWindow]):
             reference=observed * np.exp(felt if worse < 0 else -felt),
             note=note,
         )
-
-    def _new_samples(self, window: GroupWindow) -> int:
-        """Columns after the end of the window before this one."""
-        new: int = window.metrics[self._metric].shape[1] - window.history
-        if self._end is not None:
-            since = round((window.end - self._end) / self._settings.interval_seconds)
-            new = min(max(since, 0), new)
-        self._end = window.end if self._end is None else max(self._end, window.end)
-        return new
 
     def _accumulate(
         self, ahead: Callable[[BoolArray], Ahead], weight: FloatArray, live: BoolArray, places: Places

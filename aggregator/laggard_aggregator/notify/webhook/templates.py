@@ -98,7 +98,7 @@ def _line(each: IncidentReport) -> str:
     if not each.comparisons:
         return spaced(f"{_code(each.name)} {each.outcome}, after {lasted}")
     worst = each.worst
-    values = f"{figure(worst.observed, worst.unit)}, peers {figure(worst.reference, worst.unit)}"
+    values = f"{figure(worst.observed, worst.unit)}, {worst.against} {figure(worst.reference, worst.unit)}"
     return spaced(f"{_code(each.name)} {worst.predicate} for {lasted}: {_code(worst.metric)} {values}")
 
 

@@ -21,12 +21,16 @@ _MUCH = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Evidence of one group and metric about a component. `worse`: side of the metric."""
+    """Evidence of one group and metric about a component.
+
+    `worse`: side of the metric; `against`: name of the reference, as in `formatting.slower`.
+    """
 
     standing: Standing
     unit: str
     course: ComponentHistory
     worse: int
+    against: str = "peers"
 
     @property
     def value(self) -> str:
@@ -34,7 +38,7 @@ class Evidence:
         row = self.standing
         if math.isfinite(row.observed) and math.isfinite(row.reference):
             own, peers = (formatting.figure(value, self.unit) for value in (row.observed, row.reference))
-            return f"{own}, peers {peers}".replace(f" {self.unit}", f"\N{NO-BREAK SPACE}{self.unit}")
+            return f"{own}, {self.against} {peers}".replace(f" {self.unit}", f"\N{NO-BREAK SPACE}{self.unit}")
         if row.causes:
             return f"most in {row.causes[0][0]}"
         return f"score {formatting.figure(row.score)}" if math.isfinite(row.score) else "no data now"
@@ -106,6 +110,8 @@ class Slow:
     @property
     def claim(self) -> str:
         """The problem in a few words."""
+        if self.first.against != "peers":
+            return f"{formatting.factor(self.severity)} below its {self.first.against}"
         if self.is_slower:
             return f"{formatting.factor(self.severity)} slower than its peers"
         return "unlike its peers"
@@ -136,7 +142,8 @@ def slow_by(now: Now, rows: Iterable[Standing]) -> Slow:
         group = now.groups.get(row.group)
         course = now.history.course(row.group, row.metric, row.component)
         known = unit(group.source, row.metric) if group else ""
-        found.append(Evidence(row, known, course, _worse(now, row)))
+        against = group.reference if group else "peers"
+        found.append(Evidence(row, known, course, _worse(now, row), against))
     first = found[0].standing
     decisions = now.decided(first.component, first.name)
     return Slow(first.component, first.name, first.level, tuple(found), decisions)

@@ -1,0 +1,1 @@
+"""Deterministic simulation of a site: agents, broker, aggregator, disks and clocks in one process."""
