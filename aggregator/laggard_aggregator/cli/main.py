@@ -29,12 +29,14 @@ class Entry(NamedTuple):
     """A subcommand. `module`: a module or `module:object` with the function `run`.
 
     `options`: the function `add_arguments`, where it lies elsewhere, so that `--help` imports no numpy.
+    `under`: subcommands of it, by their full names.
     """
 
     name: str
     module: str
     help: str
     options: str = ""
+    under: tuple["Entry", ...] = ()
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Declares the options."""
@@ -77,6 +79,18 @@ COMMANDS = (
         "check the checksums of an archive",
         "laggard_aggregator.cli.options:add_archive_options",
     ),
+    Entry(
+        "layers",
+        "laggard_aggregator.cli.layers",
+        "find the layer that delays or serialises I/O",
+        under=(
+            Entry(
+                "layers record",
+                "laggard_aggregator.cli.layers:RECORD",
+                "record system calls, block queue and devices of a program",
+            ),
+        ),
+    ),
     Entry("top", "laggard_aggregator.cli.top", "live ranking of a running aggregator"),
     Entry("status", "laggard_aggregator.cli.status", "health of the monitoring, raised alarms, decisions"),
     Entry(
@@ -97,6 +111,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs `laggard` and returns its exit code: 2 for bad input or options, others as `guarded` has them."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     entry = next((e for e in COMMANDS for word in arguments[:1] if e.name == word), None)
+    below = entry.under if entry else ()
+    entry = next((e for e in below if e.name == " ".join(arguments[:2])), entry)
     name = f"laggard {entry.name}" if entry else "laggard"
     return guarded(name, lambda: _run(entry, arguments))
 
@@ -110,7 +126,7 @@ def _run(entry: Entry | None, arguments: Sequence[str]) -> int:
     try:
         parser = OneLineParser(prog=f"laggard {entry.name}", **entry.about)
         entry.add_arguments(parser)
-        return entry.run(parser.parse_args(arguments[1:]))
+        return entry.run(parser.parse_args(arguments[entry.name.count(" ") + 1 :]))
     except ModuleNotFoundError as exc:
         if exc.name is None or exc.name.startswith("laggard_"):
             raise

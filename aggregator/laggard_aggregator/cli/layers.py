@@ -1,0 +1,116 @@
+"""`laggard layers FILE...` and `laggard layers record`."""
+
+import argparse
+from pathlib import Path
+
+from laggard_aggregator.cli.options import positive
+
+_EXAMPLES = """\
+examples:
+  laggard layers recording/                             a folder made by laggard layers record
+  laggard layers app.csv perf.txt fiemap.txt --html layers.html
+  laggard layers slow/ --healthy good/ --json
+  laggard layers trace-*.pfw.gz
+  laggard layers events.csv --order application,library,server,syscall
+
+The search is bottom-up: it labels anomalies at the lowest layer and follows them up to the highest layer that
+shows them. That layer, or the boundary above it, is a candidate, not a proof.
+"""
+_RECORD_EXAMPLES = """\
+examples:
+  laggard layers record -o run1 -- ./solver input.nml
+  laggard layers record -o run2 --pid 4711 --pid 4712 --seconds 30
+
+Needs root: it reads tracepoints through tracefs instances of its own. Other users of tracing are not
+disturbed.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the options."""
+    parser.epilog = _EXAMPLES
+    add = parser.add_argument
+    add(
+        "inputs",
+        metavar="FILE",
+        nargs="+",
+        type=Path,
+        help="a folder with a recording, or its files: perf script or tracefs text, a program's own stamps, "
+        "filefrag -v, events as CSV or Parquet (also .gz, .xz, .zst)",
+    )
+    add(
+        "--healthy",
+        metavar="DIR",
+        type=Path,
+        action="append",
+        default=[],
+        help="a healthy recording, or a folder of several: what lies in their range is no anomaly",
+    )
+    add(
+        "--order",
+        metavar="A,B,...",
+        type=_names,
+        default=(),
+        help="layers from the top, where names do not tell",
+    )
+    add("--html", metavar="FILE", type=Path, help="write the report with a picture, one file without scripts")
+    add("--json", action="store_true", help="print records, one JSON object a line")
+    add("-o", "--output", metavar="FILE", type=Path, help="write there, and only on success")
+
+
+class RecordCommand:
+    """`laggard layers record`."""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Declares the options."""
+        _add_record_arguments(parser)
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Runs the recording and returns its exit code. Raises LaggardError."""
+        from laggard_aggregator.layers.record.command import run as recorded
+
+        return recorded(args)
+
+
+RECORD = RecordCommand()
+
+
+def _add_record_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = _RECORD_EXAMPLES
+    add = parser.add_argument
+    add("-o", "--output", metavar="DIR", type=Path, required=True, help="folder of the recording")
+    add(
+        "--pid",
+        metavar="N",
+        type=_count,
+        action="append",
+        default=[],
+        help="a running process; may be repeated",
+    )
+    add(
+        "--seconds", metavar="S", type=positive, help="stop after this time (default: when the processes end)"
+    )
+    add("--file", metavar="PATH", action="append", default=[], help="a data file, if it is not open for long")
+    add("--buffer-kib", metavar="N", type=_count, default=8192, help="buffer a CPU (default %(default)s)")
+    add("--max-mib", metavar="N", type=_count, default=1024, help="largest trace (default %(default)s)")
+    add("command", metavar="-- COMMAND", nargs=argparse.REMAINDER, help="run and record this")
+
+
+def _count(text: str) -> int:
+    if not (text.isdecimal() and 1 <= int(text) <= 1 << 30):
+        raise argparse.ArgumentTypeError(f"expected a whole number of 1 or more, got {text}")
+    return int(text)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    if not names:
+        raise argparse.ArgumentTypeError("expected names of layers, separated by commas")
+    return names
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the analysis and returns its exit code. Raises LaggardError."""
+    from laggard_aggregator.layers.command import run as analyse
+
+    return analyse(args)

@@ -1,0 +1,217 @@
+"""Requests of one layer as numpy columns, and a recording as its layers."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+ABSENT = np.iinfo(np.int64).min
+"""A time, thread or offset that the trace does not have."""
+READ, WRITE, OTHER = 0, 1, 2
+OPERATIONS = {"read": READ, "write": WRITE}
+
+Ints = NDArray[np.int64]
+
+_RANKS = {
+    "application": 0,
+    "mpiio": 10,
+    "library": 10,
+    "message": 10,
+    "client": 15,
+    "server": 20,
+    "pvfs2": 20,
+    "aio": 22,
+    "posix": 25,
+    "stdio": 24,
+    "syscall": 30,
+    "fs": 40,
+    "block": 50,
+    "device": 60,
+}
+UNKNOWN_RANK = 12
+STACK_STEP = 20
+"""Added to the rank of block and device for every device that lies on another one."""
+
+
+@dataclass(slots=True)
+class RequestColumns:
+    """Requests of a layer, each array with one value a request. Times are ns; `ABSENT` where unknown.
+
+    `start` and `size`: byte range asked for, in the address space `space` (index of a file or device, -1
+    unknown). `done`: bytes that the layer below returned, -1 unknown. `issues`: ISSUE events of the request.
+    """
+
+    admit: Ints
+    issue: Ints
+    complt: Ints
+    callback: Ints
+    space: NDArray[np.int32]
+    start: Ints
+    size: Ints
+    done: Ints
+    operation: NDArray[np.int8]
+    thread: Ints
+    process: Ints
+    fd: NDArray[np.int32]
+    issues: NDArray[np.int32]
+
+    @classmethod
+    def of(cls, count: int, **given: NDArray[np.generic]) -> Self:
+        """Columns of `count` requests from the arrays given; the others hold "unknown"."""
+        known: dict[str, NDArray[np.generic]] = {}
+        for name, (dtype, unknown) in _DEFAULTS.items():
+            if name in given:
+                known[name] = np.ascontiguousarray(given[name]).astype(dtype, copy=False)
+            else:
+                known[name] = np.full(count, unknown, dtype)
+            if len(known[name]) != count:
+                raise ValueError(f"{name}: {len(known[name])} values, expected {count}")
+        return cls(**known)  # type: ignore[arg-type]
+
+    @classmethod
+    def joined(cls, parts: Sequence[Self]) -> Self:
+        """The requests of all parts, in their order."""
+        if len(parts) == 1:
+            return parts[0]
+        if not parts:
+            return cls.of(0)
+        names = [each.name for each in fields(cls)]
+        return cls(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
+
+    def where(self, chosen: NDArray[np.bool_] | Ints) -> Self:
+        """The requests at a mask or at indexes."""
+        return type(self)(**{each.name: getattr(self, each.name)[chosen] for each in fields(self)})
+
+    def __len__(self) -> int:
+        return len(self.admit)
+
+    @property
+    def begin(self) -> Ints:
+        """Admission; where it was not traced, the first event that was."""
+        found = self.admit
+        for other in (self.issue, self.complt, self.callback):
+            missing = found == ABSENT
+            if not missing.any():
+                break
+            found = np.where(missing, other, found)
+        return found
+
+    @property
+    def end(self) -> Ints:
+        """Callback, else completion; `ABSENT` for an unfinished request."""
+        return np.where(self.callback == ABSENT, self.complt, self.callback)
+
+    def shifted(self, by_ns: int) -> Self:
+        """The same requests on a clock that is `by_ns` ahead."""
+        moved = {
+            name: np.where(getattr(self, name) == ABSENT, ABSENT, getattr(self, name) + by_ns)
+            for name in ("admit", "issue", "complt", "callback")
+        }
+        kept = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in moved}
+        return type(self)(**moved, **kept)
+
+
+_DEFAULTS: dict[str, tuple[type[np.generic], int]] = {
+    "admit": (np.int64, ABSENT),
+    "issue": (np.int64, ABSENT),
+    "complt": (np.int64, ABSENT),
+    "callback": (np.int64, ABSENT),
+    "space": (np.int32, -1),
+    "start": (np.int64, -1),
+    "size": (np.int64, 0),
+    "done": (np.int64, -1),
+    "operation": (np.int8, OTHER),
+    "thread": (np.int64, -1),
+    "process": (np.int64, -1),
+    "fd": (np.int32, -1),
+    "issues": (np.int32, 0),
+}
+
+
+class NameTable:
+    """Names of files and devices, each with a small index."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self._index: dict[str, int] = {}
+
+    def index(self, name: str) -> int:
+        """The index of `name`, added if it is new."""
+        found = self._index.get(name)
+        if found is None:
+            found = self._index[name] = len(self.names)
+            self.names.append(name)
+        return found
+
+    def indexes(self, names: Iterable[str]) -> NDArray[np.int32]:
+        """The indexes of several names."""
+        return np.fromiter((self.index(name) for name in names), np.int32)
+
+
+@dataclass(slots=True)
+class TracedLayer:
+    """One layer of a recording. `device`: number (`7,0`) of block and device layers.
+
+    `clock`: name of the clock that stamped it; layers of one clock need no offset. `stamped`: its ISSUE and
+    COMPLT events are its own, not derived from the layer below. `resolution_ns`: step of its times.
+    `durations`: it has begins and durations, each rounded, so an end may be a step late.
+    """
+
+    name: str
+    requests: RequestColumns
+    rank: int
+    device: str = ""
+    clock: str = ""
+    stamped: bool = False
+    resolution_ns: int = 1
+    durations: bool = False
+    left_out: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def label(self) -> str:
+        """Name for people: `block 7,0`."""
+        shown = "system call" if self.name == "syscall" else self.name
+        return f"{shown} {self.device}" if self.device else shown
+
+
+def rank_of(name: str) -> int:
+    """Place of a layer in the stack: higher is closer to the device."""
+    return _RANKS.get(name.lower(), UNKNOWN_RANK)
+
+
+@dataclass(frozen=True, slots=True)
+class ExtentMap:
+    """Blocks of one file on a device, as `filefrag -v` prints them: arrays of bytes, ordered by `logical`."""
+
+    file: str
+    logical: Ints
+    physical: Ints
+    length: Ints
+    size: int
+
+
+@dataclass(slots=True)
+class Recording:
+    """All that was read: layers (top first), extent maps, what was lost or left out.
+
+    `descriptors`: (process, descriptor) of the data files, and their paths, where the recording has them.
+    `devices`: numbers, where the recording names them; `stack`: the same, the upper first.
+    """
+
+    names: NameTable = field(default_factory=NameTable)
+    layers: list[TracedLayer] = field(default_factory=list)
+    extents: list[ExtentMap] = field(default_factory=list)
+    descriptors: dict[tuple[int, int], str] = field(default_factory=dict)
+    devices: list[str] = field(default_factory=list)
+    stack: list[str] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+    lost_events: int = 0
+    bounds_ns: tuple[int, int] | None = None
+    """First and last time of the recording."""
+
+    @property
+    def span_ns(self) -> int:
+        """Length of the recording."""
+        return self.bounds_ns[1] - self.bounds_ns[0] if self.bounds_ns else 0

@@ -1,0 +1,50 @@
+"""`laggard layers`: reads a recording, searches bottom-up, reports."""
+
+import argparse
+import sys
+from collections.abc import Iterable
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TextIO
+
+from laggard_aggregator.files.atomic_write import written
+from laggard_aggregator.layers.columns import Recording
+from laggard_aggregator.layers.readers.open_recording import open_recording
+from laggard_aggregator.layers.report import records, table
+from laggard_aggregator.layers.search import findings
+from laggard_aggregator.layers.stack import Stack, build
+from laggard_aggregator.status.text_table import terminal_width
+from laggard_common.errors import InputError
+from laggard_common.visible import visible
+
+
+def run(args: argparse.Namespace) -> int:
+    """Analyses the recording and writes the reports; returns 0 also with findings. Raises LaggardError."""
+    healthy = [stack for path in args.healthy for stack in healthy_stacks(path)]
+    stack = build(open_recording(args.inputs, tuple(args.order)))
+    found = findings(stack, healthy)
+    if args.html:
+        from laggard_aggregator.layers.report.page import page  # noqa: PLC0415 - Jinja only where it is used
+
+        with written(args.html) as file:
+            file.write(page(stack, found, title=", ".join(path.name for path in args.inputs)))
+    with written(args.output) if args.output else nullcontext(sys.stdout) as output:
+        if args.json:
+            _print(map(records.line, records.records(stack, found)), output)
+        else:
+            _print(table.report_lines(stack, found, terminal_width(output)), output)
+    return 0
+
+
+def healthy_stacks(path: Path) -> list[Stack]:
+    """The recordings in a folder: each folder in it is one, or the folder itself. Raises InputError."""
+    if not path.is_dir():
+        raise InputError(str(path), "expected a folder with a healthy recording, or with several")
+    with InputError.from_os_errors(str(path)):
+        folders = sorted(each for each in path.iterdir() if each.is_dir())
+    recordings: list[Recording] = [open_recording([each]) for each in folders or [path]]
+    return [build(recording) for recording in recordings]
+
+
+def _print(lines: Iterable[str], output: TextIO) -> None:
+    output.writelines(f"{visible(line)}\n" for line in lines)

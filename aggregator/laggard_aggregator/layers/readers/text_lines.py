@@ -1,0 +1,100 @@
+"""Lines of large text files as Arrow arrays, without a Python object a line."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from laggard_aggregator.offline.compressed import open_input
+
+_BLOCK_BYTES = 1 << 24
+_LONGEST_LINE_BYTES = 1 << 20
+
+
+def head(path: Path, size: int = 65536) -> bytes:
+    """The first bytes of the file, decompressed. Raises InputError."""
+    with open_input(path) as file:
+        return file.read(size)
+
+
+def line_blocks(path: Path) -> Iterator[Any]:
+    """Yields string arrays, one value a line with its newline. Raises InputError.
+
+    Bytes that are no UTF-8 are replaced. A line of more than 1 MiB is cut.
+    """
+    with open_input(path) as file:
+        yield from _blocks(file)
+
+
+def _blocks(file: BinaryIO) -> Iterator[Any]:
+    rest = b""
+    while block := file.read(_BLOCK_BYTES):
+        block = rest + block
+        cut = block.rfind(b"\n") + 1
+        if not cut and len(block) < _LONGEST_LINE_BYTES:
+            rest = block
+            continue
+        cut = cut or len(block)
+        rest = block[cut:]
+        yield _lines(block[:cut])
+    if rest:
+        yield _lines(rest)
+
+
+def _lines(block: bytes) -> Any:
+    try:
+        block.decode()
+    except UnicodeDecodeError:
+        block = block.decode(errors="replace").encode()
+    ends = np.flatnonzero(np.frombuffer(block, np.uint8) == 10) + 1
+    if not len(ends) or ends[-1] != len(block):
+        ends = np.append(ends, len(block))
+    offsets = np.zeros(len(ends) + 1, np.int32)
+    offsets[1:] = ends
+    return pa.Array.from_buffers(pa.utf8(), len(ends), [None, pa.py_buffer(offsets), pa.py_buffer(block)])
+
+
+def extracted(lines: Any, pattern: str) -> tuple[NDArray[np.int64], dict[str, Any]]:
+    """Indexes of the lines that match, and the named groups of these as string arrays."""
+    found = pc.extract_regex(lines, pattern)
+    valid = found.is_valid()
+    indexes = np.flatnonzero(valid.to_numpy(zero_copy_only=False))
+    kept = found.drop_null()
+    return indexes, {each.name: kept.field(i) for i, each in enumerate(kept.type)}
+
+
+def integers(texts: Any) -> NDArray[np.int64]:
+    """Decimal numbers; an empty text is -1. Numbers from 2^63 on wrap."""
+    filled = pc.if_else(pc.equal(texts, ""), "-1", texts)
+    try:
+        return np.asarray(pc.cast(filled, pa.int64()).to_numpy(zero_copy_only=False))
+    except pa.ArrowInvalid:
+        return np.array([_wrapped(int(text)) for text in filled.to_pylist()], np.int64)
+
+
+def hexadecimals(texts: Any) -> NDArray[np.int64]:
+    """Hexadecimal numbers with or without 0x, as signed 64-bit; an empty text is -1."""
+    bare = pc.replace_substring_regex(texts, "^0x", "")
+    bare = pc.if_else(pc.equal(bare, ""), "ffffffffffffffff", bare)
+    prefixed = pc.binary_join_element_wise("0x", bare, "")
+    return np.asarray(pc.cast(prefixed, pa.uint64()).to_numpy(zero_copy_only=False)).view(np.int64)
+
+
+def nanoseconds(seconds: Any, fraction: Any) -> NDArray[np.int64]:
+    """Times from whole seconds and up to nine decimals."""
+    padded = pc.utf8_slice_codeunits(pc.utf8_rpad(fraction, 9, "0"), 0, 9)
+    return integers(seconds) * 1_000_000_000 + integers(padded)
+
+
+def _wrapped(value: int) -> int:
+    return (value + 2**63) % 2**64 - 2**63
+
+
+def matches_lines(first: bytes, pattern: str) -> bool:
+    """True when one of the first 200 lines matches."""
+    lines = first.decode(errors="replace").splitlines()[:200]
+    return bool(len(extracted(pa.array(lines, pa.utf8()), pattern)[0]))

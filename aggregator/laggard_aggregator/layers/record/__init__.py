@@ -1,0 +1,1 @@
+"""`laggard layers record`: system calls, block queue and device of some processes, by tracefs instances."""

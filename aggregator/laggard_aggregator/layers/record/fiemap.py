@@ -1,0 +1,64 @@
+"""Extents of a file by the FIEMAP ioctl, printed as `filefrag -v` does."""
+
+import fcntl
+import os
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+_FS_IOC_FIEMAP = 0xC020660B
+_SYNC = 1
+_LAST = 1
+_UNWRITTEN = 0x800
+_NOT_PLACED = 0x2 | 0x4 | 0x200  # unknown, delayed allocation, inline
+_HEADER = struct.Struct("=QQLLLL")
+_EXTENT = struct.Struct("=QQQQQLLLL")
+_AT_ONCE = 512
+_BLOCK = 4096
+MAX_EXTENTS = 1 << 20
+
+
+def extents(path: Path) -> Iterator[tuple[int, int, int, bool]]:
+    """Yields logical and physical byte, length, and whether the extent is unwritten; the file is synced
+    first.
+
+    Raises OSError where the file system has no FIEMAP.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        start, count = 0, 0
+        while count < MAX_EXTENTS:
+            buffer = bytearray(_HEADER.size + _AT_ONCE * _EXTENT.size)
+            _HEADER.pack_into(buffer, 0, start, 2**64 - 1 - start, _SYNC, 0, _AT_ONCE, 0)
+            fcntl.ioctl(descriptor, _FS_IOC_FIEMAP, buffer)
+            mapped = _HEADER.unpack_from(buffer)[3]
+            for at in range(mapped):
+                logical, physical, length, _, _, flags, *_ = _EXTENT.unpack_from(
+                    buffer, _HEADER.size + at * _EXTENT.size
+                )
+                count += 1
+                if not flags & _NOT_PLACED:
+                    yield logical, physical, length, bool(flags & _UNWRITTEN)
+                start = logical + length
+                if flags & _LAST:
+                    return
+            if not mapped:
+                return
+    finally:
+        os.close(descriptor)
+
+
+def filefrag_lines(path: Path) -> Iterator[str]:
+    """Yields the lines of `filefrag -v` for the file. Raises OSError."""
+    size = path.stat().st_size
+    blocks = -(-size // _BLOCK)
+    name = "".join(c if c.isprintable() else "?" for c in str(path))
+    yield f"File size of {name} is {size} ({blocks} blocks of {_BLOCK} bytes)\n"
+    yield " ext:     logical_offset:        physical_offset: length:   expected: flags:\n"
+    for number, (logical, physical, length, unwritten) in enumerate(extents(path)):
+        first, place, count = logical // _BLOCK, physical // _BLOCK, length // _BLOCK
+        flags = "unwritten" if unwritten else ""
+        yield (
+            f"{number:4}: {first:8}..{first + count - 1:8}: {place:10}..{place + count - 1:10}: {count:6}:"
+            f"             {flags}\n"
+        )

@@ -1,0 +1,1 @@
+"""Reports of a stack: records (JSON), tables (terminal), one HTML file."""

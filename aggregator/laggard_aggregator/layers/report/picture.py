@@ -1,0 +1,211 @@
+"""Geometry of the report's picture: outstanding requests over time, an average request, places over time."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from laggard_aggregator.layers.columns import ABSENT, Ints
+from laggard_aggregator.layers.search import LayerFinding, held
+from laggard_aggregator.layers.stack import Stack
+
+BINS = 300
+LANE_WIDTH = 760.0
+LANE_HEIGHT = 46.0
+_MOST_POINTS = 1500
+_SCATTER_HEIGHT = 150.0
+
+
+@dataclass(slots=True)
+class Lane:
+    """A layer's row. `area`: SVG points of the concurrency. `fault`: a candidate lies in this layer."""
+
+    label: str
+    note: str
+    area: str
+    fault: bool = False
+    fault_below: str = ""
+
+
+@dataclass(slots=True)
+class Bar:
+    """A layer's part of an average request, in the width of the picture, and the time held on each side."""
+
+    label: str
+    left: float
+    width: float
+    text: str
+    before: float = 0.0
+    after: float = 0.0
+    fault: bool = False
+
+
+@dataclass(slots=True)
+class Scatter:
+    """Offsets over time of a layer. `points`: x, y, hue."""
+
+    label: str
+    note: str
+    points: list[tuple[float, float, int]]
+    fault: bool = False
+
+
+@dataclass(slots=True)
+class Picture:
+    """All parts of the picture."""
+
+    lanes: list[Lane] = field(default_factory=list)
+    bars: list[Bar] = field(default_factory=list)
+    scatters: list[Scatter] = field(default_factory=list)
+    span: str = ""
+    scale: str = ""
+    width: float = LANE_WIDTH
+    lane_height: float = LANE_HEIGHT
+    scatter_height: float = _SCATTER_HEIGHT
+
+
+def picture(stack: Stack, found: list[LayerFinding]) -> Picture:
+    """The picture of a stack; its time begins with the top layer's first request."""
+    drawn = Picture()
+    if not stack.layers:
+        return drawn
+    first, last = _window(stack)
+    drawn.span = _seconds(last - first)
+    levels = [_level(stack, at, first, last) for at in range(len(stack.layers))]
+    counted = [v for v, layer in zip(levels, stack.layers, strict=True) if layer.name != "block"]
+    top = max((float(v.max()) for v in counted or levels), default=1.0) or 1.0
+    drawn.scale = f"{top:.1f}"
+    for at, layer in enumerate(stack.layers):
+        seen = stack.characteristics[at]
+        concurrency = seen.concurrency
+        note = (
+            f"{concurrency.mean_busy:.2f} on average while busy, at most {concurrency.most}; "
+            f"busy {_percent(concurrency.busy_seconds / max(1e-9, (last - first) / 1e9))}"
+        )
+        lane = Lane(layer.label, note, _area(levels[at], top))
+        for each in found:
+            if (
+                each.kind in ("serialisation", "slow", "idle")
+                and each.above != each.below
+                and each.above == at
+            ):
+                lane.fault_below = f"{each.kind}: {each.candidate}"
+            elif each.above == each.below == at:
+                lane.fault = True
+        drawn.lanes.append(lane)
+    drawn.bars = _bars(stack, found)
+    drawn.scatters = _scatters(stack, found, first, last)
+    return drawn
+
+
+def _window(stack: Stack) -> tuple[int, int]:
+    columns = stack.layers[0].requests
+    ends = columns.end[columns.end != ABSENT]
+    first = int(columns.begin.min())
+    last = int(ends.max()) if len(ends) else int(columns.begin.max())
+    for layer in stack.layers[1:]:  # write-back comes later
+        latest = layer.requests.end
+        if len(latest) and (latest != ABSENT).any():
+            last = max(last, int(latest.max()))
+    return first, max(last, first + 1)
+
+
+def _level(stack: Stack, at: int, first: int, last: int) -> NDArray[np.float64]:
+    """Average number of outstanding requests in each bin."""
+    columns = stack.layers[at].requests
+    begin = columns.begin
+    end = np.where(columns.end == ABSENT, last, columns.end)
+    edges = np.linspace(first, last, BINS + 1)
+    level = _area_before(np.sort(begin), edges) - _area_before(np.sort(end), edges)
+    means: NDArray[np.float64] = np.diff(level) / np.diff(edges)
+    return means
+
+
+def _area_before(sorted_times: Ints, edges: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Integral up to each edge of the number of times before it."""
+    count = np.searchsorted(sorted_times, edges)
+    base = float(edges[0])
+    sums = np.concatenate([[0.0], np.cumsum(sorted_times.astype(np.float64) - base)])
+    return count * (edges - base) - sums[count]
+
+
+def _area(level: NDArray[np.float64], top: float) -> str:
+    step = LANE_WIDTH / len(level)
+    heights = LANE_HEIGHT - np.minimum(level / top, 1.0) * (LANE_HEIGHT - 2)
+    points = [f"0,{LANE_HEIGHT:g}"]
+    for at, height in enumerate(heights.tolist()):
+        points += [f"{at * step:.1f},{height:.1f}", f"{(at + 1) * step:.1f},{height:.1f}"]
+    points.append(f"{LANE_WIDTH:g},{LANE_HEIGHT:g}")
+    return " ".join(points)
+
+
+def _bars(stack: Stack, found: list[LayerFinding]) -> list[Bar]:
+    """An average request: each layer within the one above, as long as layers wait for those below."""
+    whole = stack.characteristics[0].mean_residence_us
+    if not whole:
+        return []
+    bars: list[Bar] = []
+    left, width = 0.0, whole
+    at = 0
+    for _ in stack.layers:
+        boundary = stack.below(at)
+        before, after, _share = held(stack, boundary) if boundary else (0.0, 0.0, 0.0)
+        scale = LANE_WIDTH / whole
+        linked = boundary is not None and bool(boundary.linked.any())
+        fault = linked and any(f.above == at and f.below != at for f in found)
+        slow = any(f.kind == "slow" and f.above == f.below == at for f in found)
+        before, after = min(before, width), min(after, max(0.0, width - before))
+        bars.append(
+            Bar(
+                stack.layers[at].label,
+                left * scale,
+                max(1.0, width * scale),
+                _microseconds(width),
+                before * scale if linked else 0.0,
+                after * scale if linked else 0.0,
+                fault or slow,
+            )
+        )
+        if not linked or boundary is None:
+            break
+        left, width = left + before, max(0.0, width - before - after)
+        at = boundary.lower
+    return bars
+
+
+def _scatters(stack: Stack, found: list[LayerFinding], first: int, last: int) -> list[Scatter]:
+    """Offsets over time at the top and at the lowest layer, where they can be drawn."""
+    placed = [at for at, seen in enumerate(stack.characteristics) if len(seen.sequentiality.run_bytes)]
+    drawn = []
+    for at in dict.fromkeys([*placed[:1], *placed[-1:]]):
+        layer, seen = stack.layers[at], stack.characteristics[at].sequentiality
+        columns = layer.requests
+        chosen = np.flatnonzero((columns.start >= 0) & (columns.size > 0))
+        if len(chosen) > _MOST_POINTS:
+            chosen = chosen[np.linspace(0, len(chosen) - 1, _MOST_POINTS).astype(np.int64)]
+        low, high = int(columns.start[chosen].min()), int(columns.start[chosen].max())
+        x = (columns.begin[chosen] - first) / max(1, last - first) * LANE_WIDTH
+        y = _SCATTER_HEIGHT - 4 - (columns.start[chosen] - low) / max(1, high - low) * (_SCATTER_HEIGHT - 8)
+        _, hue = np.unique(columns.thread[chosen], return_inverse=True)
+        inside = (x >= 0) & (x <= LANE_WIDTH)
+        points = [
+            (round(float(a), 1), round(float(b), 1), int(h) % 8)
+            for a, b, h in zip(x[inside], y[inside], hue[inside], strict=True)
+        ]
+        run, chain = seen.mean_run_bytes / 1024, seen.mean_chain_bytes() / 1024
+        note = f"mean run {run:,.0f} KiB of sequences of {chain:,.0f} KiB"
+        fault = any(f.kind == "interleaving" for f in found)
+        drawn.append(Scatter(layer.label, note, points, fault))
+    return drawn
+
+
+def _percent(value: float) -> str:
+    return f"{min(1.0, value):.0%}"
+
+
+def _seconds(ns: int) -> str:
+    return f"{ns / 1e9:,.3f} s" if ns >= 1e8 else f"{ns / 1e6:,.2f} ms"
+
+
+def _microseconds(value: float) -> str:
+    return f"{value:,.0f} us" if value < 10_000 else f"{value / 1000:,.1f} ms"

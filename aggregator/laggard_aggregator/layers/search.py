@@ -1,0 +1,393 @@
+"""Bottom-up search (Lu & Shen, section 3): anomalies of the lowest layers, followed up to where they begin.
+
+The highest layer that shows an anomaly is a candidate for its cause; the paper says "typically". Labels are
+set
+by limits of this module, or by the range of healthy recordings.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from laggard_aggregator.layers.columns import READ, rank_of
+from laggard_aggregator.layers.stack import Boundary, Stack
+
+LINKED_SHARE = 0.5
+"""A boundary is judged when this share of the upper requests waits for lower ones."""
+MIN_REQUESTS = 8
+CONCURRENT = 1.5
+"""Average concurrency while busy from which a layer counts as concurrent."""
+DROP = 0.5
+"""The layer below has at most this part of the concurrency of the layer above."""
+WAITING_SHARE = 0.3
+"""Part of a request's residence that it waits for its issue where requests are serialised."""
+BUSY_SHARE = 0.5
+"""A layer that serialises is busy for at least this part of the time of the layer above."""
+HELD_SHARE = 0.5
+"""Part of the top layer's residence that a boundary may hold before it is a finding."""
+HELD_US = 200.0
+SHORT_RUN_BYTES = 256 << 10
+"""Runs below this are short: the paper's read-ahead of 256 KB cures them."""
+CHAIN_RATIO = 2.0
+SERVICE_MS = 30.0
+SERVICE_BYTES_PER_MS = 20_000.0
+"""A device that takes longer than 30 ms and 20 MB/s a request, one after the other, is slow by itself."""
+OUTSIDE = 2.0
+"""Factor by which a characteristic must be outside the range of healthy recordings."""
+
+
+@dataclass(frozen=True, slots=True)
+class LayerFinding:
+    """A candidate. `above` and `below`: indexes of the layers around it, equal when it is one layer.
+
+    `share`: part of the top layer's residence that it accounts for; None where that is no measure of it.
+    """
+
+    kind: str
+    candidate: str
+    above: int
+    below: int
+    text: str
+    advice: str
+    share: float | None = None
+
+
+def findings(stack: Stack, healthy: Sequence[Stack] = ()) -> list[LayerFinding]:
+    """The candidates, the gravest first. With `healthy`, characteristics within their range are no
+    anomaly.
+    """
+    found: list[LayerFinding] = []
+    serialised = _serialisation(stack, healthy)
+    found += serialised
+    skipped = {(each.above, each.below) for each in serialised}
+    found += _held(stack, healthy, skipped)
+    found += _interleaving(stack, healthy)
+    found += _slow_device(stack, healthy)
+    found += _outside(stack, healthy, found)
+    return sorted(found, key=lambda each: -(each.share or 0.0))
+
+
+def held(stack: Stack, boundary: Boundary) -> tuple[float, float, float]:
+    """Mean microseconds before issue and after completion of the linked requests, and their share of the
+    residence of the top layer's requests."""
+    upper = stack.layers[boundary.upper].requests
+    linked = boundary.linked
+    if not linked.any():
+        return 0.0, 0.0, 0.0
+    before = (boundary.issue - upper.begin)[linked].clip(0).astype(np.float64)
+    after = (upper.end - boundary.complt)[linked].clip(0).astype(np.float64)
+    top = stack.characteristics[0].concurrency.residence_seconds * 1e9
+    share = float(before.sum() + after.sum()) / top if top else 0.0
+    return float(before.mean()) / 1000, float(after.mean()) / 1000, share
+
+
+def _awaited(stack: Stack) -> list[Boundary]:
+    """Boundaries from the top down as far as the layers above wait for those below.
+
+    Below a layer that answers before (a buffer, a cache, write-back) residence is not the application's
+    waiting.
+    """
+    found = []
+    awaited = {0}
+    for boundary in stack.boundaries:
+        if boundary.upper not in awaited or len(stack.layers[boundary.upper].requests) < MIN_REQUESTS:
+            continue
+        if _linked_share(boundary) >= LINKED_SHARE:
+            awaited.add(boundary.lower)
+            found.append(boundary)
+    return found
+
+
+def _linked_share(boundary: Boundary) -> float:
+    return float(boundary.linked.mean()) if len(boundary.linked) else 0.0
+
+
+def _concurrency(stack: Stack, layer: int) -> float:
+    return stack.characteristics[layer].concurrency.mean_busy
+
+
+def _in_range(value: Callable[[Stack], float | None], stack: Stack, healthy: Sequence[Stack]) -> bool:
+    """True when healthy recordings have a value like this one."""
+    known = [v for v in map(value, healthy) if v is not None]
+    mine = value(stack)
+    if not known or mine is None:
+        return False
+    return min(known) / OUTSIDE <= mine <= max(known) * OUTSIDE
+
+
+def _serialisation(stack: Stack, healthy: Sequence[Stack]) -> list[LayerFinding]:
+    """The highest boundary at which concurrency falls, while requests wait and the layer below is busy."""
+    for boundary in _awaited(stack):
+        above, below = boundary.upper, boundary.lower
+        high, low = _concurrency(stack, above), _concurrency(stack, below)
+        if held(stack, boundary)[0] < WAITING_SHARE * stack.characteristics[above].mean_residence_us:
+            continue
+        if high < CONCURRENT or low > max(1.0, DROP * high) or low > high / CONCURRENT:
+            continue
+        busy = [stack.characteristics[each].concurrency.busy_seconds for each in (above, below)]
+        if busy[1] < BUSY_SHARE * busy[0]:
+            continue
+        names = [stack.layers[each].name for each in (above, below)]
+        if _in_range(lambda s, n=names: _ratio(s, n), stack, healthy):  # type: ignore[misc]
+            continue
+        return [_serialised(stack, boundary, high, low)]
+    return []
+
+
+def _ratio(stack: Stack, names: Sequence[str]) -> float | None:
+    """Concurrency of the second layer for one of the first."""
+    at = [_find(stack, name) for name in names]
+    if at[0] is None or at[1] is None:
+        return None
+    high = _concurrency(stack, at[0])
+    return _concurrency(stack, at[1]) / high if high else None
+
+
+def _serialised(stack: Stack, boundary: Boundary, high: float, low: float) -> LayerFinding:
+    above, below = boundary.upper, boundary.lower
+    before, _, share = held(stack, boundary)
+    other_thread = _served_by_others(stack, boundary)
+    candidate = between(stack, above, below, library=other_thread)
+    most = stack.characteristics[below].concurrency.most
+    text = (
+        f"Requests are serialised {candidate}: {stack.layers[above].label} has {high:.2f} outstanding "
+        "on average "
+        f"while busy, {stack.layers[below].label} {low:.2f} (at most {most}). A request waits "
+        f"{_us(before)} of "
+        f"{_us(stack.characteristics[above].mean_residence_us)} before it is issued."
+    )
+    if other_thread:
+        advice = (
+            "Other threads than the submitters make the calls, one at a time, as glibc's POSIX aio "
+            "does for each "
+            "descriptor: open the file once for each request in flight, or use threads with pread, "
+            "or io_uring."
+        )
+    else:
+        advice = (
+            "Look for one lock, one thread or one descriptor that all requests of "
+            f"{stack.layers[above].label} share."
+        )
+    return LayerFinding("serialisation", candidate, above, below, text, advice, share)
+
+
+def _served_by_others(stack: Stack, boundary: Boundary) -> bool:
+    """True when the lower requests run in other threads than the upper ones."""
+    upper, lower = stack.layers[boundary.upper].requests, stack.layers[boundary.lower].requests
+    a, b = upper.thread[boundary.matching.upper], lower.thread[boundary.matching.lower]
+    known = (a >= 0) & (b >= 0)
+    return bool(known.any()) and float((a[known] != b[known]).mean()) > 0.5
+
+
+def between(stack: Stack, above: int, below: int, *, library: bool = False) -> str:
+    """Name of a boundary. With `library`, calls by threads of a library stand below a layer of the
+    program.
+    """
+    high, low = stack.layers[above], stack.layers[below]
+    if high.device and high.name == "device":
+        return "device"
+    first = (
+        "library" if library and high.name == "application" and low.name == "syscall" else _shown(high.name)
+    )
+    return f"between {first} and {_shown(low.name)}"
+
+
+def _shown(name: str) -> str:
+    return "system call" if name == "syscall" else name
+
+
+def _held(stack: Stack, healthy: Sequence[Stack], skipped: set[tuple[int, int]]) -> list[LayerFinding]:
+    """Boundaries that hold requests for most of the application's waiting, though the layer below is free."""
+    found = []
+    for boundary in _awaited(stack):
+        if (boundary.upper, boundary.lower) in skipped:
+            continue
+        upper = stack.layers[boundary.upper]
+        before, after, share = held(stack, boundary)
+        if share < HELD_SHARE or before + after < HELD_US:
+            continue
+        names = (upper.name, stack.layers[boundary.lower].name)
+        if _in_range(lambda s, n=names: _held_between(s, n), stack, healthy):  # type: ignore[misc]
+            continue
+        found.append(_finding_held(stack, boundary, before, after, share))
+    return found
+
+
+def _held_between(stack: Stack, names: tuple[str, str]) -> float | None:
+    for boundary in stack.boundaries:
+        if (stack.layers[boundary.upper].name, stack.layers[boundary.lower].name) == names:
+            before, after, _ = held(stack, boundary)
+            return before + after
+    return None
+
+
+def _finding_held(
+    stack: Stack, boundary: Boundary, before: float, after: float, share: float
+) -> LayerFinding:
+    above, below = boundary.upper, boundary.lower
+    high, low = stack.layers[above], stack.layers[below]
+    candidate = between(stack, above, below)
+    idle = 1 - _busy_share(stack, boundary)
+    where = f"{_us(before)} before {low.label} gets it, {_us(after)} after {low.label} is done"
+    of = _us(stack.characteristics[above].mean_residence_us)
+    if low.rank < rank_of("syscall") and idle >= BUSY_SHARE:
+        size = stack.characteristics[below].mean_request_bytes
+        text = (
+            f"{low.label.capitalize()} is idle for {idle:.0%} of the time in which {high.label} "
+            "waits: each request "
+            f"of {_bytes(size)} takes {of}, {where}."
+        )
+        advice = (
+            f"{high.label.capitalize()} waits for every answer. Let the client buffer and send larger "
+            "messages, or keep "
+            "several requests in flight."
+        )
+        return LayerFinding("idle", candidate, above, below, text, advice, share)
+    if candidate == "device":
+        text = (
+            f"Device {high.device} holds requests: {of} each, though {low.label} below it needs "
+            f"{_us(stack.characteristics[below].mean_residence_us)}: {where}."
+        )
+        advice = (
+            f"Look at {high.label} itself: throttling, its driver or controller, the path to {low.label}."
+        )
+    else:
+        text = (
+            f"Requests are held {candidate}: {of} each in {high.label}, {where}, which is busy "
+            f"{1 - idle:.0%} of that time."
+        )
+        advice = (
+            "Look for throttling of the control group (io.max, blkio), memory pressure, locks of the "
+            "file system."
+            if low.name == "block"
+            else f"Look at the code {candidate}: locks, queues, a limit on rates."
+        )
+    return LayerFinding("slow", candidate, above, below, text, advice, share)
+
+
+def _busy_share(stack: Stack, boundary: Boundary) -> float:
+    above = stack.characteristics[boundary.upper].concurrency.busy_seconds
+    below = stack.characteristics[boundary.lower].concurrency.busy_seconds
+    return min(1.0, below / above) if above else 1.0
+
+
+def _interleaving(stack: Stack, healthy: Sequence[Stack]) -> list[LayerFinding]:
+    """Short runs of long sequences at the lowest layer, followed up."""
+    placed = [at for at, each in enumerate(stack.characteristics) if len(each.sequentiality.run_bytes)]
+    if not placed or not _is_interleaved(stack, placed[-1]):
+        return []
+    bottom = placed[-1]
+    run = stack.characteristics[bottom].sequentiality.mean_run_bytes
+    name = stack.layers[bottom].name
+    if _in_range(lambda s: _run_of(s, name), stack, healthy):
+        return []
+    highest = bottom
+    for at in reversed(placed[:-1]):
+        other = stack.characteristics[at].sequentiality
+        if not _is_interleaved(stack, at) or other.mean_run_bytes > OUTSIDE * run:
+            break
+        highest = at
+    seen = stack.characteristics[highest].sequentiality
+    label = stack.layers[highest].label
+    text = (
+        f"{seen.chains} sequential accesses are interleaved from {label} down: runs of {_bytes(run)} at "
+        f"{stack.layers[bottom].label}, where {label} reads or writes on for "
+        f"{_bytes(seen.mean_chain_bytes())} each. "
+        "A disk with an arm seeks between them."
+    )
+    reads = (stack.layers[highest].requests.operation == READ).mean() >= 0.5
+    advice = (
+        "Read further ahead (for example blockdev --setra 4096, or prefetch in the server), or let "
+        "fewer readers "
+        "read larger blocks."
+        if reads
+        else "Buffer writes and send them in larger blocks, or write one sequence after the other."
+    )
+    return [LayerFinding("interleaving", _shown(stack.layers[highest].name), highest, highest, text, advice)]
+
+
+def _is_interleaved(stack: Stack, layer: int) -> bool:
+    seen = stack.characteristics[layer].sequentiality
+    return (
+        len(seen.run_bytes) >= MIN_REQUESTS
+        and seen.mean_run_bytes < SHORT_RUN_BYTES
+        and seen.mean_chain_bytes() >= CHAIN_RATIO * seen.mean_run_bytes
+    )
+
+
+def _run_of(stack: Stack, name: str) -> float | None:
+    at = _find(stack, name)
+    return None if at is None else stack.characteristics[at].sequentiality.mean_run_bytes
+
+
+def _slow_device(stack: Stack, healthy: Sequence[Stack]) -> list[LayerFinding]:
+    """The lowest device, where it is slow by itself, one request after the other."""
+    at = len(stack.layers) - 1
+    if at < 0 or stack.layers[at].name != "device":
+        return []
+    seen = stack.characteristics[at]
+    service = _service_ms(stack, at)
+    limit = SERVICE_MS + seen.mean_request_bytes / SERVICE_BYTES_PER_MS
+    twins = [(each, index) for each in healthy if (index := _find(each, "device")) is not None]
+    ranges = [_service_ms(each, index) for each, index in twins]
+    if ranges:  # requests in parallel take longer each, but less of the device's time
+        limit = max(ranges) * OUTSIDE
+        longest = max(each.characteristics[index].mean_residence_us for each, index in twins)
+        if seen.mean_residence_us <= longest * OUTSIDE:
+            return []
+    if service <= limit or seen.requests < MIN_REQUESTS:
+        return []
+    label = stack.layers[at].label
+    compared = f"healthy recordings: at most {max(ranges):.2f} ms" if ranges else f"limit {limit:.0f} ms"
+    text = (
+        f"{label.capitalize()} is slow: {service:.2f} ms of its busy time a request of "
+        f"{_bytes(seen.mean_request_bytes)} ({compared})."
+    )
+    advice = "Look at the device: errors, a rebuild, a throttle, other load; compare it with its peers."
+    share = min(1.0, _busy(stack, at) / max(_busy(stack, 0), 1e-9))
+    return [LayerFinding("slow", "device", at, at, text, advice, share)]
+
+
+def _service_ms(stack: Stack, at: int) -> float:
+    seen = stack.characteristics[at]
+    return seen.concurrency.busy_seconds * 1000 / seen.requests if seen.requests else 0.0
+
+
+def _busy(stack: Stack, at: int) -> float:
+    return stack.characteristics[at].concurrency.busy_seconds
+
+
+def _outside(stack: Stack, healthy: Sequence[Stack], known: Sequence[LayerFinding]) -> list[LayerFinding]:
+    """The boundary at which residence left the range of healthy recordings, if no rule found any."""
+    if not healthy or known:
+        return []
+    worst: tuple[float, Boundary, float, float] | None = None
+    for boundary in _awaited(stack):
+        names = (stack.layers[boundary.upper].name, stack.layers[boundary.lower].name)
+        usual = [v for each in healthy if (v := _held_between(each, names)) is not None]
+        before, after, _ = held(stack, boundary)
+        if not usual or before + after <= OUTSIDE * max(usual):
+            continue
+        excess = before + after - max(usual)
+        if excess >= HELD_US / 2 and (worst is None or excess > worst[0]):
+            worst = (excess, boundary, before, after)
+    if worst is None:
+        return []
+    _, boundary, before, after = worst
+    share = held(stack, boundary)[2]
+    return [_finding_held(stack, boundary, before, after, share)]
+
+
+def _find(stack: Stack, name: str) -> int | None:
+    return next((at for at, layer in enumerate(stack.layers) if layer.name == name), None)
+
+
+def _us(value: float) -> str:
+    return f"{value:,.0f} us" if value < 10_000 else f"{value / 1000:,.1f} ms"
+
+
+def _bytes(value: float) -> str:
+    if value >= 1 << 20:
+        return f"{value / (1 << 20):,.1f} MiB"
+    return f"{value / 1024:,.1f} KiB"

@@ -1,0 +1,190 @@
+"""Recorded live on loop devices, as root: faults are named, their cured twins are silent."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from laggard_aggregator.cli.main import main
+from tests.aggregator.layers.analysed import Analysed, analysed
+
+SOURCE = Path(__file__).parents[2] / "fixtures" / "layers" / "app.c"
+BLKIO = Path("/sys/fs/cgroup/blkio")
+FILE_BYTES = 64 << 20
+NEEDED = ("gcc", "losetup", "mkfs.ext4", "mount", "blockdev")
+
+pytestmark = [
+    pytest.mark.root,
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root for loop devices and tracefs"),
+    pytest.mark.skipif(not all(map(shutil.which, NEEDED)), reason=f"needs {', '.join(NEEDED)}"),
+]
+
+
+def run(*words: str | Path) -> str:
+    return subprocess.run([*map(str, words)], check=True, capture_output=True, text=True).stdout.strip()
+
+
+class LoopFileSystem:
+    """ext4 on a loop device with direct I/O, on a file."""
+
+    def __init__(self, image: Path, folder: Path, mebibytes: int) -> None:
+        self.folder = folder
+        folder.mkdir()
+        with image.open("wb") as file:
+            file.write(os.urandom(1 << 20) * mebibytes)
+            os.fsync(file.fileno())
+        self.device = run("losetup", "--find", "--show", "--direct-io=on", image)
+        try:
+            run("mkfs.ext4", "-q", "-F", "-E", "nodiscard,lazy_itable_init=0", self.device)
+            run("mount", self.device, folder)
+        except subprocess.CalledProcessError:
+            run("losetup", "--detach", self.device)
+            raise
+
+    @property
+    def number(self) -> str:
+        """Device number as blkio has it."""
+        known = os.stat(self.device).st_rdev
+        return f"{os.major(known)}:{os.minor(known)}"
+
+    def uncached(self) -> None:
+        """Empties the cache of its files."""
+        run("umount", self.folder)
+        run("mount", self.device, self.folder)
+
+    def close(self) -> None:
+        run("umount", self.folder)
+        run("losetup", "--detach", self.device)
+
+
+@pytest.fixture(name="app", scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    built = tmp_path_factory.mktemp("app") / "app"
+    run("gcc", "-O1", "-pthread", "-o", built, SOURCE)
+    return built
+
+
+@pytest.fixture(name="disk", scope="module")
+def loop_device(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoopFileSystem]:
+    folder = tmp_path_factory.mktemp("disk")
+    try:
+        disk = LoopFileSystem(folder / "image", folder / "mounted", 256)
+    except subprocess.CalledProcessError as exc:
+        pytest.skip(f"no loop device: {exc.stderr}")
+    try:
+        data(disk.folder)
+        yield disk
+    finally:
+        disk.close()
+
+
+def data(folder: Path) -> Path:
+    path = folder / "data.bin"
+    with path.open("wb") as file:
+        file.write(os.urandom(1 << 20) * (FILE_BYTES >> 20))
+        os.fsync(file.fileno())
+    return path
+
+
+def recorded(folder: Path, *command: str | Path) -> Analysed:
+    """Records the command and analyses the recording."""
+    assert main(["layers", "record", "-o", str(folder), "--", *map(str, command)]) == 0
+    found = analysed(folder)
+    assert found.records[0]["lost_events"] == 0, found.remarks
+    return found
+
+
+def assert_matched(found: Analysed, *, direct: bool = True) -> None:
+    assert found.layer("application")["unmatched_ratio"] <= 0.01
+    calls = found.layer("syscall")
+    assert calls["unmatched_ratio"] <= 0.01
+    if direct:
+        blocks = next(r for r in found.records if r["record"] == "boundary" and r["above"] == "system call")
+        assert blocks["nested"] >= 0.99
+
+
+def test_aio_serialises_and_threads_do_not(app: Path, disk: LoopFileSystem, tmp_path: Path) -> None:
+    out = tmp_path / "aio"
+    aio = recorded(out, app, "aio", disk.folder / "data.bin", out / "app.csv", "8", "800")
+    assert aio.layer("application")["mean_concurrency_busy"] >= 7.5
+    assert aio.layer("syscall")["max_concurrency"] == 1
+    assert aio.findings == [("serialisation", "between library and system call")]
+    assert_matched(aio)
+    out = tmp_path / "threads"
+    threads = recorded(out, app, "thr", disk.folder / "data.bin", out / "app.csv", "8", "800")
+    assert threads.findings == []
+    assert threads.layer("syscall")["mean_concurrency_busy"] > 4
+    assert_matched(threads)
+
+
+def test_readers_interleave_until_they_read_ahead(app: Path, disk: LoopFileSystem, tmp_path: Path) -> None:
+    found = {}
+    for name, readers, read_ahead in (("eight", 8, 128), ("one", 1, 128), ("cured", 8, 4096)):
+        disk.uncached()
+        run("blockdev", "--setra", str(read_ahead), disk.device)
+        out = tmp_path / name
+        found[name] = recorded(
+            out, app, "seq", disk.folder / "data.bin", out / "app.csv", str(readers), "800"
+        )
+        assert_matched(found[name], direct=False)
+    assert found["eight"].findings == [("interleaving", "application")]
+    assert found["one"].findings == []
+    assert found["cured"].findings == []
+    device = f"7,{disk.number.partition(':')[2]}"
+    runs = {name: each.layer("device", device)["mean_run_bytes"] for name, each in found.items()}
+    assert runs["eight"] * 2 < min(runs["one"], runs["cured"])
+
+
+def test_a_client_that_waits_leaves_the_server_idle(app: Path, disk: LoopFileSystem, tmp_path: Path) -> None:
+    waiting, buffering = (
+        recorded(out, app, "sock", disk.folder / f"served{buffers}.bin", out, str(buffers), "1000")
+        for buffers, out in ((0, tmp_path / "waiting"), (1, tmp_path / "buffering"))
+    )
+    assert waiting.findings == [("idle", "between application and server")]
+    assert waiting.layer("server")["requests"] == 1000
+    assert buffering.findings == []
+    assert buffering.layer("server")["requests"] == 32
+
+
+@pytest.mark.skipif(
+    not (BLKIO / "blkio.throttle.read_bps_device").exists(), reason="no blkio controller (v1)"
+)
+@pytest.mark.parametrize(
+    ("throttled", "candidate"),
+    [("upper", "between system call and block"), ("lower", "device"), (None, None)],
+)
+def test_a_throttled_device(
+    app: Path, disk: LoopFileSystem, tmp_path: Path, throttled: str | None, candidate: str | None
+) -> None:
+    stacked = LoopFileSystem(disk.folder / f"inner-{throttled}", tmp_path / "upper", 96)
+    group = BLKIO / f"laggard-test-{os.getpid()}"
+    try:
+        path = data(stacked.folder)
+        stacked.uncached()
+        command: list[str | Path] = [app, "thr", path, tmp_path / "run" / "app.csv", "4", "200"]
+        if throttled == "upper":
+            group.mkdir()
+            (group / "blkio.throttle.read_bps_device").write_text(f"{stacked.number} 8388608")
+            command = ["/bin/sh", "-c", f'echo $$ > {group}/cgroup.procs; exec "$@"', "sh", *command]
+        elif throttled == "lower":
+            (BLKIO / "blkio.throttle.read_bps_device").write_text(f"{disk.number} 8388608")
+        try:
+            found = recorded(tmp_path / "run", *command)
+        finally:
+            if throttled == "lower":
+                (BLKIO / "blkio.throttle.read_bps_device").write_text(f"{disk.number} 0")
+    finally:
+        stacked.close()
+        if group.exists():
+            group.rmdir()
+    assert found.findings == ([("slow", candidate)] if candidate else [])
+    assert_matched(found)
+
+
+def test_a_command_that_cannot_be_recorded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["layers", "record", "-o", str(tmp_path / "a")]) == 2
+    assert main(["layers", "record", "-o", str(tmp_path / "b"), "--pid", "4194303"]) == 2
+    assert "no such process" in capsys.readouterr().err
