@@ -30,6 +30,7 @@ SUBCOMMANDS = (
     "diagnose",
     "train",
     "archive",
+    "layers",
     "top",
     "status",
     "silence",
@@ -43,6 +44,7 @@ HELP = {
     "laggard-agent": ("laggard-agent", "--help"),
     "laggard-aggregator": ("laggard-aggregator", "--help"),
     **{f"laggard-{name}": ("laggard", name, "--help") for name in SUBCOMMANDS},
+    "laggard-layers-record": ("laggard", "layers", "record", "--help"),
 }
 
 

@@ -78,7 +78,7 @@ RECORD = RecordCommand()
 def _add_record_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _RECORD_EXAMPLES
     add = parser.add_argument
-    add("-o", "--output", metavar="DIR", type=Path, required=True, help="folder of the recording")
+    add("-o", "--output", metavar="DIR", type=Path, help="folder of the recording (required)")
     add(
         "--pid",
         metavar="N",

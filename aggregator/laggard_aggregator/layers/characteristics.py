@@ -78,7 +78,7 @@ class Characteristics:
 def of_layer(layer: TracedLayer, recording_end: int) -> Characteristics:
     """Characteristics of a layer; an unfinished request is outstanding until `recording_end`."""
     columns = layer.requests
-    begin, end = columns.begin, columns.end
+    begin, end = columns.begin_ns, columns.end
     unfinished = (end == ABSENT) & (columns.callback == ABSENT)
     known = np.where(unfinished, np.maximum(begin, recording_end), end)
     concurrency = outstanding(begin, known)
@@ -148,7 +148,7 @@ def sequentiality(columns: RequestColumns) -> Sequentiality:
     empty = np.zeros(0, np.int64)
     if not len(at):
         return Sequentiality(0, empty, empty, 0)
-    time = np.where(columns.issue[at] == ABSENT, columns.begin[at], columns.issue[at])
+    time = np.where(columns.issue[at] == ABSENT, columns.begin_ns[at], columns.issue[at])
     if (time[1:] < time[:-1]).any():
         at = at[np.argsort(time, kind="stable")]
     space, start = columns.space[at], columns.start[at]

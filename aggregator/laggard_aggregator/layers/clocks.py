@@ -13,7 +13,7 @@ _FITTING_SHARE = 0.9
 
 
 @dataclass(frozen=True, slots=True)
-class ClockOffset:
+class LayerOffset:
     """Nanoseconds to add to the lower layer's times, give or take `uncertainty_ns`. `refused`: reason, or
     empty.
     """
@@ -24,7 +24,7 @@ class ClockOffset:
     remark: str = ""
 
 
-def estimate(upper: RequestColumns, lower: RequestColumns, slack_ns: int) -> ClockOffset:
+def estimate(upper: RequestColumns, lower: RequestColumns, slack_ns: int) -> LayerOffset:
     """The offset of the lower layer's clock, from requests that both layers have exactly once.
 
     A lower request lies within the upper one: each pair bounds the offset from both sides. Clocks that agree
@@ -33,11 +33,16 @@ def estimate(upper: RequestColumns, lower: RequestColumns, slack_ns: int) -> Clo
     """
     at_u, at_l = _unique_pairs(upper, lower)
     if len(at_u) < MIN_PAIRS:
-        return ClockOffset()
-    begin_u, end_u, begin_l, end_l = upper.begin[at_u], upper.end[at_u], lower.begin[at_l], lower.end[at_l]
+        return LayerOffset()
+    begin_u, end_u, begin_l, end_l = (
+        upper.begin_ns[at_u],
+        upper.end[at_u],
+        lower.begin_ns[at_l],
+        lower.end[at_l],
+    )
     nested = (begin_l >= begin_u - slack_ns) & (end_l <= end_u + slack_ns)
     if nested.mean() >= _NESTED_SHARE:
-        return ClockOffset()
+        return LayerOffset()
     reads = upper.operation[at_u] == READ
     possible = np.where(reads, begin_l <= end_u + slack_ns, begin_l >= begin_u - slack_ns)
     least = float(np.quantile(begin_u - begin_l, 0.99))
@@ -46,19 +51,19 @@ def estimate(upper: RequestColumns, lower: RequestColumns, slack_ns: int) -> Clo
     fitting = (begin_l + middle >= begin_u - slack_ns) & (end_l + middle <= end_u + slack_ns)
     constant = least <= most + slack_ns and fitting.mean() >= _FITTING_SHARE
     if constant and not (possible.all() and not reads.any()):
-        return ClockOffset(middle, max(1, round((most - least) / 2)))
+        return LayerOffset(middle, max(1, round((most - least) / 2)))
     if 1 - possible.mean() > _VIOLATED_SHARE:
-        return ClockOffset(
+        return LayerOffset(
             refused=f"{1 - possible.mean():.0%} of the requests below lie where none can, and no "
             "single offset of "
             "the clocks explains it"
         )
     if constant:
-        return ClockOffset(
+        return LayerOffset(
             remark=f"every write reaches it {-middle / 1e9:.3f} s later: write-back, or a clock that "
             "is ahead by that"
         )
-    return ClockOffset()
+    return LayerOffset()
 
 
 def _unique_pairs(upper: RequestColumns, lower: RequestColumns) -> tuple[Ints, Ints]:
@@ -68,7 +73,7 @@ def _unique_pairs(upper: RequestColumns, lower: RequestColumns) -> tuple[Ints, I
     if spaced:
         names.append("space")
     chosen_u, chosen_l = (
-        np.flatnonzero((c.start >= 0) & (c.size > 0) & (c.end != ABSENT) & (c.begin != ABSENT))
+        np.flatnonzero((c.start >= 0) & (c.size > 0) & (c.end != ABSENT) & (c.begin_ns != ABSENT))
         for c in (upper, lower)
     )
     a, b = len(chosen_u), len(chosen_l)

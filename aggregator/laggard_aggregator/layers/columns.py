@@ -88,7 +88,7 @@ class RequestColumns:
         return len(self.admit)
 
     @property
-    def begin(self) -> Ints:
+    def begin_ns(self) -> Ints:
         """Admission; where it was not traced, the first event that was."""
         found = self.admit
         for other in (self.issue, self.complt, self.callback):
@@ -193,7 +193,7 @@ class ExtentMap:
 
 
 @dataclass(slots=True)
-class Recording:
+class LayerRecording:
     """All that was read: layers (top first), extent maps, what was lost or left out.
 
     `descriptors`: (process, descriptor) of the data files, and their paths, where the recording has them.

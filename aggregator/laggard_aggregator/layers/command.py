@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TextIO
 
 from laggard_aggregator.files.atomic_write import written
-from laggard_aggregator.layers.columns import Recording
+from laggard_aggregator.layers.columns import LayerRecording
 from laggard_aggregator.layers.readers.open_recording import open_recording
 from laggard_aggregator.layers.report import records, table
 from laggard_aggregator.layers.search import findings
@@ -42,7 +42,7 @@ def healthy_stacks(path: Path) -> list[Stack]:
         raise InputError(str(path), "expected a folder with a healthy recording, or with several")
     with InputError.from_os_errors(str(path)):
         folders = sorted(each for each in path.iterdir() if each.is_dir())
-    recordings: list[Recording] = [open_recording([each]) for each in folders or [path]]
+    recordings: list[LayerRecording] = [open_recording([each]) for each in folders or [path]]
     return [build(recording) for recording in recordings]
 
 

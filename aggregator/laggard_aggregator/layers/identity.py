@@ -5,13 +5,13 @@ from collections import defaultdict
 import numpy as np
 from numpy.typing import NDArray
 
-from laggard_aggregator.layers.columns import ABSENT, Ints, Recording, TracedLayer
+from laggard_aggregator.layers.columns import ABSENT, Ints, LayerRecording, TracedLayer
 
 _MARGIN_NS = 10_000
 _Descriptor = tuple[int, int]
 
 
-def data_calls(layers: list[TracedLayer], recording: Recording) -> None:
+def data_calls(layers: list[TracedLayer], recording: LayerRecording) -> None:
     """Keeps the calls on data files, and names their files.
 
     Data files are those that the recording's description names, else those of the layer above, by its
@@ -42,7 +42,7 @@ def data_calls(layers: list[TracedLayer], recording: Recording) -> None:
         calls.requests = calls.requests.where(kept)
 
 
-def _by_path(calls: TracedLayer, above: TracedLayer | None, recording: Recording) -> None:
+def _by_path(calls: TracedLayer, above: TracedLayer | None, recording: LayerRecording) -> None:
     """Keeps the calls on files that the layer above, or an extent map, knows by name; all if none of them
     is.
     """
@@ -75,12 +75,15 @@ def _base(path: str) -> str:
 
 def _within(above: TracedLayer | None, calls: TracedLayer) -> NDArray[np.bool_]:
     """Calls in the time that the layer above covers; a descriptor's number is used again before and after."""
-    begin = calls.requests.begin
+    begin = calls.requests.begin_ns
     if above is None or above.clock == calls.clock:
         return np.ones(len(begin), np.bool_)
     columns = above.requests
     ends = columns.end[columns.end != ABSENT]
-    first, last = int(columns.begin.min()) - _MARGIN_NS, int(ends.max() if len(ends) else columns.begin.max())
+    first, last = (
+        int(columns.begin_ns.min()) - _MARGIN_NS,
+        int(ends.max() if len(ends) else columns.begin_ns.max()),
+    )
     inside: NDArray[np.bool_] = (begin >= first) & (begin <= last + _MARGIN_NS)
     return inside if inside.any() else ~inside
 
@@ -94,7 +97,9 @@ def _groups(calls: TracedLayer) -> tuple[Ints, list[_Descriptor]]:
     return inverse.astype(np.int64), [(int(v) >> 32, int(v) & 0xFFFFFFFF) for v in known]
 
 
-def _files(above: TracedLayer | None, calls: TracedLayer, recording: Recording) -> dict[_Descriptor, int]:
+def _files(
+    above: TracedLayer | None, calls: TracedLayer, recording: LayerRecording
+) -> dict[_Descriptor, int]:
     """The file of each descriptor, as an index of a name."""
     found = _from_layer(above, calls) if above is not None else {}
     if not found:
@@ -108,7 +113,7 @@ def _files(above: TracedLayer | None, calls: TracedLayer, recording: Recording) 
     return found
 
 
-def _described(above: TracedLayer | None, recording: Recording) -> dict[_Descriptor, int]:
+def _described(above: TracedLayer | None, recording: LayerRecording) -> dict[_Descriptor, int]:
     """Descriptors of the recording's description: by their paths, else all of the one file that is known."""
     known = {_base(name): at for at, name in enumerate(recording.names.names)}
     files = {each.file for each in recording.extents}

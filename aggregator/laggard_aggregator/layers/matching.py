@@ -154,8 +154,8 @@ def _exact(upper: RequestColumns, lower: RequestColumns, u: Pieces, low: Pieces)
             ku, kl = ku * _MIX + tu.astype(np.uint64), kl * _MIX + tl.astype(np.uint64)
         of_u, of_l = u.owner[left_u], low.owner[left_l]
         at_u, at_l = nested_by_key(
-            KeyedTimes(ku, upper.begin[of_u], _until(upper)[of_u]),
-            KeyedTimes(kl, lower.begin[of_l], _until(lower)[of_l]),
+            KeyedTimes(ku, upper.begin_ns[of_u], _until(upper)[of_u]),
+            KeyedTimes(kl, lower.begin_ns[of_l], _until(lower)[of_l]),
         )
         found_u, found_l = left_u[at_u], left_l[at_l]
         same = (u.start[found_u] == low.start[found_l]) & (u.end[found_u] == low.end[found_l])
@@ -189,7 +189,7 @@ class KeyedTimes:
     """Begin and end of requests, ns, each with a key."""
 
     key: NDArray[np.uint64]
-    begin: Ints
+    begin_ns: Ints
     end: Ints
 
 
@@ -200,8 +200,8 @@ def nested_by_key(upper: KeyedTimes, lower: KeyedTimes) -> tuple[Ints, Ints]:
     an upper one the earliest gets it, the others try the next.
     """
     empty = np.zeros(0, np.int64)
-    key_u, begin_u, end_u = upper.key, upper.begin, upper.end
-    key_l, begin_l, end_l = lower.key, lower.begin, lower.end
+    key_u, begin_u, end_u = upper.key, upper.begin_ns, upper.end
+    key_l, begin_l, end_l = lower.key, lower.begin_ns, lower.end
     if not len(key_u) or not len(key_l):
         return empty, empty
     endless = bool((end_u == _FAR).all())
@@ -292,7 +292,7 @@ def _overlapping(
     """
     left = np.setdiff1d(np.arange(len(u.owner)), exact, assume_unique=True)
     bounds = np.unique(np.concatenate([u.start[left], u.end[left], low.start, low.end]))
-    tally = _Tally(len(upper))
+    tally = _KindTally(len(upper))
     tally.count(u.owner[exact], np.full(len(exact), MatchKind.NESTED, np.int8))
     pairs: list[tuple[Ints, Ints, NDArray[np.int8]]] = []
     if len(left):
@@ -344,7 +344,7 @@ class _CellIndex:
     """Lower requests by cell and time of admission, one index an operation."""
 
     def __init__(self, cells: Ints, of: Ints, lower: RequestColumns) -> None:
-        self._begin, self._end = lower.begin, _until(lower)
+        self._begin, self._end = lower.begin_ns, _until(lower)
         self._by_operation: dict[int, tuple[NDArray[np.uint64], Ints]] = {}
         operation = lower.operation[of]
         for op in (READ, WRITE):
@@ -356,7 +356,7 @@ class _CellIndex:
         """Kind and lower request of each cell of the upper requests."""
         kind = np.zeros(len(cells), np.int8)
         found = np.full(len(cells), -1, np.int64)
-        begin, end = upper.begin[owner], _until(upper)[owner]
+        begin, end = upper.begin_ns[owner], _until(upper)[owner]
         operation = upper.operation[owner]
         for op in (READ, WRITE):
             chosen = np.flatnonzero(operation == op)
@@ -409,7 +409,7 @@ class _CellIndex:
         kind[open_[last >= 0]] = MatchKind.HIT
 
 
-class _Tally:
+class _KindTally:
     """Cells of each upper request by kind."""
 
     def __init__(self, count: int) -> None:
@@ -443,7 +443,7 @@ def match_by_thread(upper: RequestColumns, lower: RequestColumns) -> Matching:
     is known.
     """
     key_u, key_l = (_thread_keys(columns) for columns in (upper, lower))
-    begin_u, until_u, begin_l, until_l = upper.begin, _until(upper), lower.begin, _until(lower)
+    begin_u, until_u, begin_l, until_l = upper.begin_ns, _until(upper), lower.begin_ns, _until(lower)
     order = np.lexsort((begin_u, key_u))
     candidate = _last_at_or_before(key_u[order], begin_u[order], key_l, begin_l)
     waiting = np.flatnonzero(candidate >= 0)
@@ -467,7 +467,7 @@ def match_by_size(upper: RequestColumns, lower: RequestColumns) -> Matching:
     """Matches requests of the same operation and size by nesting, one to one, where nothing else is known."""
     key_u, key_l = (_keys(c.operation, c.size, c.size) for c in (upper, lower))
     at_u, at_l = nested_by_key(
-        KeyedTimes(key_u, upper.begin, _until(upper)), KeyedTimes(key_l, lower.begin, _until(lower))
+        KeyedTimes(key_u, upper.begin_ns, _until(upper)), KeyedTimes(key_l, lower.begin_ns, _until(lower))
     )
     return _from_pairs(upper, lower, [at_u], [at_l], "size")
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from laggard_aggregator.layers.columns import READ, rank_of
-from laggard_aggregator.layers.stack import Boundary, Stack
+from laggard_aggregator.layers.stack import Boundary, Stack, of_the_top
 
 LINKED_SHARE = 0.5
 """A boundary is judged when this share of the upper requests waits for lower ones."""
@@ -54,9 +54,11 @@ class LayerFinding:
 
 
 def findings(stack: Stack, healthy: Sequence[Stack] = ()) -> list[LayerFinding]:
-    """The candidates, the gravest first. With `healthy`, characteristics within their range are no
-    anomaly.
+    """The candidates, the gravest first. With `healthy`, characteristics in their range are no anomaly.
+
+    Requests of others on the same devices are left out.
     """
+    stack, healthy = of_the_top(stack), [of_the_top(each) for each in healthy]
     found: list[LayerFinding] = []
     serialised = _serialisation(stack, healthy)
     found += serialised
@@ -72,10 +74,10 @@ def held(stack: Stack, boundary: Boundary) -> tuple[float, float, float]:
     """Mean microseconds before issue and after completion of the linked requests, and their share of the
     residence of the top layer's requests."""
     upper = stack.layers[boundary.upper].requests
-    linked = boundary.linked
+    linked = boundary.linked & stack.own[boundary.upper]
     if not linked.any():
         return 0.0, 0.0, 0.0
-    before = (boundary.issue - upper.begin)[linked].clip(0).astype(np.float64)
+    before = (boundary.issue - upper.begin_ns)[linked].clip(0).astype(np.float64)
     after = (upper.end - boundary.complt)[linked].clip(0).astype(np.float64)
     top = stack.characteristics[0].concurrency.residence_seconds * 1e9
     share = float(before.sum() + after.sum()) / top if top else 0.0
@@ -123,6 +125,8 @@ def _serialisation(stack: Stack, healthy: Sequence[Stack]) -> list[LayerFinding]
         high, low = _concurrency(stack, above), _concurrency(stack, below)
         if held(stack, boundary)[0] < WAITING_SHARE * stack.characteristics[above].mean_residence_us:
             continue
+        if stack.layers[below].name == "device" and stack.characteristics[below].concurrency.most > 1:
+            continue  # bios that merge are no measure of concurrency
         if high < CONCURRENT or low > max(1.0, DROP * high) or low > high / CONCURRENT:
             continue
         busy = [stack.characteristics[each].concurrency.busy_seconds for each in (above, below)]
@@ -205,6 +209,8 @@ def _held(stack: Stack, healthy: Sequence[Stack], skipped: set[tuple[int, int]])
             continue
         upper = stack.layers[boundary.upper]
         before, after, share = held(stack, boundary)
+        if stack.layers[boundary.lower].rank > rank_of("syscall"):
+            share *= before / max(before + after, 1e-9)  # after completion a thread may wait for its CPU
         if share < HELD_SHARE or before + after < HELD_US:
             continue
         names = (upper.name, stack.layers[boundary.lower].name)

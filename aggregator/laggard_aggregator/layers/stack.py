@@ -14,7 +14,7 @@ from laggard_aggregator.layers.columns import (
     STACK_STEP,
     ExtentMap,
     Ints,
-    Recording,
+    LayerRecording,
     RequestColumns,
     TracedLayer,
 )
@@ -85,7 +85,9 @@ class Stack:
     boundaries: list[Boundary]
     breakdowns: list[Breakdown]
     remarks: list[str]
-    recording: Recording
+    recording: LayerRecording
+    own: list[NDArray[np.bool_]]
+    """Of each layer the requests that come from the top layer; a device serves others, too."""
 
     def below(self, layer: int) -> Boundary | None:
         """The boundary below a layer."""
@@ -97,7 +99,7 @@ class Stack:
         return next((each for each in self.boundaries if each.lower == layer), None)
 
 
-def build(recording: Recording) -> Stack:
+def build(recording: LayerRecording) -> Stack:
     """Orders, matches and measures the layers of a recording."""
     remarks = list(recording.remarks)
     layers = _one_a_place(recording.layers, remarks)
@@ -118,13 +120,64 @@ def build(recording: Recording) -> Stack:
         breakdowns=[],
         remarks=remarks,
         recording=recording,
+        own=_own(layers, boundaries),
     )
     stack.breakdowns = [_breakdown(stack, at) for at in range(len(layers))]
     return stack
 
 
+def _own(layers: list[TracedLayer], boundaries: list[Boundary]) -> list[NDArray[np.bool_]]:
+    """Masks of the requests that requests of the top layer explain, from layer to layer."""
+    own = [np.ones(len(layer.requests), np.bool_) for layer in layers]
+    for boundary in boundaries:
+        matching = boundary.matching
+        from_top = own[boundary.upper][matching.upper]
+        if from_top.any():
+            mask = np.zeros(len(layers[boundary.lower].requests), np.bool_)
+            mask[matching.lower[from_top]] = True
+            own[boundary.lower] = mask
+    return own
+
+
+def of_the_top(stack: Stack) -> Stack:
+    """The same stack without the requests of others."""
+    if all(mask.all() for mask in stack.own):
+        return stack
+    layers = [
+        replace(layer, requests=layer.requests.where(mask))
+        for layer, mask in zip(stack.layers, stack.own, strict=True)
+    ]
+    places = [np.cumsum(mask) - 1 for mask in stack.own]
+    boundaries = []
+    for boundary in stack.boundaries:
+        above, below = stack.own[boundary.upper], stack.own[boundary.lower]
+        pairs = boundary.matching
+        kept = above[pairs.upper] & below[pairs.lower]
+        matching = replace(
+            pairs,
+            kind=pairs.kind[above],
+            upper=places[boundary.upper][pairs.upper[kept]],
+            lower=places[boundary.lower][pairs.lower[kept]],
+            pair_kind=pairs.pair_kind[kept],
+            lower_count=int(below.sum()),
+        )
+        boundaries.append(
+            replace(boundary, matching=matching, issue=boundary.issue[above], complt=boundary.complt[above])
+        )
+    last = max((_latest(layer.requests) for layer in layers), default=0)
+    return Stack(
+        layers=layers,
+        characteristics=[of_layer(layer, last) for layer in layers],
+        boundaries=boundaries,
+        breakdowns=stack.breakdowns,
+        remarks=stack.remarks,
+        recording=stack.recording,
+        own=[np.ones(len(layer.requests), np.bool_) for layer in layers],
+    )
+
+
 def _latest(columns: RequestColumns) -> int:
-    begin, end = columns.begin, columns.end
+    begin, end = columns.begin_ns, columns.end
     return max(int(begin.max()), int(end.max()))
 
 
@@ -138,7 +191,7 @@ def _one_a_place(layers: Sequence[TracedLayer], remarks: list[str]) -> list[Trac
         if same is None:
             kept.append(layer)
             continue
-        a, b = same.requests.begin, layer.requests.begin
+        a, b = same.requests.begin_ns, layer.requests.begin_ns
         overlap = min(a.max(), b.max()) - max(a.min(), b.min())
         if same.clock != layer.clock and overlap > 0.5 * (b.max() - b.min()):
             remarks.append(f"{layer.label}: {layer.clock} was left out, as {same.clock} has the same time")
@@ -148,8 +201,8 @@ def _one_a_place(layers: Sequence[TracedLayer], remarks: list[str]) -> list[Trac
     return kept
 
 
-def _order_devices(layers: list[TracedLayer], recording: Recording) -> None:
-    """Ranks devices that lie on others: as the recording says, else the one whose requests last longest is on top.
+def _order_devices(layers: list[TracedLayer], recording: LayerRecording) -> None:
+    """Ranks devices that lie on others: as the recording says, else the one with the longest requests on top.
 
     A request of the upper device lasts at least as long as the requests below it that it waits for.
     """
@@ -159,7 +212,7 @@ def _order_devices(layers: list[TracedLayer], recording: Recording) -> None:
     residence: dict[str, float] = {}
     for device in devices:
         lasting = [
-            float(np.median((layer.requests.end - layer.requests.begin)[layer.requests.end != ABSENT]))
+            float(np.median((layer.requests.end - layer.requests.begin_ns)[layer.requests.end != ABSENT]))
             for layer in layers
             if layer.device == device and layer.name == "device" and (layer.requests.end != ABSENT).any()
         ]
@@ -171,7 +224,7 @@ def _order_devices(layers: list[TracedLayer], recording: Recording) -> None:
             layer.rank += STACK_STEP * order.index(layer.device)
 
 
-def _boundary(layers: list[TracedLayer], at: int, recording: Recording, remarks: list[str]) -> Boundary:
+def _boundary(layers: list[TracedLayer], at: int, recording: LayerRecording, remarks: list[str]) -> Boundary:
     """Matches a layer with the next one down."""
     above, below = layers[at], layers[at + 1]
     slack = _slack(above, below)
@@ -227,21 +280,23 @@ def _nearest_by_thread(layers: list[TracedLayer], boundary: Boundary) -> Boundar
     return Boundary(upper, boundary.lower, best, absent, absent.copy())
 
 
-def _offset(above: TracedLayer, below: TracedLayer, recording: Recording, slack: int) -> clocks.ClockOffset:
+def _offset(
+    above: TracedLayer, below: TracedLayer, recording: LayerRecording, slack: int
+) -> clocks.LayerOffset:
     """The offset of the lower layer's clock; of a device's by where the files of the layer above are on
     it.
     """
     if above.clock == below.clock:
-        return clocks.ClockOffset()
+        return clocks.LayerOffset()
     if not below.device or below.device == above.device:
         return clocks.estimate(above.requests, below.requests, slack)
     for pieces, _, _ in _placements(above.requests, above, recording):
         placed = _spaceless(above.requests.where(pieces.owner))
         placed.start, placed.size = pieces.start, pieces.end - pieces.start
         offset = clocks.estimate(placed, _spaceless(below.requests), slack)
-        if offset != clocks.ClockOffset():
+        if offset != clocks.LayerOffset():
             return offset
-    return clocks.ClockOffset()
+    return clocks.LayerOffset()
 
 
 def _slack(above: TracedLayer, below: TracedLayer) -> int:
@@ -255,7 +310,9 @@ def _nothing(upper: RequestColumns, lower: RequestColumns) -> Matching:
     return Matching(np.zeros(len(upper), np.int8), empty, empty, empty.astype(np.int8), "none", len(lower))
 
 
-def _match(above: TracedLayer, below: TracedLayer, recording: Recording, slack: int) -> tuple[Matching, int]:
+def _match(
+    above: TracedLayer, below: TracedLayer, recording: LayerRecording, slack: int
+) -> tuple[Matching, int]:
     """The matching by the best means there is, and the number of requests over several extents."""
     upper = _widened(above.requests, slack)
     lower = below.requests
@@ -278,7 +335,7 @@ def _widened(columns: RequestColumns, slack: int) -> RequestColumns:
         return columns
     end = columns.end
     return replace(
-        columns, admit=columns.begin - slack, callback=np.where(end == ABSENT, ABSENT, end + slack)
+        columns, admit=columns.begin_ns - slack, callback=np.where(end == ABSENT, ABSENT, end + slack)
     )
 
 
@@ -287,7 +344,7 @@ def _spaceless(columns: RequestColumns) -> RequestColumns:
 
 
 def _match_through_map(
-    upper: RequestColumns, lower: RequestColumns, above: TracedLayer, recording: Recording
+    upper: RequestColumns, lower: RequestColumns, above: TracedLayer, recording: LayerRecording
 ) -> tuple[Matching, int]:
     """Matches files, or a device, with the device below them by the extents of the files there."""
     finished = replace(
@@ -308,7 +365,7 @@ def _match_through_map(
 
 
 def _placements(
-    upper: RequestColumns, above: TracedLayer, recording: Recording
+    upper: RequestColumns, above: TracedLayer, recording: LayerRecording
 ) -> list[tuple[Pieces, Ints, int]]:
     """Ways to place the upper requests on the device below: by the maps of their files, or by any map."""
     if above.device:
@@ -369,7 +426,9 @@ def _finish_bios(layers: list[TracedLayer]) -> None:
         nested = matching.pair_kind == MatchKind.NESTED
         upper, lower = matching.upper[nested], matching.lower[nested]
         last = _by_upper(np.maximum, upper, _never_absent(below.requests.end)[lower], len(above.requests))
-        above.requests.issue = _by_upper(np.minimum, upper, below.requests.begin[lower], len(above.requests))
+        above.requests.issue = _by_upper(
+            np.minimum, upper, below.requests.begin_ns[lower], len(above.requests)
+        )
         above.requests.complt = np.where(last == _FAR, ABSENT, last)
         above.requests.callback = above.requests.complt.copy()
         above.stamped = True
@@ -403,9 +462,9 @@ def _times_below(layers: list[TracedLayer], boundary: Boundary) -> None:
     matching = boundary.matching
     waited = (matching.pair_kind == MatchKind.NESTED) | (matching.pair_kind == MatchKind.EARLIER)
     of, by = matching.upper[waited], matching.lower[waited]
-    first = _by_upper(np.minimum, of, lower.begin[by], len(upper))
+    first = _by_upper(np.minimum, of, lower.begin_ns[by], len(upper))
     last = _by_upper(np.maximum, of, _never_absent(lower.end)[by], len(upper))
-    begin, end = upper.begin, upper.end
+    begin, end = upper.begin_ns, upper.end
     known = (first != ABSENT) & (last != ABSENT) & (last != _FAR) & (end != ABSENT)
     known &= np.isin(matching.kind, (MatchKind.NESTED, MatchKind.EARLIER))
     issue = np.minimum(np.maximum(first, begin), end)
@@ -418,7 +477,7 @@ def _breakdown(stack: Stack, at: int) -> Breakdown:
     below.
     """
     columns = stack.layers[at].requests
-    begin, end = columns.begin, columns.end
+    begin, end = columns.begin_ns, columns.end
     if stack.layers[at].stamped:
         issue, complt = columns.issue, columns.complt
     else:

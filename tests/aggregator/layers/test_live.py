@@ -31,7 +31,7 @@ class LoopFileSystem:
     """ext4 on a loop device with direct I/O, on a file."""
 
     def __init__(self, image: Path, folder: Path, mebibytes: int) -> None:
-        self.folder = folder
+        self.folder, self.image = folder, image
         folder.mkdir()
         with image.open("wb") as file:
             file.write(os.urandom(1 << 20) * mebibytes)
@@ -47,7 +47,7 @@ class LoopFileSystem:
     @property
     def number(self) -> str:
         """Device number as blkio has it."""
-        known = os.stat(self.device).st_rdev
+        known = Path(self.device).stat().st_rdev
         return f"{os.major(known)}:{os.minor(known)}"
 
     def uncached(self) -> None:
@@ -58,6 +58,7 @@ class LoopFileSystem:
     def close(self) -> None:
         run("umount", self.folder)
         run("losetup", "--detach", self.device)
+        self.image.unlink()
 
 
 @pytest.fixture(name="app", scope="module")
@@ -71,7 +72,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def loop_device(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoopFileSystem]:
     folder = tmp_path_factory.mktemp("disk")
     try:
-        disk = LoopFileSystem(folder / "image", folder / "mounted", 256)
+        disk = LoopFileSystem(folder / "image", folder / "mounted", 384)
     except subprocess.CalledProcessError as exc:
         pytest.skip(f"no loop device: {exc.stderr}")
     try:

@@ -53,7 +53,7 @@ def test_figure_6_as_events(tmp_path: Path) -> None:
         times = [float(line.split()[1].removeprefix("2650")) * 1e6 for line in (first, last)]
         built.request(
             "aio", request, None, None, offset=int(first.split()[9]), issue=times[0], complt=times[1]
-        )  # type: ignore[arg-type]
+        )
     aio = analysed(built.write(tmp_path / "figure6.csv")).layer("aio")
     assert (aio["requests"], aio["runs"], aio["max_concurrency"]) == (4, 3, 1)
     assert aio["mean_concurrency"] == pytest.approx(0.9945, abs=5e-5)

@@ -23,7 +23,7 @@ class TraceBuilder:
         self,
         layer: str,
         request: int,
-        begin: float,
+        begin: float | None,
         end: float | None,
         *,
         offset: int,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from laggard_aggregator.layers.columns import Recording
+from laggard_aggregator.layers.columns import LayerRecording
 from laggard_aggregator.layers.readers import block_events
 from laggard_aggregator.layers.readers.kernel_trace import coded, operation_of
 from laggard_aggregator.layers.readers.text_lines import (
@@ -35,7 +35,7 @@ def matches(first: bytes) -> bool:
     return matches_lines(first, _LINE)
 
 
-def read(path: Path, recording: Recording) -> None:
+def read(path: Path, recording: LayerRecording) -> None:
     """Adds the block and device layers of each device. Raises InputError."""
     parts = []
     for lines in line_blocks(path):

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from laggard_aggregator.layers.columns import (
     ABSENT,
     Ints,
-    Recording,
+    LayerRecording,
     RequestColumns,
     TracedLayer,
     rank_of,
@@ -50,7 +50,9 @@ def device_name(number: int) -> str:
     return f"{number >> 32},{number % 2**32}"
 
 
-def layers(parts: Sequence[BlockEvents], recording: Recording) -> tuple[list[TracedLayer], list[str], int]:
+def layers(
+    parts: Sequence[BlockEvents], recording: LayerRecording
+) -> tuple[list[TracedLayer], list[str], int]:
     """Block and device layers of each device, remarks, and the number of lost issues and completions."""
     if not parts:
         return [], [], 0

@@ -19,7 +19,7 @@ from laggard_aggregator.layers.columns import (
     READ,
     WRITE,
     Ints,
-    Recording,
+    LayerRecording,
     RequestColumns,
     TracedLayer,
 )
@@ -45,7 +45,7 @@ def matches(first: bytes) -> bool:
     )
 
 
-def read(path: Path, recording: Recording) -> None:
+def read(path: Path, recording: LayerRecording) -> None:
     """Adds the events of the file to the layers of its categories. Raises InputError."""
     parts: dict[str, list[RequestColumns]] = defaultdict(list)
     first_ns, last_ns = np.iinfo(np.int64).max, np.iinfo(np.int64).min
@@ -76,7 +76,7 @@ def read(path: Path, recording: Recording) -> None:
         )
 
 
-def _join(recording: Recording, layer: TracedLayer) -> None:
+def _join(recording: LayerRecording, layer: TracedLayer) -> None:
     """Adds the layer, or its requests to the one of the same name: each process has a file of its own."""
     same = next(
         (each for each in recording.layers if (each.name, each.clock) == (layer.name, layer.clock)), None
@@ -86,11 +86,11 @@ def _join(recording: Recording, layer: TracedLayer) -> None:
         same = layer
     else:
         same.requests = RequestColumns.joined([same.requests, layer.requests])
-    mean_ns = float((same.requests.end - same.requests.begin).mean())
+    mean_ns = float((same.requests.end - same.requests.begin_ns).mean())
     same.rank = _RANK - round(math.log10(mean_ns + 1) * 1000)
 
 
-def _remember_span(recording: Recording, first_ns: int, last_ns: int) -> None:
+def _remember_span(recording: LayerRecording, first_ns: int, last_ns: int) -> None:
     if last_ns < first_ns:
         return
     before = recording.bounds_ns
@@ -99,7 +99,7 @@ def _remember_span(recording: Recording, first_ns: int, last_ns: int) -> None:
     )
 
 
-def _columns(events: Any, begin: Ints, end: Ints, recording: Recording) -> RequestColumns:
+def _columns(events: Any, begin: Ints, end: Ints, recording: LayerRecording) -> RequestColumns:
     names = _text(events, "name").dictionary_encode()
     kinds = np.array([_OPERATIONS.get(name, OTHER) for name in names.dictionary.to_pylist()], np.int8)
     operation = kinds[np.asarray(names.indices.to_numpy(zero_copy_only=False))]
@@ -121,7 +121,7 @@ def _columns(events: Any, begin: Ints, end: Ints, recording: Recording) -> Reque
     )
 
 
-def _files(events: Any, recording: Recording) -> NDArray[np.int32]:
+def _files(events: Any, recording: LayerRecording) -> NDArray[np.int32]:
     hashes = _extracted(events, _HASH.format("fhash")).dictionary_encode()
     texts = hashes.dictionary.to_pylist()
     codes = np.array([recording.names.index(f"file {text}") if text else -1 for text in texts], np.int32)

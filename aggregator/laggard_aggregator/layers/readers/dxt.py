@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from laggard_aggregator.layers.columns import (
     OPERATIONS,
     Ints,
-    Recording,
+    LayerRecording,
     RequestColumns,
     TracedLayer,
     rank_of,
@@ -42,7 +42,7 @@ def matches(first: bytes) -> bool:
     return first.startswith(b"# darshan log version") or matches_lines(first, _SEGMENT)
 
 
-def read(path: Path, recording: Recording) -> None:
+def read(path: Path, recording: LayerRecording) -> None:
     """Adds a layer for each module, `mpiio` and `posix`. Raises InputError."""
     parts: dict[str, list[RequestColumns]] = {"MPIIO": [], "POSIX": []}
     start_ns, space = 0, -1

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from laggard_aggregator.layers.columns import ExtentMap, Recording
+from laggard_aggregator.layers.columns import ExtentMap, LayerRecording
 from laggard_aggregator.layers.readers.text_lines import head
 from laggard_common.errors import InputError
 
@@ -29,7 +29,7 @@ def is_description(first: bytes) -> bool:
     return first.lstrip().startswith(b"{") and (b'"descriptors"' in first or b'"devices"' in first)
 
 
-def read_extents(path: Path, recording: Recording) -> None:
+def read_extents(path: Path, recording: LayerRecording) -> None:
     """Adds the file's extent maps. Raises InputError."""
     name, size, block = "", 0, 4096
     rows: list[tuple[int, int, int]] = []
@@ -44,7 +44,7 @@ def read_extents(path: Path, recording: Recording) -> None:
     _add(recording, name, size, rows)
 
 
-def _add(recording: Recording, name: str, size: int, rows: list[tuple[int, int, int]]) -> None:
+def _add(recording: LayerRecording, name: str, size: int, rows: list[tuple[int, int, int]]) -> None:
     if not rows:
         return
     rows.sort()
@@ -52,7 +52,7 @@ def _add(recording: Recording, name: str, size: int, rows: list[tuple[int, int, 
     recording.extents.append(ExtentMap(name, logical, physical, length, size))
 
 
-def read_description(path: Path, recording: Recording) -> None:
+def read_description(path: Path, recording: LayerRecording) -> None:
     """Adds descriptors and devices of `meta.json`. Raises InputError."""
     try:
         known = json.loads(_text(path))
@@ -63,8 +63,8 @@ def read_description(path: Path, recording: Recording) -> None:
     descriptors = known.get("descriptors")
     for pair in descriptors if isinstance(descriptors, list) else []:
         if isinstance(pair, list) and len(pair) >= 2 and all(type(v) is int for v in pair[:2]):
-            path = pair[2] if len(pair) > 2 and isinstance(pair[2], str) else ""
-            recording.descriptors[pair[0], pair[1]] = path[:4096]
+            name = pair[2] if len(pair) > 2 and isinstance(pair[2], str) else ""
+            recording.descriptors[pair[0], pair[1]] = name[:4096]
     devices = known.get("devices")
     for device in devices if isinstance(devices, list) else []:
         if isinstance(device, str) and _DEVICE.fullmatch(device):

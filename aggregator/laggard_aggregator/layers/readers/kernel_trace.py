@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from laggard_aggregator.layers.columns import OTHER, READ, WRITE, Ints, Recording
+from laggard_aggregator.layers.columns import OTHER, READ, WRITE, Ints, LayerRecording
 from laggard_aggregator.layers.readers import block_events, system_calls
 from laggard_aggregator.layers.readers.text_lines import (
     extracted,
@@ -81,7 +81,7 @@ def _is_ours() -> str:
     return r"^(?:syscalls:sys_|block:block_|sys_[a-z_0-9]+(?:\(| ->)|block_[a-z_]+: )"
 
 
-def read(path: Path, recording: Recording) -> None:
+def read(path: Path, recording: LayerRecording) -> None:
     """Adds the file's system calls, block requests and device requests. Raises InputError."""
     gathered = _Gathered([], [])
     for lines in line_blocks(path):
@@ -133,7 +133,8 @@ def _add_calls(rest: Any, time: Ints, process: Ints, thread: Ints, gathered: _Ga
     if len(at) or len(back):
         arguments = entered["arguments"]
         gathered.calls.append(
-            system_calls.CallEvents(
+            system_calls.in_order(
+                np.concatenate([at, back]),
                 time=np.concatenate([time[at], time[back]]),
                 process=np.concatenate([process[at], process[back]]),
                 thread=np.concatenate([thread[at], thread[back]]),

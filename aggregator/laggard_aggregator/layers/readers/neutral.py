@@ -23,7 +23,7 @@ from laggard_aggregator.layers.columns import (
     ABSENT,
     UNKNOWN_RANK,
     Ints,
-    Recording,
+    LayerRecording,
     RequestColumns,
     TracedLayer,
     rank_of,
@@ -70,7 +70,7 @@ class EventBatches:
         return np.concatenate(self.parts.pop(name))
 
 
-def read(path: Path, recording: Recording) -> None:
+def read(path: Path, recording: LayerRecording) -> None:
     """Adds the layers of the file, in the stack's order; unknown layers in the order of their first event.
 
     Raises InputError.
@@ -151,7 +151,7 @@ def _all_integers(first: bytes, at: int) -> bool:
     return bool(cells) and all(cell.lstrip("-").isdigit() and len(cell) < 19 for cell in cells)
 
 
-def _collect(batch: Any, collected: dict[str, EventBatches], recording: Recording, path: Path) -> int:
+def _collect(batch: Any, collected: dict[str, EventBatches], recording: LayerRecording, path: Path) -> int:
     """Adds the rows of a batch to their layers; returns the number of rows left out."""
     names = batch.schema.names
     layers = as_dictionary(batch.column("layer"))
@@ -215,7 +215,7 @@ def _whole(batch: Any, name: str, names: list[str], unknown: int) -> Ints:
     return np.asarray(values.to_numpy(zero_copy_only=False))
 
 
-def paired(name: str, events: EventBatches, recording: Recording, path: Path) -> TracedLayer:
+def paired(name: str, events: EventBatches, recording: LayerRecording, path: Path) -> TracedLayer:
     """Pairs the four events of each request. Of several ISSUE the first counts, of COMPLT the last."""
     request = events.pop_requests()
     order = np.argsort(request, kind="stable")

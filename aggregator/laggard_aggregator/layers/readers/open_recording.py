@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from laggard_aggregator.layers.columns import Recording
+from laggard_aggregator.layers.columns import LayerRecording
 from laggard_aggregator.layers.readers import (
     blkparse,
     dftracer,
@@ -18,7 +18,7 @@ from laggard_aggregator.layers.readers import (
 from laggard_aggregator.layers.readers.text_lines import head
 from laggard_common.errors import InputError
 
-Reader = Callable[[Path, Recording], None]
+Reader = Callable[[Path, LayerRecording], None]
 MAX_FILES = 4096
 
 _FORMATS: tuple[tuple[Callable[[bytes], bool], Reader], ...] = (
@@ -35,12 +35,12 @@ _FORMATS: tuple[tuple[Callable[[bytes], bool], Reader], ...] = (
 )
 
 
-def open_recording(paths: Sequence[Path], order: tuple[str, ...] = ()) -> Recording:
+def open_recording(paths: Sequence[Path], order: tuple[str, ...] = ()) -> LayerRecording:
     """The recording in the files and folders. Raises InputError for a file of no known format.
 
     `order`: names of layers, top first, where the names alone do not tell it.
     """
-    recording = Recording()
+    recording = LayerRecording()
     for path, is_named in _files(paths):
         first = head(path)
         reader = next((read for matches, read in _FORMATS if matches(first)), None)
@@ -55,14 +55,14 @@ def open_recording(paths: Sequence[Path], order: tuple[str, ...] = ()) -> Record
         raise InputError(str(paths[0]), "has no requests")
     if recording.bounds_ns is None:
         ends = [
-            (layer.requests.begin, layer.requests.end) for layer in recording.layers if len(layer.requests)
+            (layer.requests.begin_ns, layer.requests.end) for layer in recording.layers if len(layer.requests)
         ]
         first_ns = min(int(begin.min()) for begin, _ in ends)
         recording.bounds_ns = first_ns, max(max(int(begin.max()), int(end.max())) for begin, end in ends)
     return recording
 
 
-def _rank(recording: Recording, order: tuple[str, ...]) -> None:
+def _rank(recording: LayerRecording, order: tuple[str, ...]) -> None:
     if not order:
         return
     for layer in recording.layers:

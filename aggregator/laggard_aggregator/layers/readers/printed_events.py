@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from laggard_aggregator.layers.columns import Ints, Recording
+from laggard_aggregator.layers.columns import Ints, LayerRecording
 from laggard_aggregator.layers.readers.neutral import EVENT_CODES, EventBatches, paired
 from laggard_aggregator.layers.readers.stamped_csv import operations
 from laggard_aggregator.layers.readers.text_lines import (
@@ -32,7 +32,7 @@ def matches(first: bytes) -> bool:
     return matches_lines(first, _LINE)
 
 
-def read(path: Path, recording: Recording) -> None:
+def read(path: Path, recording: LayerRecording) -> None:
     """Adds the layers of the file. Raises InputError."""
     blocks = [extracted(lines, _LINE)[1] for lines in line_blocks(path)]
     groups = {name: pa.concat_arrays([block[name] for block in blocks]) for name in blocks[0]}
@@ -58,7 +58,7 @@ def read(path: Path, recording: Recording) -> None:
         recording.layers.append(paired(name, batches, recording, path))
 
 
-def _files(fd: Ints, recording: Recording) -> Ints:
+def _files(fd: Ints, recording: LayerRecording) -> Ints:
     known, inverse = np.unique(fd, return_inverse=True)
     spaces: Ints = recording.names.indexes(f"descriptor {number}" for number in known.tolist()).astype(
         np.int64

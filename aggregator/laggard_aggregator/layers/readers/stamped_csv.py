@@ -19,8 +19,8 @@ from laggard_aggregator.layers.columns import (
     ABSENT,
     OPERATIONS,
     OTHER,
+    LayerRecording,
     NameTable,
-    Recording,
     RequestColumns,
     TracedLayer,
     rank_of,
@@ -46,7 +46,7 @@ def matches(first: bytes) -> bool:
     return bool(names & {"submit_ns", "admit_ns"}) and {"offset", "bytes"} <= names
 
 
-def read(path: Path, recording: Recording) -> None:
+def read(path: Path, recording: LayerRecording) -> None:
     """Adds the layer that the file's name tells: `app`, `server`, `message` or its own. Raises InputError."""
     table = read_table(
         path, {name: pa.int64() for name in _NUMBERS} | {"op": pa.string(), "file": pa.string()}

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow.compute as pc
 
-from laggard_aggregator.layers.columns import Ints, Recording
+from laggard_aggregator.layers.columns import Ints, LayerRecording
 from laggard_aggregator.layers.readers import system_calls
 from laggard_aggregator.layers.readers.kernel_trace import call_names
 from laggard_aggregator.layers.readers.stamped_csv import named
@@ -43,7 +43,7 @@ def matches(first: bytes) -> bool:
     return matches_lines(first, _FULL) or matches_lines(first, _BEGUN)
 
 
-def read(path: Path, recording: Recording) -> None:
+def read(path: Path, recording: LayerRecording) -> None:
     """Adds the layer of system calls. Raises InputError."""
     parts: list[system_calls.CallEvents] = []
     untimed = 0
@@ -71,7 +71,7 @@ def read(path: Path, recording: Recording) -> None:
 def _events(
     at: Ints,
     groups: dict[str, Any],
-    recording: Recording,
+    recording: LayerRecording,
     path: Path,
     *,
     returns: bool,
@@ -117,7 +117,7 @@ def _events(
     )
 
 
-def _descriptors(arguments: Any, recording: Recording, path: Path, count: int) -> tuple[Ints, Any]:
+def _descriptors(arguments: Any, recording: LayerRecording, path: Path, count: int) -> tuple[Ints, Any]:
     found = pc.extract_regex(arguments, _FD)
     fd = integers(pc.fill_null(pc.struct_field(found, "fd"), ""))
     paths = pc.fill_null(pc.struct_field(found, "path"), "")

@@ -60,6 +60,12 @@ class CallEvents:
     space: NDArray[np.int32]
 
 
+def in_order(place: Ints, **columns: NDArray[np.generic]) -> CallEvents:
+    """Events in the order of their lines: an entry may follow a return within the same microsecond."""
+    order = np.argsort(place, kind="stable")
+    return CallEvents(**{name: values[order] for name, values in columns.items()})  # type: ignore[arg-type]
+
+
 def code_of(name: str) -> int:
     """The code of a system call's name; all calls without data share one."""
     return _CODES.get(name, _CODES["other"])

@@ -12,10 +12,15 @@ from laggard_common.visible import visible
 def run(args: argparse.Namespace) -> int:
     """Records and prints a summary; returns 0, or 1 if the command failed. Raises LaggardError."""
     command = tuple(args.command[1:] if args.command[:1] == ["--"] else args.command)
+    output: Path | None = args.output
+    if output is None and len(command) > 2 and command[-2] in {"-o", "--output"}:
+        output, command = Path(command[-1]), command[:-2]  # it may stand last, too
+    if output is None:
+        raise ConfigError("", ["expected -o DIR"])
     if bool(command) == bool(args.pid):
         raise ConfigError("", ["expected either --pid N or -- COMMAND"])
     options = RecordOptions(
-        output=args.output,
+        output=output,
         pids=tuple(args.pid),
         command=command,
         seconds=args.seconds,
@@ -26,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
     outcome = record(options)
     print(
         f"{outcome.lines} events, {outcome.lost} lost, {len(outcome.files)} files on devices "
-        f"{' '.join(outcome.devices) or 'unknown'}: {visible(str(options.output))}",
+        f"{' '.join(outcome.devices) or 'unknown'}: {visible(str(output))}",
         file=sys.stderr,
     )
     if outcome.lost:

@@ -14,7 +14,7 @@ _NOT_PLACED = 0x2 | 0x4 | 0x200  # unknown, delayed allocation, inline
 _HEADER = struct.Struct("=QQLLLL")
 _EXTENT = struct.Struct("=QQQQQLLLL")
 _AT_ONCE = 512
-_BLOCK = 4096
+_SECTOR = 512
 MAX_EXTENTS = 1 << 20
 
 
@@ -51,12 +51,16 @@ def extents(path: Path) -> Iterator[tuple[int, int, int, bool]]:
 def filefrag_lines(path: Path) -> Iterator[str]:
     """Yields the lines of `filefrag -v` for the file. Raises OSError."""
     size = path.stat().st_size
-    blocks = -(-size // _BLOCK)
+    block = os.statvfs(path).f_frsize or _SECTOR
+    found = list(extents(path))
+    if any(part % block for each in found for part in each[:3]):
+        block = _SECTOR
+    blocks = -(-size // block)
     name = "".join(c if c.isprintable() else "?" for c in str(path))
-    yield f"File size of {name} is {size} ({blocks} blocks of {_BLOCK} bytes)\n"
+    yield f"File size of {name} is {size} ({blocks} blocks of {block} bytes)\n"
     yield " ext:     logical_offset:        physical_offset: length:   expected: flags:\n"
-    for number, (logical, physical, length, unwritten) in enumerate(extents(path)):
-        first, place, count = logical // _BLOCK, physical // _BLOCK, length // _BLOCK
+    for number, (logical, physical, length, unwritten) in enumerate(found):
+        first, place, count = logical // block, physical // block, length // block
         flags = "unwritten" if unwritten else ""
         yield (
             f"{number:4}: {first:8}..{first + count - 1:8}: {place:10}..{place + count - 1:10}: {count:6}:"

@@ -102,12 +102,18 @@ class _PipeReader(threading.Thread):
                     time.sleep(_POLL_SECONDS)
                     continue
                 if self._left > 0:
-                    self._out.buffer.write(block)  # type: ignore[attr-defined]
+                    self._out.buffer.write(block)
                     self._left -= len(block)
                 else:
                     self.full.set()
         finally:
+            self.close()
+
+    def close(self) -> None:
+        """Closes the pipe; an instance with an open pipe cannot be removed."""
+        if self._pipe >= 0:
             os.close(self._pipe)
+            self._pipe = -1
 
 
 def record(options: RecordOptions, told: Callable[[str], None] = lambda _: None) -> RecordOutcome:
@@ -130,6 +136,8 @@ def record(options: RecordOptions, told: Callable[[str], None] = lambda _: None)
             _PipeReader(instance, out, options.max_bytes // 2)
             for instance, out in zip(instances, outs, strict=True)
         ]
+        for reader in readers:
+            stack.callback(_end, reader)
         child = stack.enter_context(_target(options))
         calls.follow(_threads(options.pids) if child is None else [child.pid])
         for reader in readers:
@@ -144,13 +152,19 @@ def record(options: RecordOptions, told: Callable[[str], None] = lambda _: None)
             instance.write("tracing_on", "0")
         time.sleep(_DRAIN_SECONDS)
         for reader in readers:
-            reader.ending.set()
-            reader.join()
+            _end(reader)
         outcome.lost = sum(instance.lost() for instance in instances)
         outcome.stopped = any(reader.full.is_set() for reader in readers)
         outcome.exit_code = None if child is None else child.poll()
     _write(options, outcome, seen, parts)
     return outcome
+
+
+def _end(reader: _PipeReader) -> None:
+    reader.ending.set()
+    if reader.is_alive():
+        reader.join()
+    reader.close()
 
 
 def _make_folder(path: Path) -> None:

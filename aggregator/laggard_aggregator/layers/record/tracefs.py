@@ -26,7 +26,8 @@ def mounted() -> Iterator[Path]:
         if kind == "tracefs":
             yield Path(where)
             return
-    with tempfile.TemporaryDirectory(prefix="laggard-tracefs-") as folder:
+    folder = tempfile.mkdtemp(prefix="laggard-tracefs-")
+    try:
         done = subprocess.run(
             ["mount", "-t", "tracefs", "nodev", folder], capture_output=True, text=True, check=False
         )
@@ -35,7 +36,10 @@ def mounted() -> Iterator[Path]:
         try:
             yield Path(folder)
         finally:
-            subprocess.run(["umount", folder], check=False)
+            subprocess.run(["umount", "--lazy", folder], check=False)
+    finally:
+        with suppress(OSError):
+            Path(folder).rmdir()  # never its content, which would be the kernel's
 
 
 class TraceInstance:

@@ -101,8 +101,8 @@ def picture(stack: Stack, found: list[LayerFinding]) -> Picture:
 def _window(stack: Stack) -> tuple[int, int]:
     columns = stack.layers[0].requests
     ends = columns.end[columns.end != ABSENT]
-    first = int(columns.begin.min())
-    last = int(ends.max()) if len(ends) else int(columns.begin.max())
+    first = int(columns.begin_ns.min())
+    last = int(ends.max()) if len(ends) else int(columns.begin_ns.max())
     for layer in stack.layers[1:]:  # write-back comes later
         latest = layer.requests.end
         if len(latest) and (latest != ABSENT).any():
@@ -113,7 +113,7 @@ def _window(stack: Stack) -> tuple[int, int]:
 def _level(stack: Stack, at: int, first: int, last: int) -> NDArray[np.float64]:
     """Average number of outstanding requests in each bin."""
     columns = stack.layers[at].requests
-    begin = columns.begin
+    begin = columns.begin_ns
     end = np.where(columns.end == ABSENT, last, columns.end)
     edges = np.linspace(first, last, BINS + 1)
     level = _area_before(np.sort(begin), edges) - _area_before(np.sort(end), edges)
@@ -123,10 +123,11 @@ def _level(stack: Stack, at: int, first: int, last: int) -> NDArray[np.float64]:
 
 def _area_before(sorted_times: Ints, edges: NDArray[np.float64]) -> NDArray[np.float64]:
     """Integral up to each edge of the number of times before it."""
-    count = np.searchsorted(sorted_times, edges)
+    count = np.searchsorted(sorted_times, edges).astype(np.float64)
     base = float(edges[0])
     sums = np.concatenate([[0.0], np.cumsum(sorted_times.astype(np.float64) - base)])
-    return count * (edges - base) - sums[count]
+    found: NDArray[np.float64] = count * (edges - base) - sums[count.astype(np.int64)]
+    return found
 
 
 def _area(level: NDArray[np.float64], top: float) -> str:
@@ -184,7 +185,7 @@ def _scatters(stack: Stack, found: list[LayerFinding], first: int, last: int) ->
         if len(chosen) > _MOST_POINTS:
             chosen = chosen[np.linspace(0, len(chosen) - 1, _MOST_POINTS).astype(np.int64)]
         low, high = int(columns.start[chosen].min()), int(columns.start[chosen].max())
-        x = (columns.begin[chosen] - first) / max(1, last - first) * LANE_WIDTH
+        x = (columns.begin_ns[chosen] - first) / max(1, last - first) * LANE_WIDTH
         y = _SCATTER_HEIGHT - 4 - (columns.start[chosen] - low) / max(1, high - low) * (_SCATTER_HEIGHT - 8)
         _, hue = np.unique(columns.thread[chosen], return_inverse=True)
         inside = (x >= 0) & (x <= LANE_WIDTH)
