@@ -27,6 +27,8 @@ BUSY_SHARE = 0.5
 HELD_SHARE = 0.5
 """Part of the top layer's residence that a boundary may hold before it is a finding."""
 HELD_US = 200.0
+KERNEL_HELD_US = 2000.0
+"""The same below the system calls, where a thread of a busy machine waits for its CPU."""
 SHORT_RUN_BYTES = 256 << 10
 """Runs below this are short: the paper's read-ahead of 256 KB cures them."""
 CHAIN_RATIO = 2.0
@@ -209,9 +211,11 @@ def _held(stack: Stack, healthy: Sequence[Stack], skipped: set[tuple[int, int]])
             continue
         upper = stack.layers[boundary.upper]
         before, after, share = held(stack, boundary)
+        least = HELD_US
         if stack.layers[boundary.lower].rank > rank_of("syscall"):
             share *= before / max(before + after, 1e-9)  # after completion a thread may wait for its CPU
-        if share < HELD_SHARE or before + after < HELD_US:
+            least = KERNEL_HELD_US
+        if share < HELD_SHARE or before + after < least:
             continue
         names = (upper.name, stack.layers[boundary.lower].name)
         if _in_range(lambda s, n=names: _held_between(s, n), stack, healthy):  # type: ignore[misc]
