@@ -8,18 +8,22 @@ from pathlib import Path
 from typing import TextIO
 
 from laggard_aggregator.files.atomic_write import written
+from laggard_aggregator.layers import gluster
 from laggard_aggregator.layers.columns import LayerRecording
 from laggard_aggregator.layers.readers.open_recording import open_recording
+from laggard_aggregator.layers.readers.text_lines import head
 from laggard_aggregator.layers.report import records, table
 from laggard_aggregator.layers.search import findings
 from laggard_aggregator.layers.stack import Stack, build
 from laggard_aggregator.status.text_table import terminal_width
-from laggard_common.errors import InputError
+from laggard_common.errors import ConfigError, InputError
 from laggard_common.visible import visible
 
 
 def run(args: argparse.Namespace) -> int:
     """Analyses the recording and writes the reports; returns 0 also with findings. Raises LaggardError."""
+    if not args.inputs[0].is_dir() and gluster.matches(head(args.inputs[0])):
+        return _run_gluster(args)
     healthy = [stack for path in args.healthy for stack in healthy_stacks(path)]
     stack = build(open_recording(args.inputs, tuple(args.order)))
     found = findings(stack, healthy)
@@ -33,6 +37,20 @@ def run(args: argparse.Namespace) -> int:
             _print(map(records.line, records.records(stack, found)), output)
         else:
             _print(table.report_lines(stack, found, terminal_width(output)), output)
+    return 0
+
+
+def _run_gluster(args: argparse.Namespace) -> int:
+    """Reports latency counters of a gluster volume."""
+    if args.html or args.healthy:
+        raise ConfigError("", ["--html and --healthy: expected traces, got latency counters of gluster"])
+    layers = gluster.read(args.inputs)
+    found = gluster.findings(layers)
+    with written(args.output) if args.output else nullcontext(sys.stdout) as output:
+        if args.json:
+            _print(map(records.line, gluster.records(layers, found)), output)
+        else:
+            _print(gluster.report_lines(layers, found, terminal_width(output)), output)
     return 0
 
 
