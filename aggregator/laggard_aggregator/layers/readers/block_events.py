@@ -1,7 +1,7 @@
 """Block events: bios queued, requests issued to the device and completed, paired by device and sector."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from laggard_aggregator.layers.columns import (
     TracedLayer,
     rank_of,
 )
+from laggard_aggregator.layers.readers.text_lines import joined
 
 SECTOR_BYTES = 512
 QUEUED, ISSUED, COMPLETED, REQUEUED = 1, 2, 3, 4
@@ -56,7 +57,7 @@ def layers(
     """Block and device layers of each device, remarks, and the number of lost issues and completions."""
     if not parts:
         return [], [], 0
-    events = BlockEvents(*(np.concatenate([getattr(p, f.name) for p in parts]) for f in fields(BlockEvents)))
+    events = joined(parts)
     found: list[TracedLayer] = []
     remarks: list[str] = []
     lost = 0

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from laggard_aggregator.layers.columns import OTHER, READ, WRITE, Ints, LayerRecording
 from laggard_aggregator.layers.readers import block_events, system_calls
 from laggard_aggregator.layers.readers.text_lines import (
+    contains,
     extracted,
     hexadecimals,
     integers,
@@ -105,10 +106,12 @@ def read(path: Path, recording: LayerRecording) -> None:
 
 
 def _add(lines: Any, gathered: _Gathered) -> None:
-    _, lost = extracted(lines, _LOST)
-    gathered.lost += int(integers(lost["lost"]).clip(0).sum() + integers(lost["perf"]).clip(0).sum())
-    _, written = extracted(lines, _WRITTEN)
-    gathered.lost += int((integers(written["written"]) - integers(written["kept"])).clip(0).sum())
+    if contains(lines, b"LOST"):
+        _, lost = extracted(lines, _LOST)
+        gathered.lost += int(integers(lost["lost"]).clip(0).sum() + integers(lost["perf"]).clip(0).sum())
+    if contains(lines, b"entries-written"):
+        _, written = extracted(lines, _WRITTEN)
+        gathered.lost += int((integers(written["written"]) - integers(written["kept"])).clip(0).sum())
     comments = pc.starts_with(lines, "#")
     indexes, groups = extracted(lines, _LINE)
     gathered.lines += len(lines) - int(pc.sum(comments).as_py() or 0)

@@ -3,7 +3,7 @@ them.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from laggard_aggregator.layers.columns import (
     TracedLayer,
     rank_of,
 )
+from laggard_aggregator.layers.readers.text_lines import joined
 
 _MOVING = {"read": READ, "readv": READ, "write": WRITE, "writev": WRITE}
 _PLACED = {
@@ -75,7 +76,7 @@ def requests(parts: Sequence[CallEvents]) -> tuple[TracedLayer | None, list[str]
     """The layer of reads and writes, remarks, and the number of entries or returns that are lost."""
     if not parts:
         return None, [], 0
-    events = CallEvents(*(np.concatenate([getattr(p, f.name) for p in parts]) for f in fields(CallEvents)))
+    events = joined(parts)
     order = np.lexsort((events.time, events.thread))  # stable: text order within a thread and time
     thread, name, is_return = events.thread[order], events.name[order], events.is_return[order]
     follows = np.zeros(len(order), np.bool_)

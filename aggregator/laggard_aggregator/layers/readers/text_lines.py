@@ -1,8 +1,9 @@
 """Lines of large text files as Arrow arrays, without a Python object a line."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from laggard_aggregator.offline.compressed import open_input
 
+T = TypeVar("T")
 _BLOCK_BYTES = 1 << 24
 _LONGEST_LINE_BYTES = 1 << 20
 
@@ -56,6 +58,23 @@ def _lines(block: bytes) -> Any:
     offsets = np.zeros(len(ends) + 1, np.int32)
     offsets[1:] = ends
     return pa.Array.from_buffers(pa.utf8(), len(ends), [None, pa.py_buffer(offsets), pa.py_buffer(block)])
+
+
+def contains(lines: Any, word: bytes) -> bool:
+    """True when the text has `word`; cheaper than a search line by line."""
+    return bytes(lines.buffers()[2]).find(word) >= 0
+
+
+def joined(parts: Sequence[T]) -> T:
+    """One value of columns from several; each part loses its columns, so that memory holds them once."""
+    first = parts[0]
+    if len(parts) > 1:
+        for column in fields(first):  # type: ignore[arg-type]
+            whole = np.concatenate([getattr(part, column.name) for part in parts])
+            for part in parts:
+                setattr(part, column.name, whole[:0])
+            setattr(first, column.name, whole)
+    return first
 
 
 def extracted(lines: Any, pattern: str) -> tuple[NDArray[np.int64], dict[str, Any]]:

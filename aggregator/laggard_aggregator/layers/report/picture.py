@@ -14,6 +14,7 @@ LANE_WIDTH = 760.0
 LANE_HEIGHT = 46.0
 _MOST_POINTS = 1500
 _SCATTER_HEIGHT = 150.0
+_TEXT_WIDTH = 84.0
 
 
 @dataclass(slots=True)
@@ -38,6 +39,25 @@ class Bar:
     before: float = 0.0
     after: float = 0.0
     fault: bool = False
+
+    @property
+    def inside(self) -> bool:
+        """The text stands in the bar, which leaves no room beside it."""
+        return self.anchor == "start" and self.text_at < self.left + self.width
+
+    @property
+    def anchor(self) -> str:
+        """Side of the text's place."""
+        is_full = self.left + self.width > LANE_WIDTH - _TEXT_WIDTH
+        return "end" if is_full and self.left > _TEXT_WIDTH else "start"
+
+    @property
+    def text_at(self) -> float:
+        """Place of the text: behind the bar, before it, or in it."""
+        behind = self.left + self.width
+        if behind <= LANE_WIDTH - _TEXT_WIDTH:
+            return behind + 4
+        return self.left - 4 if self.anchor == "end" else self.left + 6
 
 
 @dataclass(slots=True)
