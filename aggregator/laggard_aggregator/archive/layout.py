@@ -30,7 +30,7 @@ from laggard_common.segment_log import sync_path
 OF_DETECTORS = ("verdicts", "windows")
 OF_SHADOWS = ("shadow_verdicts", "shadow_windows")
 """Kinds with the same columns for the shadow detectors, which raise no alarms."""
-KINDS = ("counters", "schemas", "groups", "closes", *OF_DETECTORS, "alarms", *OF_SHADOWS)
+KINDS = ("counters", "schemas", "groups", "closes", *OF_DETECTORS, "alarms", *OF_SHADOWS, "layers")
 OWN = "laggard"
 """The `source` of the aggregator's own records."""
 

@@ -56,6 +56,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--html", metavar="FILE", type=Path, help="write the report with a picture, one file without scripts")
     add("--json", action="store_true", help="print records, one JSON object a line")
     add("-o", "--output", metavar="FILE", type=Path, help="write there, and only on success")
+    add("--archive", metavar="DIR", type=Path, help="add the matched requests to this archive, too")
+    add("--site", metavar="NAME", default="site", help="site in the archive (default %(default)s)")
+    add("--node", metavar="NAME", help="node in the archive (default: the recording's, else this host)")
 
 
 class RecordCommand:

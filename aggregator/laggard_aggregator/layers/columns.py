@@ -207,6 +207,7 @@ class LayerRecording:
     devices: list[str] = field(default_factory=list)
     stack: list[str] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
+    node: str = ""
     lost_events: int = 0
     bounds_ns: tuple[int, int] | None = None
     """First and last time of the recording."""

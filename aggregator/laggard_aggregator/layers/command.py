@@ -1,7 +1,9 @@
 """`laggard layers`: reads a recording, searches bottom-up, reports."""
 
 import argparse
+import platform
 import sys
+import time
 from collections.abc import Iterable
 from contextlib import nullcontext
 from pathlib import Path
@@ -18,6 +20,7 @@ from laggard_aggregator.layers.stack import Stack, build
 from laggard_aggregator.status.text_table import terminal_width
 from laggard_common.errors import ConfigError, InputError
 from laggard_common.visible import visible
+from laggard_common.wire import topics
 
 
 def run(args: argparse.Namespace) -> int:
@@ -27,6 +30,8 @@ def run(args: argparse.Namespace) -> int:
     healthy = [stack for path in args.healthy for stack in healthy_stacks(path)]
     stack = build(open_recording(args.inputs, tuple(args.order)))
     found = findings(stack, healthy)
+    if args.archive:
+        _store(stack, args)
     if args.html:
         from laggard_aggregator.layers.report.page import page  # noqa: PLC0415 - Jinja only where it is used
 
@@ -40,10 +45,25 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _store(stack: Stack, args: argparse.Namespace) -> None:
+    """Adds the requests to the archive, under the node that recorded them and the name of the recording."""
+    from laggard_aggregator.layers.store import store  # noqa: PLC0415 - only where it is used
+
+    node = args.node or stack.recording.node or platform.node()
+    for option, value in (("--node", node), ("--site", args.site)):
+        if not topics.is_level(value):
+            raise ConfigError("", [f"{option}: expected letters, digits and . _ : -, got {visible(value)}"])
+    name = args.inputs[0].resolve().name
+    path = store(stack, args.archive, args.site, node=node, recording=name, now_ns=time.time_ns())
+    print(f"stored as {visible(str(path))}", file=sys.stderr)
+
+
 def _run_gluster(args: argparse.Namespace) -> int:
     """Reports latency counters of a gluster volume."""
-    if args.html or args.healthy:
-        raise ConfigError("", ["--html and --healthy: expected traces, got latency counters of gluster"])
+    if args.html or args.healthy or args.archive:
+        raise ConfigError(
+            "", ["--html, --healthy, --archive: expected traces, got latency counters of gluster"]
+        )
     layers = gluster.read(args.inputs)
     found = gluster.findings(layers)
     with written(args.output) if args.output else nullcontext(sys.stdout) as output:

@@ -1,8 +1,10 @@
 """Recorded live on loop devices, as root: faults are named, their cured twins are silent."""
 
+import json
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -183,6 +185,53 @@ def test_a_throttled_device(
             group.rmdir()
     assert found.findings == ([("slow", candidate)] if candidate else [])
     assert_matched(found)
+
+
+READS = """
+import os, sys, time
+fds = [os.open(path, os.O_RDONLY) for path in sys.argv[1:]]
+print("ready", flush=True)
+while True:
+    for fd in fds:
+        os.pread(fd, 4096, 8192)
+    time.sleep(0.001)
+"""
+
+
+def test_processes_that_run_already(tmp_path: Path) -> None:
+    files = [tmp_path / name for name in ("a", "b")]
+    for path in files:
+        path.write_bytes(os.urandom(1 << 20))
+    running = [
+        subprocess.Popen([sys.executable, "-c", READS, str(path)], stdout=subprocess.PIPE) for path in files
+    ]
+    try:
+        for each in running:
+            assert each.stdout is not None
+            each.stdout.readline()
+        out = tmp_path / "run"
+        pids = [word for each in running for word in ("--pid", str(each.pid))]
+        assert main(["layers", "record", "-o", str(out), *pids, "--seconds", "0.5"]) == 0
+    finally:
+        for each in running:
+            each.kill()
+            each.communicate()
+    calls = analysed(out).layer("syscall")
+    assert calls["requests"] > 20
+    assert calls["bytes"] == calls["requests"] * 4096
+    assert calls["streams"] == 2
+    known = json.loads((out / "meta.json").read_text())
+    assert {path for _, _, path in known["descriptors"]} == {str(path) for path in files}
+
+
+def test_buffers_that_are_too_small_are_said(app: Path, disk: LoopFileSystem, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    words = [app, "seq", disk.folder / "data.bin", out / "app.csv", "8", "800"]
+    options = ["-o", str(out), "--max-mib", "1", "--buffer-kib", "4"]
+    assert main(["layers", "record", *options, "--", *map(str, words)]) == 0
+    found = analysed(out)
+    if found.records[0]["lost_events"]:
+        assert "lost" in found.remarks
 
 
 def test_a_command_that_cannot_be_recorded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -73,6 +73,8 @@ def read_description(path: Path, recording: LayerRecording) -> None:
     for device in stack if isinstance(stack, list) else []:
         if isinstance(device, str) and _DEVICE.fullmatch(device):
             recording.stack.append(device)
+    node = known.get("node")
+    recording.node = node[:128] if isinstance(node, str) else ""
     lost = known.get("lost_events")
     if type(lost) is int and lost > 0:
         recording.lost_events += lost
