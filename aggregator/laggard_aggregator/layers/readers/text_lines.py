@@ -96,8 +96,8 @@ def integers(texts: Any) -> NDArray[np.int64]:
 
 
 def hexadecimals(texts: Any) -> NDArray[np.int64]:
-    """Hexadecimal numbers with or without 0x, as signed 64-bit; an empty text is -1."""
-    bare = pc.replace_substring_regex(texts, "^0x", "")
+    """Hexadecimal numbers with or without 0x, as signed 64-bit; an empty text is -1, longer ones are cut."""
+    bare = pc.utf8_slice_codeunits(pc.replace_substring_regex(texts, "^0x", ""), -16)
     bare = pc.if_else(pc.equal(bare, ""), "ffffffffffffffff", bare)
     prefixed = pc.binary_join_element_wise("0x", bare, "")
     return np.asarray(pc.cast(prefixed, pa.uint64()).to_numpy(zero_copy_only=False)).view(np.int64)

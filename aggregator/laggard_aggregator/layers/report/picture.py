@@ -135,8 +135,8 @@ def _level(stack: Stack, at: int, first: int, last: int) -> NDArray[np.float64]:
     columns = stack.layers[at].requests
     begin = columns.begin_ns
     end = np.where(columns.end == ABSENT, last, columns.end)
-    edges = np.linspace(first, last, BINS + 1)
-    level = _area_before(np.sort(begin), edges) - _area_before(np.sort(end), edges)
+    edges = np.linspace(0, last - first, BINS + 1)
+    level = _area_before(np.sort(begin - first), edges) - _area_before(np.sort(end - first), edges)
     means: NDArray[np.float64] = np.diff(level) / np.diff(edges)
     return means
 
