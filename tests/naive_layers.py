@@ -58,7 +58,7 @@ def read_kind(upper: tuple[int, int, int, int], lower: Sequence[tuple[int, int, 
         if not before:
             kinds.add("none")
         else:
-            latest = max(before, key=lambda each: each[2])
+            latest = sorted(before, key=lambda each: each[2])[-1]  # of several at one time the last
             kinds.add("hit" if latest[3] <= begin else "earlier")
     if "none" in kinds:
         return "none" if kinds == {"none"} else "partial"

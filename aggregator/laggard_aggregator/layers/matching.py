@@ -256,17 +256,15 @@ def _last_at_or_before(key: NDArray[np.uint64], time: Ints, key_of: NDArray[np.u
     """For each query the last position of sorted (key, time) with the same key and a time <= `at`; else
     -1.
     """
-    keys = np.concatenate([key, key_of])
-    times = np.concatenate([time, at])
-    is_query = np.zeros(len(keys), np.int8)
+    is_query = np.zeros(len(key) + len(key_of), np.int8)
     is_query[len(key) :] = 1
-    order = np.lexsort((is_query, times, keys))
-    position = np.where(order < len(key), order, -1)
-    last = np.maximum.accumulate(position)
+    order = np.lexsort((is_query, np.concatenate([time, at]), np.concatenate([key, key_of])))
     queries = order >= len(key)
-    found = np.full(len(key_of), -1, np.int64)
-    candidates = last[queries]
     which = order[queries] - len(key)
+    order[queries] = -1
+    candidates = np.maximum.accumulate(order, out=order)[queries]
+    del order, queries, is_query  # millions of rows
+    found = np.full(len(key_of), -1, np.int64)
     good = candidates >= 0
     good[good] = key[candidates[good]] == key_of[which[good]]
     found[which] = np.where(good, candidates, -1)

@@ -27,12 +27,12 @@ class BlockEvents:
     """Events as columns. `event`: one of `EVENTS`, 0 for others. `device`: major * 2^32 + minor."""
 
     time: Ints
-    thread: Ints
+    thread: Ints | NDArray[np.int32]
     event: NDArray[np.int8]
     device: Ints
     operation: NDArray[np.int8]
     sector: Ints
-    sectors: Ints
+    sectors: Ints | NDArray[np.int32]
 
 
 def device_numbers(texts: Any) -> Ints:
@@ -90,7 +90,7 @@ def _block(events: BlockEvents, at: Ints, space: int, device: str) -> TracedLaye
         admit=events.time[at],
         space=np.full(len(at), space),
         start=events.sector[at] * SECTOR_BYTES,
-        size=events.sectors[at] * SECTOR_BYTES,
+        size=events.sectors[at].astype(np.int64) * SECTOR_BYTES,
         operation=events.operation[at],
         thread=events.thread[at],
     )
@@ -137,7 +137,7 @@ def _device(
         callback=ends[kept],
         space=np.full(int(kept.sum()), space),
         start=first[kept] * SECTOR_BYTES,
-        size=events.sectors[issued][kept] * SECTOR_BYTES,
+        size=events.sectors[issued][kept].astype(np.int64) * SECTOR_BYTES,
         operation=events.operation[issued][kept],
         thread=events.thread[issued][kept],
     )

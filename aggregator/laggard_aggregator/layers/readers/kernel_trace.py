@@ -26,6 +26,9 @@ from laggard_aggregator.layers.readers.text_lines import (
     nanoseconds,
 )
 
+Narrow = NDArray[np.int32]
+_FAR_FD = 2**31 - 1
+
 _LINE = (
     r"^ *.*?[ -] *(?P<pid>[0-9]+)(?:/ *(?P<tid>[0-9]+))? +(?:\( *(?P<tgid>[0-9]+|-+)\) +)?(?:\[[0-9]+\] +)?"
     r"(?:[^0-9 \[]\S* +)?"
@@ -126,11 +129,17 @@ def _add(lines: Any, gathered: _Gathered) -> None:
     thread = np.where(has_process, thread, process)
     process = np.where(has_process, process, integers(pc.replace_substring_regex(groups["tgid"], "-+", "")))
     rest = groups["rest"]
-    gathered.known += _add_calls(rest, time, process, thread, gathered)
-    gathered.known += _add_blocks(rest, time, thread, gathered)
+    is_block = pc.starts_with(rest, "block")
+    of_block = is_block.to_numpy(zero_copy_only=False)
+    calls, blocks = ~of_block, of_block
+    process, thread = process.astype(np.int32), thread.astype(np.int32)
+    gathered.known += _add_calls(
+        rest.filter(pc.invert(is_block)), time[calls], process[calls], thread[calls], gathered
+    )
+    gathered.known += _add_blocks(rest.filter(is_block), time[blocks], thread[blocks], gathered)
 
 
-def _add_calls(rest: Any, time: Ints, process: Ints, thread: Ints, gathered: _Gathered) -> int:
+def _add_calls(rest: Any, time: Ints, process: Narrow, thread: Narrow, gathered: _Gathered) -> int:
     at, entered = extracted(rest, _CALL)
     back, left = extracted(rest, _RETURN)
     if len(at) or len(back):
@@ -143,7 +152,7 @@ def _add_calls(rest: Any, time: Ints, process: Ints, thread: Ints, gathered: _Ga
                 thread=np.concatenate([thread[at], thread[back]]),
                 name=np.concatenate([call_names(_either(entered)), call_names(_either(left))]),
                 is_return=np.repeat([False, True], [len(at), len(back)]),
-                fd=np.concatenate([hexadecimals(entered["fd"]), np.full(len(back), -1)]),
+                fd=np.concatenate([_narrow(hexadecimals(entered["fd"])), np.full(len(back), -1, np.int32)]),
                 size=np.concatenate([_argument(arguments, _COUNT), np.zeros(len(back), np.int64)]),
                 offset=np.concatenate([_argument(arguments, _OFFSET), np.full(len(back), -1)]),
                 result=np.concatenate([np.zeros(len(at), np.int64), _results(left["result"])]),
@@ -151,6 +160,11 @@ def _add_calls(rest: Any, time: Ints, process: Ints, thread: Ints, gathered: _Ga
             )
         )
     return len(at) + len(back)
+
+
+def _narrow(values: Ints) -> Narrow:
+    """Numbers that fit 32 bits; others are unknown."""
+    return np.where((values >= 0) & (values < _FAR_FD), values, -1).astype(np.int32)
 
 
 def _results(texts: Any) -> NDArray[np.int64]:
@@ -181,7 +195,7 @@ def call_names(names: Any) -> NDArray[np.int16]:
     return codes[np.asarray(encoded.indices.to_numpy(zero_copy_only=False))] if len(names) else codes[:0]
 
 
-def _add_blocks(rest: Any, time: Ints, thread: Ints, gathered: _Gathered) -> int:
+def _add_blocks(rest: Any, time: Ints, thread: Narrow, gathered: _Gathered) -> int:
     at, groups = extracted(rest, _BLOCK)
     if not len(at):
         return 0
@@ -195,7 +209,7 @@ def _add_blocks(rest: Any, time: Ints, thread: Ints, gathered: _Gathered) -> int
             device=block_events.device_numbers(groups["device"]),
             operation=kinds[np.asarray(flags.indices.to_numpy(zero_copy_only=False))],
             sector=integers(groups["sector"]),
-            sectors=integers(groups["sectors"]),
+            sectors=integers(groups["sectors"]).clip(0, _FAR_FD).astype(np.int32),
         )
     )
     return len(at)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from laggard_aggregator.offline.compressed import open_input
 
 T = TypeVar("T")
-_BLOCK_BYTES = 1 << 24
+_BLOCK_BYTES = 1 << 23
 _LONGEST_LINE_BYTES = 1 << 20
 
 
