@@ -80,15 +80,20 @@ def joined(parts: Sequence[T]) -> T:
 def extracted(lines: Any, pattern: str) -> tuple[NDArray[np.int64], dict[str, Any]]:
     """Indexes of the lines that match, and the named groups of these as string arrays."""
     found = pc.extract_regex(lines, pattern)
-    valid = found.is_valid()
-    indexes = np.flatnonzero(valid.to_numpy(zero_copy_only=False))
-    kept = found.drop_null()
+    if found.null_count:
+        indexes = np.flatnonzero(found.is_valid().to_numpy(zero_copy_only=False))
+        kept = found.drop_null()
+    else:
+        indexes, kept = np.arange(len(found)), found
     return indexes, {each.name: kept.field(i) for i, each in enumerate(kept.type)}
 
 
 def integers(texts: Any) -> NDArray[np.int64]:
     """Decimal numbers; an empty text is -1. Numbers from 2^63 on wrap."""
-    filled = pc.if_else(pc.equal(texts, ""), "-1", texts)
+    try:
+        return np.asarray(pc.cast(texts, pa.int64()).to_numpy(zero_copy_only=False))
+    except pa.ArrowInvalid:  # some are empty, or too large
+        filled = pc.if_else(pc.equal(texts, ""), "-1", texts)
     try:
         return np.asarray(pc.cast(filled, pa.int64()).to_numpy(zero_copy_only=False))
     except pa.ArrowInvalid:
@@ -105,7 +110,9 @@ def hexadecimals(texts: Any) -> NDArray[np.int64]:
 
 def nanoseconds(seconds: Any, fraction: Any) -> NDArray[np.int64]:
     """Times from whole seconds and up to nine decimals."""
-    padded = pc.utf8_slice_codeunits(pc.utf8_rpad(fraction, 9, "0"), 0, 9)
+    padded = fraction
+    if not pc.all(pc.equal(pc.binary_length(fraction), 9)).as_py():
+        padded = pc.utf8_slice_codeunits(pc.utf8_rpad(fraction, 9, "0"), 0, 9)
     return integers(seconds) * 1_000_000_000 + integers(padded)
 
 
