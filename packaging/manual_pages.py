@@ -40,7 +40,7 @@ def commands_page() -> str:
     """The page of `laggard` and all its subcommands, section 1."""
     lines = _head("laggard", 1, "Finds the components of a storage system that are slower than their peers.")
     lines += [".SH SYNOPSIS", ".B laggard", ".I COMMAND", "[options]", ".SH COMMANDS"]
-    for entry in COMMANDS:
+    for entry in [each for command in COMMANDS for each in (command, *command.under)]:
         parser = argparse.ArgumentParser(
             prog=f"laggard {entry.name}", formatter_class=argparse.RawDescriptionHelpFormatter
         )
