@@ -14,14 +14,21 @@ _FITTING_SHARE = 0.9
 
 @dataclass(frozen=True, slots=True)
 class LayerOffset:
-    """Nanoseconds to add to the lower layer's times, give or take `uncertainty_ns`. `refused`: reason, or
-    empty.
+    """Nanoseconds to add to the lower layer's times, give or take `uncertainty_ns`.
+
+    `refused`: reason, or empty. `compared`: enough requests could be compared.
     """
 
     offset_ns: int = 0
     uncertainty_ns: int = 0
     refused: str = ""
     remark: str = ""
+    compared: bool = True
+
+    @property
+    def says_more_than_nothing(self) -> bool:
+        """The clocks differ, or their relation is doubtful."""
+        return bool(self.offset_ns or self.refused or self.remark)
 
 
 def estimate(upper: RequestColumns, lower: RequestColumns, slack_ns: int) -> LayerOffset:
@@ -33,7 +40,7 @@ def estimate(upper: RequestColumns, lower: RequestColumns, slack_ns: int) -> Lay
     """
     at_u, at_l = _unique_pairs(upper, lower)
     if len(at_u) < MIN_PAIRS:
-        return LayerOffset()
+        return LayerOffset(compared=False)
     begin_u, end_u, begin_l, end_l = (
         upper.begin_ns[at_u],
         upper.end[at_u],
@@ -55,13 +62,11 @@ def estimate(upper: RequestColumns, lower: RequestColumns, slack_ns: int) -> Lay
     if 1 - possible.mean() > _VIOLATED_SHARE:
         return LayerOffset(
             refused=f"{1 - possible.mean():.0%} of the requests below lie where none can, and no "
-            "single offset of "
-            "the clocks explains it"
+            "single offset of the clocks explains it"
         )
     if constant:
         return LayerOffset(
-            remark=f"every write reaches it {-middle / 1e9:.3f} s later: write-back, or a clock that "
-            "is ahead by that"
+            remark=f"every write reaches it {-middle / 1e9:.3f} s later: write-back, or a clock that is ahead by that"
         )
     return LayerOffset()
 

@@ -156,7 +156,9 @@ class TracedLayer:
 
     `clock`: name of the clock that stamped it; layers of one clock need no offset. `stamped`: its ISSUE and
     COMPLT events are its own, not derived from the layer below. `resolution_ns`: step of its times.
-    `durations`: it has begins and durations, each rounded, so an end may be a step late.
+    `durations`: it has begins and durations, each rounded, so an end may be a step late. `openings`: of system
+    calls, descriptors (process * 2^32 + fd) and the times at which they were opened or closed. `folder`: of the
+    file that has the layer.
     """
 
     name: str
@@ -168,6 +170,8 @@ class TracedLayer:
     resolution_ns: int = 1
     durations: bool = False
     left_out: dict[str, int] = field(default_factory=dict)
+    openings: tuple[Ints, Ints] | None = None
+    folder: str = ""
 
     @property
     def label(self) -> str:
@@ -183,29 +187,51 @@ def rank_of(name: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ExtentMap:
-    """Blocks of one file on a device, as `filefrag -v` prints them: arrays of bytes, ordered by `logical`."""
+    """Blocks of one file on a device, as `filefrag -v` prints them: arrays of bytes, ordered by `logical`.
+
+    `device`: number (`7,0`), empty where the recording does not tell it.
+    """
 
     file: str
     logical: Ints
     physical: Ints
     length: Ints
     size: int
+    device: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenFile:
+    """A path that a descriptor stood for, first and last seen at these times; None: at any time.
+
+    `position`: where the file was read or written next at `first_ns`, if the recording has it.
+    """
+
+    path: str
+    first_ns: int | None = None
+    last_ns: int | None = None
+    position: int | None = None
 
 
 @dataclass(slots=True)
 class LayerRecording:
     """All that was read: layers (top first), extent maps, what was lost or left out.
 
-    `descriptors`: (process, descriptor) of the data files, and their paths, where the recording has them.
-    `devices`: numbers, where the recording names them; `stack`: the same, the upper first.
+    `descriptors`: (process, descriptor) of the data files, and when each was open for which path, where the
+    recording has them. `lies_on`: the device below each stacked device; None where the recording does not
+    tell. `devices_of`: device of each file. `backing`: file behind a loop device. `partitions`: first byte of a
+    partition on its disk. `one_clock`: folders whose traces all have the machine's monotonic clock.
     """
 
     names: NameTable = field(default_factory=NameTable)
     layers: list[TracedLayer] = field(default_factory=list)
     extents: list[ExtentMap] = field(default_factory=list)
-    descriptors: dict[tuple[int, int], str] = field(default_factory=dict)
-    devices: list[str] = field(default_factory=list)
-    stack: list[str] = field(default_factory=list)
+    descriptors: dict[tuple[int, int], list[OpenFile]] = field(default_factory=dict)
+    lies_on: dict[str, str] | None = None
+    devices_of: dict[str, str] = field(default_factory=dict)
+    backing: dict[str, str] = field(default_factory=dict)
+    one_clock: set[str] = field(default_factory=set)
+    partitions: dict[str, tuple[str, int]] = field(default_factory=dict)
     remarks: list[str] = field(default_factory=list)
     node: str = ""
     lost_events: int = 0

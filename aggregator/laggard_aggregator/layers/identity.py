@@ -1,39 +1,50 @@
 """Identity of system calls: descriptor to file, by the recording's description or the layer above."""
 
 from collections import defaultdict
+from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from laggard_aggregator.layers.columns import ABSENT, Ints, LayerRecording, TracedLayer
+from laggard_aggregator.layers.columns import ABSENT, Ints, LayerRecording, OpenFile, TracedLayer
+from laggard_aggregator.layers.file_names import base, same_files
+from laggard_aggregator.layers.interval_index import last_at_or_before
+from laggard_aggregator.layers.readers.system_calls import descriptor_keys
 
 _MARGIN_NS = 10_000
+_BRIEF_NS = 50_000_000
+"""A file that was open for less may have been missed between two looks at the descriptors."""
 _Descriptor = tuple[int, int]
+_Span = tuple[int, int | None]
 
 
-def data_calls(layers: list[TracedLayer], recording: LayerRecording) -> None:
+def data_calls(layers: list[TracedLayer], recording: LayerRecording, remarks: list[str]) -> None:
     """Keeps the calls on data files, and names their files.
 
     Data files are those that the recording's description names, else those of the layer above, by its
-    descriptors
-    or, where it has none, by equal ranges. Without either all calls are kept, with a space a descriptor.
+    descriptors or, where it has none, by equal ranges. Without either all calls are kept, with a space a
+    descriptor.
     """
     at = next((i for i, layer in enumerate(layers) if layer.name == "syscall"), None)
     if at is None:
         return
     calls = layers[at]
+    for layer in layers[:at]:
+        _name_by_descriptor(layer, calls, recording)
     above = next((layer for layer in reversed(layers[:at]) if (layer.requests.start >= 0).any()), None)
     if (calls.requests.space >= 0).any():
-        _by_path(calls, above, recording)
+        _by_path(calls, above, recording, remarks)
         return
-    files = _files(above, calls, recording)
-    key, groups = _groups(calls)
-    if not files:
+    if recording.descriptors and above is None:
+        spaces = _described_spaces(calls, recording, None, remarks)
+    else:
+        spaces = _spaces(above, calls, recording, remarks)
+    if spaces is None:
+        key, groups = _groups(calls)
         calls.requests.space[:] = np.array(
             [recording.names.index(f"descriptor {process}:{fd}") for process, fd in groups], np.int32
         )[key]
         return
-    spaces = np.array([files.get(group, -1) for group in groups], np.int32)[key]
     kept = (spaces >= 0) & _within(above, calls)
     calls.requests.space[:] = spaces
     left = int((~kept).sum())
@@ -42,23 +53,51 @@ def data_calls(layers: list[TracedLayer], recording: LayerRecording) -> None:
         calls.requests = calls.requests.where(kept)
 
 
-def _by_path(calls: TracedLayer, above: TracedLayer | None, recording: LayerRecording) -> None:
-    """Keeps the calls on files that the layer above, or an extent map, knows by name; all if none of them
-    is.
+def _name_by_descriptor(layer: TracedLayer, calls: TracedLayer, recording: LayerRecording) -> None:
+    """Gives the requests of a layer the whole paths that the description has for their descriptors.
+
+    A program that stamps base names alone would make one file of `rank0/out` and `rank1/out`.
     """
+    columns = layer.requests
+    at = np.flatnonzero((columns.fd >= 0) & (columns.space >= 0) & (columns.thread >= 0))
+    if not len(at) or not recording.descriptors:
+        return
+    process_of = _process_of(calls)
+    packed, inverse = np.unique(
+        np.stack([columns.thread[at], columns.fd[at].astype(np.int64), columns.space[at].astype(np.int64)]),
+        axis=1,
+        return_inverse=True,
+    )
+    renamed = []
+    for thread, fd, space in packed.T.tolist():
+        name = recording.names.names[space]
+        seen = {each.path for each in recording.descriptors.get((process_of.get(thread, thread), fd), ())}
+        fitting = [path for path in seen if base(path) == base(name)]
+        whole = "/" not in name and len(fitting) == 1
+        renamed.append(recording.names.index(fitting[0]) if whole else space)
+    columns.space[at] = np.array(renamed, np.int32)[inverse.reshape(-1)]
+
+
+def _by_path(
+    calls: TracedLayer, above: TracedLayer | None, recording: LayerRecording, remarks: list[str]
+) -> None:
+    """Keeps the calls on files that the layer above, or an extent map, knows by name; all if none is known."""
     names = recording.names.names
     wanted: dict[str, int] = {}
     if above is not None:
-        wanted = {
-            _base(names[space]): space for space in np.unique(above.requests.space).tolist() if space >= 0
-        }
+        wanted = {names[space]: space for space in np.unique(above.requests.space).tolist() if space >= 0}
     wanted = wanted or {each.file: -1 for each in recording.extents}
     spaces = calls.requests.space
+    mine = {names[space]: space for space in np.unique(spaces[spaces >= 0]).tolist()}
+    same = same_files(mine, wanted)
+    _say(remarks, same.remarks())
     table = np.full(len(names) + 1, -1, np.int32)
-    for space in np.unique(spaces[spaces >= 0]).tolist():
-        known = wanted.get(_base(names[space]))
-        if known is not None:
+    for name, space in mine.items():
+        if name in same.found:
+            known = wanted[same.found[name]]
             table[space] = space if known < 0 else known
+        elif name in same.ambiguous:
+            table[space] = space
     found = table[spaces]
     kept = found >= 0
     if kept.any():
@@ -69,8 +108,8 @@ def _by_path(calls: TracedLayer, above: TracedLayer | None, recording: LayerReco
         calls.requests = calls.requests.where(spaces >= 0)
 
 
-def _base(path: str) -> str:
-    return path.rsplit("/", 1)[-1]
+def _say(remarks: list[str], said: Iterable[str]) -> None:
+    remarks.extend(each for each in said if each not in remarks)
 
 
 def _within(above: TracedLayer | None, calls: TracedLayer) -> NDArray[np.bool_]:
@@ -90,48 +129,158 @@ def _within(above: TracedLayer | None, calls: TracedLayer) -> NDArray[np.bool_]:
 
 def _groups(calls: TracedLayer) -> tuple[Ints, list[_Descriptor]]:
     """Number of each call's descriptor, and the descriptors as (process, fd)."""
-    columns = calls.requests
-    owner = np.where(columns.process >= 0, columns.process, columns.thread)
-    packed = (owner << 32) + columns.fd.astype(np.int64).clip(0)
-    known, inverse = np.unique(packed, return_inverse=True)
+    known, inverse = np.unique(descriptor_keys(calls.requests), return_inverse=True)
     return inverse.astype(np.int64), [(int(v) >> 32, int(v) & 0xFFFFFFFF) for v in known]
 
 
-def _files(
-    above: TracedLayer | None, calls: TracedLayer, recording: LayerRecording
-) -> dict[_Descriptor, int]:
-    """The file of each descriptor, as an index of a name."""
+def _process_of(calls: TracedLayer) -> dict[int, int]:
+    owners = np.unique(np.stack([calls.requests.thread, calls.requests.process]), axis=1)
+    return {thread: process for thread, process in owners.T.tolist() if process >= 0}
+
+
+def _spaces(
+    above: TracedLayer | None, calls: TracedLayer, recording: LayerRecording, remarks: list[str]
+) -> NDArray[np.int32] | None:
+    """The file of each call, -1 for those on others; None where nothing tells it."""
     found = _from_layer(above, calls) if above is not None else {}
-    if not found:
-        found = _described(above, recording)
+    if not found and recording.descriptors:
+        described = _described_spaces(calls, recording, above, remarks)
+        if described is not None and ((described >= 0).any() or above is None):
+            return described
     if above is not None and (not found or (calls.requests.process < 0).any()):
         by_range = _from_ranges(above, calls)
         of_fd = {fd: space for (_, fd), space in found.items()}
         for each, space in by_range.items():
             if not found or each[1] in of_fd:
                 found.setdefault(each, of_fd.get(each[1], space))
-    return found
+    if not found:
+        return None
+    key, groups = _groups(calls)
+    spaces = np.array([found.get(group, -1) for group in groups], np.int32)[key]
+    if above is not None:
+        _follow_changes(above, calls, spaces)
+    return spaces
 
 
-def _described(above: TracedLayer | None, recording: LayerRecording) -> dict[_Descriptor, int]:
-    """Descriptors of the recording's description: by their paths, else all of the one file that is known."""
-    known = {_base(name): at for at, name in enumerate(recording.names.names)}
-    files = {each.file for each in recording.extents}
-    default = -1
-    if above is not None and (above.requests.space >= 0).any():
-        default = int(np.bincount(above.requests.space.clip(0)).argmax())
-    elif len(recording.extents) == 1:
-        default = recording.names.index(recording.extents[0].file)
-    found: dict[_Descriptor, int] = {}
-    for each, path in recording.descriptors.items():
-        name = _base(path)
-        if name:
-            if name in files or name in known:
-                found[each] = known[name] if name in known else recording.names.index(name)
+def _follow_changes(above: TracedLayer, calls: TracedLayer, spaces: NDArray[np.int32]) -> None:
+    """Sets the files of descriptors that stood for several in turn: that of the latest request above."""
+    columns = above.requests
+    at = np.flatnonzero((columns.fd >= 0) & (columns.space >= 0) & (columns.thread >= 0))
+    process_of = _process_of(calls)
+    threads, inverse = np.unique(columns.thread[at], return_inverse=True)
+    owner = np.array([process_of.get(thread, thread) for thread in threads.tolist()], np.int64)[inverse]
+    key = (owner << 32) + columns.fd[at]
+    pairs = np.unique(np.stack([key, columns.space[at].astype(np.int64)]), axis=1)[0]
+    changing = np.unique(pairs[1:][pairs[1:] == pairs[:-1]])
+    if not len(changing):
+        return
+    mine = descriptor_keys(calls.requests)
+    chosen = np.flatnonzero(np.isin(mine, changing))
+    order = np.lexsort((columns.begin_ns[at], key))
+    found = last_at_or_before(
+        key[order].astype(np.uint64),
+        columns.begin_ns[at][order],
+        mine[chosen].astype(np.uint64),
+        calls.requests.begin_ns[chosen],
+    )
+    spaces[chosen] = np.where(found >= 0, columns.space[at][order][found], -1)
+
+
+def _described_spaces(
+    calls: TracedLayer, recording: LayerRecording, above: TracedLayer | None, remarks: list[str]
+) -> NDArray[np.int32] | None:
+    """The file of each call by the description, each time between two opens of a descriptor by itself."""
+    paths = sorted({each.path for seen in recording.descriptors.values() for each in seen if each.path})
+    if above is not None:
+        used = np.unique(above.requests.space).tolist()
+        known = [recording.names.names[space] for space in used if space >= 0]
+    else:
+        known = [each.file for each in recording.extents]
+    same = same_files(paths, known)
+    _say(remarks, same.remarks())
+    index = {}
+    for path in paths:
+        if path in same.found or path in same.ambiguous or not known:
+            index[path] = recording.names.index(same.found.get(path, path) if above is not None else path)
+    default = _default_file(above, recording)
+    columns = calls.requests
+    keys = descriptor_keys(columns)
+    epoch, spans = _epochs(calls, keys)
+    packed, first, inverse = np.unique(
+        np.stack([keys, epoch]), axis=1, return_index=True, return_inverse=True
+    )
+    found = np.full(packed.shape[1], -1, np.int32)
+    unseen = 0
+    counts = np.bincount(inverse.reshape(-1), minlength=len(found))
+    for at, key in enumerate(packed[0].tolist()):
+        descriptor = key >> 32, key & 0xFFFFFFFF
+        seen = recording.descriptors.get(descriptor)
+        if seen is None:
+            continue
+        span = None if spans is None else _span_at(spans, int(first[at]))
+        path = _path_within(seen, span)
+        if path is None:
+            unseen += int(counts[at])
+        elif path:
+            found[at] = index.get(path, -1)
         else:
-            other = f"descriptor {each[0]}:{each[1]}"
-            found[each] = default if default >= 0 else recording.names.index(other)
-    return found
+            other = f"descriptor {descriptor[0]}:{descriptor[1]}"
+            found[at] = default if default >= 0 else recording.names.index(other)
+    if unseen:
+        remarks.append(f"{unseen} calls on descriptors whose file is not known were left out (see --file)")
+    return found[inverse.reshape(-1)] if (found >= 0).any() else None
+
+
+def _epochs(calls: TracedLayer, keys: Ints) -> tuple[Ints, tuple[Ints, Ints] | None]:
+    """Number of the open or close before each call, and the times of it and of the next; `ABSENT` for none.
+
+    No times where the trace has no opens.
+    """
+    if calls.openings is None or not len(calls.openings[0]):
+        return np.zeros(len(keys), np.int64), None
+    order = np.lexsort((calls.openings[1], calls.openings[0]))
+    key, time = calls.openings[0][order], calls.openings[1][order]
+    before = last_at_or_before(
+        key.astype(np.uint64), time, keys.astype(np.uint64), calls.requests.begin_ns
+    )
+    after = np.where(before >= 0, before + 1, np.searchsorted(key, keys)).clip(0, len(key))
+    same = after < len(key)
+    same[same] = key[after[same]] == keys[same]
+    since = np.where(before >= 0, time[before], ABSENT)
+    until = np.where(same, time[np.minimum(after, len(key) - 1)], ABSENT)
+    return before, (since, until)
+
+
+def _span_at(spans: tuple[Ints, Ints], at: int) -> _Span:
+    until = int(spans[1][at])
+    return int(spans[0][at]), None if until == ABSENT else until
+
+
+def _path_within(seen: list[OpenFile], span: _Span | None) -> str | None:
+    """The path that a descriptor stood for in a time; None if it was not seen then, or stood for several."""
+    paths = {each.path for each in seen}
+    if span is None or all(each.first_ns is None for each in seen):
+        return next(iter(paths)) if len(paths) == 1 else None
+    since, until = span
+    is_brief = until is not None and since != ABSENT and until - since < _BRIEF_NS
+    fitting = set()
+    for each in seen:
+        first = ABSENT if each.first_ns is None else each.first_ns
+        last = first if each.last_ns is None else each.last_ns
+        inside = any(since <= time and (until is None or time < until) for time in (first, last))
+        around = first <= since and until is not None and last >= until
+        if inside or (around and not is_brief):
+            fitting.add(each.path)
+    return next(iter(fitting)) if len(fitting) == 1 else None
+
+
+def _default_file(above: TracedLayer | None, recording: LayerRecording) -> int:
+    """The file of descriptors without a path: the one of the layer above, or the only one with a map."""
+    if above is not None and (above.requests.space >= 0).any():
+        return int(np.bincount(above.requests.space.clip(0)).argmax())
+    if len(recording.extents) == 1:
+        return recording.names.index(recording.extents[0].file)
+    return -1
 
 
 def _from_layer(above: TracedLayer, calls: TracedLayer) -> dict[_Descriptor, int]:
@@ -141,8 +290,7 @@ def _from_layer(above: TracedLayer, calls: TracedLayer) -> dict[_Descriptor, int
     if not len(at):
         return {}
     packed = np.unique(np.stack([columns.thread[at], columns.fd[at], columns.space[at]]), axis=1)
-    owners = np.unique(np.stack([calls.requests.thread, calls.requests.process]), axis=1)
-    process_of = {thread: process for thread, process in owners.T.tolist() if process >= 0}
+    process_of = _process_of(calls)
     return {(process_of.get(thread, thread), fd): space for thread, fd, space in packed.T.tolist()}
 
 

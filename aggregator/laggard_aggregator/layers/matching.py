@@ -14,10 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from laggard_aggregator.layers.columns import ABSENT, READ, WRITE, Ints, RequestColumns
+from laggard_aggregator.layers.interval_index import (
+    FAR,
+    MOST_ROUNDS,
+    KeyedTimes,
+    first_at_or_after,
+    last_at_or_before,
+    nested_by_key,
+)
 
-_MOST_ROUNDS = 64
 _MOST_CELLS = 60_000_000
-_FAR = np.iinfo(np.int64).max
 
 
 class MatchKind(IntEnum):
@@ -181,94 +187,7 @@ def _keys(operation: NDArray[np.int8], start: Ints, end: Ints) -> NDArray[np.uin
 def _until(columns: RequestColumns) -> Ints:
     """Ends; an unfinished request lasts for ever."""
     end = columns.end
-    return np.where(end == ABSENT, _FAR, end)
-
-
-@dataclass(frozen=True, slots=True)
-class KeyedTimes:
-    """Begin and end of requests, ns, each with a key."""
-
-    key: NDArray[np.uint64]
-    begin_ns: Ints
-    end: Ints
-
-
-def nested_by_key(upper: KeyedTimes, lower: KeyedTimes) -> tuple[Ints, Ints]:
-    """Pairs, one to one, of equal keys whose lower interval lies in the upper one: the upper that ends first.
-
-    Upper requests without an end are tried from the latest that began before. Of several lower candidates of
-    an upper one the earliest gets it, the others try the next.
-    """
-    empty = np.zeros(0, np.int64)
-    key_u, begin_u, end_u = upper.key, upper.begin_ns, upper.end
-    key_l, begin_l, end_l = lower.key, lower.begin_ns, lower.end
-    if not len(key_u) or not len(key_l):
-        return empty, empty
-    endless = bool((end_u == _FAR).all())
-    if endless:
-        order_u, step = np.lexsort((begin_u, key_u)), -1
-        candidate = _last_at_or_before(key_u[order_u], begin_u[order_u], key_l, begin_l)
-    else:
-        order_u, step = np.lexsort((end_u, key_u)), 1
-        candidate = _first_at_or_after(key_u[order_u], end_u[order_u], key_l, end_l)
-    taken = np.zeros(len(order_u), np.bool_)
-    waiting = np.flatnonzero(candidate >= 0)
-    waiting, candidate = _of_order(waiting, candidate[waiting], begin_l)
-    found_u, found_l = [], []
-    for _ in range(_MOST_ROUNDS):
-        if not len(waiting):
-            break
-        at = order_u[candidate]
-        fits = ~taken[candidate] & (begin_u[at] <= begin_l[waiting]) & (end_u[at] >= end_l[waiting])
-        proposed = np.flatnonzero(fits)
-        _, first = np.unique(candidate[proposed], return_index=True)
-        won = proposed[first]
-        taken[candidate[won]] = True
-        found_u.append(at[won])
-        found_l.append(waiting[won])
-        rest = np.ones(len(waiting), np.bool_)
-        rest[won] = False
-        waiting, candidate = waiting[rest], candidate[rest] + step
-        alive = (candidate >= 0) & (candidate < len(order_u))
-        alive[alive] = key_u[order_u[candidate[alive]]] == key_l[waiting[alive]]
-        waiting, candidate = waiting[alive], candidate[alive]
-    return np.concatenate(found_u or [empty]), np.concatenate(found_l or [empty])
-
-
-def _of_order(waiting: Ints, candidate: Ints, begin: Ints) -> tuple[Ints, Ints]:
-    order = np.argsort(begin[waiting], kind="stable")
-    return waiting[order], candidate[order]
-
-
-def _first_at_or_after(key: NDArray[np.uint64], time: Ints, key_of: NDArray[np.uint64], at: Ints) -> Ints:
-    """For each query the first position of sorted (key, time) with the same key and a time >= `at`; else
-    -1.
-    """
-    found = _last_at_or_before(key, time, key_of, at - 1) + 1
-    missing = found == 0
-    found[missing] = np.searchsorted(key, key_of[missing])
-    good = found < len(key)
-    good[good] = key[found[good]] == key_of[good]
-    return np.where(good, found, -1)
-
-
-def _last_at_or_before(key: NDArray[np.uint64], time: Ints, key_of: NDArray[np.uint64], at: Ints) -> Ints:
-    """For each query the last position of sorted (key, time) with the same key and a time <= `at`; else
-    -1.
-    """
-    is_query = np.zeros(len(key) + len(key_of), np.int8)
-    is_query[len(key) :] = 1
-    order = np.lexsort((is_query, np.concatenate([time, at]), np.concatenate([key, key_of])))
-    queries = order >= len(key)
-    which = order[queries] - len(key)
-    order[queries] = -1
-    candidates = np.maximum.accumulate(order, out=order)[queries]
-    del order, queries, is_query  # millions of rows
-    found = np.full(len(key_of), -1, np.int64)
-    good = candidates >= 0
-    good[good] = key[candidates[good]] == key_of[which[good]]
-    found[which] = np.where(good, candidates, -1)
-    return found
+    return np.where(end == ABSENT, FAR, end)
 
 
 @dataclass(slots=True)
@@ -373,8 +292,8 @@ class _CellIndex:
         found = np.full(len(cell), -1, np.int64)
         before = np.full(len(cell), -1, np.int64)
         if len(keys):
-            before = _last_at_or_before(keys, self._begin[of], cell, begin - 1)
-            first = _first_at_or_after(keys, self._begin[of], cell, begin)
+            before = last_at_or_before(keys, self._begin[of], cell, begin - 1)
+            first = first_at_or_after(keys, self._begin[of], cell, begin)
             has = first >= 0
             at = of[first[has]]
             admitted = self._begin[at]
@@ -403,7 +322,7 @@ class _CellIndex:
         open_ = np.flatnonzero(kind == MatchKind.NONE)
         if not len(open_) or not len(keys):
             return
-        last = _last_at_or_before(keys, self._begin[of], cell[open_], end[open_])
+        last = last_at_or_before(keys, self._begin[of], cell[open_], end[open_])
         kind[open_[last >= 0]] = MatchKind.HIT
 
 
@@ -443,11 +362,11 @@ def match_by_thread(upper: RequestColumns, lower: RequestColumns) -> Matching:
     key_u, key_l = (_thread_keys(columns) for columns in (upper, lower))
     begin_u, until_u, begin_l, until_l = upper.begin_ns, _until(upper), lower.begin_ns, _until(lower)
     order = np.lexsort((begin_u, key_u))
-    candidate = _last_at_or_before(key_u[order], begin_u[order], key_l, begin_l)
+    candidate = last_at_or_before(key_u[order], begin_u[order], key_l, begin_l)
     waiting = np.flatnonzero(candidate >= 0)
     candidate = candidate[waiting]
     found_u, found_l = [], []
-    for _ in range(_MOST_ROUNDS):
+    for _ in range(MOST_ROUNDS):
         if not len(waiting):
             break
         at = order[candidate]

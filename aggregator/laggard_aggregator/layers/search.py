@@ -97,14 +97,10 @@ def _awaited(stack: Stack) -> list[Boundary]:
     for boundary in stack.boundaries:
         if boundary.upper not in awaited or len(stack.layers[boundary.upper].requests) < MIN_REQUESTS:
             continue
-        if _linked_share(boundary) >= LINKED_SHARE:
+        if boundary.linked_share() >= LINKED_SHARE:
             awaited.add(boundary.lower)
             found.append(boundary)
     return found
-
-
-def _linked_share(boundary: Boundary) -> float:
-    return float(boundary.linked.mean()) if len(boundary.linked) else 0.0
 
 
 def _concurrency(stack: Stack, layer: int) -> float:
@@ -283,17 +279,21 @@ def _busy_share(stack: Stack, boundary: Boundary) -> float:
 
 
 def _interleaving(stack: Stack, healthy: Sequence[Stack]) -> list[LayerFinding]:
-    """Short runs of long sequences at the lowest layer, followed up."""
-    placed = [at for at, each in enumerate(stack.characteristics) if len(each.sequentiality.run_bytes)]
-    if not placed or not _is_interleaved(stack, placed[-1]):
+    """Short runs of long sequences at the lowest layer, of each device beside others, followed up."""
+    return [found for bottom in stack.bottoms() for found in _interleaved_above(stack, bottom, healthy)]
+
+
+def _interleaved_above(stack: Stack, lowest: int, healthy: Sequence[Stack]) -> list[LayerFinding]:
+    placed = [at for at in stack.path(lowest) if len(stack.characteristics[at].sequentiality.run_bytes)]
+    if not placed or not _is_interleaved(stack, placed[0]):
         return []
-    bottom = placed[-1]
+    bottom = placed[0]
     run = stack.characteristics[bottom].sequentiality.mean_run_bytes
     name = stack.layers[bottom].name
     if _in_range(lambda s: _run_of(s, name), stack, healthy):
         return []
     highest = bottom
-    for at in reversed(placed[:-1]):
+    for at in placed[1:]:
         other = stack.characteristics[at].sequentiality
         if not _is_interleaved(stack, at) or other.mean_run_bytes > OUTSIDE * run:
             break
@@ -332,9 +332,12 @@ def _run_of(stack: Stack, name: str) -> float | None:
 
 
 def _slow_device(stack: Stack, healthy: Sequence[Stack]) -> list[LayerFinding]:
-    """The lowest device, where it is slow by itself, one request after the other."""
-    at = len(stack.layers) - 1
-    if at < 0 or stack.layers[at].name != "device":
+    """The lowest device, of each stack of devices, where it is slow by itself, one request after the other."""
+    return [found for at in stack.bottoms() for found in _slow_by_itself(stack, at, healthy)]
+
+
+def _slow_by_itself(stack: Stack, at: int, healthy: Sequence[Stack]) -> list[LayerFinding]:
+    if stack.layers[at].name != "device":
         return []
     seen = stack.characteristics[at]
     service = _service_ms(stack, at)

@@ -7,26 +7,25 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from laggard_aggregator.layers import clocks
+from laggard_aggregator.layers import clocks, devices
 from laggard_aggregator.layers.characteristics import Characteristics, of_layer
 from laggard_aggregator.layers.columns import (
     ABSENT,
-    STACK_STEP,
-    ExtentMap,
     Ints,
     LayerRecording,
     RequestColumns,
     TracedLayer,
 )
 from laggard_aggregator.layers.identity import data_calls
+from laggard_aggregator.layers.interval_index import FAR
 from laggard_aggregator.layers.matching import (
     Matching,
     MatchKind,
-    Pieces,
     match_by_address,
-    match_by_size,
     match_by_thread,
 )
+from laggard_aggregator.layers.placement import match_through_map, named_maps, placements
+from laggard_common.errors import InputError
 
 _GOOD_SHARE = 0.5
 _BETTER = 1.5
@@ -37,7 +36,8 @@ class Boundary:
     """Two adjacent layers. Times of each upper request below it, ns, `ABSENT` where it has no lower one.
 
     `offset_ns` was added to the lower layer's times. `refused`: reason for no matching, or empty. `several`:
-    upper requests over two or more extents.
+    upper requests over two or more extents. `chosen`: upper requests that may go there; those on files of
+    another device do not.
     """
 
     upper: int
@@ -45,6 +45,7 @@ class Boundary:
     matching: Matching
     issue: Ints
     complt: Ints
+    chosen: NDArray[np.bool_]
     offset_ns: int = 0
     uncertainty_ns: int = 0
     refused: str = ""
@@ -56,15 +57,15 @@ class Boundary:
         linked: NDArray[np.bool_] = (self.issue != ABSENT) & (self.complt != ABSENT)
         return linked
 
-    def unmatched_ratio(self) -> float:
-        """Share of the upper requests without a lower one."""
-        missing = (self.matching.kind == MatchKind.NONE) | (self.matching.kind == MatchKind.PARTIAL)
-        return float(missing.mean()) if len(missing) else 0.0
+    def share(self, kind: MatchKind) -> float:
+        """Share of the upper requests that may go there of this kind."""
+        mine = self.matching.kind[self.chosen]
+        return float((mine == kind).mean()) if len(mine) else 0.0
 
-    def unexplained_ratio(self) -> float:
-        """Share of the lower requests that no upper one explains."""
-        explained = self.matching.explained()
-        return 1.0 - float(explained.mean()) if len(explained) else 0.0
+    def linked_share(self) -> float:
+        """Share of the upper requests that may go there and wait for a lower one."""
+        mine = self.linked[self.chosen]
+        return float(mine.mean()) if len(mine) else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,20 +96,71 @@ class Stack:
         return max(found, key=lambda each: int(each.linked.sum()), default=None)
 
     def above(self, layer: int) -> Boundary | None:
-        """The boundary above a layer."""
-        return next((each for each in self.boundaries if each.lower == layer), None)
+        """The boundary above a layer; of several the one that explains most."""
+        found = [each for each in self.boundaries if each.lower == layer]
+        return max(found, key=lambda each: int(each.matching.explained().sum()), default=None)
+
+    def unmatched_ratio(self, layer: int) -> float | None:
+        """Share of a layer's requests without one below; None for the lowest."""
+        missing = [
+            (each.matching.kind == MatchKind.NONE) | (each.matching.kind == MatchKind.PARTIAL)
+            for each in self.boundaries
+            if each.upper == layer
+        ]
+        if not missing:
+            return None
+        return float(np.logical_and.reduce(missing).mean()) if len(missing[0]) else 0.0
+
+    def unexplained_ratio(self, layer: int) -> float | None:
+        """Share of a layer's requests that none above explains; None for the top layer."""
+        explained = [each.matching.explained() for each in self.boundaries if each.lower == layer]
+        if not explained:
+            return None
+        return 1.0 - float(np.logical_or.reduce(explained).mean()) if len(explained[0]) else 0.0
+
+    def path(self, layer: int) -> list[int]:
+        """The layer and those above it, up to the top."""
+        found = [layer]
+        while (boundary := self.above(found[-1])) is not None and boundary.upper not in found:
+            found.append(boundary.upper)
+        return found
+
+    def bottoms(self) -> list[int]:
+        """The lowest layers, one of each device beside others, without those that no request of the top reaches."""
+        lowest = [at for at in range(len(self.layers)) if self.below(at) is None]
+        if len(lowest) == 1:
+            return lowest
+        reached = [at for at in lowest if all(self._leads(upper, low) for low, upper in pairwise(self.path(at)))]
+        return reached or lowest[-1:]
+
+    def _leads(self, upper: int, lower: int) -> bool:
+        return any(
+            len(each.matching.upper) > 0
+            for each in self.boundaries
+            if (each.upper, each.lower) == (upper, lower)
+        )
 
 
 def build(recording: LayerRecording) -> Stack:
     """Orders, matches and measures the layers of a recording."""
     remarks = list(recording.remarks)
     layers = _one_a_place(recording.layers, remarks)
-    _order_devices(layers, recording)
+    _few_devices(layers)
+    tree = devices.arrange(layers, recording, remarks)
     layers.sort(key=lambda layer: layer.rank)
-    data_calls(layers, recording)
+    data_calls(layers, recording, remarks)
     layers = [layer for layer in layers if len(layer.requests)]
+    if not layers:
+        raise InputError("", "has no requests on data files")
     _finish_bios(layers)
-    boundaries = [_boundary(layers, at, recording, remarks) for at in range(len(layers) - 1)]
+    for text in (r for layer in layers if not layer.device for r in named_maps(layer.requests, recording)[1].remarks()):
+        if text not in remarks:
+            remarks.append(text)
+    boundaries = [
+        _boundary(layers, above, below, recording, remarks)
+        for below in range(1, len(layers))
+        for above in _uppers(layers, below, tree, recording)
+    ]
     boundaries = [_nearest_by_thread(layers, each) for each in boundaries]
     for boundary in boundaries:
         _times_below(layers, boundary)
@@ -123,19 +175,51 @@ def build(recording: LayerRecording) -> Stack:
         own=_own(layers, boundaries),
     )
     stack.breakdowns = [_breakdown(stack, at) for at in range(len(layers))]
+    if recording.bounds_ns is None:  # after the clocks were put right
+        recording.bounds_ns = min(int(layer.requests.begin_ns.min()) for layer in layers), last
     return stack
+
+
+def _few_devices(layers: list[TracedLayer]) -> None:
+    """Raises InputError for more devices than a picture can show or a run can use."""
+    count = len({layer.device for layer in layers if layer.device})
+    if count > devices.MAX_DEVICES:
+        raise InputError("", f"has {count} devices, expected at most {devices.MAX_DEVICES}: name them")
+
+
+def _uppers(
+    layers: list[TracedLayer], below: int, tree: devices.DeviceTree, recording: LayerRecording
+) -> list[int]:
+    """The layers right above one: of a device the devices on it, and the calls on its own files."""
+    layer = layers[below]
+    previous = layers[below - 1]
+    if not layer.device or _is_queue_of(previous, layer):
+        return [below - 1]
+    if previous.device == layer.device:
+        return [below - 1]
+    calls = max((at for at, each in enumerate(layers) if not each.device), default=None)
+    found = [
+        max(at for at, each in enumerate(layers) if each.device == upper) for upper in tree.on[layer.device]
+    ]
+    direct = not found or any(
+        each.device == layer.device and each.file not in recording.backing.values()
+        for each in recording.extents
+    )
+    if calls is not None and direct:
+        found.insert(0, calls)
+    return found
 
 
 def _own(layers: list[TracedLayer], boundaries: list[Boundary]) -> list[NDArray[np.bool_]]:
     """Masks of the requests that requests of the top layer explain, from layer to layer."""
     own = [np.ones(len(layer.requests), np.bool_) for layer in layers]
-    for boundary in boundaries:
-        matching = boundary.matching
-        from_top = own[boundary.upper][matching.upper]
-        if from_top.any():
-            mask = np.zeros(len(layers[boundary.lower].requests), np.bool_)
-            mask[matching.lower[from_top]] = True
-            own[boundary.lower] = mask
+    for lower in range(1, len(layers)):
+        mask = np.zeros(len(layers[lower].requests), np.bool_)
+        for boundary in (each for each in boundaries if each.lower == lower):
+            matching = boundary.matching
+            mask[matching.lower[own[boundary.upper][matching.upper]]] = True
+        if mask.any():
+            own[lower] = mask
     return own
 
 
@@ -162,7 +246,13 @@ def of_the_top(stack: Stack) -> Stack:
             lower_count=int(below.sum()),
         )
         boundaries.append(
-            replace(boundary, matching=matching, issue=boundary.issue[above], complt=boundary.complt[above])
+            replace(
+                boundary,
+                matching=matching,
+                issue=boundary.issue[above],
+                complt=boundary.complt[above],
+                chosen=boundary.chosen[above],
+            )
         )
     last = max((_latest(layer.requests) for layer in layers), default=0)
     return Stack(
@@ -201,42 +291,26 @@ def _one_a_place(layers: Sequence[TracedLayer], remarks: list[str]) -> list[Trac
     return kept
 
 
-def _order_devices(layers: list[TracedLayer], recording: LayerRecording) -> None:
-    """Ranks devices that lie on others: as the recording says, else the one with the longest requests on top.
-
-    A request of the upper device lasts at least as long as the requests below it that it waits for.
-    """
-    devices = {layer.device for layer in layers if layer.device}
-    if len(devices) < 2:
-        return
-    residence: dict[str, float] = {}
-    for device in devices:
-        lasting = [
-            float(np.median((layer.requests.end - layer.requests.begin_ns)[layer.requests.end != ABSENT]))
-            for layer in layers
-            if layer.device == device and layer.name == "device" and (layer.requests.end != ABSENT).any()
-        ]
-        residence[device] = max(lasting, default=0.0)
-    listed = {device: place for place, device in enumerate(recording.stack)}
-    order = sorted(devices, key=lambda d: (listed.get(d, len(listed)), -residence[d]))
-    for layer in layers:
-        if layer.device:
-            layer.rank += STACK_STEP * order.index(layer.device)
-
-
-def _boundary(layers: list[TracedLayer], at: int, recording: LayerRecording, remarks: list[str]) -> Boundary:
-    """Matches a layer with the next one down."""
-    above, below = layers[at], layers[at + 1]
+def _boundary(
+    layers: list[TracedLayer], upper: int, lower: int, recording: LayerRecording, remarks: list[str]
+) -> Boundary:
+    """Matches a layer with one below it."""
+    above, below = layers[upper], layers[lower]
     slack = _slack(above, below)
     offset = _offset(above, below, recording, slack)
     if offset.offset_ns:
-        for layer in layers[at + 1 :]:
+        for layer in layers[lower:]:
             if layer.clock == below.clock:
                 layer.requests = layer.requests.shifted(offset.offset_ns)
         seconds, way = offset.offset_ns / 1e9, offset.uncertainty_ns / 1e6
         remarks.append(
             f"clock of {below.label}: {seconds:+.6f} s were added to its times (estimated, to within "
             f"{way:.3f} ms)"
+        )
+    if not offset.compared and above.clock != below.clock and not _one_machine(above, below, recording):
+        remarks.append(
+            f"clocks of {above.label} and {below.label} were not compared: fewer than {clocks.MIN_PAIRS} "
+            "requests that both have once. If they differ, kinds of match and times between are wrong"
         )
     if offset.remark:
         remarks.append(f"{below.label}: {offset.remark}")
@@ -249,16 +323,33 @@ def _boundary(layers: list[TracedLayer], at: int, recording: LayerRecording, rem
     count = len(above.requests)
     absent = np.full(count, ABSENT)
     return Boundary(
-        at,
-        at + 1,
+        upper,
+        lower,
         matching,
         absent,
         absent.copy(),
+        _may_go_to(above, below, recording),
         offset.offset_ns,
         offset.uncertainty_ns,
         offset.refused,
         several,
     )
+
+
+def _one_machine(above: TracedLayer, below: TracedLayer, recording: LayerRecording) -> bool:
+    """True for traces beside a description that says that all have the machine's monotonic clock."""
+    return above.folder == below.folder and above.folder in recording.one_clock
+
+
+def _may_go_to(above: TracedLayer, below: TracedLayer, recording: LayerRecording) -> NDArray[np.bool_]:
+    """Mask of the upper requests that are not known to lie on another device."""
+    may = np.ones(len(above.requests), np.bool_)
+    if below.device and not above.device:
+        named, _ = named_maps(above.requests, recording)
+        elsewhere = [s for s, each in named.items() if each.device and each.device != below.device]
+        if elsewhere:
+            may = ~np.isin(above.requests.space, elsewhere)
+    return may
 
 
 def _nearest_by_thread(layers: list[TracedLayer], boundary: Boundary) -> Boundary:
@@ -277,7 +368,7 @@ def _nearest_by_thread(layers: list[TracedLayer], boundary: Boundary) -> Boundar
     if upper == boundary.upper:
         return boundary
     absent = np.full(len(layers[upper].requests), ABSENT)
-    return Boundary(upper, boundary.lower, best, absent, absent.copy())
+    return Boundary(upper, boundary.lower, best, absent, absent.copy(), np.ones(len(absent), np.bool_))
 
 
 def _offset(
@@ -288,15 +379,17 @@ def _offset(
     """
     if above.clock == below.clock:
         return clocks.LayerOffset()
+    known = clocks.LayerOffset(compared=False)
     if not below.device or below.device == above.device:
         return clocks.estimate(above.requests, below.requests, slack)
-    for pieces, _, _ in _placements(above.requests, above, recording):
+    for pieces, _, _ in placements(above.requests, above, below.device, recording):
         placed = _spaceless(above.requests.where(pieces.owner))
         placed.start, placed.size = pieces.start, pieces.end - pieces.start
         offset = clocks.estimate(placed, _spaceless(below.requests), slack)
-        if offset != clocks.LayerOffset():
+        if offset.says_more_than_nothing:
             return offset
-    return clocks.LayerOffset()
+        known = offset if offset.compared else known
+    return known
 
 
 def _slack(above: TracedLayer, below: TracedLayer) -> int:
@@ -319,7 +412,7 @@ def _match(
     if _is_queue_of(above, below):
         return match_by_address(upper, lower), 0
     if below.device and below.device != above.device:
-        return _match_through_map(upper, lower, above, recording)
+        return match_through_map(upper, lower, above, below.device, recording)
     placed = (upper.start >= 0).mean() if len(upper) else 0.0
     if placed > _GOOD_SHARE and (lower.start >= 0).mean() > _GOOD_SHARE:
         named = (upper.space >= 0).any() and (lower.space >= 0).any()
@@ -343,78 +436,6 @@ def _spaceless(columns: RequestColumns) -> RequestColumns:
     return replace(columns, space=np.full(len(columns), -1, np.int32))
 
 
-def _match_through_map(
-    upper: RequestColumns, lower: RequestColumns, above: TracedLayer, recording: LayerRecording
-) -> tuple[Matching, int]:
-    """Matches files, or a device, with the device below them by the extents of the files there."""
-    finished = replace(
-        upper, size=np.where((upper.done >= 0) & (upper.done < upper.size), upper.done, upper.size)
-    )
-    best: tuple[Matching, int] | None = None
-    best_share = 0.0
-    for pieces, holes, several in _placements(finished, above, recording):
-        matching = match_by_address(finished, lower, pieces, holes)
-        found = float(np.isin(matching.kind, (MatchKind.NONE, MatchKind.HOLE), invert=True).mean())
-        if best is None or found > best_share:
-            best, best_share = (matching, several), found
-    if best is not None and best_share > 0.1:
-        return best
-    if above.device:
-        return match_by_size(upper, lower), 0
-    return match_by_thread(replace(upper, process=np.full(len(upper), -1, np.int64)), lower), 0
-
-
-def _placements(
-    upper: RequestColumns, above: TracedLayer, recording: LayerRecording
-) -> list[tuple[Pieces, Ints, int]]:
-    """Ways to place the upper requests on the device below: by the maps of their files, or by any map."""
-    if above.device:
-        return [_placed(upper, {-1: each}) for each in recording.extents]
-    spaces = {int(space) for space in np.unique(upper.space)}
-    names = recording.names.names
-    by_name = {
-        space: each
-        for space in spaces
-        for each in recording.extents
-        if space >= 0 and names[space].rsplit("/", 1)[-1] == each.file
-    }
-    if by_name:
-        return [_placed(upper, by_name)]
-    return [_placed(upper, {-1: each}) for each in recording.extents]
-
-
-def _placed(upper: RequestColumns, maps: dict[int, ExtentMap]) -> tuple[Pieces, Ints, int]:
-    """Pieces of the requests on the device, the bytes of each that have none, and requests in several pieces.
-
-    `maps`: by space; -1 is for all requests.
-    """
-    owners, starts, ends = [], [], []
-    for space, extents in maps.items():
-        at = np.flatnonzero((upper.start >= 0) & (upper.size > 0) & ((space < 0) | (upper.space == space)))
-        first = np.searchsorted(extents.logical, upper.start[at], side="right") - 1
-        stop = np.searchsorted(extents.logical, upper.start[at] + upper.size[at], side="left")
-        first = first.clip(0)
-        counts = (stop - first).clip(0)
-        owner = np.repeat(at, counts)
-        within = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
-        extent = np.repeat(first, counts) + within
-        low = np.maximum(upper.start[owner], extents.logical[extent])
-        high = np.minimum(
-            upper.start[owner] + upper.size[owner], extents.logical[extent] + extents.length[extent]
-        )
-        real = high > low
-        shift = extents.physical[extent] - extents.logical[extent]
-        owners.append(owner[real])
-        starts.append((low + shift)[real])
-        ends.append((high + shift)[real])
-    pieces = Pieces(np.concatenate(owners), np.concatenate(starts), np.concatenate(ends))
-    covered = np.bincount(pieces.owner, weights=(pieces.end - pieces.start), minlength=len(upper)).astype(
-        np.int64
-    )
-    several = int((np.bincount(pieces.owner, minlength=len(upper)) > 1).sum())
-    return pieces, upper.size - covered, several
-
-
 def _finish_bios(layers: list[TracedLayer]) -> None:
     """Sets the later events of block layers: a bio ends when the last device request with its sectors
     does.
@@ -429,7 +450,7 @@ def _finish_bios(layers: list[TracedLayer]) -> None:
         above.requests.issue = _by_upper(
             np.minimum, upper, below.requests.begin_ns[lower], len(above.requests)
         )
-        above.requests.complt = np.where(last == _FAR, ABSENT, last)
+        above.requests.complt = np.where(last == FAR, ABSENT, last)
         above.requests.callback = above.requests.complt.copy()
         above.stamped = True
 
@@ -438,11 +459,8 @@ def _is_queue_of(above: TracedLayer, below: TracedLayer) -> bool:
     return above.name == "block" and below.name == "device" and above.device == below.device
 
 
-_FAR = np.iinfo(np.int64).max
-
-
 def _never_absent(times: Ints) -> Ints:
-    return np.where(times == ABSENT, _FAR, times)
+    return np.where(times == ABSENT, FAR, times)
 
 
 def _by_upper(reduce: np.ufunc, upper: Ints, values: Ints, count: int) -> Ints:
@@ -465,7 +483,7 @@ def _times_below(layers: list[TracedLayer], boundary: Boundary) -> None:
     first = _by_upper(np.minimum, of, lower.begin_ns[by], len(upper))
     last = _by_upper(np.maximum, of, _never_absent(lower.end)[by], len(upper))
     begin, end = upper.begin_ns, upper.end
-    known = (first != ABSENT) & (last != ABSENT) & (last != _FAR) & (end != ABSENT)
+    known = (first != ABSENT) & (last != ABSENT) & (last != FAR) & (end != ABSENT)
     known &= np.isin(matching.kind, (MatchKind.NESTED, MatchKind.EARLIER))
     issue = np.minimum(np.maximum(first, begin), end)
     boundary.issue = np.where(known, issue, ABSENT)

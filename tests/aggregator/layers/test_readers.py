@@ -56,11 +56,13 @@ DFTRACER = """\
 def test_strace(tmp_path: Path) -> None:
     path = tmp_path / "app.strace"
     path.write_text(STRACE)
-    calls = analysed(path).layer("syscall")
+    found = analysed(path)
+    calls = found.layer("syscall")
     assert (calls["requests"], calls["bytes"], calls["short"], calls["max_concurrency"]) == (4, 12800, 1, 2)
     assert calls["completed_bytes"] == 4096 + 4096 + 100 + 512
     assert calls["busy_seconds"] == pytest.approx(0.0025)
-    assert calls["runs"] == 4  # 8192; 0; 0 by the other process; 4096
+    assert calls["runs"] == 2  # 8192; 0 and on; the other process did not open the file
+    assert "1 reads and writes have no known file position" in found.remarks
 
 
 def test_blkparse(tmp_path: Path) -> None:

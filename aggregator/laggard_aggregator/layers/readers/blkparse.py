@@ -57,7 +57,7 @@ def read(path: Path, recording: LayerRecording) -> None:
         )
     layers, remarks, lost = block_events.layers(parts, recording)
     for layer in layers:
-        layer.clock = path.name
+        layer.clock = str(path)
         recording.layers.append(layer)
     recording.lost_events += lost
     recording.remarks += [f"{path.name}: {remark}" for remark in remarks]

@@ -2,11 +2,14 @@
 
 import json
 import re
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from laggard_aggregator.layers.columns import ExtentMap, LayerRecording
+from laggard_aggregator.layers.columns import ExtentMap, LayerRecording, OpenFile
 from laggard_aggregator.layers.readers.text_lines import head
 from laggard_common.errors import InputError
 
@@ -17,6 +20,9 @@ _EXTENT = re.compile(
 )
 _NOT_MAPPED = ("unwritten", "inline", "delalloc", "unknown")
 _DEVICE = re.compile(r"[0-9]{1,7},[0-9]{1,7}")
+_FAR = 1 << 61
+_MOST_REMARKS = 16
+MAX_MAPS = 4096
 
 
 def is_extent_map(first: bytes) -> bool:
@@ -36,49 +42,105 @@ def read_extents(path: Path, recording: LayerRecording) -> None:
     for line in _text(path).splitlines():
         if found := _SIZE.fullmatch(line):
             _add(recording, name, size, rows)
-            name, size, block, rows = Path(found[1]).name, int(found[2]), int(found[4]), []
+            name, size, block, rows = found[1], int(found[2]), int(found[4]), []
         elif found := _EXTENT.fullmatch(line):
             if any(flag in found[6] for flag in _NOT_MAPPED):
                 continue
-            rows.append((int(found[1]) * block, int(found[3]) * block, int(found[5]) * block))
+            row = (int(found[1]) * block, int(found[3]) * block, int(found[5]) * block)
+            if max(row) < _FAR:
+                rows.append(row)
     _add(recording, name, size, rows)
 
 
 def _add(recording: LayerRecording, name: str, size: int, rows: list[tuple[int, int, int]]) -> None:
     if not rows:
         return
+    if len(recording.extents) >= MAX_MAPS:
+        raise InputError(name, f"more than {MAX_MAPS} extent maps")
     rows.sort()
     logical, physical, length = (np.array(column, np.int64) for column in zip(*rows, strict=True))
     recording.extents.append(ExtentMap(name, logical, physical, length, size))
 
 
 def read_description(path: Path, recording: LayerRecording) -> None:
-    """Adds descriptors and devices of `meta.json`. Raises InputError."""
+    """Adds descriptors, devices and losses of `meta.json`. Raises InputError."""
     try:
         known = json.loads(_text(path))
     except (ValueError, RecursionError) as exc:
-        raise InputError(str(path), f"is no JSON: {exc}") from None
+        raise InputError(str(path), f"is no JSON: {str(exc)[:100]}") from None
     if not isinstance(known, dict):
         raise InputError(str(path), "expected an object")
-    descriptors = known.get("descriptors")
-    for pair in descriptors if isinstance(descriptors, list) else []:
-        if isinstance(pair, list) and len(pair) >= 2 and all(type(v) is int for v in pair[:2]):
-            name = pair[2] if len(pair) > 2 and isinstance(pair[2], str) else ""
-            recording.descriptors[pair[0], pair[1]] = name[:4096]
-    devices = known.get("devices")
-    for device in devices if isinstance(devices, list) else []:
-        if isinstance(device, str) and _DEVICE.fullmatch(device):
-            recording.devices.append(device)
-    stack = known.get("stack")
-    for device in stack if isinstance(stack, list) else []:
-        if isinstance(device, str) and _DEVICE.fullmatch(device):
-            recording.stack.append(device)
+    for row in _listed(known.get("descriptors")):
+        _add_descriptor(row, recording)
+    _add_devices(known, recording)
+    if known.get("clock") == "CLOCK_MONOTONIC":
+        recording.one_clock.add(str(path.resolve().parent))
     node = known.get("node")
     recording.node = node[:128] if isinstance(node, str) else ""
     lost = known.get("lost_events")
-    if type(lost) is int and lost > 0:
+    if type(lost) is int and 0 < lost < _FAR:
         recording.lost_events += lost
         recording.remarks.append(f"the recorder lost {lost} events")
+    if known.get("output_full") is True:
+        recording.remarks.append("the recording ended early: the trace reached its largest size")
+    for remark in _listed(known.get("remarks"))[:_MOST_REMARKS]:
+        if isinstance(remark, str):
+            recording.remarks.append(remark[:1024])
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _mapped(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _add_descriptor(row: Any, recording: LayerRecording) -> None:
+    """Adds one row: process, descriptor, path, and the times at which it was seen, which may be missing."""
+    if not isinstance(row, list) or len(row) < 2 or not all(_is_number(v) for v in row[:2]):
+        return
+    path = row[2] if len(row) > 2 and isinstance(row[2], str) else ""
+    seen = [v if _is_number(v) else None for v in (*row[3:6], None, None, None)[:3]]
+    recording.descriptors.setdefault((row[0], row[1]), []).append(OpenFile(path[:4096], *seen))
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) is int and abs(value) < _FAR
+
+
+def _add_devices(known: dict[str, Any], recording: LayerRecording) -> None:
+    """Adds where devices and files lie. `stack`, of older recordings: devices, each on the next one."""
+    stack = [each for each in _listed(known.get("stack")) if _is_device(each)]
+    if stack:
+        recording.lies_on = {**(recording.lies_on or {}), **dict(pairwise(stack))}
+    if isinstance(known.get("lies_on"), dict):
+        below = {k: v for k, v in _mapped(known["lies_on"]).items() if _is_device(k) and _is_device(v)}
+        recording.lies_on = {**(recording.lies_on or {}), **below}
+    for path, device in _mapped(known.get("file_devices")).items():
+        if _is_device(device):
+            recording.devices_of[path[:4096]] = device
+    for device, file in _mapped(known.get("backing_files")).items():
+        if _is_device(device) and isinstance(file, str):
+            recording.backing[device] = file[:4096]
+    for part, place in _mapped(known.get("partitions")).items():
+        if _is_device(part) and len(_listed(place)) == 2 and _is_device(place[0]) and _is_number(place[1]):
+            recording.partitions[part] = (place[0], max(0, place[1]))
+
+
+def _is_device(value: Any) -> bool:
+    return isinstance(value, str) and _DEVICE.fullmatch(value) is not None
+
+
+def place_extents(recording: LayerRecording) -> None:
+    """Gives each map the device of its file; that of a partition becomes its disk's."""
+    for at, each in enumerate(recording.extents):
+        device = recording.devices_of.get(each.file, each.device)
+        disk, first = recording.partitions.get(device, (device, 0))
+        recording.extents[at] = replace(each, device=disk, physical=each.physical + first)
+    for part, (disk, _) in recording.partitions.items():
+        if recording.lies_on is not None and part in recording.lies_on:
+            recording.lies_on.setdefault(disk, recording.lies_on.pop(part))
 
 
 def _text(path: Path) -> str:

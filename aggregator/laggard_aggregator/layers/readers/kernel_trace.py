@@ -48,7 +48,7 @@ _BLOCK = (
 )
 _LOST = r"(?:LOST (?P<lost>[0-9]+) EVENTS?|PERF_RECORD_LOST[^\n]*lost (?P<perf>[0-9]+))"
 _WRITTEN = r"entries-in-buffer/entries-written: (?P<kept>[0-9]+)/(?P<written>[0-9]+)"
-_COUNT = r"(?:count|vlen|len): (?P<value>(?:0x)?[0-9a-f]+)"
+_COUNT = r"(?:count|vlen|len|flags): (?P<value>(?:0x)?[0-9a-f]+)"
 _OFFSET = r"(?:pos|offset|pos_l): (?P<value>(?:0x)?[0-9a-f]+)"
 
 
@@ -90,8 +90,8 @@ def read(path: Path, recording: LayerRecording) -> None:
     gathered = _Gathered([], [])
     for lines in line_blocks(path):
         _add(lines, gathered)
-    clock = path.name
-    calls, remarks, lost = system_calls.requests(gathered.calls)
+    clock = str(path)
+    calls, remarks, lost = system_calls.requests(gathered.calls, recording)
     if calls is not None:
         calls.clock, calls.resolution_ns = clock, gathered.resolution_ns
         recording.layers.append(calls)

@@ -272,7 +272,7 @@ def paired(name: str, events: EventBatches, recording: LayerRecording, path: Pat
         **({"thread": known["thread"]} if "thread" in known else {}),
     )
     stamped = bool((columns.issue != ABSENT).any())
-    return TracedLayer(name, columns, rank_of(name), clock=f"{path.name} {name}", stamped=stamped)
+    return TracedLayer(name, columns, rank_of(name), clock=f"{path} {name}", stamped=stamped)
 
 
 def _done(values: Ints, row: Ints, firsts: list[Ints], count: int) -> Ints:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from laggard_aggregator.layers.columns import LayerRecording
+from laggard_aggregator.layers.columns import LayerRecording, TracedLayer
 from laggard_aggregator.layers.readers import (
     blkparse,
     dftracer,
@@ -15,11 +15,13 @@ from laggard_aggregator.layers.readers import (
     stamped_csv,
     strace,
 )
+from laggard_aggregator.layers.readers.plausible import keep_plausible
 from laggard_aggregator.layers.readers.text_lines import head
 from laggard_common.errors import InputError
 
 Reader = Callable[[Path, LayerRecording], None]
 MAX_FILES = 4096
+MAX_REQUESTS = 200_000_000
 
 _FORMATS: tuple[tuple[Callable[[bytes], bool], Reader], ...] = (
     (extents.is_extent_map, extents.read_extents),
@@ -41,25 +43,43 @@ def open_recording(paths: Sequence[Path], order: tuple[str, ...] = ()) -> LayerR
     `order`: names of layers, top first, where the names alone do not tell it.
     """
     recording = LayerRecording()
+    readers: list[tuple[Path, Reader]] = []
     for path, is_named in _files(paths):
         first = head(path)
         reader = next((read for matches, read in _FORMATS if matches(first)), None)
-        if reader is None:
-            if is_named:
-                raise InputError(str(path), "is of no known trace format")
+        if reader is not None:
+            readers.append((path, reader))
+        elif is_named:
+            raise InputError(str(path), "is of no known trace format")
+        else:
             recording.remarks.append(f"{path.name}: of no known trace format, left out")
-            continue
-        reader(path, recording)
+    # the others ask it for the devices and file positions
+    for path, reader in sorted(readers, key=lambda each: each[1] is not extents.read_description):
+        before = len(recording.layers)
+        with InputError.from_os_errors(str(path)):
+            reader(path, recording)
+        for layer in recording.layers[before:]:
+            _check_folder(layer, path, recording)
+        if sum(len(layer.requests) for layer in recording.layers) > MAX_REQUESTS:
+            raise InputError(str(path), f"more than {MAX_REQUESTS} requests")
+    extents.place_extents(recording)
     _rank(recording, order)
+    keep_plausible(recording)
     if not any(len(layer.requests) for layer in recording.layers):
         raise InputError(str(paths[0]), "has no requests")
-    if recording.bounds_ns is None:
-        ends = [
-            (layer.requests.begin_ns, layer.requests.end) for layer in recording.layers if len(layer.requests)
-        ]
-        first_ns = min(int(begin.min()) for begin, _ in ends)
-        recording.bounds_ns = first_ns, max(max(int(begin.max()), int(end.max())) for begin, end in ends)
     return recording
+
+
+def _check_folder(layer: TracedLayer, path: Path, recording: LayerRecording) -> None:
+    """Raises InputError for a layer that another folder has, too: clocks and devices of two nodes differ."""
+    layer.folder = str(path.resolve().parent)
+    for other in recording.layers:
+        same = other is not layer and (other.name, other.device) == (layer.name, layer.device)
+        if same and other.folder and other.folder != layer.folder:
+            raise InputError(
+                str(path),
+                f"has layer {layer.label}, as a trace in {other.folder} has: analyse one recording at a time",
+            )
 
 
 def _rank(recording: LayerRecording, order: tuple[str, ...]) -> None:

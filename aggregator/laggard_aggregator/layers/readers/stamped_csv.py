@@ -73,7 +73,7 @@ def read(path: Path, recording: LayerRecording) -> None:
         issues=(stamps["issue_ns"] != ABSENT).astype(np.int32),
     ).where(is_data)
     layer = TracedLayer(
-        name, columns, rank_of(name), clock="monotonic", stamped=bool((columns.issue != ABSENT).any())
+        name, columns, rank_of(name), clock=str(path), stamped=bool((columns.issue != ABSENT).any())
     )
     layer.left_out["other operations"] = int((~is_data).sum())
     recording.layers.append(layer)

@@ -57,7 +57,7 @@ def read(path: Path, recording: LayerRecording) -> None:
         ]
         order = np.argsort(np.concatenate([place for place, _ in events]), kind="stable")
         parts.append(_ordered([each for _, each in events], order))
-    layer, remarks, lost = system_calls.requests(parts)
+    layer, remarks, lost = system_calls.requests(parts, recording)
     if layer is not None:
         layer.clock = "wall"
         layer.resolution_ns = 1000

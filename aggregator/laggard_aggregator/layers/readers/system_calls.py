@@ -14,6 +14,7 @@ from laggard_aggregator.layers.columns import (
     READ,
     WRITE,
     Ints,
+    LayerRecording,
     RequestColumns,
     TracedLayer,
     rank_of,
@@ -32,14 +33,17 @@ _PLACED = {
     "pwritev2": WRITE,
 }
 _SYNCING = ("fsync", "fdatasync", "sync_file_range")
-_NAMES = (*_MOVING, *_PLACED, "lseek", *_SYNCING, "other")
+_OPENING = ("open", "openat", "openat2", "creat")
+_NAMES = (*_MOVING, *_PLACED, "lseek", *_SYNCING, *_OPENING, "close", "other")
 _CODES = {name: code for code, name in enumerate(_NAMES)}
 _OPERATION = np.array([{**_MOVING, **_PLACED}.get(name, OTHER) for name in _NAMES], np.int8)
 _IS_MOVING = np.array([name in _MOVING for name in _NAMES])
 _IS_PLACED = np.array([name in _PLACED for name in _NAMES])
 _IS_VECTORED = np.array(["readv" in name or "writev" in name for name in _NAMES])
-_LSEEK = _CODES["lseek"]
-_SECTOR_LIKE_FD = 1 << 30
+_IS_OPENING = np.array([name in _OPENING for name in _NAMES])
+_LSEEK, _CLOSE = _CODES["lseek"], _CODES["close"]
+_APPEND = 0x400
+_MOST_FD = 1 << 30
 
 
 @dataclass(slots=True)
@@ -72,8 +76,13 @@ def code_of(name: str) -> int:
     return _CODES.get(name, _CODES["other"])
 
 
-def requests(parts: Sequence[CallEvents]) -> tuple[TracedLayer | None, list[str], int]:
-    """The layer of reads and writes, remarks, and the number of entries or returns that are lost."""
+def requests(
+    parts: Sequence[CallEvents], recording: LayerRecording
+) -> tuple[TracedLayer | None, list[str], int]:
+    """The layer of reads and writes, remarks, and the number of entries or returns that are lost.
+
+    The file positions of descriptors that were open before come from the recording's description.
+    """
     if not parts:
         return None, [], 0
     events = joined(parts)
@@ -103,43 +112,92 @@ def requests(parts: Sequence[CallEvents]) -> tuple[TracedLayer | None, list[str]
         operation=_OPERATION[events.name[entry]],
         thread=events.thread[entry],
         process=events.process[entry],
-        fd=events.fd[entry].clip(-1, _SECTOR_LIKE_FD).astype(np.int32),
+        fd=events.fd[entry].clip(-1, _MOST_FD).astype(np.int32),
     )
-    layer = _io_only(columns, events.name[entry])
+    layer = _io_only(columns, events.name[entry], recording)
     remarks = []
+    unknown = int((layer.requests.start < 0).sum())
+    if unknown:
+        remarks.append(f"{unknown} reads and writes have no known file position")
     if lost:
         remarks.append(f"{lost} entries or returns of system calls are missing")
     return layer, remarks, lost
 
 
-def _io_only(columns: RequestColumns, name: NDArray[np.int16]) -> TracedLayer:
+def _io_only(columns: RequestColumns, name: NDArray[np.int16], recording: LayerRecording) -> TracedLayer:
     """Reads and writes that did not fail, in order of time, with offsets where they can be known."""
     vectored = _IS_VECTORED[name] & (columns.done >= 0)  # their count is of buffers, not of bytes
     columns.size[vectored] = columns.done[vectored]
-    moving = _IS_MOVING[name] | ((name == _LSEEK) & (columns.done >= 0))
-    _place(columns, moving, name == _LSEEK)
+    opened, closed = _IS_OPENING[name] & (columns.done >= 0), name == _CLOSE
+    appending = opened & (columns.size > 0) & ((columns.size & _APPEND) > 0)
+    columns.fd[opened] = columns.done[opened].clip(-1, _MOST_FD)
+    columns.done[opened] = np.where(appending[opened], ABSENT, 0)  # the position after it
+    openings = _openings(columns, opened | closed)
+    moving = _IS_MOVING[name] | ((name == _LSEEK) & (columns.done >= 0)) | opened
+    _place(columns, moving, (name == _LSEEK) | opened, recording, has_openings=bool(opened.any()))
     is_io = (_IS_MOVING[name] | _IS_PLACED[name]) & ((columns.done >= 0) | (columns.callback == ABSENT))
     order = np.flatnonzero(is_io)
     order = order[np.argsort(columns.admit[order], kind="stable")]
     left_out = {"other calls": int((~is_io).sum())}
-    return TracedLayer("syscall", columns.where(order), rank_of("syscall"), left_out=left_out)
+    return TracedLayer(
+        "syscall", columns.where(order), rank_of("syscall"), left_out=left_out, openings=openings
+    )
 
 
-def _place(columns: RequestColumns, moving: NDArray[np.bool_], is_seek: NDArray[np.bool_]) -> None:
-    """Sets the offset of calls at the file position: the bytes moved since the last seek, else since 0."""
-    chosen = np.flatnonzero(moving & (columns.callback != ABSENT) & (columns.done >= 0))
+def descriptor_keys(columns: RequestColumns) -> Ints:
+    """One number for each process and descriptor."""
+    owner = np.where(columns.process >= 0, columns.process, columns.thread)
+    return (owner << 32) + columns.fd.astype(np.int64).clip(0)
+
+
+def _openings(columns: RequestColumns, chosen: NDArray[np.bool_]) -> tuple[Ints, Ints]:
+    """Descriptors and times at which they began to stand for another file, or for none."""
+    at = np.flatnonzero(chosen & (columns.callback != ABSENT))
+    return descriptor_keys(columns)[at], columns.admit[at]
+
+
+def _place(
+    columns: RequestColumns,
+    moving: NDArray[np.bool_],
+    is_seek: NDArray[np.bool_],
+    recording: LayerRecording,
+    *,
+    has_openings: bool,
+) -> None:
+    """Sets the offset of calls at the file position: the bytes moved since the last seek or open.
+
+    Without either: since the position that the description has; else since 0 if the trace has no opens at all,
+    as those of other tools, and unknown if it has.
+    """
+    done = np.where(is_seek | (columns.done >= 0), columns.done, -1)
+    chosen = np.flatnonzero(moving & (columns.callback != ABSENT) & (done != -1))
     if not len(chosen):
         return
-    owner = np.where(columns.process >= 0, columns.process, columns.thread)[chosen]
-    ordered = np.lexsort((columns.admit[chosen], columns.fd[chosen], owner))
-    order, owner = chosen[ordered], owner[ordered]
+    known = _known_positions(recording)
+    key = np.concatenate([descriptor_keys(columns)[chosen], known[0]])
+    time = np.concatenate([columns.admit[chosen], known[1]])
+    seeks = np.concatenate([is_seek[chosen], np.ones(len(known[0]), np.bool_)])
+    value = np.concatenate([done[chosen], known[2]])
+    order = np.lexsort((time, key))
+    key, seeks, value = key[order], seeks[order], value[order]
     same = np.zeros(len(order), np.bool_)
-    same[1:] = (columns.fd[order][1:] == columns.fd[order][:-1]) & (owner[1:] == owner[:-1])
-    seeks = is_seek[order]
-    moved = np.where(seeks, 0, columns.done[order])
-    before = np.concatenate([[0], np.cumsum(moved)[:-1]])
-    anchors = np.where(~same | seeks, np.arange(len(order)), 0)
-    anchor = np.maximum.accumulate(anchors)
-    base = np.where(seeks[anchor], columns.done[order][anchor], 0)
-    position = base + before - before[anchor]
-    columns.start[order] = np.where(seeks, -1, position)
+    same[1:] = key[1:] == key[:-1]
+    before = np.concatenate([[0], np.cumsum(np.where(seeks, 0, value))[:-1]])
+    anchor = np.maximum.accumulate(np.where(~same | seeks, np.arange(len(order)), 0))
+    unseen = ABSENT if has_openings or len(known[0]) else 0
+    base = np.where(seeks[anchor], value[anchor], unseen)
+    position = np.where(base == ABSENT, -1, base + before - before[anchor])
+    mine = order < len(chosen)
+    columns.start[chosen[order[mine]]] = np.where(seeks, -1, position)[mine]
+
+
+def _known_positions(recording: LayerRecording) -> tuple[Ints, Ints, Ints]:
+    """Descriptor keys, times and positions of the files that were open before the recording."""
+    rows = [
+        ((process << 32) + max(0, fd), each.first_ns, each.position)
+        for (process, fd), seen in recording.descriptors.items()
+        for each in seen
+        if each.position is not None and each.first_ns is not None and 0 <= process < 1 << 31
+    ]
+    key, time, position = (np.array([row[at] for row in rows], np.int64) for at in range(3))
+    return key, time, position

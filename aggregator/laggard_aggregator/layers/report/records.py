@@ -40,8 +40,8 @@ def _finite(value: Any) -> Any:
 def _layer(stack: Stack, at: int) -> dict[str, Any]:
     layer, seen, times = stack.layers[at], stack.characteristics[at], stack.breakdowns[at]
     concurrency, order = seen.concurrency, seen.sequentiality
-    below, above = stack.below(at), stack.above(at)
-    unmatched = below.unmatched_ratio() if below else above.unexplained_ratio() if above else 0.0
+    below, unexplained = stack.unmatched_ratio(at), stack.unexplained_ratio(at)
+    unmatched = below if below is not None else unexplained or 0.0
     return {
         "record": "layer",
         "layer": layer.name,
@@ -70,8 +70,8 @@ def _layer(stack: Stack, at: int) -> dict[str, Any]:
         "issue_complt_us": times.issue_complt,
         "complt_callback_us": times.complt_callback,
         "unmatched_ratio": unmatched,
-        "unmatched_below_ratio": below.unmatched_ratio() if below else None,
-        "unexplained_ratio": above.unexplained_ratio() if above else None,
+        "unmatched_below_ratio": below,
+        "unexplained_ratio": unexplained,
         "unfinished": seen.unfinished,
         "short": seen.short,
         "issues": seen.issues,
@@ -89,7 +89,7 @@ def _boundary(stack: Stack, boundary: Boundary) -> dict[str, Any]:
         "above": stack.layers[boundary.upper].label,
         "below": stack.layers[boundary.lower].label,
         "matched_by": matching.by,
-        **{kind.name.lower(): matching.share(kind) for kind in MatchKind},
+        **{kind.name.lower(): boundary.share(kind) for kind in MatchKind},
         "explained": explained,
         "unexplained": len(lower) - explained,
         "several_extents": boundary.several,

@@ -95,7 +95,7 @@ def verdict_lines(found: list[LayerFinding]) -> Iterator[str]:
 def _layer_row(stack: Stack, at: int) -> list[str]:
     layer, seen, times = stack.layers[at], stack.characteristics[at], stack.breakdowns[at]
     concurrency, order = seen.concurrency, seen.sequentiality
-    below, above = stack.below(at), stack.above(at)
+    unmatched, unexplained = stack.unmatched_ratio(at), stack.unexplained_ratio(at)
     return [
         layer.label,
         f"{seen.requests:,}",
@@ -112,8 +112,8 @@ def _layer_row(stack: Stack, at: int) -> list[str]:
         _optional(times.admit_issue),
         _optional(times.issue_complt),
         _optional(times.complt_callback),
-        percent(below.unmatched_ratio()) if below else "-",
-        percent(above.unexplained_ratio()) if above else "-",
+        "-" if unmatched is None else percent(unmatched),
+        "-" if unexplained is None else percent(unexplained),
     ]
 
 
@@ -135,7 +135,7 @@ def _boundary_row(stack: Stack, at: int) -> list[str]:
         stack.layers[boundary.upper].label,
         stack.layers[boundary.lower].label,
         "refused" if boundary.refused else matching.by,
-        *(percent(matching.share(kind)) for kind in kinds),
+        *(percent(boundary.share(kind)) for kind in kinds),
         f"{before + after:,.1f}" if linked else "-",
         percent(share) if linked else "-",
     ]
