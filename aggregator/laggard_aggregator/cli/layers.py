@@ -94,6 +94,11 @@ def _add_record_arguments(parser: argparse.ArgumentParser) -> None:
         "--seconds", metavar="S", type=positive, help="stop after this time (default: when the processes end)"
     )
     add("--file", metavar="PATH", action="append", default=[], help="a data file, if it is not open for long")
+    add(
+        "--file-system",
+        action="store_true",
+        help="record the file system, too: direct I/O (iomap) and buffered writes (ext4)",
+    )
     add("--buffer-kib", metavar="N", type=_count, default=8192, help="buffer a CPU (default %(default)s)")
     add("--max-mib", metavar="N", type=_count, default=1024, help="largest trace (default %(default)s)")
     add("command", metavar="-- COMMAND", nargs=argparse.REMAINDER, help="run and record this")

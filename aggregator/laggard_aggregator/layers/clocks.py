@@ -66,7 +66,8 @@ def estimate(upper: RequestColumns, lower: RequestColumns, slack_ns: int) -> Lay
         )
     if constant:
         return LayerOffset(
-            remark=f"every write reaches it {-middle / 1e9:.3f} s later: write-back, or a clock that is ahead by that"
+            remark=f"every write reaches it {-middle / 1e9:.3f} s later: write-back, or a clock "
+            "that is ahead by that"
         )
     return LayerOffset()
 

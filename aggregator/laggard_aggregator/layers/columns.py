@@ -156,9 +156,9 @@ class TracedLayer:
 
     `clock`: name of the clock that stamped it; layers of one clock need no offset. `stamped`: its ISSUE and
     COMPLT events are its own, not derived from the layer below. `resolution_ns`: step of its times.
-    `durations`: it has begins and durations, each rounded, so an end may be a step late. `openings`: of system
-    calls, descriptors (process * 2^32 + fd) and the times at which they were opened or closed. `folder`: of the
-    file that has the layer.
+    `durations`: it has begins and durations, each rounded, so an end may be a step late. `openings`: of
+    system calls, descriptors (process * 2^32 + fd) and the times at which they were opened or closed.
+    `folder`: of the file that has the layer.
     """
 
     name: str
@@ -219,8 +219,8 @@ class LayerRecording:
 
     `descriptors`: (process, descriptor) of the data files, and when each was open for which path, where the
     recording has them. `lies_on`: the device below each stacked device; None where the recording does not
-    tell. `devices_of`: device of each file. `backing`: file behind a loop device. `partitions`: first byte of a
-    partition on its disk. `one_clock`: folders whose traces all have the machine's monotonic clock.
+    tell. `devices_of`: device of each file. `backing`: file behind a loop device. `partitions`: disk and
+    first byte of each. `one_clock`: folders whose traces all have the machine's monotonic clock.
     """
 
     names: NameTable = field(default_factory=NameTable)

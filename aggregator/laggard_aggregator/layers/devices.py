@@ -1,6 +1,7 @@
 """Devices of a recording: which lies on which, by the recording's description or by their requests."""
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 
@@ -9,7 +10,7 @@ from laggard_aggregator.layers.matching import MatchKind
 from laggard_aggregator.layers.placement import match_through_map
 
 NESTED_SHARE = 0.5
-"""A device lies on another one, where no description tells it, if this share of its requests has one there."""
+"""Without a description a device lies on another one if this share of its requests has one nested there."""
 SIZE_NESTED_SHARE = 0.9
 """The same where no extent map tells the addresses, only sizes and times."""
 MAX_DEVICES = 64
@@ -76,14 +77,18 @@ def _guess(
     lowest = {layer.device: layer for layer in layers if layer.name == "device"}
     highest = {layer.device: layer for layer in layers if layer.name == "device"}
     highest |= {layer.device: layer for layer in layers if layer.name == "block"}
-    for above, below in zip(devices, devices[1:], strict=False):
+    for above, below in pairwise(devices):
         if above not in lowest:
             continue
-        matching, _ = match_through_map(lowest[above].requests, highest[below].requests, lowest[above], below, recording)
+        matching, _ = match_through_map(
+            lowest[above].requests, highest[below].requests, lowest[above], below, recording
+        )
         share = matching.share(MatchKind.NESTED)
         if share >= (SIZE_NESTED_SHARE if matching.by == "size" else NESTED_SHARE):
             tree.on[below].append(above)
-            remarks.append(f"device {above} was taken to lie on device {below}: its requests are nested there")
+            remarks.append(
+                f"device {above} was taken to lie on device {below}: its requests are nested there"
+            )
         else:
             remarks.append(
                 f"devices {above} and {below} were taken for independent ones: no description tells "

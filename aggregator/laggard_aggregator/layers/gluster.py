@@ -22,9 +22,9 @@ _LARGEST_BYTES = 64 << 20
 _DATA = ("READ", "WRITE")
 _BRICK = re.compile(r"Brick: (\S.*)")
 _BRICK_FOP = re.compile(
-    r" *[0-9.]+ +([0-9.]+) (ns|us) +[0-9.]+ (?:ns|us) +[0-9.]+ (?:ns|us) +([0-9]+) +([A-Z_]+) *"
+    r" *[0-9.]+ +([0-9.]+) (ns|us) +[0-9.]+ (?:ns|us) +[0-9.]+ (?:ns|us) +([0-9]{1,15}) +([A-Z_]{1,40}) *"
 )
-_CLIENT_FOP = re.compile(r"([A-Z_]+) +([0-9]+) +([0-9.]+) us +[0-9.]+ us +[0-9.]+ us *")
+_CLIENT_FOP = re.compile(r"([A-Z_]{1,40}) +([0-9]{1,15}) +([0-9.]{1,30}) us +[0-9.]+ us +[0-9.]+ us *")
 _BRICK_BYTES = re.compile(r" *Data (Read|Written): ([0-9]{1,19}) bytes *")
 _CLIENT_BYTES = re.compile(r" *Bytes(Read|Written) : ([0-9]{1,19}) *")
 SLOW_RATIO = 3.0

@@ -81,7 +81,7 @@ def _name_by_descriptor(layer: TracedLayer, calls: TracedLayer, recording: Layer
 def _by_path(
     calls: TracedLayer, above: TracedLayer | None, recording: LayerRecording, remarks: list[str]
 ) -> None:
-    """Keeps the calls on files that the layer above, or an extent map, knows by name; all if none is known."""
+    """Keeps the calls on files that the layer above, or an extent map, knows by name; all if none is."""
     names = recording.names.names
     wanted: dict[str, int] = {}
     if above is not None:
@@ -134,8 +134,11 @@ def _groups(calls: TracedLayer) -> tuple[Ints, list[_Descriptor]]:
 
 
 def _process_of(calls: TracedLayer) -> dict[int, int]:
-    owners = np.unique(np.stack([calls.requests.thread, calls.requests.process]), axis=1)
-    return {thread: process for thread, process in owners.T.tolist() if process >= 0}
+    columns = calls.requests
+    known = (columns.process >= 0) & (columns.thread >= 0)
+    _, first = np.unique((columns.thread[known] << 32) + columns.process[known], return_index=True)
+    threads, processes = columns.thread[known][first], columns.process[known][first]
+    return dict(zip(threads.tolist(), processes.tolist(), strict=True))
 
 
 def _spaces(
@@ -198,21 +201,23 @@ def _described_spaces(
         known = [each.file for each in recording.extents]
     same = same_files(paths, known)
     _say(remarks, same.remarks())
-    index = {}
-    for path in paths:
-        if path in same.found or path in same.ambiguous or not known:
-            index[path] = recording.names.index(same.found.get(path, path) if above is not None else path)
+    index = {
+        each: recording.names.index(same.found.get(each, each) if above is not None else each)
+        for each in paths
+        if each in same.found or each in same.ambiguous or not known
+    }
     default = _default_file(above, recording)
     columns = calls.requests
     keys = descriptor_keys(columns)
     epoch, spans = _epochs(calls, keys)
-    packed, first, inverse = np.unique(
-        np.stack([keys, epoch]), axis=1, return_index=True, return_inverse=True
+    _, number = np.unique(keys, return_inverse=True)
+    _, first, inverse = np.unique(
+        number * (int(epoch.max(initial=0)) + 2) + epoch, return_index=True, return_inverse=True
     )
-    found = np.full(packed.shape[1], -1, np.int32)
+    found = np.full(len(first), -1, np.int32)
     unseen = 0
-    counts = np.bincount(inverse.reshape(-1), minlength=len(found))
-    for at, key in enumerate(packed[0].tolist()):
+    counts = np.bincount(inverse, minlength=len(found))
+    for at, key in enumerate(keys[first].tolist()):
         descriptor = key >> 32, key & 0xFFFFFFFF
         seen = recording.descriptors.get(descriptor)
         if seen is None:
@@ -228,7 +233,7 @@ def _described_spaces(
             found[at] = default if default >= 0 else recording.names.index(other)
     if unseen:
         remarks.append(f"{unseen} calls on descriptors whose file is not known were left out (see --file)")
-    return found[inverse.reshape(-1)] if (found >= 0).any() else None
+    return found[inverse] if (found >= 0).any() else None
 
 
 def _epochs(calls: TracedLayer, keys: Ints) -> tuple[Ints, tuple[Ints, Ints] | None]:
@@ -240,9 +245,7 @@ def _epochs(calls: TracedLayer, keys: Ints) -> tuple[Ints, tuple[Ints, Ints] | N
         return np.zeros(len(keys), np.int64), None
     order = np.lexsort((calls.openings[1], calls.openings[0]))
     key, time = calls.openings[0][order], calls.openings[1][order]
-    before = last_at_or_before(
-        key.astype(np.uint64), time, keys.astype(np.uint64), calls.requests.begin_ns
-    )
+    before = last_at_or_before(key.astype(np.uint64), time, keys.astype(np.uint64), calls.requests.begin_ns)
     after = np.where(before >= 0, before + 1, np.searchsorted(key, keys)).clip(0, len(key))
     same = after < len(key)
     same[same] = key[after[same]] == keys[same]

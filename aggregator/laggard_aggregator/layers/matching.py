@@ -23,7 +23,9 @@ from laggard_aggregator.layers.interval_index import (
     nested_by_key,
 )
 
-_MOST_CELLS = 60_000_000
+_MOST_CELLS = 20_000_000
+"""Cells of upper requests at a time."""
+_MOST_LOWER_CELLS = 50_000_000
 
 
 class MatchKind(IntEnum):
@@ -45,7 +47,8 @@ class Matching:
     """Outcome for two layers. `kind`: of each upper request. `upper`, `lower`: matched pairs, with
     `pair_kind`.
 
-    `by`: how requests were identified: `address`, `thread`, `size` or `none`.
+    `by`: how requests were identified: `address`, `thread`, `size` or `none`. `refused`: reason for having
+    only the pairs of equal ranges, or empty.
     """
 
     kind: NDArray[np.int8]
@@ -54,6 +57,7 @@ class Matching:
     pair_kind: NDArray[np.int8]
     by: str
     lower_count: int
+    refused: str = ""
 
     def share(self, kind: MatchKind) -> float:
         """Share of the upper requests of this kind."""
@@ -126,7 +130,12 @@ def match_by_address(
     if pieces is None:
         _linear(upper, lower, u, low)
     pair_u, pair_l = _exact(upper, lower, u, low)
-    cells = _overlapping(upper, lower, u, low, pair_u)
+    refused = ""
+    if _too_intricate(u, low):
+        refused = f"more than {_MOST_LOWER_CELLS:,} overlaps of the requests' ranges"
+        cells = _no_overlaps(len(upper))
+    else:
+        cells = _overlapping(upper, lower, u, low, pair_u)
     kind = cells.kinds
     done = u.owner[pair_u] if len(pair_u) else pair_u
     if pieces is None:
@@ -141,7 +150,27 @@ def match_by_address(
         pair_kind=np.concatenate([np.full(len(pair_u), MatchKind.NESTED, np.int8), cells.pair_kind]),
         by="address",
         lower_count=len(lower),
+        refused=refused,
     )
+
+
+def _too_intricate(u: Pieces, low: Pieces) -> bool:
+    """True for ranges that overlap so often that cutting them at all bounds needs too much memory."""
+    bounds = np.unique(np.concatenate([u.start, u.end, low.start, low.end]))
+    if int(_widths(bounds, low.start, low.end).sum()) > _MOST_LOWER_CELLS:
+        return True
+    return int(_widths(bounds, u.start, u.end).max(initial=0)) > _MOST_CELLS
+
+
+def _widths(bounds: Ints, start: Ints, end: Ints) -> Ints:
+    """Number of cells of each range."""
+    widths: Ints = np.searchsorted(bounds, end) - np.searchsorted(bounds, start)
+    return widths
+
+
+def _no_overlaps(count: int) -> "_CellOutcome":
+    empty = np.zeros(0, np.int64)
+    return _CellOutcome(np.zeros(count, np.int8), empty, empty, empty.astype(np.int8))
 
 
 def _exact(upper: RequestColumns, lower: RequestColumns, u: Pieces, low: Pieces) -> tuple[Ints, Ints]:

@@ -64,7 +64,8 @@ def placements(
 ) -> Iterator[tuple[Pieces, Ints, int]]:
     """Ways to place the upper requests on the device: by the maps of their files, or by any map of it.
 
-    Each as pieces on the device, the bytes of each request that have none, and the requests in several pieces.
+    Each as pieces on the device, the bytes of each request that have none, and the number of requests in
+    several pieces.
     """
     maps = [each for each in recording.extents if each.device in ("", device)]
     if above.device:

@@ -332,7 +332,7 @@ def _run_of(stack: Stack, name: str) -> float | None:
 
 
 def _slow_device(stack: Stack, healthy: Sequence[Stack]) -> list[LayerFinding]:
-    """The lowest device, of each stack of devices, where it is slow by itself, one request after the other."""
+    """The lowest device of each stack of devices that is slow by itself, one request after the other."""
     return [found for at in stack.bottoms() for found in _slow_by_itself(stack, at, healthy)]
 
 

@@ -126,11 +126,13 @@ class Stack:
         return found
 
     def bottoms(self) -> list[int]:
-        """The lowest layers, one of each device beside others, without those that no request of the top reaches."""
+        """The lowest layers, one for each device beside others; of several those that the top reaches."""
         lowest = [at for at in range(len(self.layers)) if self.below(at) is None]
         if len(lowest) == 1:
             return lowest
-        reached = [at for at in lowest if all(self._leads(upper, low) for low, upper in pairwise(self.path(at)))]
+        reached = [
+            at for at in lowest if all(self._leads(upper, low) for low, upper in pairwise(self.path(at)))
+        ]
         return reached or lowest[-1:]
 
     def _leads(self, upper: int, lower: int) -> bool:
@@ -153,7 +155,9 @@ def build(recording: LayerRecording) -> Stack:
     if not layers:
         raise InputError("", "has no requests on data files")
     _finish_bios(layers)
-    for text in (r for layer in layers if not layer.device for r in named_maps(layer.requests, recording)[1].remarks()):
+    for text in (
+        r for layer in layers if not layer.device for r in named_maps(layer.requests, recording)[1].remarks()
+    ):
         if text not in remarks:
             remarks.append(text)
     boundaries = [
@@ -320,6 +324,9 @@ def _boundary(
         several = 0
     else:
         matching, several = _match(above, below, recording, slack)
+        if matching.refused:
+            offset = replace(offset, refused=matching.refused)
+            remarks.append(f"{above.label} and {below.label} were matched in part: {matching.refused}")
     count = len(above.requests)
     absent = np.full(count, ABSENT)
     return Boundary(

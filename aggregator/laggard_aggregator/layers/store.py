@@ -1,6 +1,7 @@
 """Matched requests of recordings as rows of the archive's kind `layers`, so that those of many nodes meet."""
 
 import fcntl
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from laggard_aggregator.archive import layout
 from laggard_aggregator.layers.columns import ABSENT, Ints
 from laggard_aggregator.layers.matching import MatchKind
 from laggard_aggregator.layers.stack import Stack
-from laggard_common.errors import ArchiveError
+from laggard_common.errors import ArchiveError, ConfigError
 
 SOURCE = "layers"
 _TEXT = pa.dictionary(pa.int32(), pa.string())
@@ -38,17 +39,36 @@ SCHEMA = pa.schema(
 
 def store(stack: Stack, directory: Path, site: str, *, node: str, recording: str, now_ns: int) -> Path:
     """Appends the requests of all layers as one file; returns its path. Raises ArchiveError."""
+    _check_owner(directory)
     where = layout.folder(directory, "layers", SOURCE, layout.day_of(now_ns), site)
     try:
-        where.mkdir(parents=True, exist_ok=True)
+        layout.make_folder(where)
         with (where / ".lock").open("ab") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            number = max((part.last for part in layout.parts(where)), default=0) + 1
-            path = layout.part_path(where, now_ns, number, number)
-            layout.write_parquet(path, SCHEMA, _tables(stack, node, recording, now_ns))
+            number = layout.next_part(where)
+            return layout.write_part(
+                where,
+                layout.stamp(now_ns),
+                (number, number),
+                SCHEMA,
+                _tables(stack, node, recording, now_ns),
+            )
     except OSError as exc:
         raise ArchiveError(str(where), exc.strerror or str(exc)) from exc
-    return path
+
+
+def _check_owner(directory: Path) -> None:
+    """Raises ConfigError for another user's archive: its retention could not delete the files again."""
+    try:
+        owner = directory.stat().st_uid
+    except FileNotFoundError:
+        return
+    except OSError as exc:
+        raise ArchiveError(str(directory), exc.strerror or str(exc)) from exc
+    if owner != os.geteuid():
+        raise ConfigError(
+            "", [f"--archive: {directory} belongs to user {owner}: run this command as that user"]
+        )
 
 
 def _tables(stack: Stack, node: str, recording: str, now_ns: int) -> Iterator[pa.Table]:

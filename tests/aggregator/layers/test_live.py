@@ -221,7 +221,7 @@ def test_processes_that_run_already(tmp_path: Path) -> None:
     assert calls["bytes"] == calls["requests"] * 4096
     assert calls["streams"] == 2
     known = json.loads((out / "meta.json").read_text())
-    assert {path for _, _, path in known["descriptors"]} == {str(path) for path in files}
+    assert {row[2] for row in known["descriptors"]} == {str(path) for path in files}
 
 
 def test_buffers_that_are_too_small_are_said(app: Path, disk: LoopFileSystem, tmp_path: Path) -> None:

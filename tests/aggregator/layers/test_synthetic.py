@@ -297,3 +297,45 @@ def test_parquet_is_read_like_csv(tmp_path: Path) -> None:
     path = built.write(tmp_path / "events.csv")
     pyarrow.parquet.write_table(pyarrow.csv.read_csv(path), tmp_path / "events.parquet")
     assert analysed(path).records[1:] == analysed(tmp_path / "events.parquet").records[1:]
+
+
+def test_events_out_of_order_are_left_out_and_said(tmp_path: Path) -> None:
+    built = TraceBuilder()
+    for at in range(COUNT):
+        begin = at * 100.0
+        backwards = at % 8 == 0
+        end = begin - 50 if backwards else begin + 90
+        built.request("application", at, begin, end, offset=at * 65536)
+        built.request(
+            "device", at, begin + 10, begin + 80, offset=at * 65536, issue=begin + 20, complt=begin + 70
+        )
+    built.request("device", 1000, 5000.0, 5100.0, offset=0, issue=4000.0)
+    found = report(built, tmp_path)
+    application = found.layer("application")
+    assert application["requests"] == COUNT - COUNT // 8
+    assert application["left_out"]["events out of order"] == COUNT // 8
+    assert found.layer("device")["left_out"]["events out of order"] == 1
+    assert f"{COUNT // 8} requests with events out of order were left out" in found.remarks
+    for layer in (application, found.layer("device")):
+        assert layer["mean_residence_us"] >= 0
+        assert all((layer[f"{name}_us"] or 0) >= 0 for name in ("admit_issue", "issue_complt"))
+
+
+def test_a_layer_that_answers_before_it_issues_has_no_negative_time(tmp_path: Path) -> None:
+    built = TraceBuilder()
+    for at in range(COUNT):
+        begin = at * 100.0
+        built.request(
+            "library",
+            at,
+            begin,
+            begin + 5,
+            offset=at * 65536,
+            op="WRITE",
+            issue=begin + 50,
+            complt=begin + 90,
+        )
+    library = report(built, tmp_path).layer("library")
+    assert (library["requests"], library["admit_issue_us"]) == (COUNT, pytest.approx(50))
+    assert library["complt_callback_us"] is None
+    assert library["mean_residence_us"] == pytest.approx(5)

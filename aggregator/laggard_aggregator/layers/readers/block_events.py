@@ -19,6 +19,8 @@ from laggard_aggregator.layers.readers.text_lines import joined
 
 SECTOR_BYTES = 512
 QUEUED, ISSUED, COMPLETED, REQUEUED = 1, 2, 3, 4
+_MARGIN_NS = 1_000_000_000
+MAX_DEVICES = 64
 EVENTS = {"bio_queue": QUEUED, "rq_issue": ISSUED, "rq_complete": COMPLETED, "rq_requeue": REQUEUED}
 
 
@@ -41,7 +43,7 @@ def device_numbers(texts: Any) -> Ints:
     numbers = []
     for text in encoded.dictionary.to_pylist():
         major, _, minor = text.partition(",")
-        numbers.append((int(major) % 2**31 << 32) + int(minor) % 2**32)
+        numbers.append((int(major[-9:]) % 2**31 << 32) + int(minor[-9:]) % 2**32)
     found: Ints = np.array(numbers, np.int64)[np.asarray(encoded.indices.to_numpy(zero_copy_only=False))]
     return found
 
@@ -58,10 +60,21 @@ def layers(
     if not parts:
         return [], [], 0
     events = joined(parts)
+    if not len(events.time):
+        return [], [], 0
+    _join_partitions(events, recording)
+    numbers, counts = np.unique(events.device, return_counts=True)
     found: list[TracedLayer] = []
     remarks: list[str] = []
+    if len(numbers) > MAX_DEVICES:
+        busiest = np.sort(np.argsort(-counts, kind="stable")[:MAX_DEVICES])
+        remarks.append(
+            f"{len(numbers)} devices, {len(numbers) - MAX_DEVICES} with the fewest events left out"
+        )
+        numbers = numbers[busiest]
     lost = 0
-    for number in np.unique(events.device).tolist():
+    bounds = int(events.time.min()), int(events.time.max())
+    for number in numbers.tolist():
         name = device_name(number)
         space = recording.names.index(f"device {name}")
         of_device = events.device == number
@@ -70,17 +83,54 @@ def layers(
         flushes = int((of_device & ~has_data & (events.event == ISSUED)).sum())
         if len(bios):
             found.append(_block(events, bios, space, name))
-        device, missing = _device(events, of_device & has_data, space, name)
+        device, missing = _device(events, of_device & has_data, space, name, bounds)
         if len(device.requests):
             device.left_out["flushes"] = flushes
             found.append(device)
-        if missing:
-            lost += sum(missing)
-            remarks.append(
-                f"device {name}: {missing[0]} issued requests have no completion, {missing[1]} "
-                "completions no issue"
-            )
+        lost += missing.lost
+        remarks += [f"device {name}: {text}" for text in missing.remarks()]
     return found, remarks, lost
+
+
+def _join_partitions(events: BlockEvents, recording: LayerRecording) -> None:
+    """Counts bios of a partition to its disk.
+
+    Since Linux 5.12 a bio has the partition's number but the disk's sector, its request the disk's number.
+    """
+    for part, (disk, _) in recording.partitions.items():
+        events.device[events.device == _number_of(part)] = _number_of(disk)
+
+
+def _number_of(name: str) -> int:
+    major, _, minor = name.partition(",")
+    return (int(major) << 32) + int(minor)
+
+
+@dataclass(slots=True)
+class _Missing:
+    """Issues without a completion, and completions without an issue: at the ends of the recording, or lost."""
+
+    open_at_end: int = 0
+    open_at_start: int = 0
+    never_completed: int = 0
+    never_issued: int = 0
+
+    @property
+    def lost(self) -> int:
+        """Events that the recorder must have lost."""
+        return self.never_completed + self.never_issued
+
+    def remarks(self) -> list[str]:
+        """Sentences for those that there are."""
+        found = []
+        if self.lost:
+            found.append(
+                f"{self.never_completed} issued requests have no completion, {self.never_issued} "
+                "completions no issue: events were lost"
+            )
+        if self.open_at_end:
+            found.append(f"{self.open_at_end} requests were in flight at the end of the recording")
+        return found
 
 
 def _block(events: BlockEvents, at: Ints, space: int, device: str) -> TracedLayer:
@@ -98,13 +148,13 @@ def _block(events: BlockEvents, at: Ints, space: int, device: str) -> TracedLaye
 
 
 def _device(
-    events: BlockEvents, chosen: NDArray[np.bool_], space: int, device: str
-) -> tuple[TracedLayer, tuple[int, int] | None]:
-    """Requests from issue to completion; a request that completes in parts ends with the last.
-
-    Also the number of issues without a completion, and of completions without an issue, if there are any. At
-    the ends of the recording both are normal; such requests are left out of the count.
-    """
+    events: BlockEvents,
+    chosen: NDArray[np.bool_],
+    space: int,
+    device: str,
+    bounds_ns: tuple[int, int],
+) -> tuple[TracedLayer, _Missing]:
+    """Requests from issue to completion; a request that completes in parts ends with the last."""
     issued = np.flatnonzero(chosen & (events.event == ISSUED))
     issued = issued[np.argsort(events.time[issued], kind="stable")]
     completed = np.flatnonzero(chosen & (events.event == COMPLETED))
@@ -142,11 +192,37 @@ def _device(
         thread=events.thread[issued][kept],
     )
     layer = TracedLayer("device", columns, rank_of("device"), device, stamped=True)
-    without = int((columns.end == ABSENT).sum())
-    orphans = int((~used).sum())
-    if len(issued) and orphans:
-        orphans -= int((~used & (events.time[completed] < events.time[issued[0]])).sum())
-    return layer, (without, orphans) if without or orphans else None
+    return layer, _missing(columns, events.time[completed][~used], bounds_ns)
+
+
+def _missing(columns: RequestColumns, orphans: Ints, bounds_ns: tuple[int, int]) -> _Missing:
+    """Sorts what is missing into requests in flight at the ends of the recording and lost events.
+
+    In flight: issued, or completed, as near to an end as requests of this device last, and not issued again.
+    """
+    done = columns.end != ABSENT
+    longest = int((columns.end - columns.admit)[done].max()) if done.any() else 0
+    margin = max(_MARGIN_NS, 3 * longest)
+    waiting = np.flatnonzero(~done)
+    again = _issued_again(columns, waiting)
+    at_end = (columns.admit[waiting] >= bounds_ns[1] - margin) & ~again
+    at_start = orphans <= bounds_ns[0] + margin
+    return _Missing(
+        open_at_end=int(at_end.sum()),
+        open_at_start=int(at_start.sum()),
+        never_completed=int((~at_end).sum()),
+        never_issued=int((~at_start).sum()),
+    )
+
+
+def _issued_again(columns: RequestColumns, waiting: Ints) -> NDArray[np.bool_]:
+    """Mask of open requests at whose sector a later request was issued."""
+    order = np.lexsort((columns.admit, columns.start))
+    starts = columns.start[order]
+    later = np.zeros(len(order), np.bool_)
+    later[order[:-1]] = starts[1:] == starts[:-1]
+    found: NDArray[np.bool_] = later[waiting]
+    return found
 
 
 def _put_back(events: BlockEvents, chosen: NDArray[np.bool_], issued: Ints, ends: Ints) -> NDArray[np.bool_]:

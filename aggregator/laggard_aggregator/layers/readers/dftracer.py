@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
@@ -35,6 +36,7 @@ _OPERATIONS = {
     **dict.fromkeys(("write", "pwrite", "pwrite64", "writev", "pwritev", "fwrite"), WRITE),
 }
 _RANK = 20_000
+_MOST_US = 2_000_000_000_000_000
 MAX_CATEGORIES = 64
 
 
@@ -49,12 +51,21 @@ def read(path: Path, recording: LayerRecording) -> None:
     """Adds the events of the file to the layers of its categories. Raises InputError."""
     parts: dict[str, list[RequestColumns]] = defaultdict(list)
     first_ns, last_ns = np.iinfo(np.int64).max, np.iinfo(np.int64).min
+    left = 0
     for lines in line_blocks(path):
         events = lines.filter(pc.match_substring_regex(lines, _EVENT))
         if not len(events):
             continue
-        begin = _number(events, "ts") * 1000
-        end = begin + _number(events, "dur").clip(0) * 1000
+        stamp, lasting = _number(events, "ts"), _number(events, "dur").clip(0)
+        possible = (stamp >= 0) & (stamp < _MOST_US) & (lasting < _MOST_US)
+        if not possible.all():
+            left += int((~possible).sum())
+            if not possible.any():
+                continue
+            events = events.filter(pa.array(possible))
+            stamp, lasting = stamp[possible], lasting[possible]
+        begin = stamp * 1000
+        end = begin + lasting * 1000
         first_ns, last_ns = min(first_ns, int(begin.min())), max(last_ns, int(end.max()))
         columns = _columns(events, begin, end, recording)
         categories = _text(events, "cat").dictionary_encode()
@@ -66,6 +77,8 @@ def read(path: Path, recording: LayerRecording) -> None:
             parts[name].append(columns.where(chosen))
         if len(parts) > MAX_CATEGORIES:
             raise InputError(str(path), f"has more than {MAX_CATEGORIES} categories")
+    if left:
+        recording.remarks.append(f"{path.name}: {left} events with impossible times were left out")
     _remember_span(recording, first_ns, last_ns)
     for name, found in parts.items():
         _join(

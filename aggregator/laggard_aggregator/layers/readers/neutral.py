@@ -36,6 +36,7 @@ COLUMNS = ("layer", "event", "request", "time_us", "file", "offset", "bytes", "o
 _NEEDED = ("layer", "event", "request", "time_us")
 EVENT_CODES = {"ADMIT": 0, "ISSUE": 1, "COMPLT": 2, "CALLBACK": 3}
 _ADMIT, _ISSUE, _COMPLT, _CALLBACK = range(4)
+_MOST_US = 2_000_000_000_000_000
 MAX_LAYERS = 64
 _BATCH_ROWS = 1 << 18
 
@@ -190,7 +191,7 @@ def _collect(batch: Any, collected: dict[str, EventBatches], recording: LayerRec
 
 def _events(values: Any) -> NDArray[np.int64]:
     encoded = as_dictionary(values)
-    codes = [EVENT_CODES.get((text or "").strip().upper(), -1) for text in encoded.dictionary.to_pylist()]
+    codes = [EVENT_CODES.get(str(text or "").strip().upper(), -1) for text in encoded.dictionary.to_pylist()]
     return np.array([*codes, -1], np.int64)[indexes(encoded)]
 
 
@@ -198,10 +199,12 @@ def _times(values: Any) -> Ints:
     """Microseconds, whole or with a fraction, as ns; `ABSENT` where there is none."""
     null = values.is_null().to_numpy(zero_copy_only=False)
     if pa.types.is_integer(values.type):
-        found = np.asarray(values.fill_null(0).to_numpy(zero_copy_only=False)).astype(np.int64) * 1000
+        whole = np.asarray(values.fill_null(0).to_numpy(zero_copy_only=False)).astype(np.int64)
+        null = null | (whole > _MOST_US) | (whole < -_MOST_US)
+        found = np.where(null, 0, whole) * 1000
     else:
         raw = np.asarray(pc.cast(values, pa.float64()).fill_null(0).to_numpy(zero_copy_only=False))
-        null = null | ~np.isfinite(raw) | (np.abs(raw) > 9e15)
+        null = null | ~np.isfinite(raw) | (np.abs(raw) > _MOST_US)
         found = np.rint(np.where(null, 0, raw) * 1000).astype(np.int64)
     found = found.copy()
     found[null] = ABSENT

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import pyarrow as pa
+
 from laggard_aggregator.layers.columns import LayerRecording, TracedLayer
 from laggard_aggregator.layers.readers import (
     blkparse,
@@ -56,8 +58,10 @@ def open_recording(paths: Sequence[Path], order: tuple[str, ...] = ()) -> LayerR
     # the others ask it for the devices and file positions
     for path, reader in sorted(readers, key=lambda each: each[1] is not extents.read_description):
         before = len(recording.layers)
-        with InputError.from_os_errors(str(path)):
+        try:
             reader(path, recording)
+        except (ValueError, ArithmeticError, OSError, pa.ArrowException) as exc:
+            raise InputError(str(path), f"is damaged: {str(exc).splitlines()[0][:200]}") from exc
         for layer in recording.layers[before:]:
             _check_folder(layer, path, recording)
         if sum(len(layer.requests) for layer in recording.layers) > MAX_REQUESTS:

@@ -1,4 +1,4 @@
-"""Requests that a damaged or hostile trace made impossible: left out and counted, before anything is computed."""
+"""Impossible requests of damaged or hostile traces: left out and counted, before anything is computed."""
 
 import numpy as np
 from numpy.typing import NDArray

@@ -131,7 +131,9 @@ def as_dictionary(values: Any) -> Any:
     if isinstance(values, pa.ChunkedArray):
         values = values.combine_chunks()
     if pa.types.is_dictionary(values.type):
-        return values
+        if pa.types.is_string(values.type.value_type):
+            return values
+        values = pc.cast(values, values.type.value_type)
     if not pa.types.is_string(values.type):
         values = pc.cast(values, pa.string())
     return values.dictionary_encode()

@@ -147,7 +147,8 @@ def _io_only(columns: RequestColumns, name: NDArray[np.int16], recording: LayerR
 def descriptor_keys(columns: RequestColumns) -> Ints:
     """One number for each process and descriptor."""
     owner = np.where(columns.process >= 0, columns.process, columns.thread)
-    return (owner << 32) + columns.fd.astype(np.int64).clip(0)
+    keys: Ints = (owner << 32) + columns.fd.astype(np.int64).clip(0)
+    return keys
 
 
 def _openings(columns: RequestColumns, chosen: NDArray[np.bool_]) -> tuple[Ints, Ints]:
@@ -166,8 +167,8 @@ def _place(
 ) -> None:
     """Sets the offset of calls at the file position: the bytes moved since the last seek or open.
 
-    Without either: since the position that the description has; else since 0 if the trace has no opens at all,
-    as those of other tools, and unknown if it has.
+    Without either: since the position that the description has; else since 0 if the trace has no opens at
+    all, as those of other tools, and unknown if it has.
     """
     done = np.where(is_seek | (columns.done >= 0), columns.done, -1)
     chosen = np.flatnonzero(moving & (columns.callback != ABSENT) & (done != -1))

@@ -97,7 +97,7 @@ def integers(texts: Any) -> NDArray[np.int64]:
     try:
         return np.asarray(pc.cast(filled, pa.int64()).to_numpy(zero_copy_only=False))
     except pa.ArrowInvalid:
-        return np.array([_wrapped(int(text)) for text in filled.to_pylist()], np.int64)
+        return np.array([_wrapped(int(text[:40])) for text in filled.to_pylist()], np.int64)
 
 
 def hexadecimals(texts: Any) -> NDArray[np.int64]:

@@ -27,6 +27,7 @@ def run(args: argparse.Namespace) -> int:
         buffer_kib=args.buffer_kib,
         max_bytes=args.max_mib << 20,
         files=tuple(Path(each) for each in args.file),
+        file_system=args.file_system,
     )
     outcome = record(options)
     print(
@@ -38,4 +39,6 @@ def run(args: argparse.Namespace) -> int:
         print("events were lost: raise --buffer-kib", file=sys.stderr)
     if outcome.stopped:
         print(f"the recording ended at {args.max_mib} MiB: raise --max-mib", file=sys.stderr)
+    for remark in outcome.remarks:
+        print(f"laggard layers record: {visible(remark)}", file=sys.stderr)
     return 1 if outcome.exit_code else 0

@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import stat
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,41 +19,56 @@ _SECTOR = 512
 MAX_EXTENTS = 1 << 20
 
 
-def extents(path: Path) -> Iterator[tuple[int, int, int, bool]]:
+def extents(descriptor: int) -> Iterator[tuple[int, int, int, bool]]:
     """Yields logical and physical byte, length, and whether the extent is unwritten; the file is synced
     first.
 
     Raises OSError where the file system has no FIEMAP.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        start, count = 0, 0
-        while count < MAX_EXTENTS:
-            buffer = bytearray(_HEADER.size + _AT_ONCE * _EXTENT.size)
-            _HEADER.pack_into(buffer, 0, start, 2**64 - 1 - start, _SYNC, 0, _AT_ONCE, 0)
-            fcntl.ioctl(descriptor, _FS_IOC_FIEMAP, buffer)
-            mapped = _HEADER.unpack_from(buffer)[3]
-            for at in range(mapped):
-                logical, physical, length, _, _, flags, *_ = _EXTENT.unpack_from(
-                    buffer, _HEADER.size + at * _EXTENT.size
-                )
-                count += 1
-                if not flags & _NOT_PLACED:
-                    yield logical, physical, length, bool(flags & _UNWRITTEN)
-                start = logical + length
-                if flags & _LAST:
-                    return
-            if not mapped:
+    start, count = 0, 0
+    while count < MAX_EXTENTS:
+        buffer = bytearray(_HEADER.size + _AT_ONCE * _EXTENT.size)
+        _HEADER.pack_into(buffer, 0, start, 2**64 - 1 - start, _SYNC, 0, _AT_ONCE, 0)
+        fcntl.ioctl(descriptor, _FS_IOC_FIEMAP, buffer)
+        mapped = _HEADER.unpack_from(buffer)[3]
+        for at in range(mapped):
+            logical, physical, length, _, _, flags, *_ = _EXTENT.unpack_from(
+                buffer, _HEADER.size + at * _EXTENT.size
+            )
+            count += 1
+            if not flags & _NOT_PLACED:
+                yield logical, physical, length, bool(flags & _UNWRITTEN)
+            start = logical + length
+            if flags & _LAST:
                 return
+        if not mapped:
+            return
+
+
+def filefrag_lines(path: Path) -> tuple[list[str], os.stat_result | None]:
+    """The lines of `filefrag -v` for a regular file, and its status; None for a path that is none any more.
+
+    The path is that of a descriptor of some program: a FIFO or a link in its place is not followed. No
+    extents where the file system has no FIEMAP.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
+    except OSError:
+        return [], None
+    try:
+        known = os.fstat(descriptor)
+        if not stat.S_ISREG(known.st_mode):
+            return [], None
+        try:
+            found = list(extents(descriptor))
+        except OSError:
+            return [], known
+        return list(_lines(path, known.st_size, os.fstatvfs(descriptor).f_frsize or _SECTOR, found)), known
     finally:
         os.close(descriptor)
 
 
-def filefrag_lines(path: Path) -> Iterator[str]:
-    """Yields the lines of `filefrag -v` for the file. Raises OSError."""
-    size = path.stat().st_size
-    block = os.statvfs(path).f_frsize or _SECTOR
-    found = list(extents(path))
+def _lines(path: Path, size: int, block: int, found: list[tuple[int, int, int, bool]]) -> Iterator[str]:
     if any(part % block for each in found for part in each[:3]):
         block = _SECTOR
     blocks = -(-size // block)

@@ -1,15 +1,21 @@
 """An instance of tracefs: events of its own, buffers of a set size, and the count of lost events."""
 
-import os
+import re
 import subprocess
+import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from laggard_common.errors import ServiceError
 
 MOUNTS = Path("/proc/self/mounts")
+_OWN = re.compile(r"laggard-([0-9]{1,10})-[a-z]+")
+_REMOVAL_SECONDS = 1.0
+_RETRY_SECONDS = 0.02
+_THREAD_ROUNDS = 20
 
 
 @contextmanager
@@ -17,10 +23,8 @@ def mounted() -> Iterator[Path]:
     """The root of tracefs; mounted in a folder of its own for the time of the body where it is not mounted
     yet.
 
-    Raises ServiceError without root.
+    Raises ServiceError where it cannot be mounted.
     """
-    if os.geteuid() != 0:
-        raise ServiceError("recording reads kernel tracepoints, which needs root")
     for line in MOUNTS.read_text().splitlines():
         _, where, kind, *_ = line.split(" ")
         if kind == "tracefs":
@@ -42,61 +46,120 @@ def mounted() -> Iterator[Path]:
             Path(folder).rmdir()  # never its content, which would be the kernel's
 
 
-class TraceInstance:
-    """One instance below `root`. Raises ServiceError where the kernel does not allow it."""
+def remove_abandoned(root: Path) -> None:
+    """Removes instances of recorders that were killed. One that is in use cannot be removed, and stays."""
+    with suppress(OSError):
+        for each in (root / "instances").iterdir():
+            found = _OWN.fullmatch(each.name)
+            if found and not Path(f"/proc/{found[1]}").exists():
+                with suppress(OSError):
+                    each.rmdir()
 
-    def __init__(self, root: Path, name: str, buffer_kib: int) -> None:
+
+class TraceInstance:
+    """One instance below `root`. Its methods raise ServiceError where the kernel does not allow it."""
+
+    def __init__(self, root: Path, name: str) -> None:
         self.path = root / "instances" / name
-        try:
-            self.path.mkdir()
-            self.write("tracing_on", "0")
-            self.write("trace_clock", "mono")
-            self.write("options/overwrite", "0")  # what does not fit is dropped, and counted
-            self.write("options/record-tgid", "1")
-            self.write("buffer_size_kb", str(buffer_kib))
-        except OSError as exc:
-            self.remove()
-            raise ServiceError(f"{self.path}: {exc.strerror or exc}") from exc
+        self._is_ours = False
+
+    def create(self, buffer_kib: int) -> None:
+        """Makes it, with the monotonic clock and tracing off. `remove` is right even in the middle of it."""
+        with self._refused():
+            self._is_ours = True
+            try:
+                self.path.mkdir()
+            except FileExistsError:
+                self._is_ours = False  # of a process of that number in another namespace
+                raise
+            self._write("tracing_on", "0")
+            self._write("trace_clock", "mono")
+            self._write("options/overwrite", "0")  # what does not fit is dropped, and counted
+            self._write("options/record-tgid", "1")
+            self._write("buffer_size_kb", str(buffer_kib))
 
     def write(self, name: str, value: str) -> None:
         """Writes one of its files."""
+        with self._refused():
+            self._write(name, value)
+
+    def _write(self, name: str, value: str) -> None:
         (self.path / name).write_text(value)
+
+    @contextmanager
+    def _refused(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as exc:
+            raise ServiceError(f"{self.path}: {exc.strerror or exc}") from exc
 
     def enable(self, events: Iterable[str]) -> list[str]:
         """Enables events; returns those that this kernel has."""
         found = []
-        for event in events:
-            switch = self.path / "events" / event / "enable"
-            if switch.exists():
-                switch.write_text("1")
-                found.append(event)
+        with self._refused():
+            for event in events:
+                if (self.path / "events" / event / "enable").exists():
+                    self._write(f"events/{event}/enable", "1")
+                    found.append(event)
         return found
 
-    def follow(self, threads: Iterable[int]) -> None:
-        """Records only these threads and those that they create."""
+    def follow(self, threads: Callable[[], list[int]]) -> None:
+        """Records only these threads and those that they create.
+
+        Threads that begin while the list is written are listed in the next round. Raises ServiceError for an
+        empty list, which would mean all threads of the machine.
+        """
         self.write("options/event-fork", "1")
-        with (self.path / "set_event_pid").open("w") as file:
-            for thread in threads:
-                file.write(f"{thread}\n")
-                file.flush()
+        known: set[int] = set()
+        for _ in range(_THREAD_ROUNDS):
+            added = [thread for thread in threads() if thread not in known]
+            if not added:
+                break
+            with self._refused(), (self.path / "set_event_pid").open("a" if known else "w") as file:
+                for thread in added:
+                    file.write(f"{thread}\n")
+                    file.flush()
+            known.update(added)
+        if not known:
+            raise ServiceError("the processes have ended")
 
     def followed(self) -> list[int]:
         """All threads that are followed now."""
-        return [int(word) for word in (self.path / "set_event_pid").read_text().split() if word.isdigit()]
+        with self._refused():
+            return [int(word) for word in (self.path / "set_event_pid").read_text().split() if word.isdigit()]
 
     def lost(self) -> int:
         """Events that did not fit in the buffers."""
         total = 0
-        for stats in self.path.glob("per_cpu/cpu*/stats"):
-            for line in stats.read_text().splitlines():
-                name, _, value = line.partition(":")
-                if name in ("overrun", "commit overrun", "dropped events") and value.strip().isdigit():
-                    total += int(value)
+        with self._refused():
+            for stats in self.path.glob("per_cpu/cpu*/stats"):
+                for line in stats.read_text().splitlines():
+                    name, _, value = line.partition(":")
+                    if name in ("overrun", "commit overrun", "dropped events") and value.strip().isdigit():
+                        total += int(value)
         return total
 
     def remove(self) -> None:
-        """Ends the tracing and removes the instance."""
-        with suppress(OSError):
-            self.write("tracing_on", "0")
-        with suppress(OSError):
-            self.path.rmdir()
+        """Ends the tracing and removes the instance; says on stderr where another program keeps it in use."""
+        if not self._is_ours:
+            return
+        for name in ("tracing_on", "events/enable"):
+            with suppress(OSError):
+                self._write(name, "0")
+        until = time.monotonic() + _REMOVAL_SECONDS
+        while True:
+            try:
+                self.path.rmdir()
+            except FileNotFoundError:
+                break
+            except OSError as exc:
+                if time.monotonic() < until:
+                    time.sleep(_RETRY_SECONDS)
+                    continue
+                print(
+                    f"laggard layers record: {self.path} is left, with its events off: {exc.strerror}. "
+                    "Remove it with rmdir when no program uses it any more",
+                    file=sys.stderr,
+                )
+            break
+        self._is_ours = False

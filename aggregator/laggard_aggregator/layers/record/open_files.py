@@ -1,0 +1,100 @@
+"""Descriptors of the recorded processes: the regular files that they stand for, and when."""
+
+import os
+import stat
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+MAX_ROWS = 100_000
+_STANDARD = 2
+_SYSTEM = ("/proc/", "/sys/", "/dev/", "/usr/", "/lib", "/etc/")
+
+
+@dataclass(slots=True)
+class SeenFile:
+    """A path behind a descriptor, first and last seen at these monotonic ns.
+
+    `position`: file position at `first_ns`, of files that were open before the recording.
+    """
+
+    path: str
+    first_ns: int
+    last_ns: int
+    position: int | None = None
+
+
+@dataclass(slots=True)
+class OpenFiles:
+    """Files by (process, descriptor), in the order in which they were seen. `full`: some were not kept."""
+
+    seen: dict[tuple[int, int], list[SeenFile]] = field(default_factory=dict)
+    full: bool = False
+    _rows: int = 0
+    _processes: dict[int, int] = field(default_factory=dict)
+
+    def note(self, threads: Iterable[int], *, at_start: bool = False) -> None:
+        """Adds the regular files that the processes of these threads have open now.
+
+        Files of the system's libraries are no data.
+        """
+        for pid in {self._process_of(thread) for thread in threads}:
+            with suppress(OSError):
+                for link in Path(f"/proc/{pid}/fd").iterdir():
+                    with suppress(OSError):
+                        self._note_link(pid, link, at_start=at_start)
+
+    def _note_link(self, pid: int, link: Path, *, at_start: bool) -> None:
+        before = time.monotonic_ns()
+        path, fd = str(link.readlink()), int(link.name)
+        if fd <= _STANDARD or not path.startswith("/") or not _is_data(path, link):
+            return
+        position = _position(pid, fd) if at_start else None
+        known = self.seen.setdefault((pid, fd), [])
+        if known and known[-1].path == path:
+            known[-1].last_ns = time.monotonic_ns()
+        elif self._rows < MAX_ROWS:
+            self._rows += 1
+            known.append(SeenFile(path, before, time.monotonic_ns(), position))
+        else:
+            self.full = True
+
+    def _process_of(self, thread: int) -> int:
+        """The process of a thread: the descriptors are the same."""
+        found = self._processes.get(thread)
+        if found is None:
+            found = thread
+            with suppress(OSError, ValueError, IndexError):
+                status = Path(f"/proc/{thread}/status").read_text()
+                found = int(status.split("\nTgid:", 1)[1].split(None, 1)[0])
+            if len(self._processes) >= MAX_ROWS:
+                self._processes.clear()
+            self._processes[thread] = found
+        return found
+
+    def paths(self) -> list[str]:
+        """All paths, in the order in which they were seen first."""
+        return list(dict.fromkeys(each.path for rows in self.seen.values() for each in rows))
+
+    def rows(self) -> list[list[object]]:
+        """Rows of `meta.json`: process, descriptor, path, first and last time, position where known."""
+        return [
+            [pid, fd, each.path, each.first_ns, each.last_ns]
+            + ([] if each.position is None else [each.position])
+            for (pid, fd), known in sorted(self.seen.items())
+            for each in known
+        ]
+
+
+def _is_data(path: str, link: Path) -> bool:
+    if path.startswith(_SYSTEM) or path.endswith(" (deleted)"):
+        return False
+    return stat.S_ISREG(os.stat(link).st_mode)  # noqa: PTH116 - through the link of /proc
+
+
+def _position(pid: int, fd: int) -> int | None:
+    with suppress(OSError, ValueError, IndexError):
+        return int(Path(f"/proc/{pid}/fdinfo/{fd}").read_text().split("pos:", 1)[1].split(None, 1)[0])
+    return None

@@ -1,0 +1,119 @@
+"""The recorded program: started stopped, never ended by the recorder, and waited for."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import FrameType
+
+from laggard_common.errors import InputError
+
+
+class Target:
+    """The command, if there is one, or processes that run already."""
+
+    def __init__(self, pids: Sequence[int], child: "subprocess.Popen[bytes] | None" = None) -> None:
+        self.pids = tuple(pids)
+        self.child = child
+        self.started = child is None
+
+    def threads(self) -> list[int]:
+        """All threads of the processes."""
+        if self.child is not None:
+            return [self.child.pid]
+        found = []
+        for pid in self.pids:
+            with suppress(OSError):
+                found += [int(task.name) for task in Path(f"/proc/{pid}/task").iterdir()]
+        return found
+
+    def start(self) -> None:
+        """Lets the command run."""
+        self.started = True
+        if self.child is not None:
+            self.child.send_signal(signal.SIGCONT)
+
+    def has_ended(self) -> bool:
+        """True when the command, or all processes, have ended."""
+        if self.child is not None:
+            return self.child.poll() is not None
+        return not any(Path(f"/proc/{pid}").exists() for pid in self.pids)
+
+    def wait(self, ending: "EndingSignals") -> int | None:
+        """The exit code of the command when it has ended by itself; None without a command.
+
+        Signals are passed on to it meanwhile.
+        """
+        if self.child is None:
+            return None
+        ending.pass_on_to(self.child)
+        if self.child.poll() is None:
+            print("laggard layers record: recorded; waiting for the program to end", file=sys.stderr)
+        return self.child.wait()
+
+
+class EndingSignals:
+    """SIGINT and SIGTERM while recording: the first ends the recording, SIGTERM and all later ones go to the
+    command, too. A terminal sends SIGINT to both by itself.
+    """
+
+    def __init__(self) -> None:
+        self.came = threading.Event()
+        self._child: subprocess.Popen[bytes] | None = None
+        self._waiting: list[int] = []
+
+    def handle(self, number: int, frame: FrameType | None) -> None:
+        """Handler of the signals."""
+        del frame
+        passed_on = number != signal.SIGINT or self.came.is_set()
+        self.came.set()
+        if passed_on and self._child is not None:
+            self._child.send_signal(number)
+        elif passed_on:
+            self._waiting.append(number)
+
+    def pass_on_to(self, child: "subprocess.Popen[bytes]") -> None:
+        """Sends the command the signals that came, and all that come."""
+        self._child = child
+        for number in self._waiting:
+            child.send_signal(number)
+        self._waiting.clear()
+
+
+@contextmanager
+def ending_signals() -> Iterator[EndingSignals]:
+    """Handles SIGINT and SIGTERM in the body."""
+    ending = EndingSignals()
+    before = {each: signal.signal(each, ending.handle) for each in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield ending
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+
+@contextmanager
+def target(command: Sequence[str], pids: Sequence[int]) -> Iterator[Target]:
+    """The command, stopped before its first instruction, or the processes. Raises InputError for none.
+
+    A command that was not started is killed at the end; one that was runs on, also after an error.
+    """
+    if not command:
+        for pid in pids:
+            if not Path(f"/proc/{pid}").exists():
+                raise InputError(str(pid), "no such process")
+        yield Target(pids)
+        return
+    child = subprocess.Popen(["/bin/sh", "-c", 'kill -STOP $$; exec "$@"', "sh", *command])
+    found = Target((), child)
+    try:
+        os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WNOWAIT)
+        yield found
+    finally:
+        if not found.started:
+            child.kill()
+            child.wait()
