@@ -108,7 +108,7 @@ def _number_of(name: str) -> int:
 
 @dataclass(slots=True)
 class _Missing:
-    """Issues without a completion, and completions without an issue: at the ends of the recording, or lost."""
+    """Issues without a completion, completions without an issue: at the ends of the recording, or lost."""
 
     open_at_end: int = 0
     open_at_start: int = 0

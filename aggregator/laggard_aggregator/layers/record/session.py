@@ -193,7 +193,7 @@ class _Session:
             return next((reader.problem for reader in readers if reader.problem), "")
 
     def _wait(self, calls: TraceInstance, readers: Sequence[PipeReader]) -> None:
-        """Waits for the end of the recording, and notes the descriptors of the followed processes meanwhile."""
+        """Waits for the end of the recording; notes the descriptors of the followed processes meanwhile."""
         end = None if self.options.seconds is None else time.monotonic() + self.options.seconds
         while not self.ending.came.wait(POLL_SECONDS):
             self.seen.note([*calls.followed(), *self.options.pids])

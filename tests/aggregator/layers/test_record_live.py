@@ -1,0 +1,224 @@
+"""The recorder as root: it never ends the program, leaves nothing in tracefs, and its files are private."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from laggard_aggregator.cli.main import main
+from laggard_aggregator.layers.record.pipe_reader import PipeReader
+from laggard_aggregator.layers.record.tracefs import TraceInstance, mounted, remove_abandoned
+from laggard_common.errors import LaggardError
+from tests.aggregator.layers.analysed import analysed
+
+
+def can_trace() -> bool:
+    """True where an instance can be made: as root, with tracefs and tracepoints."""
+    if os.geteuid() != 0:
+        return False
+    try:
+        with mounted() as root:
+            return (root / "instances").is_dir() and (root / "events" / "syscalls").is_dir()
+    except (LaggardError, OSError):
+        return False
+
+
+pytestmark = [
+    pytest.mark.root,
+    pytest.mark.skipif(not can_trace(), reason="needs root, tracefs and the tracepoints of system calls"),
+]
+READS = (
+    "import os,sys\nfd=os.open(sys.argv[1],os.O_RDONLY)\nfor at in range({}): os.pread(fd,4096,at%64*4096)\n"
+)
+LONG_ENOUGH = 20
+
+
+def instances() -> list[str]:
+    """Our instances."""
+    with mounted() as root:
+        return [each.name for each in (root / "instances").iterdir() if each.name.startswith("laggard-")]
+
+
+def data(folder: Path) -> Path:
+    path = folder / "data"
+    path.write_bytes(os.urandom(1 << 20))
+    return path
+
+
+def python(code: str, *words: Path | str) -> list[str]:
+    return [sys.executable, "-c", code, *map(str, words)]
+
+
+def recorder(*words: Path | str) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [sys.executable, "-m", "laggard_aggregator.cli.main", "layers", "record", *map(str, words)],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def until(true: Callable[[], object]) -> None:
+    end = time.monotonic() + LONG_ENOUGH
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def test_a_program_outlives_its_recording(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    done = tmp_path / "done"
+    code = "import sys,time,pathlib\ntime.sleep(1)\npathlib.Path(sys.argv[1]).write_text('x')\nsys.exit(3)\n"
+    out = ["-o", str(tmp_path / "run"), "--seconds", "0.2"]
+    assert main(["layers", "record", *out, "--", *python(code, done)]) == 1  # the program's own code
+    assert done.read_text() == "x"
+    assert "waiting for the program to end" in capsys.readouterr().err
+    assert instances() == []
+
+
+def test_a_full_trace_ends_the_recording_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    done = tmp_path / "done"
+    code = READS.format(60_000) + "open(sys.argv[2],'w').write('x')\n"
+    out = ["-o", str(tmp_path / "run"), "--max-mib", "1"]
+    assert main(["layers", "record", *out, "--", *python(code, data(tmp_path), done)]) == 0
+    assert done.read_text() == "x"
+    assert "the recording ended at 1 MiB" in capsys.readouterr().err
+    assert json.loads((tmp_path / "run" / "meta.json").read_text())["output_full"] is True
+    assert "reached its largest size" in analysed(tmp_path / "run").remarks
+
+
+def test_events_that_do_not_fit_are_counted_and_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = ["-o", str(tmp_path / "run"), "--buffer-kib", "4"]
+    assert main(["layers", "record", *out, "--", *python(READS.format(200_000), data(tmp_path))]) == 0
+    assert "events were lost: raise --buffer-kib" in capsys.readouterr().err
+    found = analysed(tmp_path / "run")
+    assert found.records[0]["lost_events"] > 0
+    assert "the recorder lost" in found.remarks
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_leaves_no_instance(tmp_path: Path, number: signal.Signals) -> None:
+    ready = tmp_path / "ready"
+    code = "import os,sys,time\nopen(sys.argv[1],'w').write(str(os.getpid()))\ntime.sleep(3)\n"
+    process = recorder("-o", tmp_path / "run", "--", *python(code, ready))
+    until(lambda: ready.exists() and ready.read_text())
+    assert instances()
+    process.send_signal(number)
+    process.communicate(timeout=LONG_ENOUGH)
+    assert instances() == []
+    program = int(ready.read_text())
+    if number == signal.SIGTERM:
+        assert process.returncode == 1  # passed on to the program, which it ended
+    elif number == signal.SIGINT:
+        assert process.returncode == 0  # the program was waited for
+    else:
+        assert process.returncode == -signal.SIGHUP
+        os.kill(program, 0)  # it runs on
+
+
+def test_a_command_that_fails_leaves_no_instance(tmp_path: Path) -> None:
+    assert main(["layers", "record", "-o", str(tmp_path / "run"), "--", "/bin/false"]) == 1
+    assert main(["layers", "record", "-o", str(tmp_path / "b"), "--", "/nonexistent"]) == 1
+    assert instances() == []
+    assert not list(tmp_path.glob("*/.*"))
+
+
+def test_a_trace_that_cannot_be_written_ends_it_with_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(self: PipeReader) -> bool:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(PipeReader, "_copied", full)
+    done = tmp_path / "done"
+    code = "import sys\nopen(sys.argv[1],'w').write('x')\n"
+    assert main(["layers", "record", "-o", str(tmp_path / "run"), "--", *python(code, done)]) == 1
+    assert "No space left on device" in capsys.readouterr().err
+    assert done.read_text() == "x"
+    assert instances() == []
+    assert list((tmp_path / "run").iterdir()) == []
+
+
+def test_an_instance_of_another_program_is_not_removed(tmp_path: Path) -> None:
+    with mounted() as root:
+        other = TraceInstance(root, "laggard-1-test")
+        other.create(64)
+        try:
+            mine = TraceInstance(root, "laggard-1-test")
+            with pytest.raises(LaggardError):
+                mine.create(64)
+            mine.remove()
+            remove_abandoned(root)  # process 1 lives
+            assert other.path.is_dir()
+        finally:
+            other.remove()
+        assert not other.path.is_dir()
+
+
+def test_instances_of_killed_recorders_are_removed() -> None:
+    ended = subprocess.Popen(["/bin/true"])
+    ended.wait()
+    with mounted() as root:
+        left = root / "instances" / f"laggard-{ended.pid}-calls"
+        left.mkdir()
+        remove_abandoned(root)
+        assert not left.exists()
+
+
+def test_an_instance_in_use_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    with mounted() as root:
+        instance = TraceInstance(root, f"laggard-{os.getpid()}-test")
+        instance.create(64)
+        instance.enable(["syscalls/sys_enter_read"])
+        with (instance.path / "trace_pipe").open("rb"):
+            instance.remove()
+            assert (instance.path / "events" / "syscalls" / "sys_enter_read" / "enable").read_text() == "0\n"
+        assert "is left, with its events off" in capsys.readouterr().err
+        instance.path.rmdir()
+
+
+def test_files_are_private_and_never_written_through_links(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    trap = tmp_path / "trap"
+    trap.mkdir()
+    (trap / ".calls.part").symlink_to(victim)
+    assert main(["layers", "record", "-o", str(trap), "--", "/bin/true"]) == 2
+    assert victim.read_text() == "precious"
+    out = tmp_path / "run"
+    assert main(["layers", "record", "-o", str(out), "--", *python(READS.format(10), data(tmp_path))]) == 0
+    assert {each.name: oct(each.stat().st_mode & 0o777) for each in out.iterdir()} == dict.fromkeys(
+        ("tracefs.txt", "fiemap.txt", "meta.json"), "0o600"
+    )
+    capsys.readouterr()
+
+
+def test_files_opened_one_after_another_on_one_descriptor(tmp_path: Path) -> None:
+    files = []
+    for folder in ("rank0", "rank1"):
+        path = tmp_path / folder / "out.dat"
+        path.parent.mkdir()
+        path.write_bytes(os.urandom(1 << 20))
+        files.append(path)
+    code = (
+        "import os,sys,time\n"
+        "for path in sys.argv[1:]:\n"
+        "    fd=os.open(path,os.O_RDONLY)\n"
+        "    for at in range(64):\n"
+        "        os.read(fd,16384); time.sleep(0.004)\n"
+        "    os.close(fd)\n"
+    )
+    out = tmp_path / "run"
+    assert main(["layers", "record", "-o", str(out), "--", *python(code, *files)]) == 0
+    calls = analysed(out).layer("syscall")
+    assert (calls["requests"], calls["streams"], calls["runs"]) == (128, 2, 2)
+    known = json.loads((out / "meta.json").read_text())
+    assert {row[2] for row in known["descriptors"]} == {str(path) for path in files}
