@@ -22,7 +22,7 @@ examples:
   laggard layers record -o run2 --pid 4711 --pid 4712 --seconds 30
 
 Needs root: it reads tracepoints through tracefs instances of its own. Other users of tracing are not
-disturbed.
+disturbed, and the program is never ended.
 """
 
 
@@ -35,8 +35,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         nargs="+",
         type=Path,
-        help="a folder with a recording, or its files: perf script or tracefs text, a program's own stamps, "
-        "filefrag -v, events as CSV or Parquet (also .gz, .xz, .zst)",
+        help="a folder with a recording, or its files: perf script or tracefs text, blkparse, strace, "
+        "Darshan DXT, DFTracer, a program's own stamps, filefrag -v, events as CSV or Parquet (also .gz, .xz, .zst); "
+        "or the latency counters of a gluster volume",
     )
     add(
         "--healthy",
@@ -91,7 +92,10 @@ def _add_record_arguments(parser: argparse.ArgumentParser) -> None:
         help="a running process; may be repeated",
     )
     add(
-        "--seconds", metavar="S", type=positive, help="stop after this time (default: when the processes end)"
+        "--seconds",
+        metavar="S",
+        type=positive,
+        help="end the recording after this time, not the program (default: when the processes end)",
     )
     add("--file", metavar="PATH", action="append", default=[], help="a data file, if it is not open for long")
     add(

@@ -220,7 +220,8 @@ class LayerRecording:
     `descriptors`: (process, descriptor) of the data files, and when each was open for which path, where the
     recording has them. `lies_on`: the device below each stacked device; None where the recording does not
     tell. `devices_of`: device of each file. `backing`: file behind a loop device. `partitions`: disk and
-    first byte of each. `one_clock`: folders whose traces all have the machine's monotonic clock.
+    first byte of each. `inodes`: of the files. `one_clock`: folders whose traces all have the machine's
+    monotonic clock.
     """
 
     names: NameTable = field(default_factory=NameTable)
@@ -232,6 +233,7 @@ class LayerRecording:
     backing: dict[str, str] = field(default_factory=dict)
     one_clock: set[str] = field(default_factory=set)
     partitions: dict[str, tuple[str, int]] = field(default_factory=dict)
+    inodes: dict[str, int] = field(default_factory=dict)
     remarks: list[str] = field(default_factory=list)
     node: str = ""
     lost_events: int = 0

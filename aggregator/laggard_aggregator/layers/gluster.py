@@ -1,9 +1,8 @@
 """Layers of a gluster volume by its own latency counters: client translators above, brick translators below.
 
 Reads `gluster volume profile VOL info [incremental]` as text or `--xml`, and a client's io-stats dump.
-These are totals, not
-events: requests, bytes and mean latencies. GlusterFS 10 and later print nanoseconds everywhere, also under
-"us".
+These are totals, not events: requests, bytes and mean latencies. GlusterFS 10 and later print nanoseconds
+everywhere, also under "us".
 """
 
 import re
@@ -27,6 +26,21 @@ _BRICK_FOP = re.compile(
 _CLIENT_FOP = re.compile(r"([A-Z_]{1,40}) +([0-9]{1,15}) +([0-9.]{1,30}) us +[0-9.]+ us +[0-9.]+ us *")
 _BRICK_BYTES = re.compile(r" *Data (Read|Written): ([0-9]{1,19}) bytes *")
 _CLIENT_BYTES = re.compile(r" *Bytes(Read|Written) : ([0-9]{1,19}) *")
+_NOT_COUNTED = (
+    "streams",
+    "runs",
+    "max_request_bytes",
+    "mean_concurrency",
+    "mean_concurrency_busy",
+    "max_concurrency",
+    "busy_seconds",
+    "mib_per_second_busy",
+    "admit_issue_us",
+    "issue_complt_us",
+    "complt_callback_us",
+    "unmatched_ratio",
+)
+"""Characteristics that totals do not tell, null in the records."""
 SLOW_RATIO = 3.0
 """A brick this many times slower than the median of its peers is a finding, from 1 ms on."""
 SLOW_NS = 1e6
@@ -178,8 +192,7 @@ def findings(layers: Sequence[GlusterLayer]) -> list[GlusterFinding]:
                     GlusterFinding(
                         "between client and brick",
                         f"A {fop} takes {mean / 1e6:.2f} ms at {client.name}, at most "
-                        f"{max(below) / 1e6:.2f} ms at any "
-                        "brick.",
+                        f"{max(below) / 1e6:.2f} ms at any brick.",
                         "Look at the network, the clients' threads and the translators between "
                         "(locks, healing).",
                         share,
@@ -199,8 +212,7 @@ def _slow_bricks(bricks: Sequence[GlusterLayer], fop: str) -> Iterator[GlusterFi
             yield GlusterFinding(
                 f"brick {brick.name}",
                 f"A {fop} takes {mean / 1e6:.2f} ms at brick {brick.name}, {usual / 1e6:.2f} ms at "
-                "the median of its "
-                f"{len(others)} peers.",
+                f"the median of its {len(others)} peers.",
                 "Look at the disk and the file system below this brick; record it with laggard "
                 "layers record.",
             )
@@ -211,6 +223,7 @@ def records(layers: Sequence[GlusterLayer], found: Sequence[GlusterFinding]) -> 
     for layer in layers:
         yield {
             "record": "layer",
+            **dict.fromkeys(_NOT_COUNTED),
             "layer": layer.layer,
             "device": layer.name,
             "requests": layer.calls,

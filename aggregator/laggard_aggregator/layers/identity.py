@@ -31,7 +31,36 @@ def data_calls(layers: list[TracedLayer], recording: LayerRecording, remarks: li
     calls = layers[at]
     for layer in layers[:at]:
         _name_by_descriptor(layer, calls, recording)
-    above = next((layer for layer in reversed(layers[:at]) if (layer.requests.start >= 0).any()), None)
+    _name_calls(calls, layers[:at], recording, remarks)
+    for layer in layers[at + 1 :]:
+        if layer.name == "fs":
+            _follow_names(layer, calls, recording)
+
+
+def _follow_names(layer: TracedLayer, calls: TracedLayer, recording: LayerRecording) -> None:
+    """Keeps the requests of a file system on the files of the calls, by the names that those have."""
+    names = recording.names.names
+    mine, theirs = (
+        {names[space]: space for space in np.unique(each.requests.space).tolist() if space >= 0}
+        for each in (layer, calls)
+    )
+    if not mine or not theirs:
+        return
+    same = same_files(mine, theirs)
+    table = np.full(len(names) + 1, -1, np.int32)
+    for name, known in same.found.items():
+        table[mine[name]] = theirs[known]
+    spaces = table[layer.requests.space]
+    layer.requests.space[:] = spaces
+    layer.left_out["requests on other files"] = int((spaces < 0).sum())
+    layer.requests = layer.requests.where(spaces >= 0)
+
+
+def _name_calls(
+    calls: TracedLayer, layers: list[TracedLayer], recording: LayerRecording, remarks: list[str]
+) -> None:
+    """Keeps the calls on data files, and names their files."""
+    above = next((layer for layer in reversed(layers) if (layer.requests.start >= 0).any()), None)
     if (calls.requests.space >= 0).any():
         _by_path(calls, above, recording, remarks)
         return

@@ -1,8 +1,7 @@
 """Bottom-up search (Lu & Shen, section 3): anomalies of the lowest layers, followed up to where they begin.
 
 The highest layer that shows an anomaly is a candidate for its cause; the paper says "typically". Labels are
-set
-by limits of this module, or by the range of healthy recordings.
+set by limits of this module, or by the range of healthy recordings.
 """
 
 from collections.abc import Callable, Sequence
@@ -154,17 +153,14 @@ def _serialised(stack: Stack, boundary: Boundary, high: float, low: float) -> La
     most = stack.characteristics[below].concurrency.most
     text = (
         f"Requests are serialised {candidate}: {stack.layers[above].label} has {high:.2f} outstanding "
-        "on average "
-        f"while busy, {stack.layers[below].label} {low:.2f} (at most {most}). A request waits "
-        f"{_us(before)} of "
-        f"{_us(stack.characteristics[above].mean_residence_us)} before it is issued."
+        f"on average while busy, {stack.layers[below].label} {low:.2f} (at most {most}). A request waits "
+        f"{_us(before)} of {_us(stack.characteristics[above].mean_residence_us)} before it is issued."
     )
     if other_thread:
         advice = (
             "Other threads than the submitters make the calls, one at a time, as glibc's POSIX aio "
-            "does for each "
-            "descriptor: open the file once for each request in flight, or use threads with pread, "
-            "or io_uring."
+            "does for each descriptor: open the file once for each request in flight, or use threads "
+            "with pread, or io_uring."
         )
     else:
         advice = (
@@ -241,13 +237,11 @@ def _finding_held(
         size = stack.characteristics[below].mean_request_bytes
         text = (
             f"{low.label.capitalize()} is idle for {idle:.0%} of the time in which {high.label} "
-            "waits: each request "
-            f"of {_bytes(size)} takes {of}, {where}."
+            f"waits: each request of {_bytes(size)} takes {of}, {where}."
         )
         advice = (
             f"{high.label.capitalize()} waits for every answer. Let the client buffer and send larger "
-            "messages, or keep "
-            "several requests in flight."
+            "messages, or keep several requests in flight."
         )
         return LayerFinding("idle", candidate, above, below, text, advice, share)
     if candidate == "device":

@@ -498,8 +498,9 @@ def _times_below(layers: list[TracedLayer], boundary: Boundary) -> None:
 
 
 def _breakdown(stack: Stack, at: int) -> Breakdown:
-    """Residence of a layer's requests by phase: its own stamps where it has them, else from the layer
-    below.
+    """Residence of a layer's requests by phase: its own stamps where it has them, else from the layer below.
+
+    Of a layer that answers before its requests complete there is no time from COMPLT to CALLBACK.
     """
     columns = stack.layers[at].requests
     begin, end = columns.begin_ns, columns.end
@@ -518,7 +519,7 @@ def _breakdown(stack: Stack, at: int) -> Breakdown:
     return Breakdown(
         _mean(issue - begin, has_issue & (columns.admit != ABSENT)),
         _mean(complt - issue, has_issue & has_complt),
-        _mean(end - complt, has_complt & (columns.callback != ABSENT)),
+        _mean(end - complt, has_complt & (columns.callback != ABSENT) & (complt <= end)),
     )
 
 

@@ -47,4 +47,4 @@ def test_devices_beyond_the_limit_are_left_out_and_said(tmp_path: Path) -> None:
     built.meta = {"lies_on": {}}
     found = analysed(built.write(tmp_path / "run"))
     assert len({r["device"] for r in found.records if r["record"] == "layer"}) == 64
-    assert "the 6 devices with the fewest events of 70 were left out" in found.remarks
+    assert "70 devices, 6 with the fewest events left out" in found.remarks

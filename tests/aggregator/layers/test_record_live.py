@@ -16,18 +16,7 @@ from laggard_aggregator.layers.record.pipe_reader import PipeReader
 from laggard_aggregator.layers.record.tracefs import TraceInstance, mounted, remove_abandoned
 from laggard_common.errors import LaggardError
 from tests.aggregator.layers.analysed import analysed
-
-
-def can_trace() -> bool:
-    """True where an instance can be made: as root, with tracefs and tracepoints."""
-    if os.geteuid() != 0:
-        return False
-    try:
-        with mounted() as root:
-            return (root / "instances").is_dir() and (root / "events" / "syscalls").is_dir()
-    except (LaggardError, OSError):
-        return False
-
+from tests.support.kernel_tracing import can_trace
 
 pytestmark = [
     pytest.mark.root,
@@ -105,21 +94,22 @@ def test_events_that_do_not_fit_are_counted_and_said(
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_leaves_no_instance(tmp_path: Path, number: signal.Signals) -> None:
     ready = tmp_path / "ready"
-    code = "import os,sys,time\nopen(sys.argv[1],'w').write(str(os.getpid()))\ntime.sleep(3)\n"
-    process = recorder("-o", tmp_path / "run", "--", *python(code, ready))
+    done = tmp_path / "done"
+    code = (
+        "import sys,time\nopen(sys.argv[1],'w').write('x')\ntime.sleep(3)\nopen(sys.argv[2],'w').write('x')\n"
+    )
+    process = recorder("-o", tmp_path / "run", "--", *python(code, ready, done))
     until(lambda: ready.exists() and ready.read_text())
     assert instances()
     process.send_signal(number)
     process.communicate(timeout=LONG_ENOUGH)
     assert instances() == []
-    program = int(ready.read_text())
-    if number == signal.SIGTERM:
-        assert process.returncode == 1  # passed on to the program, which it ended
-    elif number == signal.SIGINT:
-        assert process.returncode == 0  # the program was waited for
+    # SIGTERM is passed on to the program and ends it; else it runs on, and is waited for after SIGINT
+    assert process.returncode == {signal.SIGTERM: 1, signal.SIGINT: 0}.get(number, -number)
+    if number != signal.SIGTERM:
+        until(done.exists)
     else:
-        assert process.returncode == -signal.SIGHUP
-        os.kill(program, 0)  # it runs on
+        assert not done.exists()
 
 
 def test_a_command_that_fails_leaves_no_instance(tmp_path: Path) -> None:
@@ -218,7 +208,9 @@ def test_files_opened_one_after_another_on_one_descriptor(tmp_path: Path) -> Non
     )
     out = tmp_path / "run"
     assert main(["layers", "record", "-o", str(out), "--", *python(code, *files)]) == 0
-    calls = analysed(out).layer("syscall")
-    assert (calls["requests"], calls["streams"], calls["runs"]) == (128, 2, 2)
+    calls = analysed(out).layer("syscall")  # also of files that Python itself reads
+    whole = dict(calls["run_bytes"])[1 << 20]
+    assert round(whole * calls["runs"]) == 2
+    assert calls["requests"] >= 128
     known = json.loads((out / "meta.json").read_text())
-    assert {row[2] for row in known["descriptors"]} == {str(path) for path in files}
+    assert {str(path) for path in files} <= {row[2] for row in known["descriptors"]}

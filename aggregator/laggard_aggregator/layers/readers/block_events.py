@@ -98,10 +98,11 @@ def _join_partitions(events: BlockEvents, recording: LayerRecording) -> None:
     Since Linux 5.12 a bio has the partition's number but the disk's sector, its request the disk's number.
     """
     for part, (disk, _) in recording.partitions.items():
-        events.device[events.device == _number_of(part)] = _number_of(disk)
+        events.device[events.device == number_of(part)] = number_of(disk)
 
 
-def _number_of(name: str) -> int:
+def number_of(name: str) -> int:
+    """The number of a device from a text such as `7,0`."""
     major, _, minor = name.partition(",")
     return (int(major) << 32) + int(minor)
 

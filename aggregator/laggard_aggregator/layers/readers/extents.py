@@ -120,6 +120,9 @@ def _add_devices(known: dict[str, Any], recording: LayerRecording) -> None:
     for path, device in _mapped(known.get("file_devices")).items():
         if _is_device(device):
             recording.devices_of[path[:4096]] = device
+    for path, place in _mapped(known.get("inodes")).items():
+        if len(_listed(place)) == 2 and _is_number(place[1]):
+            recording.inodes[path[:4096]] = place[1]
     for device, file in _mapped(known.get("backing_files")).items():
         if _is_device(device) and isinstance(file, str):
             recording.backing[device] = file[:4096]
