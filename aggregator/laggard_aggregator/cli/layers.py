@@ -36,8 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         type=Path,
         help="a folder with a recording, or its files: perf script or tracefs text, blkparse, strace, "
-        "Darshan DXT, DFTracer, a program's own stamps, filefrag -v, events as CSV or Parquet (also .gz, .xz, .zst); "
-        "or the latency counters of a gluster volume",
+        "Darshan DXT, DFTracer, a program's own stamps, filefrag -v, events as CSV or Parquet "
+        "(also .gz, .xz, .zst); or the latency counters of a gluster volume",
     )
     add(
         "--healthy",
