@@ -1,6 +1,6 @@
 """Identity of system calls: descriptor to file, by the recording's description or the layer above."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 
 import numpy as np
@@ -85,12 +85,15 @@ def _name_calls(
 def _name_by_descriptor(layer: TracedLayer, calls: TracedLayer, recording: LayerRecording) -> None:
     """Gives the requests of a layer the whole paths that the description has for their descriptors.
 
-    A program that stamps base names alone would make one file of `rank0/out` and `rank1/out`.
+    A program that stamps base names alone would make one file of `rank0/out` and `rank1/out`. Base names that
+    one file alone has are left, as other layers may have them, too.
     """
     columns = layer.requests
     at = np.flatnonzero((columns.fd >= 0) & (columns.space >= 0) & (columns.thread >= 0))
     if not len(at) or not recording.descriptors:
         return
+    paths = {each.path for rows in recording.descriptors.values() for each in rows if each.path}
+    known = Counter(base(path) for path in paths)
     process_of = _process_of(calls)
     packed, inverse = np.unique(
         np.stack([columns.thread[at], columns.fd[at].astype(np.int64), columns.space[at].astype(np.int64)]),
@@ -102,7 +105,7 @@ def _name_by_descriptor(layer: TracedLayer, calls: TracedLayer, recording: Layer
         name = recording.names.names[space]
         seen = {each.path for each in recording.descriptors.get((process_of.get(thread, thread), fd), ())}
         fitting = [path for path in seen if base(path) == base(name)]
-        whole = "/" not in name and len(fitting) == 1
+        whole = "/" not in name and len(fitting) == 1 and known[name] > 1
         renamed.append(recording.names.index(fitting[0]) if whole else space)
     columns.space[at] = np.array(renamed, np.int32)[inverse.reshape(-1)]
 

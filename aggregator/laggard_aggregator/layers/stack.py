@@ -152,6 +152,8 @@ def build(recording: LayerRecording) -> Stack:
     layers.sort(key=lambda layer: layer.rank)
     data_calls(layers, recording, remarks)
     layers = [layer for layer in layers if len(layer.requests)]
+    positions = [int((layer.requests.start < 0).sum()) for layer in layers if layer.name == "syscall"]
+    remarks += [f"{count} reads and writes have no known file position" for count in positions if count]
     if not layers:
         raise InputError("", "has no requests on data files")
     _finish_bios(layers)

@@ -1,5 +1,6 @@
 """Files of one base name, descriptors that are used again, devices beside and on each other, two machines."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,22 @@ def test_stamps_with_base_names_get_the_paths_of_their_descriptors(tmp_path: Pat
     assert found.layer("application")["streams"] == 2
     assert found.boundary("application", "system call")["nested"] == 1.0
     assert found.boundary("system call", "block")["nested"] == 1.0
+
+
+def test_a_client_without_the_servers_descriptor_has_the_same_file(tmp_path: Path) -> None:
+    folder = two_ranks().write(tmp_path / "run")
+    meta = json.loads((folder / "meta.json").read_text())
+    meta["descriptors"] = [[10, 3, "/s/rank0/out.dat"]]
+    (folder / "meta.json").write_text(json.dumps(meta))
+    for name, fd, early in (("app", 9, 8), ("server", 3, 4)):
+        rows = ["thread,op,file,offset,bytes,submit_ns,done_ns,fd"]
+        for at in range(COUNT):
+            begin = 1000 * NS + (at * 1000 - early) * 1000
+            rows.append(f"10,read,out.dat,{at * SIZE},{SIZE},{begin},{begin + 310_000 + early * 1000},{fd}")
+        (folder / f"{name}.csv").write_text("\n".join(rows) + "\n")
+    found = analysed(folder)
+    assert found.boundary("application", "server")["nested"] == 1.0
+    assert found.boundary("server", "system call")["nested"] == 1.0
 
 
 def test_an_ambiguous_name_is_matched_with_no_file_and_said(tmp_path: Path) -> None:

@@ -116,9 +116,6 @@ def requests(
     )
     layer = _io_only(columns, events.name[entry], recording)
     remarks = []
-    unknown = int((layer.requests.start < 0).sum())
-    if unknown:
-        remarks.append(f"{unknown} reads and writes have no known file position")
     if lost:
         remarks.append(f"{lost} entries or returns of system calls are missing")
     return layer, remarks, lost

@@ -46,7 +46,7 @@ COLUMNS_EXPLAINED = (
     "ADMIT, ISSUE, COMPLT, CALLBACK."
 )
 KINDS_EXPLAINED = (
-    "nested: the lower request lies within. earlier: it was in flight before (read-ahead). hit: it "
+    "nested: the lower request was admitted within. earlier: it was in flight before (read-ahead). hit: it "
     "was complete "
     "before. later: write-back. none: no lower request (a cache hit or lost events)."
 )
