@@ -112,22 +112,44 @@ _READS = 200_000
 
 
 def overhead(rounds: int) -> None:
-    """Microseconds that recording adds to a 4 KiB read from the page cache, with and without in turns."""
+    """Microseconds of a 4 KiB read from the page cache: not recorded, recorded, not recorded while another
+    program is, in turns.
+    """
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder) / "data"
         data.write_bytes(os.urandom(4 << 20))
         work = [sys.executable, "-c", _WORK, str(data), str(_READS)]
-        plain, recorded = [], []
+        plain, recorded, beside = [], [], []
         for at in range(rounds):
             plain.append(_seconds(work))
             record = ["record", "-o", f"{folder}/run{at}", "--buffer-kib", "65536", "--", *work]
             recorded.append(
                 _seconds([sys.executable, "-m", "laggard_aggregator.cli.main", "layers", *record])
             )
-        for name, found in (("not recorded", plain), ("recorded", recorded)):
+            beside.append(_beside(work, Path(folder) / f"beside{at}"))
+        for name, found in (
+            ("not recorded", plain),
+            ("recorded", recorded),
+            ("while another is recorded", beside),
+        ):
             us = [seconds / _READS * 1e6 for seconds in found]
             low, middle, high = min(us), statistics.median(us), max(us)
             print(f"{name}: {low:.2f} / {middle:.2f} / {high:.2f} us a read (least / median / most)")
+
+
+def _beside(work: list[str], output: Path) -> float:
+    """Seconds of the work while a program that sleeps is recorded."""
+    record = ["layers", "record", "-o", str(output), "--", "sleep", "600"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "laggard_aggregator.cli.main", *record], stderr=subprocess.DEVNULL
+    ) as recorder:
+        while not (output / ".calls.part").exists():
+            time.sleep(0.05)
+        time.sleep(1.0)  # the instances are on by then
+        try:
+            return _seconds(work)
+        finally:
+            recorder.terminate()
 
 
 def _seconds(command: list[str]) -> float:

@@ -147,7 +147,7 @@ def build(recording: LayerRecording) -> Stack:
     """Orders, matches and measures the layers of a recording."""
     remarks = list(recording.remarks)
     layers = _one_a_place(recording.layers, remarks)
-    _few_devices(layers)
+    _few_devices(layers, recording)
     tree = devices.arrange(layers, recording, remarks)
     layers.sort(key=lambda layer: layer.rank)
     data_calls(layers, recording, remarks)
@@ -155,7 +155,7 @@ def build(recording: LayerRecording) -> Stack:
     positions = [int((layer.requests.start < 0).sum()) for layer in layers if layer.name == "syscall"]
     remarks += [f"{count} reads and writes have no known file position" for count in positions if count]
     if not layers:
-        raise InputError("", "has no requests on data files")
+        raise InputError(_folder(recording), "has no requests on data files")
     _finish_bios(layers)
     for text in (
         r for layer in layers if not layer.device for r in named_maps(layer.requests, recording)[1].remarks()
@@ -186,11 +186,15 @@ def build(recording: LayerRecording) -> Stack:
     return stack
 
 
-def _few_devices(layers: list[TracedLayer]) -> None:
+def _folder(recording: LayerRecording) -> str:
+    return next((layer.folder for layer in recording.layers if layer.folder), "the recording")
+
+
+def _few_devices(layers: list[TracedLayer], recording: LayerRecording) -> None:
     """Raises InputError for more devices than a picture can show or a run can use."""
     count = len({layer.device for layer in layers if layer.device})
     if count > devices.MAX_DEVICES:
-        raise InputError("", f"has {count} devices, expected at most {devices.MAX_DEVICES}: name them")
+        raise InputError(_folder(recording), f"has {count} devices, expected at most {devices.MAX_DEVICES}")
 
 
 def _uppers(
