@@ -201,7 +201,7 @@ class ExtentMap:
 
 
 @dataclass(frozen=True, slots=True)
-class OpenFile:
+class DescriptorPath:
     """A path that a descriptor stood for, first and last seen at these times; None: at any time.
 
     `position`: where the file was read or written next at `first_ns`, if the recording has it.
@@ -227,7 +227,7 @@ class LayerRecording:
     names: NameTable = field(default_factory=NameTable)
     layers: list[TracedLayer] = field(default_factory=list)
     extents: list[ExtentMap] = field(default_factory=list)
-    descriptors: dict[tuple[int, int], list[OpenFile]] = field(default_factory=dict)
+    descriptors: dict[tuple[int, int], list[DescriptorPath]] = field(default_factory=dict)
     lies_on: dict[str, str] | None = None
     devices_of: dict[str, str] = field(default_factory=dict)
     backing: dict[str, str] = field(default_factory=dict)

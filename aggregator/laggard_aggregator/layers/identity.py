@@ -6,7 +6,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from laggard_aggregator.layers.columns import ABSENT, Ints, LayerRecording, OpenFile, TracedLayer
+from laggard_aggregator.layers.columns import ABSENT, DescriptorPath, Ints, LayerRecording, TracedLayer
 from laggard_aggregator.layers.file_names import base, same_files
 from laggard_aggregator.layers.interval_index import last_at_or_before
 from laggard_aggregator.layers.readers.system_calls import descriptor_keys
@@ -291,7 +291,7 @@ def _span_at(spans: tuple[Ints, Ints], at: int) -> _Span:
     return int(spans[0][at]), None if until == ABSENT else until
 
 
-def _path_within(seen: list[OpenFile], span: _Span | None) -> str | None:
+def _path_within(seen: list[DescriptorPath], span: _Span | None) -> str | None:
     """The path that a descriptor stood for in a time; None if it was not seen then, or stood for several."""
     paths = {each.path for each in seen}
     if span is None or all(each.first_ns is None for each in seen):

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from laggard_aggregator.layers.columns import ExtentMap, LayerRecording, OpenFile
+from laggard_aggregator.layers.columns import DescriptorPath, ExtentMap, LayerRecording
 from laggard_aggregator.layers.readers.text_lines import head
 from laggard_common.errors import InputError
 
@@ -102,7 +102,7 @@ def _add_descriptor(row: Any, recording: LayerRecording) -> None:
         return
     path = row[2] if len(row) > 2 and isinstance(row[2], str) else ""
     seen = [v if _is_number(v) else None for v in (*row[3:6], None, None, None)[:3]]
-    recording.descriptors.setdefault((row[0], row[1]), []).append(OpenFile(path[:4096], *seen))
+    recording.descriptors.setdefault((row[0], row[1]), []).append(DescriptorPath(path[:4096], *seen))
 
 
 def _is_number(value: Any) -> bool:

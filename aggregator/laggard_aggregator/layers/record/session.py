@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-from laggard_aggregator.layers.record.block_devices import BlockDevices
+from laggard_aggregator.layers.record.file_devices import FileDevices
 from laggard_aggregator.layers.record.open_files import OpenFiles
 from laggard_aggregator.layers.record.pipe_reader import POLL_SECONDS, PipeReader
 from laggard_aggregator.layers.record.target import EndingSignals, Target, ending_signals, target
@@ -204,7 +204,7 @@ class _Session:
 
     def write(self, folder: OutputFolder) -> None:
         """Writes trace, extents and description; of the block events those of the files' devices."""
-        found = BlockDevices()
+        found = FileDevices()
         given = [path.resolve() for path in self.options.files]
         with (
             folder.create("fiemap.txt") as raw,

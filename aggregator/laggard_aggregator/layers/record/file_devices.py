@@ -15,7 +15,7 @@ MAX_FILES = 256
 
 
 @dataclass(slots=True)
-class BlockDevices:
+class FileDevices:
     """Devices of files by their numbers (`7,0`).
 
     `lies_on`: the device below each. `partitions`: disk and first byte. `backing_files`: of loop devices.

@@ -4,7 +4,7 @@ import io
 import os
 from pathlib import Path
 
-from laggard_aggregator.layers.record.block_devices import BlockDevices
+from laggard_aggregator.layers.record.file_devices import FileDevices
 
 
 def tree(root: Path, number: str) -> Path:
@@ -18,8 +18,8 @@ def number_of(path: Path) -> str:
     return f"{os.major(known)},{os.minor(known)}"
 
 
-def added(path: Path, system: Path) -> BlockDevices:
-    found = BlockDevices()
+def added(path: Path, system: Path) -> FileDevices:
+    found = FileDevices()
     found.add_files([path], io.StringIO(), system)
     return found
 
@@ -53,7 +53,7 @@ def test_devices_below_mapped_and_loop_devices(tmp_path: Path) -> None:
             each = place / "slaves" / slave.replace(",", "-")
             each.mkdir(parents=True)
             (each / "dev").write_text(slave.replace(",", ":") + "\n")
-    found = BlockDevices()
+    found = FileDevices()
     assert found._look_below("253,0", system) == ""
     assert found._look_below("9,0", system) == ""
     assert found.lies_on == {"253,0": "8,16"}
@@ -72,7 +72,7 @@ def test_devices_below_mapped_and_loop_devices(tmp_path: Path) -> None:
 def test_a_fifo_in_the_place_of_a_file_is_not_opened(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "link").symlink_to("/etc/passwd")
-    found = BlockDevices()
+    found = FileDevices()
     found.add_files([tmp_path / "fifo", tmp_path / "link", tmp_path / "gone"], io.StringIO(), tmp_path)
     assert found.file_devices == {}
     assert len(found.remarks) == 3
