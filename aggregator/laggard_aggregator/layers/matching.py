@@ -131,11 +131,10 @@ def match_by_address(
         _linear(upper, lower, u, low)
     pair_u, pair_l = _exact(upper, lower, u, low)
     refused = ""
-    if _too_intricate(u, low):
+    cells = _overlapping(upper, lower, u, low, pair_u)
+    if cells is None:
         refused = f"more than {_MOST_LOWER_CELLS:,} overlaps of the requests' ranges"
         cells = _no_overlaps(len(upper))
-    else:
-        cells = _overlapping(upper, lower, u, low, pair_u)
     kind = cells.kinds
     done = u.owner[pair_u] if len(pair_u) else pair_u
     if pieces is None:
@@ -154,12 +153,11 @@ def match_by_address(
     )
 
 
-def _too_intricate(u: Pieces, low: Pieces) -> bool:
+def _too_intricate(bounds: Ints, u: Pieces, low: Pieces, left: Ints) -> bool:
     """True for ranges that overlap so often that cutting them at all bounds needs too much memory."""
-    bounds = np.unique(np.concatenate([u.start, u.end, low.start, low.end]))
     if int(_widths(bounds, low.start, low.end).sum()) > _MOST_LOWER_CELLS:
         return True
-    return int(_widths(bounds, u.start, u.end).max(initial=0)) > _MOST_CELLS
+    return int(_widths(bounds, u.start[left], u.end[left]).max(initial=0)) > _MOST_CELLS
 
 
 def _widths(bounds: Ints, start: Ints, end: Ints) -> Ints:
@@ -231,17 +229,20 @@ class _CellOutcome:
 
 def _overlapping(
     upper: RequestColumns, lower: RequestColumns, u: Pieces, low: Pieces, exact: Ints
-) -> _CellOutcome:
+) -> _CellOutcome | None:
     """Kinds of all upper requests, and pairs of those pieces that have no exact match.
 
-    Ranges are cut at all starts and ends: in the cells between, a piece covers all or nothing.
+    Ranges are cut at all starts and ends: in the cells between, a piece covers all or nothing. None where
+    that would be too many cells.
     """
     left = np.setdiff1d(np.arange(len(u.owner)), exact, assume_unique=True)
-    bounds = np.unique(np.concatenate([u.start[left], u.end[left], low.start, low.end]))
     tally = _KindTally(len(upper))
     tally.count(u.owner[exact], np.full(len(exact), MatchKind.NESTED, np.int8))
     pairs: list[tuple[Ints, Ints, NDArray[np.int8]]] = []
     if len(left):
+        bounds = np.unique(np.concatenate([u.start[left], u.end[left], low.start, low.end]))
+        if _too_intricate(bounds, u, low, left):
+            return None
         cells_l, of_l = _cells(bounds, low.start, low.end)
         of_l = low.owner[of_l]
         index = _CellIndex(cells_l, of_l, lower)
