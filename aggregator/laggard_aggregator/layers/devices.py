@@ -48,12 +48,11 @@ def arrange(layers: list[TracedLayer], recording: LayerRecording, remarks: list[
 
 def _residence(layers: list[TracedLayer], device: str) -> float:
     """Median ns of a device's requests: those of an upper one last at least as long as those below it."""
-    lasting = [
-        float(np.median((layer.requests.end - layer.requests.begin_ns)[layer.requests.end != ABSENT]))
-        for layer in layers
-        if layer.device == device and layer.name == "device" and (layer.requests.end != ABSENT).any()
-    ]
-    return max(lasting, default=0.0)
+    mine = {layer.name: layer.requests for layer in layers if layer.device == device}
+    requests = mine.get("device", mine.get("block"))
+    if requests is None or not (requests.end != ABSENT).any():
+        return 0.0
+    return float(np.median((requests.end - requests.begin_ns)[requests.end != ABSENT]))
 
 
 def _next_recorded(device: str, lies_on: dict[str, str], known: dict[str, list[str]]) -> str:
@@ -74,12 +73,10 @@ def _guess(
     remarks: list[str],
 ) -> None:
     """Stacks devices whose requests have requests nested in them on the other device."""
-    lowest = {layer.device: layer for layer in layers if layer.name == "device"}
-    highest = {layer.device: layer for layer in layers if layer.name == "device"}
-    highest |= {layer.device: layer for layer in layers if layer.name == "block"}
+    requests = {layer.device: layer for layer in layers if layer.name == "device"}
+    bios = {layer.device: layer for layer in layers if layer.name == "block"}
+    lowest, highest = bios | requests, requests | bios
     for above, below in pairwise(devices):
-        if above not in lowest:
-            continue
         matching, _ = match_through_map(
             lowest[above].requests, highest[below].requests, lowest[above], below, recording
         )

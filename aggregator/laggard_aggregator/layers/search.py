@@ -183,7 +183,7 @@ def between(stack: Stack, above: int, below: int, *, library: bool = False) -> s
     program.
     """
     high, low = stack.layers[above], stack.layers[below]
-    if high.device and high.name == "device":
+    if high.device and high.device != low.device:
         return "device"
     first = (
         "library" if library and high.name == "application" and low.name == "syscall" else _shown(high.name)

@@ -69,6 +69,27 @@ def test_devices_below_mapped_and_loop_devices(tmp_path: Path) -> None:
     assert found.lies_on["7,5"] == number_of(image)
 
 
+def test_below_the_disk_of_a_partition(tmp_path: Path) -> None:
+    system = tmp_path / "sys"
+    disk = tmp_path / "devices" / "loop0"
+    part = disk / "loop0p1"
+    part.mkdir(parents=True)
+    (disk / "dev").write_text("7:0\n")
+    (part / "partition").write_text("1\n")
+    (part / "start").write_text("2048\n")
+    image = tmp_path / "image"
+    image.write_bytes(b"x")
+    (tree(system, "7,0") / "loop").mkdir()
+    (system / "7:0" / "loop" / "backing_file").write_text(f"{image}\n")
+    (system / "259:0").symlink_to(part)
+    (tree(system, "253,0") / "slaves" / "loop0p1").mkdir(parents=True)
+    (system / "253:0" / "slaves" / "loop0p1" / "dev").write_text("259:0\n")
+    found = FileDevices()
+    assert found._look_below("253,0", system) == str(image)
+    assert found.partitions == {"259,0": ("7,0", 2048 * 512)}
+    assert found.lies_on == {"253,0": "259,0", "7,0": number_of(image)}
+
+
 def test_a_fifo_in_the_place_of_a_file_is_not_opened(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "link").symlink_to("/etc/passwd")

@@ -132,6 +132,22 @@ def test_a_file_that_was_open_before_is_read_from_its_position(tmp_path: Path) -
     assert (boundary["matched_by"], boundary["nested"]) == ("address", 1.0)
 
 
+@pytest.mark.parametrize(("noted", "returned"), [(250, 0), (5_250, 5)])
+def test_a_read_in_flight_while_its_position_was_noted(tmp_path: Path, noted: int, returned: int) -> None:
+    built = KernelTrace()  # a read that has begun moves the position when it returns
+    for at in range(COUNT):
+        built.read(100 + at * 1000, 400 + at * 1000, 3)
+        built.device(110 + at * 1000, 390 + at * 1000, "7,0", (1 << 26) + (7 + at) * SIZE)
+    built.meta = {
+        "descriptors": [[10, 3, "/d/a", 1000 * NS + noted * 1000, 1001 * NS, (7 + returned) * SIZE]],
+        "lies_on": {},
+        "file_devices": {"/d/a": "7,0"},
+    }
+    built.extent("/d/a", 1 << 26)
+    boundary = analysed(built.write(tmp_path / "run")).boundary("system call", "block")
+    assert (boundary["matched_by"], boundary["nested"]) == ("address", 1.0)
+
+
 def two_devices(*, stacked: bool, described: bool) -> KernelTrace:
     """Reads of two files: on two devices beside each other, or on one that lies on the other."""
     built = KernelTrace()
@@ -199,6 +215,75 @@ def test_bios_of_a_partition_are_the_disks(tmp_path: Path) -> None:
     found = analysed(built.write(tmp_path / "run"))
     assert found.boundary("system call", "block 8,0")["nested"] == 1.0
     assert found.boundary("block 8,0", "device 8,0")["nested"] == 1.0
+
+
+@pytest.mark.parametrize("upper", ["7,0", "253,0"])
+def test_a_device_on_a_partition_lies_on_its_disk(tmp_path: Path, upper: str) -> None:
+    built = KernelTrace()
+    start = 1 << 20
+    image = "/images/image" if upper == "7,0" else None
+    built.extent("/d/a", 1 << 26)
+    if image:
+        built.extent(image, 1 << 28, size=1 << 27)
+    below = start + ((1 << 28) if image else 0)
+    for at in range(COUNT):
+        begin = at * 20_000
+        built.pread(begin, begin + 10_000, 3, at * SIZE)
+        place = (1 << 26) + at * SIZE
+        built.device(begin + 10, begin + 9_990, upper, place)
+        built.bio(begin + 8_000, "8,1", below + place)
+        built.issued(begin + 8_010, "8,0", below + place)
+        built.completed(begin + 8_500, "8,0", below + place)
+    built.meta = {
+        "descriptors": [[10, 3, "/d/a"]],
+        "lies_on": {upper: "8,1"},
+        "file_devices": {"/d/a": upper, **({image: "8,1"} if image else {})},
+        "backing_files": {upper: image} if image else {},
+        "partitions": {"8,1": ["8,0", start]},
+    }
+    found = analysed(built.write(tmp_path / "run"))
+    assert found.boundary(f"device {upper}", "block 8,0")["nested"] == 1.0
+    boundaries = {(r["above"], r["below"]) for r in found.records if r["record"] == "boundary"}
+    assert ("system call", "block 8,0") not in boundaries
+    assert found.findings == [("slow", "device")]
+
+
+def mapped(*, completions: bool) -> KernelTrace:
+    """Reads of a file on a mapped device, whose bios make no requests; it holds each for 4 ms."""
+    built = KernelTrace()
+    built.extent("/d/a", 1 << 26)
+    for at in range(COUNT):
+        begin = at * 20_000
+        place = (1 << 26) + at * SIZE
+        built.pread(begin, begin + 5_000, 3, at * SIZE)
+        built.bio(begin + 10, "253,0", place)
+        built.device(begin + 4_010, begin + 4_900, "8,0", (1 << 30) + place)
+        if completions:
+            built.bio_done(begin + 4_950, "253,0", place)
+    built.meta = {
+        "descriptors": [[10, 3, "/d/a"]],
+        "lies_on": {"253,0": "8,0"},
+        "file_devices": {"/d/a": "253,0"},
+    }
+    return built
+
+
+def test_bios_of_a_mapped_device_end_with_their_completions(tmp_path: Path) -> None:
+    found = analysed(mapped(completions=True).write(tmp_path / "run"))
+    block = found.layer("block", "253,0")
+    assert (block["unfinished"], block["max_concurrency"], found.records[0]["lost_events"]) == (0, 1, 0)
+    assert block["mean_residence_us"] == pytest.approx(4_940)
+    assert found.boundary("system call", "block 253,0")["nested"] == 1.0
+    assert found.boundary("block 253,0", "block 8,0")["nested"] == 1.0
+    assert found.findings == [("slow", "device")]
+
+
+def test_a_device_without_completions_ends_the_search_and_is_said(tmp_path: Path) -> None:
+    found = analysed(mapped(completions=False).write(tmp_path / "run"))
+    assert "device 253,0: its 20 bios have no completions" in found.remarks
+    assert {r["device"] for r in found.records if r["record"] == "layer"} == {None, "8,0"}
+    assert found.findings == []
+    assert found.records[0]["lost_events"] == 0
 
 
 def test_recordings_of_two_nodes_are_no_one_recording(

@@ -17,6 +17,7 @@ from tests.support.kernel_tracing import can_trace
 SOURCE = Path(__file__).parents[2] / "fixtures" / "layers" / "app.c"
 BLKIO = Path("/sys/fs/cgroup/blkio")
 FILE_BYTES = 64 << 20
+ZRAM = Path("/sys/class/zram-control")
 NEEDED = ("gcc", "losetup", "mkfs.ext4", "mount", "blockdev")
 
 pytestmark = [
@@ -239,3 +240,45 @@ def test_a_command_that_cannot_be_recorded(tmp_path: Path, capsys: pytest.Captur
     assert main(["layers", "record", "-o", str(tmp_path / "a")]) == 2
     assert main(["layers", "record", "-o", str(tmp_path / "b"), "--pid", "4194303"]) == 2
     assert "no such process" in capsys.readouterr().err
+
+
+@pytest.fixture(name="zram")
+def zram_file_system(tmp_path: Path) -> Iterator[Path]:
+    """ext4 on a device that makes no requests, as dm and md make none."""
+    try:
+        number = (ZRAM / "hot_add").read_text().strip()
+    except OSError as exc:
+        pytest.skip(f"no zram device: {exc.strerror}")
+    device, folder = Path(f"/dev/zram{number}"), tmp_path / "mounted"
+    folder.mkdir()
+    try:
+        (Path("/sys/block") / device.name / "disksize").write_text("64M")
+        run("mkfs.ext4", "-q", "-F", device)
+        run("mount", device, folder)
+        try:
+            yield folder
+        finally:
+            run("umount", folder)
+    finally:
+        (Path("/sys/block") / device.name / "reset").write_text("1")
+        (ZRAM / "hot_remove").write_text(number)
+
+
+def test_a_device_without_requests(tmp_path: Path, zram: Path) -> None:
+    path = zram / "data"
+    path.write_bytes(os.urandom(16 << 20))
+    run("sync", path)
+    code = (
+        "import os,sys,mmap\nfd=os.open(sys.argv[1],os.O_RDONLY|os.O_DIRECT)\nroom=mmap.mmap(-1,65536)\n"
+        "for at in range(256): os.preadv(fd,[room],at*65536)\n"
+    )
+    command = [sys.executable, "-I", "-S", "-c", code, str(path)]
+    assert main(["layers", "record", "-o", str(tmp_path / "run"), "--", *command]) == 0
+    found = analysed(tmp_path / "run")
+    (block,) = (r for r in found.records if r["record"] == "layer" and r["bytes"] == 16 << 20 and r["device"])
+    assert (block["layer"], block["requests"], block["unfinished"]) == ("block", 256, 0)
+    assert 0 < block["mean_residence_us"] < found.layer("syscall")["mean_residence_us"]
+    boundary = found.boundary("system call", f"block {block['device']}")
+    assert (boundary["matched_by"], boundary["nested"]) == ("address", 1.0)
+    assert found.findings == []
+    assert found.records[0]["lost_events"] == 0

@@ -12,9 +12,11 @@ from pathlib import Path
 import pytest
 
 from laggard_aggregator.cli.main import main
+from laggard_aggregator.layers.readers.open_recording import open_recording
+from laggard_aggregator.layers.record import target
 from laggard_aggregator.layers.record.pipe_reader import PipeReader
 from laggard_aggregator.layers.record.tracefs import TraceInstance, mounted, remove_abandoned
-from laggard_common.errors import LaggardError
+from laggard_common.errors import LaggardError, ServiceError
 from tests.aggregator.layers.analysed import analysed
 from tests.support.kernel_tracing import can_trace
 
@@ -28,10 +30,11 @@ READS = (
 LONG_ENOUGH = 20
 
 
-def instances() -> list[str]:
-    """Our instances."""
+def instances(pid: int | None = None) -> list[str]:
+    """Instances of a recorder, of this process by default; tracefs is one for all who record."""
+    prefix = f"laggard-{pid or os.getpid()}-"
     with mounted() as root:
-        return [each.name for each in (root / "instances").iterdir() if each.name.startswith("laggard-")]
+        return [each.name for each in (root / "instances").iterdir() if each.name.startswith(prefix)]
 
 
 def data(folder: Path) -> Path:
@@ -63,7 +66,9 @@ def test_a_program_outlives_its_recording(tmp_path: Path, capsys: pytest.Capture
     done = tmp_path / "done"
     code = "import sys,time,pathlib\ntime.sleep(1)\npathlib.Path(sys.argv[1]).write_text('x')\nsys.exit(3)\n"
     out = ["-o", str(tmp_path / "run"), "--seconds", "0.2"]
-    assert main(["layers", "record", *out, "--", *python(code, done)]) == 1  # the program's own code
+    assert (
+        main(["layers", "record", *out, "--", *python(code, done)]) == 1
+    )  # for any code of the program's own
     assert done.read_text() == "x"
     assert "waiting for the program to end" in capsys.readouterr().err
     assert instances() == []
@@ -96,20 +101,75 @@ def test_a_signal_leaves_no_instance(tmp_path: Path, number: signal.Signals) -> 
     ready = tmp_path / "ready"
     done = tmp_path / "done"
     code = (
-        "import sys,time\nopen(sys.argv[1],'w').write('x')\ntime.sleep(3)\nopen(sys.argv[2],'w').write('x')\n"
+        "import sys,time\nopen(sys.argv[1],'w').write('x')\ntime.sleep(float(sys.argv[3]))\n"
+        "open(sys.argv[2],'w').write('x')\n"
     )
-    process = recorder("-o", tmp_path / "run", "--", *python(code, ready, done))
+    ends_program = number != signal.SIGINT  # which a terminal sends to both
+    seconds = "60" if ends_program else "2"
+    process = recorder("-o", tmp_path / "run", "--", *python(code, ready, done, seconds))
     until(lambda: ready.exists() and ready.read_text())
-    assert instances()
+    assert instances(process.pid)
     process.send_signal(number)
     process.communicate(timeout=LONG_ENOUGH)
-    assert instances() == []
-    # SIGTERM is passed on to the program and ends it; else it runs on, and is waited for after SIGINT
-    assert process.returncode == {signal.SIGTERM: 1, signal.SIGINT: 0}.get(number, -number)
-    if number != signal.SIGTERM:
-        until(done.exists)
-    else:
-        assert not done.exists()
+    assert instances(process.pid) == []
+    assert process.returncode == (1 if ends_program else 0)
+    assert done.exists() != ends_program
+    assert (tmp_path / "run" / "meta.json").exists()
+
+
+def test_an_error_during_a_recording_ends_it_whatever_the_program_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    waited = []
+
+    class Watched(target.Target):
+        def wait(self, done: str) -> int | None:
+            assert self.child is not None
+            waited.append(self.child.poll() is None and instances() == [])
+            return super().wait(done)
+
+    code = (
+        "import os,sys,time\nfd=os.open(sys.argv[1],os.O_RDONLY)\nend=time.monotonic()+float(sys.argv[2])\n"
+        "while time.monotonic()<end:\n    for at in range(100): os.pread(fd,512,0)\n"
+    )
+    looks = 0
+
+    def followed(self: TraceInstance) -> list[int]:
+        nonlocal looks
+        looks += 1
+        if looks > 50:
+            raise ServiceError("the instance was removed by another")
+        return []
+
+    def copied(self: PipeReader) -> bool:
+        time.sleep(0.002)  # events come faster than they are copied
+        return plain(self)
+
+    plain = PipeReader._copied
+    monkeypatch.setattr(TraceInstance, "followed", followed)
+    monkeypatch.setattr(PipeReader, "_copied", copied)
+    monkeypatch.setattr(target, "Target", Watched)
+    out = ["-o", str(tmp_path / "run"), "--buffer-kib", "4"]
+    assert main(["layers", "record", *out, "--", *python(code, data(tmp_path), "8")]) == 1
+    said = capsys.readouterr().err
+    assert "not recorded: " in said
+    assert "removed by another; waiting for the program to end" in said
+    assert waited == [True]
+
+
+def test_a_recording_is_written_while_the_program_runs_on(tmp_path: Path) -> None:
+    seen = tmp_path / "seen"
+    code = (
+        "import os,sys,time\n"
+        "for _ in range(600):\n"
+        "    if os.path.exists(sys.argv[1]): break\n"
+        "    time.sleep(0.02)\n"
+        "open(sys.argv[2],'w').write(str(os.path.exists(sys.argv[1])))\n"
+    )
+    out = tmp_path / "run"
+    words = ["layers", "record", "-o", str(out), "--seconds", "0.2", "--"]
+    assert main([*words, *python(code, out / "meta.json", seen)]) == 0
+    assert seen.read_text() == "True"
 
 
 def test_a_command_that_fails_leaves_no_instance(tmp_path: Path) -> None:
@@ -137,14 +197,14 @@ def test_a_trace_that_cannot_be_written_ends_it_with_an_error(
 
 def test_an_instance_of_another_program_is_not_removed(tmp_path: Path) -> None:
     with mounted() as root:
-        other = TraceInstance(root, "laggard-1-test")
+        other = TraceInstance(root, f"laggard-{os.getpid()}-test")
         other.create(64)
         try:
-            mine = TraceInstance(root, "laggard-1-test")
+            mine = TraceInstance(root, other.path.name)
             with pytest.raises(LaggardError):
                 mine.create(64)
             mine.remove()
-            remove_abandoned(root)  # process 1 lives
+            remove_abandoned(root)  # this process lives
             assert other.path.is_dir()
         finally:
             other.remove()
@@ -189,6 +249,28 @@ def test_files_are_private_and_never_written_through_links(
         ("tracefs.txt", "fiemap.txt", "meta.json"), "0o600"
     )
     capsys.readouterr()
+
+
+def test_positions_of_a_program_that_reads_already(tmp_path: Path) -> None:
+    path = tmp_path / "data"
+    path.write_bytes(os.urandom(4 << 20))
+    code = (
+        "import os,sys\nfd=os.open(sys.argv[1],os.O_RDONLY)\nprint('x',flush=True)\n"
+        "while True:\n    if not os.read(fd,65536): os.lseek(fd,0,0)\n"
+    )
+    with subprocess.Popen(python(code, path), stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            process.stdout.readline()
+            out = tmp_path / "run"
+            words = ["-o", str(out), "--pid", str(process.pid), "--seconds", "0.5"]
+            assert main(["layers", "record", *words]) == 0
+        finally:
+            process.kill()
+    (calls,) = (each.requests for each in open_recording([out]).layers if each.name == "syscall")
+    at_the_end = (calls.done == 0) & (calls.start >= 0)
+    assert at_the_end.any()
+    assert set(calls.start[at_the_end].tolist()) == {path.stat().st_size}
 
 
 def test_files_opened_one_after_another_on_one_descriptor(tmp_path: Path) -> None:

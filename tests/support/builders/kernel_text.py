@@ -48,6 +48,10 @@ class KernelTrace:
         """64 KiB queued to a device."""
         self.line(time, f"block_bio_queue: {device} R {place // 512} + 128 [app]")
 
+    def bio_done(self, time: float, device: str, place: int) -> None:
+        """64 KiB completed by a device that makes no requests."""
+        self.line(time, f"block_bio_complete: {device} R {place // 512} + 128 [0]")
+
     def issued(self, time: float, device: str, place: int) -> None:
         """64 KiB issued to a device."""
         self.line(time, f"block_rq_issue: {device} R 65536 () {place // 512} + 128 none,0,0 [app]")

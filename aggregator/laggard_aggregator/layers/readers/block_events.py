@@ -18,10 +18,18 @@ from laggard_aggregator.layers.columns import (
 from laggard_aggregator.layers.readers.text_lines import joined
 
 SECTOR_BYTES = 512
-QUEUED, ISSUED, COMPLETED, REQUEUED = 1, 2, 3, 4
+QUEUED, ISSUED, COMPLETED, REQUEUED, ENDED = 1, 2, 3, 4, 5
 _MARGIN_NS = 1_000_000_000
+_MARGIN_SHARE = 0.05
+"""Of the recording's length: requests open for less than the margin at its end may still complete."""
 MAX_DEVICES = 64
-EVENTS = {"bio_queue": QUEUED, "rq_issue": ISSUED, "rq_complete": COMPLETED, "rq_requeue": REQUEUED}
+EVENTS = {
+    "bio_queue": QUEUED,
+    "bio_complete": ENDED,
+    "rq_issue": ISSUED,
+    "rq_complete": COMPLETED,
+    "rq_requeue": REQUEUED,
+}
 
 
 @dataclass(slots=True)
@@ -81,12 +89,23 @@ def layers(
         has_data = events.sectors > 0
         bios = np.flatnonzero(of_device & has_data & (events.event == QUEUED))
         flushes = int((of_device & ~has_data & (events.event == ISSUED)).sum())
-        if len(bios):
-            found.append(_block(events, bios, space, name))
-        device, missing = _device(events, of_device & has_data, space, name, bounds)
-        if len(device.requests):
-            device.left_out["flushes"] = flushes
-            found.append(device)
+        block = _block(events, bios, space, name)
+        if len(bios) and not (of_device & (events.event == ISSUED)).any():
+            missing = _end_bios(events, block.requests, of_device & has_data, bounds)
+            if missing is None:
+                remarks.append(
+                    f"device {name}: its {len(bios)} bios have no completions: its layer is left out, and "
+                    "the search does not go below the layer above it"
+                )
+                continue
+            found.append(block)
+        else:
+            if len(bios):
+                found.append(block)
+            device, missing = _device(events, of_device & has_data, space, name, bounds)
+            if len(device.requests):
+                device.left_out["flushes"] = flushes
+                found.append(device)
         lost += missing.lost
         remarks += [f"device {name}: {text}" for text in missing.remarks()]
     return found, remarks, lost
@@ -129,6 +148,8 @@ class _Missing:
                 f"{self.never_completed} issued requests have no completion, {self.never_issued} "
                 "completions no issue: events were lost"
             )
+        if self.open_at_start:
+            found.append(f"{self.open_at_start} requests were in flight at the start of the recording")
         if self.open_at_end:
             found.append(f"{self.open_at_end} requests were in flight at the end of the recording")
         return found
@@ -146,6 +167,25 @@ def _block(events: BlockEvents, at: Ints, space: int, device: str) -> TracedLaye
         thread=events.thread[at],
     )
     return TracedLayer("block", columns, rank_of("block"), device)
+
+
+def _end_bios(
+    events: BlockEvents, columns: RequestColumns, chosen: NDArray[np.bool_], bounds_ns: tuple[int, int]
+) -> _Missing | None:
+    """Ends bios of a device that makes no requests (dm, md, zram) by their own completions.
+
+    None where it reports none: without ends a bio would be outstanding until the end of the recording.
+    """
+    completed = np.flatnonzero(chosen & ((events.event == ENDED) | (events.event == COMPLETED)))
+    completed = completed[np.argsort(events.time[completed], kind="stable")]
+    if not len(completed):
+        return None
+    pairs = _next_completion(columns.start // SECTOR_BYTES, columns.admit, events, completed)
+    known = pairs >= 0
+    columns.callback[known] = events.time[completed[pairs[known]]]
+    unused = np.ones(len(completed), np.bool_)
+    unused[pairs[known]] = False
+    return _missing(columns, events.time[completed[unused]], bounds_ns)
 
 
 def _device(
@@ -199,15 +239,21 @@ def _device(
 def _missing(columns: RequestColumns, orphans: Ints, bounds_ns: tuple[int, int]) -> _Missing:
     """Sorts what is missing into requests in flight at the ends of the recording and lost events.
 
-    In flight: issued, or completed, as near to an end as requests of this device last, and not issued again.
+    In flight at the end: no request that was issued later by more than the margin has completed, and the
+    sector was not issued again. At the start: none that completed earlier by more than the margin was issued.
     """
     done = columns.end != ABSENT
-    longest = int((columns.end - columns.admit)[done].max()) if done.any() else 0
-    margin = max(_MARGIN_NS, 3 * longest)
+    first, last = bounds_ns
+    longest = 0
+    margin = min(_MARGIN_NS, int(_MARGIN_SHARE * (last - first)))
+    if done.any():
+        longest = int((columns.end - columns.admit)[done].max())
+        first, last = int(columns.end[done].min()), int(columns.admit[done].max())
+    margin = max(margin, 3 * longest)
     waiting = np.flatnonzero(~done)
     again = _issued_again(columns, waiting)
-    at_end = (columns.admit[waiting] >= bounds_ns[1] - margin) & ~again
-    at_start = orphans <= bounds_ns[0] + margin
+    at_end = (columns.admit[waiting] >= last - margin) & ~again
+    at_start = orphans <= first + margin
     return _Missing(
         open_at_end=int(at_end.sum()),
         open_at_start=int(at_start.sum()),

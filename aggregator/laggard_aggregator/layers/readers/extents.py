@@ -136,14 +136,17 @@ def _is_device(value: Any) -> bool:
 
 
 def place_extents(recording: LayerRecording) -> None:
-    """Gives each map the device of its file; that of a partition becomes its disk's."""
+    """Gives each map the device of its file. A partition becomes its disk, above and below a device, too."""
+
+    def on_disk(device: str) -> tuple[str, int]:
+        return recording.partitions.get(device, (device, 0))
+
     for at, each in enumerate(recording.extents):
-        device = recording.devices_of.get(each.file, each.device)
-        disk, first = recording.partitions.get(device, (device, 0))
+        disk, first = on_disk(recording.devices_of.get(each.file, each.device))
         recording.extents[at] = replace(each, device=disk, physical=each.physical + first)
-    for part, (disk, _) in recording.partitions.items():
-        if recording.lies_on is not None and part in recording.lies_on:
-            recording.lies_on.setdefault(disk, recording.lies_on.pop(part))
+    if recording.lies_on is not None:
+        pairs = [(on_disk(upper)[0], on_disk(lower)[0]) for upper, lower in recording.lies_on.items()]
+        recording.lies_on = {upper: lower for upper, lower in pairs if upper != lower}
 
 
 def _text(path: Path) -> str:

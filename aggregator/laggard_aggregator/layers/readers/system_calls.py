@@ -164,8 +164,8 @@ def _place(
 ) -> None:
     """Sets the offset of calls at the file position: the bytes moved since the last seek or open.
 
-    Without either: since the position that the description has; else since 0 if the trace has no opens at
-    all, as those of other tools, and unknown if it has.
+    Without either: since, or until, the position that the description has. Else since 0 in a trace without
+    opens and times of descriptors, as those of other tools, and unknown in others.
     """
     done = np.where(is_seek | (columns.done >= 0), columns.done, -1)
     chosen = np.flatnonzero(moving & (columns.callback != ABSENT) & (done != -1))
@@ -173,7 +173,7 @@ def _place(
         return
     known = _known_positions(recording)
     key = np.concatenate([descriptor_keys(columns)[chosen], known[0]])
-    time = np.concatenate([columns.admit[chosen], known[1]])
+    time = np.concatenate([columns.callback[chosen], known[1]])  # the position moves as a call returns
     seeks = np.concatenate([is_seek[chosen], np.ones(len(known[0]), np.bool_)])
     value = np.concatenate([done[chosen], known[2]])
     order = np.lexsort((time, key))
@@ -182,9 +182,15 @@ def _place(
     same[1:] = key[1:] == key[:-1]
     before = np.concatenate([[0], np.cumsum(np.where(seeks, 0, value))[:-1]])
     anchor = np.maximum.accumulate(np.where(~same | seeks, np.arange(len(order)), 0))
-    unseen = ABSENT if has_openings or len(known[0]) else 0
-    base = np.where(seeks[anchor], value[anchor], unseen)
-    position = np.where(base == ABSENT, -1, base + before - before[anchor])
+    noted = order >= len(chosen)
+    described = any(each.first_ns is not None for rows in recording.descriptors.values() for each in rows)
+    base = np.where(seeks[anchor], value[anchor], ABSENT if has_openings or described else 0)
+    # calls before the position was noted: back from there
+    following = np.minimum.accumulate(np.where(seeks, np.arange(len(order)), len(order))[::-1])[::-1]
+    first = np.minimum(following, len(order) - 1)
+    back = ~seeks[anchor] & noted[first] & (key[first] == key)
+    base = np.where(back, value[first] - (before[first] - before[anchor]), base)
+    position = np.where(base == ABSENT, -1, np.maximum(base + before - before[anchor], -1))
     mine = order < len(chosen)
     columns.start[chosen[order[mine]]] = np.where(seeks, -1, position)[mine]
 

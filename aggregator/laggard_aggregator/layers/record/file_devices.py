@@ -77,12 +77,11 @@ class FileDevices:
             if (place / "partition").exists():
                 disk = (place.resolve().parent / "dev").read_text().strip().replace(":", ",")
                 self.partitions[device] = (disk, first)
-                return ""
-        self._follow_mapped(device, place, system)
-        return ""
+                return self._look_below(disk, system)
+        return self._follow_mapped(device, place, system)
 
-    def _follow_mapped(self, device: str, place: Path, system: Path) -> None:
-        """Adds the device below a mapped one (dm, md), where there is one alone."""
+    def _follow_mapped(self, device: str, place: Path, system: Path) -> str:
+        """Adds the device below a mapped one (dm, md), where there is one alone, and those below that."""
         below: list[str] = []
         with suppress(OSError):
             below = [(each / "dev").read_text().strip() for each in sorted((place / "slaves").iterdir())]
@@ -93,6 +92,8 @@ class FileDevices:
             )
         elif below:
             self.remarks.append(f"device {device} is mapped: requests below it are matched by size and time")
-            self.lies_on[device] = below[0].replace(":", ",")
-            if below[0].replace(":", ",") not in self.lies_on:
-                self._look_below(below[0].replace(":", ","), system)
+            lower = below[0].replace(":", ",")
+            self.lies_on[device] = lower
+            if lower not in self.lies_on:
+                return self._look_below(lower, system)
+        return ""

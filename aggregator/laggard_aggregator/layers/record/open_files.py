@@ -10,6 +10,7 @@ from pathlib import Path
 
 MAX_ROWS = 100_000
 _STANDARD = 2
+_POSITION_TRIES = 1000
 _SYSTEM = ("/proc/", "/sys/", "/dev/", "/usr/", "/lib", "/etc/")
 
 
@@ -47,17 +48,19 @@ class OpenFiles:
                         self._note_link(pid, link, at_start=at_start)
 
     def _note_link(self, pid: int, link: Path, *, at_start: bool) -> None:
-        before = time.monotonic_ns()
+        first = time.monotonic_ns()
         path, fd = str(link.readlink()), int(link.name)
         if fd <= _STANDARD or not path.startswith("/") or not _is_data(path, link):
             return
-        position = _position(pid, fd) if at_start else None
+        position = None
+        if at_start:
+            first, position = _position(pid, fd)
         known = self.seen.setdefault((pid, fd), [])
         if known and known[-1].path == path:
             known[-1].last_ns = time.monotonic_ns()
         elif self._rows < MAX_ROWS:
             self._rows += 1
-            known.append(SeenFile(path, before, time.monotonic_ns(), position))
+            known.append(SeenFile(path, first, time.monotonic_ns(), position))
         else:
             self.full = True
 
@@ -94,7 +97,15 @@ def _is_data(path: str, link: Path) -> bool:
     return stat.S_ISREG(os.stat(link).st_mode)  # noqa: PTH116 - through the link of /proc
 
 
-def _position(pid: int, fd: int) -> int | None:
+def _position(pid: int, fd: int) -> tuple[int, int | None]:
+    """A monotonic time and the file position at it; None where it never stood still."""
     with suppress(OSError, ValueError, IndexError):
-        return int(Path(f"/proc/{pid}/fdinfo/{fd}").read_text().split("pos:", 1)[1].split(None, 1)[0])
-    return None
+        info = os.open(f"/proc/{pid}/fdinfo/{fd}", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            for _ in range(_POSITION_TRIES):
+                before, now, after = os.pread(info, 64, 0), time.monotonic_ns(), os.pread(info, 64, 0)
+                if before == after:
+                    return now, int(before.split(b"pos:", 1)[1].split(None, 1)[0])
+        finally:
+            os.close(info)
+    return time.monotonic_ns(), None

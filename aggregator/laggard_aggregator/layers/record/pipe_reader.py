@@ -9,6 +9,8 @@ from laggard_aggregator.layers.record.tracefs import TraceInstance
 from laggard_common.errors import ServiceError
 
 POLL_SECONDS = 0.01
+END_SECONDS = 5.0
+"""How long a reader empties its pipe after the end; events may come faster than it copies them."""
 
 
 class PipeReader(threading.Thread):
@@ -28,9 +30,10 @@ class PipeReader(threading.Thread):
         self.full = threading.Event()
         self.problem = ""
         self._ending = threading.Event()
+        self._until = 0.0
 
     def run(self) -> None:
-        """Reads until told to end and the pipe is empty."""
+        """Reads until `end` and until the pipe is empty, or `END_SECONDS` later."""
         try:
             while self._copied():
                 pass
@@ -40,6 +43,8 @@ class PipeReader(threading.Thread):
 
     def _copied(self) -> bool:
         """Copies a block, or waits for one; False at the end."""
+        if self._ending.is_set() and time.monotonic() >= self._until:
+            return False
         try:
             block = os.read(self._pipe, 1 << 20)
         except BlockingIOError:
@@ -56,7 +61,8 @@ class PipeReader(threading.Thread):
         return True
 
     def end(self) -> None:
-        """Reads what is left and closes the pipe; an instance with an open pipe cannot be removed."""
+        """Reads the rest and closes the pipe; an instance with an open pipe cannot be removed."""
+        self._until = time.monotonic() + END_SECONDS
         self._ending.set()
         if self.is_alive():
             self.join()

@@ -16,7 +16,7 @@ from laggard_aggregator.layers.record.open_files import OpenFiles
 from laggard_aggregator.layers.record.pipe_reader import POLL_SECONDS, PipeReader
 from laggard_aggregator.layers.record.target import EndingSignals, Target, ending_signals, target
 from laggard_aggregator.layers.record.tracefs import TraceInstance, mounted, remove_abandoned
-from laggard_common.errors import InputError, ServiceError
+from laggard_common.errors import InputError, LaggardError, ServiceError
 
 _CALLS = (
     "read",
@@ -39,7 +39,9 @@ _CALLS = (
     "close",
 )
 CALL_EVENTS = tuple(f"syscalls/sys_{when}_{name}" for name in _CALLS for when in ("enter", "exit"))
-BLOCK_EVENTS = tuple(f"block/block_{name}" for name in ("bio_queue", "rq_issue", "rq_complete", "rq_requeue"))
+BLOCK_EVENTS = tuple(
+    f"block/block_{name}" for name in ("bio_queue", "bio_complete", "rq_issue", "rq_complete", "rq_requeue")
+)
 FILE_SYSTEM_EVENTS = (
     "iomap/iomap_dio_rw_begin",
     "iomap/iomap_dio_complete",
@@ -110,8 +112,8 @@ class OutputFolder:
 def record(options: RecordOptions) -> RecordOutcome:
     """Records until the processes end, `seconds` have passed or a signal comes; writes the folder `output`.
 
-    A command that runs longer is waited for, and never ended. Raises ServiceError without root or tracefs,
-    InputError for a command or folder that cannot be used.
+    A command that runs longer is never ended; it is waited for when the recording is written. Raises
+    ServiceError without root or tracefs, InputError for a command or folder that cannot be used.
     """
     with ExitStack() as stack:
         _check_root()
@@ -125,12 +127,21 @@ def record(options: RecordOptions) -> RecordOutcome:
         ending = stack.enter_context(ending_signals())
         process = stack.enter_context(target(options.command, options.pids))
         session = _Session(options, process, parts, ending)
-        problem = session.trace()
-        session.outcome.exit_code = process.wait(ending)
-        if problem:
-            raise ServiceError(problem)
-        with InputError.from_os_errors(str(options.output)):
-            session.write(folder)
+        done = "not recorded"
+        try:
+            problem = session.trace()
+            process.pass_signals_on(ending)
+            if problem:
+                raise ServiceError(problem)
+            with InputError.from_os_errors(str(options.output)):
+                session.write(folder)
+            done = "recorded"
+        except LaggardError as exc:
+            done = f"not recorded: {exc}"
+            raise
+        finally:
+            process.pass_signals_on(ending)
+            session.outcome.exit_code = process.wait(done)
     return session.outcome
 
 
@@ -175,6 +186,8 @@ class _Session:
                 reader = PipeReader(instance, out, self.options.max_bytes // 2)
                 stack.callback(reader.end)
                 readers.append(reader)
+            for instance in instances:  # before the readers end, whose pipes are empty only then
+                stack.callback(instance.stop)
             calls.follow(self.process.threads)
             for reader in readers:
                 reader.start()

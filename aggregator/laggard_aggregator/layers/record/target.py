@@ -43,22 +43,26 @@ class Target:
             return self.child.poll() is not None
         return not any(Path(f"/proc/{pid}").exists() for pid in self.pids)
 
-    def wait(self, ending: "EndingSignals") -> int | None:
-        """The exit code of the command when it has ended by itself; None without a command.
+    def pass_signals_on(self, ending: "EndingSignals") -> None:
+        """Passes signals on to the command from now on, and those that came already."""
+        if self.child is not None and self.started:
+            ending.pass_on_to(self.child)
 
-        Signals are passed on to it meanwhile.
+    def wait(self, done: str) -> int | None:
+        """The exit code of the command when it has ended by itself; None without one that runs.
+
+        `done`: outcome of the recording, for the user who waits.
         """
-        if self.child is None:
+        if self.child is None or not self.started:
             return None
-        ending.pass_on_to(self.child)
         if self.child.poll() is None:
-            print("laggard layers record: recorded; waiting for the program to end", file=sys.stderr)
+            print(f"laggard layers record: {done}; waiting for the program to end", file=sys.stderr)
         return self.child.wait()
 
 
 class EndingSignals:
-    """SIGINT and SIGTERM while recording: the first ends the recording, SIGTERM and all later ones go to the
-    command, too. A terminal sends SIGINT to both by itself.
+    """SIGINT, SIGTERM and SIGHUP while recording: the first ends the recording, all but a first SIGINT go to
+    the command, too. A terminal sends SIGINT to both by itself.
     """
 
     def __init__(self) -> None:
@@ -86,9 +90,12 @@ class EndingSignals:
 
 @contextmanager
 def ending_signals() -> Iterator[EndingSignals]:
-    """Handles SIGINT and SIGTERM in the body."""
+    """Handles SIGINT, SIGTERM and SIGHUP in the body; SIGHUP not below `nohup`."""
     ending = EndingSignals()
-    before = {each: signal.signal(each, ending.handle) for each in (signal.SIGINT, signal.SIGTERM)}
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
+    before = {each: signal.signal(each, ending.handle) for each in numbers}
     try:
         yield ending
     finally:

@@ -139,6 +139,11 @@ class TraceInstance:
                         total += int(value)
         return total
 
+    def stop(self) -> None:
+        """Ends the tracing, if the kernel lets it."""
+        with suppress(OSError):
+            self._write("tracing_on", "0")
+
     def remove(self) -> None:
         """Ends the tracing and removes the instance; says on stderr where another program keeps it in use."""
         if not self._is_ours:
