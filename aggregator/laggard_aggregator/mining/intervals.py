@@ -71,8 +71,18 @@ def critical_path(starts: Times, ends: Times, groups: NDArray[np.int64] | None =
 
 
 def busy_time(starts: Times, ends: Times) -> int:
-    """Time covered by at least one interval."""
-    return int(critical_path(starts, ends).exclusive.sum())
+    """Time covered by at least one interval: what each adds to the latest end before it."""
+    if not starts.size:
+        return 0
+    if not _is_sorted(starts):
+        order = np.argsort(starts, kind="stable")
+        starts, ends = starts[order], ends[order]
+    reach = np.maximum.accumulate(ends)
+    reach[1:] = reach[:-1].copy()
+    reach[0] = starts[0]
+    np.maximum(reach, starts, out=reach)
+    np.subtract(ends, reach, out=reach)
+    return int(np.maximum(reach, 0, out=reach).sum())
 
 
 def sole_time(starts: Times, ends: Times, of: NDArray[np.bool_]) -> int:

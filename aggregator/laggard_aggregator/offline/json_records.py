@@ -1,6 +1,5 @@
 """Findings as JSON records, one object per line; docs/diagnose.md documents the keys."""
 
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -8,8 +7,11 @@ from typing import Any
 import numpy as np
 
 from laggard_aggregator.alarms.judge import Judgement
+from laggard_aggregator.files.json_line import line
 from laggard_aggregator.groups.topology import Topology
 from laggard_aggregator.offline.findings import Finding
+
+__all__ = ["causes_json", "component_record", "day_record", "line", "window_records"]
 
 
 def window_records(judged: Judgement) -> Iterator[dict[str, Any]]:
@@ -63,12 +65,6 @@ def _values(finding: Finding, names: str) -> dict[str, Any]:
 def causes_json(causes: Sequence[tuple[str, float]]) -> list[dict[str, Any]]:
     """Functions or metrics in which a component differs, largest first."""
     return [{"name": name, "amount": _number(amount)} for name, amount in causes]
-
-
-def line(record: dict[str, Any]) -> str:
-    """The record as JSON on one line, with unprintable characters escaped."""
-    text = json.dumps(record, allow_nan=False, ensure_ascii=False)
-    return text if text.isprintable() else json.dumps(record, allow_nan=False).replace("\x7f", "\\u007f")
 
 
 def _number(value: float) -> float | None:

@@ -1,0 +1,134 @@
+"""Child processes that read Darshan logs, each with a limit of memory and time; a crash costs one log."""
+
+import json
+import os
+import selectors
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from hashlib import blake2b
+from importlib.util import find_spec
+from pathlib import Path
+
+from laggard_common.errors import ServiceError
+
+MEMORY_BYTES = 2 << 30
+SECONDS_A_LOG = 600.0
+
+
+def log_key(path: str, size: int, mtime_ns: int) -> int:
+    """Number of a log by path, size and time of modification: a log that changed is another one."""
+    return int.from_bytes(
+        blake2b(f"{path}\0{size}\0{mtime_ns}".encode(), digest_size=8).digest(), signed=True
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ReadTask:
+    """A log to convert into `directory`."""
+
+    path: Path
+    log: int
+    directory: Path
+
+
+class LogReader:
+    """One child process, started on first use and again after it died."""
+
+    def __init__(self, memory_bytes: int = MEMORY_BYTES, seconds: float = SECONDS_A_LOG) -> None:
+        self._memory_bytes, self._seconds = memory_bytes, seconds
+        self._child: subprocess.Popen[bytes] | None = None
+
+    def convert(self, task: ReadTask) -> str | None:
+        """Converts a log; returns the problem as one line, None when there was none."""
+        child = self._child = self._child or self._start()
+        assert child.stdin is not None
+        assert child.stdout is not None
+        request = {"path": str(task.path), "log": task.log, "directory": str(task.directory)}
+        try:
+            child.stdin.write(json.dumps(request).encode() + b"\n")
+            child.stdin.flush()
+            answer = self._answer(child)
+        except BrokenPipeError:
+            answer = b""
+        if answer is None:
+            self.close(kill=True)
+            return f"{task.path}: not read within {self._seconds:.0f} s"
+        if not answer.endswith(b"\n"):
+            self.close(kill=True)
+            return f"{task.path}: damaged: the reader of logs crashed"
+        error: str | None = json.loads(answer)["error"]
+        return error
+
+    def close(self, *, kill: bool = False) -> None:
+        """Ends the child."""
+        child, self._child = self._child, None
+        if child is None:
+            return
+        if kill:
+            child.kill()
+        assert child.stdin is not None
+        assert child.stdout is not None
+        with suppress(BrokenPipeError):
+            child.stdin.close()
+        child.wait()
+        child.stdout.close()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        if find_spec("darshan") is None:
+            raise ServiceError("darshan is not installed: pip install 'laggard[mining]'")
+        command = [sys.executable, "-m", "laggard_aggregator.mining.worker", str(self._memory_bytes)]
+        environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "ARROW_DEFAULT_MEMORY_POOL": "system"}
+        return subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment
+        )
+
+    def _answer(self, child: subprocess.Popen[bytes]) -> bytes | None:
+        """The answer line; None after the limit of time; incomplete when the child died."""
+        assert child.stdout is not None
+        with selectors.DefaultSelector() as selector:
+            selector.register(child.stdout, selectors.EVENT_READ)
+            if not selector.select(self._seconds):
+                return None
+        return child.stdout.readline()
+
+
+class ReaderPool:
+    """`size` readers, each used by one thread."""
+
+    def __init__(self, size: int, memory_bytes: int = MEMORY_BYTES) -> None:
+        self._memory_bytes = memory_bytes
+        self._threads = ThreadPoolExecutor(size, thread_name_prefix="log-reader")
+        self._own = threading.local()
+        self._readers: list[LogReader] = []
+
+    def convert(self, tasks: Sequence[ReadTask]) -> Iterator[str | None]:
+        """Yields the problem of each log, None for none, in the order of `tasks`."""
+        return self._threads.map(self._convert, tasks)
+
+    def close(self) -> None:
+        """Ends threads and children; logs not begun are left."""
+        self._threads.shutdown(cancel_futures=True)
+        for reader in self._readers:
+            reader.close()
+
+    def _convert(self, task: ReadTask) -> str | None:
+        reader: LogReader | None = getattr(self._own, "reader", None)
+        if reader is None:
+            reader = self._own.reader = LogReader(self._memory_bytes)
+            self._readers.append(reader)
+        return reader.convert(task)
+
+
+@contextmanager
+def reader_pool(size: int, memory_bytes: int = MEMORY_BYTES) -> Iterator[ReaderPool]:
+    """A pool that ends with the block."""
+    pool = ReaderPool(size, memory_bytes)
+    try:
+        yield pool
+    finally:
+        pool.close()

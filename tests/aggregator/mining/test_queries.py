@@ -1,0 +1,259 @@
+"""Queries, statistics, jobs and the Python interface on both engines: equal rows, integers identical."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from laggard_aggregator.cli.main import main
+from laggard_aggregator.mining.building import MineSources, build
+from laggard_aggregator.mining.engines import SqlEngine, open_engine
+from laggard_aggregator.mining.intervals import sole_time
+from laggard_aggregator.mining.job_list import JobFilter, busy_sql, intervals_sql, job_list, sole_sql
+from laggard_aggregator.mining.miner import Mine, size_bytes
+from laggard_aggregator.mining.statistics import STATISTICS
+from laggard_aggregator.mining.store import MineStore
+from laggard_aggregator.mining.tables import WORD_COLUMNS
+from laggard_common.errors import ConfigError, InputError
+from tests.support.builders import mine_store
+
+pytest.importorskip("darshan")
+pytest.importorskip("duckdb")
+pytestmark = pytest.mark.timeout(300)
+JOBS = 14
+HAS_SPARK = find_spec("pyspark") is not None and shutil.which("java") is not None
+UNION = ", ".join(f"bit_or({name}) as {name}" for name in WORD_COLUMNS)
+COUNT = " + ".join(f"sum(cast(bit_count({name}) as bigint))" for name in WORD_COLUMNS)
+INTERSECTION = ", ".join(f"bit_or(a.{name}) & bit_or(b.{name}) as {name}" for name in WORD_COLUMNS[:17])
+
+QUERIES = {
+    "count": "select count(*) as n, sum(bytes_written) as w from darshan_file",
+    "group by all": "select module, rank, count(*) as n from darshan_file group by all order by module nulls last, rank nulls last",
+    "filter": "select job_id, count(*) filter (where reads > 0) as r from darshan_file group by job_id order by job_id nulls last",
+    "qualify": "select job_id, name, bytes_written from darshan_file qualify row_number() over (partition by job_id order by bytes_written desc nulls last, name nulls last) = 1 order by job_id nulls last",
+    "named window": "select job_id, file_id, sum(writes) over w as s from darshan_file window w as (partition by job_id order by file_id nulls last, rank nulls last, log nulls last rows between unbounded preceding and current row) order by job_id nulls last, file_id nulls last, rank nulls last, log nulls last",
+    "lag": "select log, start_us - lag(start_us) over (order by start_us nulls last) as gap from darshan_job order by start_us nulls last",
+    "percentile": "select percentile_cont(0.5) within group (order by bytes_written) as p from darshan_file where writes > 0",
+    "recursive": "with recursive n as (select 1 as i union all select i + 1 from n where i < 5) select sum(i) as s from n",
+    "bitmap union": f"select job_id, {UNION} from darshan_file group by job_id order by job_id nulls last",
+    "bitmap count": f"select job_id, {COUNT} as osts from (select job_id, {UNION} from darshan_file group by job_id) t group by job_id order by job_id nulls last",
+    "bitmap intersection": f"select {INTERSECTION} from darshan_file a, darshan_file b where a.job_id = 2 and b.job_id = 3",
+    "long": "select ost, count(distinct job_id) as jobs from job_ost group by ost order by ost nulls last",
+    "join": "select s.job_id, s.node_count, j.bytes_written from slurm_job s join job j on j.job_id = s.job_id order by s.job_id nulls last",
+    "left join": "select j.job_id, s.node_count from job j left join slurm_job s on s.job_id = j.job_id order by j.job_id nulls last",
+    "steps": "select job_id, step, end_us - start_us as length from slurm_step order by job_id nulls last, step nulls last",
+    "lmt": "select ost_index, count(*) as n, sum(bytes_written) as w from lmt group by ost_index order by ost_index nulls last",
+    "nullif": "select job_id, bytes_read / nullif(cast(bytes_written as double), 0e0) as ratio from job order by job_id nulls last",
+    "case": "select case when processes > 1000 then 'large' else 'small' end as size, count(*) as n from job group by all order by size nulls last",
+    "having": "select application, sum(writes) as w from job group by application having sum(writes) > 1 order by application nulls last",
+    "exists": "select count(*) as n from darshan_job d where exists (select 1 from slurm_job s where s.job_id = d.job_id)",
+    "union": "select 'r' as d, sum(reads) as n from job union all select 'w', sum(writes) from job order by d nulls last",
+    "null order": "select name, stripe_count from darshan_file order by stripe_count desc nulls last, name nulls last limit 9",
+    "busy write": busy_sql("write"),
+    "busy read": busy_sql("read"),
+    "sole write": sole_sql("write"),
+}
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("mine")
+    mine_store.logs(folder / "logs", JOBS)
+    sources = MineSources(
+        darshan=[folder / "logs"],
+        slurm=[mine_store.sacct(folder / "sacct.txt", JOBS)],
+        lmt=[mine_store.lmt(folder / "lmt.sqlite3")],
+        slurm_zone="America/New_York",
+        lmt_zone="UTC",
+    )
+    build(folder / "store", sources, 2)
+    return folder / "store"
+
+
+@pytest.fixture(scope="module")
+def duck(store: Path) -> Iterator[SqlEngine]:
+    engine = open_engine(MineStore(store))
+    yield engine
+    engine.close()
+
+
+@pytest.fixture(scope="module")
+def spark(store: Path) -> Iterator[SqlEngine]:
+    if not HAS_SPARK:
+        pytest.skip("needs pyspark and a Java runtime")
+    engine = open_engine(MineStore(store), "spark")
+    yield engine
+    engine.close()
+
+
+def rows(table: Any) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = table.to_pylist()
+    return found
+
+
+def same(left: list[dict[str, Any]], right: list[dict[str, Any]]) -> None:
+    assert len(left) == len(right)
+    for a, b in zip(left, right, strict=True):
+        assert list(a) == list(b)
+        for name, value in a.items():
+            if isinstance(value, float):
+                assert float(b[name]) == pytest.approx(value, rel=1e-12), name
+            else:
+                assert b[name] == value, name
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_queries_are_answered_alike(duck: SqlEngine, spark: SqlEngine, name: str) -> None:
+    found = rows(duck.query(QUERIES[name]))
+    assert found
+    same(found, rows(spark.query(QUERIES[name])))
+
+
+@pytest.mark.parametrize("name", STATISTICS)
+def test_statistics_are_answered_alike(duck: SqlEngine, spark: SqlEngine, name: str) -> None:
+    found = rows(STATISTICS[name].rows(duck))
+    assert found
+    same(found, rows(STATISTICS[name].rows(spark)))
+
+
+@pytest.mark.parametrize("direction", ["read", "write"])
+@pytest.mark.parametrize("factors", [False, True])
+def test_jobs_are_listed_alike(duck: SqlEngine, spark: SqlEngine, direction: str, factors: bool) -> None:
+    wanted = JobFilter(direction, high=size_bytes("100GiB/s"))
+    found = rows(job_list(duck, wanted, factors=factors))
+    assert found
+    same(found, rows(job_list(spark, wanted, factors=factors)))
+
+
+def test_critical_paths_are_identical(duck: SqlEngine, spark: SqlEngine) -> None:
+    keys = [("job_id", "ascending"), ("start_us", "ascending")]
+    found = duck.critical(intervals_sql("write")).sort_by(keys)
+    assert found.equals(spark.critical(intervals_sql("write")).sort_by(keys))
+
+
+@pytest.mark.parametrize("direction", ["read", "write"])
+def test_sql_and_kernel_find_the_same_busy_time(duck: SqlEngine, direction: str) -> None:
+    by_sql = {row["job_id"]: int(row["busy_us"]) for row in rows(duck.query(busy_sql(direction)))}
+    by_kernel: dict[int, int] = {}
+    for row in rows(duck.critical(intervals_sql(direction))):
+        by_kernel[row["job_id"]] = by_kernel.get(row["job_id"], 0) + row["end_us"] - row["start_us"]
+    assert by_sql == by_kernel
+    assert len(by_sql) > 5
+
+
+def test_sole_times_by_sql_and_by_the_sweep(duck: SqlEngine) -> None:
+    found = rows(duck.query(sole_sql("write")))
+    intervals = duck.query(intervals_sql("write"))
+    jobs, starts, ends = (intervals[name].to_numpy() for name in ("job_id", "start_us", "end_us"))
+    files, ranks = (intervals[name].to_numpy() for name in ("file_id", "rank"))
+    for row in found:
+        own = jobs == row["job_id"]
+        of = (files == row["file_id"]) & (ranks == row["rank"])
+        assert sole_time(starts[own], ends[own], of[own]) == row["sole_us"]
+    assert np.unique(jobs).size > 5
+
+
+def test_osts_in_bitmaps_and_long(duck: SqlEngine) -> None:
+    by_bitmap = {row["job_id"]: row["osts"] for row in rows(duck.query(QUERIES["bitmap count"]))}
+    long = duck.query("select job_id, count(distinct ost) as osts from job_ost group by job_id")
+    assert by_bitmap == {row["job_id"]: row["osts"] for row in rows(long)}
+    assert {row["ost"] for row in rows(duck.query(QUERIES["long"]))} == set(mine_store.OSTS)
+
+
+def test_the_python_interface(store: Path) -> None:
+    with Mine(store) as mine:
+        jobs = mine.load("darshan_job")
+        assert jobs.project("job_id", "bytes_written").filter("bytes_written < 1GB").rows()
+        binned = jobs.bin("workload", lambda written: int(written // 10**9), "bytes_written").rows()
+        assert all(row["workload"] == row["bytes_written"] // 10**9 for row in binned)
+        osts = {
+            row["job_id"]: row["value"]
+            for row in mine.load("job_ost").group("job_id", lambda each: len({row["ost"] for row in each}))
+        }
+        assert osts == {
+            row["job_id"]: row["n"] for row in mine.load("job_ost").group("job_id", n="count(distinct ost)")
+        }
+        assert jobs.percentile("bytes_written", [0, 50, 100])[0][0] == 0
+        joined = jobs.join(mine.load("slurm"), "job_id").project("job_id", "node_count", "bytes_read").rows()
+        assert {row["node_count"] for row in joined} == {2}
+        factors = jobs.filter("bytes_written > 1GB").extract_perf_factors("0", "100GB", "write").rows()
+        assert factors
+        assert {"small", "nonconsecutive", "osts", "processes_per_ost"} <= set(factors[0])
+        assert len(jobs.map(lambda row: {"n": row["job_id"] + 1}).rows()) == len(jobs.rows())
+        with pytest.raises(ConfigError):
+            mine.load("users")
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "drop view job",
+        "select 1; select 2",
+        "copy job to '/tmp/x.csv'",
+        "select * from read_csv('/etc/passwd')",
+        "select nothing from job",
+        "attach 'x.db'",
+        "set memory_limit = '1TB'",
+    ],
+)
+def test_queries_only_read_the_store(store: Path, capsys: pytest.CaptureFixture[str], sql: str) -> None:
+    assert main(["mine", "query", sql, "--store", str(store)]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_job_with_its_step_and_its_coverage(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["mine", "job", "1", "--store", str(store), "--json"]) == 0
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert {"step": "1.0", "nodes": 2}.items() <= next(
+        each for each in found if each["record"] == "step"
+    ).items()
+    assert any(each["record"] == "coverage" for each in found)
+    assert main(["mine", "job", "1", "--store", str(store)]) == 0
+    assert "Slurm: step 1.0, 2 nodes" in capsys.readouterr().out
+
+
+def test_a_job_of_two_logs_is_one_job(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["mine", "job", "5", "--store", str(store)]) == 0
+    assert "2 logs" in capsys.readouterr().out
+
+
+def test_a_job_that_is_not_there(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["mine", "job", "999", "--store", str(store)]) == 2
+    assert "no Darshan log" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("form", [[], ["--json"], ["--csv"]])
+@pytest.mark.parametrize(
+    "verb", [["jobs", "--factors"], ["stats", "sharing"], ["query", "select * from darshan_file"]]
+)
+def test_output_formats(
+    store: Path, capsys: pytest.CaptureFixture[str], verb: list[str], form: list[str]
+) -> None:
+    assert main(["mine", *verb, "--store", str(store), *form]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) > 1
+    if form == ["--json"]:
+        assert all(json.loads(line) for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("0", 0), ("1GB", 10**9), ("1GiB/s", 1 << 30), ("1.5MB", 1.5e6), ("7", 7)]
+)
+def test_sizes(text: str, value: float) -> None:
+    assert size_bytes(text) == value
+
+
+@pytest.mark.parametrize("text", ["", "x", "-1", "1XB", "nan", "inf"])
+def test_no_sizes(text: str) -> None:
+    with pytest.raises(ConfigError):
+        size_bytes(text)
+
+
+def test_errors_name_the_query(duck: SqlEngine) -> None:
+    with pytest.raises(InputError, match="query"):
+        duck.query("select 1 +")
