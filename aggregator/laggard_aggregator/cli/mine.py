@@ -5,6 +5,7 @@ import os
 import sys
 
 from laggard_aggregator.files.json_line import line
+from laggard_aggregator.mining.darshan_library import without_pandas
 from laggard_aggregator.mining.single import judged_logs
 from laggard_aggregator.status.text_table import terminal_width
 from laggard_common.errors import InputError
@@ -13,6 +14,11 @@ from laggard_common.visible import visible
 
 def run(args: argparse.Namespace) -> int:
     """Judges logs; returns 0, or 2 when one cannot be read. Raises LaggardError."""
+    with without_pandas():
+        return _judge(args)
+
+
+def _judge(args: argparse.Namespace) -> int:
     code = 0
     is_first = True
     for found in judged_logs(args.logs, os.cpu_count() or 1):

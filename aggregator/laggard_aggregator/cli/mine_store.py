@@ -16,12 +16,12 @@ from laggard_aggregator.files.json_line import line
 from laggard_aggregator.mining import output, records, screen
 from laggard_aggregator.mining.building import BuildReport, MineSources, build
 from laggard_aggregator.mining.engines import SqlEngine, open_engine
-from laggard_aggregator.mining.job_list import JobFilter, job_list
+from laggard_aggregator.mining.job_list import FACTOR_COLUMNS, JobFilter, job_list
 from laggard_aggregator.mining.miner import size_bytes
 from laggard_aggregator.mining.statistics import STATISTICS
 from laggard_aggregator.mining.store import MineStore
 from laggard_aggregator.mining.stored_job import judge_stored
-from laggard_aggregator.status.formatting import counted
+from laggard_aggregator.status.formatting import counted, plain, zoned
 from laggard_aggregator.status.text_table import terminal_width
 from laggard_common.errors import ConfigError
 from laggard_common.visible import visible
@@ -117,8 +117,29 @@ def _jobs(args: argparse.Namespace) -> int:
 
             with written(args.html) as file:
                 file.write(jobs_report(table, wanted))
-        _print_table(args, table)
+        _print_table(args, table if args.json or args.csv else _readable(table))
     return 0
+
+
+def _readable(table: pa.Table) -> pa.Table:
+    """The list of jobs in the units of a reader, without columns that no job has."""
+    starts = [zoned(each / 1e6) for each in table["start_us"].to_pylist()]
+    shown = {
+        "job": table["job_id"],
+        "application": [plain(each or "", 40) for each in table["application"].to_pylist()],
+        "start": starts,
+        "processes": table["processes"],
+        "nodes": table["node_count"],
+        "GiB": [each / 2**30 for each in table["bytes"].to_pylist()],
+        "busy s": [each / 1e6 for each in table["busy_us"].to_pylist()],
+        "MiB/s": table["mib_per_second"],
+        "files": table["files"],
+        "critical": table["critical_files"],
+        "longest": table["top_share"],
+        **{name: table[name] for name in FACTOR_COLUMNS if name in table.column_names},
+    }
+    found = pa.table(shown)
+    return found.select([name for name in found.column_names if found[name].null_count < max(len(found), 1)])
 
 
 def _stats(args: argparse.Namespace) -> int:

@@ -6,6 +6,8 @@ declarations and its search for the library are used here.
 """
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -13,6 +15,19 @@ from types import ModuleType
 from typing import Any
 
 from laggard_common.errors import ServiceError
+
+
+@contextmanager
+def without_pandas() -> Iterator[None]:
+    """Keeps pyarrow from importing pandas, which it does where that is installed, though nothing here uses
+    it."""
+    is_imported = "pandas" in sys.modules
+    sys.modules.setdefault("pandas", None)  # type: ignore[arg-type]
+    try:
+        yield
+    finally:
+        if not is_imported:
+            del sys.modules["pandas"]
 
 
 @cache

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import TextIO
 
+from laggard_aggregator.mining.darshan_library import without_pandas
 from laggard_common.errors import LaggardError
 
 
@@ -23,7 +24,8 @@ def main() -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)
-    _serve(sys.stdin, answers)
+    with without_pandas():
+        _serve(sys.stdin, answers)
 
 
 def _serve(requests: TextIO, answers: TextIO) -> None:

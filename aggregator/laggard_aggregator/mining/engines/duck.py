@@ -1,5 +1,6 @@
 """DuckDB: embedded, the default."""
 
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import duckdb
@@ -22,7 +23,10 @@ class DuckEngine:
     name = "duckdb"
 
     def __init__(self, store: MineStore) -> None:
-        self._opened: Any = duckdb.connect(":memory:", config={"memory_limit": _MEMORY})
+        self._spill = TemporaryDirectory(prefix="laggard-mine-")  # DuckDB's default is the working directory
+        self._opened: Any = duckdb.connect(
+            ":memory:", config={"memory_limit": _MEMORY, "temp_directory": self._spill.name}
+        )
         for table, schema in TABLES.items():
             files = store.files(table)
             if not files:
@@ -72,6 +76,7 @@ class DuckEngine:
     def close(self) -> None:
         """Ends the connection."""
         self._opened.close()
+        self._spill.cleanup()
 
     def _check(self, sql: str) -> None:
         statements = duckdb.extract_statements(sql)
