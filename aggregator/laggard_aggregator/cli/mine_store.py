@@ -38,6 +38,8 @@ class MineVerb(NamedTuple):
 
 
 def _init(args: argparse.Namespace) -> int:
+    if not (args.darshan or args.slurm or args.lmt):
+        raise ConfigError("", ["expected a source: --darshan, --slurm or --lmt"])
     sources = MineSources(
         darshan=args.darshan,
         slurm=args.slurm,

@@ -1,6 +1,7 @@
 """Rows of the store's tables from one Darshan log; written as Arrow files that the caller maps into
 memory."""
 
+import os
 import posixpath
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
@@ -32,7 +33,11 @@ def convert(path: Path, log: int, directory: Path) -> None:
         }
         layouts = opened.layouts()
         files = _file_table(log, head, names, modules, layouts)
-        _write(directory, "darshan_job", [_job_table(log, str(path), head, files)])
+        _write(
+            directory,
+            "darshan_job",
+            [_job_table(log, os.fsencode(path).decode("utf-8", "replace"), head, files)],
+        )
         _write(directory, "darshan_file", [files])
         _write(directory, "job_ost", [_ost_table(log, head, names, layouts)])
         _write(directory, "dxt", _dxt_tables(log, head, opened))

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
+from importlib.abc import MetaPathFinder
 from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
@@ -17,17 +18,25 @@ from typing import Any
 from laggard_common.errors import ServiceError
 
 
+class _PandasBlocker(MetaPathFinder):
+    """Refuses to import pandas."""
+
+    def find_spec(self, fullname: str, *_: object) -> None:
+        """Raises ModuleNotFoundError for pandas; other finders have all other modules."""
+        if fullname == "pandas":
+            raise ModuleNotFoundError(name=fullname)
+
+
 @contextmanager
 def without_pandas() -> Iterator[None]:
     """Keeps pyarrow from importing pandas, which it does where that is installed, though nothing here uses
     it."""
-    is_imported = "pandas" in sys.modules
-    sys.modules.setdefault("pandas", None)  # type: ignore[arg-type]
+    blocker = _PandasBlocker()
+    sys.meta_path.insert(0, blocker)
     try:
         yield
     finally:
-        if not is_imported:
-            del sys.modules["pandas"]
+        sys.meta_path.remove(blocker)
 
 
 @cache

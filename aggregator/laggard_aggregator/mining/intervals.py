@@ -71,7 +71,7 @@ def critical_path(starts: Times, ends: Times, groups: NDArray[np.int64] | None =
 
 
 def busy_time(starts: Times, ends: Times) -> int:
-    """Time covered by at least one interval: what each adds to the latest end before it."""
+    """Time covered by at least one interval: the part of each beyond the latest end before it."""
     if not starts.size:
         return 0
     if not _is_sorted(starts):

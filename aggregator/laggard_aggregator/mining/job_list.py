@@ -33,8 +33,8 @@ def intervals_sql(direction: str) -> str:
 
 
 def busy_sql(direction: str) -> str:
-    """Time with activity of each job in pure SQL, the kernel's cross-check: what each interval adds to the
-    ends before."""
+    """Time with activity of each job in pure SQL, the kernel's cross-check: the part of each interval beyond
+    the ends before it."""
     return f"""
     with intervals as ({intervals_sql(direction)}), reached as (
       select job_id, start_us, end_us, max(end_us) over (

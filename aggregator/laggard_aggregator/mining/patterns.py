@@ -1,4 +1,4 @@
-"""Rules on how a job does its I/O: its contributing factors on the critical path, and what to change."""
+"""Rules on how a job does its I/O: its contributing factors on the critical path, and advice."""
 
 from collections.abc import Iterator
 from typing import Final

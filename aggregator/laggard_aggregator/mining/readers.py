@@ -23,7 +23,7 @@ SECONDS_A_LOG = 600.0
 def log_key(path: str, size: int, mtime_ns: int) -> int:
     """Number of a log by path, size and time of modification: a log that changed is another one."""
     return int.from_bytes(
-        blake2b(f"{path}\0{size}\0{mtime_ns}".encode(), digest_size=8).digest(), signed=True
+        blake2b(os.fsencode(path) + f"\0{size}\0{mtime_ns}".encode(), digest_size=8).digest(), signed=True
     )
 
 

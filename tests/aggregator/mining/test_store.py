@@ -23,7 +23,8 @@ from tests.support.builders.darshan_log import LogWriter
 pytest.importorskip("darshan")
 pytest.importorskip("duckdb")
 pytestmark = pytest.mark.timeout(240)
-KILLS = 50
+STORES = 4
+KILLS = int(os.environ.get("LAGGARD_KILLS", "8"))
 
 
 def content(store: Path) -> dict[str, str]:
@@ -83,12 +84,13 @@ def test_a_period_can_be_widened(tmp_path: Path) -> None:
     assert (wide.read, wide.converted, wide.known) == (3, 3, 3)
 
 
+@pytest.mark.timeout(1200)
 def test_killed_at_random_moments_the_store_is_the_same(tmp_path: Path) -> None:
-    mine_store.logs(tmp_path / "logs", 24)
+    mine_store.logs(tmp_path / "logs", 12)
     program = (
         "import sys; from pathlib import Path; from laggard_aggregator.mining import building;"
-        "building.BATCH_LOGS = 3;"
-        "building.build(Path(sys.argv[2]), building.MineSources(darshan=[Path(sys.argv[1])]), 2)"
+        "building.BATCH_LOGS = 2;"
+        "building.build(Path(sys.argv[2]), building.MineSources(darshan=[Path(sys.argv[1])]), 1)"
     )
 
     def started(store: Path) -> subprocess.Popen[bytes]:
@@ -102,7 +104,7 @@ def test_killed_at_random_moments_the_store_is_the_same(tmp_path: Path) -> None:
     chance = random.Random(2)
     kills = 0
     for trial in range(KILLS):
-        store = tmp_path / f"killed{trial % 5}"
+        store = tmp_path / f"killed{trial % STORES}"
         child = started(store)
         try:
             child.wait(chance.uniform(0.3, 1.0) * length)
@@ -110,7 +112,7 @@ def test_killed_at_random_moments_the_store_is_the_same(tmp_path: Path) -> None:
             os.killpg(child.pid, signal.SIGKILL)
             child.wait()
             kills += 1
-    for trial in range(5):
+    for trial in range(STORES):
         store = tmp_path / f"killed{trial}"
         assert started(store).wait() == 0
         assert content(store) == expected
@@ -142,3 +144,17 @@ def test_wrong_slurm_files(
     shown = capsys.readouterr().err
     assert message in shown
     assert shown.count("\n") == 1
+
+
+def test_init_needs_a_source(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["mine", "init", "--store", str(tmp_path / "s")]) == 2
+    assert "expected a source" in capsys.readouterr().err
+    assert not (tmp_path / "s").exists()
+
+
+def test_names_that_are_no_utf_8(tmp_path: Path) -> None:
+    folder = Path(os.fsdecode(bytes(tmp_path) + b"/logs\xff"))
+    mine_store.logs(folder, 2)
+    report = build(tmp_path / "store", MineSources(darshan=[folder]), 1)
+    assert (report.converted, report.skipped) == (2, [])
+    assert build(tmp_path / "store", MineSources(darshan=[folder]), 1).known == 2

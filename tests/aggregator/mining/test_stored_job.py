@@ -1,0 +1,107 @@
+"""A job of a store, beside Laggard's own alarms and earlier runs of its application."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from laggard_aggregator.archive import layout
+from laggard_aggregator.archive import tables as archive_tables
+from laggard_aggregator.cli.main import main
+from tests.support.builders.darshan_log import LogWriter
+
+pytest.importorskip("darshan")
+pytest.importorskip("duckdb")
+pytestmark = pytest.mark.timeout(120)
+START = 1_750_000_000
+MIB = 1 << 20
+
+
+def run_of(folder: Path, job: int, seconds: float) -> None:
+    log = LogWriter(job=job, processes=8, start=START + 1000 * job)
+    for rank in range(8):
+        log.posix(
+            f"/scratch/{rank}",
+            rank,
+            "write",
+            1.0,
+            1.0 + seconds,
+            requests=64,
+            bytes=64 * MIB,
+            CONSEC_WRITES=63,
+        )
+        log.stripes(f"/scratch/{rank}", [14 + rank], rank)
+    log.write(folder / f"{job}.darshan")
+
+
+def alarm(component: str, transition: str, at: float) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "run": 0,
+        "ordinal": int(at),
+        "group": "osts",
+        "metric": "write_time",
+        "start": at,
+        "end": at,
+        "transition": transition,
+        "component": component,
+        "level": "component",
+        "at": at,
+        "since": at - 60,
+        "severity": 9.5,
+    }
+    rest = dict.fromkeys(("score", "worst_severity", "observed", "reference"), 0.0)
+    return row | rest | {"causes": []}
+
+
+def archived(directory: Path, rows: list[dict[str, Any]]) -> Path:
+    day = layout.day_of(START * 10**9)
+    path = layout.part_path(layout.folder(directory, "alarms", layout.OWN, day, "site"), START * 10**9, 1, 1)
+    path.parent.mkdir(parents=True)
+    schema = archive_tables.ALARMS
+    layout.write_parquet(path, schema, [pa.Table.from_pylist(rows, schema=schema)])
+    return directory
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs")
+    (folder / "logs").mkdir()
+    for job, seconds in enumerate([10.0, 10.5, 9.8, 10.2, 10.1, 9.9, 60.0], 1):
+        run_of(folder / "logs", job, seconds)
+    assert main(["mine", "init", "--darshan", str(folder / "logs"), "--store", str(folder / "store")]) == 0
+    return folder / "store"
+
+
+def records(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[dict[str, Any]]:
+    capsys.readouterr()
+    assert main(["mine", "job", *arguments, "--json"]) == 0
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+def test_slower_than_earlier_runs(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = [each for each in records(capsys, "7", "--store", str(store)) if each["record"] == "finding"]
+    assert [each["kind"] for each in found] == ["history"]
+    assert found[0]["factor"] == pytest.approx(6, rel=0.05)
+    assert "6 earlier runs" in found[0]["text"]
+    assert not [each for each in records(capsys, "6", "--store", str(store)) if each["record"] == "finding"]
+
+
+def test_alarms_on_its_osts_at_that_time(
+    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    begin = START + 7000.0
+    rows = [
+        alarm("scratch-OST000e", "raised", begin - 500),
+        alarm("scratch-OST000f", "raised", begin - 500),
+        alarm("scratch-OST000f", "cleared", begin - 100),
+        alarm("scratch-OST0010", "raised", begin + 50),
+        alarm("scratch-OST0011", "raised", begin + 5000),
+        alarm("scratch-OST00ff", "raised", begin - 500),
+        alarm("oss-1/sda", "raised", begin - 500),
+    ]
+    archive = archived(tmp_path / "archive", rows)
+    found = records(capsys, "7", "--store", str(store), "--archive", str(archive))
+    named = [each["component"] for each in found if each["record"] == "alarm"]
+    assert named == ["scratch-OST000e", "scratch-OST0010"]
