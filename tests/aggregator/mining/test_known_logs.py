@@ -10,7 +10,7 @@ from laggard_aggregator.cli.main import main
 from tests.support.shared_data import shared
 
 pytest.importorskip("darshan")
-pytestmark = [pytest.mark.shared_data, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.shared_data
 Records = dict[str, list[dict[str, Any]]]
 AIIO = "darshan/aiio/dbin_"
 

@@ -12,7 +12,7 @@ from tests.support.shared_data import shared
 
 pytest.importorskip("darshan")
 pytest.importorskip("duckdb")
-pytestmark = [pytest.mark.shared_data, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.shared_data
 Run = Callable[..., list[dict[str, Any]]]
 CSV = "slurm/tokio_abc/edison-summaries_2017-02-14-2018-02-15.csv.gz"
 

@@ -24,7 +24,6 @@ from tests.support.builders import mine_store
 
 pytest.importorskip("darshan")
 pytest.importorskip("duckdb")
-pytestmark = pytest.mark.timeout(300)
 JOBS = 14
 HAS_SPARK = find_spec("pyspark") is not None and shutil.which("java") is not None
 UNION = ", ".join(f"bit_or({name}) as {name}" for name in WORD_COLUMNS)

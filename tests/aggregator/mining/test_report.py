@@ -100,7 +100,6 @@ def test_csv_runs_no_formula() -> None:
     assert lines[7] == ",6"
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium")
 def test_the_script_draws_in_a_browser(tmp_path: Path) -> None:
     page = tmp_path / "jobs.html"

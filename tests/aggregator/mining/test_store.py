@@ -19,11 +19,12 @@ from laggard_aggregator.mining.store import MineStore
 from laggard_common.errors import InputError
 from tests.support.builders import mine_store
 from tests.support.builders.darshan_log import LogWriter
+from tests.support.wait import LONG_TEST_LIMIT_SECONDS
 
 pytest.importorskip("darshan")
 pytest.importorskip("duckdb")
-pytestmark = pytest.mark.timeout(240)
 STORES = 4
+LOGS, BATCH = 12, 2
 KILLS = int(os.environ.get("LAGGARD_KILLS", "8"))
 
 
@@ -34,6 +35,11 @@ def content(store: Path) -> dict[str, str]:
         for path in sorted(store.rglob("*"))
         if path.is_file() and path.name != "lock"
     }
+
+
+def committed(store: Path) -> int:
+    """Batches that a reader would see."""
+    return len(list((store / "commits").glob("*.json")))
 
 
 def test_the_second_time_no_log_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -84,12 +90,12 @@ def test_a_period_can_be_widened(tmp_path: Path) -> None:
     assert (wide.read, wide.converted, wide.known) == (3, 3, 3)
 
 
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(LONG_TEST_LIMIT_SECONDS)
 def test_killed_at_random_moments_the_store_is_the_same(tmp_path: Path) -> None:
-    mine_store.logs(tmp_path / "logs", 12)
+    mine_store.logs(tmp_path / "logs", LOGS)
     program = (
         "import sys; from pathlib import Path; from laggard_aggregator.mining import building;"
-        "building.BATCH_LOGS = 2;"
+        f"building.BATCH_LOGS = {BATCH};"
         "building.build(Path(sys.argv[2]), building.MineSources(darshan=[Path(sys.argv[1])]), 1)"
     )
 
@@ -106,12 +112,14 @@ def test_killed_at_random_moments_the_store_is_the_same(tmp_path: Path) -> None:
     for trial in range(KILLS):
         store = tmp_path / f"killed{trial % STORES}"
         child = started(store)
-        try:
-            child.wait(chance.uniform(0.3, 1.0) * length)
-        except subprocess.TimeoutExpired:
+        commits = min(committed(store) + chance.randint(0, 2), LOGS // BATCH - 1)
+        while child.poll() is None and committed(store) < commits:
+            time.sleep(0.01)
+        time.sleep(chance.uniform(0, length / (LOGS // BATCH)))
+        if child.poll() is None:
             os.killpg(child.pid, signal.SIGKILL)
-            child.wait()
             kills += 1
+        child.wait()
     for trial in range(STORES):
         store = tmp_path / f"killed{trial}"
         assert started(store).wait() == 0

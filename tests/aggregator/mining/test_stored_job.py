@@ -14,7 +14,6 @@ from tests.support.builders.darshan_log import LogWriter
 
 pytest.importorskip("darshan")
 pytest.importorskip("duckdb")
-pytestmark = pytest.mark.timeout(120)
 START = 1_750_000_000
 MIB = 1 << 20
 
